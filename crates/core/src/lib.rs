@@ -1,0 +1,13 @@
+//! memtide's vocabulary and contracts: units, ids, machines, programs, what policies see and say, and the epoch loop.
+//!
+//! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
+
+mod ids;
+mod program;
+mod units;
+
+pub use ids::{CpuId, InitiatorId, NodeId, TaskId, ThreadId, TierId};
+pub use program::{Access, Batch, Mapping, Program, ProgramError, Then};
+pub use units::{
+    Bandwidth, HUGE_PAGE_BYTES, LINE_BYTES, PAGE_BYTES, PageSize, Time, VirtAddr, Vpn,
+};
