@@ -3,11 +3,11 @@
 //! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
 
 mod ids;
+pub mod machine;
 mod program;
 mod units;
 
 pub use ids::{CpuId, InitiatorId, NodeId, TaskId, ThreadId, TierId};
+pub use machine::{Machine, MachineError};
 pub use program::{Access, Batch, Mapping, Program, ProgramError, Then};
-pub use units::{
-    Bandwidth, HUGE_PAGE_BYTES, LINE_BYTES, PAGE_BYTES, PageSize, Time, VirtAddr, Vpn,
-};
+pub use units::{Bandwidth, HUGE_PAGE_BYTES, LINE_BYTES, PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};

@@ -1,0 +1,362 @@
+//! What no machine can have.
+
+use super::error::Fault;
+use super::{Cache, Dram, Given, Machine, Node, Tlb};
+use crate::units::PAGE_BYTES;
+
+type Checked = Result<(), Fault>;
+
+/// The first fault of a machine, in the file's order.
+pub(super) fn check(machine: &Machine) -> Checked {
+    if machine.name.is_empty()
+        || !machine.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    {
+        return fault("name", "must be made of letters, digits, '-', '_' and '.'");
+    }
+    whole("scale", machine.scale.into(), 1, 1 << 20)?;
+    sources(machine)?;
+    core(machine)?;
+    for (i, cache) in machine.caches.iter().enumerate() {
+        cache_level(machine, i, cache)?;
+    }
+    for (i, tlb) in machine.tlbs.iter().enumerate() {
+        tlb_level(&format!("tlb[{i}]"), tlb)?;
+    }
+    if let Some(p) = &machine.prefetcher {
+        whole("prefetcher.streams", p.streams.into(), 1, 256)?;
+        whole("prefetcher.distance_lines", p.distance_lines.into(), 1, 64)?;
+    }
+    kernel(machine)?;
+    initiators(machine)?;
+    nodes(machine)?;
+    links(machine)
+}
+
+fn fault<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault::new(field, message))
+}
+
+fn whole(field: &str, value: u64, least: u64, most: u64) -> Checked {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    fault(field, format!("is {value}; allowed are whole numbers from {least} to {most}"))
+}
+
+fn power_of_two(field: &str, value: u64, most: u64) -> Checked {
+    if value.is_power_of_two() && value <= most {
+        return Ok(());
+    }
+    fault(field, format!("is {value}; allowed are powers of two up to {most}"))
+}
+
+/// `least` itself is allowed only if it is above 0 or `zero` says so.
+fn figure(field: &str, value: f64, least: f64, most: f64) -> Checked {
+    let too_small = if least == 0.0 { value < 0.0 } else { value < least };
+    if value.is_finite() && !too_small && value <= most {
+        return Ok(());
+    }
+    fault(field, format!("is {value}; allowed are figures from {least} to {most}"))
+}
+
+fn positive(field: &str, value: f64, most: f64) -> Checked {
+    if value.is_finite() && value > 0.0 && value <= most {
+        return Ok(());
+    }
+    fault(field, format!("is {value}; allowed are figures above 0, up to {most}"))
+}
+
+fn sources(machine: &Machine) -> Checked {
+    if machine.sources.get("default").is_none_or(|s| s.trim().is_empty()) {
+        return fault("sources", "needs a `default`: the source of every figure that no other entry names");
+    }
+    let tree = toml::Value::try_from(machine).map_err(|e| Fault::new("", e.to_string()))?;
+    for (path, source) in &machine.sources {
+        let field = format!("sources.{path}");
+        if source.trim().is_empty() {
+            return fault(field, "is empty; say where the figures come from");
+        }
+        if path != "default" && !exists(&tree, path) {
+            return fault(
+                field,
+                format!("there is no `{path}` in this file (list entries go by their name)"),
+            );
+        }
+    }
+    if machine.calibrated.len() > 2 {
+        return fault(
+            "calibrated",
+            "lists more than two figures; a machine with that many fitted ones shows nothing",
+        );
+    }
+    for (i, path) in machine.calibrated.iter().enumerate() {
+        if !exists(&tree, path) {
+            return fault(format!("calibrated[{i}]"), format!("there is no `{path}` in this file"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a dotted path, whose list entries go by name, leads to something.
+fn exists(tree: &toml::Value, path: &str) -> bool {
+    let mut at = tree;
+    for part in path.split('.') {
+        let next = match at {
+            toml::Value::Table(table) => table.get(part),
+            toml::Value::Array(list) => {
+                list.iter().find(|entry| entry.get("name").and_then(|n| n.as_str()) == Some(part))
+            }
+            _ => None,
+        };
+        let Some(next) = next else { return false };
+        at = next;
+    }
+    true
+}
+
+fn core(machine: &Machine) -> Checked {
+    let core = &machine.core;
+    figure("core.clock_mhz", core.clock_mhz, 1.0, 100_000.0)?;
+    positive("core.instructions_per_cycle", core.instructions_per_cycle, 16.0)?;
+    whole("core.reorder_buffer", core.reorder_buffer.into(), 1, 4096)?;
+    whole("core.outstanding_misses", core.outstanding_misses.into(), 1, 1024)
+}
+
+fn cache_level(machine: &Machine, index: usize, cache: &Cache) -> Checked {
+    let at = |name: &str| format!("cache[{index}].{name}");
+    whole(&at("capacity_kib"), cache.capacity_kib, 1, 16 << 20)?;
+    whole(&at("ways"), cache.ways.into(), 1, 64)?;
+    positive(&at("latency_cycles"), cache.latency_cycles, 10_000.0)?;
+    let cpus = machine.cpus() as u64;
+    whole(&at("shared_by"), cache.shared_by.into(), 1, cpus)?;
+    let lines = cache.capacity_kib * 1024 / crate::units::LINE_BYTES;
+    if lines < u64::from(cache.ways) || lines % u64::from(cache.ways) != 0 {
+        let message = format!("{lines} lines do not make whole sets of {} ways", cache.ways);
+        return fault(at("capacity_kib"), message);
+    }
+    if index == 0 {
+        return Ok(());
+    }
+    let inner = &machine.caches[index - 1];
+    if cache.latency_cycles <= inner.latency_cycles {
+        let message = format!("must be above that of '{}', which is nearer to the core", inner.name);
+        return fault(at("latency_cycles"), message);
+    }
+    if cache.shared_by % inner.shared_by != 0 {
+        let message = format!("must be a multiple of that of '{}', {}", inner.name, inner.shared_by);
+        return fault(at("shared_by"), message);
+    }
+    Ok(())
+}
+
+fn tlb_level(at: &str, tlb: &Tlb) -> Checked {
+    whole(&format!("{at}.entries"), tlb.entries.into(), 1, 1 << 20)?;
+    whole(&format!("{at}.ways"), tlb.ways.into(), 1, tlb.entries.min(4096).into())?;
+    figure(&format!("{at}.latency_cycles"), tlb.latency_cycles, 0.0, 10_000.0)?;
+    figure(&format!("{at}.walk_cycles"), tlb.walk_cycles, 0.0, 100_000.0)
+}
+
+fn kernel(machine: &Machine) -> Checked {
+    let k = &machine.kernel;
+    let costs = [
+        ("kernel.fault_ns", k.fault_ns),
+        ("kernel.huge_fault_ns", k.huge_fault_ns),
+        ("kernel.hint_fault_ns", k.hint_fault_ns),
+        ("kernel.unmap_ns", k.unmap_ns),
+        ("kernel.shootdown_ns", k.shootdown_ns),
+        ("kernel.remap_ns", k.remap_ns),
+        ("kernel.swap_ns", k.swap_ns),
+    ];
+    for (field, value) in costs {
+        figure(field, value, 0.0, 1e9)?;
+    }
+    figure("kernel.numa_scan_period_ms", k.numa_scan_period_ms, 0.001, 1e6)?;
+    whole("kernel.numa_scan_mib", k.numa_scan_mib, 1, 1 << 20)?;
+    whole("kernel.watermark_low_bp", k.watermark_low_bp.into(), 0, 5000)?;
+    whole("kernel.watermark_high_bp", k.watermark_high_bp.into(), k.watermark_low_bp.into(), 5000)
+}
+
+fn initiators(machine: &Machine) -> Checked {
+    if machine.initiators.is_empty() || machine.initiators.len() > 64 {
+        return fault("initiator", "a machine has 1 to 64 of them");
+    }
+    for (i, initiator) in machine.initiators.iter().enumerate() {
+        whole(&format!("initiator[{i}].cpus"), initiator.cpus.into(), 1, 1024)?;
+    }
+    Ok(())
+}
+
+fn nodes(machine: &Machine) -> Checked {
+    if machine.nodes.is_empty() || machine.nodes.len() > 64 {
+        return fault("node", "a machine has 1 to 64 of them");
+    }
+    let mut names: Vec<&str> = machine.initiators.iter().map(|i| i.name.as_str()).collect();
+    for (i, node) in machine.nodes.iter().enumerate() {
+        let at = format!("node[{i}]");
+        if names.contains(&node.name.as_str()) {
+            return fault(
+                format!("{at}.name"),
+                format!("'{}' is taken by another initiator or node", node.name),
+            );
+        }
+        names.push(&node.name);
+        memory_node(machine, &at, node)?;
+    }
+    for tier in 0..machine.tiers() {
+        if !machine.nodes.iter().any(|n| usize::from(n.tier) == tier) {
+            return fault(
+                "node",
+                format!("no node is in tier {tier}; tiers are numbered from 0 without a gap"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
+    whole(&format!("{at}.capacity_mib"), node.capacity_mib, 1, 1 << 30)?;
+    if node.capacity_mib < u64::from(machine.scale) {
+        let message = format!(
+            "is {}; a scale of {} leaves no memory: lower `scale` to {} or less",
+            node.capacity_mib, machine.scale, node.capacity_mib
+        );
+        return fault(format!("{at}.capacity_mib"), message);
+    }
+    if let Some(name) = &node.initiator
+        && !machine.initiators.iter().any(|i| i.name == *name)
+    {
+        let known: Vec<&str> = machine.initiators.iter().map(|i| i.name.as_str()).collect();
+        let message = format!("there is no initiator '{name}'; there are: {}", known.join(", "));
+        return fault(format!("{at}.initiator"), message);
+    }
+    let e = &node.energy;
+    let energies = [
+        ("read_nj", e.read_nj),
+        ("write_nj", e.write_nj),
+        ("activate_nj", e.activate_nj),
+        ("refresh_nj", e.refresh_nj),
+        ("standby_mw", e.standby_mw),
+    ];
+    for (name, value) in energies {
+        figure(&format!("{at}.energy.{name}"), value, 0.0, 1e9)?;
+    }
+    if let Some(writes) = node.endurance_writes {
+        positive(&format!("{at}.endurance_writes"), writes, 1e18)?;
+    }
+    match (&node.timed, &node.given) {
+        (Some(dram), None) => timed(&format!("{at}.timed"), dram, node.capacity_mib),
+        (None, Some(g)) => given(machine, &format!("{at}.given"), g),
+        (Some(_), Some(_)) => fault(at, "is both `timed` and `given`; leave out one of the two tables"),
+        (None, None) => {
+            fault(at, "needs a table `timed` (device timings) or `given` (latency and bandwidth)")
+        }
+    }
+}
+
+fn given(machine: &Machine, at: &str, given: &Given) -> Checked {
+    let least = machine.caches.last().map_or(0.001, |c| machine.core.cycles(c.latency_cycles).as_ns());
+    if given.read_latency_ns < least {
+        let message = format!(
+            "is {} ns, below the {least:.1} ns that the way through the caches takes; it is load-to-use",
+            given.read_latency_ns
+        );
+        return fault(format!("{at}.read_latency_ns"), message);
+    }
+    figure(&format!("{at}.read_latency_ns"), given.read_latency_ns, 0.001, 1e9)?;
+    if let Some(ns) = given.write_latency_ns {
+        figure(&format!("{at}.write_latency_ns"), ns, 0.001, 1e9)?;
+    }
+    positive(&format!("{at}.read_bandwidth_mbps"), given.read_bandwidth_mbps, 1e9)?;
+    if let Some(mbps) = given.write_bandwidth_mbps {
+        positive(&format!("{at}.write_bandwidth_mbps"), mbps, given.read_bandwidth_mbps)?;
+    }
+    let mut before = (-1.0, 0.0);
+    for (i, point) in given.loaded.iter().enumerate() {
+        let at = format!("{at}.loaded[{i}]");
+        figure(&format!("{at}.load"), point.load, 0.0, 1.0)?;
+        figure(&format!("{at}.latency_ns"), point.latency_ns, given.read_latency_ns, 1e9)?;
+        if point.load <= before.0 || point.latency_ns < before.1 {
+            return fault(at, "loads must rise from point to point, and latencies must not fall");
+        }
+        before = (point.load, point.latency_ns);
+    }
+    Ok(())
+}
+
+fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
+    let field = |name: &str| format!("{at}.{name}");
+    let powers: [(&str, u64, u64); 6] = [
+        ("channels", d.channels.into(), 256),
+        ("ranks", d.ranks.into(), 16),
+        ("bank_groups", d.bank_groups.into(), 16),
+        ("banks", d.banks.into(), 64),
+        ("rows", d.rows.into(), 1 << 24),
+        ("row_bytes", d.row_bytes.into(), 1 << 20),
+    ];
+    for (name, value, most) in powers {
+        power_of_two(&field(name), value, most)?;
+    }
+    if u64::from(d.row_bytes) < PAGE_BYTES / 64 {
+        return fault(field("row_bytes"), format!("is {}; a row holds at least one line of 64", d.row_bytes));
+    }
+    whole(&field("t_ck_ps"), d.t_ck_ps.into(), 1, 1_000_000)?;
+    let cycles: [(&str, u16, u64); 17] = [
+        ("burst", d.burst, 1),
+        ("cl", d.cl, 1),
+        ("cwl", d.cwl, 1),
+        ("rcd", d.rcd, 1),
+        ("rp", d.rp, 1),
+        ("ras", d.ras, 1),
+        ("ccd_s", d.ccd_s, 1),
+        ("ccd_l", d.ccd_l, d.ccd_s.into()),
+        ("rrd_s", d.rrd_s, 1),
+        ("rrd_l", d.rrd_l, d.rrd_s.into()),
+        ("faw", d.faw, 1),
+        ("wtr_s", d.wtr_s, 0),
+        ("wtr_l", d.wtr_l, d.wtr_s.into()),
+        ("wr", d.wr, 0),
+        ("rtp", d.rtp, 0),
+        ("rank_switch", d.rank_switch, 0),
+        ("rfc", d.rfc, 0),
+    ];
+    for (name, value, least) in cycles {
+        whole(&field(name), value.into(), least, 20_000)?;
+    }
+    if d.refi != 0 {
+        whole(&field("refi"), d.refi.into(), u64::from(d.rfc) * 2, 10_000_000)?;
+    }
+    whole(&field("read_queue"), d.read_queue.into(), 1, 1024)?;
+    whole(&field("write_queue"), d.write_queue.into(), 2, 1024)?;
+    whole(&field("drain_high"), d.drain_high.into(), 1, d.write_queue.into())?;
+    whole(&field("drain_low"), d.drain_low.into(), 0, u64::from(d.drain_high) - 1)?;
+    figure(&field("controller_ns"), d.controller_ns, 0.0, 1e6)?;
+    d.map_fields().map_err(|message| Fault::new(field("address_map"), message))?;
+    let device_mib = d.channel_bytes() * u64::from(d.channels) >> 20;
+    if device_mib < capacity_mib {
+        let message = format!("is {capacity_mib}, but the device has only {device_mib} MiB");
+        return fault(at.replace(".timed", ".capacity_mib"), message);
+    }
+    Ok(())
+}
+
+fn links(machine: &Machine) -> Checked {
+    for (i, link) in machine.links.iter().enumerate() {
+        let at = format!("link[{i}]");
+        for end in &link.between {
+            let known =
+                machine.initiators.iter().map(|x| &x.name).chain(machine.nodes.iter().map(|n| &n.name));
+            let known: Vec<&str> = known.map(String::as_str).collect();
+            if !known.contains(&end.as_str()) {
+                let message =
+                    format!("there is no initiator or node '{end}'; there are: {}", known.join(", "));
+                return fault(format!("{at}.between"), message);
+            }
+        }
+        if link.between[0] == link.between[1] {
+            return fault(format!("{at}.between"), "names the same end twice");
+        }
+        figure(&format!("{at}.latency_ns"), link.latency_ns, 0.0, 1e9)?;
+        positive(&format!("{at}.bandwidth_mbps"), link.bandwidth_mbps, 1e9)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Memory nodes and links.
+
+use serde::{Deserialize, Serialize};
+
+use super::dram::Dram;
+
+/// A memory node: *timed* (a memory device from which latency and bandwidth emerge) or *given* (its latency and
+/// bandwidth are the figures of a datasheet or a measurement).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Name, for links to refer to.
+    pub name: String,
+    /// Tier: 0 is the fastest.
+    pub tier: u8,
+    /// Capacity in MiB.
+    pub capacity_mib: u64,
+    /// The initiator it is beside; none for a node that is reached by a link alone.
+    #[serde(default)]
+    pub initiator: Option<String>,
+    /// A device whose commands are timed.
+    #[serde(default)]
+    pub timed: Option<Dram>,
+    /// Figures of the node as a whole.
+    #[serde(default)]
+    pub given: Option<Given>,
+    /// Energy of its device.
+    #[serde(default)]
+    pub energy: Energy,
+    /// Writes that a cell endures; none for memory that does not wear.
+    #[serde(default)]
+    pub endurance_writes: Option<f64>,
+}
+
+/// A node described by its figures.
+///
+/// Latencies are load-to-use, as a pointer chase on the initiator beside it sees them: the way through the caches is
+/// in them, links are not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    /// Idle latency of a read, in ns.
+    pub read_latency_ns: f64,
+    /// Time from a write's arrival until it is in the medium, in ns; writes are posted, so that it delays later
+    /// accesses only through bandwidth. Default: the read latency.
+    #[serde(default)]
+    pub write_latency_ns: Option<f64>,
+    /// Bandwidth of reads, and of reads and writes together, in MB/s.
+    pub read_bandwidth_mbps: f64,
+    /// Bandwidth of writes in MB/s; at most that of reads. Default: that of reads.
+    #[serde(default)]
+    pub write_bandwidth_mbps: Option<f64>,
+    /// Measured loaded latency: read latency at rising shares of the read bandwidth. Without it, reads queue first
+    /// come, first served.
+    #[serde(default)]
+    pub loaded: Vec<LoadPoint>,
+}
+
+/// A point of a loaded-latency curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadPoint {
+    /// Share of the read bandwidth in use, 0 to 1.
+    pub load: f64,
+    /// Mean read latency at that load, in ns.
+    pub latency_ns: f64,
+}
+
+/// Energy of a memory device. All zero: not known, and reported so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Energy {
+    /// Of reading a line, in nJ.
+    pub read_nj: f64,
+    /// Of writing a line, in nJ.
+    pub write_nj: f64,
+    /// Of opening and closing a row, in nJ (timed nodes).
+    pub activate_nj: f64,
+    /// Of refreshing a rank once, in nJ (timed nodes).
+    pub refresh_nj: f64,
+    /// Standby power of the whole node, in mW.
+    pub standby_mw: f64,
+}
+
+/// A link, alike in both directions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Its two ends: names of initiators or nodes.
+    pub between: [String; 2],
+    /// What it adds to a read's latency (both ways together), in ns.
+    pub latency_ns: f64,
+    /// Payload that it carries in each direction, in MB/s.
+    pub bandwidth_mbps: f64,
+}

@@ -1,0 +1,158 @@
+use super::*;
+use crate::units::Time;
+
+const GOOD: &str = r#"
+name = "two"
+summary = "two sockets and an expander"
+[sources]
+default = "assumed: made for this test"
+"node.far.given" = "datasheet"
+[core]
+clock_mhz = 2000
+instructions_per_cycle = 4
+reorder_buffer = 224
+outstanding_misses = 12
+[[cache]]
+name = "L1d"
+capacity_kib = 32
+ways = 8
+latency_cycles = 4
+[[initiator]]
+name = "a"
+cpus = 2
+[[initiator]]
+name = "b"
+cpus = 2
+[[node]]
+name = "near"
+tier = 0
+capacity_mib = 64
+initiator = "a"
+[node.given]
+read_latency_ns = 80
+read_bandwidth_mbps = 20000
+[[node]]
+name = "far"
+tier = 1
+capacity_mib = 128
+[node.given]
+read_latency_ns = 100
+read_bandwidth_mbps = 10000
+[[link]]
+between = ["a", "b"]
+latency_ns = 60
+bandwidth_mbps = 20000
+[[link]]
+between = ["b", "far"]
+latency_ns = 90
+bandwidth_mbps = 16000
+"#;
+
+fn refused(from: &str, to: &str) -> MachineError {
+    assert!(GOOD.contains(from), "the test's own text lacks {from}");
+    Machine::parse("m.toml", &GOOD.replacen(from, to, 1)).expect_err("accepted")
+}
+
+#[test]
+fn ways_go_over_the_links_with_least_latency() {
+    let m = Machine::parse("m.toml", GOOD).unwrap();
+    let (a, b) = (InitiatorId(0), InitiatorId(1));
+    let (near, far) = (NodeId(0), NodeId(1));
+    assert!(m.topology.hops(a, near).is_empty());
+    assert_eq!(m.topology.hops(a, far).len(), 2);
+    assert_eq!(m.topology.hops(b, near), [Hop { link: 0, reversed: true }]);
+    assert_eq!(m.idle_latency(a, far), Time::from_ns(250.0));
+    assert_eq!(m.nearest_nodes(CpuId(3)), [near, far]);
+    assert_eq!(m.initiator_of(CpuId(5)), a);
+}
+
+#[test]
+fn sources_hold_for_all_below_their_path() {
+    let m = Machine::parse("m.toml", GOOD).unwrap();
+    assert_eq!(m.source_of("node.far.given.read_latency_ns"), "datasheet");
+    assert_eq!(m.source_of("core.clock_mhz"), "assumed: made for this test");
+}
+
+#[test]
+fn a_fault_is_reported_with_line_field_and_what_is_allowed() {
+    let cases = [
+        (
+            "read_bandwidth_mbps = 20000",
+            "read_bandwidth_mbps = 0",
+            31,
+            "node[0].given.read_bandwidth_mbps",
+            "above 0",
+        ),
+        ("ways = 8", "ways = 0", 15, "cache[0].ways", "from 1 to 64"),
+        ("ways = 8", "ways = 7", 14, "cache[0].capacity_kib", "whole sets of 7 ways"),
+        ("[\"a\", \"b\"]", "[\"a\", \"c\"]", 40, "link[0].between", "there are: a, b, near, far"),
+        ("tier = 1", "tier = 2", 24, "node", "without a gap"),
+        ("name = \"two\"", "scale = 65\nname = \"two\"", 28, "node[0].capacity_mib", "leaves no memory"),
+        ("read_latency_ns = 80", "read_latency_ns = 1", 30, "node[0].given.read_latency_ns", "load-to-use"),
+        ("\"node.far.given\"", "\"node.fat\"", 6, "sources.node.fat", "there is no"),
+        ("[\"b\", \"far\"]", "[\"b\", \"a\"]", 33, "node[1]", "cannot reach"),
+        ("initiator = \"a\"", "initiator = \"z\"", 28, "node[0].initiator", "there are: a, b"),
+    ];
+    for (from, to, line, field, says) in cases {
+        let error = refused(from, to);
+        assert_eq!((error.line, error.field.as_str()), (line, field), "{error}");
+        assert!(error.message.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn unknown_missing_and_mistyped_fields_are_refused_with_their_line() {
+    let unknown = refused("ways = 8", "ways = 8\nweighs = 9");
+    assert_eq!(unknown.line, 16, "{unknown}");
+    assert!(unknown.to_string().contains("unknown field `weighs`, expected one of"), "{unknown}");
+    let mistyped = refused("ways = 8", "ways = \"eight\"");
+    assert_eq!(mistyped.line, 15, "{mistyped}");
+    let missing = refused("clock_mhz = 2000", "");
+    assert!(missing.message.contains("clock_mhz"), "{missing}");
+    let broken = refused("[core]", "[core");
+    assert_eq!(broken.line, 7, "{broken}");
+}
+
+#[test]
+fn a_node_is_timed_or_given() {
+    let neither = refused("[node.given]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000", "");
+    assert!(neither.message.contains("needs a table"), "{neither}");
+    let timed = "[node.timed]\nchannels = 1\nranks = 1\nbank_groups = 1\nbanks = 1\nrows = 1024\nrow_bytes = 65536\n\
+        address_map = \"row|column\"\nt_ck_ps = 833\nburst = 4\ncl = 17\ncwl = 12\nrcd = 17\nrp = 17\nras = 39\nccd_s = 4\n\
+        ccd_l = 6\nrrd_s = 4\nrrd_l = 6\nfaw = 26\nwtr_s = 3\nwtr_l = 9\nwr = 18\nrtp = 9\nrank_switch = 2\nrfc = 420\nrefi = 9360\n";
+    let both = refused("[node.given]", &format!("{timed}[node.given]"));
+    assert!(both.message.contains("both `timed` and `given`"), "{both}");
+    let alone = GOOD.replacen("[node.given]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000", timed, 1);
+    Machine::parse("m.toml", &alone).unwrap();
+    for (map, says) in [
+        ("row|colum", "is not a field"),
+        ("row|column:3", "leaves 7 bits"),
+        ("row|column:11|row", "more bits"),
+    ] {
+        let text = alone.replacen("\"row|column\"", &format!("{map:?}"), 1);
+        let error = Machine::parse("m.toml", &text).unwrap_err();
+        assert_eq!(error.field, "node[0].timed.address_map");
+        assert!(error.message.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn split_address_fields_cover_their_coordinate() {
+    let text = include_str!("../../../../machines/ddr4-2400.toml");
+    let m = Machine::parse("ddr4-2400.toml", text).unwrap();
+    let mut dram = m.nodes[0].timed.clone().unwrap();
+    dram.address_map = "row|column:4|bank|bank_group|rank|column:3".into();
+    let fields = dram.map_fields().unwrap();
+    let columns: Vec<(u8, u8, u8)> =
+        fields.iter().filter(|f| f.what == Coordinate::Column).map(|f| (f.shift, f.bits, f.into)).collect();
+    assert_eq!(columns, [(0, 3, 0), (8, 4, 3)]);
+}
+
+#[test]
+fn scale_divides_what_is_big_and_leaves_what_is_private() {
+    let text = GOOD.replacen("name = \"two\"", "scale = 4\nname = \"two\"", 1);
+    let m = Machine::parse("m.toml", &text).unwrap().scaled();
+    assert_eq!((m.nodes[0].capacity_mib, m.caches[0].capacity_kib, m.scale), (16, 32, 1));
+    assert_eq!(m.kernel.numa_scan_mib, 64);
+    assert_eq!(m.idle_latency(InitiatorId(0), NodeId(0)), Time::from_ns(80.0));
+}
