@@ -52,9 +52,15 @@ fn locate(text: &str, field: &str) -> Option<usize> {
     let root = DeTable::parse(text).ok()?;
     let mut table = root.get_ref();
     let mut found = None;
-    for part in field.split('.') {
+    let mut rest = field;
+    while !rest.is_empty() {
+        if let Some((key, _)) = table.iter().find(|(key, _)| key.get_ref().as_ref() == rest) {
+            return Some(key.span().start);
+        }
+        let (part, after) = rest.split_once('.').unwrap_or((rest, ""));
+        rest = after;
         let (name, index) = match part.split_once('[') {
-            Some((name, rest)) => (name, rest.trim_end_matches(']').parse::<usize>().ok()),
+            Some((name, index)) => (name, index.trim_end_matches(']').parse::<usize>().ok()),
             None => (part, None),
         };
         let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref().as_ref() == name) else { break };
