@@ -2,8 +2,10 @@
 //!
 //! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
 
+pub mod epoch;
 mod ids;
 pub mod machine;
+pub mod policy;
 mod program;
 mod units;
 

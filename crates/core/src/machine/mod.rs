@@ -5,6 +5,7 @@ mod dram;
 mod error;
 mod kernel;
 mod node;
+mod performance;
 mod processor;
 mod scale;
 mod topology;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use dram::{Arbitration, Coordinate, Dram, MapField, PagePolicy};
+pub use dram::{Arbitration, Coordinate, Dram, MapField, PagePolicy, Refresh};
 pub use error::MachineError;
 pub use kernel::Kernel;
 pub use node::{Energy, Given, Link, LoadPoint, Node};

@@ -73,11 +73,16 @@ impl Machine {
         at_node + self.topology.link_latency(from, to)
     }
 
-    /// Nodes by distance from a CPU: least idle latency first, then lower number.
+    /// Nodes by distance from a CPU, as Linux orders them: least latency of the links first, so that a CPU's own node
+    /// is the one beside it even if memory elsewhere is faster; then least idle latency, then lower number.
     pub fn nearest_nodes(&self, cpu: CpuId) -> Vec<NodeId> {
-        let from = self.initiator_of(cpu);
+        self.nearest_nodes_of(self.initiator_of(cpu))
+    }
+
+    /// As [`Machine::nearest_nodes`], for any CPU of an initiator.
+    pub fn nearest_nodes_of(&self, from: InitiatorId) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.node_ids().collect();
-        nodes.sort_by_key(|&node| (self.idle_latency(from, node), node));
+        nodes.sort_by_key(|&n| (self.topology.link_latency(from, n), self.idle_latency(from, n), n));
         nodes
     }
 }

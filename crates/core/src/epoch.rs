@@ -1,0 +1,61 @@
+//! The epoch loop: observe, decide, admit, act, record. Simulator and host supply the first and the fourth.
+
+mod governor;
+
+pub use governor::{Governor, Limits, Record};
+
+use crate::policy::{Event, Migration, Move, Needs, Observation, Outcome, Plan, Refusal};
+use crate::units::Time;
+
+/// What the loop runs on: a simulated machine or a real one.
+pub trait Host {
+    /// The time now.
+    fn now(&self) -> Time;
+
+    /// Adds what happened since the last call to `events`, oldest first, and the regions seen to `seen`, both as far
+    /// as `needs` asks for them.
+    fn observe(&mut self, needs: &Needs, events: &mut Vec<Event>, seen: &mut Observation);
+
+    /// Makes a move.
+    ///
+    /// # Errors
+    /// Why it could not be made; the page then lies where it lay.
+    fn act(&mut self, wanted: &Move) -> Result<(), Refusal>;
+}
+
+/// One epoch: the policy gets the outcomes of its last plan, what happened since, and what was seen; what it plans is
+/// made as far as the governor admits it.
+///
+/// Events with the same time reach the policy in one slice, as concurrent ones.
+pub fn step(host: &mut impl Host, policy: &mut dyn Migration, governor: &mut Governor) {
+    let mut plan = Plan::default();
+    let mut events: Vec<Event> = governor.take_outcomes().into_iter().map(Event::Outcome).collect();
+    let mut seen = Observation::default();
+    host.observe(&policy.needs(), &mut events, &mut seen);
+    for slice in events.chunk_by(|a, b| a.time() == b.time()) {
+        policy.on_events(slice, &mut plan);
+    }
+    policy.decide(&seen, &mut plan);
+    governor.start_epoch();
+    apply(host, &plan, governor);
+}
+
+/// In-kernel delivery of one event: what the policy wants is made at once, through the same governor. The outcomes of
+/// what it wanted before come with it.
+pub fn deliver(host: &mut impl Host, policy: &mut dyn Migration, governor: &mut Governor, event: Event) {
+    let mut plan = Plan::default();
+    for outcome in governor.take_outcomes() {
+        policy.on_events(&[Event::Outcome(outcome)], &mut plan);
+    }
+    policy.on_events(&[event], &mut plan);
+    apply(host, &plan, governor);
+}
+
+fn apply(host: &mut impl Host, plan: &Plan, governor: &mut Governor) {
+    governor.start_plan();
+    for wanted in &plan.moves {
+        let time = host.now();
+        let result = governor.admit(time, wanted).and_then(|()| host.act(wanted));
+        governor.record(Outcome { time, wanted: *wanted, result });
+    }
+}

@@ -1,0 +1,48 @@
+//! What a machine's nodes and tiers can do, for policies to weigh them by.
+
+use super::Machine;
+use crate::ids::{InitiatorId, NodeId, TierId};
+use crate::units::{Bandwidth, Time};
+
+impl Machine {
+    /// The initiator from which the links to a node add least latency; of several, the first.
+    pub fn nearest_initiator(&self, node: NodeId) -> InitiatorId {
+        let all = (0..self.initiators.len()).map(InitiatorId::from);
+        all.min_by_key(|&from| (self.topology.link_latency(from, node), from)).unwrap_or_default()
+    }
+
+    /// Read bandwidth that a node offers to its nearest initiator: a given node's figure, or the peak of all channels
+    /// of a timed one; no more than the narrowest link on the way (as HMAT's access class 0 gives it).
+    pub fn node_bandwidth(&self, node: NodeId) -> Bandwidth {
+        let device_mbps = match (&self.nodes[node.index()].given, &self.nodes[node.index()].timed) {
+            (Some(given), _) => given.read_bandwidth_mbps,
+            (None, Some(dram)) => dram.channel_peak().as_mbps() * f64::from(dram.channels),
+            (None, None) => unreachable!("a checked node is given or timed"),
+        };
+        let hops = self.topology.hops(self.nearest_initiator(node), node);
+        Bandwidth(hops.iter().map(|hop| self.links[hop.link].bandwidth_mbps).fold(device_mbps, f64::min))
+    }
+
+    /// Read bandwidth of a tier: the sum over its nodes of [`Machine::node_bandwidth`].
+    pub fn tier_bandwidth(&self, tier: TierId) -> Bandwidth {
+        Bandwidth(self.nodes_in(tier).map(|node| self.node_bandwidth(node).as_mbps()).sum())
+    }
+
+    /// Idle latency of a write until it is in the medium, from the node's nearest initiator: a given node's write
+    /// latency, or its read latency if it has none; of a timed node the read's way, with write latency and write
+    /// recovery in place of read latency.
+    pub fn write_latency(&self, node: NodeId) -> Time {
+        let from = self.nearest_initiator(node);
+        let read = self.idle_latency(from, node);
+        match (&self.nodes[node.index()].given, &self.nodes[node.index()].timed) {
+            (Some(given), _) => match given.write_latency_ns {
+                Some(ns) => Time::from_ns(ns) + self.topology.link_latency(from, node),
+                None => read,
+            },
+            (None, Some(dram)) => {
+                read - dram.cycles(u64::from(dram.cl)) + dram.cycles(u64::from(dram.cwl) + u64::from(dram.wr))
+            }
+            (None, None) => read,
+        }
+    }
+}

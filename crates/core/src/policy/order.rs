@@ -1,0 +1,50 @@
+//! Nodes by distance, worked out once, so that a first-touch fault needs no search.
+
+use crate::ids::{CpuId, InitiatorId, NodeId};
+use crate::machine::Machine;
+
+/// A machine's nodes by distance from every CPU and from every node.
+#[derive(Clone, Debug)]
+pub struct NodeOrder {
+    initiators: Vec<InitiatorId>,
+    from_initiator: Vec<Vec<NodeId>>,
+    from_node: Vec<Vec<NodeId>>,
+}
+
+impl NodeOrder {
+    /// Works out the orders of [`Machine::nearest_nodes`]. The order from a node starts with the node itself and goes
+    /// on as for a CPU of the initiator beside it, or of the nearest initiator if there is none beside it.
+    pub fn of(machine: &Machine) -> NodeOrder {
+        let initiators: Vec<InitiatorId> =
+            (0..machine.cpus()).map(|cpu| machine.initiator_of(CpuId::from(cpu))).collect();
+        let from_initiator: Vec<Vec<NodeId>> = (0..machine.initiators.len())
+            .map(InitiatorId::from)
+            .map(|initiator| machine.nearest_nodes_of(initiator))
+            .collect();
+        let from_node = machine
+            .node_ids()
+            .map(|node| {
+                let near = &from_initiator[machine.nearest_initiator(node).index()];
+                let others = near.iter().copied().filter(|&other| other != node);
+                std::iter::once(node).chain(others).collect()
+            })
+            .collect();
+        NodeOrder { initiators, from_initiator, from_node }
+    }
+
+    /// All nodes, nearest to the CPU first; the CPU is taken modulo those there are.
+    pub fn from_cpu(&self, cpu: CpuId) -> &[NodeId] {
+        let initiator = self.initiators[cpu.index() % self.initiators.len()];
+        &self.from_initiator[initiator.index()]
+    }
+
+    /// All nodes, the node itself first, then those nearest to it.
+    pub fn from_node(&self, node: NodeId) -> &[NodeId] {
+        &self.from_node[node.index()]
+    }
+
+    /// The CPU's own node: the nearest one.
+    pub fn own(&self, cpu: CpuId) -> NodeId {
+        self.from_cpu(cpu)[0]
+    }
+}

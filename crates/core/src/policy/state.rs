@@ -1,0 +1,140 @@
+//! A rule's state in one thread: stepped by the simulator and by the exact live mode alike.
+
+use super::order::NodeOrder;
+use super::rule::{GroupOrder, Rule, Spill, Within};
+use crate::ids::{CpuId, NodeId, ThreadId};
+use crate::units::{PageSize, Vpn};
+
+/// A first touch of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The thread that touched it.
+    pub thread: ThreadId,
+    /// The CPU it ran on.
+    pub cpu: CpuId,
+    /// The page; the first base page of a huge one.
+    pub page: Vpn,
+    /// The size of the page to be placed.
+    pub size: PageSize,
+}
+
+/// Says where there is free memory.
+pub trait Room {
+    /// Whether a page of this size fits into the node's free memory above its watermark.
+    fn has_room(&self, node: NodeId, size: PageSize) -> bool;
+}
+
+/// How far a thread has come in a rule.
+#[derive(Clone, Debug)]
+pub struct RuleState {
+    counts: Vec<u32>,
+    cursors: Vec<u32>,
+    random: u64,
+}
+
+impl RuleState {
+    /// The state of a thread that has placed nothing yet. The seed matters to random orders alone.
+    ///
+    /// # Panics
+    /// If the rule has no group, or a group has no node or no weight.
+    pub fn new(rule: &Rule, seed: u64, thread: ThreadId) -> RuleState {
+        let sound = |g: &super::Group| g.weight > 0 && !g.nodes.is_empty();
+        assert!(!rule.groups.is_empty() && rule.groups.iter().all(sound), "unsound rule: {rule:?}");
+        let counts = match rule.order {
+            GroupOrder::CycleFromOwn => rule.groups.len(),
+            GroupOrder::Cycle | GroupOrder::Random => 1,
+        };
+        let mut seeded = seed;
+        let random = split_mix(&mut seeded) ^ u64::from(thread.0).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        RuleState { counts: vec![0; counts], cursors: vec![0; rule.groups.len()], random }
+    }
+
+    /// The node of the rule that a faulting page goes to; none if every node of the rule is full. `rule` is the one
+    /// that the state was made for.
+    pub fn next(
+        &mut self,
+        rule: &Rule,
+        order: &NodeOrder,
+        fault: &Fault,
+        room: &impl Room,
+    ) -> Option<NodeId> {
+        let group = self.next_group(rule, order, fault.cpu);
+        let node = self.next_node(rule, order, fault.cpu, group);
+        if room.has_room(node, fault.size) {
+            return Some(node);
+        }
+        let free = |&&n: &&NodeId| room.has_room(n, fault.size);
+        let by_cpu = order.from_cpu(fault.cpu);
+        match rule.spill {
+            Spill::Nearest => order.from_node(node).iter().filter(|n| rule.allows(**n)).find(free).copied(),
+            Spill::Group => std::iter::once(group)
+                .chain((0..rule.groups.len()).filter(|&other| other != group))
+                .map(|g| &rule.groups[g].nodes)
+                .find_map(|nodes| by_cpu.iter().filter(|n| nodes.contains(n)).find(free).copied()),
+        }
+    }
+
+    fn next_group(&mut self, rule: &Rule, order: &NodeOrder, cpu: CpuId) -> usize {
+        let cycle = rule.cycle();
+        match rule.order {
+            GroupOrder::Random => {
+                let drawn = self.draw(cycle);
+                group_at(rule, 0, drawn)
+            }
+            GroupOrder::Cycle => {
+                let at = self.counts[0];
+                self.counts[0] = (at + 1) % cycle;
+                group_at(rule, 0, at)
+            }
+            GroupOrder::CycleFromOwn => {
+                let own = order.from_cpu(cpu).iter().find_map(|&n| rule.group_of(n)).unwrap_or(0);
+                let at = self.counts[own];
+                self.counts[own] = (at + 1) % cycle;
+                group_at(rule, own, at)
+            }
+        }
+    }
+
+    fn next_node(&mut self, rule: &Rule, order: &NodeOrder, cpu: CpuId, group: usize) -> NodeId {
+        let nodes = &rule.groups[group].nodes;
+        let many = nodes.len() as u32;
+        match rule.within {
+            Within::InSequence => {
+                let at = self.cursors[group];
+                self.cursors[group] = (at + 1) % many;
+                nodes[at as usize]
+            }
+            Within::Random => nodes[self.draw(many) as usize],
+            Within::Nearest => {
+                order.from_cpu(cpu).iter().copied().find(|n| nodes.contains(n)).unwrap_or(nodes[0])
+            }
+        }
+    }
+
+    /// A number below `bound`; its bias is below 2^-32.
+    fn draw(&mut self, bound: u32) -> u32 {
+        ((u128::from(split_mix(&mut self.random)) * u128::from(bound)) >> 64) as u32
+    }
+}
+
+/// The group at a place of the cycle that starts with `first` and goes on with the others as listed.
+fn group_at(rule: &Rule, first: usize, mut at: u32) -> usize {
+    let others = (0..rule.groups.len()).filter(|&g| g != first);
+    for group in std::iter::once(first).chain(others) {
+        let weight = rule.groups[group].weight;
+        if at < weight {
+            return group;
+        }
+        at -= weight;
+    }
+    unreachable!("a place lies within the cycle")
+}
+
+/// Steele, Lea and Flood's SplitMix64.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
