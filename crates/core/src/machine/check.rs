@@ -300,7 +300,7 @@ fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
         return fault(field("row_bytes"), format!("is {}; a row holds at least one line of 64", d.row_bytes));
     }
     whole(&field("t_ck_ps"), d.t_ck_ps.into(), 1, 1_000_000)?;
-    let cycles: [(&str, u16, u64); 17] = [
+    let cycles: [(&str, u16, u64); 21] = [
         ("burst", d.burst, 1),
         ("cl", d.cl, 1),
         ("cwl", d.cwl, 1),
@@ -309,6 +309,7 @@ fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
         ("ras", d.ras, 1),
         ("ccd_s", d.ccd_s, 1),
         ("ccd_l", d.ccd_l, d.ccd_s.into()),
+        ("ccd_l_wr", d.ccd_l_wr.unwrap_or(d.ccd_l), d.ccd_l.into()),
         ("rrd_s", d.rrd_s, 1),
         ("rrd_l", d.rrd_l, d.rrd_s.into()),
         ("faw", d.faw, 1),
@@ -317,6 +318,9 @@ fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
         ("wr", d.wr, 0),
         ("rtp", d.rtp, 0),
         ("rank_switch", d.rank_switch, 0),
+        ("turnaround", d.turnaround, 0),
+        ("activate_cycles", d.activate_cycles, 1),
+        ("column_cycles", d.column_cycles, 1),
         ("rfc", d.rfc, 0),
     ];
     for (name, value, least) in cycles {
@@ -325,6 +329,7 @@ fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
     if d.refi != 0 {
         whole(&field("refi"), d.refi.into(), u64::from(d.rfc) * 2, 10_000_000)?;
     }
+    whole(&field("hit_cap"), d.hit_cap.into(), 0, 20_000)?;
     whole(&field("read_queue"), d.read_queue.into(), 1, 1024)?;
     whole(&field("write_queue"), d.write_queue.into(), 2, 1024)?;
     whole(&field("drain_high"), d.drain_high.into(), 1, d.write_queue.into())?;

@@ -25,7 +25,8 @@ pub struct Dram {
     /// `row`, `column`, separated by `|`. A field may be split: `column:3` takes 3 bits, a later or earlier `column`
     /// the rest. A field whose size is 1 may be left out.
     pub address_map: String,
-    /// Bank number is exclusive-ored with the row's low bits (permutation-based interleaving).
+    /// The bank's number in the rank (bank group and bank) is exclusive-ored with the row's low bits (permutation-based
+    /// interleaving).
     #[serde(default)]
     pub bank_hash: bool,
     /// Command clock period in ps.
@@ -46,6 +47,9 @@ pub struct Dram {
     pub ccd_s: u16,
     /// Column command to column command, same bank group.
     pub ccd_l: u16,
+    /// Write to write, same bank group, where it is longer than `ccd_l` (DDR5). Default: `ccd_l`.
+    #[serde(default)]
+    pub ccd_l_wr: Option<u16>,
     /// Activate to activate, other bank group.
     pub rrd_s: u16,
     /// Activate to activate, same bank group.
@@ -62,9 +66,26 @@ pub struct Dram {
     pub rtp: u16,
     /// Idle cycles on the data bus when it passes from one rank to another.
     pub rank_switch: u16,
-    /// Time of a refresh of a rank.
+    /// Idle cycles on the data bus between a read's data and a write's (preamble and turnaround). Default: 2, as in the
+    /// read to write delay `CL + burst + 2 - CWL` of JESD79-3 and JESD79-4.
+    #[serde(default = "default_turnaround")]
+    pub turnaround: u16,
+    /// Cycles that an activate occupies the command bus: 1 for DDR3 and DDR4, 2 for DDR5 and HBM, 4 for LPDDR4.
+    #[serde(default = "one")]
+    pub activate_cycles: u16,
+    /// Cycles that a column command occupies the command bus: 1, for DDR5 2, for LPDDR4 4.
+    #[serde(default = "one")]
+    pub column_cycles: u16,
+    /// Row and column commands have a command bus each (HBM).
+    #[serde(default)]
+    pub split_command_bus: bool,
+    /// Banks that one refresh command closes.
+    #[serde(default)]
+    pub refresh: Refresh,
+    /// Time that a refresh command takes: tRFC, for `same-bank` tRFCsb, for `per-bank` tRFCpb.
     pub rfc: u16,
-    /// Interval of refreshes of a rank; 0 if the device needs none.
+    /// Interval in which every bank is refreshed once (tREFI; `per-bank`: the banks take turns in it); 0 if the device
+    /// needs no refresh.
     pub refi: u32,
     /// Ranks refresh evenly spread over the interval, rather than together.
     #[serde(default)]
@@ -75,6 +96,9 @@ pub struct Dram {
     /// Which of the commands that are ready goes first.
     #[serde(default)]
     pub arbitration: Arbitration,
+    /// Row hits that may overtake the oldest request of their bank before it goes first (FR-FCFS with a cap).
+    #[serde(default = "default_hit_cap")]
+    pub hit_cap: u16,
     /// Reads that the controller can choose from; more wait before it.
     #[serde(default = "default_queue")]
     pub read_queue: u16,
@@ -84,12 +108,24 @@ pub struct Dram {
     /// Writes in the queue at which the controller begins to drain them.
     #[serde(default = "default_drain_high")]
     pub drain_high: u16,
-    /// Writes in the queue at which it goes back to reads.
+    /// Writes in the queue at which it goes back to reads, if any wait.
     #[serde(default = "default_drain_low")]
     pub drain_low: u16,
     /// The way between the last cache and the device's pins and back, in ns.
     #[serde(default)]
     pub controller_ns: f64,
+}
+
+fn one() -> u16 {
+    1
+}
+
+fn default_turnaround() -> u16 {
+    2
+}
+
+fn default_hit_cap() -> u16 {
+    16
 }
 
 fn default_queue() -> u16 {
@@ -113,6 +149,19 @@ pub enum PagePolicy {
     Open,
     /// After the last queued access to it.
     Closed,
+}
+
+/// Which banks a refresh command works on; they stay closed meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refresh {
+    /// All banks of a rank.
+    #[default]
+    AllBank,
+    /// One bank of every bank group of a rank (DDR5's REFsb).
+    SameBank,
+    /// One bank of a rank (LPDDR4's and HBM's REFpb).
+    PerBank,
 }
 
 /// Which of several commands that could be sent in this cycle goes first. Row hits always go before commands that open
