@@ -1,0 +1,184 @@
+//! System calls that change what memory is mapped, or start or end threads and processes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::c_long;
+use memtide_recording::Record;
+
+/// The end of the heap, as the last `brk` told it; 0 before the first.
+static HEAP_END: AtomicU64 = AtomicU64::new(0);
+
+const PAGE: u64 = 4096;
+
+/// A system call: number and arguments.
+#[derive(Clone, Copy, Default)]
+pub struct Call {
+    pub number: i64,
+    pub arguments: [u64; 6],
+}
+
+/// What a thread does next.
+pub enum Next {
+    /// It goes on.
+    Same,
+    /// It may become another program.
+    Exec,
+    /// It, or its process, ends.
+    End,
+}
+
+impl Call {
+    /// What the thread is about to do.
+    pub fn next(&self) -> Next {
+        match c_long::from(self.number) {
+            libc::SYS_exit | libc::SYS_exit_group => Next::End,
+            libc::SYS_execve | libc::SYS_execveat => Next::Exec,
+            _ => Next::Same,
+        }
+    }
+
+    /// Whether this call, having returned `result`, returned in a new process.
+    pub fn is_new_process(&self, result: i64) -> bool {
+        result == 0 && self.starts_something()
+    }
+
+    fn starts_something(&self) -> bool {
+        matches!(
+            c_long::from(self.number),
+            libc::SYS_clone | libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone3
+        )
+    }
+
+    /// What the call did, given what it returned, in order.
+    pub fn events(&self, result: i64) -> Vec<Record> {
+        if (-4095..0).contains(&result) {
+            return if matches!(self.next(), Next::Exec) { vec![Record::ExecFailed] } else { vec![] };
+        }
+        let result = result as u64;
+        let [first, second, third, fourth, fifth, _] = self.arguments;
+        match c_long::from(self.number) {
+            libc::SYS_mmap => mapped(result, second, fourth, fifth),
+            libc::SYS_munmap => vec![unmap(first, second)],
+            libc::SYS_mremap => moved(first, second, result, third),
+            libc::SYS_brk => heap(result),
+            libc::SYS_madvise if drops(third) => {
+                vec![unmap(first, second), map(first, second, "anonymous".to_owned())]
+            }
+            _ if self.starts_something() => vec![self.started(result as u32)],
+            _ => vec![],
+        }
+    }
+
+    fn started(&self, id: u32) -> Record {
+        let flags = self.arguments[0];
+        let same_memory = self.number == libc::SYS_clone
+            && flags & libc::CLONE_VM as u64 != 0
+            // QEMU makes a process of its own of a vfork.
+            && flags & libc::CLONE_VFORK as u64 == 0;
+        if same_memory { Record::Spawn { tid: id } } else { Record::Fork { pid: id } }
+    }
+}
+
+fn drops(advice: u64) -> bool {
+    advice == libc::MADV_DONTNEED as u64
+}
+
+fn map(start: u64, bytes: u64, name: String) -> Record {
+    Record::Map { start, bytes: bytes.next_multiple_of(PAGE), name }
+}
+
+fn unmap(start: u64, bytes: u64) -> Record {
+    Record::Unmap { start, bytes: bytes.next_multiple_of(PAGE) }
+}
+
+fn mapped(start: u64, bytes: u64, flags: u64, descriptor: u64) -> Vec<Record> {
+    let has = |flag: i32| flags & flag as u64 != 0;
+    let name = if has(libc::MAP_STACK) {
+        "stack".to_owned()
+    } else if has(libc::MAP_ANONYMOUS) {
+        "anonymous".to_owned()
+    } else {
+        file_name(descriptor as i32)
+    };
+    let mut events = Vec::new();
+    if has(libc::MAP_FIXED) {
+        events.push(unmap(start, bytes));
+    }
+    events.push(map(start, bytes, name));
+    events
+}
+
+fn file_name(descriptor: i32) -> String {
+    let target = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap_or_default();
+    target.file_name().map_or("file".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn moved(old: u64, old_bytes: u64, new: u64, new_bytes: u64) -> Vec<Record> {
+    let old_bytes = old_bytes.next_multiple_of(PAGE);
+    let new_bytes = new_bytes.next_multiple_of(PAGE);
+    let name = || "anonymous".to_owned();
+    if old != new {
+        vec![unmap(old, old_bytes), map(new, new_bytes, name())]
+    } else if new_bytes > old_bytes {
+        vec![map(old + old_bytes, new_bytes - old_bytes, name())]
+    } else if new_bytes < old_bytes {
+        vec![unmap(old + new_bytes, old_bytes - new_bytes)]
+    } else {
+        vec![]
+    }
+}
+
+fn heap(end: u64) -> Vec<Record> {
+    let end = end.next_multiple_of(PAGE);
+    match HEAP_END.swap(end, Ordering::Relaxed) {
+        0 => vec![],
+        old if end > old => vec![map(old, end - old, "heap".to_owned())],
+        old if end < old => vec![unmap(end, old - end)],
+        _ => vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(number: c_long, arguments: [u64; 6]) -> Call {
+        Call { number, arguments }
+    }
+
+    #[test]
+    fn a_fixed_mapping_replaces_what_was_there() {
+        let flags = (libc::MAP_FIXED | libc::MAP_ANONYMOUS) as u64;
+        let events = call(libc::SYS_mmap, [0x10000, 100, 0, flags, u64::MAX, 0]).events(0x10000);
+        let name = "anonymous".to_owned();
+        assert_eq!(
+            events,
+            [
+                Record::Unmap { start: 0x10000, bytes: 4096 },
+                Record::Map { start: 0x10000, bytes: 4096, name }
+            ]
+        );
+    }
+
+    #[test]
+    fn a_refused_call_does_nothing() {
+        assert_eq!(call(libc::SYS_mmap, [0; 6]).events(-12), []);
+        assert_eq!(call(libc::SYS_execve, [0; 6]).events(-2), [Record::ExecFailed]);
+    }
+
+    #[test]
+    fn growing_in_place_maps_what_is_new() {
+        let grown = call(libc::SYS_mremap, [0x10000, 4096, 8192, 0, 0, 0]).events(0x10000);
+        assert_eq!(grown, [map(0x11000, 4096, "anonymous".to_owned())]);
+    }
+
+    #[test]
+    fn threads_and_processes_are_told_apart() {
+        let vm = libc::CLONE_VM as u64;
+        let vfork = libc::CLONE_VFORK as u64;
+        let start = |flags| call(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]).events(7);
+        assert_eq!(start(vm), [Record::Spawn { tid: 7 }]);
+        assert_eq!(start(0), [Record::Fork { pid: 7 }]);
+        assert_eq!(start(vm | vfork), [Record::Fork { pid: 7 }]);
+    }
+}

@@ -1,0 +1,317 @@
+//! Which registers a block's instructions move where, worked out once, when QEMU translates the block.
+//!
+//! What has to be done while the program runs is condensed to one list of [`Transfer`]s before each instruction that
+//! accesses memory and one at the block's end.
+
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register, RflagsBits,
+};
+
+/// General registers, vector registers 0 to 15, and the arithmetic flags as one register.
+pub const REGISTERS: usize = 33;
+
+/// A set of registers: bit i is register i.
+pub type Set = u64;
+
+const FLAGS: Set = 1 << 32;
+
+/// The latest load that feeds any of `from` is what feeds `to` from now on; none if `from` is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Register number.
+    pub to: u8,
+    /// Values before any transfer of the same list.
+    pub from: Set,
+}
+
+/// An instruction that accesses memory.
+#[derive(Debug)]
+pub struct Op {
+    /// Its address.
+    pub pc: u64,
+    /// Its place in the block: 1 for the first.
+    pub position: u32,
+    /// Done before it.
+    pub before: Box<[Transfer]>,
+    /// Registers that make the address of what it loads.
+    pub load_address: Set,
+    /// Registers that make the address of what it stores.
+    pub store_address: Set,
+    /// Registers that the loaded value goes to.
+    pub loaded: Set,
+    /// Bytes that one operand has: QEMU reports wider ones in pieces.
+    pub width: u16,
+    /// It loads and stores the same bytes.
+    pub modifies: bool,
+}
+
+/// A translated block.
+#[derive(Debug, Default)]
+pub struct Block {
+    /// How many instructions it has.
+    pub instructions: u32,
+    /// Done at its end.
+    pub tail: Box<[Transfer]>,
+    /// Address of its first instruction if that is a repeated string instruction.
+    pub repeats: Option<u64>,
+    /// Address of its last instruction if that is a repeated string instruction: QEMU comes back to it for each item.
+    pub ends_in_repeat: Option<u64>,
+}
+
+/// What registers hold, in terms of what they held where the last list of transfers was taken.
+struct Flow {
+    from: [Set; REGISTERS],
+}
+
+impl Flow {
+    fn new() -> Flow {
+        Flow { from: std::array::from_fn(|register| 1 << register) }
+    }
+
+    fn union(&self, of: Set) -> Set {
+        bits(of).fold(0, |set, register| set | self.from[register])
+    }
+
+    fn assign(&mut self, to: Set, from: Set) {
+        bits(to).for_each(|register| self.from[register] = from);
+    }
+
+    fn take(&mut self) -> Box<[Transfer]> {
+        let changed = |(register, &from): (usize, &Set)| {
+            (from != 1 << register).then_some(Transfer { to: register as u8, from })
+        };
+        let transfers = self.from.iter().enumerate().filter_map(changed).collect();
+        *self = Flow::new();
+        transfers
+    }
+}
+
+/// The registers in a set.
+pub fn bits(mut set: Set) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let register = set.trailing_zeros() as usize;
+        set &= set.wrapping_sub(1);
+        (register < 64).then_some(register)
+    })
+}
+
+/// Analyses a block, given each instruction's address and bytes. The ops are those of the instructions, in order;
+/// an instruction that accesses no memory has none.
+pub fn analyse<'a>(code: impl Iterator<Item = (u64, &'a [u8])>) -> (Block, Vec<Option<Op>>) {
+    let mut factory = InstructionInfoFactory::new();
+    let mut flow = Flow::new();
+    let mut block = Block::default();
+    let mut ops = Vec::new();
+    for (pc, bytes) in code {
+        let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+        block.instructions += 1;
+        let repeat = is_repeat(&instruction).then_some(pc);
+        if block.instructions == 1 {
+            block.repeats = repeat;
+        }
+        block.ends_in_repeat = repeat;
+        let effect = Effect::of(&instruction, factory.info(&instruction));
+        ops.push(effect.accesses.then(|| effect.op(pc, block.instructions, flow.take())));
+        if !effect.loads {
+            let from = flow.union(effect.read);
+            flow.assign(effect.written, from);
+        }
+    }
+    block.tail = flow.take();
+    (block, ops)
+}
+
+fn is_repeat(instruction: &Instruction) -> bool {
+    instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
+/// What one instruction reads and writes.
+#[derive(Default)]
+struct Effect {
+    accesses: bool,
+    loads: bool,
+    stores: bool,
+    load_address: Set,
+    store_address: Set,
+    read: Set,
+    written: Set,
+    width: u16,
+}
+
+impl Effect {
+    fn of(instruction: &Instruction, info: &InstructionInfo) -> Effect {
+        let mut effect = Effect::default();
+        effect.memory(info);
+        effect.registers(instruction, info);
+        // Stack and string instructions step their own pointers: those do not wait for what is loaded.
+        if effect.accesses && instruction.is_stack_instruction() {
+            effect.written &= !set(Register::RSP);
+        }
+        if effect.accesses && instruction.is_string_instruction() {
+            effect.written &= !(set(Register::RSI) | set(Register::RDI) | set(Register::RCX));
+        }
+        if instruction.mnemonic() == Mnemonic::Syscall {
+            effect.read = 0;
+            effect.written = set(Register::RAX) | set(Register::RCX) | set(Register::R11);
+        }
+        effect
+    }
+
+    fn memory(&mut self, info: &InstructionInfo) {
+        for memory in info.used_memory() {
+            let (reads, writes) = access(memory.access());
+            let address = set(memory.base()) | set(memory.index());
+            if reads {
+                self.load_address |= address;
+            }
+            if writes {
+                self.store_address |= address;
+            }
+            self.loads |= reads;
+            self.stores |= writes;
+            self.width = self.width.max(memory.memory_size().size() as u16);
+        }
+        self.accesses = self.loads || self.stores;
+    }
+
+    fn registers(&mut self, instruction: &Instruction, info: &InstructionInfo) {
+        for used in info.used_registers() {
+            let register = set(used.register());
+            let (reads, writes) = access(used.access());
+            let keeps = matches!(used.access(), OpAccess::CondWrite | OpAccess::ReadCondWrite)
+                || (writes && used.register().is_gpr() && used.register().size() < 4);
+            if reads || keeps {
+                self.read |= register;
+            }
+            if writes {
+                self.written |= register;
+            }
+        }
+        const ARITHMETIC: u32 = RflagsBits::OF
+            | RflagsBits::SF
+            | RflagsBits::ZF
+            | RflagsBits::AF
+            | RflagsBits::CF
+            | RflagsBits::PF;
+        if instruction.rflags_read() & ARITHMETIC != 0 {
+            self.read |= FLAGS;
+        }
+        if instruction.rflags_modified() & ARITHMETIC != 0 {
+            self.written |= FLAGS;
+        }
+    }
+
+    fn op(&self, pc: u64, position: u32, before: Box<[Transfer]>) -> Op {
+        Op {
+            pc,
+            position,
+            before,
+            load_address: self.load_address,
+            store_address: self.store_address,
+            loaded: if self.loads { self.written } else { 0 },
+            width: self.width,
+            modifies: self.loads && self.stores && self.load_address == self.store_address,
+        }
+    }
+}
+
+fn access(access: OpAccess) -> (bool, bool) {
+    match access {
+        OpAccess::None | OpAccess::NoMemAccess => (false, false),
+        OpAccess::Read | OpAccess::CondRead => (true, false),
+        OpAccess::Write | OpAccess::CondWrite => (false, true),
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+    }
+}
+
+fn set(register: Register) -> Set {
+    let number = register.full_register().number();
+    match register {
+        _ if register.is_gpr() => 1 << number,
+        _ if register.is_vector_register() && number < 16 => 1 << (16 + number),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RAX: u8 = 0;
+    const RCX: u8 = 1;
+    const RDX: u8 = 2;
+
+    fn block(code: &[&[u8]]) -> (Block, Vec<Option<Op>>) {
+        analyse(code.iter().enumerate().map(|(i, &bytes)| (0x1000 + 16 * i as u64, bytes)))
+    }
+
+    fn transfer(transfers: &[Transfer], to: u8) -> Option<Set> {
+        transfers.iter().find(|transfer| transfer.to == to).map(|transfer| transfer.from)
+    }
+
+    #[test]
+    fn a_chase_feeds_its_own_address() {
+        // mov rax, [rax]
+        let (_, ops) = block(&[&[0x48, 0x8b, 0x00]]);
+        let op = ops[0].as_ref().unwrap();
+        assert_eq!((op.load_address, op.loaded, op.width, op.modifies), (1, 1, 8, false));
+    }
+
+    #[test]
+    fn moves_and_arithmetic_are_condensed() {
+        // mov rcx, rax; lea rdx, [rcx+rdx*8]; xor eax, eax; mov rcx, [rdx]
+        let (_, ops) =
+            block(&[&[0x48, 0x89, 0xc1], &[0x48, 0x8d, 0x14, 0xd1], &[0x31, 0xc0], &[0x48, 0x8b, 0x0a]]);
+        assert!(ops[..3].iter().all(Option::is_none));
+        let op = ops[3].as_ref().unwrap();
+        assert_eq!(transfer(&op.before, RCX), Some(1 << RAX));
+        assert_eq!(transfer(&op.before, RDX), Some(1 << RAX | 1 << RDX));
+        assert_eq!(transfer(&op.before, RAX), Some(0), "a register set to zero depends on nothing");
+        assert_eq!(op.load_address, 1 << RDX);
+    }
+
+    #[test]
+    fn part_of_a_register_keeps_the_rest() {
+        // mov al, cl
+        let (block, _) = block(&[&[0x88, 0xc8]]);
+        assert_eq!(transfer(&block.tail, RAX), Some(1 << RAX | 1 << RCX));
+    }
+
+    #[test]
+    fn a_conditional_move_waits_for_flags() {
+        // cmovne rax, rcx
+        let (block, _) = block(&[&[0x48, 0x0f, 0x45, 0xc1]]);
+        assert_eq!(transfer(&block.tail, RAX), Some(FLAGS | 1 << RAX | 1 << RCX));
+    }
+
+    #[test]
+    fn the_stack_pointer_does_not_wait_for_a_pop() {
+        // pop rax
+        let (_, ops) = block(&[&[0x58]]);
+        assert_eq!(ops[0].as_ref().unwrap().loaded, 1 << RAX);
+    }
+
+    #[test]
+    fn read_modify_write_is_told_from_a_copy() {
+        // add [rax], ecx; movsb
+        let (_, ops) = block(&[&[0x01, 0x08], &[0xa4]]);
+        assert!(ops[0].as_ref().unwrap().modifies);
+        assert!(!ops[1].as_ref().unwrap().modifies);
+    }
+
+    #[test]
+    fn repeated_instructions_are_known_at_both_ends() {
+        // rep movsb
+        let (block, ops) = block(&[&[0xf3, 0xa4]]);
+        assert_eq!((block.repeats, block.ends_in_repeat), (Some(0x1000), Some(0x1000)));
+        assert_eq!(ops[0].as_ref().unwrap().loaded, 0);
+    }
+
+    #[test]
+    fn addresses_without_access_need_no_op() {
+        // lea rax, [rcx]; nop [rax]; prefetcht0 [rax]
+        let (_, ops) = block(&[&[0x48, 0x8d, 0x01], &[0x0f, 0x1f, 0x00], &[0x0f, 0x18, 0x08]]);
+        assert!(ops.iter().all(Option::is_none));
+    }
+}

@@ -1,0 +1,144 @@
+//! The files that the plugin shares with the recorder, mapped into memory: they outlive however the program ends.
+
+use std::ffi::c_void;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memtide_recording::control::{self, Word};
+use memtide_recording::stream::{Buffer, Encoder, MAX_RECORD_BYTES, WINDOW_BYTES};
+use memtide_recording::{CONTROL_FILE, Record, stream_file};
+
+/// The control page; never unmapped.
+pub struct Control(&'static [AtomicU64]);
+
+impl Control {
+    pub fn open(dir: &Path) -> io::Result<Control> {
+        let file = OpenOptions::new().read(true).write(true).open(dir.join(CONTROL_FILE))?;
+        if file.metadata()?.len() < control::BYTES as u64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let page = map(&file, 0, control::BYTES)?;
+        // SAFETY: the mapping is page-aligned, that long and never unmapped; all who share it use whole words.
+        let words =
+            unsafe { std::slice::from_raw_parts(page.cast::<AtomicU64>().as_ptr(), control::BYTES / 8) };
+        let control = Control(words);
+        if control.get(Word::Magic) == control::MAGIC {
+            Ok(control)
+        } else {
+            Err(io::ErrorKind::InvalidData.into())
+        }
+    }
+
+    pub fn get(&self, word: Word) -> u64 {
+        self.0[word as usize].load(Ordering::Relaxed)
+    }
+
+    /// Adds to a word; returns what it was before.
+    pub fn add(&self, word: Word, more: u64) -> u64 {
+        self.0[word as usize].fetch_add(more, Ordering::Relaxed)
+    }
+
+    /// Replaces a word by what `next` makes of it; returns what it was before.
+    pub fn update(&self, word: Word, next: impl Fn(u64) -> u64) -> u64 {
+        let updated = self.0[word as usize]
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |value| Some(next(value)));
+        updated.unwrap_or_else(|value| value)
+    }
+
+    /// Says why recording stopped.
+    pub fn fail(&self, error: &io::Error) {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO) as u64;
+        self.0[Word::Failure as usize].store(errno, Ordering::Relaxed);
+    }
+}
+
+/// A thread's stream, written through a window that moves along its file. The file is open only while the window
+/// moves, so a program that closes every descriptor does no harm.
+pub struct Stream {
+    path: PathBuf,
+    window: NonNull<u8>,
+    used: usize,
+    windows: u64,
+    encoder: Encoder,
+    buffer: Buffer,
+}
+
+// SAFETY: the window belongs to this stream alone, and a stream to one thread at a time.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    pub fn create(dir: &Path, number: u64) -> io::Result<Stream> {
+        let path = dir.join(stream_file(number));
+        let window = window(&path, 0)?;
+        Ok(Stream {
+            path,
+            window,
+            used: 0,
+            windows: 1,
+            encoder: Encoder::default(),
+            buffer: Buffer::default(),
+        })
+    }
+
+    pub fn write(&mut self, record: &Record) -> io::Result<()> {
+        self.buffer.clear();
+        self.encoder.record(record, &mut self.buffer);
+        if self.used + MAX_RECORD_BYTES > WINDOW_BYTES {
+            let next = window(&self.path, self.windows)?;
+            unmap(std::mem::replace(&mut self.window, next));
+            self.windows += 1;
+            self.used = 0;
+        }
+        let bytes = self.buffer.as_bytes();
+        // SAFETY: the record fits into what is left of the window, as was just seen to.
+        unsafe {
+            let at = self.window.as_ptr().add(self.used);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr().add(1), at.add(1), bytes.len() - 1);
+            // The tag comes last: a program killed in between leaves no half record.
+            std::sync::atomic::compiler_fence(Ordering::Release);
+            at.write_volatile(bytes[0]);
+        }
+        self.used += bytes.len();
+        Ok(())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        unmap(self.window);
+    }
+}
+
+/// Lengthens the file by a window of zeros and maps that.
+fn window(path: &Path, number: u64) -> io::Result<NonNull<u8>> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let start = number * WINDOW_BYTES as u64;
+    // SAFETY: a plain system call on an open file. It reserves the space: a full disk must not be found out by a
+    // write to the mapping, which would end the recorded program.
+    let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), start as i64, WINDOW_BYTES as i64) };
+    match error {
+        0 => map(&file, start, WINDOW_BYTES),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn map(file: &File, offset: u64, bytes: usize) -> io::Result<NonNull<u8>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+    let start: *mut c_void = unsafe {
+        libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), offset as i64)
+    };
+    match NonNull::new(start) {
+        Some(window) if start != libc::MAP_FAILED => Ok(window.cast()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn unmap(window: NonNull<u8>) {
+    // SAFETY: `window` is a whole mapping made by `map`, and its owner gives it up.
+    unsafe { libc::munmap(window.as_ptr().cast(), WINDOW_BYTES) };
+}

@@ -1,0 +1,14 @@
+//! A plugin for QEMU's user mode that records every access to memory of an x86-64 program.
+//!
+//! `qemu-x86_64 -plugin libmemtide_recorder.so,dir=DIR PROGRAM` writes into DIR, which must hold a control page
+//! (crate `memtide-recording`). `memtide record` does that and makes a trace of what is written.
+
+#![cfg_attr(test, allow(dead_code))]
+
+mod calls;
+mod dataflow;
+mod files;
+mod thread;
+
+#[cfg(not(test))]
+mod qemu;
