@@ -268,7 +268,7 @@ fn given(machine: &Machine, at: &str, given: &Given) -> Checked {
     }
     positive(&format!("{at}.read_bandwidth_mbps"), given.read_bandwidth_mbps, 1e9)?;
     if let Some(mbps) = given.write_bandwidth_mbps {
-        positive(&format!("{at}.write_bandwidth_mbps"), mbps, given.read_bandwidth_mbps)?;
+        positive(&format!("{at}.write_bandwidth_mbps"), mbps, 1e9)?;
     }
     let mut before = (-1.0, 0.0);
     for (i, point) in given.loaded.iter().enumerate() {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::dram::Dram;
+use crate::units::{LINE_BYTES, PAGE_BYTES};
 
 /// A memory node: *timed* (a memory device from which latency and bandwidth emerge) or *given* (its latency and
 /// bandwidth are the figures of a datasheet or a measurement).
@@ -45,9 +46,10 @@ pub struct Given {
     /// accesses only through bandwidth. Default: the read latency.
     #[serde(default)]
     pub write_latency_ns: Option<f64>,
-    /// Bandwidth of reads, and of reads and writes together, in MB/s.
+    /// Bandwidth of reads in MB/s. Reads and writes together move at the greater of the two bandwidths at most.
     pub read_bandwidth_mbps: f64,
-    /// Bandwidth of writes in MB/s; at most that of reads. Default: that of reads.
+    /// Bandwidth of writes in MB/s; above that of reads where writes are posted and reads wait for one another.
+    /// Default: that of reads.
     #[serde(default)]
     pub write_bandwidth_mbps: Option<f64>,
     /// Measured loaded latency: read latency at rising shares of the read bandwidth. Without it, reads queue first
@@ -92,4 +94,16 @@ pub struct Link {
     pub latency_ns: f64,
     /// Payload that it carries in each direction, in MB/s.
     pub bandwidth_mbps: f64,
+}
+
+impl Node {
+    /// Capacity in lines.
+    pub fn lines(&self) -> u64 {
+        (self.capacity_mib << 20) / LINE_BYTES
+    }
+
+    /// Capacity in base pages.
+    pub fn pages(&self) -> u64 {
+        (self.capacity_mib << 20) / PAGE_BYTES
+    }
 }
