@@ -1,0 +1,163 @@
+//! STREAM's four kernels.
+
+use std::array::from_fn;
+
+use crate::array::{Array, Space};
+use crate::memory::Memory;
+use crate::params::{Parameter, Settings, Values};
+use crate::workload::{Algorithm, Phase, Workload};
+use crate::{Info, WorkloadError};
+
+/// Elements of a vector register (AVX2).
+const LANES: usize = 4;
+type Vector = [f64; LANES];
+/// Elements of an item.
+const BLOCK: usize = 1024;
+/// What the loop itself costs a vector: add, compare, branch. gcc -O3 -mavx2 -mfma compiles every kernel to its accesses
+/// and these, the arithmetic being folded into a load (triad, add) but for scale.
+const LOOP_INSTRUCTIONS: u64 = 3;
+const SCALAR: f64 = 3.0;
+
+/// Three arrays and what is done to them.
+pub struct Stream {
+    threads: usize,
+    iterations: usize,
+    kernels: Vec<Step>,
+    a: Array<f64>,
+    b: Array<f64>,
+    c: Array<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Step {
+    Init,
+    Copy,
+    Scale,
+    Add,
+    Triad,
+}
+
+impl Algorithm for Stream {
+    const INFO: Info = Info {
+        name: "stream",
+        summary: "STREAM: copy c=a, scale b=s*c, add c=a+b, triad a=b+s*c over three arrays",
+        stresses: "bandwidth of reads and writes in sequence",
+        source: "J. McCalpin, STREAM: Sustainable Memory Bandwidth in High Performance Computers",
+        parameters: &[
+            Parameter {
+                name: "kernel",
+                unit: "",
+                help: "the kernel that is run, or all four in turn",
+                values: Values::Choice(&["all", "copy", "scale", "add", "triad"]),
+            },
+            Parameter::footprint_mib(64),
+            Parameter::iterations(2),
+            Parameter::threads(16),
+            Parameter::PAGE,
+        ],
+    };
+
+    fn new(settings: &Settings, _seed: u64, space: &mut Space) -> Result<Stream, WorkloadError> {
+        let len = settings.footprint_bytes() / (3 * 8) / BLOCK * BLOCK;
+        Ok(Stream {
+            threads: settings.threads(),
+            iterations: settings.size("iterations"),
+            kernels: match settings.word("kernel") {
+                "copy" => vec![Step::Copy],
+                "scale" => vec![Step::Scale],
+                "add" => vec![Step::Add],
+                "triad" => vec![Step::Triad],
+                _ => vec![Step::Copy, Step::Scale, Step::Add, Step::Triad],
+            },
+            a: space.array("a", len)?,
+            b: space.array("b", len)?,
+            c: space.array("c", len)?,
+        })
+    }
+}
+
+impl Workload for Stream {
+    type Step = Step;
+    type Local = ();
+
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn phases(&self) -> Vec<Phase<Step>> {
+        let rounds = std::iter::repeat_n(&self.kernels, self.iterations).flatten().copied();
+        std::iter::once(Step::Init).chain(rounds).map(|step| Phase::new(step, self.a.len() / BLOCK)).collect()
+    }
+
+    fn local(&self, _thread: usize) {}
+
+    fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, _local: &mut ()) {
+        let Stream { a, b, c, .. } = self;
+        for i in (item * BLOCK..(item + 1) * BLOCK).step_by(LANES) {
+            match step {
+                Step::Init => {
+                    m.store_lanes(a, i, [1.0; LANES]);
+                    m.store_lanes(b, i, [2.0; LANES]);
+                    m.store_lanes(c, i, [0.0; LANES]);
+                }
+                Step::Copy => {
+                    let x: Vector = *m.load_lanes(a, i);
+                    m.store_lanes(c, i, x);
+                }
+                Step::Scale => {
+                    let x: Vector = *m.load_lanes(c, i);
+                    m.work(1);
+                    m.store_lanes(b, i, x.map(|x| SCALAR * x));
+                }
+                Step::Add => {
+                    let x: Vector = *m.load_lanes(a, i);
+                    let y: Vector = *m.load_lanes(b, i);
+                    m.store_lanes::<_, LANES>(c, i, from_fn(|lane| x[lane] + y[lane]));
+                }
+                Step::Triad => {
+                    let y: Vector = *m.load_lanes(c, i);
+                    let x: Vector = *m.load_lanes(b, i);
+                    m.store_lanes::<_, LANES>(a, i, from_fn(|lane| x[lane] + SCALAR * y[lane]));
+                }
+            }
+            m.work(LOOP_INSTRUCTIONS);
+        }
+    }
+
+    fn result(&self) -> f64 {
+        [&self.a, &self.b, &self.c].iter().flat_map(|array| array.values()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check;
+
+    #[test]
+    fn arrays_hold_what_stream_says_after_each_run() {
+        let (program, _) = check::<Stream>("footprint_mib=1,iterations=3,threads=3");
+        let (mut a, mut b, mut c) = (1.0, 2.0, 0.0);
+        for _ in 0..3 {
+            c = a;
+            b = SCALAR * c;
+            c = a + b;
+            a = b + SCALAR * c;
+        }
+        let stream = program.workload();
+        for (array, value) in [(&stream.a, a), (&stream.b, b), (&stream.c, c)] {
+            assert!(array.values().all(|element| element == value));
+        }
+    }
+
+    #[test]
+    fn triad_reads_two_arrays_and_writes_one() {
+        let (program, recorded) = check::<Stream>("footprint_mib=1,iterations=1,threads=1,kernel=triad");
+        let vectors = program.workload().a.len() / LANES;
+        let triad = &recorded.streams[0][3 * vectors..];
+        assert_eq!(triad.len(), 3 * vectors);
+        assert_eq!(triad.iter().filter(|access| access.write).count(), vectors);
+        assert_eq!(recorded.instructions(), (6 + 6) * vectors as u64);
+        assert!(triad.iter().all(|access| access.producer == 0 && access.size == 32));
+    }
+}

@@ -1,0 +1,27 @@
+//! What memtide runs on a simulated or a virtual machine: real algorithms, each written once and generic over
+//! [`Memory`], and synthetic profiles of programs that are known by their measured traffic.
+//!
+//! A workload is parallel phases of items ([`Workload`]). Traced ([`program`]) it computes on one thread of the host and
+//! hands out every access, with the load that its address depends on; native ([`native`]) it runs on the host's own
+//! threads and memory.
+
+mod algorithms;
+mod array;
+mod error;
+mod memory;
+mod params;
+mod random;
+mod registry;
+mod run;
+#[cfg(test)]
+mod testing;
+mod workload;
+mod zipf;
+
+pub use array::{Array, Element, Space};
+pub use error::WorkloadError;
+pub use memory::{Index, Loaded, Memory, Native, Origin, Traced};
+pub use params::{Parameter, Params, Settings, Value, Values};
+pub use registry::{BoxedProgram, Info, list, native, program};
+pub use run::{TracedProgram, run_native};
+pub use workload::{Algorithm, Phase, Workload, block};

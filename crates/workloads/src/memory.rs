@@ -1,0 +1,194 @@
+//! Memory as an algorithm sees it: the same code records its accesses for the simulator or runs natively.
+
+use std::ops::Deref;
+
+use memtide_core::{Access, VirtAddr};
+
+use crate::array::{Array, Element};
+
+/// Which of a thread's loads a value comes from: the number of that access, from 1; 0 = from no load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin(pub(crate) u64);
+
+/// A loaded value that knows its origin. `*` gives the bare value; an index that keeps its origin makes the access that
+/// uses it depend on the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Loaded<T> {
+    value: T,
+    origin: Origin,
+}
+
+impl<T> Loaded<T> {
+    /// What `f` makes of the value, depending on the same load.
+    #[inline(always)]
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Loaded<U> {
+        Loaded { value: f(self.value), origin: self.origin }
+    }
+}
+
+impl<T> From<T> for Loaded<T> {
+    /// A value that comes from no load.
+    #[inline(always)]
+    fn from(value: T) -> Loaded<T> {
+        Loaded { value, origin: Origin(0) }
+    }
+}
+
+impl<T> Deref for Loaded<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// A place in an array: an index, or one made from a loaded value.
+pub trait Index: Copy {
+    /// The index.
+    fn index(self) -> usize;
+    /// The load it was made from.
+    fn origin(self) -> Origin;
+}
+
+impl Index for usize {
+    #[inline(always)]
+    fn index(self) -> usize {
+        self
+    }
+    #[inline(always)]
+    fn origin(self) -> Origin {
+        Origin(0)
+    }
+}
+
+impl Index for Loaded<usize> {
+    #[inline(always)]
+    fn index(self) -> usize {
+        self.value
+    }
+    #[inline(always)]
+    fn origin(self) -> Origin {
+        self.origin
+    }
+}
+
+/// A thread's way to memory.
+///
+/// An access of several lanes is one vector instruction's: it counts as one instruction and one access.
+pub trait Memory {
+    /// Whether the accesses are recorded rather than made for their own sake.
+    const TRACED: bool;
+
+    /// An access to `bytes` bytes, whose address was made from `producer`'s value.
+    fn access(&mut self, address: VirtAddr, bytes: u16, producer: Origin, write: bool) -> Origin;
+
+    /// Retires instructions that access no memory.
+    fn work(&mut self, instructions: u64);
+
+    /// Loads an element.
+    #[inline(always)]
+    fn load<T: Element>(&mut self, array: &Array<T>, index: impl Index) -> Loaded<T> {
+        let origin = self.access(array.address(index.index()), size_of::<T>() as u16, index.origin(), false);
+        Loaded { value: array.get(index.index()), origin }
+    }
+
+    /// Stores an element.
+    #[inline(always)]
+    fn store<T: Element>(&mut self, array: &Array<T>, index: impl Index, value: T) {
+        self.access(array.address(index.index()), size_of::<T>() as u16, index.origin(), true);
+        array.set(index.index(), value);
+    }
+
+    /// Loads `N` consecutive elements by one instruction.
+    #[inline(always)]
+    fn load_lanes<T: Element, const N: usize>(
+        &mut self,
+        array: &Array<T>,
+        first: impl Index,
+    ) -> Loaded<[T; N]> {
+        let bytes = (N * size_of::<T>()) as u16;
+        let origin = self.access(array.address(first.index()), bytes, first.origin(), false);
+        let cells = array.lanes::<N>(first.index());
+        Loaded { value: std::array::from_fn(|lane| T::get(&cells[lane])), origin }
+    }
+
+    /// Stores `N` consecutive elements by one instruction.
+    #[inline(always)]
+    fn store_lanes<T: Element, const N: usize>(
+        &mut self,
+        array: &Array<T>,
+        first: impl Index,
+        values: [T; N],
+    ) {
+        let bytes = (N * size_of::<T>()) as u16;
+        self.access(array.address(first.index()), bytes, first.origin(), true);
+        let cells = array.lanes::<N>(first.index());
+        for (cell, value) in cells.iter().zip(values) {
+            T::set(cell, value);
+        }
+    }
+
+    /// Loads a word that is known to be zero: an access made for its own sake. Traced, the data are left alone.
+    #[inline(always)]
+    fn probe(&mut self, zeros: &Array<u64>, index: impl Index) -> Loaded<usize> {
+        let origin = self.access(zeros.address(index.index()), 8, index.origin(), false);
+        let value = if Self::TRACED { 0 } else { std::hint::black_box(zeros.get(index.index())) as usize };
+        Loaded { value, origin }
+    }
+
+    /// Stores a zero over a zero: an access made for its own sake. Traced, the data are left alone.
+    #[inline(always)]
+    fn clear(&mut self, zeros: &Array<u64>, index: impl Index) {
+        self.access(zeros.address(index.index()), 8, index.origin(), true);
+        if !Self::TRACED {
+            zeros.set(index.index(), 0);
+        }
+    }
+}
+
+/// The host's own memory: costs nothing over plain loads and stores.
+pub struct Native;
+
+impl Memory for Native {
+    const TRACED: bool = false;
+
+    #[inline(always)]
+    fn access(&mut self, _: VirtAddr, _: u16, _: Origin, _: bool) -> Origin {
+        Origin(0)
+    }
+
+    #[inline(always)]
+    fn work(&mut self, _: u64) {}
+}
+
+/// Records a thread's accesses.
+#[derive(Default)]
+pub struct Traced {
+    pub(crate) accesses: Vec<Access>,
+    /// The thread's accesses before those.
+    pub(crate) earlier: u64,
+    /// Instructions since the last access.
+    pub(crate) pending: u64,
+}
+
+impl Memory for Traced {
+    const TRACED: bool = true;
+
+    #[inline(always)]
+    fn access(&mut self, address: VirtAddr, bytes: u16, producer: Origin, write: bool) -> Origin {
+        let number = self.earlier + self.accesses.len() as u64 + 1;
+        let producer = match producer.0 {
+            0 => 0,
+            load => u32::try_from(number - load).unwrap_or(0),
+        };
+        let instructions = u32::try_from(self.pending + 1).unwrap_or(u32::MAX);
+        self.pending = self.pending + 1 - u64::from(instructions);
+        self.accesses.push(Access { address, instructions, producer, size: bytes, write });
+        Origin(number)
+    }
+
+    #[inline(always)]
+    fn work(&mut self, instructions: u64) {
+        self.pending += instructions;
+    }
+}

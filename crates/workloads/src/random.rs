@@ -1,0 +1,144 @@
+//! Randomness that is the same on every machine.
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
+
+/// A reproducible source of random numbers.
+#[derive(Clone, Debug)]
+pub struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    /// The `stream`th of the independent sources that a seed has, such as a thread's or an item's.
+    pub fn new(seed: u64, stream: u64) -> Random {
+        Random(Xoshiro256PlusPlus::seed_from_u64(hash(seed ^ hash(stream))))
+    }
+
+    /// 64 random bits.
+    #[inline]
+    pub fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// From 0 up to `bound` - 1, all alike to within 2^-64 of each other; `bound` is at least 1.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        scale(self.bits(), bound)
+    }
+
+    /// From 0 up to 1, 1 excluded.
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+}
+
+/// Spreads a number over all 64 bits: a bijection (SplitMix64's).
+#[inline]
+pub fn hash(x: u64) -> u64 {
+    SplitMix64::seed_from_u64(x).next_u64()
+}
+
+/// Maps 64 random bits to 0..`bound`, keeping their distribution.
+#[inline]
+pub fn scale(bits: u64, bound: u64) -> u64 {
+    ((u128::from(bits) * u128::from(bound)) >> 64) as u64
+}
+
+/// A random permutation of 0..n that takes no memory and can be inverted: a Feistel network of four rounds over the
+/// next even number of bits, walked along its cycle until back in range.
+#[derive(Clone, Copy, Debug)]
+pub struct Permutation {
+    len: u64,
+    half_bits: u32,
+    keys: [u64; 4],
+}
+
+impl Permutation {
+    /// A permutation of `0..len`; `len` is from 1 to 2^62.
+    pub fn new(len: u64, seed: u64) -> Permutation {
+        let bits = len.next_power_of_two().trailing_zeros().max(2);
+        Permutation {
+            len,
+            half_bits: bits.div_ceil(2),
+            keys: [1, 2, 3, 4].map(|round| hash(seed ^ hash(round))),
+        }
+    }
+
+    /// Where `x` goes; `x` is in range.
+    pub fn forward(&self, x: u64) -> u64 {
+        self.walk(x, |x| {
+            self.keys.iter().fold(x, |x, key| {
+                let (left, right) = self.halves(x);
+                (right << self.half_bits) | (left ^ self.round(right, *key))
+            })
+        })
+    }
+
+    /// What goes to `y`; `y` is in range.
+    pub fn inverse(&self, y: u64) -> u64 {
+        self.walk(y, |y| {
+            self.keys.iter().rev().fold(y, |y, key| {
+                let (left, right) = self.halves(y);
+                ((right ^ self.round(left, *key)) << self.half_bits) | left
+            })
+        })
+    }
+
+    fn walk(&self, mut x: u64, step: impl Fn(u64) -> u64) -> u64 {
+        loop {
+            x = step(x);
+            if x < self.len {
+                return x;
+            }
+        }
+    }
+
+    fn halves(&self, x: u64) -> (u64, u64) {
+        (x >> self.half_bits, x & ((1 << self.half_bits) - 1))
+    }
+
+    fn round(&self, half: u64, key: u64) -> u64 {
+        hash(half ^ key) & ((1 << self.half_bits) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permutation_reaches_everything_once_and_its_inverse_leads_back() {
+        for len in [1, 2, 3, 10, 64, 1000, 4097] {
+            let permutation = Permutation::new(len, 7);
+            let mut seen = vec![false; len as usize];
+            for x in 0..len {
+                let y = permutation.forward(x);
+                assert_eq!(permutation.inverse(y), x);
+                assert!(!std::mem::replace(&mut seen[y as usize], true), "{y} is reached twice");
+            }
+        }
+    }
+
+    #[test]
+    fn sources_of_one_seed_are_unlike_and_repeatable() {
+        let draw = |seed, stream| Random::new(seed, stream).bits();
+        assert_eq!(draw(1, 0), draw(1, 0));
+        assert_ne!(draw(1, 0), draw(1, 1));
+        assert_ne!(draw(1, 0), draw(2, 0));
+        assert_ne!(draw(0, 1), draw(1, 0));
+    }
+
+    #[test]
+    fn units_are_uniform() {
+        let mut random = Random::new(3, 0);
+        let (mut sum, mut low) = (0.0, 0);
+        for _ in 0..100_000 {
+            let x = random.unit();
+            assert!((0.0..1.0).contains(&x));
+            sum += x;
+            low += u32::from(random.below(10) == 0);
+        }
+        assert!((sum / 100_000.0 - 0.5).abs() < 0.005);
+        assert!((f64::from(low) - 10_000.0).abs() < 400.0);
+    }
+}

@@ -1,0 +1,209 @@
+//! Runs a workload: traced, as a [`Program`] of the simulator, or on the host's own threads.
+
+use std::ops::Range;
+use std::sync::Barrier;
+
+use memtide_core::{Batch, Mapping, Program, ProgramError, Then, ThreadId};
+
+use crate::array::Space;
+use crate::memory::{Native, Traced};
+use crate::workload::{Phase, Workload};
+
+/// A batch is handed out once it has this many accesses.
+const BATCH_ACCESSES: usize = 4096;
+
+/// A workload whose accesses are recorded while it computes, on one thread of the host.
+pub struct TracedProgram<W: Workload> {
+    workload: W,
+    phases: Vec<Phase<W::Step>>,
+    workers: Vec<Worker<W::Local>>,
+    /// What thread 0 does before the first phase, last first: maps the arrays, starts the other threads.
+    opening: Vec<Then>,
+    /// The phase that threads are in, and how many have come to its end.
+    phase: usize,
+    arrived: usize,
+    items_done: u64,
+    items: u64,
+}
+
+/// A thread of a traced program.
+struct Worker<L> {
+    local: L,
+    memory: Traced,
+    phase: usize,
+    /// What is left of the phase's items, once it has begun.
+    todo: Option<Range<usize>>,
+    /// At the end of the phase, barrier or end still to be announced.
+    finished: bool,
+}
+
+impl<W: Workload> TracedProgram<W> {
+    /// The program that runs this workload, whose arrays lie in `space`.
+    pub fn new(workload: W, space: Space) -> TracedProgram<W> {
+        let workers: Vec<_> = (0..workload.threads())
+            .map(|thread| Worker {
+                local: workload.local(thread),
+                memory: Traced::default(),
+                phase: 0,
+                todo: None,
+                finished: false,
+            })
+            .collect();
+        let phases = workload.phases();
+        TracedProgram {
+            opening: opening(space.into_mappings(), workers.len()),
+            items: phases.iter().map(|phase| phase.items as u64).sum(),
+            workload,
+            phases,
+            workers,
+            phase: 0,
+            arrived: 0,
+            items_done: 0,
+        }
+    }
+
+    /// The workload, with what it has computed so far.
+    pub fn workload(&self) -> &W {
+        &self.workload
+    }
+
+    /// Counts a thread as having come to its phase's end, and says what it does there.
+    fn arrive(&mut self, thread: usize) -> Then {
+        let worker = &mut self.workers[thread];
+        worker.phase += 1;
+        worker.todo = None;
+        worker.finished = false;
+        self.arrived += 1;
+        if self.arrived == self.workers.len() {
+            self.phase += 1;
+            self.arrived = 0;
+        }
+        if self.workers[thread].phase == self.phases.len() { Then::End } else { Then::Barrier }
+    }
+
+    /// Does a thread's next items, until the batch is full or the phase at its end.
+    fn advance(&mut self, thread: usize) {
+        let Worker { local, memory, phase, todo, finished } = &mut self.workers[thread];
+        let phase = &self.phases[*phase];
+        let todo = match todo {
+            Some(todo) => todo,
+            None => {
+                self.workload.begin(memory, phase.step, local);
+                todo.insert(phase.share(thread, self.workload.threads()))
+            }
+        };
+        let before = todo.len();
+        while memory.accesses.len() < BATCH_ACCESSES
+            && let Some(item) = todo.next()
+        {
+            self.workload.run(memory, phase.step, item, local);
+        }
+        self.items_done += (before - todo.len()) as u64;
+        if todo.start == todo.end {
+            self.workload.finish(memory, phase.step, local);
+            *finished = true;
+        }
+    }
+}
+
+/// What thread 0 does first, in reverse.
+fn opening(mappings: Vec<Mapping>, threads: usize) -> Vec<Then> {
+    let spawns = (1..threads).rev().map(|thread| Then::Spawn(ThreadId::from(thread)));
+    spawns.chain(mappings.into_iter().rev().map(Then::Map)).collect()
+}
+
+impl<W: Workload> Program for TracedProgram<W> {
+    fn threads(&self) -> usize {
+        self.workers.len()
+    }
+
+    fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError> {
+        batch.clear();
+        let index = thread.index();
+        if index == 0
+            && let Some(then) = self.opening.pop()
+        {
+            batch.then = then;
+            return Ok(());
+        }
+        let ahead = |worker: &Worker<_>| worker.phase >= self.phases.len() || worker.phase > self.phase;
+        if self.workers.get(index).is_none_or(ahead) {
+            return Err(ProgramError(format!("{thread} was asked to go on although it waits or has ended")));
+        }
+        if !self.workers[index].finished {
+            std::mem::swap(&mut batch.accesses, &mut self.workers[index].memory.accesses);
+            self.advance(index);
+            let memory = &mut self.workers[index].memory;
+            memory.earlier += memory.accesses.len() as u64;
+            std::mem::swap(&mut batch.accesses, &mut memory.accesses);
+        }
+        let Worker { memory, finished, .. } = &mut self.workers[index];
+        batch.then = match (*finished, memory.pending) {
+            (false, _) => Then::Continue,
+            (true, 0) => self.arrive(index),
+            (true, _) => Then::Work(std::mem::take(&mut memory.pending)),
+        };
+        Ok(())
+    }
+
+    fn progress(&self) -> Option<f64> {
+        Some(self.items_done as f64 / self.items.max(1) as f64)
+    }
+}
+
+/// Runs a workload on the host's own memory and threads.
+pub fn run_native<W: Workload>(workload: &W) {
+    let threads = workload.threads();
+    let phases = workload.phases();
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (phases, barrier) = (&phases, &barrier);
+            scope.spawn(move || {
+                let mut local = workload.local(thread);
+                for phase in phases {
+                    workload.begin(&mut Native, phase.step, &mut local);
+                    for item in phase.share(thread, threads) {
+                        workload.run(&mut Native, phase.step, item, &mut local);
+                    }
+                    workload.finish(&mut Native, phase.step, &mut local);
+                    barrier.wait();
+                }
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::stream::Stream;
+    use crate::testing::traced;
+
+    fn next(program: &mut TracedProgram<Stream>, thread: usize) -> Result<Batch, ProgramError> {
+        let mut batch = Batch::default();
+        program.next(ThreadId::from(thread), &mut batch)?;
+        Ok(batch)
+    }
+
+    #[test]
+    fn thread_0_maps_and_spawns_before_anything_else() {
+        let mut program = traced::<Stream>("footprint_mib=1,threads=3,page=2MiB");
+        for name in ["a", "b", "c"] {
+            let Then::Map(mapping) = next(&mut program, 0).unwrap().then else { panic!("no mapping") };
+            assert_eq!((mapping.name.as_str(), mapping.start.0 % (2 << 20)), (name, 0));
+        }
+        assert_eq!(next(&mut program, 0).unwrap().then, Then::Spawn(ThreadId(1)));
+        assert_eq!(next(&mut program, 0).unwrap().then, Then::Spawn(ThreadId(2)));
+        assert!(!next(&mut program, 0).unwrap().accesses.is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_should_wait_or_does_not_exist_is_refused() {
+        let mut program = traced::<Stream>("footprint_mib=1,threads=2");
+        while next(&mut program, 0).unwrap().then != Then::Barrier {}
+        assert!(next(&mut program, 0).is_err());
+        assert!(next(&mut program, 1).is_ok());
+        assert!(next(&mut program, 2).is_err());
+    }
+}
