@@ -59,3 +59,6 @@ fn apply(host: &mut impl Host, plan: &Plan, governor: &mut Governor) {
         governor.record(Outcome { time, wanted: *wanted, result });
     }
 }
+
+#[cfg(test)]
+mod tests;

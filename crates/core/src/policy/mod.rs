@@ -17,3 +17,6 @@ pub use observation::{Observation, Region};
 pub use order::NodeOrder;
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
 pub use state::{Fault, Room, RuleState};
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,8 @@
 //! A rule's state in one thread: stepped by the simulator and by the exact live mode alike.
 
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::SplitMix64;
+
 use super::order::NodeOrder;
 use super::rule::{GroupOrder, Rule, Spill, Within};
 use crate::ids::{CpuId, NodeId, ThreadId};
@@ -29,7 +32,7 @@ pub trait Room {
 pub struct RuleState {
     counts: Vec<u32>,
     cursors: Vec<u32>,
-    random: u64,
+    random: SplitMix64,
 }
 
 impl RuleState {
@@ -44,8 +47,8 @@ impl RuleState {
             GroupOrder::CycleFromOwn => rule.groups.len(),
             GroupOrder::Cycle | GroupOrder::Random => 1,
         };
-        let mut seeded = seed;
-        let random = split_mix(&mut seeded) ^ u64::from(thread.0).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let mixed = SplitMix64::seed_from_u64(seed).next_u64();
+        let random = SplitMix64::seed_from_u64(mixed ^ u64::from(thread.0));
         RuleState { counts: vec![0; counts], cursors: vec![0; rule.groups.len()], random }
     }
 
@@ -113,7 +116,7 @@ impl RuleState {
 
     /// A number below `bound`; its bias is below 2^-32.
     fn draw(&mut self, bound: u32) -> u32 {
-        ((u128::from(split_mix(&mut self.random)) * u128::from(bound)) >> 64) as u32
+        ((u128::from(self.random.next_u64()) * u128::from(bound)) >> 64) as u32
     }
 }
 
@@ -128,13 +131,4 @@ fn group_at(rule: &Rule, first: usize, mut at: u32) -> usize {
         at -= weight;
     }
     unreachable!("a place lies within the cycle")
-}
-
-/// Steele, Lea and Flood's SplitMix64.
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
