@@ -1,0 +1,13 @@
+//! memtide's policies: where pages are placed at first touch and how they migrate later.
+//!
+//! A policy is one file in `placement/` or `migration/`, registered by its line in the list there. On a command line
+//! it is named as [`parse`] says.
+
+mod migration;
+mod parameter;
+mod placement;
+mod policy;
+mod weights;
+
+pub use parameter::{Kind, Parameter};
+pub use policy::{Info, Policy, PolicyError, default_comparison, migrations, parse, placements};

@@ -1,0 +1,27 @@
+//! Migration policies, one file each.
+
+mod anb;
+mod bw_migration;
+mod none;
+mod trigger;
+
+use memtide_core::policy::Migration;
+use memtide_core::{Machine, Time};
+
+use crate::parameter::Values;
+use crate::policy::Info;
+
+/// Every migration policy.
+pub(crate) const ALL: &[MigrationEntry] = &[none::ENTRY, anb::ENTRY, bw_migration::ENTRY];
+
+/// How a migration policy registers.
+pub(crate) struct MigrationEntry {
+    pub(crate) info: Info,
+    /// Makes it for a machine.
+    pub(crate) make: fn(&Machine, &Values) -> Box<dyn Migration>,
+}
+
+/// The epoch of policies that act on hint faults alone: the period of the scanner that brings them about.
+fn scan_period(machine: &Machine) -> Time {
+    Time::from_ns(machine.kernel.numa_scan_period_ms * 1e6)
+}

@@ -1,0 +1,130 @@
+//! `bw-migration`: bmpm's BW-MIGRATION, automatic NUMA balancing that keeps the balance between tiers.
+
+use memtide_core::policy::{Delivery, Event, Migration, Move, Needs, Observation, Outcome, Plan, Refusal};
+use memtide_core::{Machine, Time};
+
+use super::trigger::{FILTER, Trigger};
+use super::{MigrationEntry, scan_period};
+use crate::parameter::{Kind, Parameter, Values};
+use crate::policy::Info;
+
+pub(super) const ENTRY: MigrationEntry = MigrationEntry {
+    info: Info {
+        name: "bw-migration",
+        summary: "automatic NUMA balancing that moves about as many pages between two tiers one way as the other",
+        source: "bmpm algorithm 4, section 3.5",
+        parameters: &[
+            Parameter {
+                name: "threshold",
+                unit: "pages",
+                kind: Kind::Whole { min: 1, max: 1_000_000_000, default: 10 },
+                help: "by how many migrations one way between two tiers may exceed the other way, M of algorithm 4",
+            },
+            FILTER,
+            Parameter {
+                name: "delivery",
+                unit: "",
+                kind: Kind::Word(&["deployable", "in-kernel"]),
+                help: "whether hint faults reach it batched once a scan period, or each in the fault itself as in bmpm",
+            },
+        ],
+    },
+    make: |machine, values| Box::new(BwMigration::new(machine, values)),
+};
+
+struct BwMigration {
+    trigger: Trigger,
+    delivery: Delivery,
+    epoch: Time,
+    tiers: Vec<usize>,
+    balance: Balance,
+}
+
+impl BwMigration {
+    fn new(machine: &Machine, values: &Values) -> BwMigration {
+        let delivery = match values.word("delivery") {
+            "in-kernel" => Delivery::InKernel,
+            _ => Delivery::Deployable,
+        };
+        BwMigration {
+            trigger: Trigger::new(machine, values),
+            delivery,
+            epoch: scan_period(machine),
+            tiers: machine.node_ids().map(|node| machine.tier_of(node).index()).collect(),
+            balance: Balance::new(machine.tiers(), i64::from(values.whole("threshold"))),
+        }
+    }
+
+    fn allows(&mut self, wanted: &Move) -> bool {
+        let (from, to) = (self.tiers[wanted.from.index()], self.tiers[wanted.to.index()]);
+        from == to || self.balance.try_move(from, to)
+    }
+}
+
+impl Migration for BwMigration {
+    fn needs(&self) -> Needs {
+        Needs { hint_faults: true, regions: None, delivery: self.delivery, epoch: self.epoch }
+    }
+
+    fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
+        self.balance.read();
+        for event in events {
+            match event {
+                Event::HintFault(fault) => {
+                    if let Some(wanted) = self.trigger.on_fault(fault)
+                        && self.allows(&wanted)
+                    {
+                        plan.moves.push(wanted);
+                    }
+                }
+                Event::Outcome(Outcome { wanted, result: Err(Refusal::Gone), .. }) => {
+                    self.trigger.forget(wanted.task, wanted.page);
+                }
+                Event::Outcome(_) => {}
+            }
+        }
+    }
+
+    fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+}
+
+/// For each pair of tiers, how many more migrations went to the faster one than to the slower one.
+struct Balance {
+    threshold: i64,
+    counts: Vec<i64>,
+    /// The counts as concurrent faults read them.
+    read: Vec<i64>,
+}
+
+impl Balance {
+    fn new(tiers: usize, threshold: i64) -> Balance {
+        let pairs = tiers * tiers.saturating_sub(1) / 2;
+        Balance { threshold, counts: vec![0; pairs], read: vec![0; pairs] }
+    }
+
+    /// The faults that follow, up to the next call, read the counts now, at the same time.
+    fn read(&mut self) {
+        self.read.copy_from_slice(&self.counts);
+    }
+
+    /// Counts a migration between two tiers, if it keeps the balance and no concurrent one was faster.
+    fn try_move(&mut self, from: usize, to: usize) -> bool {
+        let (fast, slow) = (from.min(to), from.max(to));
+        let pair = slow * (slow - 1) / 2 + fast;
+        let current = self.read[pair];
+        let next = current + if to == fast { 1 } else { -1 };
+        let allowed = next.abs() <= self.threshold;
+        allowed && self.compare_and_set(pair, current, next)
+    }
+
+    fn compare_and_set(&mut self, pair: usize, current: i64, next: i64) -> bool {
+        let unchanged = self.counts[pair] == current;
+        if unchanged {
+            self.counts[pair] = next;
+        }
+        unchanged
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Which hint faults call for a migration: the filter of Linux's automatic NUMA balancing.
+
+use std::collections::BTreeMap;
+
+use memtide_core::policy::{HintFault, Move, NodeOrder, Reason};
+use memtide_core::{Machine, NodeId, TaskId, ThreadId, Vpn};
+
+use crate::parameter::{Kind, Parameter, Values};
+
+/// The filter's variant.
+pub(super) const FILTER: Parameter = Parameter {
+    name: "filter",
+    unit: "",
+    kind: Kind::Word(&["two-faults", "linux-6"]),
+    help: "which hint faults migrate: the second in a row from CPUs of one node (Linux 3.8), or as in Linux 6.12, \
+           which moves a thread's own pages sooner and those of several threads by statistics of the whole task",
+};
+
+/// Scan passes in which Linux 6 lets a task's first and private faults migrate at once (`numa_scan_seq <= 4`).
+const EARLY_PASSES: u32 = 5;
+
+/// A node with so many times more faults than another one is much more heavily used (`ACTIVE_NODE_FRACTION`).
+const MUCH_MORE: u64 = 3;
+
+/// Decides on hint faults one by one.
+pub(super) struct Trigger {
+    order: NodeOrder,
+    fastest: Vec<bool>,
+    linux6: bool,
+    last: BTreeMap<(TaskId, Vpn), Last>,
+    tasks: BTreeMap<TaskId, Faults>,
+}
+
+/// Who made a page's latest hint fault.
+#[derive(Clone, Copy)]
+struct Last {
+    thread: ThreadId,
+    node: NodeId,
+}
+
+/// A task's hint faults by node: those of earlier scan passes, halved with each, and those of the pass under way.
+struct Faults {
+    pass: u32,
+    by_cpu: Vec<[u64; 2]>,
+    by_page: Vec<[u64; 2]>,
+}
+
+impl Trigger {
+    pub(super) fn new(machine: &Machine, values: &Values) -> Trigger {
+        Trigger {
+            order: NodeOrder::of(machine),
+            fastest: machine.node_ids().map(|node| machine.tier_of(node).0 == 0).collect(),
+            linux6: values.word("filter") == "linux-6",
+            last: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+        }
+    }
+
+    /// The move to the faulting CPU's own node, if the fault calls for it.
+    pub(super) fn on_fault(&mut self, fault: &HintFault) -> Option<Move> {
+        let to = self.order.own(fault.cpu);
+        let last = self.last.insert((fault.task, fault.page), Last { thread: fault.thread, node: to });
+        let passes =
+            if self.linux6 { self.linux6_passes(fault, last, to) } else { two_faults_pass(last, to) };
+        let moves = passes && fault.node != to;
+        self.count(fault, if moves { to } else { fault.node }, to);
+        moves.then_some(Move {
+            task: fault.task,
+            page: fault.page,
+            size: fault.size,
+            from: fault.node,
+            to,
+            reason: Reason::Locality,
+        })
+    }
+
+    /// Forgets a page that is no more.
+    pub(super) fn forget(&mut self, task: TaskId, page: Vpn) {
+        self.last.remove(&(task, page));
+    }
+
+    /// `should_numa_migrate_memory` of Linux 6.12's kernel/sched/fair.c.
+    fn linux6_passes(&self, fault: &HintFault, last: Option<Last>, to: NodeId) -> bool {
+        let private = last.is_some_and(|last| last.thread == fault.thread);
+        let first = last.is_none();
+        if first && !self.fastest[fault.node.index()] {
+            return false;
+        }
+        if fault.pass < EARLY_PASSES && (first || private) {
+            return true;
+        }
+        if last.is_some_and(|last| last.node != to) {
+            return false;
+        }
+        private || self.tasks.get(&fault.task).is_none_or(|faults| faults.favour(fault.node, to))
+    }
+
+    fn count(&mut self, fault: &HintFault, page_node: NodeId, cpu_node: NodeId) {
+        if !self.linux6 {
+            return;
+        }
+        let nodes = self.fastest.len();
+        let faults = self.tasks.entry(fault.task).or_insert_with(|| Faults::new(fault.pass, nodes));
+        faults.start(fault.pass);
+        let pages = fault.size.base_pages();
+        faults.by_cpu[cpu_node.index()][1] += pages;
+        faults.by_page[page_node.index()][1] += pages;
+    }
+}
+
+/// The two-stage filter: the fault before this one came from the same node.
+fn two_faults_pass(last: Option<Last>, to: NodeId) -> bool {
+    last.is_some_and(|last| last.node == to)
+}
+
+impl Faults {
+    fn new(pass: u32, nodes: usize) -> Faults {
+        Faults { pass, by_cpu: vec![[0; 2]; nodes], by_page: vec![[0; 2]; nodes] }
+    }
+
+    fn start(&mut self, pass: u32) {
+        for _ in self.pass..pass.min(self.pass.saturating_add(64)) {
+            for [past, current] in self.by_cpu.iter_mut().chain(&mut self.by_page) {
+                *past = *past / 2 + *current;
+                *current = 0;
+            }
+        }
+        self.pass = self.pass.max(pass);
+    }
+
+    /// Whether the statistics of earlier passes favour moving a shared page; without any, nothing speaks against it.
+    fn favour(&self, from: NodeId, to: NodeId) -> bool {
+        let cpu = |node: NodeId| self.by_cpu[node.index()][0];
+        let page = |node: NodeId| self.by_page[node.index()][0];
+        let none_yet = self.by_cpu.iter().all(|[past, _]| *past == 0);
+        none_yet || cpu(to) > cpu(from) * MUCH_MORE || cpu(to) * page(from) * 3 > cpu(from) * page(to) * 4
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! `bw-interleave`: bmpm's BW-INTERLEAVE.
+
+use memtide_core::policy::{GroupOrder, Rule, Spill, Within};
+
+use super::{PlacementEntry, bandwidth_weights, groups, uniform};
+use crate::policy::Info;
+
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
+    info: Info {
+        name: "bw-interleave",
+        summary: "shares of pages by the tiers' bandwidth, tier after tier and node after node",
+        source: "bmpm algorithm 1, equation 2.4, section 3.5",
+        parameters: &[],
+    },
+    make: |machine, _| {
+        uniform(Rule {
+            groups: groups(machine, &bandwidth_weights(machine)),
+            order: GroupOrder::Cycle,
+            within: Within::InSequence,
+            spill: Spill::Group,
+        })
+    },
+};

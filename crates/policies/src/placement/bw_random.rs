@@ -1,0 +1,23 @@
+//! `bw-random`: bmpm's BW-RANDOM.
+
+use memtide_core::policy::{GroupOrder, Rule, Spill, Within};
+
+use super::{PlacementEntry, bandwidth_weights, groups, uniform};
+use crate::policy::Info;
+
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
+    info: Info {
+        name: "bw-random",
+        summary: "shares of pages by the tiers' bandwidth, tier and node drawn for each page",
+        source: "bmpm algorithm 2, equation 2.4, section 3.5",
+        parameters: &[],
+    },
+    make: |machine, _| {
+        uniform(Rule {
+            groups: groups(machine, &bandwidth_weights(machine)),
+            order: GroupOrder::Random,
+            within: Within::Random,
+            spill: Spill::Group,
+        })
+    },
+};

@@ -1,0 +1,24 @@
+//! `fast-only`: the fastest tier and nothing else.
+
+use memtide_core::TierId;
+use memtide_core::policy::{Group, GroupOrder, Rule, Spill, Within};
+
+use super::{PlacementEntry, uniform};
+use crate::policy::Info;
+
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
+    info: Info {
+        name: "fast-only",
+        summary: "the fastest tier alone, nearest node first; when it is full, memory is reclaimed",
+        source: "bmpm section 5.1 (D-only); Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_BIND)",
+        parameters: &[],
+    },
+    make: |machine, _| {
+        uniform(Rule {
+            groups: vec![Group { nodes: machine.nodes_in(TierId(0)).collect(), weight: 1 }],
+            order: GroupOrder::Cycle,
+            within: Within::Nearest,
+            spill: Spill::Group,
+        })
+    },
+};

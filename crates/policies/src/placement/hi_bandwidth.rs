@@ -1,0 +1,48 @@
+//! `hi-bandwidth`: hinuma's Hi-bandwidth policy, and what it has in common with `low-latency`.
+
+use memtide_core::Machine;
+use memtide_core::policy::{GroupOrder, Placement, Rule, Spill, Within};
+
+use super::{PlacementEntry, bandwidth_weights, groups, uniform};
+use crate::parameter::{Kind, Parameter, Values};
+use crate::policy::Info;
+
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
+    info: Info {
+        name: "hi-bandwidth",
+        summary: "shares of pages by the tiers' bandwidth, fastest tier first and the nearest node in each",
+        source: "hinuma section III-B, equations 1 and 5",
+        parameters: &[THRESHOLD],
+    },
+    make: |machine, values| by_threshold(machine, bandwidth_weights(machine), values),
+};
+
+/// Pages of the fastest tier in a row.
+pub(super) const THRESHOLD: Parameter = Parameter {
+    name: "threshold",
+    unit: "pages",
+    kind: Kind::Whole { min: 0, max: 1_000_000, default: 0 },
+    help: "pages that a thread gets from the fastest tier before the next tier has its turn; 0: as few as keep the shares",
+};
+
+/// hinuma's three steps: the group by ratio and threshold, the node in it by free memory and interconnect cost, another
+/// group when that one is full.
+pub(super) fn by_threshold(
+    machine: &Machine,
+    weights: Vec<u32>,
+    values: &Values,
+) -> Result<Box<dyn Placement>, String> {
+    let weights = match values.whole("threshold") {
+        0 => weights,
+        threshold => {
+            let scaled = |&weight| (f64::from(threshold) * f64::from(weight)) / f64::from(weights[0]);
+            weights.iter().map(|weight| (libm::round(scaled(weight)) as u32).max(1)).collect()
+        }
+    };
+    uniform(Rule {
+        groups: groups(machine, &weights),
+        order: GroupOrder::Cycle,
+        within: Within::Nearest,
+        spill: Spill::Group,
+    })
+}

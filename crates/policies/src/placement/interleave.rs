@@ -1,0 +1,23 @@
+//! `interleave`: every node in turn.
+
+use memtide_core::policy::{Group, GroupOrder, Rule, Spill, Within};
+
+use super::{PlacementEntry, uniform};
+use crate::policy::Info;
+
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
+    info: Info {
+        name: "interleave",
+        summary: "every node in turn, one page each, whatever its speed",
+        source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_INTERLEAVE); bmpm section 2.2",
+        parameters: &[],
+    },
+    make: |machine, _| {
+        uniform(Rule {
+            groups: machine.node_ids().map(|node| Group { nodes: vec![node], weight: 1 }).collect(),
+            order: GroupOrder::Cycle,
+            within: Within::InSequence,
+            spill: Spill::Nearest,
+        })
+    },
+};

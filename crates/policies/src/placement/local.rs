@@ -1,0 +1,23 @@
+//! `local`: the nearest node with room.
+
+use memtide_core::policy::{Group, GroupOrder, Rule, Spill, Within};
+
+use super::{PlacementEntry, uniform};
+use crate::policy::Info;
+
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
+    info: Info {
+        name: "local",
+        summary: "the faulting CPU's own node, else the nearest with room: Linux's default",
+        source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (system default policy); bmpm section 2.2",
+        parameters: &[],
+    },
+    make: |machine, _| {
+        uniform(Rule {
+            groups: vec![Group { nodes: machine.node_ids().collect(), weight: 1 }],
+            order: GroupOrder::Cycle,
+            within: Within::Nearest,
+            spill: Spill::Nearest,
+        })
+    },
+};

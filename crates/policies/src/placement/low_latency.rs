@@ -1,0 +1,45 @@
+//! `low-latency`: hinuma's Low-latency policy.
+
+use memtide_core::{Machine, TierId};
+
+use super::hi_bandwidth::{THRESHOLD, by_threshold};
+use super::{PlacementEntry, tiers};
+use crate::parameter::{Kind, Parameter};
+use crate::policy::Info;
+use crate::weights::in_proportion;
+
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
+    info: Info {
+        name: "low-latency",
+        summary: "shares of pages by the inverse of the tiers' latency, nearest node first",
+        source: "hinuma section III-B, equations 1 to 4",
+        parameters: &[
+            Parameter {
+                name: "read-share",
+                unit: "share of accesses",
+                kind: Kind::Real { min: 0.0, max: 1.0, default: 0.7 },
+                help: "share of reads in the accesses, p of equation 4",
+            },
+            THRESHOLD,
+        ],
+    },
+    make: |machine, values| {
+        let read_share = values.real("read-share");
+        let speeds: Vec<f64> =
+            tiers(machine).map(|tier| 1.0 / access_ns(machine, tier, read_share)).collect();
+        by_threshold(machine, in_proportion(&speeds), values)
+    },
+};
+
+/// Mean time of an access to a tier: over its nodes, reads and writes in their shares. The interconnect is not in it:
+/// the equation takes the memories' own latencies.
+fn access_ns(machine: &Machine, tier: TierId, read_share: f64) -> f64 {
+    let (mut total, mut nodes) = (0.0, 0.0);
+    for node in machine.nodes_in(tier) {
+        let read = machine.idle_latency(machine.nearest_initiator(node), node).as_ns();
+        let write = machine.write_latency(node).as_ns();
+        total += read_share * read + (1.0 - read_share) * write;
+        nodes += 1.0;
+    }
+    total / nodes
+}

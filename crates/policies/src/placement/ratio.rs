@@ -1,0 +1,42 @@
+//! `ratio`: fixed weights, a tier each.
+
+use memtide_core::Machine;
+use memtide_core::policy::{GroupOrder, Rule, Spill, Within};
+
+use super::{PlacementEntry, groups, uniform};
+use crate::parameter::{Kind, Parameter, Values};
+use crate::policy::Info;
+
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
+    info: Info {
+        name: "ratio",
+        summary: "fixed shares of pages by tier, tier after tier and node after node",
+        source: "hinuma section II-B (NVM-to-DRAM ratio 1:4); Linux, \
+                 Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_WEIGHTED_INTERLEAVE)",
+        parameters: &[Parameter {
+            name: "weights",
+            unit: "pages of a cycle",
+            kind: Kind::Weights { default: "4 for the fastest tier, 1 for each other" },
+            help: "pages that go to each tier before it is the next one's turn",
+        }],
+    },
+    make: |machine, values| {
+        uniform(Rule {
+            groups: groups(machine, &weights(machine, values)?),
+            order: GroupOrder::Cycle,
+            within: Within::InSequence,
+            spill: Spill::Group,
+        })
+    },
+};
+
+fn weights(machine: &Machine, values: &Values) -> Result<Vec<u32>, String> {
+    let tiers = machine.tiers();
+    match values.weights("weights") {
+        [] => Ok((0..tiers).map(|tier| if tier == 0 { 4 } else { 1 }).collect()),
+        given if given.len() == tiers => Ok(given.to_vec()),
+        given => {
+            Err(format!("{} weights for {tiers} tiers; give one for each tier, fastest first", given.len()))
+        }
+    }
+}

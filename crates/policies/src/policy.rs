@@ -1,0 +1,188 @@
+//! A policy as it is named on a command line, and the list of those there are.
+
+use std::fmt;
+
+use memtide_core::Machine;
+use memtide_core::policy::{Migration, Placement};
+
+use crate::migration::MigrationEntry;
+use crate::parameter::{Parameter, Values};
+use crate::placement::PlacementEntry;
+use crate::{migration, placement};
+
+/// What there is to know about a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// Where it comes from: paper and algorithm or equation, or kernel documentation.
+    pub source: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+}
+
+/// Why there is no such policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// The name is not known.
+    #[error("{0}")]
+    Unknown(String),
+    /// A parameter is not known, or not allowed to be what it is said to be.
+    #[error("policy `{policy}`: {message}")]
+    Parameter {
+        /// The policy's name.
+        policy: &'static str,
+        /// What is wrong and what is allowed.
+        message: String,
+    },
+    /// The machine does not fit the parameters.
+    #[error("policy `{policy}` on machine `{machine}`: {message}")]
+    Machine {
+        /// The policy's name.
+        policy: &'static str,
+        /// The machine's name.
+        machine: String,
+        /// What is wrong and what to do.
+        message: String,
+    },
+}
+
+/// A placement policy and a migration policy with their parameters: a description, from which any number of runs can
+/// be made.
+#[derive(Clone)]
+pub struct Policy {
+    text: String,
+    placement: &'static PlacementEntry,
+    placement_values: Values,
+    migration: &'static MigrationEntry,
+    migration_values: Values,
+}
+
+impl Policy {
+    /// What it was called.
+    pub fn name(&self) -> &str {
+        &self.text
+    }
+
+    /// What there is to know about its placement.
+    pub fn placement_info(&self) -> &'static Info {
+        &self.placement.info
+    }
+
+    /// What there is to know about its migration.
+    pub fn migration_info(&self) -> &'static Info {
+        &self.migration.info
+    }
+
+    /// Its placement, for one run on a machine.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the machine.
+    pub fn placement(&self, machine: &Machine) -> Result<Box<dyn Placement>, PolicyError> {
+        (self.placement.make)(machine, &self.placement_values).map_err(|message| PolicyError::Machine {
+            policy: self.placement.info.name,
+            machine: machine.name.clone(),
+            message,
+        })
+    }
+
+    /// Its migration, for one run on a machine.
+    pub fn migration(&self, machine: &Machine) -> Box<dyn Migration> {
+        (self.migration.make)(machine, &self.migration_values)
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Policy").field(&self.text).finish()
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// All placement policies.
+pub fn placements() -> impl Iterator<Item = &'static Info> {
+    placement::ALL.iter().map(|entry| &entry.info)
+}
+
+/// All migration policies.
+pub fn migrations() -> impl Iterator<Item = &'static Info> {
+    migration::ALL.iter().map(|entry| &entry.info)
+}
+
+/// What a comparison runs unless it is told otherwise: every placement without migration, Linux's default with
+/// automatic NUMA balancing, and bmpm's placement with its migration.
+pub fn default_comparison() -> Vec<Policy> {
+    let mut texts: Vec<&str> = placements().map(|info| info.name).collect();
+    texts.insert(1, "local+anb");
+    texts.push("bw-local+bw-migration");
+    texts.into_iter().map(|text| parse(text).expect("every policy is known by its own name")).collect()
+}
+
+/// Reads `PLACEMENT[:NAME=VALUE..][+MIGRATION[:NAME=VALUE..]]`, as in `local`, `local+anb`, `ratio:weights=4:1` or
+/// `bw-local+bw-migration:threshold=20:delivery=in-kernel`. A part between colons without `=` belongs to the value
+/// before it. Nothing in it needs quoting in a shell, and it has no comma, so that policies can be listed with commas.
+///
+/// # Errors
+/// If a policy or parameter is not known (with those that are), or a value is not allowed (with what is).
+pub fn parse(text: &str) -> Result<Policy, PolicyError> {
+    let (first, second) = text.split_once('+').unwrap_or((text, "none"));
+    let (name, parts) = parts(first);
+    let placement = placement::ALL
+        .iter()
+        .find(|e| e.info.name == name)
+        .ok_or_else(|| unknown("placement", name, placements(), migrations()))?;
+    let placement_values = values(&placement.info, &parts)?;
+    let (name, parts) = self::parts(second);
+    let migration = migration::ALL
+        .iter()
+        .find(|e| e.info.name == name)
+        .ok_or_else(|| unknown("migration", name, migrations(), placements()))?;
+    let migration_values = values(&migration.info, &parts)?;
+    Ok(Policy { text: text.to_owned(), placement, placement_values, migration, migration_values })
+}
+
+fn values(info: &'static Info, parts: &[String]) -> Result<Values, PolicyError> {
+    Values::parse(info.parameters, parts)
+        .map_err(|message| PolicyError::Parameter { policy: info.name, message })
+}
+
+/// A policy's name and its `NAME=VALUE` parts.
+fn parts(text: &str) -> (&str, Vec<String>) {
+    let mut pieces = text.split(':');
+    let name = pieces.next().unwrap_or_default();
+    let mut parts: Vec<String> = Vec::new();
+    for piece in pieces {
+        match parts.last_mut() {
+            Some(value) if !piece.contains('=') => {
+                value.push(':');
+                value.push_str(piece);
+            }
+            _ => parts.push(piece.to_owned()),
+        }
+    }
+    (name, parts)
+}
+
+fn unknown(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'static Info>,
+    mut others: impl Iterator<Item = &'static Info>,
+) -> PolicyError {
+    let known: Vec<&str> = known.map(|info| info.name).collect();
+    let hint = match others.any(|info| info.name == name) {
+        true => "; a policy is written PLACEMENT+MIGRATION, such as local+anb",
+        false => "",
+    };
+    PolicyError::Unknown(format!("no {kind} policy is called `{name}`; known are {}{hint}", known.join(", ")))
+}
+
+#[cfg(test)]
+mod tests;
