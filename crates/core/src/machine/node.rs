@@ -46,10 +46,10 @@ pub struct Given {
     /// accesses only through bandwidth. Default: the read latency.
     #[serde(default)]
     pub write_latency_ns: Option<f64>,
-    /// Bandwidth of reads in MB/s. Reads and writes together move at the greater of the two bandwidths at most.
+    /// Bandwidth of reads alone, in MB/s. Reads and writes share the node's time.
     pub read_bandwidth_mbps: f64,
-    /// Bandwidth of writes in MB/s; above that of reads where writes are posted and reads wait for one another.
-    /// Default: that of reads.
+    /// Bandwidth of writes alone, in MB/s. It may be above that of reads, as where writes are posted and reads wait for
+    /// one another. Default: that of reads.
     #[serde(default)]
     pub write_bandwidth_mbps: Option<f64>,
     /// Measured loaded latency: read latency at rising shares of the read bandwidth. Without it, reads queue first

@@ -1,0 +1,237 @@
+//! What a command answers, as a table for people, as JSON or as CSV.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+use serde_json::{Map, Value};
+
+use crate::failure::Failure;
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// One object.
+    Json,
+    /// A header and one line a row; what holds for all rows is repeated in each.
+    Csv,
+}
+
+/// One value.
+#[derive(Clone, Debug)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// A count.
+    Whole(u64),
+    /// A figure, shown with as many digits after the point; JSON and CSV have it as it is.
+    Real(f64, usize),
+    /// Not known or not meant.
+    Absent,
+}
+
+impl Cell {
+    /// Words.
+    pub fn text(text: impl Into<String>) -> Cell {
+        Cell::Text(text.into())
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Whole(number) => number.to_string(),
+            Cell::Real(number, digits) => format!("{number:.digits$}"),
+            Cell::Absent => "-".to_owned(),
+        }
+    }
+
+    fn exact(&self) -> String {
+        match self {
+            Cell::Real(number, _) => number.to_string(),
+            Cell::Absent => String::new(),
+            other => other.shown(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Cell::Text(text) => text.as_str().into(),
+            Cell::Whole(number) => (*number).into(),
+            Cell::Real(number, _) => (*number).into(),
+            Cell::Absent => Value::Null,
+        }
+    }
+
+    fn is_number(&self) -> bool {
+        matches!(self, Cell::Whole(_) | Cell::Real(..) | Cell::Absent)
+    }
+}
+
+/// A column: its key in JSON and CSV (unit last), and its title for people.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Such as `time_ms`.
+    pub key: String,
+    /// Such as `time, ms`.
+    pub title: String,
+}
+
+/// Rows of like things.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What the rows are, as the key in JSON.
+    pub name: &'static str,
+    /// Columns.
+    pub columns: Vec<Column>,
+    /// One cell a column in each.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// An empty table with columns given as `(key, title)`.
+    pub fn new(name: &'static str, columns: &[(&str, &str)]) -> Table {
+        let columns = columns.iter().map(|(key, title)| Column { key: (*key).into(), title: (*title).into() });
+        Table { name, columns: columns.collect(), rows: Vec::new() }
+    }
+
+    /// Adds a column on the right. To be done before rows.
+    pub fn column(&mut self, key: impl Into<String>, title: impl Into<String>) {
+        self.columns.push(Column { key: key.into(), title: title.into() });
+    }
+
+    /// The table as people see it.
+    pub fn drawn(&self) -> String {
+        let mut drawn = comfy_table::Table::new();
+        drawn.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        drawn.set_header(self.columns.iter().map(|column| &column.title));
+        for row in &self.rows {
+            drawn.add_row(row.iter().map(Cell::shown));
+        }
+        for (index, _) in self.columns.iter().enumerate() {
+            let numbers = !self.rows.is_empty() && self.rows.iter().all(|row| row[index].is_number());
+            let column = drawn.column_mut(index).expect("a column of this table");
+            column.set_padding((0, 2));
+            if numbers {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        drawn.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    }
+
+    fn json(&self) -> Value {
+        let object = |row: &Vec<Cell>| -> Value {
+            let entries = self.columns.iter().zip(row).map(|(column, cell)| (column.key.clone(), cell.json()));
+            Value::Object(entries.collect())
+        };
+        self.rows.iter().map(object).collect()
+    }
+}
+
+/// All that a command answers.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// What holds for the whole answer, as `(key, value)`: machine, seed, version.
+    pub about: Vec<(&'static str, Cell)>,
+    /// Tables; CSV has the last alone.
+    pub tables: Vec<Table>,
+    /// Sentences for people, below.
+    pub notes: Vec<String>,
+}
+
+impl Answer {
+    /// An answer that is one table.
+    pub fn of(table: Table) -> Answer {
+        Answer { tables: vec![table], ..Answer::default() }
+    }
+
+    /// Prints it on standard output.
+    pub fn print(&self, format: Format) -> Result<(), Failure> {
+        let text = match format {
+            Format::Table => self.table(),
+            Format::Json => pretty(&self.json()),
+            Format::Csv => self.csv(),
+        };
+        print(&text)
+    }
+
+    fn table(&self) -> String {
+        let about: Vec<String> = self.about.iter().map(|(key, cell)| format!("{key} {}", cell.shown())).collect();
+        let mut parts = Vec::new();
+        if !about.is_empty() {
+            parts.push(about.join(", ") + "\n");
+        }
+        parts.extend(self.tables.iter().map(Table::drawn));
+        if !self.notes.is_empty() {
+            parts.push(self.notes.join("\n") + "\n");
+        }
+        parts.join("\n")
+    }
+
+    /// The answer as one object.
+    pub fn json(&self) -> Value {
+        let mut object = Map::new();
+        object.extend(self.about.iter().map(|(key, cell)| ((*key).to_owned(), cell.json())));
+        object.extend(self.tables.iter().map(|table| (table.name.to_owned(), table.json())));
+        Value::Object(object)
+    }
+
+    fn csv(&self) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let Some(table) = self.tables.last() else { return String::new() };
+        let header = self.about.iter().map(|(key, _)| *key).chain(table.columns.iter().map(|c| c.key.as_str()));
+        let mut written = writer.write_record(header);
+        for row in &table.rows {
+            let record = self.about.iter().map(|(_, cell)| cell).chain(row).map(Cell::exact);
+            written = written.and_then(|()| writer.write_record(record));
+        }
+        written.expect("records of equal length go into memory");
+        String::from_utf8(writer.into_inner().expect("memory takes all")).expect("cells are text")
+    }
+}
+
+/// A JSON value over several lines.
+pub fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// Writes to standard output.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::unwritable("standard output", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer() -> Answer {
+        let mut table = Table::new("rows", &[("name", "name"), ("time_ms", "time, ms")]);
+        table.rows = vec![
+            vec![Cell::text("a, b"), Cell::Real(1.25, 1)],
+            vec![Cell::text("c"), Cell::Absent],
+        ];
+        Answer { about: vec![("seed", Cell::Whole(7))], ..Answer::of(table) }
+    }
+
+    #[test]
+    fn csv_repeats_what_holds_for_all_and_quotes_what_must_be() {
+        assert_eq!(answer().csv(), "seed,name,time_ms\n7,\"a, b\",1.25\n7,c,\n");
+    }
+
+    #[test]
+    fn json_keeps_figures_exact_and_names_the_rows() {
+        let json = answer().json();
+        assert_eq!(json["seed"], 7);
+        assert_eq!(json["rows"][0]["time_ms"], 1.25);
+        assert!(json["rows"][1]["time_ms"].is_null());
+    }
+
+    #[test]
+    fn the_table_rounds_and_aligns_numbers_right() {
+        assert_eq!(answer().table(), "seed 7\n\nname  time, ms\na, b       1.2\nc            -\n");
+    }
+}

@@ -1,0 +1,46 @@
+//! The command line.
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
+
+use crate::answer::Format;
+use crate::commands::Command;
+use crate::failure::{EXIT_CODES, Failure};
+
+/// Places and migrates memory pages on machines whose memory is not all alike: simulate policies on a model of a
+/// machine and compare them.
+#[derive(Debug, Parser)]
+#[command(name = "memtide", version, after_help = EXIT_CODES, propagate_version = true)]
+pub struct Cli {
+    /// What every command understands.
+    #[command(flatten)]
+    pub common: Common,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Common {
+    /// How to print the answer
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub output: Format,
+    /// Seed of everything that is drawn at random: the same seed gives the same answer, byte by byte
+    #[arg(long, global = true, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+}
+
+/// Reads the command line.
+pub fn parse() -> Result<Cli, Failure> {
+    let read = definition().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    read.map_err(|error| Failure::Parser(Box::new(error)))
+}
+
+/// The definition that help, completions and man pages are made from.
+pub fn definition() -> clap::Command {
+    with_exit_codes(Cli::command())
+}
+
+fn with_exit_codes(command: clap::Command) -> clap::Command {
+    command.mut_subcommands(|sub| with_exit_codes(sub.after_help(EXIT_CODES)))
+}

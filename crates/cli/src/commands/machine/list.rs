@@ -1,0 +1,37 @@
+//! `memtide machine list`.
+
+use memtide_core::Machine;
+
+use crate::answer::{Answer, Cell, Table};
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::machines;
+
+/// Prints all bundled machines.
+pub fn run(common: Common) -> Result<(), Failure> {
+    let columns = [
+        ("name", "name"),
+        ("cpus", "CPUs"),
+        ("nodes", "nodes, fastest tier first"),
+        ("scale", "scale"),
+        ("summary", "summary"),
+    ];
+    let mut table = Table::new("machines", &columns);
+    for machine in machines::names().into_iter().filter_map(machines::bundled) {
+        table.rows.push(row(&machine?));
+    }
+    Answer::of(table).print(common.output)
+}
+
+fn row(machine: &Machine) -> Vec<Cell> {
+    let mut nodes: Vec<_> = machine.nodes.iter().collect();
+    nodes.sort_by_key(|node| node.tier);
+    let nodes: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    vec![
+        Cell::text(&machine.name),
+        Cell::Whole(machine.cpus() as u64),
+        Cell::text(nodes.join(" ")),
+        Cell::Whole(machine.scale.into()),
+        Cell::text(&machine.summary),
+    ]
+}

@@ -1,0 +1,30 @@
+//! `memtide machine`.
+
+mod check;
+mod list;
+mod show;
+
+use clap::Subcommand;
+
+use crate::cli::Common;
+use crate::failure::Failure;
+
+/// Its subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the bundled machines
+    List,
+    /// Show a machine: every figure with its unit and source
+    Show(show::Arguments),
+    /// Check machine files
+    Check(check::Arguments),
+}
+
+/// Carries one out.
+pub fn run(command: Command, common: Common) -> Result<(), Failure> {
+    match command {
+        Command::List => list::run(common),
+        Command::Show(arguments) => show::run(&arguments, common),
+        Command::Check(arguments) => check::run(&arguments, common),
+    }
+}

@@ -1,0 +1,169 @@
+//! `memtide machine show`.
+
+use clap::ValueHint;
+use memtide_core::{InitiatorId, Machine};
+use serde_json::Value;
+
+use crate::answer::{Answer, Cell, Format, Table, pretty, print};
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::machines;
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// A bundled machine's name, or a machine file
+    #[arg(value_name = "MACHINE", value_hint = ValueHint::FilePath)]
+    machine: String,
+    /// Show it as it is simulated: divided by its `scale`, or by this
+    #[arg(long, value_name = "N", num_args = 0..=1)]
+    scale: Option<Option<u32>>,
+}
+
+/// Prints the machine: JSON is the whole of it as in its file, the other formats list its figures.
+pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
+    let mut machine = machines::load_at(&arguments.machine, arguments.scale.flatten())?;
+    if arguments.scale.is_some() {
+        machine = machine.scaled();
+    }
+    let tree = serde_json::to_value(&machine).map_err(|error| Failure::Run(error.to_string()))?;
+    if common.output == Format::Json {
+        return print(&pretty(&tree));
+    }
+    let about = vec![("machine", Cell::text(&machine.name)), ("summary", Cell::text(&machine.summary))];
+    let about = if common.output == Format::Table { about } else { Vec::new() };
+    Answer { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes: Vec::new() }.print(common.output)
+}
+
+/// What every initiator sees of every node.
+fn reach(machine: &Machine) -> Table {
+    let columns = [
+        ("initiator", "initiator"),
+        ("node", "node"),
+        ("tier", "tier"),
+        ("capacity_mib", "capacity, MiB"),
+        ("idle_read_ns", "idle read, ns"),
+        ("node_bandwidth_mbps", "node's bandwidth, MB/s"),
+    ];
+    let mut table = Table::new("reach", &columns);
+    for (index, initiator) in machine.initiators.iter().enumerate() {
+        for id in machine.node_ids() {
+            let node = &machine.nodes[id.index()];
+            table.rows.push(vec![
+                Cell::text(&initiator.name),
+                Cell::text(&node.name),
+                Cell::Whole(node.tier.into()),
+                Cell::Whole(node.capacity_mib),
+                Cell::Real(machine.idle_latency(InitiatorId::from(index), id).as_ns(), 1),
+                Cell::Real(machine.node_bandwidth(id).as_mbps(), 0),
+            ]);
+        }
+    }
+    table
+}
+
+fn figures(machine: &Machine, tree: &Value) -> Table {
+    let columns = [("figure", "figure"), ("value", "value"), ("unit", "unit"), ("source", "source")];
+    let mut table = Table::new("figures", &columns);
+    let mut leaves = Vec::new();
+    collect(tree, String::new(), &mut leaves);
+    for (path, value) in leaves {
+        let key = path.rsplit('.').next().unwrap_or_default();
+        if matches!(path.split('.').next(), Some("sources" | "name" | "summary" | "calibrated")) || key == "name" {
+            continue;
+        }
+        let source = machine.source_of(&path).to_owned();
+        table.rows.push(vec![
+            Cell::text(&path),
+            Cell::text(value),
+            Cell::text(unit(key, path.contains(".timed."))),
+            Cell::text(source),
+        ]);
+    }
+    table
+}
+
+/// All figures below a value with their dotted paths; list entries go by name, or by number if they have none.
+fn collect(value: &Value, path: String, leaves: &mut Vec<(String, String)>) {
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match value {
+        Value::Object(table) => table.iter().for_each(|(key, value)| collect(value, below(key), leaves)),
+        Value::Array(list) if list.iter().any(Value::is_object) => {
+            for (index, entry) in list.iter().enumerate() {
+                let number = index.to_string();
+                let name = entry.get("name").and_then(Value::as_str).unwrap_or(&number);
+                collect(entry, below(name), leaves);
+            }
+        }
+        Value::Array(list) => {
+            let words: Vec<String> = list.iter().map(plain).collect();
+            leaves.push((path, words.join(" ")));
+        }
+        Value::Null => {}
+        leaf => leaves.push((path, plain(leaf))),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The unit that a figure's name ends in.
+fn unit(key: &str, timed: bool) -> &'static str {
+    let cycles =
+        ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rank_switch", "rfc", "refi", "turnaround"];
+    let suffixes = [
+        ("_ns", "ns"),
+        ("_ps", "ps"),
+        ("_ms", "ms"),
+        ("_mbps", "MB/s"),
+        ("_mib", "MiB"),
+        ("_kib", "KiB"),
+        ("_bytes", "B"),
+        ("_mhz", "MHz"),
+        ("_nj", "nJ"),
+        ("_mw", "mW"),
+        ("_bp", "1/10000"),
+    ];
+    let suffix = suffixes.iter().find(|(suffix, _)| key.ends_with(suffix)).map(|(_, unit)| *unit);
+    match suffix {
+        Some(unit) => unit,
+        None if timed
+            && (cycles.contains(&key)
+                || key.ends_with("_cycles")
+                || ["ccd_", "rrd_", "wtr_"].iter().any(|start| key.starts_with(start))) =>
+        {
+            "tCK"
+        }
+        None if key.ends_with("_cycles") => "cycles",
+        None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_of_every_bundled_machine_has_a_source() {
+        for name in machines::names() {
+            let machine = machines::bundled(name).unwrap().unwrap();
+            let tree = serde_json::to_value(&machine).unwrap();
+            let table = figures(&machine, &tree);
+            assert!(table.rows.len() > 30, "{name} shows only {} figures", table.rows.len());
+            for row in &table.rows {
+                let [_, _, _, Cell::Text(source)] = row.as_slice() else { panic!("{name}: {row:?}") };
+                assert!(source.len() > 3, "{name}: {row:?} has no source");
+            }
+        }
+    }
+
+    #[test]
+    fn units_follow_from_names() {
+        assert_eq!(unit("read_latency_ns", false), "ns");
+        assert_eq!(unit("cl", true), "tCK");
+        assert_eq!(unit("ccd_l_wr", true), "tCK");
+        assert_eq!(unit("latency_cycles", false), "cycles");
+        assert_eq!(unit("channels", true), "");
+    }
+}

@@ -1,0 +1,66 @@
+//! `memtide workload`.
+
+use clap::Subcommand;
+use memtide_workloads::{Info, Parameter, list as workloads};
+
+use crate::answer::{Answer, Cell, Table};
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::suggest;
+
+/// Its subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List all workloads
+    List,
+    /// Show what a workload does, where it comes from, and its parameters
+    Show {
+        /// The workload's name
+        name: String,
+    },
+}
+
+/// Carries one out.
+pub fn run(command: Command, common: Common) -> Result<(), Failure> {
+    match command {
+        Command::List => list().print(common.output),
+        Command::Show { name } => show(&name)?.print(common.output),
+    }
+}
+
+fn list() -> Answer {
+    let columns = [("name", "name"), ("summary", "summary"), ("stresses", "what it puts to the test")];
+    let mut table = Table::new("workloads", &columns);
+    let row = |info: &Info| vec![Cell::text(info.name), Cell::text(info.summary), Cell::text(info.stresses)];
+    table.rows = workloads().iter().map(row).collect();
+    let note = "Run one as NAME[:PARAMETER=VALUE,..], such as stream:kernel=triad,threads=8.";
+    Answer { notes: vec![note.to_owned()], ..Answer::of(table) }
+}
+
+fn show(name: &str) -> Result<Answer, Failure> {
+    let Some(info) = workloads().iter().find(|info| info.name == name) else {
+        let known: Vec<&str> = workloads().iter().map(|info| info.name).collect();
+        return Err(Failure::Usage(suggest::unknown("workload", name, &known)));
+    };
+    let columns =
+        [("name", "parameter"), ("unit", "unit"), ("default", "default"), ("allowed", "allowed"), ("help", "what it is")];
+    let mut table = Table::new("parameters", &columns);
+    table.rows = info.parameters.iter().map(row).collect();
+    let about = vec![
+        ("workload", Cell::text(info.name)),
+        ("summary", Cell::text(info.summary)),
+        ("stresses", Cell::text(info.stresses)),
+        ("source", Cell::text(info.source)),
+    ];
+    Ok(Answer { about, ..Answer::of(table) })
+}
+
+fn row(parameter: &Parameter) -> Vec<Cell> {
+    vec![
+        Cell::text(parameter.name),
+        Cell::text(parameter.unit),
+        Cell::text(parameter.values.default().to_string()),
+        Cell::text(parameter.values.to_string()),
+        Cell::text(parameter.help),
+    ]
+}

@@ -1,0 +1,60 @@
+//! How the command ends when it cannot do what it was asked.
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+/// Why the command ends early. Each has its exit code, listed in docs/cli.md and in `--help`.
+#[derive(Debug)]
+pub enum Failure {
+    /// A run, or writing its result, failed: code 1.
+    Run(String),
+    /// The command line asks for what does not exist or is not allowed: code 2.
+    Usage(String),
+    /// A file given as input is refused: code 3.
+    Input(String),
+    /// Ctrl-C, or a request to end: code 130.
+    Interrupted,
+    /// Whoever reads the output has closed it: code 0, since they have what they want.
+    OutputClosed,
+    /// What the command line's parser says by itself, help included: its own code, 0 or 2.
+    Parser(Box<clap::Error>),
+}
+
+/// What is printed below the options of every command's help.
+pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 130 interrupted.";
+
+impl Failure {
+    /// An input file that cannot be read.
+    pub fn unreadable(path: &str, error: &io::Error) -> Failure {
+        Failure::Input(format!("{path}: cannot be read ({error}); check the path and its permissions"))
+    }
+
+    /// An output that cannot be written.
+    pub fn unwritable(path: impl Display, error: &io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::OutputClosed;
+        }
+        Failure::Run(format!("{path}: cannot be written ({error}); check the folder, its permissions and space"))
+    }
+
+    /// Says what happened on standard error and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        let (code, message) = match self {
+            Failure::Run(message) => (1, message),
+            Failure::Usage(message) => (2, message),
+            Failure::Input(message) => (3, message),
+            Failure::Interrupted => (130, "interrupted; nothing was written".to_owned()),
+            Failure::OutputClosed => return ExitCode::SUCCESS,
+            Failure::Parser(error) => {
+                if error.use_stderr() {
+                    eprint!("memtide: ");
+                }
+                let _ = error.print();
+                return ExitCode::from(error.exit_code() as u8);
+            }
+        };
+        eprintln!("memtide: error: {message}");
+        ExitCode::from(code)
+    }
+}

@@ -1,0 +1,58 @@
+//! Machines by name or by file.
+
+use std::path::Path;
+
+use include_dir::{Dir, include_dir};
+use memtide_core::Machine;
+
+use crate::failure::Failure;
+use crate::suggest;
+
+static BUNDLED: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
+
+/// Names of the bundled machines, in order.
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = BUNDLED.files().filter_map(|f| f.path().file_stem()?.to_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The bundled machine of a name.
+pub fn bundled(name: &str) -> Option<Result<Machine, Failure>> {
+    let file = BUNDLED.get_file(format!("{name}.toml"))?;
+    Some(parsed(&format!("{name}.toml"), file.contents_utf8().unwrap_or_default()))
+}
+
+/// The machine that a command line names: a bundled one by its name, or a machine file by its path.
+pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
+    let path = Path::new(name_or_path);
+    let is_path = path.extension().is_some() || path.components().count() > 1 || path.is_file();
+    match bundled(name_or_path) {
+        Some(machine) => machine,
+        None if is_path => {
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::unreadable(name_or_path, &e))?;
+            parsed(name_or_path, &text)
+        }
+        None => {
+            let unknown = suggest::unknown("machine", name_or_path, &names());
+            Err(Failure::Usage(format!("{unknown}; or give the path of a machine file")))
+        }
+    }
+}
+
+/// As [`load`], with another `scale` if one is given.
+pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failure> {
+    let mut machine = load(name_or_path)?;
+    let Some(scale) = scale else { return Ok(machine) };
+    let most = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);
+    if scale == 0 || u64::from(scale) > most {
+        let message = format!("--scale {scale}: must be from 1 to {most}, or a node of '{}' has no memory left", machine.name);
+        return Err(Failure::Usage(message));
+    }
+    machine.scale = scale;
+    Ok(machine)
+}
+
+fn parsed(file: &str, text: &str) -> Result<Machine, Failure> {
+    Machine::parse(file, text).map_err(|error| Failure::Input(error.to_string()))
+}

@@ -1,0 +1,45 @@
+//! A progress bar with the time left.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+const STEPS: u64 = 10_000;
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Progress of several parts that run at once. It shows on standard error, if that is a terminal, once a second has
+/// gone by.
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    parts: Mutex<Vec<f64>>,
+}
+
+impl Progress {
+    /// Nothing done yet of `parts` parts.
+    pub fn new(message: &str, parts: usize) -> Progress {
+        let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template("{msg} [{bar:32}] {percent:>3} %, {eta} left");
+        bar.set_style(style.expect("a template without mistakes").progress_chars("=> "));
+        bar.set_message(message.to_owned());
+        Progress { bar, started: Instant::now(), parts: Mutex::new(vec![0.0; parts]) }
+    }
+
+    /// A part is done to this share, from 0 to 1.
+    pub fn set(&self, part: usize, share: f64) {
+        let mut parts = self.parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        parts[part] = share;
+        let all = parts.iter().sum::<f64>() / parts.len() as f64;
+        if self.bar.is_hidden() && self.started.elapsed() > QUIET {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_position((all * STEPS as f64) as u64);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

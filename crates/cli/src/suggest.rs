@@ -1,0 +1,25 @@
+//! What someone who mistyped a name may have meant.
+
+/// "there is no KIND 'NAME'; did you mean 'X'? There are: ...".
+pub fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
+    let nearest = known
+        .iter()
+        .map(|other| (strsim::jaro_winkler(name, other), other))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .filter(|(likeness, _)| *likeness > 0.75);
+    let hint = nearest.map_or(String::new(), |(_, other)| format!("did you mean '{other}'? "));
+    format!("there is no {kind} '{name}'; {hint}There are: {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_suggested_and_all_are_listed() {
+        let known = ["bmpm-2", "optane", "hbm"];
+        let text = unknown("machine", "optaen", &known);
+        assert!(text.contains("did you mean 'optane'?") && text.ends_with("bmpm-2, optane, hbm"), "{text}");
+        assert!(!unknown("machine", "zzz", &known).contains("did you mean"));
+    }
+}

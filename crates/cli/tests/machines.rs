@@ -1,0 +1,129 @@
+//! The bundled machine files hold what their sources say.
+
+use std::path::PathBuf;
+
+use memtide_core::machine::Machine;
+use memtide_core::{InitiatorId, NodeId, TierId};
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../machines")
+}
+
+fn machine(name: &str) -> Machine {
+    let path = folder().join(format!("{name}.toml"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    Machine::parse(&path.display().to_string(), &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn node(machine: &Machine, name: &str) -> NodeId {
+    machine.node_ids().find(|id| machine.nodes[id.index()].name == name).expect("a node of this name")
+}
+
+fn idle_ns(machine: &Machine, initiator: usize, name: &str) -> f64 {
+    machine.idle_latency(InitiatorId::from(initiator), node(machine, name)).as_ns()
+}
+
+#[track_caller]
+fn near(value: f64, expected: f64, tolerance: f64) {
+    assert!((value / expected - 1.0).abs() <= tolerance, "{value} is not within {tolerance} of {expected}");
+}
+
+#[test]
+fn every_file_is_sound_is_named_like_its_machine_and_can_be_scaled() {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let machine = machine(&name);
+        assert_eq!(machine.name, name);
+        let scaled = machine.scaled();
+        assert!(scaled.nodes.iter().all(|node| node.capacity_mib >= 1), "{name} has a node without memory");
+        assert!(scaled.caches.iter().all(|cache| cache.capacity_kib >= 1), "{name} has a cache without lines");
+        names.push(name);
+    }
+    let papers = ["bmpm-1", "bmpm-2", "bmpm-5", "bmpm-10", "hinuma", "bdm", "pms", "memos"];
+    let today = ["ddr5-cxl", "optane", "hbm"];
+    for wanted in papers.iter().chain(&today) {
+        assert!(names.iter().any(|name| name == wanted), "there is no machine '{wanted}'");
+    }
+}
+
+#[test]
+fn bandwidths_are_those_of_the_sources() {
+    let cases = [
+        ("ddr4-2400", "channel", 19_200.0),
+        ("bmpm-1", "dram0", 17_066.0),
+        ("bmpm-2", "dram", 17_066.0),
+        ("bdm", "mcdram", 400_000.0),
+        ("bdm", "ddr4", 100_000.0),
+        ("memos", "dram", 10_666.0),
+        ("pms", "local", 17_066.0),
+        ("ddr5-cxl", "dram0", 307_200.0),
+        ("ddr5-cxl", "cxl", 24_000.0),
+        ("hbm", "hbm0", 1_638_400.0),
+        ("hbm", "dram1", 307_200.0),
+        ("optane", "optane0", 39_400.0),
+        ("laptop", "dram", 51_200.0),
+    ];
+    for (name, node_name, mbps) in cases {
+        let machine = machine(name);
+        near(machine.node_bandwidth(node(&machine, node_name)).as_mbps(), mbps, 0.002);
+    }
+}
+
+#[test]
+fn bmpm_throttles_bandwidth_by_its_ratio_and_leaves_latency() {
+    for ratio in [2u16, 5, 10] {
+        let machine = machine(&format!("bmpm-{ratio}"));
+        let (fast, slow) = (machine.tier_bandwidth(TierId(0)), machine.tier_bandwidth(TierId(1)));
+        near(fast.as_mbps() / slow.as_mbps(), ratio.into(), 1e-3);
+        near(idle_ns(&machine, 1, "nvm"), idle_ns(&machine, 0, "dram"), 1e-3);
+        let [dram, nvm] = [0, 1].map(|i| machine.nodes[i].timed.clone().unwrap());
+        for (a, b) in [(dram.faw, nvm.faw), (dram.ccd_l, nvm.ccd_l), (dram.rrd_s, nvm.rrd_s), (dram.wtr_l, nvm.wtr_l)] {
+            assert_eq!(a * ratio, b);
+        }
+    }
+    near(idle_ns(&machine("bmpm-1"), 0, "dram0"), 90.0, 0.01);
+}
+
+#[test]
+fn hinuma_multiplies_drams_figures() {
+    let machine = machine("hinuma");
+    let [dram, nvm] = [0, 1].map(|i| machine.nodes[i].given.clone().unwrap());
+    assert_eq!(nvm.read_latency_ns, 2.0 * dram.read_latency_ns);
+    assert_eq!(nvm.write_latency_ns, Some(8.0 * dram.read_latency_ns));
+    assert_eq!(nvm.read_bandwidth_mbps, dram.read_bandwidth_mbps / 2.0);
+}
+
+#[test]
+fn latencies_are_those_measured() {
+    let cxl = machine("ddr5-cxl");
+    near(idle_ns(&cxl, 0, "dram0"), 114.0, 0.005);
+    near(idle_ns(&cxl, 0, "dram1"), 191.0, 0.005);
+    near(idle_ns(&cxl, 0, "cxl"), 214.0, 0.005);
+    let pms = machine("pms");
+    near(idle_ns(&pms, 0, "local"), 103.0, 0.005);
+    near(idle_ns(&pms, 0, "remote"), 2003.0, 0.005);
+    near(idle_ns(&machine("hbm"), 0, "hbm0"), 131.0, 0.005);
+    near(idle_ns(&machine("memos"), 0, "dram"), 67.0, 0.01);
+}
+
+#[test]
+fn memos_nvm_is_no_faster_than_its_table_and_less_than_a_cycle_slower() {
+    let machine = machine("memos");
+    let nvm = machine.nodes[node(&machine, "nvm").index()].timed.clone().unwrap();
+    for (cycles, table_ns) in [(nvm.cl, 10.0), (nvm.rcd, 20.0), (nvm.rp, 23.0), (nvm.wr, 160.0)] {
+        let ns = nvm.cycles(cycles.into()).as_ns();
+        assert!((table_ns..table_ns + 1.5).contains(&ns), "{ns} against {table_ns}");
+    }
+    assert_eq!((nvm.refi, nvm.banks, nvm.ranks), (0, 8, 1));
+}
+
+#[test]
+fn pms_reads_do_not_overlap_and_its_writes_are_posted() {
+    let machine = machine("pms");
+    let remote = machine.nodes[node(&machine, "remote").index()].given.clone().unwrap();
+    let line_ns = |mbps: f64| 64.0 * 1e3 / mbps;
+    near(line_ns(remote.read_bandwidth_mbps), 1984.0, 0.001);
+    near(line_ns(machine.links[0].bandwidth_mbps), 247.0, 0.001);
+}
