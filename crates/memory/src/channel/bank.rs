@@ -1,0 +1,67 @@
+//! A bank: its open row, when it can take commands, and its requests.
+
+use super::queues::{Fifo, NONE};
+use super::timing::{Cycle, NEVER};
+
+/// No open row.
+pub(super) const CLOSED: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+pub(super) struct Bank {
+    /// Open row.
+    pub row: u32,
+    /// Earliest activate, as far as the bank itself goes.
+    pub activate_at: Cycle,
+    /// Earliest column command.
+    pub column_at: Cycle,
+    /// Earliest precharge.
+    pub precharge_at: Cycle,
+    /// Reads and writes waiting.
+    pub queues: [Fifo; 2],
+    /// The request for which the row was opened, until its column command, and whether it is a write. It is served even if
+    /// the channel meanwhile turns to the other direction.
+    pub opened_for: Option<(u16, bool)>,
+    /// Row hits that overtook the oldest request since it was the oldest.
+    pub overtaken: u16,
+    /// The bank's candidate in the schedule.
+    pub candidate: u16,
+    /// Bank group of the channel.
+    pub group: u16,
+    /// When the bank will be precharged for a refresh that is due; until then column commands alone may go to it.
+    pub refresh_at: Cycle,
+}
+
+impl Bank {
+    pub fn new(group: usize) -> Bank {
+        Bank {
+            row: CLOSED,
+            activate_at: 0,
+            column_at: 0,
+            precharge_at: 0,
+            queues: [Fifo::EMPTY; 2],
+            opened_for: None,
+            overtaken: 0,
+            candidate: NONE,
+            group: group as u16,
+            refresh_at: NEVER,
+        }
+    }
+
+    /// The row is closed; the bank can be activated from `at` on.
+    #[inline]
+    pub fn close(&mut self, at: Cycle) {
+        self.row = CLOSED;
+        self.activate_at = at;
+        self.opened_for = None;
+    }
+
+    /// Counts cycles from a base that is `by` later.
+    pub fn rebase(&mut self, by: Cycle) {
+        if self.refresh_at != NEVER {
+            self.refresh_at = self.refresh_at.saturating_sub(by);
+        }
+        for at in [&mut self.activate_at, &mut self.column_at, &mut self.precharge_at] {
+            *at = at.saturating_sub(by);
+        }
+    }
+}

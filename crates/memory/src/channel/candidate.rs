@@ -1,0 +1,128 @@
+//! Which command a bank wants to send next, and whether the channel works on reads or on writes.
+
+use memtide_core::Time;
+
+use super::bank::CLOSED;
+use super::observer::Observer;
+use super::queues::NONE;
+use super::schedule::{Candidate, ROW};
+use super::timing::{Kind, NEVER};
+use super::{Channel, Completion};
+
+const COLUMN: [Kind; 2] = [Kind::Read, Kind::Write];
+
+impl<O: Observer> Channel<O> {
+    /// Takes the first request of the backlog into the queues.
+    pub(super) fn admit(&mut self, done: &mut Vec<Completion>) {
+        let Some(arrival) = self.backlog.pop() else { return };
+        let bank = &mut self.banks[usize::from(arrival.place.bank)];
+        if bank.queues[1].head != NONE && self.slots.has_line(bank.queues[1], arrival.place) {
+            return self.answer_from_write_queue(arrival.write, arrival.id, done);
+        }
+        let slot = self.slots.append(&mut bank.queues[usize::from(arrival.write)], arrival.id, arrival.place);
+        self.queued[usize::from(arrival.write)] += 1;
+        if !self.turn() && arrival.write == self.writing {
+            self.offer(arrival.place.bank, slot);
+        }
+    }
+
+    /// A write in the queue has the line: a read gets its data in the next cycle, a write replaces it.
+    fn answer_from_write_queue(&mut self, write: bool, id: u64, done: &mut Vec<Completion>) {
+        if write {
+            self.counters.merged_writes += 1;
+        } else {
+            self.counters.forwarded_reads += 1;
+            let at = self.time(self.now) + Time(self.policy.clock_ps);
+            done.push(Completion { id, at });
+        }
+    }
+
+    /// A request of the direction under way was queued at a bank.
+    fn offer(&mut self, bank: u16, slot: u16) {
+        let b = &self.banks[usize::from(bank)];
+        if b.candidate == NONE {
+            return self.update(bank);
+        }
+        let hits = b.row == self.slots.get(slot).row && b.overtaken < self.policy.hit_cap;
+        if hits && self.schedule.get(b.candidate).kind == Kind::Precharge {
+            self.update(bank);
+        }
+    }
+
+    /// Makes the bank's candidate anew.
+    pub(super) fn update(&mut self, bank: u16) {
+        let held = self.banks[usize::from(bank)].candidate;
+        match (self.candidate(bank), held) {
+            (None, NONE) => {}
+            (None, _) => self.withdraw_candidate(bank),
+            (Some(candidate), NONE) => {
+                let index = self.schedule.add(candidate, self.limits.earliest());
+                self.banks[usize::from(bank)].candidate = index;
+            }
+            (Some(candidate), held) => self.schedule.replace(held, candidate),
+        }
+    }
+
+    /// Takes the bank's candidate out of the schedule.
+    pub(super) fn withdraw_candidate(&mut self, bank: u16) {
+        let index = std::mem::replace(&mut self.banks[usize::from(bank)].candidate, NONE);
+        if let Some(moved) = self.schedule.remove(index) {
+            self.banks[usize::from(moved)].candidate = index;
+        }
+    }
+
+    fn candidate(&self, bank: u16) -> Option<Candidate> {
+        let b = &self.banks[usize::from(bank)];
+        let fifo = b.queues[usize::from(self.writing)];
+        let hit = || match b.overtaken < self.policy.hit_cap {
+            true => self.slots.first_of_row(fifo, b.row),
+            false => Some(fifo.head).filter(|&slot| self.slots.get(slot).row == b.row),
+        };
+        let (slot, kind, ready) = if let Some((slot, write)) = b.opened_for {
+            (slot, COLUMN[usize::from(write)], b.column_at)
+        } else if fifo.head == NONE {
+            return None;
+        } else if b.row == CLOSED {
+            (fifo.head, Kind::Activate, b.activate_at)
+        } else if let Some(slot) = hit() {
+            (slot, COLUMN[usize::from(self.writing)], b.column_at)
+        } else {
+            (fifo.head, Kind::Precharge, b.precharge_at)
+        };
+        let row = matches!(kind, Kind::Activate | Kind::Precharge);
+        if row && b.refresh_at != NEVER {
+            return None;
+        }
+        let age = self.slots.get(slot).age;
+        Some(Candidate {
+            ready: ready.max(self.now),
+            rank: if row { age | ROW } else { age },
+            class: self.limits.class(kind, usize::from(b.group)),
+            bank,
+            slot,
+            kind,
+        })
+    }
+
+    /// Turns from reads to writes or back if it is time, and says whether it did.
+    pub(super) fn turn(&mut self) -> bool {
+        let [reads, writes] = self.queued;
+        let turn = if self.writing {
+            let long = self.drained >= 4 * u32::from(self.policy.capacity[1]);
+            if long {
+                self.owed = reads;
+            }
+            writes == 0 || (reads > 0 && (long || writes <= self.policy.drain_low))
+        } else {
+            writes > 0 && (reads == 0 || (writes >= self.policy.drain_high && self.owed == 0))
+        };
+        if turn {
+            self.writing = !self.writing;
+            self.drained = 0;
+            for bank in 0..self.banks.len() {
+                self.update(bank as u16);
+            }
+        }
+        turn
+    }
+}

@@ -1,0 +1,108 @@
+//! What a command does to bank, limits and queues.
+
+use super::observer::{Banks, Command, Observer};
+use super::queues::Met;
+use super::schedule::Candidate;
+use super::timing::{Cycle, Kind, NEVER};
+use super::{Channel, Completion};
+
+/// Column commands between two looks for a request that has waited too long, and how many later requests make it so.
+const PATIENCE: u32 = 2048;
+
+impl<O: Observer> Channel<O> {
+    /// Sends the candidate of the given index, now.
+    pub(super) fn send(&mut self, index: u16, done: &mut Vec<Completion>) {
+        let candidate = *self.schedule.get(index);
+        let at = self.now;
+        match candidate.kind {
+            Kind::Activate => self.activate(&candidate, at),
+            Kind::Precharge => self.precharge(&candidate, at),
+            Kind::Read | Kind::Write => {
+                if !self.column(&candidate, at, done) {
+                    return self.withdraw_candidate(candidate.bank);
+                }
+            }
+        }
+        self.schedule.sent(candidate.bank, self.command_bus(candidate.kind, at));
+        let column = matches!(candidate.kind, Kind::Read | Kind::Write);
+        if !column || !self.turn() {
+            self.update(candidate.bank);
+        }
+    }
+
+    fn activate(&mut self, candidate: &Candidate, at: Cycle) {
+        let bank = &mut self.banks[usize::from(candidate.bank)];
+        let slot = self.slots.get_mut(candidate.slot);
+        if slot.met == Met::Hit {
+            slot.met = Met::Miss;
+        }
+        bank.row = slot.row;
+        bank.column_at = at + self.timing.rcd;
+        bank.precharge_at = at + self.timing.ras;
+        bank.opened_for = Some((candidate.slot, self.writing));
+        self.limits.activate(usize::from(bank.group), at);
+        self.counters.activates += 1;
+        let command = Command::Activate { bank: candidate.bank, row: bank.row };
+        self.observer.command(self.base + u64::from(at), command);
+    }
+
+    fn precharge(&mut self, candidate: &Candidate, at: Cycle) {
+        self.banks[usize::from(candidate.bank)].close(at + self.timing.rp);
+        self.slots.get_mut(candidate.slot).met = Met::Conflict;
+        self.observer.command(self.base + u64::from(at), Command::Precharge(Banks::one(candidate.bank)));
+    }
+
+    /// Sends a column command, unless it would hold up a refresh; says whether it did.
+    fn column(&mut self, candidate: &Candidate, at: Cycle, done: &mut Vec<Completion>) -> bool {
+        let write = candidate.kind == Kind::Write;
+        let bank = &mut self.banks[usize::from(candidate.bank)];
+        let precharge_at = bank.precharge_at.max(at + self.timing.to_precharge[usize::from(write)]);
+        if bank.refresh_at != NEVER && precharge_at > bank.refresh_at {
+            return false;
+        }
+        bank.precharge_at = precharge_at;
+        bank.opened_for = None;
+        let fifo = &mut bank.queues[usize::from(write)];
+        bank.overtaken = if fifo.head == candidate.slot { 0 } else { bank.overtaken + 1 };
+        self.slots.remove(fifo, candidate.slot);
+        self.limits.column(candidate.kind, usize::from(bank.group), at);
+        self.schedule.calm(candidate.bank);
+
+        let row = bank.row;
+        let auto_precharge =
+            self.policy.closed_page && bank.queues.iter().all(|&q| self.slots.first_of_row(q, row).is_none());
+        if auto_precharge {
+            bank.close(precharge_at + self.timing.rp);
+        }
+        let slot = self.slots.get(candidate.slot);
+        let command =
+            Command::Column { bank: candidate.bank, row, column: slot.column, write, auto_precharge };
+        self.observer.command(self.base + u64::from(at), command);
+        if !write {
+            done.push(Completion { id: slot.id, at: self.time(at + self.timing.read_done) });
+        }
+        let met = slot.met;
+        self.count(write, met);
+        true
+    }
+
+    fn count(&mut self, write: bool, met: Met) {
+        self.queued[usize::from(write)] -= 1;
+        let counters = &mut self.counters;
+        if write {
+            counters.writes += 1;
+            self.drained = if self.queued[0] == 0 { 0 } else { self.drained + 1 };
+        } else {
+            counters.reads += 1;
+            self.owed = self.owed.saturating_sub(1);
+        }
+        *match met {
+            Met::Hit => &mut counters.row_hits,
+            Met::Miss => &mut counters.row_misses,
+            Met::Conflict => &mut counters.row_conflicts,
+        } += 1;
+        if counters.lines().is_multiple_of(PATIENCE.into()) {
+            self.schedule.hurry(self.slots.next_age().saturating_sub(PATIENCE));
+        }
+    }
+}

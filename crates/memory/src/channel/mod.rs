@@ -1,0 +1,274 @@
+//! Timed memory devices, a command at a time.
+//!
+//! A [`Channel`] sends activate, precharge, column and refresh commands as a memory controller does (FR-FCFS, read and
+//! write queues, drains) at times that the device's timing set allows. Its work is per command, not per cycle: each bank
+//! with something to do has one candidate command, and the next event is the earliest of them. A [`TimedNode`] is a node's
+//! channels behind its address map.
+//!
+//! Requests pass from `backlog` (arrived) to `queues` (in the controller), from which `candidate` takes each bank's next
+//! command; `schedule` picks among the banks' commands, `timing` holds what they wait for.
+
+mod backlog;
+mod bank;
+mod candidate;
+mod command;
+mod counters;
+mod map;
+mod node;
+mod observer;
+mod queues;
+mod refresh;
+mod schedule;
+mod timing;
+
+use memtide_core::Time;
+use memtide_core::machine::{Dram, PagePolicy};
+
+use backlog::{Arrival, Backlog};
+use bank::Bank;
+use queues::Slots;
+use refresh::Refreshes;
+use schedule::Schedule;
+use timing::{BankTiming, Cycle, Kind, Limits, NEVER};
+
+pub use counters::Counters;
+pub use map::{AddressMap, Place};
+pub use node::TimedNode;
+pub use observer::{Banks, Command, Observer};
+
+use crate::node::Completion;
+
+/// Cycles after which the channel moves the base of its times.
+const SPAN: Cycle = 1 << 30;
+
+/// Cycles before the present that times reach back after such a move: more than any timing figure.
+const REACH: Cycle = 1 << 20;
+
+/// One channel of a timed device.
+#[derive(Clone, Debug)]
+pub struct Channel<O = ()> {
+    timing: BankTiming,
+    policy: Policy,
+    limits: Limits,
+    banks: Vec<Bank>,
+    slots: Slots,
+    schedule: Schedule,
+    refreshes: Refreshes,
+    backlog: Backlog,
+    /// Reads and writes in the queues.
+    queued: [u16; 2],
+    /// Whether the channel works on writes, and how many it has sent since a read waited.
+    writing: bool,
+    drained: u32,
+    /// Reads that go before the next drain.
+    owed: u16,
+    /// Cycle from which all times inside are counted, and the last event's.
+    base: u64,
+    now: Cycle,
+    counters: Counters,
+    observer: O,
+}
+
+/// The controller's ways.
+#[derive(Clone, Copy, Debug)]
+struct Policy {
+    clock_ps: u64,
+    burst: u64,
+    banks_of_rank: u64,
+    capacity: [u16; 2],
+    drain_high: u16,
+    drain_low: u16,
+    hit_cap: u16,
+    closed_page: bool,
+    split_command_bus: bool,
+}
+
+impl Channel {
+    /// A channel of a checked device, idle and with all rows closed.
+    pub fn new(dram: &Dram) -> Channel {
+        Channel::with_observer(dram, ())
+    }
+}
+
+impl<O: Observer> Channel<O> {
+    /// A channel whose commands are watched.
+    pub fn with_observer(dram: &Dram, observer: O) -> Channel<O> {
+        let groups = usize::from(dram.ranks) * usize::from(dram.bank_groups);
+        let of_group = usize::from(dram.banks);
+        let policy = Policy {
+            clock_ps: dram.t_ck_ps.into(),
+            burst: dram.burst.into(),
+            banks_of_rank: u64::from(dram.bank_groups) * u64::from(dram.banks),
+            capacity: [dram.read_queue, dram.write_queue],
+            drain_high: dram.drain_high,
+            drain_low: dram.drain_low,
+            hit_cap: dram.hit_cap,
+            closed_page: dram.page_policy == PagePolicy::Closed,
+            split_command_bus: dram.split_command_bus,
+        };
+        Channel {
+            timing: BankTiming::new(dram),
+            policy,
+            limits: Limits::new(dram),
+            banks: (0..groups * of_group).map(|bank| Bank::new(bank / of_group)).collect(),
+            slots: Slots::new(usize::from(dram.read_queue) + usize::from(dram.write_queue)),
+            schedule: Schedule::new(dram.arbitration, groups * of_group),
+            refreshes: Refreshes::new(dram),
+            backlog: Backlog::default(),
+            queued: [0; 2],
+            writing: false,
+            drained: 0,
+            owed: 0,
+            base: 0,
+            now: 0,
+            counters: Counters::default(),
+            observer,
+        }
+    }
+
+    /// A request arrives at `at`, or as soon as the channel can still take it if it has already gone further. Reads are
+    /// reported with their `id`; writes are posted.
+    #[inline]
+    pub fn push(&mut self, at: Time, place: Place, write: bool, id: u64) {
+        let at = at.0.div_ceil(self.policy.clock_ps);
+        self.backlog.push(Arrival { at, id, place, write });
+    }
+
+    /// When the channel has something to do next; [`Time::NEVER`] if nothing is queued.
+    #[inline]
+    pub fn next_event(&mut self) -> Time {
+        match self.backlog.first() {
+            None if self.queued == [0; 2] => Time::NEVER,
+            Some(arrival) if self.queued == [0; 2] => Time(arrival.at * self.policy.clock_ps),
+            _ => {
+                let next = self.schedule.best(self.limits.earliest()).at();
+                let next = next.min(self.next_refresh()).min(self.next_admission());
+                self.time(next)
+            }
+        }
+    }
+
+    /// Sends all commands up to and including `until`, and adds the reads whose column command was sent to `done`, with the
+    /// time at which the last of their data is at the pins (which may be after `until`).
+    pub fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        let until = until.0 / self.policy.clock_ps;
+        loop {
+            if self.queued == [0; 2] {
+                match self.backlog.first() {
+                    Some(arrival) if arrival.at <= until => self.wake(arrival.at),
+                    _ => return,
+                }
+            }
+            let horizon = until.saturating_sub(self.base).min(SPAN.into());
+            self.run(horizon as Cycle, done);
+            if horizon < u64::from(SPAN) {
+                return;
+            }
+            self.rebase(self.base + u64::from(SPAN));
+        }
+    }
+
+    /// What the channel has done, up to `at` as far as refreshes go.
+    pub fn counters(&self, at: Time) -> Counters {
+        let refreshed = self.refreshes.refreshed_banks_by(at.0 / self.policy.clock_ps);
+        Counters {
+            refreshes: refreshed as f64 / self.policy.banks_of_rank as f64,
+            bus_busy: Time(self.counters.lines() * self.policy.burst * self.policy.clock_ps),
+            ..self.counters
+        }
+    }
+
+    /// The observer.
+    pub fn observer(&self) -> &O {
+        &self.observer
+    }
+
+    /// Events up to `until`, until there is nothing queued.
+    fn run(&mut self, until: Cycle, done: &mut Vec<Completion>) {
+        loop {
+            let best = self.schedule.best(self.limits.earliest());
+            let refresh = self.next_refresh();
+            let arrival = self.next_admission();
+            let own = refresh.min(best.at());
+            if arrival.min(own) > until {
+                return;
+            }
+            if arrival <= own {
+                self.now = arrival;
+                self.admit(done);
+            } else if refresh <= best.at() {
+                self.now = refresh;
+                self.refresh_step(refresh);
+            } else {
+                self.now = best.at();
+                self.send(best.index, done);
+            }
+            if self.queued == [0; 2] && self.next_admission() > until {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn next_refresh(&self) -> Cycle {
+        self.relative(self.refreshes.next_at())
+    }
+
+    /// When the first request of the backlog enters the queues, if nothing happens before.
+    #[inline]
+    fn next_admission(&self) -> Cycle {
+        let full = |write: bool| self.queued[usize::from(write)] == self.policy.capacity[usize::from(write)];
+        match self.backlog.first() {
+            Some(arrival) if !full(arrival.write) => self.relative(arrival.at),
+            _ => NEVER,
+        }
+    }
+
+    /// A cycle counted from the base, not before the last event.
+    #[inline]
+    fn relative(&self, at: u64) -> Cycle {
+        let at = at.saturating_sub(self.base).min(u64::from(NEVER - 1));
+        (at as Cycle).max(self.now)
+    }
+
+    #[inline]
+    fn time(&self, at: Cycle) -> Time {
+        Time((self.base + u64::from(at)) * self.policy.clock_ps)
+    }
+
+    /// Ends an idle time.
+    fn wake(&mut self, at: u64) {
+        self.refreshes.skip(at);
+        if at.saturating_sub(self.base) >= u64::from(SPAN) {
+            self.rebase(at);
+        }
+    }
+
+    /// Moves the base to shortly before `present`.
+    fn rebase(&mut self, present: u64) {
+        let base = present - u64::from(REACH);
+        let by = Cycle::try_from(base - self.base).unwrap_or(NEVER);
+        self.base = base;
+        self.now = self.now.saturating_sub(by);
+        self.limits.rebase(by);
+        for bank in &mut self.banks {
+            bank.rebase(by);
+        }
+        let heads = self.banks.iter().flat_map(|bank| &bank.queues).filter(|fifo| fifo.head != queues::NONE);
+        let oldest = heads.map(|fifo| self.slots.get(fifo.head).age).min();
+        let ages = oldest.unwrap_or(self.slots.next_age());
+        self.slots.rebase_ages(ages);
+        self.schedule.rebase(by, ages);
+    }
+
+    /// Cycles until which a command sent at `at` occupies the buses for column and for row commands.
+    #[inline]
+    fn command_bus(&self, kind: Kind, at: Cycle) -> [Cycle; 2] {
+        let until = at + self.timing.command[kind as usize];
+        match (self.policy.split_command_bus, kind) {
+            (false, _) => [until; 2],
+            (true, Kind::Read | Kind::Write) => [until, at],
+            (true, Kind::Activate | Kind::Precharge) => [at, until],
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A node's channels behind its address map.
+
+use memtide_core::machine::Dram;
+use memtide_core::{Bandwidth, Time};
+
+use super::{AddressMap, Channel, Counters};
+use crate::node::{Completion, MemoryNode, Request};
+
+/// A timed node: all its channels.
+#[derive(Clone, Debug)]
+pub struct TimedNode {
+    map: AddressMap,
+    channels: Vec<Channel>,
+    /// When each channel has something to do next.
+    next: Vec<Time>,
+    controller: Time,
+    peak: Bandwidth,
+}
+
+impl TimedNode {
+    /// The node of a checked device.
+    pub fn new(dram: &Dram) -> TimedNode {
+        let channels = usize::from(dram.channels);
+        TimedNode {
+            map: AddressMap::new(dram),
+            channels: vec![Channel::new(dram); channels],
+            next: vec![Time::NEVER; channels],
+            controller: Time::from_ns(dram.controller_ns),
+            peak: Bandwidth(dram.channel_peak().as_mbps() * channels as f64),
+        }
+    }
+
+    /// Its address map.
+    pub fn map(&self) -> &AddressMap {
+        &self.map
+    }
+
+    /// What one channel has done, up to `at` as far as refreshes go.
+    pub fn channel_counters(&self, channel: usize, at: Time) -> Counters {
+        self.channels[channel].counters(at)
+    }
+}
+
+impl MemoryNode for TimedNode {
+    #[inline]
+    fn push(&mut self, at: Time, request: Request) {
+        let (channel, place) = self.map.locate(request.line);
+        self.channels[channel].push(at, place, request.write, request.id);
+        self.next[channel] = self.next[channel].min(at);
+    }
+
+    fn next_event(&self) -> Time {
+        self.next.iter().copied().min().unwrap_or(Time::NEVER)
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        let first = done.len();
+        for (channel, next) in self.channels.iter_mut().zip(&mut self.next) {
+            if *next <= until {
+                channel.advance(until, done);
+                *next = channel.next_event();
+            }
+        }
+        if self.controller != Time::ZERO {
+            done[first..].iter_mut().for_each(|completion| completion.at += self.controller);
+        }
+    }
+
+    fn counters(&self, at: Time) -> Counters {
+        self.channels.iter().map(|channel| channel.counters(at)).fold(Counters::default(), Counters::plus)
+    }
+
+    fn peak(&self) -> Bandwidth {
+        self.peak
+    }
+}

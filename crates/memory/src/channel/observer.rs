@@ -1,0 +1,70 @@
+//! What a channel does, command by command, for those who want to look on.
+
+/// Commands that a channel sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Opens a row.
+    Activate {
+        /// Bank of the channel.
+        bank: u16,
+        /// Row.
+        row: u32,
+    },
+    /// Closes the open rows of some banks.
+    Precharge(Banks),
+    /// Reads or writes a line of the open row.
+    Column {
+        /// Bank of the channel.
+        bank: u16,
+        /// Row, which is open.
+        row: u32,
+        /// Line of the row.
+        column: u16,
+        /// Whether it writes.
+        write: bool,
+        /// Whether the bank then closes the row by itself, as early as it may.
+        auto_precharge: bool,
+    },
+    /// Refreshes some banks, all of them closed.
+    Refresh(Banks),
+}
+
+/// Evenly spaced banks of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Banks {
+    /// The first.
+    pub first: u16,
+    /// From one to the next.
+    pub step: u16,
+    /// How many.
+    pub count: u16,
+}
+
+impl Banks {
+    /// One bank.
+    pub fn one(bank: u16) -> Banks {
+        Banks { first: bank, step: 1, count: 1 }
+    }
+
+    /// The banks' numbers, rising.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        (0..self.count).map(move |i| self.first + i * self.step)
+    }
+}
+
+/// Looks on as a channel sends commands; `()` does not.
+pub trait Observer {
+    /// A command was sent, in the given cycle of the command clock.
+    fn command(&mut self, cycle: u64, command: Command);
+}
+
+impl Observer for () {
+    #[inline]
+    fn command(&mut self, _: u64, _: Command) {}
+}
+
+impl Observer for Vec<(u64, Command)> {
+    fn command(&mut self, cycle: u64, command: Command) {
+        self.push((cycle, command));
+    }
+}

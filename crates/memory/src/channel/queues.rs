@@ -1,0 +1,133 @@
+//! Requests in the read and write queues: a pool of slots, in one list per bank and direction.
+
+use super::map::Place;
+
+/// No slot.
+pub(super) const NONE: u16 = u16::MAX;
+
+/// What a request met when its bank first took a command for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// Its own row, open (so far).
+    Hit,
+    /// No open row.
+    Miss,
+    /// Another row.
+    Conflict,
+}
+
+/// A request in a queue.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub id: u64,
+    pub row: u32,
+    /// Rank by arrival.
+    pub age: u32,
+    pub column: u16,
+    pub met: Met,
+    next: u16,
+}
+
+/// A bank's requests of one direction, oldest first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fifo {
+    pub head: u16,
+    tail: u16,
+}
+
+impl Fifo {
+    pub const EMPTY: Fifo = Fifo { head: NONE, tail: NONE };
+}
+
+/// The slots.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    next_age: u32,
+}
+
+impl Slots {
+    pub fn new(capacity: usize) -> Slots {
+        let empty = Slot { id: 0, row: 0, age: 0, column: 0, met: Met::Hit, next: NONE };
+        Slots { slots: vec![empty; capacity], free: (0..capacity as u16).rev().collect(), next_age: 0 }
+    }
+
+    #[inline]
+    pub fn get(&self, slot: u16) -> &Slot {
+        &self.slots[usize::from(slot)]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, slot: u16) -> &mut Slot {
+        &mut self.slots[usize::from(slot)]
+    }
+
+    /// Appends a request; there must be a free slot.
+    #[inline]
+    pub fn append(&mut self, fifo: &mut Fifo, id: u64, place: Place) -> u16 {
+        let slot = self.free.pop().expect("requests are admitted only while a slot is free");
+        let age = self.next_age;
+        self.next_age += 1;
+        *self.get_mut(slot) =
+            Slot { id, row: place.row, age, column: place.column, met: Met::Hit, next: NONE };
+        match fifo.tail {
+            NONE => fifo.head = slot,
+            tail => self.get_mut(tail).next = slot,
+        }
+        fifo.tail = slot;
+        slot
+    }
+
+    /// Takes a request out of its list.
+    #[inline]
+    pub fn remove(&mut self, fifo: &mut Fifo, slot: u16) {
+        let next = self.get(slot).next;
+        let mut before = NONE;
+        if fifo.head == slot {
+            fifo.head = next;
+        } else {
+            before = fifo.head;
+            while self.get(before).next != slot {
+                before = self.get(before).next;
+            }
+            self.get_mut(before).next = next;
+        }
+        if fifo.tail == slot {
+            fifo.tail = before;
+        }
+        self.free.push(slot);
+    }
+
+    /// The oldest request of a list for a row.
+    #[inline]
+    pub fn first_of_row(&self, fifo: Fifo, row: u32) -> Option<u16> {
+        self.iter(fifo).find(|&slot| self.get(slot).row == row)
+    }
+
+    /// Whether a list has a request for a line.
+    #[inline]
+    pub fn has_line(&self, fifo: Fifo, place: Place) -> bool {
+        self.iter(fifo).any(|slot| (self.get(slot).row, self.get(slot).column) == (place.row, place.column))
+    }
+
+    /// A list's slots, oldest first.
+    #[inline]
+    pub fn iter(&self, fifo: Fifo) -> impl Iterator<Item = u16> + '_ {
+        let known = |slot: u16| (slot != NONE).then_some(slot);
+        std::iter::successors(known(fifo.head), move |&slot| known(self.get(slot).next))
+    }
+
+    /// Age that the next request gets.
+    pub fn next_age(&self) -> u32 {
+        self.next_age
+    }
+
+    /// Counts ages from `by` on; none in use may be lower.
+    pub fn rebase_ages(&mut self, by: u32) {
+        self.next_age -= by;
+        for slot in &mut self.slots {
+            slot.age = slot.age.saturating_sub(by);
+        }
+    }
+}

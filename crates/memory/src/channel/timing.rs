@@ -1,0 +1,182 @@
+//! The timing set, and the earliest times it leaves to each kind of command in each bank group.
+
+use memtide_core::machine::Dram;
+
+/// Command clock cycles since the channel's moving base.
+pub(super) type Cycle = u32;
+
+/// Later than any command.
+pub(super) const NEVER: Cycle = Cycle::MAX;
+
+/// What a bank's next command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    Activate,
+    Precharge,
+}
+
+/// Kinds that bank groups limit; a precharge waits for its bank alone.
+const LIMITED: usize = 3;
+
+/// Figures that concern one bank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BankTiming {
+    /// Activate to column command.
+    pub rcd: Cycle,
+    /// Activate to precharge.
+    pub ras: Cycle,
+    /// Precharge to activate.
+    pub rp: Cycle,
+    /// Read and write command to precharge.
+    pub to_precharge: [Cycle; 2],
+    /// Read command to the end of its data.
+    pub read_done: Cycle,
+    /// Refresh to activate.
+    pub rfc: Cycle,
+    /// Cycles that column and row commands occupy the command bus.
+    pub command: [Cycle; 4],
+}
+
+impl BankTiming {
+    pub fn new(dram: &Dram) -> BankTiming {
+        let d = |cycles: u16| Cycle::from(cycles);
+        BankTiming {
+            rcd: d(dram.rcd),
+            ras: d(dram.ras),
+            rp: d(dram.rp),
+            to_precharge: [d(dram.rtp), d(dram.cwl) + d(dram.burst) + d(dram.wr)],
+            read_done: d(dram.cl) + d(dram.burst),
+            rfc: d(dram.rfc),
+            command: [d(dram.column_cycles), d(dram.column_cycles), d(dram.activate_cycles), 1],
+        }
+    }
+}
+
+/// How two commands of a channel lie to one another.
+#[derive(Clone, Copy)]
+enum Relation {
+    SameGroup,
+    SameRank,
+    OtherRank,
+}
+
+/// Least distance of two column commands, of the kinds `first` and `then`.
+///
+/// Same rank: JESD79-4, tables of tCCD, tWTR, and the read to write delay `CL + burst + turnaround - CWL`. Other rank: the
+/// data bus alone, with `rank_switch` idle cycles between the two bursts.
+fn column_distance(dram: &Dram, first: Kind, then: Kind, relation: Relation) -> Cycle {
+    let d = |cycles: u16| i64::from(cycles);
+    let latency = |kind| if kind == Kind::Read { d(dram.cl) } else { d(dram.cwl) };
+    let on_bus = |gap: u16| latency(first) + d(dram.burst) + d(gap) - latency(then);
+    let turnaround = if (first, then) == (Kind::Read, Kind::Write) { dram.turnaround } else { 0 };
+    let in_rank = |ccd: u16, wtr: u16| match (first, then) {
+        (Kind::Write, Kind::Read) => d(dram.cwl) + d(dram.burst) + d(wtr),
+        _ => on_bus(turnaround).max(d(ccd)),
+    };
+    let ccd_l = if first == Kind::Write && then == Kind::Write { dram.ccd_l_wr } else { None };
+    let distance = match relation {
+        Relation::SameGroup => in_rank(ccd_l.unwrap_or(dram.ccd_l), dram.wtr_l),
+        Relation::SameRank => in_rank(dram.ccd_s, dram.wtr_s),
+        Relation::OtherRank => on_bus(dram.rank_switch.max(turnaround)),
+    };
+    distance.max(1) as Cycle
+}
+
+/// For each command issued, the distances to those that follow it in every bank group, as rows to add and to take the
+/// maximum with; and the limits so far.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    groups: usize,
+    groups_of_rank: usize,
+    /// Earliest cycle of a kind in a bank group: `[kind * groups + group]`, precharges included (always 0).
+    earliest: Vec<Cycle>,
+    /// `[first * groups + group][then * groups + group]`, of column commands.
+    after_column: Vec<Cycle>,
+    rrd_s: Cycle,
+    rrd_l: Cycle,
+    faw: Cycle,
+    /// Per rank: when the window of each of the last four activates ends, and which is the oldest.
+    windows: Vec<([Cycle; 4], usize)>,
+}
+
+impl Limits {
+    pub fn new(dram: &Dram) -> Limits {
+        let groups_of_rank = usize::from(dram.bank_groups);
+        let groups = usize::from(dram.ranks) * groups_of_rank;
+        let mut after_column = Vec::with_capacity(4 * groups * groups);
+        for first in [Kind::Read, Kind::Write] {
+            for from in 0..groups {
+                for then in [Kind::Read, Kind::Write] {
+                    after_column.extend((0..groups).map(|to| {
+                        let relation = match (from == to, from / groups_of_rank == to / groups_of_rank) {
+                            (true, _) => Relation::SameGroup,
+                            (false, true) => Relation::SameRank,
+                            (false, false) => Relation::OtherRank,
+                        };
+                        column_distance(dram, first, then, relation)
+                    }));
+                }
+            }
+        }
+        Limits {
+            groups,
+            groups_of_rank,
+            earliest: vec![0; (LIMITED + 1) * groups],
+            after_column,
+            rrd_s: dram.rrd_s.into(),
+            rrd_l: dram.rrd_l.into(),
+            faw: dram.faw.into(),
+            windows: vec![([0; 4], 0); usize::from(dram.ranks)],
+        }
+    }
+
+    /// The class of a command: where [`Limits::earliest`] has its limit.
+    #[inline]
+    pub fn class(&self, kind: Kind, group: usize) -> u16 {
+        (kind as usize * self.groups + group) as u16
+    }
+
+    /// Earliest cycles by class.
+    #[inline]
+    pub fn earliest(&self) -> &[Cycle] {
+        &self.earliest
+    }
+
+    /// A column command went to a bank group.
+    #[inline]
+    pub fn column(&mut self, kind: Kind, group: usize, at: Cycle) {
+        let row = 2 * self.groups;
+        let from = (kind as usize * self.groups + group) * row;
+        for (limit, distance) in self.earliest[..row].iter_mut().zip(&self.after_column[from..from + row]) {
+            *limit = (*limit).max(at + distance);
+        }
+    }
+
+    /// An activate went to a bank group.
+    #[inline]
+    pub fn activate(&mut self, group: usize, at: Cycle) {
+        let rank = group / self.groups_of_rank;
+        let (ends, oldest) = &mut self.windows[rank];
+        ends[*oldest] = at + self.faw;
+        *oldest = (*oldest + 1) % 4;
+        let in_rank = (at + self.rrd_s).max(ends[*oldest]);
+        let first = Kind::Activate as usize * self.groups + rank * self.groups_of_rank;
+        for limit in &mut self.earliest[first..first + self.groups_of_rank] {
+            *limit = (*limit).max(in_rank);
+        }
+        let own = &mut self.earliest[Kind::Activate as usize * self.groups + group];
+        *own = (*own).max(at + self.rrd_l);
+    }
+
+    /// Counts cycles from a base that is `by` later.
+    pub fn rebase(&mut self, by: Cycle) {
+        for limit in &mut self.earliest {
+            *limit = limit.saturating_sub(by);
+        }
+        for end in self.windows.iter_mut().flat_map(|(ends, _)| ends) {
+            *end = end.saturating_sub(by);
+        }
+    }
+}

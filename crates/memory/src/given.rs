@@ -1,0 +1,137 @@
+//! Given nodes: latency and bandwidth are figures, not the outcome of commands.
+
+use std::collections::VecDeque;
+
+use memtide_core::machine::Given;
+use memtide_core::{Bandwidth, LINE_BYTES, Time};
+
+use crate::channel::Counters;
+use crate::node::{Completion, MemoryNode, Request};
+
+/// Length of the window over which utilisation is measured. Short beside a program's phases, long enough that a node of
+/// 10 GB/s sees 800 lines in it.
+const WINDOW: Time = Time::from_us(5);
+
+/// A server that moves one line at a time.
+///
+/// A read ends the node's idle latency after the server takes it. With a loaded-latency curve it ends when the curve says,
+/// at the utilisation of the last 5 us, unless the server is so far behind that it ends later still. Writes are posted and
+/// take the server's time alone.
+#[derive(Clone, Debug)]
+pub struct GivenNode {
+    waiting: VecDeque<(Time, Request)>,
+    latency: Time,
+    /// Time that the server takes over a read and a write, in units of 2^-16 ps.
+    service: [u64; 2],
+    /// When the server is free, in the same unit.
+    free: u128,
+    curve: Vec<(f64, f64)>,
+    load: Load,
+    counters: Counters,
+    peak: Bandwidth,
+}
+
+impl GivenNode {
+    /// The node of checked figures.
+    pub fn new(given: &Given) -> GivenNode {
+        let service = |mbps: f64| libm::round(LINE_BYTES as f64 * 1e6 / mbps * 65_536.0) as u64;
+        let write_mbps = given.write_bandwidth_mbps.unwrap_or(given.read_bandwidth_mbps);
+        GivenNode {
+            waiting: VecDeque::new(),
+            latency: Time::from_ns(given.read_latency_ns),
+            service: [service(given.read_bandwidth_mbps), service(write_mbps)],
+            free: 0,
+            curve: curve(given),
+            load: Load::default(),
+            counters: Counters::default(),
+            peak: Bandwidth(given.read_bandwidth_mbps),
+        }
+    }
+
+    fn serve(&mut self, at: Time, request: Request, done: &mut Vec<Completion>) {
+        let service = self.service[usize::from(request.write)];
+        let start = self.free.max(u128::from(at.0) << 16);
+        self.free = start + u128::from(service);
+        self.counters.bus_busy += Time(service >> 16);
+        let loaded = self.load.add(at, service >> 16);
+        if request.write {
+            self.counters.writes += 1;
+            return;
+        }
+        self.counters.reads += 1;
+        let served = Time((start >> 16) as u64) + self.latency;
+        let at = if self.curve.is_empty() { served } else { served.max(at + self.latency_at(loaded)) };
+        done.push(Completion { id: request.id, at });
+    }
+
+    /// Latency on the curve, between its points by proportion.
+    fn latency_at(&self, load: f64) -> Time {
+        let after = self.curve.partition_point(|&(l, _)| l < load);
+        let ns = match (after.checked_sub(1).map(|i| self.curve[i]), self.curve.get(after)) {
+            (Some((l0, ns0)), Some(&(l1, ns1))) => ns0 + (ns1 - ns0) * (load - l0) / (l1 - l0),
+            (Some((_, ns)), None) | (None, Some(&(_, ns))) => ns,
+            (None, None) => return self.latency,
+        };
+        Time::from_ns(ns)
+    }
+}
+
+/// The loaded-latency points, from the idle latency on.
+fn curve(given: &Given) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = given.loaded.iter().map(|p| (p.load, p.latency_ns)).collect();
+    if points.first().is_some_and(|&(load, _)| load > 0.0) {
+        points.insert(0, (0.0, given.read_latency_ns));
+    }
+    points
+}
+
+/// Share of time that the server was wanted, over a sliding window: the current window's part and, for the rest, the one
+/// before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    window: u64,
+    wanted: u64,
+    wanted_before: u64,
+}
+
+impl Load {
+    fn add(&mut self, at: Time, service: u64) -> f64 {
+        let window = at.0 / WINDOW.0;
+        if window > self.window {
+            self.wanted_before = if window == self.window + 1 { self.wanted } else { 0 };
+            self.wanted = 0;
+            self.window = window;
+        }
+        let into = at.0.saturating_sub(self.window * WINDOW.0) as f64 / WINDOW.0 as f64;
+        let load = (self.wanted as f64 + self.wanted_before as f64 * (1.0 - into)) / WINDOW.0 as f64;
+        self.wanted += service;
+        load.min(1.0)
+    }
+}
+
+impl MemoryNode for GivenNode {
+    #[inline]
+    fn push(&mut self, at: Time, request: Request) {
+        let before = self.waiting.iter().rposition(|&(other, _)| other <= at);
+        self.waiting.insert(before.map_or(0, |i| i + 1), (at, request));
+    }
+
+    fn next_event(&self) -> Time {
+        self.waiting.front().map_or(Time::NEVER, |&(at, _)| at)
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        while let Some(&(at, request)) = self.waiting.front().filter(|&&(at, _)| at <= until) {
+            self.waiting.pop_front();
+            self.serve(at, request, done);
+        }
+    }
+
+    fn counters(&self, _: Time) -> Counters {
+        self.counters
+    }
+
+    fn peak(&self) -> Bandwidth {
+        self.peak
+    }
+}
