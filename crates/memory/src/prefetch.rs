@@ -1,0 +1,138 @@
+//! The stream prefetcher of a core, beside the first shared cache.
+
+use memtide_core::machine;
+
+const LINES_OF_PAGE: u64 = 64;
+
+/// Finds streams: lines of one 4 KiB page that follow each other up or down. After two steps in one direction it
+/// fetches ahead, up to a distance, within the page.
+#[derive(Clone, Debug)]
+pub struct Prefetcher {
+    distance: u64,
+    /// Most recently used first.
+    streams: Vec<Stream>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    page: u64,
+    last: u64,
+    /// Lines fetched so far in the direction of the stream, beyond `last`.
+    ahead: u64,
+    /// +1 up, -1 down, 0 not known yet.
+    direction: i64,
+}
+
+const NO_STREAM: Stream = Stream { page: u64::MAX, last: 0, ahead: 0, direction: 0 };
+
+/// Lines to fetch: from the first on in steps of `direction`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// First line.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// +1 or -1.
+    pub direction: i64,
+}
+
+impl Ahead {
+    /// The lines.
+    pub fn lines(self) -> impl Iterator<Item = u64> {
+        (0..self.count).map(move |i| self.first.wrapping_add_signed(i as i64 * self.direction))
+    }
+}
+
+impl Prefetcher {
+    /// A prefetcher that has seen nothing.
+    pub fn new(machine: &machine::Prefetcher) -> Prefetcher {
+        Prefetcher {
+            distance: machine.distance_lines.into(),
+            streams: vec![NO_STREAM; machine.streams.into()],
+        }
+    }
+
+    /// Sees a line that missed the private caches; says what to fetch.
+    #[inline]
+    pub fn see(&mut self, line: u64) -> Option<Ahead> {
+        let page = line / LINES_OF_PAGE;
+        let at = self.streams.iter().position(|stream| stream.page == page);
+        let mut stream = match at {
+            Some(at) => self.streams[at],
+            None => Stream { page, last: line, ..NO_STREAM },
+        };
+        let ahead = if at.is_some() { stream.step(line, self.distance) } else { None };
+        let end = at.unwrap_or(self.streams.len() - 1);
+        self.streams.copy_within(..end, 1);
+        self.streams[0] = stream;
+        ahead
+    }
+}
+
+impl Stream {
+    fn step(&mut self, line: u64, distance: u64) -> Option<Ahead> {
+        let moved = line.wrapping_sub(self.last) as i64;
+        let direction = moved.signum();
+        if moved == 0 {
+            return None;
+        }
+        if direction != self.direction || moved.unsigned_abs() > distance {
+            *self = Stream { page: self.page, last: line, direction, ..NO_STREAM };
+            return None;
+        }
+        self.last = line;
+        self.ahead = self.ahead.saturating_sub(moved.unsigned_abs());
+        let within = match direction {
+            1 => LINES_OF_PAGE - 1 - line % LINES_OF_PAGE,
+            _ => line % LINES_OF_PAGE,
+        };
+        let target = distance.min(within);
+        let count = target.saturating_sub(self.ahead);
+        let first = line.wrapping_add_signed(direction * (self.ahead as i64 + 1));
+        self.ahead += count;
+        (count > 0).then_some(Ahead { first, count, direction })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefetcher() -> Prefetcher {
+        Prefetcher::new(&machine::Prefetcher { streams: 2, distance_lines: 4 })
+    }
+
+    #[test]
+    fn a_stream_is_fetched_ahead_once_and_not_beyond_its_page() {
+        let mut p = prefetcher();
+        let mut fetched = Vec::new();
+        for line in 64..128 {
+            fetched.extend(p.see(line).into_iter().flat_map(Ahead::lines));
+        }
+        let expected: Vec<u64> = (67..128).collect();
+        assert_eq!(fetched, expected);
+    }
+
+    #[test]
+    fn it_goes_down_as_well_as_up() {
+        let mut p = prefetcher();
+        let fetched: Vec<u64> =
+            [40, 39, 38].into_iter().filter_map(|l| p.see(l)).flat_map(Ahead::lines).collect();
+        assert_eq!(fetched, [37, 36, 35, 34]);
+    }
+
+    #[test]
+    fn random_lines_fetch_nothing() {
+        let mut p = prefetcher();
+        assert!([3, 900, 17, 4000, 62, 3].into_iter().all(|line| p.see(line).is_none()));
+    }
+
+    #[test]
+    fn more_streams_than_it_has_displace_the_least_recently_seen() {
+        let mut p = prefetcher();
+        for line in [0, 64, 1, 65, 128, 129, 2] {
+            assert_eq!(p.see(line), None);
+        }
+        assert!(p.see(130).is_some());
+    }
+}

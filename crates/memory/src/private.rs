@@ -1,0 +1,71 @@
+//! The cache levels that a core has to itself.
+
+use memtide_core::Time;
+use memtide_core::machine::Machine;
+
+use crate::cache::Cache;
+
+/// A core's private cache levels. They neither include nor exclude each other: a miss fills every level on its way, a
+/// dirty line that must leave one goes to the next.
+#[derive(Clone, Debug)]
+pub struct PrivateCaches {
+    levels: Vec<Level>,
+}
+
+#[derive(Clone, Debug)]
+struct Level {
+    cache: Cache,
+    latency: Time,
+    hits: u64,
+}
+
+impl PrivateCaches {
+    /// Empty caches of one core of the machine.
+    pub fn new(machine: &Machine) -> PrivateCaches {
+        let private = machine.caches.iter().filter(|c| !c.is_shared());
+        let levels = private.map(|c| Level {
+            cache: Cache::new(c.capacity_kib, c.ways),
+            latency: machine.core.cycles(c.latency_cycles),
+            hits: 0,
+        });
+        PrivateCaches { levels: levels.collect() }
+    }
+
+    /// A load or store of one line. On a hit, gives the load-to-use latency; none if no private level holds the line,
+    /// which they do from then on. Dirty lines that leave the last level are added to `spilled`.
+    #[inline]
+    pub fn access(&mut self, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
+        let (first, outer) = self.levels.split_first_mut()?;
+        if first.cache.touch(line, write) {
+            first.hits += 1;
+            return Some(first.latency);
+        }
+        let hit = outer.iter_mut().position(|level| level.cache.touch(line, false));
+        let missed = hit.map_or(self.levels.len(), |at| at + 1);
+        for at in (0..missed).rev() {
+            let victim = self.levels[at].cache.fill(line, write && at == 0);
+            if let Some(victim) = victim.filter(|v| v.dirty) {
+                self.write_back(at + 1, victim.line, spilled);
+            }
+        }
+        let level = self.levels.get_mut(missed)?;
+        level.hits += 1;
+        Some(level.latency)
+    }
+
+    fn write_back(&mut self, level: usize, line: u64, spilled: &mut Vec<u64>) {
+        match self.levels.get_mut(level) {
+            None => spilled.push(line),
+            Some(next) => {
+                if let Some(victim) = next.cache.write_back(line).filter(|v| v.dirty) {
+                    self.write_back(level + 1, victim.line, spilled);
+                }
+            }
+        }
+    }
+
+    /// Hits of each level so far, from the core outwards.
+    pub fn hits(&self) -> impl Iterator<Item = u64> + '_ {
+        self.levels.iter().map(|level| level.hits)
+    }
+}

@@ -1,0 +1,268 @@
+//! What cores share: the outer cache levels, links and memory nodes.
+
+mod in_flight;
+mod requests;
+mod ways;
+
+use memtide_core::machine::Machine;
+use memtide_core::{CpuId, LINE_BYTES, NodeId, PAGE_BYTES, Time};
+
+use self::in_flight::InFlight;
+use self::requests::Requests;
+pub use self::requests::Waiter;
+use self::ways::Ways;
+use crate::cache::Cache;
+use crate::channel::Counters;
+use crate::link::{Links, Towards};
+use crate::node::{self, Completion, MemoryNode};
+
+/// The shared cache levels, links and nodes of a machine. Time runs forward through [`Uncore::advance`].
+pub struct Uncore {
+    levels: Vec<SharedLevel>,
+    in_flight: InFlight,
+    requests: Requests,
+    links: Links,
+    ways: Ways,
+    nodes: Vec<NodeState>,
+    completions: Vec<Completion>,
+    /// Bit `n`: the next event of node `n` may have changed.
+    touched: u64,
+    latencies: Vec<(NodeId, Time)>,
+    counts: UncoreCounts,
+}
+
+struct SharedLevel {
+    latency: Time,
+    shared_by: u16,
+    instances: Vec<Cache>,
+}
+
+struct NodeState {
+    memory: Box<dyn MemoryNode + Send>,
+    counts: NodeCounts,
+    /// Lines written to each page, where memory wears.
+    wear: Option<Vec<u32>>,
+}
+
+/// What was asked of a node since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCounts {
+    /// Lines read.
+    pub reads: u64,
+    /// Lines written.
+    pub writes: u64,
+}
+
+/// Counts of the shared levels since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UncoreCounts {
+    /// Accesses that missed the private caches.
+    pub accesses: u64,
+    /// Those that missed the shared levels as well.
+    pub misses: u64,
+    /// Lines fetched ahead.
+    pub prefetches: u64,
+}
+
+impl Uncore {
+    /// The idle uncore of a machine, whose caches are empty.
+    pub fn new(machine: &Machine) -> Uncore {
+        let levels = machine.caches.iter().filter(|c| c.is_shared()).map(|c| SharedLevel {
+            latency: machine.core.cycles(c.latency_cycles),
+            shared_by: c.shared_by,
+            instances: vec![
+                Cache::new(c.capacity_kib, c.ways);
+                machine.cpus().div_ceil(usize::from(c.shared_by))
+            ],
+        });
+        let nodes = machine.nodes.iter().map(|node| NodeState {
+            memory: node::model(node),
+            counts: NodeCounts::default(),
+            wear: node.endurance_writes.map(|_| vec![0; node.pages() as usize]),
+        });
+        Uncore {
+            levels: levels.collect(),
+            in_flight: InFlight::new(),
+            requests: Requests::default(),
+            links: Links::new(machine),
+            ways: Ways::of(machine),
+            nodes: nodes.collect(),
+            completions: Vec::new(),
+            touched: 0,
+            latencies: Vec::new(),
+            counts: UncoreCounts::default(),
+        }
+    }
+
+    /// A load or store that missed the private caches of `cpu`. Gives the time at which its line is there, counted as
+    /// load-to-use from `at`; none if that is not known yet: then [`Uncore::advance`] tells `waiter`.
+    pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) -> Option<Time> {
+        self.counts.accesses += 1;
+        let domain = self.domain(cpu);
+        if let Some(hit) = self.look_up(cpu, line, at) {
+            let there = at + self.levels[hit].latency;
+            return match self.in_flight.find(domain, line) {
+                Some(entry) if entry.arrival == Time::NEVER => {
+                    self.requests.wait(entry.request, waiter);
+                    None
+                }
+                Some(entry) => Some(there.max(entry.arrival)),
+                None => Some(there),
+            };
+        }
+        self.counts.misses += 1;
+        self.fill(self.levels.len(), cpu, line, at);
+        let request = self.request(cpu, domain, line, at, true);
+        self.requests.wait(request, waiter);
+        self.in_flight.begin(domain, line, request);
+        None
+    }
+
+    /// Fetches a line ahead into the last shared level, unless it is there.
+    pub fn prefetch(&mut self, cpu: CpuId, line: u64, at: Time) {
+        let Some(last) = self.levels.last_mut() else { return };
+        let instance = cpu.index() / usize::from(last.shared_by);
+        if last.instances[instance].holds(line) {
+            return;
+        }
+        self.counts.prefetches += 1;
+        let victim = last.instances[instance].fill(line, false);
+        if let Some(victim) = victim.filter(|v| v.dirty) {
+            self.write(cpu, victim.line, at);
+        }
+        let domain = self.domain(cpu);
+        let request = self.request(cpu, domain, line, at, false);
+        self.in_flight.begin(domain, line, request);
+    }
+
+    /// Takes a dirty line that left the private caches of `cpu`.
+    pub fn spill(&mut self, cpu: CpuId, line: u64, at: Time) {
+        self.write_back(0, cpu, line, at);
+    }
+
+    /// Reads a line past the caches, as a page copy does; `waiter` will be told.
+    pub fn read(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) {
+        let domain = self.domain(cpu);
+        let request = self.request(cpu, domain, line, at, false);
+        self.requests.wait(request, waiter);
+    }
+
+    /// Writes a line to memory; posted, nobody waits for it.
+    pub fn write(&mut self, cpu: CpuId, line: u64, at: Time) {
+        let (node, local) = self.ways.find(line);
+        let arrival = self.links.carry(self.ways.hops(cpu, node), Towards::Node, at + self.ways.out(node));
+        let state = &mut self.nodes[node.index()];
+        state.counts.writes += 1;
+        if let Some(wear) = &mut state.wear {
+            wear[(local / (PAGE_BYTES / LINE_BYTES)) as usize] += 1;
+        }
+        state.memory.push(arrival, node::Request { line: local, write: true, id: 0 });
+        self.touched |= 1 << node.0;
+    }
+
+    /// When the node next has something to do.
+    pub fn next_event(&self, node: NodeId) -> Time {
+        self.nodes[node.index()].memory.next_event()
+    }
+
+    /// Takes the set of nodes whose next event may have changed since the last call, as bits.
+    pub fn take_touched(&mut self) -> u64 {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Lets the node do what is due at `until`. Each waiter whose line's arrival is known now is told it.
+    pub fn advance(&mut self, node: NodeId, until: Time, mut tell: impl FnMut(Waiter, Time)) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.nodes[node.index()].memory.advance(until, &mut completions);
+        for completion in completions.drain(..) {
+            let id = completion.id as u32;
+            let request = *self.requests.get(id);
+            let hops = self.ways.hops(request.cpu, node);
+            let arrival = self.links.carry(hops, Towards::Initiator, completion.at);
+            self.in_flight.arrives(request.domain, request.line, id, arrival);
+            if request.demand {
+                self.latencies.push((request.node, arrival.since(request.issued)));
+            }
+            self.requests.finish(id, |waiter| tell(waiter, arrival));
+        }
+        self.completions = completions;
+        self.touched |= 1 << node.0;
+    }
+
+    /// Latencies of demand reads that ended since the last call, by node.
+    pub fn drain_latencies(&mut self) -> impl Iterator<Item = (NodeId, Time)> + '_ {
+        self.latencies.drain(..)
+    }
+
+    /// Counts of the shared levels.
+    pub fn counts(&self) -> UncoreCounts {
+        self.counts
+    }
+
+    /// What a node's device has done, up to `at` as far as refreshes go.
+    pub fn node_counters(&self, node: NodeId, at: Time) -> Counters {
+        self.nodes[node.index()].memory.counters(at)
+    }
+
+    /// Lines that were asked of a node so far.
+    pub fn node_counts(&self, node: NodeId) -> NodeCounts {
+        self.nodes[node.index()].counts
+    }
+
+    /// Lines written to each page of a node that wears.
+    pub fn wear(&self, node: NodeId) -> Option<&[u32]> {
+        self.nodes[node.index()].wear.as_deref()
+    }
+
+    /// Lines that the link carried from its first end to its second, and back.
+    pub fn link_lines(&self, link: usize) -> [u64; 2] {
+        self.links.lines(link)
+    }
+
+    /// The outermost shared cache of a CPU, or the CPU itself if it shares none.
+    fn domain(&self, cpu: CpuId) -> u16 {
+        self.levels.last().map_or(cpu.0, |level| cpu.0 / level.shared_by)
+    }
+
+    /// The innermost shared level that holds the line; the ones before it do then, too.
+    fn look_up(&mut self, cpu: CpuId, line: u64, at: Time) -> Option<usize> {
+        let hit = self.levels.iter_mut().position(|level| {
+            let instance = cpu.index() / usize::from(level.shared_by);
+            level.instances[instance].touch(line, false)
+        })?;
+        self.fill(hit, cpu, line, at);
+        Some(hit)
+    }
+
+    /// Puts a line into the first `levels` shared levels.
+    fn fill(&mut self, levels: usize, cpu: CpuId, line: u64, at: Time) {
+        for index in (0..levels).rev() {
+            let level = &mut self.levels[index];
+            let instance = cpu.index() / usize::from(level.shared_by);
+            let victim = level.instances[instance].fill(line, false);
+            if let Some(victim) = victim.filter(|v| v.dirty) {
+                self.write_back(index + 1, cpu, victim.line, at);
+            }
+        }
+    }
+
+    fn write_back(&mut self, index: usize, cpu: CpuId, line: u64, at: Time) {
+        let Some(level) = self.levels.get_mut(index) else { return self.write(cpu, line, at) };
+        let instance = cpu.index() / usize::from(level.shared_by);
+        let victim = level.instances[instance].write_back(line);
+        if let Some(victim) = victim.filter(|v| v.dirty) {
+            self.write_back(index + 1, cpu, victim.line, at);
+        }
+    }
+
+    fn request(&mut self, cpu: CpuId, domain: u16, line: u64, at: Time, demand: bool) -> u32 {
+        let (node, local) = self.ways.find(line);
+        let id = self.requests.add(line, at, cpu, domain, node, demand);
+        let arrival = self.links.signal(self.ways.hops(cpu, node), at + self.ways.out(node));
+        let state = &mut self.nodes[node.index()];
+        state.counts.reads += 1;
+        state.memory.push(arrival, node::Request { line: local, write: false, id: id.into() });
+        self.touched |= 1 << node.0;
+        id
+    }
+}

@@ -1,0 +1,87 @@
+//! Reads under way to memory, and who waits for each.
+
+use memtide_core::{CpuId, NodeId, Time};
+
+/// Whoever waits for a line: a number that its owner gave out and gets back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter(pub u32);
+
+/// A read under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub line: u64,
+    pub issued: Time,
+    pub cpu: CpuId,
+    pub domain: u16,
+    pub node: NodeId,
+    /// A core waits for it, so that its latency counts.
+    pub demand: bool,
+    /// First of the list of waiters.
+    first: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Requests and their lists of waiters, in tables that reuse their entries.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    requests: Vec<Request>,
+    free: Vec<u32>,
+    waiters: Vec<(Waiter, u32)>,
+    free_waiters: Vec<u32>,
+}
+
+impl Requests {
+    pub fn add(
+        &mut self,
+        line: u64,
+        issued: Time,
+        cpu: CpuId,
+        domain: u16,
+        node: NodeId,
+        demand: bool,
+    ) -> u32 {
+        let request = Request { line, issued, cpu, domain, node, demand, first: NONE };
+        match self.free.pop() {
+            Some(id) => {
+                self.requests[id as usize] = request;
+                id
+            }
+            None => {
+                self.requests.push(request);
+                self.requests.len() as u32 - 1
+            }
+        }
+    }
+
+    pub fn wait(&mut self, id: u32, waiter: Waiter) {
+        let entry = (waiter, self.requests[id as usize].first);
+        let at = match self.free_waiters.pop() {
+            Some(at) => {
+                self.waiters[at as usize] = entry;
+                at
+            }
+            None => {
+                self.waiters.push(entry);
+                self.waiters.len() as u32 - 1
+            }
+        };
+        self.requests[id as usize].first = at;
+    }
+
+    /// Ends a request; hands its waiters out, the last to come first.
+    pub fn finish(&mut self, id: u32, mut tell: impl FnMut(Waiter)) {
+        let mut at = self.requests[id as usize].first;
+        while at != NONE {
+            let (waiter, next) = self.waiters[at as usize];
+            tell(waiter);
+            self.free_waiters.push(at);
+            at = next;
+        }
+        self.free.push(id);
+    }
+
+    pub fn get(&self, id: u32) -> &Request {
+        &self.requests[id as usize]
+    }
+}

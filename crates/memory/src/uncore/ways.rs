@@ -1,0 +1,57 @@
+//! Where a line lies and what the way there costs.
+
+use memtide_core::machine::{Hop, Machine, Node};
+use memtide_core::{CpuId, InitiatorId, NodeId, Time};
+
+/// Physical lines by node, and the ways from CPUs to nodes. Nodes follow each other in physical address order.
+#[derive(Debug)]
+pub(super) struct Ways {
+    /// First line of each node, and the end of the last.
+    first_lines: Vec<u64>,
+    initiator_of: Vec<InitiatorId>,
+    hops: Vec<Vec<Vec<Hop>>>,
+    /// From a core's request to the node's door, beside links: the way through the caches, which a given node's
+    /// latency holds already.
+    out: Vec<Time>,
+}
+
+impl Ways {
+    pub fn of(machine: &Machine) -> Ways {
+        let mut first_lines = vec![0];
+        for node in &machine.nodes {
+            first_lines.push(first_lines[first_lines.len() - 1] + node.lines());
+        }
+        let caches = machine.caches.last().map_or(Time::ZERO, |c| machine.core.cycles(c.latency_cycles));
+        let through_caches = |node: &Node| if node.timed.is_some() { caches } else { Time::ZERO };
+        Ways {
+            first_lines,
+            initiator_of: (0..machine.cpus()).map(|cpu| machine.initiator_of(CpuId::from(cpu))).collect(),
+            hops: (0..machine.initiators.len())
+                .map(|i| {
+                    machine
+                        .node_ids()
+                        .map(|n| machine.topology.hops(InitiatorId::from(i), n).to_vec())
+                        .collect()
+                })
+                .collect(),
+            out: machine.nodes.iter().map(through_caches).collect(),
+        }
+    }
+
+    /// The node of a physical line, and the line's number in it.
+    #[inline]
+    pub fn find(&self, line: u64) -> (NodeId, u64) {
+        let index =
+            self.first_lines[1..].iter().position(|&end| line < end).expect("a line beyond all memory");
+        (NodeId::from(index), line - self.first_lines[index])
+    }
+
+    #[inline]
+    pub fn hops(&self, cpu: CpuId, node: NodeId) -> &[Hop] {
+        &self.hops[self.initiator_of[cpu.index()].index()][node.index()]
+    }
+
+    pub fn out(&self, node: NodeId) -> Time {
+        self.out[node.index()]
+    }
+}

@@ -1,0 +1,217 @@
+//! The front of a core: taking in a thread's accesses in program order.
+
+use memtide_core::{Access, LINE_BYTES, PAGE_BYTES, PageSize, Then, Time, VirtAddr};
+use memtide_memory::{PageKey, Translation, Uncore};
+
+use super::Core;
+use super::window::End;
+use crate::os::{Entry, PageTable, Space};
+use crate::thread::Thread;
+
+/// Why a core stopped taking in accesses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It waits for memory.
+    Blocked,
+    /// It is far enough ahead of the others.
+    Ahead,
+    /// The thread's batch is used up.
+    UsedUp,
+    /// The thread's next access cannot be translated.
+    Fault(Trap),
+}
+
+/// What a thread needs the operating system for, as soon as all it did before has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trap {
+    /// Its next access cannot be translated.
+    Fault {
+        /// The address.
+        address: VirtAddr,
+        /// A store.
+        write: bool,
+    },
+    /// Its program says so.
+    Then(Then),
+    /// Its time slice is over.
+    Yield,
+}
+
+/// Where an access's bytes within one line are.
+struct Piece {
+    address: VirtAddr,
+    /// Bytes of the access up to the end of this piece.
+    done_bytes: u16,
+    last: bool,
+}
+
+impl Core {
+    /// Takes in accesses of `thread` until something stops it or its clock is past `limit`.
+    pub fn take_in(
+        &mut self,
+        thread: &mut Thread,
+        space: &mut Space,
+        uncore: &mut Uncore,
+        limit: Time,
+    ) -> Stop {
+        loop {
+            let Some(access) = thread.next_access() else { return Stop::UsedUp };
+            if !thread.dispatched {
+                thread.dispatched = true;
+                self.instructions += u64::from(access.instructions);
+                thread.counts.instructions += u64::from(access.instructions);
+                thread.spent.user += self.clock.run(access.instructions.into());
+            }
+            let Some(begin) = self.window.dispatch(self.instructions, self.clock.now()) else {
+                return Stop::Blocked;
+            };
+            thread.spent.stall += self.clock.wait_until(begin);
+            if self.clock.now() > limit {
+                return Stop::Ahead;
+            }
+            if !self.window.has_room() {
+                return Stop::Blocked;
+            }
+            let piece = piece(&access, thread.done_bytes);
+            let Some((line, begin)) = self.translate(thread, space, piece.address, access.write) else {
+                return Stop::Fault(Trap::Fault { address: piece.address, write: access.write });
+            };
+            self.execute(&access, line, begin, piece.last, uncore);
+            thread.done_bytes = piece.done_bytes;
+            if piece.last {
+                thread.done_bytes = 0;
+                thread.dispatched = false;
+                thread.cursor += 1;
+                thread.counts.accesses += 1;
+            }
+        }
+    }
+
+    /// Time that other work of the running thread takes, such as instructions without memory accesses.
+    pub fn work(&mut self, thread: &mut Thread, instructions: u64) {
+        self.instructions += instructions;
+        thread.counts.instructions += instructions;
+        thread.spent.user += self.clock.run(instructions);
+    }
+
+    /// One line's part of an access, from `begin` on.
+    #[inline]
+    fn execute(&mut self, access: &Access, line: u64, begin: Time, last: bool, uncore: &mut Uncore) {
+        let producer = self.window.producer(access.producer);
+        let end = match self.private.access(line, access.write, &mut self.spilled) {
+            Some(latency) => self.window.hit(line, begin, latency, producer),
+            None => self.window.miss(line, begin, producer),
+        };
+        for line in self.spilled.drain(..) {
+            uncore.spill(self.cpu, line, begin);
+        }
+        if !access.write && !end.is_before(self.clock.now() + self.hidden) {
+            self.window.must_retire(self.instructions, end);
+        }
+        if last {
+            self.window.remember(if access.write { End::at(Time::ZERO) } else { end });
+        }
+    }
+
+    /// The physical line of an address and when its access may begin; none if it needs a fault.
+    #[inline]
+    fn translate(
+        &mut self,
+        thread: &mut Thread,
+        space: &mut Space,
+        address: VirtAddr,
+        write: bool,
+    ) -> Option<(u64, Time)> {
+        let page = address.page().0;
+        let now = self.clock.now();
+        let base = PageKey::new(space.id.0, page, false);
+        if let Some((key, translation)) = self.last_page
+            && key == base
+            && (translation.dirty || !write)
+        {
+            return Some((line_in(translation, address, PageSize::Base), now));
+        }
+        let mut found = self.tlb.lookup(base).map(|hit| (base, hit, PageSize::Base));
+        if found.is_none() && space.has_huge {
+            let huge = PageKey::new(space.id.0, page / PageSize::Huge.base_pages(), true);
+            found = self.tlb.lookup(huge).map(|hit| (huge, hit, PageSize::Huge));
+        }
+        let Some((key, (mut translation, latency), size)) = found else {
+            return self.walk(thread, space, address, write);
+        };
+        if write && !translation.dirty {
+            space.table.find(address.page())?.0.set(Entry::DIRTY);
+            self.tlb.set_dirty(key);
+            translation.dirty = true;
+        }
+        self.last_page = (size == PageSize::Base).then_some((key, translation));
+        Some((line_in(translation, address, size), now + latency))
+    }
+
+    fn walk(
+        &mut self,
+        thread: &mut Thread,
+        space: &mut Space,
+        address: VirtAddr,
+        write: bool,
+    ) -> Option<(u64, Time)> {
+        let (key, translation, size) = walk_table(&mut space.table, space.id.0, address, write)?;
+        thread.counts.tlb_misses += 1;
+        self.tlb.fill(key, translation);
+        self.last_page = (size == PageSize::Base).then_some((key, translation));
+        let start = self.clock.now().max(self.walker_free);
+        self.walker_free = start + self.tlb.walk();
+        Some((line_in(translation, address, size), self.walker_free))
+    }
+}
+
+/// Finds a translation and sets the entry's accessed and dirty bits; none if there is no usable one.
+fn walk_table(
+    table: &mut PageTable,
+    space: u32,
+    address: VirtAddr,
+    write: bool,
+) -> Option<(PageKey, Translation, PageSize)> {
+    let page = address.page();
+    let (entry, size) = table.find(page)?;
+    if !entry.has(Entry::PRESENT) || entry.any(Entry::HINT | Entry::MOVING) {
+        return None;
+    }
+    entry.set(Entry::ACCESSED | if write { Entry::DIRTY } else { 0 });
+    let translation = Translation { frame: entry.frame(), dirty: entry.has(Entry::DIRTY) };
+    Some((PageKey::new(space, page.0 / size.base_pages(), size == PageSize::Huge), translation, size))
+}
+
+#[inline]
+fn line_in(translation: Translation, address: VirtAddr, size: PageSize) -> u64 {
+    u64::from(translation.frame) * (PAGE_BYTES / LINE_BYTES) + address.0 % size.bytes() / LINE_BYTES
+}
+
+#[inline]
+fn piece(access: &Access, done_bytes: u16) -> Piece {
+    let address = VirtAddr(access.address.0 + u64::from(done_bytes));
+    let left_in_line = LINE_BYTES - address.0 % LINE_BYTES;
+    let left = u64::from(access.size.max(1) - done_bytes);
+    Piece { address, done_bytes: done_bytes + left.min(left_in_line) as u16, last: left <= left_in_line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_access_that_crosses_lines_is_taken_line_by_line() {
+        let access = Access { address: VirtAddr(60), instructions: 1, producer: 0, size: 72, write: false };
+        let mut done = 0;
+        let mut pieces = Vec::new();
+        loop {
+            let p = piece(&access, done);
+            pieces.push((p.address.0, p.done_bytes));
+            done = p.done_bytes;
+            if p.last {
+                break;
+            }
+        }
+        assert_eq!(pieces, [(60, 4), (64, 68), (128, 72)]);
+    }
+}

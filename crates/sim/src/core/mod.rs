@@ -1,0 +1,119 @@
+//! Simulated cores.
+
+mod clock;
+mod front;
+mod window;
+
+use std::collections::VecDeque;
+
+use memtide_core::machine::Machine;
+use memtide_core::{CpuId, Time};
+use memtide_memory::{PageKey, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter};
+
+pub(crate) use self::clock::Clock;
+pub(crate) use self::front::{Stop, Trap};
+pub(crate) use self::window::Window;
+use crate::thread::Thread;
+
+/// A core: it takes in the accesses of the thread that runs on it, as fast as its window allows, and sends those that
+/// miss its private caches to the uncore when their time has come.
+pub(crate) struct Core {
+    pub cpu: CpuId,
+    pub clock: Clock,
+    pub tlb: Tlb,
+    pub window: Window,
+    /// The thread that has this CPU, and those that wait for it.
+    pub running: Option<usize>,
+    pub ready: VecDeque<usize>,
+    pub slice_end: Time,
+    /// The running thread waits for memory.
+    pub blocked: bool,
+    /// What the running thread does once its earlier accesses have ended.
+    pub trap: Option<Trap>,
+    /// When the engine is to look at the running thread again.
+    pub resume: Time,
+    private: PrivateCaches,
+    prefetcher: Option<Prefetcher>,
+    walker_free: Time,
+    /// How long after it begins an access may end without holding its thread up.
+    hidden: Time,
+    /// The page accessed last: looking it up again would change nothing in the TLB.
+    last_page: Option<(PageKey, Translation)>,
+    instructions: u64,
+    spilled: Vec<u64>,
+}
+
+impl Core {
+    pub fn new(machine: &Machine, cpu: CpuId) -> Core {
+        Core {
+            cpu,
+            clock: Clock::new(&machine.core),
+            tlb: Tlb::new(machine),
+            window: Window::new(&machine.core),
+            running: None,
+            ready: VecDeque::new(),
+            slice_end: Time::ZERO,
+            blocked: false,
+            trap: None,
+            resume: Time::NEVER,
+            private: PrivateCaches::new(machine),
+            prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
+            walker_free: Time::ZERO,
+            hidden: hidden(machine),
+            last_page: None,
+            instructions: 0,
+            spilled: Vec::new(),
+        }
+    }
+
+    /// When this core next has something to do.
+    pub fn next_time(&self) -> Time {
+        self.resume.min(self.window.next_miss())
+    }
+
+    /// Has the running thread's trap handled once all its earlier accesses have ended.
+    pub fn drain(&mut self, thread: &mut Thread) {
+        match self.window.drain(self.clock.now()) {
+            None => self.blocked = true,
+            Some(time) => {
+                thread.spent.stall += self.clock.wait_until(time);
+                self.resume = self.clock.now();
+            }
+        }
+    }
+
+    /// Drops translations: one page's, or all.
+    pub fn invalidate(&mut self, page: Option<PageKey>) {
+        self.last_page = None;
+        match page {
+            Some(page) => self.tlb.invalidate(page),
+            None => self.tlb.flush(),
+        }
+    }
+
+    /// Sends the earliest miss to the uncore.
+    pub fn send_miss(&mut self, uncore: &mut Uncore) {
+        let Some((time, slot)) = self.window.take_miss() else { return };
+        let line = self.window.line_of(slot);
+        let waiter = Waiter(u32::from(self.cpu.0) << 8 | u32::from(slot));
+        if let Some(end) = uncore.demand(self.cpu, line, time, waiter) {
+            self.window.resolve(slot, end);
+        }
+        let ahead = self.prefetcher.as_mut().and_then(|p| p.see(line));
+        for line in ahead.into_iter().flat_map(memtide_memory::Ahead::lines) {
+            uncore.prefetch(self.cpu, line, time);
+        }
+    }
+
+    /// Hits of each private level, from the core outwards.
+    pub fn cache_hits(&self) -> impl Iterator<Item = u64> + '_ {
+        self.private.hits()
+    }
+}
+
+/// The time in which the reorder buffer fills, or a hit in the first cache takes: compilers schedule for that.
+fn hidden(machine: &Machine) -> Time {
+    let instructions = f64::from(machine.core.reorder_buffer) / machine.core.instructions_per_cycle;
+    let hit = machine.caches.first().map_or(0.0, |c| c.latency_cycles);
+    machine.core.cycles(instructions.max(hit))
+}

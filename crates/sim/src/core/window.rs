@@ -1,0 +1,393 @@
+//! A core's window of unfinished accesses: load queue, reorder buffer, miss registers and dependences.
+
+use std::collections::VecDeque;
+
+use memtide_core::Time;
+use memtide_core::machine;
+
+/// Accesses that a core may have open at once (its load and store queue).
+const SLOTS: usize = 64;
+
+/// Accesses back that a dependence may reach; older loads have ended, since no reorder buffer is that deep in loads.
+const RECENT: usize = 256;
+
+/// When an access ends: a time, or the slot that will know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End(u64);
+
+const OPEN: u64 = 1 << 63;
+
+impl End {
+    pub fn at(time: Time) -> End {
+        End(time.0)
+    }
+
+    /// Whether the end is known and not after `time`.
+    #[inline]
+    pub fn is_before(self, time: Time) -> bool {
+        self.0 <= time.0
+    }
+
+    fn open(slot: u8, generation: u32) -> End {
+        End(OPEN | u64::from(generation) << 8 | u64::from(slot))
+    }
+}
+
+/// An access that is not known to have ended.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// [`Time::NEVER`] while not known.
+    end: Time,
+    generation: u32,
+    /// The slot that it waits for, if it is in `waiting`.
+    on: u8,
+    /// Before this it cannot begin.
+    earliest: Time,
+    kind: Kind,
+    /// The miss register it holds.
+    register: u8,
+    line: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Ends this long after it begins.
+    Hit(Time),
+    Miss,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Unretired {
+    instruction: u64,
+    end: End,
+}
+
+/// The window. Time never runs backward in it, but ends become known in any order.
+#[derive(Debug)]
+pub(crate) struct Window {
+    slots: [Slot; SLOTS],
+    next_slot: u8,
+    waiting: u64,
+    reorder_buffer: u64,
+    unretired: VecDeque<Unretired>,
+    recent: [End; RECENT],
+    position: usize,
+    /// When each miss register is free.
+    registers: Vec<Time>,
+    /// Misses that wait for a register.
+    queue: VecDeque<u8>,
+    /// Misses that go to the shared levels, by time.
+    ready: VecDeque<(Time, u8)>,
+    /// The last miss of lines with the same low bits.
+    lines: [(u64, End); SLOTS],
+}
+
+const NO_REGISTER: u8 = u8::MAX;
+
+impl Window {
+    pub fn new(core: &machine::Core) -> Window {
+        let free = Slot {
+            end: Time::ZERO,
+            generation: 0,
+            on: 0,
+            earliest: Time::ZERO,
+            kind: Kind::Miss,
+            register: NO_REGISTER,
+            line: 0,
+        };
+        Window {
+            slots: [free; SLOTS],
+            next_slot: 0,
+            waiting: 0,
+            reorder_buffer: core.reorder_buffer.into(),
+            unretired: VecDeque::with_capacity(RECENT),
+            recent: [End::at(Time::ZERO); RECENT],
+            position: 0,
+            registers: vec![Time::ZERO; core.outstanding_misses.min(SLOTS as u16).into()],
+            queue: VecDeque::with_capacity(SLOTS),
+            ready: VecDeque::with_capacity(SLOTS),
+            lines: [(u64::MAX, End::at(Time::ZERO)); SLOTS],
+        }
+    }
+
+    /// When an instruction may begin that could at `now`: not before all are done that the reorder buffer has no room
+    /// beside it for. None while that is not known.
+    #[inline]
+    pub fn dispatch(&mut self, instruction: u64, now: Time) -> Option<Time> {
+        let mut now = now;
+        while let Some(oldest) = self.unretired.front() {
+            if oldest.instruction + self.reorder_buffer > instruction {
+                break;
+            }
+            now = now.max(self.settled(oldest.end).ok()?);
+            self.unretired.pop_front();
+        }
+        Some(now)
+    }
+
+    /// When everything dispatched so far has retired; none while that is not known.
+    pub fn drain(&mut self, now: Time) -> Option<Time> {
+        self.dispatch(u64::MAX, now)
+    }
+
+    /// Whether an access can be taken in.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.slots[usize::from(self.next_slot)].end != Time::NEVER
+    }
+
+    /// The end of the access `distance` accesses back; 0 and what lies too far back have ended.
+    #[inline]
+    pub fn producer(&self, distance: u32) -> End {
+        match distance as usize {
+            0 => End::at(Time::ZERO),
+            distance if distance > RECENT => End::at(Time::ZERO),
+            distance => self.recent[(self.position + RECENT - distance) % RECENT],
+        }
+    }
+
+    /// An access that hits a private cache; gives its end.
+    #[inline]
+    pub fn hit(&mut self, line: u64, earliest: Time, latency: Time, producer: End) -> End {
+        let filled = match self.lines[line as usize % SLOTS] {
+            (held, end) if held == line => self.settled(end),
+            _ => Ok(Time::ZERO),
+        };
+        match (self.settled(producer), filled) {
+            (Ok(produced), Ok(filled)) => End::at((earliest.max(produced) + latency).max(filled)),
+            (Ok(_), Err(slot)) => self.end_of(slot),
+            (Err(slot), _) => {
+                let new = self.open(line, earliest, Kind::Hit(latency));
+                self.wait(new, slot);
+                self.end_of(new)
+            }
+        }
+    }
+
+    /// An access that misses the private caches; gives its end.
+    pub fn miss(&mut self, line: u64, earliest: Time, producer: End) -> End {
+        let new = self.open(line, earliest, Kind::Miss);
+        match self.settled(producer) {
+            Ok(produced) => self.begin_miss(new, earliest.max(produced)),
+            Err(slot) => self.wait(new, slot),
+        }
+        let end = self.end_of(new);
+        self.lines[line as usize % SLOTS] = (line, end);
+        end
+    }
+
+    /// Notes the end of the access just taken in, for those that depend on it.
+    #[inline]
+    pub fn remember(&mut self, end: End) {
+        self.recent[self.position] = end;
+        self.position = (self.position + 1) % RECENT;
+    }
+
+    /// A load must have ended before its instruction retires.
+    #[inline]
+    pub fn must_retire(&mut self, instruction: u64, end: End) {
+        if self.unretired.back().is_none_or(|last| last.end != end) {
+            self.unretired.push_back(Unretired { instruction, end });
+        }
+    }
+
+    /// Forgets dependences: another thread runs from here on.
+    pub fn forget(&mut self) {
+        self.recent = [End::at(Time::ZERO); RECENT];
+    }
+
+    /// When the next miss goes to the shared levels.
+    #[inline]
+    pub fn next_miss(&self) -> Time {
+        self.ready.front().map_or(Time::NEVER, |&(time, _)| time)
+    }
+
+    /// Takes that miss.
+    pub fn take_miss(&mut self) -> Option<(Time, u8)> {
+        self.ready.pop_front()
+    }
+
+    /// The line of a slot's access.
+    pub fn line_of(&self, slot: u8) -> u64 {
+        self.slots[usize::from(slot)].line
+    }
+
+    /// A slot's access ends at `end`; so all that waited for it can begin.
+    pub fn resolve(&mut self, slot: u8, end: Time) {
+        let mut known = [0; SLOTS];
+        known[0] = slot;
+        let mut count = 1;
+        self.slots[usize::from(slot)].end = end;
+        while count > 0 {
+            count -= 1;
+            let slot = known[count];
+            self.release_register(slot);
+            let end = self.slots[usize::from(slot)].end;
+            let mut left = self.waiting;
+            while left != 0 {
+                let other = left.trailing_zeros() as u8;
+                left &= left - 1;
+                let waiter = &mut self.slots[usize::from(other)];
+                if waiter.on != slot {
+                    continue;
+                }
+                self.waiting &= !(1 << other);
+                let begin = waiter.earliest.max(end);
+                match waiter.kind {
+                    Kind::Hit(latency) => {
+                        waiter.end = begin + latency;
+                        known[count] = other;
+                        count += 1;
+                    }
+                    Kind::Miss => self.begin_miss(other, begin),
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn settled(&self, end: End) -> Result<Time, u8> {
+        if end.0 & OPEN == 0 {
+            return Ok(Time(end.0));
+        }
+        let slot = self.slots[(end.0 & 0xff) as usize];
+        if slot.generation != (end.0 >> 8) as u32 {
+            return Ok(Time::ZERO);
+        }
+        if slot.end == Time::NEVER { Err(end.0 as u8) } else { Ok(slot.end) }
+    }
+
+    fn end_of(&self, slot: u8) -> End {
+        End::open(slot, self.slots[usize::from(slot)].generation)
+    }
+
+    fn open(&mut self, line: u64, earliest: Time, kind: Kind) -> u8 {
+        debug_assert!(self.has_room());
+        let new = self.next_slot;
+        self.next_slot = (new + 1) % SLOTS as u8;
+        let slot = &mut self.slots[usize::from(new)];
+        let generation = slot.generation.wrapping_add(1) & 0x00ff_ffff;
+        *slot = Slot { end: Time::NEVER, generation, on: 0, earliest, kind, register: NO_REGISTER, line };
+        new
+    }
+
+    fn wait(&mut self, slot: u8, on: u8) {
+        self.slots[usize::from(slot)].on = on;
+        self.waiting |= 1 << slot;
+    }
+
+    fn begin_miss(&mut self, slot: u8, time: Time) {
+        self.slots[usize::from(slot)].earliest = time;
+        let (register, &free) = self
+            .registers
+            .iter()
+            .enumerate()
+            .min_by_key(|&(_, free)| *free)
+            .expect("a core has a miss register");
+        match free {
+            Time::NEVER => self.queue.push_back(slot),
+            free => self.take_register(slot, register as u8, free),
+        }
+    }
+
+    fn take_register(&mut self, slot: u8, register: u8, free: Time) {
+        self.registers[usize::from(register)] = Time::NEVER;
+        let taken = &mut self.slots[usize::from(slot)];
+        taken.register = register;
+        let time = taken.earliest.max(free);
+        let after = self.ready.iter().rposition(|&(earlier, _)| earlier <= time).map_or(0, |at| at + 1);
+        self.ready.insert(after, (time, slot));
+    }
+
+    fn release_register(&mut self, slot: u8) {
+        let Slot { register, end, .. } = self.slots[usize::from(slot)];
+        if register == NO_REGISTER {
+            return;
+        }
+        self.registers[usize::from(register)] = end;
+        if let Some(next) = self.queue.pop_front() {
+            self.take_register(next, register, end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(misses: u16) -> Window {
+        Window::new(&machine::Core {
+            clock_mhz: 1000.0,
+            instructions_per_cycle: 1.0,
+            reorder_buffer: 10,
+            outstanding_misses: misses,
+        })
+    }
+
+    const START: End = End(0);
+
+    #[test]
+    fn a_dependent_miss_begins_when_its_producer_ends() {
+        let mut w = window(4);
+        let first = w.miss(1, Time(5), START);
+        w.remember(first);
+        let second = w.miss(2, Time(6), w.producer(1));
+        assert_eq!(w.take_miss(), Some((Time(5), 0)));
+        assert_eq!(w.next_miss(), Time::NEVER);
+        w.resolve(0, Time(100));
+        assert_eq!(w.take_miss(), Some((Time(100), 1)));
+        assert_eq!(w.settled(second), Err(1));
+        w.resolve(1, Time(200));
+        assert_eq!(w.settled(second), Ok(Time(200)));
+    }
+
+    #[test]
+    fn misses_beyond_the_registers_wait_for_the_first_that_is_free() {
+        let mut w = window(2);
+        for line in 0..3 {
+            w.miss(line, Time(line), START);
+        }
+        assert_eq!(
+            (w.take_miss(), w.take_miss(), w.take_miss()),
+            (Some((Time(0), 0)), Some((Time(1), 1)), None)
+        );
+        w.resolve(1, Time(70));
+        assert_eq!(w.take_miss(), Some((Time(70), 2)));
+        w.miss(9, Time(3), START);
+        assert_eq!(w.take_miss(), None);
+    }
+
+    #[test]
+    fn the_reorder_buffer_holds_back_what_is_too_far_ahead() {
+        let mut w = window(4);
+        let end = w.miss(1, Time(0), START);
+        w.must_retire(1, end);
+        assert_eq!(w.dispatch(10, Time(3)), Some(Time(3)));
+        assert_eq!(w.dispatch(11, Time(3)), None);
+        w.resolve(0, Time(50));
+        assert_eq!(w.dispatch(11, Time(3)), Some(Time(50)));
+    }
+
+    #[test]
+    fn a_hit_on_a_line_under_way_waits_for_it() {
+        let mut w = window(4);
+        let miss = w.miss(1, Time(0), START);
+        assert_eq!(w.hit(1, Time(2), Time(4), START), miss);
+        w.resolve(0, Time(50));
+        assert_eq!(w.hit(1, Time(2), Time(4), START), End::at(Time(50)));
+        assert_eq!(w.hit(1, Time(60), Time(4), START), End::at(Time(64)));
+    }
+
+    #[test]
+    fn a_chain_of_hits_behind_a_miss_ends_link_by_link() {
+        let mut w = window(4);
+        let miss = w.miss(1, Time(0), START);
+        w.remember(miss);
+        for _ in 0..3 {
+            let end = w.hit(7, Time(1), Time(4), w.producer(1));
+            w.remember(end);
+        }
+        w.resolve(0, Time(50));
+        assert_eq!(w.settled(w.producer(1)), Ok(Time(62)));
+    }
+}

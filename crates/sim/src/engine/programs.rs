@@ -1,0 +1,233 @@
+//! Programs: loading them, and what their threads do between accesses.
+
+use memtide_core::policy::{RuleState, Task};
+use memtide_core::{Batch, CpuId, Program, TaskId, Then, ThreadId, Time, VirtAddr, Vpn};
+
+use super::Engine;
+use crate::core::Trap;
+use crate::os::{PAGES, Space};
+use crate::thread::{Spent, State, Thread, ThreadCounts};
+use crate::{Job, SimError};
+
+/// A program of the run.
+pub(crate) struct Running<'p> {
+    pub name: String,
+    pub program: Box<dyn Program + Send + 'p>,
+    /// Threads that have started and not ended.
+    pub live: usize,
+    /// Of these, those that have come to the barrier.
+    pub at_barrier: usize,
+    pub ended: Time,
+    first_thread: usize,
+}
+
+impl<'p> Engine<'p> {
+    /// Takes a program in; its first thread starts at once.
+    pub(super) fn load(&mut self, job: Job<'p>) -> Result<(), SimError> {
+        let cpus = if job.cpus.is_empty() { self.spread_cpus() } else { job.cpus };
+        let number = self.programs.len();
+        let first_thread = self.threads.len();
+        let threads = job.program.threads();
+        let task = self.new_task(&job.name, threads, None);
+        for index in 0..threads {
+            let id = ThreadId::from(first_thread + index);
+            let rule = &self.os.spaces[task.index()].rule;
+            self.threads.push(Thread {
+                id,
+                task,
+                program: number,
+                number: ThreadId::from(index),
+                cpu: CpuId::from(cpus[(first_thread + index) % cpus.len()].index() % self.cores.len()),
+                state: State::Unborn,
+                batch: Batch { accesses: Vec::new(), then: Then::Continue },
+                cursor: 0,
+                done_bytes: 0,
+                dispatched: false,
+                left_at: Time::ZERO,
+                placement: RuleState::new(rule, self.seed, id),
+                spent: Spent::default(),
+                counts: ThreadCounts::default(),
+            });
+        }
+        self.programs.push(Running {
+            name: job.name,
+            program: job.program,
+            live: 0,
+            at_barrier: 0,
+            ended: Time::ZERO,
+            first_thread,
+        });
+        self.start_thread(number, ThreadId(0), task)
+    }
+
+    /// All CPUs, one of each initiator in turn.
+    fn spread_cpus(&self) -> Vec<CpuId> {
+        let mut cpus: Vec<CpuId> = (0..self.cores.len()).map(CpuId::from).collect();
+        let initiators = &self.machine.initiators;
+        let first = |i: usize| initiators[..i].iter().map(|x| usize::from(x.cpus)).sum::<usize>();
+        cpus.sort_by_key(|&cpu| {
+            let initiator = self.machine.initiator_of(cpu).index();
+            (cpu.index() - first(initiator), initiator)
+        });
+        cpus
+    }
+
+    fn new_task(&mut self, name: &str, threads: usize, parent: Option<TaskId>) -> TaskId {
+        let id = TaskId::from(self.os.spaces.len());
+        let task = Task { id, name: name.to_owned(), threads: threads as u32 };
+        let rule = self.placement.rule(&self.machine, &task);
+        let space = match parent {
+            Some(parent) => self.os.spaces[parent.index()].fork(id, rule),
+            None => Space::new(id, rule),
+        };
+        self.os.spaces.push(space);
+        self.task_cpus.push(Vec::new());
+        id
+    }
+
+    fn start_thread(&mut self, program: usize, number: ThreadId, task: TaskId) -> Result<(), SimError> {
+        let first = self.programs[program].first_thread;
+        let index = first + number.index();
+        if number.index() >= self.programs[program].program.threads()
+            || self.threads[index].state != State::Unborn
+        {
+            let why = format!("it starts thread {} that it has not, or a second time", number.0);
+            return Err(SimError::Broken { program: self.programs[program].name.clone(), why });
+        }
+        self.programs[program].live += 1;
+        self.threads[index].task = task;
+        self.threads[index].left_at = self.now;
+        self.note_cpu(index);
+        self.make_ready(index, self.now);
+        Ok(())
+    }
+
+    /// A task's thread runs on its CPU from now on.
+    fn note_cpu(&mut self, thread: usize) {
+        let Thread { task, cpu, .. } = self.threads[thread];
+        let cpus = &mut self.task_cpus[task.index()];
+        if !cpus.contains(&cpu) {
+            cpus.push(cpu);
+        }
+    }
+
+    /// Gets the thread's next batch; gives what it is to do if that needs the operating system.
+    pub(super) fn refill(&mut self, cpu: usize, thread: usize) -> Result<Option<Trap>, SimError> {
+        let t = &mut self.threads[thread];
+        match std::mem::take(&mut t.batch.then) {
+            Then::Continue => {}
+            Then::Work(instructions) => self.cores[cpu].work(t, instructions),
+            then => return Ok(Some(Trap::Then(then))),
+        }
+        t.cursor = 0;
+        self.programs[t.program].program.next(t.number, &mut t.batch)?;
+        Ok(None)
+    }
+
+    /// What a thread does between two batches.
+    pub(super) fn carry_out(&mut self, cpu: usize, thread: usize, then: Then) -> Result<(), SimError> {
+        let (task, program) = (self.threads[thread].task, self.threads[thread].program);
+        match then {
+            Then::Continue | Then::Work(_) => {}
+            Then::Map(mapping) => self.os.spaces[task.index()].map(mapping),
+            Then::Unmap { start, bytes } => self.unmap(cpu, task, start, bytes),
+            Then::Exec => {
+                self.os.free_pages(task, Vpn(0), Vpn(PAGES));
+                self.os.spaces[task.index()].clear();
+                self.shoot_down(Some(cpu));
+            }
+            Then::Spawn(number) => self.start_thread(program, number, task)?,
+            Then::Fork(number) => {
+                let name = self.programs[program].name.clone();
+                let child = self.new_task(&name, 1, Some(task));
+                self.start_thread(program, number, child)?;
+            }
+            Then::OnCpu(to) => return self.change_cpu(cpu, thread, to),
+            Then::Barrier => return self.come_to_barrier(cpu, thread),
+            Then::End => return self.end_thread(cpu, thread),
+        }
+        self.go_on(cpu)
+    }
+
+    fn unmap(&mut self, cpu: usize, task: TaskId, start: VirtAddr, bytes: u64) {
+        let (first, end) = Space::whole_pages(start, bytes);
+        self.os.free_pages(task, first, end);
+        self.os.spaces[task.index()].unmap(start, bytes);
+        self.shoot_down(Some(cpu));
+    }
+
+    fn change_cpu(&mut self, cpu: usize, thread: usize, to: CpuId) -> Result<(), SimError> {
+        let to = to.index() % self.cores.len();
+        if to == cpu {
+            return self.go_on(cpu);
+        }
+        self.leave_cpu(cpu);
+        self.threads[thread].cpu = CpuId::from(to);
+        self.note_cpu(thread);
+        self.make_ready(thread, self.now);
+        Ok(())
+    }
+
+    fn come_to_barrier(&mut self, cpu: usize, thread: usize) -> Result<(), SimError> {
+        self.threads[thread].state = State::AtBarrier;
+        self.programs[self.threads[thread].program].at_barrier += 1;
+        self.leave_cpu(cpu);
+        self.open_barrier(self.threads[thread].program);
+        Ok(())
+    }
+
+    /// Lets all threads at the barrier go on if no other live one is missing.
+    fn open_barrier(&mut self, program: usize) {
+        let running = &mut self.programs[program];
+        if running.live == 0 || running.at_barrier < running.live {
+            return;
+        }
+        running.at_barrier = 0;
+        let threads = running.first_thread..running.first_thread + running.program.threads();
+        for thread in threads {
+            if self.threads[thread].state == State::AtBarrier {
+                self.make_ready(thread, self.now);
+            }
+        }
+    }
+
+    fn end_thread(&mut self, cpu: usize, thread: usize) -> Result<(), SimError> {
+        let Thread { task, program, .. } = self.threads[thread];
+        self.threads[thread].state = State::Ended;
+        self.leave_cpu(cpu);
+        self.programs[program].live -= 1;
+        self.programs[program].ended = self.now;
+        let alive = |t: &Thread| t.task == task && !matches!(t.state, State::Ended | State::Unborn);
+        if !self.threads.iter().any(alive) {
+            self.end_task(task);
+        }
+        self.open_barrier(program);
+        Ok(())
+    }
+
+    /// Frees a task's memory, having noted where it lay.
+    fn end_task(&mut self, task: TaskId) {
+        let frames = &self.os.frames;
+        let pages = &mut self.pages_of_ended;
+        self.os.spaces[task.index()].table.walk(Vpn(0), Vpn(PAGES), |_, size, entry| {
+            if entry.has(crate::os::Entry::PRESENT) {
+                pages[frames.node_of(entry.frame()).index()] += size.base_pages();
+            }
+            true
+        });
+        self.os.free_pages(task, Vpn(0), Vpn(PAGES));
+        self.shoot_down(None);
+    }
+
+    /// An error if no thread can ever go on.
+    pub(super) fn check_progress(&self) -> Result<(), SimError> {
+        let idle = self.cores.iter().all(|core| core.running.is_none() && core.ready.is_empty());
+        match self.programs.iter().find(|p| p.live > 0) {
+            Some(stuck) if idle => Err(SimError::Broken {
+                program: stuck.name.clone(),
+                why: format!("{} of its {} live threads wait at a barrier", stuck.at_barrier, stuck.live),
+            }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Threads on CPUs: each has a CPU; those that share one take turns.
+
+use memtide_core::Time;
+
+use super::Engine;
+use crate::thread::State;
+
+impl Engine<'_> {
+    /// A thread can run from `at` on.
+    pub(super) fn make_ready(&mut self, thread: usize, at: Time) {
+        self.threads[thread].state = State::Runnable;
+        let cpu = self.threads[thread].cpu.index();
+        self.cores[cpu].ready.push_back(thread);
+        if self.cores[cpu].running.is_none() {
+            self.run_next(cpu, at);
+        }
+    }
+
+    /// The thread that runs on a CPU gives it up now.
+    pub(super) fn leave_cpu(&mut self, cpu: usize) {
+        let core = &mut self.cores[cpu];
+        if let Some(thread) = core.running.take() {
+            self.threads[thread].left_at = core.clock.now();
+        }
+        core.window.forget();
+        core.resume = Time::NEVER;
+        self.run_next(cpu, self.now);
+    }
+
+    /// The running thread's time slice is over.
+    pub(super) fn take_turns(&mut self, cpu: usize) {
+        if let Some(thread) = self.cores[cpu].running {
+            self.cores[cpu].ready.push_back(thread);
+        }
+        self.leave_cpu(cpu);
+    }
+
+    fn run_next(&mut self, cpu: usize, at: Time) {
+        let core = &mut self.cores[cpu];
+        core.running = core.ready.pop_front();
+        if let Some(thread) = core.running {
+            core.clock.wait_until(at);
+            core.slice_end = core.clock.now() + self.slice;
+            core.resume = core.clock.now();
+            let thread = &mut self.threads[thread];
+            thread.spent.idle += core.clock.now().since(thread.left_at);
+        }
+        self.refresh_core(cpu);
+    }
+
+    /// Drops translations that are no longer true on all CPUs of the task; those other than `by` are interrupted for it.
+    /// Gives what that costs the one who does it.
+    pub(super) fn shoot_down(&mut self, by: Option<usize>) -> Time {
+        let mut cost = Time::ZERO;
+        for stale in std::mem::take(&mut self.os.stale) {
+            for at in 0..self.task_cpus[stale.task.index()].len() {
+                let cpu = self.task_cpus[stale.task.index()][at].index();
+                self.cores[cpu].invalidate(stale.page);
+                if Some(cpu) != by {
+                    self.spend_system(cpu, self.os.costs.shootdown);
+                    cost += self.os.costs.shootdown;
+                }
+            }
+        }
+        if let Some(by) = by {
+            self.spend_system(by, cost);
+        }
+        cost
+    }
+
+    /// A CPU works for the kernel for some time, on the running thread's account.
+    pub(super) fn spend_system(&mut self, cpu: usize, time: Time) {
+        let core = &mut self.cores[cpu];
+        let Some(thread) = core.running else { return };
+        core.clock.wait_until(core.clock.now() + time);
+        self.threads[thread].spent.system += time;
+    }
+}

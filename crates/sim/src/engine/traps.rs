@@ -1,0 +1,79 @@
+//! What the operating system does for a thread that has trapped.
+
+use memtide_core::epoch;
+use memtide_core::policy::{Delivery, Event, HintFault};
+use memtide_core::{NodeId, PageSize, Time, VirtAddr, Vpn};
+
+use super::{Engine, moves};
+use crate::SimError;
+use crate::core::Trap;
+use crate::os::{Faulted, Touch};
+
+/// Events that a policy outside the kernel gets in one epoch at most; later ones are lost, as in a full ring buffer.
+const EVENTS: usize = 1 << 16;
+
+impl Engine<'_> {
+    /// Handles the trap of the thread that runs on a CPU; the CPU's clock stands at the present.
+    pub(super) fn handle(&mut self, cpu: usize, trap: Trap) -> Result<(), SimError> {
+        let Some(thread) = self.cores[cpu].running else { return Ok(()) };
+        match trap {
+            Trap::Then(then) => self.carry_out(cpu, thread, then),
+            Trap::Yield => {
+                self.take_turns(cpu);
+                Ok(())
+            }
+            Trap::Fault { address, write } => self.fault(cpu, thread, address, write),
+        }
+    }
+
+    fn fault(&mut self, cpu: usize, thread: usize, address: VirtAddr, write: bool) -> Result<(), SimError> {
+        let t = &mut self.threads[thread];
+        let touch = Touch { task: t.task, thread: t.id, cpu: t.cpu, address, write };
+        let faulted = self.os.fault(touch, &mut t.placement)?;
+        self.shoot_down(Some(cpu));
+        match faulted {
+            Faulted::Mapped(cost) => self.spend_system(cpu, cost),
+            Faulted::Moving(page) => return self.wait_for_page(cpu, thread, page),
+            Faulted::Hint { page, size, node } => {
+                self.spend_system(cpu, self.os.costs.hint_fault);
+                self.hint_fault(cpu, touch, page, size, node);
+                if self.is_moving(touch.task, page) {
+                    return self.wait_for_page(cpu, thread, page);
+                }
+            }
+        }
+        self.cores[cpu].resume = self.cores[cpu].clock.now();
+        Ok(())
+    }
+
+    fn hint_fault(&mut self, cpu: usize, touch: Touch, page: Vpn, size: PageSize, node: NodeId) {
+        let Some(mut policed) = self.migration.take() else { return };
+        let event = Event::HintFault(HintFault {
+            time: self.now,
+            task: touch.task,
+            thread: touch.thread,
+            cpu: touch.cpu,
+            page,
+            size,
+            node,
+            write: touch.write,
+            pass: self.os.spaces[touch.task.index()].scan_pass,
+        });
+        match policed.needs.delivery {
+            Delivery::InKernel => {
+                let mut host = moves::InFault { engine: self, cpu };
+                epoch::deliver(&mut host, policed.policy.as_mut(), &mut policed.governor, event);
+            }
+            Delivery::Deployable if policed.events.len() < EVENTS => policed.events.push(event),
+            Delivery::Deployable => {}
+        }
+        self.migration = Some(policed);
+    }
+
+    /// The thread keeps its CPU, in the kernel, until the page has moved.
+    fn wait_for_page(&mut self, cpu: usize, thread: usize, page: Vpn) -> Result<(), SimError> {
+        self.cores[cpu].resume = Time::NEVER;
+        self.add_waiter(self.threads[thread].task, page, thread);
+        Ok(())
+    }
+}

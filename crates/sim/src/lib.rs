@@ -1,0 +1,101 @@
+//! The simulated machine: cores and an operating system over memtide's memory model.
+//!
+//! [`run`] takes a machine, programs and a policy, and gives a [`Report`]. It is deterministic: the same inputs and seed
+//! give the same report on any host. What it leaves out is listed in `docs/simulator.md`.
+
+mod agenda;
+mod core;
+mod engine;
+mod mover;
+mod os;
+mod report;
+mod samples;
+mod thread;
+
+use memtide_core::epoch::Limits;
+use memtide_core::machine::Machine;
+use memtide_core::policy::{Migration, Placement};
+use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId};
+
+pub use self::report::{
+    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, TimeReport, TimelineReport,
+    WearReport,
+};
+
+/// A program to run and where.
+pub struct Job<'p> {
+    /// Its name, for reports.
+    pub name: String,
+    /// What it does.
+    pub program: Box<dyn Program + Send + 'p>,
+    /// The CPUs its threads run on, in turn. If empty: all CPUs, spread over the initiators.
+    pub cpus: Vec<CpuId>,
+}
+
+/// A policy to run under.
+pub struct Policy {
+    /// Chooses nodes at first touch.
+    pub placement: Box<dyn Placement>,
+    /// Moves pages later; none moves nothing.
+    pub migration: Option<Box<dyn Migration>>,
+    /// How much may move.
+    pub limits: Limits,
+}
+
+/// Why a run ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// A program cannot go on.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// A program uses an address that no process has.
+    #[error("thread {} accesses address {address:#x}; user addresses end at 2^48", thread.0)]
+    Address {
+        /// The address.
+        address: u64,
+        /// Who uses it.
+        thread: ThreadId,
+    },
+    /// All memory is in use and none can be reclaimed.
+    #[error("out of memory: node {} is full and none of its pages can be reclaimed; use a smaller workload or scale", node.0)]
+    OutOfMemory {
+        /// The node.
+        node: NodeId,
+    },
+    /// A program's threads wait for each other for ever, or use threads that they have not.
+    #[error("program '{program}' cannot go on: {why}")]
+    Broken {
+        /// Its name.
+        program: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The machine is larger than the model can number.
+    #[error("machine '{machine}' has more memory than the simulator can number; raise its scale")]
+    TooLarge {
+        /// Its name.
+        machine: String,
+    },
+    /// Whoever watches the run has stopped it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Runs programs on a machine under a policy, from their start until all have ended.
+///
+/// The machine's `scale` is carried out. `watch` is called now and then with the share of the work that is done, if that is
+/// known; the run stops when it returns false.
+///
+/// # Errors
+/// See [`SimError`].
+pub fn run(
+    machine: &Machine,
+    jobs: Vec<Job<'_>>,
+    policy: Policy,
+    seed: u64,
+    watch: &mut dyn FnMut(Option<f64>) -> bool,
+) -> Result<Report, SimError> {
+    let mut engine = engine::Engine::new(machine, jobs, policy, seed)?;
+    engine.run(watch)?;
+    Ok(engine.report())
+}

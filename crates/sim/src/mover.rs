@@ -1,0 +1,60 @@
+//! Page moves under way: each copies a page line by line through the memory model.
+
+use memtide_core::policy::Move;
+use memtide_core::{CpuId, LINE_BYTES, Time};
+use memtide_memory::{Uncore, Waiter};
+
+/// Bit of a waiter's number that tells copies from cores.
+pub(crate) const COPY: u32 = 1 << 31;
+
+/// Lines of a base page.
+const LINES_OF_PAGE: u64 = memtide_core::PAGE_BYTES / LINE_BYTES;
+
+/// A page on its way to another frame. The copying CPU keeps as many reads under way as it has miss registers; each
+/// line that has come is written at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub wanted: Move,
+    pub from: u32,
+    pub to: u32,
+    /// When the kernel began with it.
+    pub begun: Time,
+    /// Threads that wait for the page.
+    pub waiters: Vec<usize>,
+    /// The kernel thread of a policy outside the kernel makes it, one move after another.
+    pub by_daemon: bool,
+    cpu: CpuId,
+    read: u64,
+    written: u64,
+    lines: u64,
+}
+
+impl Copy {
+    pub fn new(wanted: Move, from: u32, to: u32, cpu: CpuId, begun: Time, by_daemon: bool) -> Copy {
+        let lines = wanted.size.base_pages() * LINES_OF_PAGE;
+        Copy { wanted, from, to, begun, waiters: Vec::new(), by_daemon, cpu, read: 0, written: 0, lines }
+    }
+
+    /// Starts the first reads at `at`.
+    pub fn start(&mut self, number: usize, window: u16, at: Time, uncore: &mut Uncore) {
+        for _ in 0..u64::from(window).min(self.lines) {
+            self.read_next(number, at, uncore);
+        }
+    }
+
+    /// A line has come at `at`; true if it was the last.
+    pub fn line_came(&mut self, number: usize, at: Time, uncore: &mut Uncore) -> bool {
+        uncore.write(self.cpu, u64::from(self.to) * LINES_OF_PAGE + self.written, at);
+        self.written += 1;
+        if self.read < self.lines {
+            self.read_next(number, at, uncore);
+        }
+        self.written == self.lines
+    }
+
+    fn read_next(&mut self, number: usize, at: Time, uncore: &mut Uncore) {
+        let line = u64::from(self.from) * LINES_OF_PAGE + self.read;
+        uncore.read(self.cpu, line, at, Waiter(COPY | number as u32));
+        self.read += 1;
+    }
+}

@@ -1,0 +1,134 @@
+//! Page faults.
+
+use memtide_core::policy::{Fault, Room, RuleState};
+use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Time, VirtAddr, Vpn};
+
+use super::page_table::PAGES;
+use super::{Entry, Os, Owner};
+use crate::SimError;
+
+/// An access that faulted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    pub task: TaskId,
+    pub thread: ThreadId,
+    pub cpu: CpuId,
+    pub address: VirtAddr,
+    pub write: bool,
+}
+
+/// What a fault came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Faulted {
+    /// The page is there; the thread goes on after this time.
+    Mapped(Time),
+    /// The page is being moved; the thread waits for that.
+    Moving(Vpn),
+    /// It was the scanner that had unmapped the page.
+    Hint { page: Vpn, size: PageSize, node: NodeId },
+}
+
+impl Os {
+    /// Handles a fault.
+    pub fn fault(&mut self, touch: Touch, placement: &mut RuleState) -> Result<Faulted, SimError> {
+        let page = touch.address.page();
+        if page.0 >= PAGES {
+            return Err(SimError::Address { address: touch.address.0, thread: touch.thread });
+        }
+        let found = self.spaces[touch.task.index()].table.find(page).map(|(entry, size)| (*entry, size));
+        let Some((entry, size)) = found else {
+            return self.place(touch, placement, None).map(Faulted::Mapped);
+        };
+        let first = Vpn(page.0 / size.base_pages() * size.base_pages());
+        if entry.has(Entry::MOVING) {
+            return Ok(Faulted::Moving(first));
+        }
+        if entry.has(Entry::PRESENT | Entry::HINT) {
+            self.counts.hint_faults += 1;
+            if let Some((entry, _)) = self.spaces[touch.task.index()].table.find(page) {
+                entry.clear(Entry::HINT);
+            }
+            return Ok(Faulted::Hint { page: first, size, node: self.node_of(entry.frame()) });
+        }
+        if entry.has(Entry::PRESENT) {
+            return Ok(Faulted::Mapped(Time::ZERO));
+        }
+        let swapped = entry.has(Entry::SWAPPED).then_some(size);
+        self.place(touch, placement, swapped).map(Faulted::Mapped)
+    }
+
+    /// First touch, or the return of a page of size `swapped` from swap: places a page; gives what that cost.
+    fn place(
+        &mut self,
+        touch: Touch,
+        placement: &mut RuleState,
+        swapped: Option<PageSize>,
+    ) -> Result<Time, SimError> {
+        let size = swapped.unwrap_or_else(|| self.spaces[touch.task.index()].page_size_at(touch.address));
+        if size == PageSize::Huge
+            && let Some(frame) = self.take_huge(touch, placement)
+        {
+            return Ok(self.map(touch, size, frame, swapped.is_some()));
+        }
+        let fault = fault_of(touch, PageSize::Base);
+        let rule = &self.spaces[touch.task.index()].rule;
+        let mut cost = Time::ZERO;
+        let node = match placement.next(rule, &self.order, &fault, &self.frames) {
+            Some(node) => node,
+            None => {
+                let local = self.local_node(touch);
+                cost += self.reclaim(local)?;
+                local
+            }
+        };
+        let owner = Owner { task: touch.task, page: fault.page, size: PageSize::Base };
+        let frame = self.frames.take(node, owner).ok_or(SimError::OutOfMemory { node })?;
+        Ok(cost + self.map(touch, PageSize::Base, frame, swapped.is_some()))
+    }
+
+    /// A frame for a huge page; none if no node has room, and a base page takes its place, as in Linux.
+    fn take_huge(&mut self, touch: Touch, placement: &mut RuleState) -> Option<u32> {
+        let fault = fault_of(touch, PageSize::Huge);
+        let rule = &self.spaces[touch.task.index()].rule;
+        let node = placement.next(rule, &self.order, &fault, &self.frames)?;
+        self.frames.take(node, Owner { task: touch.task, page: fault.page, size: PageSize::Huge })
+    }
+
+    fn map(&mut self, touch: Touch, size: PageSize, frame: u32, swapped: bool) -> Time {
+        let page = fault_of(touch, size).page;
+        self.spaces[touch.task.index()].table.map(page, size, Entry::present(frame));
+        let swap_in = if swapped { size.base_pages() } else { 0 };
+        self.counts.swapped_in_pages += swap_in;
+        self.costs.swap * swap_in + self.charge(size)
+    }
+
+    fn charge(&mut self, size: PageSize) -> Time {
+        match size {
+            PageSize::Base => {
+                self.counts.faults += 1;
+                self.costs.fault
+            }
+            PageSize::Huge => {
+                self.counts.huge_faults += 1;
+                self.costs.huge_fault
+            }
+        }
+    }
+
+    /// Of the nodes that the task may use, the one nearest to the CPU.
+    fn local_node(&self, touch: Touch) -> NodeId {
+        let rule = &self.spaces[touch.task.index()].rule;
+        let near = self.order.from_cpu(touch.cpu);
+        near.iter().copied().find(|&node| rule.allows(node)).unwrap_or(near[0])
+    }
+
+    /// Whether a page of this size could go to a node.
+    pub fn has_room(&self, node: NodeId, size: PageSize) -> bool {
+        self.frames.has_room(node, size)
+    }
+}
+
+fn fault_of(touch: Touch, size: PageSize) -> Fault {
+    let page = Vpn(touch.address.page().0 / size.base_pages() * size.base_pages());
+    Fault { thread: touch.thread, cpu: touch.cpu, page, size }
+}

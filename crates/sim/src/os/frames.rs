@@ -1,0 +1,227 @@
+//! Page frames: free lists, watermarks and the lists of pages by recency, for every node.
+
+use memtide_core::machine::Machine;
+use memtide_core::policy::Room;
+use memtide_core::{NodeId, PageSize, TaskId, Vpn};
+
+const NONE: u32 = u32::MAX;
+const HUGE: u32 = PageSize::Huge.base_pages() as u32;
+
+/// All frames of a machine, numbered through its nodes: 16 bytes each.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    nodes: Vec<NodeFrames>,
+    /// Neighbours in the list that a frame is in: free, active or inactive.
+    next: Vec<u32>,
+    previous: Vec<u32>,
+    /// `task << 38 | page << 2 | active << 1 | huge`.
+    owner: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct NodeFrames {
+    first: u32,
+    /// Frames from here up to `huge_bottom` have never been used.
+    fresh: u32,
+    huge_bottom: u32,
+    end: u32,
+    free_base: u32,
+    free_huge: u32,
+    /// Free frames, in base pages.
+    free: u64,
+    low: u64,
+    high: u64,
+    active: List,
+    inactive: List,
+}
+
+/// A list whose head is the most recent page.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    len: u64,
+}
+
+const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
+
+/// Who a frame belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub task: TaskId,
+    pub page: Vpn,
+    pub size: PageSize,
+}
+
+impl Frames {
+    pub fn new(machine: &Machine) -> Frames {
+        let mut first = 0;
+        let mut nodes = Vec::new();
+        for node in &machine.nodes {
+            let end = first + node.pages() as u32;
+            let share = |bp: u32| node.pages() * u64::from(bp) / 10_000;
+            nodes.push(NodeFrames {
+                first,
+                fresh: first,
+                huge_bottom: end,
+                end,
+                free_base: NONE,
+                free_huge: NONE,
+                free: node.pages(),
+                low: share(machine.kernel.watermark_low_bp),
+                high: share(machine.kernel.watermark_high_bp),
+                active: EMPTY,
+                inactive: EMPTY,
+            });
+            first = end;
+        }
+        let all = first as usize;
+        Frames { nodes, next: vec![0; all], previous: vec![0; all], owner: vec![0; all] }
+    }
+
+    pub fn node_of(&self, frame: u32) -> NodeId {
+        NodeId::from(self.nodes.iter().position(|n| frame < n.end).expect("a frame beyond all memory"))
+    }
+
+    /// Pages of a node that are in use.
+    pub fn used(&self, node: NodeId) -> u64 {
+        let n = &self.nodes[node.index()];
+        u64::from(n.end - n.first) - n.free
+    }
+
+    /// Free base pages still wanted until the node is back at its high watermark.
+    pub fn short_of_high(&self, node: NodeId) -> u64 {
+        let n = &self.nodes[node.index()];
+        n.high.max(1).saturating_sub(n.free)
+    }
+
+    /// Takes a free frame for a page and puts it at the head of the inactive list. Ignores watermarks.
+    pub fn take(&mut self, node: NodeId, owner: Owner) -> Option<u32> {
+        let frame = match owner.size {
+            PageSize::Base => self.take_base(node.index())?,
+            PageSize::Huge => self.take_huge(node.index())?,
+        };
+        self.nodes[node.index()].free -= owner.size.base_pages();
+        self.owner[frame as usize] = encode(owner);
+        self.push(node.index(), frame, false);
+        Some(frame)
+    }
+
+    fn take_base(&mut self, node: usize) -> Option<u32> {
+        let n = &mut self.nodes[node];
+        if n.free_base != NONE {
+            let frame = n.free_base;
+            n.free_base = self.next[frame as usize];
+            return Some(frame);
+        }
+        if n.fresh < n.huge_bottom {
+            n.fresh += 1;
+            return Some(n.fresh - 1);
+        }
+        let frames = self.take_huge(node)?;
+        for frame in (frames + 1..frames + HUGE).rev() {
+            self.next[frame as usize] = self.nodes[node].free_base;
+            self.nodes[node].free_base = frame;
+        }
+        Some(frames)
+    }
+
+    fn take_huge(&mut self, node: usize) -> Option<u32> {
+        let n = &mut self.nodes[node];
+        if n.free_huge != NONE {
+            let frame = n.free_huge;
+            n.free_huge = self.next[frame as usize];
+            return Some(frame);
+        }
+        let bottom = n.huge_bottom.checked_sub(HUGE).filter(|&bottom| bottom >= n.fresh)?;
+        n.huge_bottom = bottom;
+        Some(bottom)
+    }
+
+    /// Gives a page's frame back.
+    pub fn give(&mut self, frame: u32) {
+        let owner = self.owner(frame);
+        let node = self.node_of(frame).index();
+        self.unlink(node, frame);
+        let n = &mut self.nodes[node];
+        n.free += owner.size.base_pages();
+        let list = if owner.size == PageSize::Huge { &mut n.free_huge } else { &mut n.free_base };
+        self.next[frame as usize] = *list;
+        *list = frame;
+    }
+
+    pub fn owner(&self, frame: u32) -> Owner {
+        let word = self.owner[frame as usize];
+        Owner {
+            task: TaskId((word >> 38) as u32),
+            page: Vpn((word >> 2) & ((1 << 36) - 1)),
+            size: if word & 1 != 0 { PageSize::Huge } else { PageSize::Base },
+        }
+    }
+
+    /// The page that reclaim looks at next: the oldest inactive one; before that, if active pages outnumber inactive
+    /// ones, the oldest active one becomes inactive (Linux's balance of the two lists for anonymous memory).
+    pub fn oldest(&mut self, node: NodeId) -> Option<u32> {
+        let n = &self.nodes[node.index()];
+        if n.active.len > n.inactive.len {
+            let frame = n.active.tail;
+            self.unlink(node.index(), frame);
+            self.push(node.index(), frame, false);
+        }
+        let tail = self.nodes[node.index()].inactive.tail;
+        (tail != NONE).then_some(tail)
+    }
+
+    /// Puts a page that was found accessed at the head of the active list.
+    pub fn activate(&mut self, frame: u32) {
+        let node = self.node_of(frame).index();
+        self.unlink(node, frame);
+        self.push(node, frame, true);
+    }
+
+    fn push(&mut self, node: usize, frame: u32, active: bool) {
+        let at = frame as usize;
+        self.owner[at] = self.owner[at] & !2 | u64::from(active) << 1;
+        let n = &mut self.nodes[node];
+        let list = if active { &mut n.active } else { &mut n.inactive };
+        self.next[at] = list.head;
+        self.previous[at] = NONE;
+        match list.head {
+            NONE => list.tail = frame,
+            head => self.previous[head as usize] = frame,
+        }
+        list.head = frame;
+        list.len += 1;
+    }
+
+    fn unlink(&mut self, node: usize, frame: u32) {
+        let at = frame as usize;
+        let n = &mut self.nodes[node];
+        let list = if self.owner[at] & 2 != 0 { &mut n.active } else { &mut n.inactive };
+        let (previous, next) = (self.previous[at], self.next[at]);
+        match previous {
+            NONE => list.head = next,
+            previous => self.next[previous as usize] = next,
+        }
+        match next {
+            NONE => list.tail = previous,
+            next => self.previous[next as usize] = previous,
+        }
+        list.len -= 1;
+    }
+}
+
+impl Room for Frames {
+    fn has_room(&self, node: NodeId, size: PageSize) -> bool {
+        let n = &self.nodes[node.index()];
+        let whole = match size {
+            PageSize::Base => true,
+            PageSize::Huge => n.free_huge != NONE || n.huge_bottom - n.fresh >= HUGE,
+        };
+        whole && n.free >= size.base_pages() + n.low
+    }
+}
+
+fn encode(owner: Owner) -> u64 {
+    u64::from(owner.task.0) << 38 | owner.page.0 << 2 | u64::from(owner.size == PageSize::Huge)
+}

@@ -1,0 +1,119 @@
+//! The simulated operating system's memory management: address spaces, frames, faults, reclaim, the NUMA hint scanner.
+
+mod fault;
+mod frames;
+mod page_table;
+mod reclaim;
+mod scan;
+mod space;
+
+use memtide_core::machine::{Kernel, Machine};
+use memtide_core::policy::NodeOrder;
+use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
+use memtide_memory::PageKey;
+
+pub(crate) use self::fault::{Faulted, Touch};
+pub(crate) use self::frames::{Frames, Owner};
+pub(crate) use self::page_table::{Entry, PAGES, PageTable};
+pub(crate) use self::space::Space;
+
+/// Memory management of a machine.
+pub(crate) struct Os {
+    pub spaces: Vec<Space>,
+    pub frames: Frames,
+    pub order: NodeOrder,
+    pub costs: Costs,
+    pub counts: OsCounts,
+    /// Translations that cores must drop before they go on.
+    pub stale: Vec<Stale>,
+}
+
+/// Translations of a task that are no longer true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stale {
+    pub task: TaskId,
+    /// One page, or all of them.
+    pub page: Option<PageKey>,
+}
+
+/// What the kernel's work costs, as times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    pub fault: Time,
+    pub huge_fault: Time,
+    pub hint_fault: Time,
+    pub unmap: Time,
+    pub shootdown: Time,
+    pub remap: Time,
+    pub swap: Time,
+}
+
+impl Costs {
+    fn of(kernel: &Kernel) -> Costs {
+        Costs {
+            fault: Time::from_ns(kernel.fault_ns),
+            huge_fault: Time::from_ns(kernel.huge_fault_ns),
+            hint_fault: Time::from_ns(kernel.hint_fault_ns),
+            unmap: Time::from_ns(kernel.unmap_ns),
+            shootdown: Time::from_ns(kernel.shootdown_ns),
+            remap: Time::from_ns(kernel.remap_ns),
+            swap: Time::from_ns(kernel.swap_ns),
+        }
+    }
+}
+
+/// What the kernel did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OsCounts {
+    pub faults: u64,
+    pub huge_faults: u64,
+    pub hint_faults: u64,
+    /// Base pages written to swap, and read back.
+    pub swapped_out_pages: u64,
+    pub swapped_in_pages: u64,
+    /// Faults that had to wait for reclaim.
+    pub reclaims: u64,
+}
+
+impl Os {
+    pub fn new(machine: &Machine) -> Os {
+        Os {
+            spaces: Vec::new(),
+            frames: Frames::new(machine),
+            order: NodeOrder::of(machine),
+            costs: Costs::of(&machine.kernel),
+            counts: OsCounts::default(),
+            stale: Vec::new(),
+        }
+    }
+
+    /// The node of a frame.
+    pub fn node_of(&self, frame: u32) -> NodeId {
+        self.frames.node_of(frame)
+    }
+
+    /// Frees all pages of a task from `start` to before `end`. Pages that are being moved are left to the mover.
+    pub fn free_pages(&mut self, task: TaskId, start: Vpn, end: Vpn) {
+        let frames = &mut self.frames;
+        let mut freed = false;
+        self.spaces[task.index()].table.walk(start, end, |page, size, entry| {
+            let whole = page >= start && page.0 + size.base_pages() <= end.0;
+            if whole && entry.has(Entry::PRESENT) && !entry.has(Entry::MOVING) {
+                frames.give(entry.frame());
+                freed = true;
+            }
+            if whole && !entry.has(Entry::MOVING) {
+                *entry = Entry::default();
+            }
+            true
+        });
+        if freed {
+            self.stale.push(Stale { task, page: None });
+        }
+    }
+}
+
+/// What the TLB knows a page by.
+pub(crate) fn key_of(task: TaskId, page: Vpn, size: PageSize) -> PageKey {
+    PageKey::new(task.0, page.0 / size.base_pages(), size == PageSize::Huge)
+}

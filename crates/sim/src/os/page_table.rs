@@ -1,0 +1,250 @@
+//! Page tables: a radix tree of four levels, as x86-64 has it.
+
+use memtide_core::{PageSize, Vpn};
+
+/// Virtual pages that a table covers: 48-bit addresses.
+pub(crate) const PAGES: u64 = 1 << 36;
+
+const FANOUT: usize = 512;
+const HUGE: u32 = 1 << 31;
+
+/// A page table entry: a frame and flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry(u64);
+
+impl Entry {
+    pub const PRESENT: u64 = 1 << 32;
+    pub const ACCESSED: u64 = 1 << 33;
+    pub const DIRTY: u64 = 1 << 34;
+    /// Unmapped by the NUMA hint scanner: the next access faults.
+    pub const HINT: u64 = 1 << 35;
+    /// Being copied to another frame: accesses wait.
+    pub const MOVING: u64 = 1 << 36;
+    /// Its content is in swap.
+    pub const SWAPPED: u64 = 1 << 37;
+
+    pub fn present(frame: u32) -> Entry {
+        Entry(u64::from(frame) | Entry::PRESENT)
+    }
+
+    pub fn frame(self) -> u32 {
+        self.0 as u32
+    }
+
+    pub fn has(self, flags: u64) -> bool {
+        self.0 & flags == flags
+    }
+
+    pub fn any(self, flags: u64) -> bool {
+        self.0 & flags != 0
+    }
+
+    pub fn set(&mut self, flags: u64) {
+        self.0 |= flags;
+    }
+
+    pub fn clear(&mut self, flags: u64) {
+        self.0 &= !flags;
+    }
+
+    pub fn set_frame(&mut self, frame: u32) {
+        self.0 = self.0 & !u64::from(u32::MAX) | u64::from(frame);
+    }
+}
+
+/// The page table of an address space.
+///
+/// A directory entry is 0 (nothing), the number of a lower table, or, in the last directory level, a huge page's.
+#[derive(Debug)]
+pub(crate) struct PageTable {
+    directories: Vec<[u32; FANOUT]>,
+    leaves: Vec<[Entry; FANOUT]>,
+    huge: Vec<Entry>,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy)]
+enum Place {
+    Leaf(usize, usize),
+    Huge(usize),
+}
+
+impl PageTable {
+    pub fn new() -> PageTable {
+        PageTable { directories: vec![[0; FANOUT]], leaves: Vec::new(), huge: Vec::new() }
+    }
+
+    /// The entry for a page and the size of the page it maps.
+    #[inline]
+    pub fn find(&mut self, page: Vpn) -> Option<(&mut Entry, PageSize)> {
+        Some(match self.place(page)? {
+            Place::Leaf(leaf, at) => (&mut self.leaves[leaf][at], PageSize::Base),
+            Place::Huge(at) => (&mut self.huge[at], PageSize::Huge),
+        })
+    }
+
+    fn place(&self, page: Vpn) -> Option<Place> {
+        let mut directory = 0;
+        for shift in [27, 18] {
+            directory = self.directories[directory][index(page, shift)] as usize;
+            if directory == 0 {
+                return None;
+            }
+        }
+        match self.directories[directory][index(page, 9)] {
+            0 => None,
+            huge if huge & HUGE != 0 => Some(Place::Huge((huge & !HUGE) as usize)),
+            leaf => Some(Place::Leaf(leaf as usize - 1, index(page, 0))),
+        }
+    }
+
+    /// Maps a page; a huge one by its first base page.
+    ///
+    /// A huge page takes its 2 MiB alone; a base page may come where a huge one was that is not present any more.
+    pub fn map(&mut self, page: Vpn, size: PageSize, entry: Entry) {
+        let mut directory = 0;
+        for shift in [27, 18] {
+            directory = self.directory_below(directory, index(page, shift));
+        }
+        let slot = self.directories[directory][index(page, 9)];
+        match size {
+            PageSize::Huge if slot & HUGE != 0 => self.huge[(slot & !HUGE) as usize] = entry,
+            PageSize::Huge => {
+                assert_eq!(slot, 0, "base pages are in the way of a huge one at {page:?}");
+                self.directories[directory][index(page, 9)] = HUGE | self.huge.len() as u32;
+                self.huge.push(entry);
+            }
+            PageSize::Base => {
+                let leaf = if slot == 0 || slot & HUGE != 0 { self.new_leaf(slot) } else { slot };
+                self.directories[directory][index(page, 9)] = leaf;
+                self.leaves[leaf as usize - 1][index(page, 0)] = entry;
+            }
+        }
+    }
+
+    /// A table of base pages for 2 MiB where nothing was, or where a huge page was that is in swap or gone.
+    fn new_leaf(&mut self, slot: u32) -> u32 {
+        let before = if slot & HUGE != 0 { self.huge[(slot & !HUGE) as usize] } else { Entry::default() };
+        assert!(!before.has(Entry::PRESENT), "a huge page is in the way of a base one");
+        self.leaves.push([before; FANOUT]);
+        self.leaves.len() as u32
+    }
+
+    /// The size of the pages that already are around a page, if there are any.
+    pub fn size_around(&self, page: Vpn) -> Option<PageSize> {
+        Some(match self.place(page)? {
+            Place::Leaf(..) => PageSize::Base,
+            Place::Huge(_) => PageSize::Huge,
+        })
+    }
+
+    /// Visits every entry from `start` to before `end`, in order, until `visit` says to stop. Gives the page after the
+    /// last one visited.
+    pub fn walk(
+        &mut self,
+        start: Vpn,
+        end: Vpn,
+        mut visit: impl FnMut(Vpn, PageSize, &mut Entry) -> bool,
+    ) -> Vpn {
+        let mut page = start.0;
+        while page < end.0 {
+            let here = Vpn(page);
+            match self.place(here) {
+                None => page = self.after_gap(here),
+                Some(Place::Huge(at)) => {
+                    let first = page & !(FANOUT as u64 - 1);
+                    page = first + FANOUT as u64;
+                    if !visit(Vpn(first), PageSize::Huge, &mut self.huge[at]) {
+                        return Vpn(page);
+                    }
+                }
+                Some(Place::Leaf(leaf, at)) => {
+                    page += 1;
+                    if !visit(here, PageSize::Base, &mut self.leaves[leaf][at]) {
+                        return Vpn(page);
+                    }
+                }
+            }
+        }
+        Vpn(page)
+    }
+
+    /// The first page after the largest empty subtree that a page lies in.
+    fn after_gap(&self, page: Vpn) -> u64 {
+        let mut directory = 0;
+        for shift in [27, 18, 9] {
+            directory = self.directories[directory][index(page, shift)] as usize;
+            if directory == 0 {
+                return ((page.0 >> shift) + 1) << shift;
+            }
+        }
+        page.0 + 1
+    }
+
+    fn directory_below(&mut self, directory: usize, at: usize) -> usize {
+        if self.directories[directory][at] == 0 {
+            self.directories.push([0; FANOUT]);
+            self.directories[directory][at] = self.directories.len() as u32 - 1;
+        }
+        self.directories[directory][at] as usize
+    }
+}
+
+fn index(page: Vpn, shift: u32) -> usize {
+    (page.0 >> shift) as usize % FANOUT
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map(pages in proptest::collection::vec((0u64..1 << 36, any::<bool>()), 1..80)) {
+            let mut table = PageTable::new();
+            let mut reference = BTreeMap::new();
+            for (i, (page, huge)) in pages.into_iter().enumerate() {
+                let size = if huge { PageSize::Huge } else { PageSize::Base };
+                let page = Vpn(page / size.base_pages() * size.base_pages());
+                if table.size_around(page).is_some_and(|around| around != size) {
+                    continue;
+                }
+                let entry = Entry::present(i as u32);
+                table.map(page, size, entry);
+                reference.insert(page, (size, entry));
+            }
+            let mut walked = BTreeMap::new();
+            table.walk(Vpn(0), Vpn(PAGES), |page, size, entry| {
+                if entry.has(Entry::PRESENT) {
+                    walked.insert(page, (size, *entry));
+                }
+                true
+            });
+            prop_assert_eq!(&walked, &reference);
+            for (page, (size, entry)) in reference {
+                let last = Vpn(page.0 + size.base_pages() - 1);
+                prop_assert_eq!(table.find(last), Some((&mut entry.clone(), size)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_stops_when_told_and_says_where() {
+        let mut table = PageTable::new();
+        for page in [5, 6, 700] {
+            table.map(Vpn(page), PageSize::Base, Entry::present(page as u32));
+        }
+        let mut seen = Vec::new();
+        let next = table.walk(Vpn(0), Vpn(PAGES), |page, _, entry| {
+            if entry.has(Entry::PRESENT) {
+                seen.push(page.0);
+            }
+            seen.len() < 2
+        });
+        assert_eq!((seen, next), (vec![5, 6], Vpn(7)));
+    }
+}

@@ -1,0 +1,44 @@
+//! Reclaim: when no node has room, the least recently used pages of the local one go to swap.
+
+use memtide_core::{NodeId, Time};
+
+use super::{Entry, Os, Stale, key_of};
+use crate::SimError;
+
+/// Base pages that one fault reclaims at most (Linux's SWAP_CLUSTER_MAX).
+const CLUSTER_PAGES: u64 = 32;
+
+impl Os {
+    /// Frees pages of a node until it is back at its high watermark or a cluster is free; gives what that cost.
+    pub(super) fn reclaim(&mut self, node: NodeId) -> Result<Time, SimError> {
+        self.counts.reclaims += 1;
+        let mut cost = Time::ZERO;
+        let mut freed = 0;
+        let mut looks = 4 * self.frames.used(node) + 1;
+        while freed < CLUSTER_PAGES && (freed == 0 || self.frames.short_of_high(node) > 0) && looks > 0 {
+            looks -= 1;
+            let Some(frame) = self.frames.oldest(node) else { break };
+            let pages = self.try_evict(frame);
+            freed += pages;
+            cost += self.costs.swap * pages;
+        }
+        if freed == 0 { Err(SimError::OutOfMemory { node }) } else { Ok(cost) }
+    }
+
+    /// Swaps a page out, unless it was accessed since it was last looked at; gives how many base pages that freed.
+    fn try_evict(&mut self, frame: u32) -> u64 {
+        let owner = self.frames.owner(frame);
+        let Some((entry, _)) = self.spaces[owner.task.index()].table.find(owner.page) else { return 0 };
+        if entry.any(Entry::ACCESSED | Entry::MOVING) {
+            entry.clear(Entry::ACCESSED);
+            self.frames.activate(frame);
+            return 0;
+        }
+        *entry = Entry::default();
+        entry.set(Entry::SWAPPED);
+        self.frames.give(frame);
+        self.stale.push(Stale { task: owner.task, page: Some(key_of(owner.task, owner.page, owner.size)) });
+        self.counts.swapped_out_pages += owner.size.base_pages();
+        owner.size.base_pages()
+    }
+}

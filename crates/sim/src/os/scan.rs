@@ -1,0 +1,33 @@
+//! The NUMA hint scanner: it unmaps some of a task's pages now and then, so that the next access to each faults and
+//! tells who made it (Linux's task_numa_work).
+
+use memtide_core::{TaskId, Vpn};
+
+use super::{Entry, Os, PAGES, Stale};
+
+impl Os {
+    /// Marks the task's next `pages` base pages that are present; wraps around at the end of its memory, which ends a
+    /// pass. Gives how many it marked.
+    pub fn scan(&mut self, task: TaskId, pages: u64) -> u64 {
+        let space = &mut self.spaces[task.index()];
+        let mut marked = 0;
+        let from = space.scan_at;
+        let mut mark = |_: Vpn, size: memtide_core::PageSize, entry: &mut Entry| {
+            if entry.has(Entry::PRESENT) && !entry.any(Entry::MOVING | Entry::HINT) {
+                entry.set(Entry::HINT);
+                marked += size.base_pages();
+            }
+            marked < pages
+        };
+        let stopped = space.table.walk(from, Vpn(PAGES), &mut mark);
+        space.scan_at = stopped;
+        if stopped.0 >= PAGES {
+            space.scan_pass += 1;
+            space.scan_at = Vpn(0);
+        }
+        if marked > 0 {
+            self.stale.push(Stale { task, page: None });
+        }
+        marked
+    }
+}

@@ -1,0 +1,341 @@
+//! What a run came to.
+
+use memtide_core::epoch::Record;
+use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+use crate::samples::Latencies;
+use crate::thread::Spent;
+
+/// Everything that a run measured. Times are simulated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The machine's name.
+    pub machine: String,
+    /// The scale at which it was simulated.
+    pub scale: u32,
+    /// The programs' names.
+    pub programs: Vec<String>,
+    /// The seed.
+    pub seed: u64,
+    /// From the start until the last program ended, in ms.
+    pub time_ms: f64,
+    /// When each program ended, in ms.
+    pub program_times_ms: Vec<f64>,
+    /// Where the threads' time went.
+    pub spent: TimeReport,
+    /// Instructions retired.
+    pub instructions: u64,
+    /// Loads and stores.
+    pub accesses: u64,
+    /// Hits of each private cache level, from the core outwards.
+    pub private_hits: Vec<u64>,
+    /// Accesses that missed the private caches.
+    pub shared_accesses: u64,
+    /// Accesses that missed every cache level.
+    pub llc_misses: u64,
+    /// The same by 1,000 instructions.
+    pub llc_misses_per_kilo_instruction: f64,
+    /// Lines fetched ahead by the prefetcher.
+    pub prefetched_lines: u64,
+    /// Page walks.
+    pub tlb_misses: u64,
+    /// Latency of demand reads that missed every cache level.
+    pub latency: LatencyReport,
+    /// By node, in the machine file's order.
+    pub nodes: Vec<NodeReport>,
+    /// By link, in the machine file's order.
+    pub links: Vec<LinkReport>,
+    /// Page faults, swap and moves.
+    pub pages: PagesReport,
+    /// Traffic over time.
+    pub timeline: TimelineReport,
+    /// Energy of all nodes, in mJ; 0 if the machine file gives none.
+    pub energy_mj: f64,
+}
+
+/// Where time went, summed over threads, in ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimeReport {
+    /// Retiring instructions.
+    pub user_ms: f64,
+    /// In the operating system: faults, moves, shootdowns; a policy's kernel thread included.
+    pub system_ms: f64,
+    /// Waiting for memory.
+    pub stall_ms: f64,
+    /// Waiting at barriers or for a CPU.
+    pub idle_ms: f64,
+}
+
+/// Latencies, in ns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyReport {
+    /// Mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: f64,
+    /// 95th percentile.
+    pub p95_ns: f64,
+    /// 99th percentile.
+    pub p99_ns: f64,
+    /// Latency in ns and the share of reads at or below it.
+    pub distribution: Vec<(f64, f64)>,
+}
+
+/// What a node did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// Its tier.
+    pub tier: u8,
+    /// Lines read from it, by cores, prefetchers and page copies.
+    pub reads: u64,
+    /// Lines written to it.
+    pub writes: u64,
+    /// Mean bandwidth over the run, reads and writes together, in MB/s.
+    pub bandwidth_mbps: f64,
+    /// Of that, reads.
+    pub read_bandwidth_mbps: f64,
+    /// Share of all lines read and written.
+    pub access_share: f64,
+    /// Base pages that programs had on it when they ended.
+    pub pages: u64,
+    /// Share of all such pages.
+    pub page_share: f64,
+    /// Mean latency of its demand reads, in ns.
+    pub latency_mean_ns: f64,
+    /// 99th percentile of it, in ns.
+    pub latency_p99_ns: f64,
+    /// Share of column commands that found their row open (timed nodes).
+    pub row_hit_rate: f64,
+    /// Energy, in mJ.
+    pub energy_mj: f64,
+    /// Wear, for memory that has an endurance.
+    pub wear: Option<WearReport>,
+}
+
+/// How writes wear a node.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WearReport {
+    /// Writes of the most written page, in lines.
+    pub page_writes_max: u64,
+    /// Writes of the mean written page, in lines.
+    pub page_writes_mean: f64,
+    /// Years until the most written page wears out if the run goes on for ever and its lines are written alike.
+    pub life_years: f64,
+}
+
+/// What a link carried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// Its ends.
+    pub between: [String; 2],
+    /// Mean bandwidth from the first end to the second, in MB/s.
+    pub forward_mbps: f64,
+    /// And back.
+    pub back_mbps: f64,
+}
+
+/// Page faults, swap and moves, in pages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PagesReport {
+    /// First touches of 4 KiB pages.
+    pub faults: u64,
+    /// First touches of 2 MiB pages.
+    pub huge_faults: u64,
+    /// NUMA hint faults.
+    pub hint_faults: u64,
+    /// Base pages written to swap.
+    pub swapped_out: u64,
+    /// Base pages read back.
+    pub swapped_in: u64,
+    /// Base pages migrated.
+    pub migrated: u64,
+    /// Moves that were begun, by the nodes' numbers.
+    pub moves: Vec<MoveReport>,
+    /// Moves that were not made, by reason.
+    pub refused: Vec<(String, u64)>,
+}
+
+/// Moves from one node to another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveReport {
+    /// Number of the node they came from.
+    pub from: NodeId,
+    /// Number of the node they went to.
+    pub to: NodeId,
+    /// Base pages.
+    pub pages: u64,
+}
+
+/// Traffic over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimelineReport {
+    /// Length of a bucket, in ms.
+    pub bucket_ms: f64,
+    /// Bandwidth in each bucket, in MB/s, by node.
+    pub bandwidth_mbps: Vec<Vec<f64>>,
+}
+
+impl Report {
+    pub(crate) fn of(engine: &Engine<'_>, moves: &Record) -> Report {
+        let time = engine.programs.iter().map(|p| p.ended).max().unwrap_or_default();
+        let nodes = nodes(engine, time);
+        let instructions = engine.threads.iter().map(|t| t.counts.instructions).sum();
+        let counts = engine.uncore.counts();
+        let all = engine.samples.of_all();
+        Report {
+            machine: engine.machine.name.clone(),
+            scale: engine.scale,
+            programs: engine.programs.iter().map(|p| p.name.clone()).collect(),
+            seed: engine.seed,
+            time_ms: ms(time),
+            program_times_ms: engine.programs.iter().map(|p| ms(p.ended)).collect(),
+            spent: spent(engine),
+            instructions,
+            accesses: engine.threads.iter().map(|t| t.counts.accesses).sum(),
+            private_hits: private_hits(engine),
+            shared_accesses: counts.accesses,
+            llc_misses: counts.misses,
+            llc_misses_per_kilo_instruction: share(counts.misses * 1000, instructions),
+            prefetched_lines: counts.prefetches,
+            tlb_misses: engine.threads.iter().map(|t| t.counts.tlb_misses).sum(),
+            latency: latency(&Latencies(&all)),
+            links: links(engine, time),
+            pages: pages(engine, moves),
+            timeline: timeline(engine),
+            energy_mj: nodes.iter().map(|n| n.energy_mj).sum(),
+            nodes,
+        }
+    }
+}
+
+fn ms(time: Time) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn spent(engine: &Engine<'_>) -> TimeReport {
+    let sum = |of: fn(&Spent) -> Time| ms(engine.threads.iter().map(|t| of(&t.spent)).sum());
+    TimeReport {
+        user_ms: sum(|s| s.user),
+        system_ms: sum(|s| s.system) + ms(engine.daemon.system),
+        stall_ms: sum(|s| s.stall),
+        idle_ms: sum(|s| s.idle),
+    }
+}
+
+fn private_hits(engine: &Engine<'_>) -> Vec<u64> {
+    let mut sums = Vec::new();
+    for core in &engine.cores {
+        for (level, hits) in core.cache_hits().enumerate() {
+            sums.resize(sums.len().max(level + 1), 0);
+            sums[level] += hits;
+        }
+    }
+    sums
+}
+
+fn latency(of: &Latencies<'_>) -> LatencyReport {
+    LatencyReport {
+        mean_ns: of.mean_ns(),
+        p50_ns: of.percentile_ns(50.0),
+        p95_ns: of.percentile_ns(95.0),
+        p99_ns: of.percentile_ns(99.0),
+        distribution: of.distribution(),
+    }
+}
+
+fn nodes(engine: &Engine<'_>, time: Time) -> Vec<NodeReport> {
+    let counts: Vec<_> = engine.machine.node_ids().map(|n| engine.uncore.node_counts(n)).collect();
+    let lines: u64 = counts.iter().map(|c| c.reads + c.writes).sum();
+    let mut pages = engine.pages_of_ended.clone();
+    add_live_pages(engine, &mut pages);
+    let all_pages: u64 = pages.iter().sum();
+    let report = |(node, c): (NodeId, &memtide_memory::NodeCounts)| {
+        let spec = &engine.machine.nodes[node.index()];
+        let device = engine.uncore.node_counters(node, time);
+        let latencies = engine.samples.of_node(node);
+        NodeReport {
+            name: spec.name.clone(),
+            tier: spec.tier,
+            reads: c.reads,
+            writes: c.writes,
+            bandwidth_mbps: Bandwidth::of((c.reads + c.writes) * LINE_BYTES, time).as_mbps(),
+            read_bandwidth_mbps: Bandwidth::of(c.reads * LINE_BYTES, time).as_mbps(),
+            access_share: share(c.reads + c.writes, lines),
+            pages: pages[node.index()],
+            page_share: share(pages[node.index()], all_pages),
+            latency_mean_ns: latencies.mean_ns(),
+            latency_p99_ns: latencies.percentile_ns(99.0),
+            row_hit_rate: device.row_hit_rate(),
+            energy_mj: device.energy_nj(&spec.energy, time) / 1e6,
+            wear: wear(engine, node, time),
+        }
+    };
+    engine.machine.node_ids().zip(&counts).map(report).collect()
+}
+
+fn wear(engine: &Engine<'_>, node: NodeId, time: Time) -> Option<WearReport> {
+    let endurance = engine.machine.nodes[node.index()].endurance_writes?;
+    let wear = engine.uncore.wear(node)?;
+    let lines_of_page = (PAGE_BYTES / LINE_BYTES) as f64;
+    let written = wear.iter().filter(|&&writes| writes > 0);
+    let (sum, count) = written.clone().fold((0u64, 0u64), |(sum, n), &w| (sum + u64::from(w), n + 1));
+    let most = written.max().copied().unwrap_or(0);
+    let years = time.as_seconds() / (365.25 * 86_400.0);
+    Some(WearReport {
+        page_writes_max: most.into(),
+        page_writes_mean: share(sum, count),
+        life_years: endurance * lines_of_page / f64::from(most.max(1)) * years,
+    })
+}
+
+fn add_live_pages(engine: &Engine<'_>, pages: &mut [u64]) {
+    for node in engine.machine.node_ids() {
+        pages[node.index()] += engine.os.frames.used(node);
+    }
+}
+
+fn links(engine: &Engine<'_>, time: Time) -> Vec<LinkReport> {
+    let report = |(index, link): (usize, &memtide_core::machine::Link)| {
+        let [forward, back] = engine.uncore.link_lines(index);
+        LinkReport {
+            between: link.between.clone(),
+            forward_mbps: Bandwidth::of(forward * LINE_BYTES, time).as_mbps(),
+            back_mbps: Bandwidth::of(back * LINE_BYTES, time).as_mbps(),
+        }
+    };
+    engine.machine.links.iter().enumerate().map(report).collect()
+}
+
+fn pages(engine: &Engine<'_>, moves: &Record) -> PagesReport {
+    let counts = engine.os.counts;
+    let moved = |(&(from, to), &pages): (&(NodeId, NodeId), &u64)| MoveReport { from, to, pages };
+    PagesReport {
+        faults: counts.faults,
+        huge_faults: counts.huge_faults,
+        hint_faults: counts.hint_faults,
+        swapped_out: counts.swapped_out_pages,
+        swapped_in: counts.swapped_in_pages,
+        migrated: engine.migrated_pages,
+        moves: moves.moved_pages.iter().map(moved).collect(),
+        refused: moves.refused.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
+    }
+}
+
+fn timeline(engine: &Engine<'_>) -> TimelineReport {
+    let bucket = engine.samples.bucket;
+    let of_node = |traffic: &Vec<memtide_memory::NodeCounts>| {
+        traffic.iter().map(|c| Bandwidth::of((c.reads + c.writes) * LINE_BYTES, bucket).as_mbps()).collect()
+    };
+    TimelineReport {
+        bucket_ms: ms(bucket),
+        bandwidth_mbps: engine.samples.traffic.iter().map(of_node).collect(),
+    }
+}

@@ -1,0 +1,112 @@
+//! What is recorded along a run: traffic over time and latencies.
+
+use hdrhistogram::Histogram;
+use memtide_core::{NodeId, Time};
+use memtide_memory::{NodeCounts, Uncore};
+
+/// Length of the first samples; it doubles as often as needed.
+const FIRST_BUCKET: Time = Time::from_us(10);
+
+/// Samples at most; when there are more, neighbours are put together.
+const BUCKETS: usize = 512;
+
+/// Histogram units a nanosecond.
+const UNITS_PER_NS: f64 = 10.0;
+
+/// Traffic of every node over time, and latencies of its demand reads.
+pub(crate) struct Samples {
+    pub bucket: Time,
+    /// Lines read and written in each bucket, by node.
+    pub traffic: Vec<Vec<NodeCounts>>,
+    last: Vec<NodeCounts>,
+    taken: u64,
+    histograms: Vec<Histogram<u64>>,
+}
+
+impl Samples {
+    pub fn new(nodes: usize) -> Samples {
+        let histogram =
+            Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that the library allows");
+        Samples {
+            bucket: FIRST_BUCKET,
+            traffic: vec![Vec::new(); nodes],
+            last: vec![NodeCounts::default(); nodes],
+            taken: 0,
+            histograms: vec![histogram; nodes],
+        }
+    }
+
+    /// When the next sample is due.
+    pub fn next(&self) -> Time {
+        self.bucket * (self.taken + 1)
+    }
+
+    /// Takes a sample of the traffic.
+    pub fn take(&mut self, uncore: &Uncore) {
+        for (node, (traffic, last)) in self.traffic.iter_mut().zip(&mut self.last).enumerate() {
+            let now = uncore.node_counts(NodeId::from(node));
+            traffic.push(NodeCounts { reads: now.reads - last.reads, writes: now.writes - last.writes });
+            *last = now;
+        }
+        self.taken += 1;
+        if self.taken as usize == BUCKETS {
+            self.traffic.iter_mut().for_each(merge_pairs);
+            self.taken /= 2;
+            self.bucket = self.bucket * 2;
+        }
+    }
+
+    /// Takes in the latencies that the uncore has for us.
+    pub fn latencies(&mut self, uncore: &mut Uncore) {
+        for (node, latency) in uncore.drain_latencies() {
+            self.histograms[node.index()].saturating_record(latency.0 / 100);
+        }
+    }
+
+    /// Latencies of a node's demand reads.
+    pub fn of_node(&self, node: NodeId) -> Latencies<'_> {
+        Latencies(&self.histograms[node.index()])
+    }
+
+    /// Latencies of all nodes' demand reads.
+    pub fn of_all(&self) -> Histogram<u64> {
+        let mut all = self.histograms[0].clone();
+        for other in &self.histograms[1..] {
+            all.add(other).expect("histograms of the same bounds");
+        }
+        all
+    }
+}
+
+/// Latencies, in ns.
+pub(crate) struct Latencies<'h>(pub &'h Histogram<u64>);
+
+impl Latencies<'_> {
+    pub fn mean_ns(&self) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.mean() / UNITS_PER_NS }
+    }
+
+    /// The latency that a share of all stays below, in per cent.
+    pub fn percentile_ns(&self, percent: f64) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.value_at_percentile(percent) as f64 / UNITS_PER_NS }
+    }
+
+    /// Latencies and the share of reads at or below each, at the percentiles that show the shape.
+    pub fn distribution(&self) -> Vec<(f64, f64)> {
+        let percents = (0..100).map(f64::from).chain([99.5, 99.9, 99.99, 100.0]);
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        percents.map(|p| (self.percentile_ns(p), p / 100.0)).collect()
+    }
+}
+
+fn merge_pairs(traffic: &mut Vec<NodeCounts>) {
+    let pairs = traffic.chunks_exact(2);
+    *traffic = pairs
+        .map(|pair| NodeCounts {
+            reads: pair[0].reads + pair[1].reads,
+            writes: pair[0].writes + pair[1].writes,
+        })
+        .collect();
+}
