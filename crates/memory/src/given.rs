@@ -64,6 +64,11 @@ impl GivenNode {
         done.push(Completion { id: request.id, at });
     }
 
+    /// When the server is free, in whole picoseconds.
+    fn free(&self) -> Time {
+        Time((self.free >> 16) as u64)
+    }
+
     /// Latency on the curve, between its points by proportion.
     fn latency_at(&self, load: f64) -> Time {
         let after = self.curve.partition_point(|&(l, _)| l < load);
@@ -117,12 +122,13 @@ impl MemoryNode for GivenNode {
     }
 
     fn next_event(&self) -> Time {
-        self.waiting.front().map_or(Time::NEVER, |&(at, _)| at)
+        self.waiting.front().map_or(Time::NEVER, |&(at, _)| at.max(self.free()))
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        while let Some(&(at, request)) = self.waiting.front().filter(|&&(at, _)| at <= until) {
-            self.waiting.pop_front();
+        while self.next_event() <= until
+            && let Some((at, request)) = self.waiting.pop_front()
+        {
             self.serve(at, request, done);
         }
     }
