@@ -10,7 +10,9 @@ mod array;
 mod error;
 mod memory;
 mod params;
+mod points;
 mod random;
+mod reduction;
 mod registry;
 mod run;
 #[cfg(test)]

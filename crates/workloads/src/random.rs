@@ -28,7 +28,7 @@ impl Random {
     /// From 0 up to 1, 1 excluded.
     #[inline]
     pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+        unit(self.bits())
     }
 }
 
@@ -36,6 +36,12 @@ impl Random {
 #[inline]
 pub fn hash(x: u64) -> u64 {
     SplitMix64::seed_from_u64(x).next_u64()
+}
+
+/// Maps 64 random bits to 0 up to 1, 1 excluded.
+#[inline]
+pub fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 /// Maps 64 random bits to 0..`bound`, keeping their distribution.

@@ -85,6 +85,14 @@ pub fn traced<A: Algorithm>(params: &str) -> TracedProgram<A> {
     TracedProgram::new(A::new(&settings, 1, &mut space).unwrap(), space)
 }
 
+/// A workload that has run natively.
+pub fn native<A: Algorithm>(params: &str) -> A {
+    let settings = Settings::new(&A::INFO, &params.parse().unwrap()).unwrap();
+    let workload = A::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
+    run_native(&workload);
+    workload
+}
+
 /// Runs a workload, checks what must hold of every one, and returns it with what it did.
 pub fn check<A: Algorithm>(params: &str) -> (TracedProgram<A>, Recorded) {
     let (mut program, mut other) = (traced::<A>(params), traced::<A>(params));
@@ -92,11 +100,9 @@ pub fn check<A: Algorithm>(params: &str) -> (TracedProgram<A>, Recorded) {
     assert!(record(&mut other, false) == recorded, "a thread's accesses depend on how threads interleave");
     assert_eq!(program.progress(), Some(1.0));
 
-    let settings = Settings::new(&A::INFO, &params.parse().unwrap()).unwrap();
-    let native = A::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
-    run_native(&native);
-    assert_eq!(native.result(), program.workload().result(), "native and traced results differ");
+    assert_eq!(native::<A>(params).result(), program.workload().result(), "native and traced results differ");
     let bytes: u64 = recorded.mappings.iter().map(|mapping| mapping.bytes).sum();
+    let settings = Settings::new(&A::INFO, &params.parse().unwrap()).unwrap();
     let given = settings.footprint_bytes() as u64;
     assert!(bytes <= given + given / 8 && bytes >= given * 2 / 5, "{bytes} bytes mapped of {given}");
     check_streams(&recorded);
