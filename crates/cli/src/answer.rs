@@ -28,6 +28,8 @@ pub enum Cell {
     Whole(u64),
     /// A figure, shown with as many digits after the point; JSON and CSV have it as it is.
     Real(f64, usize),
+    /// A share, shown as per cent; 1 is 100 % in JSON and CSV.
+    Percent(f64),
     /// Not known or not meant.
     Absent,
 }
@@ -43,13 +45,14 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Whole(number) => number.to_string(),
             Cell::Real(number, digits) => format!("{number:.digits$}"),
+            Cell::Percent(share) => format!("{:.1}", share * 100.0),
             Cell::Absent => "-".to_owned(),
         }
     }
 
     fn exact(&self) -> String {
         match self {
-            Cell::Real(number, _) => number.to_string(),
+            Cell::Real(number, _) | Cell::Percent(number) => number.to_string(),
             Cell::Absent => String::new(),
             other => other.shown(),
         }
@@ -59,13 +62,13 @@ impl Cell {
         match self {
             Cell::Text(text) => text.as_str().into(),
             Cell::Whole(number) => (*number).into(),
-            Cell::Real(number, _) => (*number).into(),
+            Cell::Real(number, _) | Cell::Percent(number) => (*number).into(),
             Cell::Absent => Value::Null,
         }
     }
 
     fn is_number(&self) -> bool {
-        matches!(self, Cell::Whole(_) | Cell::Real(..) | Cell::Absent)
+        !matches!(self, Cell::Text(_))
     }
 }
 
@@ -92,7 +95,8 @@ pub struct Table {
 impl Table {
     /// An empty table with columns given as `(key, title)`.
     pub fn new(name: &'static str, columns: &[(&str, &str)]) -> Table {
-        let columns = columns.iter().map(|(key, title)| Column { key: (*key).into(), title: (*title).into() });
+        let columns =
+            columns.iter().map(|(key, title)| Column { key: (*key).into(), title: (*title).into() });
         Table { name, columns: columns.collect(), rows: Vec::new() }
     }
 
@@ -122,7 +126,8 @@ impl Table {
 
     fn json(&self) -> Value {
         let object = |row: &Vec<Cell>| -> Value {
-            let entries = self.columns.iter().zip(row).map(|(column, cell)| (column.key.clone(), cell.json()));
+            let entries =
+                self.columns.iter().zip(row).map(|(column, cell)| (column.key.clone(), cell.json()));
             Value::Object(entries.collect())
         };
         self.rows.iter().map(object).collect()
@@ -157,10 +162,12 @@ impl Answer {
     }
 
     fn table(&self) -> String {
-        let about: Vec<String> = self.about.iter().map(|(key, cell)| format!("{key} {}", cell.shown())).collect();
+        let about: Vec<String> =
+            self.about.iter().map(|(key, cell)| format!("{key} {}", cell.shown())).collect();
+        let between = if about.iter().any(|line| line.len() > 60) { "\n" } else { ", " };
         let mut parts = Vec::new();
         if !about.is_empty() {
-            parts.push(about.join(", ") + "\n");
+            parts.push(about.join(between) + "\n");
         }
         parts.extend(self.tables.iter().map(Table::drawn));
         if !self.notes.is_empty() {
@@ -180,7 +187,8 @@ impl Answer {
     fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let Some(table) = self.tables.last() else { return String::new() };
-        let header = self.about.iter().map(|(key, _)| *key).chain(table.columns.iter().map(|c| c.key.as_str()));
+        let header =
+            self.about.iter().map(|(key, _)| *key).chain(table.columns.iter().map(|c| c.key.as_str()));
         let mut written = writer.write_record(header);
         for row in &table.rows {
             let record = self.about.iter().map(|(_, cell)| cell).chain(row).map(Cell::exact);
@@ -210,10 +218,7 @@ mod tests {
 
     fn answer() -> Answer {
         let mut table = Table::new("rows", &[("name", "name"), ("time_ms", "time, ms")]);
-        table.rows = vec![
-            vec![Cell::text("a, b"), Cell::Real(1.25, 1)],
-            vec![Cell::text("c"), Cell::Absent],
-        ];
+        table.rows = vec![vec![Cell::text("a, b"), Cell::Real(1.25, 1)], vec![Cell::text("c"), Cell::Absent]];
         Answer { about: vec![("seed", Cell::Whole(7))], ..Answer::of(table) }
     }
 

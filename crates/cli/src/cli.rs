@@ -6,6 +6,9 @@ use crate::answer::Format;
 use crate::commands::Command;
 use crate::failure::{EXIT_CODES, Failure};
 
+/// This version of memtide.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Places and migrates memory pages on machines whose memory is not all alike: simulate policies on a model of a
 /// machine and compare them.
 #[derive(Debug, Parser)]

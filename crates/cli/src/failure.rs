@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
+
 /// Why the command ends early. Each has its exit code, listed in docs/cli.md and in `--help`.
 #[derive(Debug)]
 pub enum Failure {
@@ -22,7 +24,8 @@ pub enum Failure {
 }
 
 /// What is printed below the options of every command's help.
-pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 130 interrupted.";
+pub const EXIT_CODES: &str =
+    "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 130 interrupted.";
 
 impl Failure {
     /// An input file that cannot be read.
@@ -35,7 +38,9 @@ impl Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure::OutputClosed;
         }
-        Failure::Run(format!("{path}: cannot be written ({error}); check the folder, its permissions and space"))
+        Failure::Run(format!(
+            "{path}: cannot be written ({error}); check the folder, its permissions and space"
+        ))
     }
 
     /// Says what happened on standard error and gives the exit code.
@@ -47,7 +52,8 @@ impl Failure {
             Failure::Interrupted => (130, "interrupted; nothing was written".to_owned()),
             Failure::OutputClosed => return ExitCode::SUCCESS,
             Failure::Parser(error) => {
-                if error.use_stderr() {
+                let says_error = error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+                if error.use_stderr() && says_error {
                     eprint!("memtide: ");
                 }
                 let _ = error.print();

@@ -6,6 +6,7 @@ mod commands;
 mod failure;
 mod interrupt;
 mod machines;
+mod parallel;
 mod progress;
 mod share;
 mod suggest;

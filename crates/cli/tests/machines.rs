@@ -38,7 +38,10 @@ fn every_file_is_sound_is_named_like_its_machine_and_can_be_scaled() {
         assert_eq!(machine.name, name);
         let scaled = machine.scaled();
         assert!(scaled.nodes.iter().all(|node| node.capacity_mib >= 1), "{name} has a node without memory");
-        assert!(scaled.caches.iter().all(|cache| cache.capacity_kib >= 1), "{name} has a cache without lines");
+        assert!(
+            scaled.caches.iter().all(|cache| cache.capacity_kib >= 1),
+            "{name} has a cache without lines"
+        );
         names.push(name);
     }
     let papers = ["bmpm-1", "bmpm-2", "bmpm-5", "bmpm-10", "hinuma", "bdm", "pms", "memos"];
@@ -79,7 +82,9 @@ fn bmpm_throttles_bandwidth_by_its_ratio_and_leaves_latency() {
         near(fast.as_mbps() / slow.as_mbps(), ratio.into(), 1e-3);
         near(idle_ns(&machine, 1, "nvm"), idle_ns(&machine, 0, "dram"), 1e-3);
         let [dram, nvm] = [0, 1].map(|i| machine.nodes[i].timed.clone().unwrap());
-        for (a, b) in [(dram.faw, nvm.faw), (dram.ccd_l, nvm.ccd_l), (dram.rrd_s, nvm.rrd_s), (dram.wtr_l, nvm.wtr_l)] {
+        for (a, b) in
+            [(dram.faw, nvm.faw), (dram.ccd_l, nvm.ccd_l), (dram.rrd_s, nvm.rrd_s), (dram.wtr_l, nvm.wtr_l)]
+        {
             assert_eq!(a * ratio, b);
         }
     }
@@ -102,7 +107,10 @@ fn latencies_are_those_measured() {
     near(idle_ns(&cxl, 0, "dram1"), 191.0, 0.005);
     near(idle_ns(&cxl, 0, "cxl"), 214.0, 0.005);
     let pms = machine("pms");
-    near(idle_ns(&pms, 0, "local"), 103.0, 0.005);
+    let local = pms.nodes[0].timed.clone().unwrap();
+    let row_hit = idle_ns(&pms, 0, "local") - local.cycles(local.rcd.into()).as_ns();
+    near(row_hit, 102.777, 0.005);
+    near(row_hit + local.cycles((local.rp + local.rcd).into()).as_ns(), 132.976, 0.02);
     near(idle_ns(&pms, 0, "remote"), 2003.0, 0.005);
     near(idle_ns(&machine("hbm"), 0, "hbm0"), 131.0, 0.005);
     near(idle_ns(&machine("memos"), 0, "dram"), 67.0, 0.01);

@@ -46,8 +46,13 @@ fn show(name: &str) -> Result<Answer, Failure> {
         let known: Vec<&str> = kinds().map(|(_, info)| info.name).collect();
         return Err(Failure::Usage(suggest::unknown("policy", name, &known)));
     };
-    let columns =
-        [("name", "parameter"), ("unit", "unit"), ("default", "default"), ("allowed", "allowed"), ("help", "what it is")];
+    let columns = [
+        ("name", "parameter"),
+        ("unit", "unit"),
+        ("default", "default"),
+        ("allowed", "allowed"),
+        ("help", "what it is"),
+    ];
     let mut table = Table::new("parameters", &columns);
     table.rows = info.parameters.iter().map(row).collect();
     let about = vec![

@@ -42,8 +42,13 @@ fn show(name: &str) -> Result<Answer, Failure> {
         let known: Vec<&str> = workloads().iter().map(|info| info.name).collect();
         return Err(Failure::Usage(suggest::unknown("workload", name, &known)));
     };
-    let columns =
-        [("name", "parameter"), ("unit", "unit"), ("default", "default"), ("allowed", "allowed"), ("help", "what it is")];
+    let columns = [
+        ("name", "parameter"),
+        ("unit", "unit"),
+        ("default", "default"),
+        ("allowed", "allowed"),
+        ("help", "what it is"),
+    ];
     let mut table = Table::new("parameters", &columns);
     table.rows = info.parameters.iter().map(row).collect();
     let about = vec![

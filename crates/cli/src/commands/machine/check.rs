@@ -17,8 +17,14 @@ pub struct Arguments {
 
 /// Reads all of them; the first fault ends it.
 pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
-    let columns =
-        [("file", "file"), ("name", "machine"), ("cpus", "CPUs"), ("nodes", "nodes"), ("tiers", "tiers"), ("verdict", "verdict")];
+    let columns = [
+        ("file", "file"),
+        ("name", "machine"),
+        ("cpus", "CPUs"),
+        ("nodes", "nodes"),
+        ("tiers", "tiers"),
+        ("verdict", "verdict"),
+    ];
     let mut table = Table::new("checked", &columns);
     for given in &arguments.machines {
         let machine = machines::load(given)?;

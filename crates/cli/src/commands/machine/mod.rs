@@ -2,6 +2,7 @@
 
 mod check;
 mod list;
+mod probe;
 mod show;
 
 use clap::Subcommand;
@@ -18,6 +19,8 @@ pub enum Command {
     Show(show::Arguments),
     /// Check machine files
     Check(check::Arguments),
+    /// Measure idle latency, bandwidth and loaded latency of nodes, as Intel MLC does of a real host
+    Probe(probe::Arguments),
 }
 
 /// Carries one out.
@@ -26,5 +29,6 @@ pub fn run(command: Command, common: Common) -> Result<(), Failure> {
         Command::List => list::run(common),
         Command::Show(arguments) => show::run(&arguments, common),
         Command::Check(arguments) => check::run(&arguments, common),
+        Command::Probe(arguments) => probe::run(&arguments, common),
     }
 }

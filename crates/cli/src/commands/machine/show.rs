@@ -32,7 +32,8 @@ pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
     }
     let about = vec![("machine", Cell::text(&machine.name)), ("summary", Cell::text(&machine.summary))];
     let about = if common.output == Format::Table { about } else { Vec::new() };
-    Answer { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes: Vec::new() }.print(common.output)
+    Answer { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes: Vec::new() }
+        .print(common.output)
 }
 
 /// What every initiator sees of every node.
@@ -69,7 +70,9 @@ fn figures(machine: &Machine, tree: &Value) -> Table {
     collect(tree, String::new(), &mut leaves);
     for (path, value) in leaves {
         let key = path.rsplit('.').next().unwrap_or_default();
-        if matches!(path.split('.').next(), Some("sources" | "name" | "summary" | "calibrated")) || key == "name" {
+        if matches!(path.split('.').next(), Some("sources" | "name" | "summary" | "calibrated"))
+            || key == "name"
+        {
             continue;
         }
         let source = machine.source_of(&path).to_owned();
@@ -83,16 +86,14 @@ fn figures(machine: &Machine, tree: &Value) -> Table {
     table
 }
 
-/// All figures below a value with their dotted paths; list entries go by name, or by number if they have none.
+/// All figures below a value with their dotted paths; list entries go by name.
 fn collect(value: &Value, path: String, leaves: &mut Vec<(String, String)>) {
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {
         Value::Object(table) => table.iter().for_each(|(key, value)| collect(value, below(key), leaves)),
         Value::Array(list) if list.iter().any(Value::is_object) => {
             for (index, entry) in list.iter().enumerate() {
-                let number = index.to_string();
-                let name = entry.get("name").and_then(Value::as_str).unwrap_or(&number);
-                collect(entry, below(name), leaves);
+                collect(entry, below(&name_of(entry, index)), leaves);
             }
         }
         Value::Array(list) => {
@@ -104,14 +105,36 @@ fn collect(value: &Value, path: String, leaves: &mut Vec<(String, String)>) {
     }
 }
 
+/// An entry's name; a link's is made of its ends, any other's without one is its number.
+fn name_of(entry: &Value, index: usize) -> String {
+    match (entry.get("name"), entry.get("between")) {
+        (Some(name), _) => plain(name),
+        (None, Some(Value::Array(ends))) => ends.iter().map(plain).collect::<Vec<_>>().join("-"),
+        _ => index.to_string(),
+    }
+}
+
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The unit that a figure's name ends in.
 fn unit(key: &str, timed: bool) -> &'static str {
-    let cycles =
-        ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rank_switch", "rfc", "refi", "turnaround"];
+    let cycles = [
+        "burst",
+        "cl",
+        "cwl",
+        "rcd",
+        "rp",
+        "ras",
+        "faw",
+        "wr",
+        "rtp",
+        "rank_switch",
+        "rfc",
+        "refi",
+        "turnaround",
+    ];
     let suffixes = [
         ("_ns", "ns"),
         ("_ps", "ps"),

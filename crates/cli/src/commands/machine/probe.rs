@@ -1,0 +1,259 @@
+//! `memtide machine probe`.
+
+use clap::{ValueEnum, ValueHint};
+use memtide_core::machine::Machine;
+use memtide_core::{InitiatorId, NodeId, Time};
+use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
+
+use crate::answer::{Answer, Cell, Table};
+use crate::cli::{Common, VERSION};
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::{interrupt, machines, parallel, share, suggest};
+
+/// Offered load at which a node gives its bandwidth, as a share of its peak.
+const FLOOD: f64 = 1.5;
+/// Offered load at which hardly two requests meet, as a share of the node's peak.
+const IDLE: f64 = 0.002;
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// A bundled machine's name, or a machine file
+    #[arg(value_name = "MACHINE", value_hint = ValueHint::FilePath)]
+    machine: String,
+    /// Probe from this initiator alone
+    #[arg(long, value_name = "NAME")]
+    initiator: Option<String>,
+    /// Probe this node alone
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// In which order lines are asked for
+    #[arg(long, value_enum, default_value_t = Order::Random)]
+    pattern: Order,
+    /// Share of requests that read; the others write
+    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share::parse)]
+    reads: f64,
+    /// Offered loads as shares of the node's peak, separated by commas
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = share::parse_positive,
+        default_value = "5%,10%,20%,30%,40%,50%,60%,70%,75%,80%,85%,90%,95%")]
+    load: Vec<f64>,
+    /// Requests at each load; the first tenth warms up
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    requests: u64,
+}
+
+/// Order of the lines asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// Lines drawn from the whole node, arriving as a Poisson process
+    Random,
+    /// One line after the other, arriving as a Poisson process
+    Sequential,
+    /// Each line asked for when the one before it has come
+    Chase,
+}
+
+impl Order {
+    fn pattern(self) -> Pattern {
+        match self {
+            Order::Random => Pattern::Random,
+            Order::Sequential => Pattern::Sequential,
+            Order::Chase => Pattern::Chase,
+        }
+    }
+}
+
+/// What to measure of a node.
+#[derive(Clone, Copy)]
+struct Task {
+    node: NodeId,
+    load: Load,
+}
+
+/// Probes the machine's nodes and prints what every initiator sees.
+pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
+    let machine = machines::load(&arguments.machine)?;
+    let initiators =
+        pick("initiator", arguments.initiator.as_deref(), machine.initiators.iter().map(|i| &i.name))?;
+    let nodes = pick("node", arguments.node.as_deref(), machine.nodes.iter().map(|n| &n.name))?;
+    let tasks: Vec<Task> = nodes
+        .iter()
+        .flat_map(|&node| {
+            tasks(arguments, common.seed).map(move |load| Task { node: NodeId::from(node), load })
+        })
+        .collect();
+    let progress = Progress::new("probing", tasks.len());
+    let points = parallel::map(&tasks, |index, task| {
+        interrupt::check()?;
+        let point = probe(&machine.nodes[task.node.index()], task.load);
+        progress.set(index, 1.0);
+        Ok(point)
+    });
+    drop(progress);
+    let points = points.into_iter().collect::<Result<Vec<ProbePoint>, Failure>>()?;
+
+    let mut answer = Answer {
+        about: vec![
+            ("machine", Cell::text(&machine.name)),
+            ("pattern", Cell::text(arguments.pattern.to_possible_value().expect("none is hidden").get_name())),
+            ("read_share", Cell::Real(arguments.reads, 2)),
+            ("seed", Cell::Whole(common.seed)),
+            ("memtide", Cell::text(VERSION)),
+        ],
+        tables: vec![summary_table(), curve_table()],
+        notes: vec![
+            "latencies are load-to-use, links included; load is a share of the node's peak; a saturated point's latencies \
+             only say how long the probe ran"
+                .to_owned(),
+        ],
+    };
+    let per_node = tasks.len() / nodes.len();
+    for &initiator in &initiators {
+        for (tasks, points) in tasks.chunks(per_node).zip(points.chunks(per_node)) {
+            let seen = Seen::new(&machine, InitiatorId::from(initiator), tasks[0].node);
+            seen.rows(tasks, points, &mut answer);
+        }
+    }
+    answer.print(common.output)
+}
+
+/// Indices of the one that is named, or of all.
+fn pick<'a>(
+    kind: &str,
+    name: Option<&str>,
+    all: impl Iterator<Item = &'a String>,
+) -> Result<Vec<usize>, Failure> {
+    let all: Vec<&str> = all.map(String::as_str).collect();
+    let Some(name) = name else { return Ok((0..all.len()).collect()) };
+    match all.iter().position(|other| *other == name) {
+        Some(index) => Ok(vec![index]),
+        None => Err(Failure::Usage(suggest::unknown(kind, name, &all))),
+    }
+}
+
+/// Idle, a flood, and every load or the chase.
+fn tasks(arguments: &Arguments, seed: u64) -> impl Iterator<Item = Load> + use<> {
+    let (pattern, read_share, requests) = (arguments.pattern.pattern(), arguments.reads, arguments.requests);
+    let idle = Load {
+        pattern: Pattern::Random,
+        read_share: 1.0,
+        share_of_peak: IDLE,
+        requests: requests.min(20_000),
+        seed,
+    };
+    let open = if pattern == Pattern::Chase { Pattern::Random } else { pattern };
+    let flood = Load { pattern: open, read_share, share_of_peak: FLOOD, requests, seed };
+    let loads = if pattern == Pattern::Chase { vec![0.0] } else { arguments.load.clone() };
+    let loads = loads.into_iter().map(move |share_of_peak| Load { pattern, share_of_peak, ..flood });
+    [idle, flood].into_iter().chain(loads)
+}
+
+fn summary_table() -> Table {
+    let columns = [
+        ("initiator", "initiator"),
+        ("node", "node"),
+        ("tier", "tier"),
+        ("idle_ns", "idle, ns (median)"),
+        ("peak_mbps", "peak, MB/s"),
+        ("cap_mbps", "cap, MB/s"),
+        ("cap_share", "cap, % of peak"),
+    ];
+    Table::new("nodes", &columns)
+}
+
+fn curve_table() -> Table {
+    let columns = [
+        ("initiator", "initiator"),
+        ("node", "node"),
+        ("load_share", "load, %"),
+        ("offered_mbps", "offered, MB/s"),
+        ("achieved_mbps", "achieved, MB/s"),
+        ("mean_ns", "mean, ns"),
+        ("p50_ns", "p50, ns"),
+        ("p95_ns", "p95, ns"),
+        ("p99_ns", "p99, ns"),
+        ("row_hit_share", "row hits, %"),
+        ("line_energy_nj", "nJ/line"),
+        ("power_mw", "mW"),
+        ("saturated", ""),
+    ];
+    Table::new("curve", &columns)
+}
+
+/// A node as an initiator sees it.
+struct Seen<'m> {
+    machine: &'m Machine,
+    initiator: InitiatorId,
+    node: NodeId,
+    /// What caches and links add to the node's own latency.
+    way: Time,
+    /// The narrowest link on the way.
+    link_mbps: f64,
+    peak_mbps: f64,
+}
+
+impl Seen<'_> {
+    fn new(machine: &Machine, initiator: InitiatorId, node: NodeId) -> Seen<'_> {
+        let links =
+            machine.topology.hops(initiator, node).iter().map(|hop| machine.links[hop.link].bandwidth_mbps);
+        let memory = &machine.nodes[node.index()];
+        let (before, peak_mbps) = match (&memory.timed, &memory.given) {
+            (Some(dram), _) => {
+                let caches = machine.caches.last().map_or(0.0, |cache| cache.latency_cycles);
+                (machine.core.cycles(caches), dram.channel_peak().as_mbps() * f64::from(dram.channels))
+            }
+            (None, given) => (Time::ZERO, given.as_ref().map_or(0.0, |given| given.read_bandwidth_mbps)),
+        };
+        let way = before + machine.topology.link_latency(initiator, node);
+        Seen { machine, initiator, node, way, link_mbps: links.fold(f64::INFINITY, f64::min), peak_mbps }
+    }
+
+    fn rows(&self, tasks: &[Task], points: &[ProbePoint], answer: &mut Answer) {
+        let [idle, flood] = [points[0], points[1]];
+        let cap = flood.achieved.as_mbps().min(self.link_mbps);
+        answer.tables[0].rows.push(vec![
+            self.initiator(),
+            self.node(),
+            Cell::Whole(self.machine.nodes[self.node.index()].tier.into()),
+            Cell::Real(idle.p50_ns + self.way.as_ns(), 1),
+            Cell::Real(self.peak_mbps, 0),
+            Cell::Real(cap, 0),
+            Cell::Percent(cap / self.peak_mbps),
+        ]);
+        for (task, point) in tasks[2..].iter().zip(&points[2..]) {
+            answer.tables[1].rows.push(self.point(task.load.share_of_peak, point));
+        }
+    }
+
+    fn point(&self, load: f64, point: &ProbePoint) -> Vec<Cell> {
+        let latency = |ns: f64| if ns > 0.0 { Cell::Real(ns + self.way.as_ns(), 1) } else { Cell::Absent };
+        let known =
+            |value: Option<f64>, digits| value.map_or(Cell::Absent, |value| Cell::Real(value, digits));
+        let is_timed = self.machine.nodes[self.node.index()].timed.is_some();
+        let saturated = point.saturated || point.offered.as_mbps() > self.link_mbps;
+        vec![
+            self.initiator(),
+            self.node(),
+            if load > 0.0 { Cell::Percent(load) } else { Cell::Absent },
+            Cell::Real(point.offered.as_mbps(), 0),
+            Cell::Real(point.achieved.as_mbps().min(self.link_mbps), 0),
+            latency(point.mean_ns),
+            latency(point.p50_ns),
+            latency(point.p95_ns),
+            latency(point.p99_ns),
+            if is_timed { Cell::Percent(point.row_hit_rate) } else { Cell::Absent },
+            known(point.line_energy_nj, 2),
+            known(point.power_mw, 0),
+            Cell::text(if saturated { "saturated" } else { "" }),
+        ]
+    }
+
+    fn initiator(&self) -> Cell {
+        Cell::text(&self.machine.initiators[self.initiator.index()].name)
+    }
+
+    fn node(&self) -> Cell {
+        Cell::text(&self.machine.nodes[self.node.index()].name)
+    }
+}

@@ -1,0 +1,44 @@
+//! Several runs at once, on the cores there are.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Does `work` on every item and gives the results in the items' order. At most as many items are worked on at once as
+/// there are cores.
+pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..cores.min(items.len()) {
+            scope.spawn(|| {
+                while let Some(index) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&i| i < items.len())
+                {
+                    let result = work(index, &items[index]);
+                    *results[index].lock().expect("only this thread has it") = Some(result);
+                }
+            });
+        }
+    });
+    results
+        .into_iter()
+        .map(|r| r.into_inner().expect("no holder panicked").expect("every item was done"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_items_order() {
+        let items: Vec<u64> = (0..100).collect();
+        let results = map(&items, |index, item| {
+            thread::sleep(std::time::Duration::from_micros(100 - item));
+            (index as u64, item * 2)
+        });
+        assert_eq!(results, items.iter().map(|i| (*i, i * 2)).collect::<Vec<_>>());
+    }
+}
