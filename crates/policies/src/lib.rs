@@ -7,6 +7,8 @@ mod migration;
 mod parameter;
 mod placement;
 mod policy;
+#[cfg(test)]
+mod testing;
 mod weights;
 
 pub use parameter::{Kind, Parameter};

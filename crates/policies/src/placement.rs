@@ -30,11 +30,14 @@ pub(crate) const ALL: &[PlacementEntry] = &[
     hi_bandwidth::ENTRY,
 ];
 
+/// A placement policy for a machine, or why its values do not fit the machine.
+type Made = Result<Box<dyn Placement>, String>;
+
 /// How a placement policy registers.
 pub(crate) struct PlacementEntry {
     pub(crate) info: Info,
-    /// Makes it for a machine, or says why the values do not fit the machine.
-    pub(crate) make: fn(&Machine, &Values) -> Result<Box<dyn Placement>, String>,
+    /// Makes it for a machine.
+    pub(crate) make: fn(&Machine, &Values) -> Made,
 }
 
 /// The same rule for every task.
@@ -46,7 +49,7 @@ impl Placement for Uniform {
     }
 }
 
-fn uniform(rule: Rule) -> Result<Box<dyn Placement>, String> {
+fn uniform(rule: Rule) -> Made {
     Ok(Box::new(Uniform(rule)))
 }
 

@@ -130,7 +130,7 @@ fn cache_level(machine: &Machine, index: usize, cache: &Cache) -> Checked {
     let cpus = machine.cpus() as u64;
     whole(&at("shared_by"), cache.shared_by.into(), 1, cpus)?;
     let lines = cache.capacity_kib * 1024 / crate::units::LINE_BYTES;
-    if lines < u64::from(cache.ways) || lines % u64::from(cache.ways) != 0 {
+    if lines < u64::from(cache.ways) || !lines.is_multiple_of(u64::from(cache.ways)) {
         let message = format!("{lines} lines do not make whole sets of {} ways", cache.ways);
         return fault(at("capacity_kib"), message);
     }
@@ -142,7 +142,7 @@ fn cache_level(machine: &Machine, index: usize, cache: &Cache) -> Checked {
         let message = format!("must be above that of '{}', which is nearer to the core", inner.name);
         return fault(at("latency_cycles"), message);
     }
-    if cache.shared_by % inner.shared_by != 0 {
+    if !cache.shared_by.is_multiple_of(inner.shared_by) {
         let message = format!("must be a multiple of that of '{}', {}", inner.name, inner.shared_by);
         return fault(at("shared_by"), message);
     }
@@ -336,7 +336,7 @@ fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
     whole(&field("drain_low"), d.drain_low.into(), 0, u64::from(d.drain_high) - 1)?;
     figure(&field("controller_ns"), d.controller_ns, 0.0, 1e6)?;
     d.map_fields().map_err(|message| Fault::new(field("address_map"), message))?;
-    let device_mib = d.channel_bytes() * u64::from(d.channels) >> 20;
+    let device_mib = (d.channel_bytes() * u64::from(d.channels)) >> 20;
     if device_mib < capacity_mib {
         let message = format!("is {capacity_mib}, but the device has only {device_mib} MiB");
         return fault(at.replace(".timed", ".capacity_mib"), message);

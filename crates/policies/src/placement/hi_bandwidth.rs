@@ -1,9 +1,9 @@
 //! `hi-bandwidth`: hinuma's Hi-bandwidth policy, and what it has in common with `low-latency`.
 
 use memtide_core::Machine;
-use memtide_core::policy::{GroupOrder, Placement, Rule, Spill, Within};
+use memtide_core::policy::{GroupOrder, Rule, Spill, Within};
 
-use super::{PlacementEntry, bandwidth_weights, groups, uniform};
+use super::{Made, PlacementEntry, bandwidth_weights, groups, uniform};
 use crate::parameter::{Kind, Parameter, Values};
 use crate::policy::Info;
 
@@ -27,11 +27,7 @@ pub(super) const THRESHOLD: Parameter = Parameter {
 
 /// hinuma's three steps: the group by ratio and threshold, the node in it by free memory and interconnect cost, another
 /// group when that one is full.
-pub(super) fn by_threshold(
-    machine: &Machine,
-    weights: Vec<u32>,
-    values: &Values,
-) -> Result<Box<dyn Placement>, String> {
+pub(super) fn by_threshold(machine: &Machine, weights: Vec<u32>, values: &Values) -> Made {
     let weights = match values.whole("threshold") {
         0 => weights,
         threshold => {

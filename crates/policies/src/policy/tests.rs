@@ -1,1 +1,125 @@
+use super::*;
+use crate::testing::{Full, Toucher, bmpm};
+use memtide_core::CpuId;
+use memtide_core::policy::Delivery;
 
+fn refused(text: &str) -> String {
+    parse(text).expect_err(text).to_string()
+}
+
+#[test]
+fn a_policy_is_a_placement_and_may_be_a_migration() {
+    let policy = parse("ratio:weights=4:1+bw-migration:threshold=20:delivery=in-kernel").unwrap();
+    assert_eq!(policy.placement_info().name, "ratio");
+    assert_eq!(policy.migration_info().name, "bw-migration");
+    assert_eq!(policy.migration(&bmpm(2.0)).needs().delivery, Delivery::InKernel);
+    let plain = parse("local").unwrap();
+    assert_eq!((plain.to_string().as_str(), plain.migration_info().name), ("local", "none"));
+    assert!(!plain.migration(&bmpm(2.0)).needs().hint_faults);
+}
+
+#[test]
+fn hint_faults_reach_anb_in_the_kernel_and_bw_migration_as_a_daemon_gets_them() {
+    let needs = |text| parse(text).unwrap().migration(&bmpm(2.0)).needs();
+    assert_eq!(needs("local+anb").delivery, Delivery::InKernel);
+    assert_eq!(needs("local+bw-migration").delivery, Delivery::Deployable);
+    assert_eq!(needs("local+anb").epoch, memtide_core::Time::from_ms(1000));
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_known_ones() {
+    assert_eq!(
+        refused("locale"),
+        "no placement policy is called `locale`; known are local, interleave, fast-only, ratio, bw-interleave, \
+         bw-random, bw-local, low-latency, hi-bandwidth"
+    );
+    assert_eq!(
+        refused("local+numa"),
+        "no migration policy is called `numa`; known are none, anb, bw-migration"
+    );
+    assert!(refused("anb").ends_with("; a policy is written PLACEMENT+MIGRATION, such as local+anb"));
+    assert!(refused("local+bw-local").ends_with("such as local+anb"));
+    assert!(refused("").starts_with("no placement policy is called ``; known are"));
+    assert!(refused("local+").starts_with("no migration policy is called ``"));
+    assert!(refused("local+anb+anb").starts_with("no migration policy is called `anb+anb`"));
+}
+
+#[test]
+fn parameters_are_refused_with_what_is_allowed() {
+    for (text, expected) in [
+        ("local:x=1", "policy `local`: it has no parameter `x`, nor any other"),
+        ("low-latency:p=1", "policy `low-latency`: it has no parameter `p`; known are read-share, threshold"),
+        ("low-latency:read-share=70", "policy `low-latency`: `read-share=70`: must be a number from 0 to 1"),
+        (
+            "low-latency:read-share=nan",
+            "policy `low-latency`: `read-share=nan`: must be a number from 0 to 1",
+        ),
+        ("low-latency:read-share", "policy `low-latency`: `read-share` is not NAME=VALUE"),
+        ("hi-bandwidth:threshold=1:threshold=2", "policy `hi-bandwidth`: `threshold` is given twice"),
+        (
+            "local+bw-migration:threshold=0",
+            "policy `bw-migration`: `threshold=0`: must be a whole number from 1 to 1000000000",
+        ),
+        (
+            "local+bw-migration:delivery=late",
+            "policy `bw-migration`: `delivery=late`: must be deployable or in-kernel",
+        ),
+        (
+            "ratio:weights=4:0",
+            "policy `ratio`: `weights=4:0`: must be a whole number from 1 to 255 for each tier, fastest first, \
+             joined by `:`",
+        ),
+    ] {
+        assert_eq!(refused(text), expected);
+    }
+}
+
+#[test]
+fn the_default_comparison_has_every_placement_and_migration() {
+    let names: Vec<String> = default_comparison().iter().map(Policy::to_string).collect();
+    assert_eq!(names[..2], ["local", "local+anb"]);
+    assert_eq!(names.last().unwrap(), "bw-local+bw-migration");
+    assert_eq!(names.len(), placements().count() + 2);
+}
+
+#[test]
+fn every_policy_has_a_page_that_names_its_source_and_parameters() {
+    for info in placements().chain(migrations()) {
+        let path = format!("{}/../../docs/policies/{}.md", env!("CARGO_MANIFEST_DIR"), info.name);
+        let page = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        assert!(page.starts_with(&format!("# {}\n", info.name)), "{path}: its title");
+        for parameter in info.parameters {
+            let row = format!("| `{}` | {} | {} |", parameter.name, parameter.range(), parameter.default());
+            assert!(page.contains(&row), "{path}: lacks `{row}`");
+        }
+    }
+}
+
+#[test]
+fn a_parameter_is_described_with_unit_range_and_default() {
+    let info = placements().find(|info| info.name == "low-latency").unwrap();
+    assert_eq!(
+        info.parameters[0].to_string(),
+        "read-share (share of accesses): share of reads in the accesses, p of equation 4; a number from 0 to 1, by \
+         default 0.7"
+    );
+}
+
+#[test]
+fn the_default_comparison_runs_on_every_machine_that_comes_with_memtide() {
+    let machines = format!("{}/../../machines", env!("CARGO_MANIFEST_DIR"));
+    let mut tried = 0;
+    for entry in std::fs::read_dir(&machines).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let machine =
+            Machine::parse(&path.to_string_lossy(), &text).unwrap_or_else(|e| panic!("{e}")).scaled();
+        for policy in default_comparison() {
+            let mut thread = Toucher::new(policy.name(), &machine, 0);
+            assert!(thread.touch(CpuId(0), &Full::default()).is_some(), "{policy} on {}", machine.name);
+            policy.migration(&machine);
+            tried += 1;
+        }
+    }
+    assert!(tried > 0);
+}

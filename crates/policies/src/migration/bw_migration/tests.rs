@@ -1,1 +1,146 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::testing::{N, bmpm, cpu_of, machine, node};
+use memtide_core::policy::{HintFault, Reason};
+use memtide_core::{NodeId, PageSize, TaskId, ThreadId, Vpn};
+
+fn policy(machine: &Machine, text: &str) -> Box<dyn Migration> {
+    crate::parse(&format!("bw-local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(machine)
+}
+
+fn fault(socket: u16, page: u64, node: u8) -> Event {
+    Event::HintFault(HintFault {
+        time: Time::ZERO,
+        task: TaskId(0),
+        thread: ThreadId(0),
+        cpu: cpu_of(socket),
+        page: Vpn(page),
+        size: PageSize::Base,
+        node: NodeId(node),
+        write: false,
+        pass: 0,
+    })
+}
+
+/// The moves that faults of a socket at pages on a node lead to, each page's second fault in a row counting.
+fn moves(policy: &mut dyn Migration, socket: u16, node: u8, pages: std::ops::Range<u64>) -> usize {
+    let mut plan = Plan::default();
+    for page in pages {
+        policy.on_events(&[fault(socket, page, node)], &mut plan);
+        policy.on_events(&[fault(socket, page, node)], &mut plan);
+    }
+    plan.moves.len()
+}
+
+#[test]
+fn a_thousand_migrations_one_way_allow_ten_more_the_other_way() {
+    let m = bmpm(2.0);
+    let mut p = policy(&m, "bw-migration");
+    // bmpm section 3.3: with M = 10 and 1000 migrations from DRAM to NVM, 990 to 1010 from NVM to DRAM.
+    let (mut to_nvm, mut to_dram) = (0, 0);
+    for round in 0..200 {
+        to_nvm += moves(p.as_mut(), 1, 0, round * 10..round * 10 + 5);
+        to_dram += moves(p.as_mut(), 0, 1, round * 10 + 5..round * 10 + 10);
+    }
+    assert_eq!((to_nvm, to_dram), (1000, 1000));
+    assert_eq!(moves(p.as_mut(), 0, 1, 5000..5100), 10);
+    assert_eq!(moves(p.as_mut(), 1, 0, 6000..6100), 20);
+}
+
+#[test]
+fn the_threshold_is_m() {
+    let m = bmpm(2.0);
+    for (threshold, allowed) in [(1, 1), (10, 10), (77, 77), (500, 100)] {
+        let mut p = policy(&m, &format!("bw-migration:threshold={threshold}"));
+        assert_eq!(moves(p.as_mut(), 0, 1, 0..100), allowed, "to DRAM");
+        let mut p = policy(&m, &format!("bw-migration:threshold={threshold}"));
+        assert_eq!(moves(p.as_mut(), 1, 0, 0..100), allowed, "to NVM");
+    }
+}
+
+#[test]
+fn inside_a_tier_pages_move_at_once_and_count_for_nothing() {
+    let m = machine(&[node(0, 0, 20e3), node(0, 1, 20e3), node(1, 2, 5e3)]);
+    let mut p = policy(&m, "bw-migration:threshold=1");
+    assert_eq!(moves(p.as_mut(), 1, 0, 0..100), 100);
+    assert_eq!(moves(p.as_mut(), 1, 2, 200..300), 1);
+    assert_eq!(moves(p.as_mut(), 0, 1, 300..400), 100);
+}
+
+#[test]
+fn three_tiers_have_a_balance_for_each_pair() {
+    let m = machine(&[node(0, 0, 30e3), node(1, 1, 20e3), node(2, 2, 10e3)]);
+    let mut p = policy(&m, "bw-migration:threshold=3");
+    assert_eq!(moves(p.as_mut(), 0, 1, 0..10), 3);
+    assert_eq!(moves(p.as_mut(), 0, 2, 10..20), 3);
+    assert_eq!(moves(p.as_mut(), 1, 2, 20..30), 3);
+    assert_eq!(moves(p.as_mut(), 2, 1, 30..50), 6, "back over the pair's whole range");
+    assert_eq!(moves(p.as_mut(), 1, 0, 50..70), 6);
+}
+
+#[test]
+fn of_concurrent_faults_the_first_wins_the_compare_and_set() {
+    let m = machine(&[node(0, 0, 30e3), node(1, 1, 20e3), node(2, 2, 10e3)]);
+    let mut p = policy(&m, "bw-migration");
+    let slice = [fault(0, 1, 1), fault(0, 2, 1), fault(1, 3, 0), fault(0, 4, 2), fault(1, 5, 2)];
+    let mut plan = Plan::default();
+    p.on_events(&slice, &mut plan);
+    assert!(plan.moves.is_empty(), "first faults");
+    p.on_events(&slice, &mut plan);
+    let moved: Vec<u64> = plan.moves.iter().map(|wanted| wanted.page.0).collect();
+    assert_eq!(moved, [1, 4, 5], "one of each pair of tiers");
+    p.on_events(&slice[1..2], &mut plan);
+    assert_eq!(plan.moves.len(), 4, "the loser may try again");
+}
+
+#[test]
+fn a_page_that_is_gone_is_forgotten() {
+    let m = bmpm(2.0);
+    let mut p = policy(&m, "bw-migration");
+    let mut plan = Plan::default();
+    p.on_events(&[fault(0, 1, 1)], &mut plan);
+    let (from, to) = (NodeId(1), NodeId(0));
+    let wanted =
+        Move { task: TaskId(0), page: Vpn(1), size: PageSize::Base, from, to, reason: Reason::Locality };
+    p.on_events(
+        &[Event::Outcome(Outcome { time: Time::ZERO, wanted, result: Err(Refusal::Gone) })],
+        &mut plan,
+    );
+    p.on_events(&[fault(0, 1, 1)], &mut plan);
+    assert!(plan.moves.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn the_balance_of_a_pair_is_never_beyond_m(
+        tiers in prop::collection::vec(0..4u8, 6),
+        threshold in 1..6i64,
+        faults in prop::collection::vec((0..6u16, 0..30u64, 0..4u8), 0..400),
+    ) {
+        let nodes: Vec<N> = (0..4).map(|t| node(t, u16::from(t), 9e3)).collect();
+        let extra = tiers.iter().map(|&t| node(t, u16::from(t), 9e3));
+        let m = machine(&nodes.into_iter().chain(extra).collect::<Vec<_>>());
+        let mut p = policy(&m, &format!("bw-migration:threshold={threshold}"));
+        let mut at = [0u8; 30];
+        let mut balance = [[0i64; 4]; 4];
+        for (socket, page, concurrent) in faults {
+            let slice: Vec<Event> = (0..=u64::from(concurrent))
+                .map(|other| (page + other) % 30)
+                .map(|page| fault(socket % 4, page, at[page as usize]))
+                .collect();
+            let mut plan = Plan::default();
+            p.on_events(&slice, &mut plan);
+            let mut crossed = 0;
+            for wanted in plan.moves {
+                prop_assert_eq!(wanted.from.0, at[wanted.page.0 as usize]);
+                at[wanted.page.0 as usize] = wanted.to.0;
+                let [from, to] = [wanted.from, wanted.to].map(|n| m.tier_of(n).index());
+                crossed += usize::from(from != to);
+                balance[from][to] += 1;
+                prop_assert!(from == to || (balance[from][to] - balance[to][from]).abs() <= threshold);
+            }
+            prop_assert!(crossed <= 3, "all faults of the slice go to one tier: a pair with each other tier");
+        }
+    }
+}
