@@ -20,7 +20,8 @@ pub enum Word {
     EpochInstructions,
     /// Accesses made so far, the skipped ones included (in steps of up to 1,024 a thread).
     Accesses,
-    /// Instructions retired so far, the skipped ones excluded (in steps of up to 8,192 a thread).
+    /// Instructions retired so far, the skipped ones excluded (in steps of up to 8,192 a thread). Each item of a repeated
+    /// string instruction counts as one: this is the clock by which epochs go.
     Instructions,
     /// Streams begun so far.
     Streams,

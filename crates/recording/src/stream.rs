@@ -6,7 +6,7 @@
 use crate::{RawAccess, Record};
 
 /// A stream grows by this much; no record crosses a boundary.
-pub const WINDOW_BYTES: usize = 1 << 20;
+pub const WINDOW_BYTES: usize = 1 << 18;
 
 /// No record is longer than this.
 pub const MAX_RECORD_BYTES: usize = 320;

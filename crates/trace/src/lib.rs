@@ -1,1 +1,21 @@
-//! Traces.
+//! Recorded programs: the trace format, recording, importing and replaying.
+
+#![warn(missing_docs)]
+
+mod columns;
+mod error;
+mod mappings;
+mod metadata;
+mod pages;
+mod program;
+mod reader;
+mod record;
+mod writer;
+
+pub use columns::{Kind, MAX_EPOCH_ROWS, MAX_THREADS, Row, VERSION};
+pub use error::TraceError;
+pub use metadata::{Header, Totals};
+pub use program::{Replay, ReplayOptions};
+pub use reader::Trace;
+pub use record::{MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, record};
+pub use writer::TraceWriter;

@@ -42,8 +42,10 @@ pub struct Thread {
     skipped: u64,
     retired: u64,
     block_start: u64,
-    /// Instructions retired when the last access was made, and when they were last reported.
+    /// Instructions retired when the last access was made.
     marked: u64,
+    /// Like `retired`, but each item of a repeated string instruction counts.
+    clock: u64,
     reported: u64,
     epoch: u64,
     tail: &'static [Transfer],
@@ -69,6 +71,7 @@ impl Thread {
             retired: 0,
             block_start: 0,
             marked: 0,
+            clock: 0,
             reported: 0,
             epoch: 0,
             tail: &[],
@@ -94,7 +97,8 @@ impl Thread {
         self.ends_in_repeat = block.ends_in_repeat;
         self.block_start = self.retired - again;
         self.retired = self.block_start + u64::from(block.instructions);
-        if self.retired >= self.reported + REPORT {
+        self.clock += u64::from(block.instructions);
+        if self.clock >= self.reported + REPORT {
             self.report();
         }
     }
@@ -190,16 +194,21 @@ impl Thread {
         if was == Phase::Skipping && self.phase == Phase::Recording {
             self.skipped = self.accesses;
             self.marked = self.block_start;
-            self.reported = self.block_start;
+            self.reported = self.clock;
+            self.report();
         }
     }
 
     /// Tells how far the thread is, and enters the epoch that the program is in.
     pub fn report(&mut self) {
-        let more = if self.phase == Phase::Recording { self.retired - self.reported } else { 0 };
-        self.reported = self.retired;
-        let instructions = self.control.add(Word::Instructions, more) + more;
-        let epoch = instructions / self.control.get(Word::EpochInstructions).max(1);
+        let more = if self.phase == Phase::Recording { self.clock - self.reported } else { 0 };
+        self.reported = self.clock;
+        let clock = self.control.add(Word::Instructions, more) + more;
+        let skipping = self.control.get(Word::Accesses) < self.control.get(Word::Skip);
+        let epoch = match skipping {
+            true => 0,
+            false => 1 + clock / self.control.get(Word::EpochInstructions).max(1),
+        };
         if epoch != self.epoch {
             self.epoch = epoch;
             self.event(&Record::Epoch(epoch));

@@ -1,0 +1,212 @@
+//! The table: its columns, their types and how each is encoded.
+
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::{ColumnPath, Type};
+
+/// The format's name, in the file's metadata.
+pub const FORMAT: &str = "memtide-trace";
+
+/// The format's version, in the file's metadata.
+pub const VERSION: u32 = 1;
+
+/// A row group ends with the epoch that brings it to this many rows.
+pub const GROUP_ROWS: usize = 1 << 20;
+
+/// Rows that an epoch has at most.
+pub const MAX_EPOCH_ROWS: usize = 3 << 20;
+
+/// Rows that a row group has at most.
+pub const MAX_GROUP_ROWS: usize = GROUP_ROWS + MAX_EPOCH_ROWS;
+
+/// Threads that a trace has at most.
+pub const MAX_THREADS: u32 = 1 << 16;
+
+/// Bytes of a mapping's name at most.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// The schema in Parquet's own notation.
+pub const SCHEMA: &str = "message memtide_trace {
+    required int32 epoch;
+    required int32 thread;
+    required int32 kind;
+    required int64 instructions;
+    required int64 address (integer(64,false));
+    required int64 size;
+    required boolean write;
+    required int64 pc (integer(64,false));
+    required int32 producer;
+    optional binary name (utf8);
+}";
+
+/// What a row says, as column `kind` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Kind {
+    /// An access to memory.
+    Access = 0,
+    /// Maps `size` bytes at `address`, called `name`.
+    Map = 1,
+    /// Unmaps `size` bytes at `address`.
+    Unmap = 2,
+    /// Starts thread `address` in the same address space.
+    Spawn = 3,
+    /// Starts thread `address` in a copy of the address space.
+    Fork = 4,
+    /// Becomes another program, which is not recorded.
+    Exec = 5,
+    /// Goes on on CPU `address` of the machine it was recorded on.
+    Cpu = 6,
+    /// The thread ends.
+    End = 7,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub fn from_number(number: i32) -> Option<Kind> {
+        use Kind::*;
+        [Access, Map, Unmap, Spawn, Fork, Exec, Cpu, End].into_iter().find(|&kind| kind as i32 == number)
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The thread it is of, numbered from 0 in the order in which threads start.
+    pub thread: u32,
+    /// What it says.
+    pub kind: Kind,
+    /// Instructions that the thread has retired, this one's included. It never falls within a thread.
+    pub instructions: u64,
+    /// First byte; for some kinds a thread or a CPU.
+    pub address: u64,
+    /// Bytes: 1 to 65,535 of an access.
+    pub size: u64,
+    /// A store if true.
+    pub write: bool,
+    /// Address of the accessing instruction; 0 if unknown.
+    pub pc: u64,
+    /// How many of the thread's accesses back the load lies whose value made the address; 0 for none.
+    pub producer: u32,
+    /// A mapping's name.
+    pub name: Option<String>,
+}
+
+impl Row {
+    /// A row that says nothing but its kind.
+    pub fn event(thread: u32, kind: Kind, instructions: u64) -> Row {
+        Row { thread, kind, instructions, address: 0, size: 0, write: false, pc: 0, producer: 0, name: None }
+    }
+}
+
+/// A row group's columns in memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Columns {
+    pub epoch: Vec<i32>,
+    pub thread: Vec<i32>,
+    pub kind: Vec<i32>,
+    pub instructions: Vec<i64>,
+    pub address: Vec<i64>,
+    pub size: Vec<i64>,
+    pub write: Vec<bool>,
+    pub pc: Vec<i64>,
+    pub producer: Vec<i32>,
+    /// 1 where the row has a name.
+    pub named: Vec<i16>,
+    /// Each such row with its name.
+    pub names: Vec<(usize, String)>,
+}
+
+impl Columns {
+    pub fn len(&self) -> usize {
+        self.kind.len()
+    }
+
+    pub fn push(&mut self, epoch: u32, row: &Row) {
+        self.epoch.push(epoch as i32);
+        self.thread.push(row.thread as i32);
+        self.kind.push(row.kind as i32);
+        self.instructions.push(row.instructions as i64);
+        self.address.push(row.address as i64);
+        self.size.push(row.size as i64);
+        self.write.push(row.write);
+        self.pc.push(row.pc as i64);
+        self.producer.push(row.producer as i32);
+        self.named.push(i16::from(row.name.is_some()));
+        self.names.extend(row.name.iter().map(|name| (self.kind.len() - 1, name.clone())));
+    }
+
+    /// The name in this row; empty if it has none.
+    pub fn name(&self, row: usize) -> String {
+        let at = self.names.binary_search_by_key(&row, |&(row, _)| row);
+        at.map_or(String::new(), |at| self.names[at].1.clone())
+    }
+
+    pub fn accesses(&self) -> u64 {
+        self.kind.iter().filter(|&&kind| kind == Kind::Access as i32).count() as u64
+    }
+
+    /// CRC-32 of all that is in it.
+    pub fn checksum(&self) -> u32 {
+        let mut crc = crc32fast::Hasher::new();
+        for column in [&self.epoch, &self.thread, &self.kind, &self.producer] {
+            hash(&mut crc, column, i32::to_le_bytes);
+        }
+        for column in [&self.instructions, &self.address, &self.size, &self.pc] {
+            hash(&mut crc, column, i64::to_le_bytes);
+        }
+        hash(&mut crc, &self.write, |write| [u8::from(write)]);
+        hash(&mut crc, &self.named, i16::to_le_bytes);
+        for (_, name) in &self.names {
+            crc.update(&(name.len() as u32).to_le_bytes());
+            crc.update(name.as_bytes());
+        }
+        crc.finalize()
+    }
+}
+
+fn hash<T: Copy, const N: usize>(crc: &mut crc32fast::Hasher, values: &[T], bytes: impl Fn(T) -> [u8; N]) {
+    let mut block = Vec::with_capacity(1024 * N);
+    for values in values.chunks(1024) {
+        block.clear();
+        values.iter().for_each(|&value| block.extend_from_slice(&bytes(value)));
+        crc.update(&block);
+    }
+}
+
+pub(crate) fn schema() -> Arc<Type> {
+    Arc::new(parse_message_type(SCHEMA).expect("the schema is a constant"))
+}
+
+/// How each column is encoded: measured on recordings of sqlite3, sort and redis-server, see docs/traces.md.
+pub(crate) fn properties() -> WriterProperties {
+    let zstd = ZstdLevel::try_new(ZSTD_LEVEL).expect("a level that zstd has");
+    let encoded = [
+        ("instructions", Encoding::DELTA_BINARY_PACKED),
+        ("address", Encoding::BYTE_STREAM_SPLIT),
+        ("write", Encoding::RLE),
+        ("pc", Encoding::BYTE_STREAM_SPLIT),
+        ("producer", Encoding::BYTE_STREAM_SPLIT),
+    ];
+    let properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_compression(Compression::ZSTD(zstd))
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_data_page_row_count_limit(MAX_GROUP_ROWS)
+        .set_data_page_size_limit(MAX_GROUP_ROWS * 8)
+        .set_created_by(format!("memtide {}", env!("CARGO_PKG_VERSION")));
+    encoded
+        .into_iter()
+        .fold(properties, |properties, (column, encoding)| {
+            let column = ColumnPath::from(column);
+            properties
+                .set_column_dictionary_enabled(column.clone(), false)
+                .set_column_encoding(column, encoding)
+        })
+        .build()
+}
+
+const ZSTD_LEVEL: i32 = 12;

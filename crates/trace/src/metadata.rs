@@ -1,0 +1,173 @@
+//! What a file says of itself, as key-value metadata of Parquet.
+
+use parquet::file::metadata::KeyValue;
+
+use crate::columns::{FORMAT, MAX_GROUP_ROWS, MAX_THREADS, VERSION};
+
+/// What was recorded, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The program's command line.
+    pub program: String,
+    /// The instruction set it was recorded on, such as `x86_64`.
+    pub arch: String,
+    /// What recorded it, with its version.
+    pub recorder: String,
+    /// Instructions of the whole program in an epoch; 0 if the trace has one epoch.
+    pub epoch_instructions: u64,
+}
+
+/// What a trace holds in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Epochs.
+    pub epochs: u32,
+    /// Threads.
+    pub threads: u32,
+    /// Accesses.
+    pub accesses: u64,
+    /// Instructions retired by all threads.
+    pub instructions: u64,
+}
+
+/// A row group's own numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub first_epoch: u32,
+    pub rows: usize,
+    pub accesses: u64,
+    pub checksum: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Metadata {
+    pub header: Header,
+    pub totals: Totals,
+    pub groups: Vec<Group>,
+}
+
+const KEYS: [&str; 10] = [
+    "memtide.format",
+    "memtide.version",
+    "memtide.program",
+    "memtide.arch",
+    "memtide.recorder",
+    "memtide.epoch_instructions",
+    "memtide.totals",
+    "memtide.row_groups",
+    "memtide.columns",
+    "memtide.checksum",
+];
+
+impl Metadata {
+    pub fn to_key_values(&self) -> Vec<KeyValue> {
+        let Totals { epochs, threads, accesses, instructions } = self.totals;
+        let group = |group: &Group| {
+            format!("{} {} {} {:08x}", group.first_epoch, group.rows, group.accesses, group.checksum)
+        };
+        let mut values = vec![
+            FORMAT.to_owned(),
+            VERSION.to_string(),
+            self.header.program.clone(),
+            self.header.arch.clone(),
+            self.header.recorder.clone(),
+            self.header.epoch_instructions.to_string(),
+            format!("{epochs} epochs {threads} threads {accesses} accesses {instructions} instructions"),
+            self.groups.iter().map(group).collect::<Vec<_>>().join("\n"),
+            crate::columns::SCHEMA.to_owned(),
+        ];
+        values.push(format!("{:08x}", checksum(&values)));
+        let pairs = KEYS.iter().zip(values);
+        pairs.map(|(key, value)| KeyValue::new((*key).to_owned(), value)).collect()
+    }
+
+    /// The metadata that a file has.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_key_values(pairs: Option<&Vec<KeyValue>>) -> Result<Metadata, Fault> {
+        let find = |key: &str| {
+            let pair = pairs?.iter().find(|pair| pair.key == key)?;
+            pair.value.clone()
+        };
+        if find(KEYS[0]).is_none_or(|format| format != FORMAT) {
+            return Err(Fault::Foreign(
+                "a Parquet file, but not a memtide trace; make one with `memtide record` \
+                or `memtide trace import`"
+                    .to_owned(),
+            ));
+        }
+        let version = find(KEYS[1]).unwrap_or_default();
+        if version != VERSION.to_string() {
+            return Err(Fault::Foreign(format!(
+                "a trace of format version {version:?}; this memtide reads version {VERSION}: \
+                use the memtide that wrote it, or record again"
+            )));
+        }
+        let values: Option<Vec<String>> = KEYS.iter().map(|key| find(key)).collect();
+        let values = values.ok_or(Fault::Damaged("its metadata is incomplete"))?;
+        Metadata::parse(&values).ok_or(Fault::Damaged("its metadata is not what was written"))
+    }
+
+    fn parse(values: &[String]) -> Option<Metadata> {
+        let (sum, values) = values.split_last()?;
+        if *sum != format!("{:08x}", checksum(values)) {
+            return None;
+        }
+        let header = Header {
+            program: values[2].clone(),
+            arch: values[3].clone(),
+            recorder: values[4].clone(),
+            epoch_instructions: values[5].parse().ok()?,
+        };
+        let totals: Vec<&str> = values[6].split(' ').step_by(2).collect();
+        let &[epochs, threads, accesses, instructions] = totals.as_slice() else { return None };
+        let totals = Totals {
+            epochs: epochs.parse().ok()?,
+            threads: threads.parse().ok()?,
+            accesses: accesses.parse().ok()?,
+            instructions: instructions.parse().ok()?,
+        };
+        let groups: Option<Vec<Group>> = values[7].lines().map(parse_group).collect();
+        Some(Metadata { header, totals, groups: groups? }).filter(Metadata::is_plausible)
+    }
+
+    fn is_plausible(&self) -> bool {
+        let epochs: Vec<u32> = self.groups.iter().map(|group| group.first_epoch).collect();
+        let accesses = self.groups.iter().map(|group| group.accesses).sum::<u64>();
+        (1..=MAX_THREADS).contains(&self.totals.threads)
+            && accesses == self.totals.accesses
+            && epochs.first().is_none_or(|&first| first == 0)
+            && epochs.is_sorted_by(|a, b| a < b)
+            && epochs.last().map_or(self.totals.epochs == 0, |&last| last < self.totals.epochs)
+            && self.totals.epochs <= i32::MAX as u32
+    }
+}
+
+fn parse_group(line: &str) -> Option<Group> {
+    let fields: Vec<&str> = line.split(' ').collect();
+    let &[first_epoch, rows, accesses, checksum] = fields.as_slice() else { return None };
+    let group = Group {
+        first_epoch: first_epoch.parse().ok()?,
+        rows: rows.parse().ok()?,
+        accesses: accesses.parse().ok()?,
+        checksum: u32::from_str_radix(checksum, 16).ok()?,
+    };
+    (group.rows <= MAX_GROUP_ROWS && group.accesses <= group.rows as u64).then_some(group)
+}
+
+fn checksum(values: &[String]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    for value in values {
+        crc.update(&(value.len() as u64).to_le_bytes());
+        crc.update(value.as_bytes());
+    }
+    crc.finalize()
+}
+
+/// Why metadata is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Foreign(String),
+    Damaged(&'static str),
+}

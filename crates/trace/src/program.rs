@@ -1,0 +1,283 @@
+//! Replaying a trace as a [`Program`].
+
+use memtide_core::{
+    Access, Batch, CpuId, Mapping, PageSize, Program, ProgramError, Then, ThreadId, VirtAddr,
+};
+
+use crate::columns::{Columns, Kind};
+use crate::{Trace, TraceError};
+
+/// Accesses in a batch at most.
+const BATCH: usize = 4096;
+
+/// Which part of a trace to replay, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// Leave out this many accesses at the start; what is mapped and started meanwhile is not left out.
+    pub skip: u64,
+    /// Replay this many accesses at most.
+    pub limit: u64,
+    /// Say on which CPU of the recording machine each thread ran.
+    pub cpus: bool,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        ReplayOptions { skip: 0, limit: u64::MAX, cpus: false }
+    }
+}
+
+/// A trace being replayed. It holds one row group in memory.
+pub struct Replay {
+    trace: Trace,
+    options: ReplayOptions,
+    /// Index of the loaded row group.
+    group: usize,
+    columns: Columns,
+    slices: Vec<Slice>,
+    threads: Vec<Thread>,
+    handed_out: u64,
+}
+
+/// A thread's rows of an epoch.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    epoch: u32,
+    thread: u32,
+    start: usize,
+    end: usize,
+    /// Accesses of the whole trace before it.
+    accesses: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    state: State,
+    epoch: u32,
+    /// Rows of the epoch that were handed out, and accesses among them.
+    rows: usize,
+    accesses: u64,
+    retired: u64,
+    /// Accesses handed out in all.
+    made: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Waiting,
+    Runs,
+    Ended,
+}
+
+impl Trace {
+    /// Replays the trace: each epoch ends in a barrier if there are several threads.
+    ///
+    /// Within an epoch the order of accesses of different threads is not recorded; a thread may access memory before
+    /// another one maps it.
+    ///
+    /// # Errors
+    /// If the first row group is damaged. Later ones are checked when the replay comes to them.
+    pub fn program(self, options: ReplayOptions) -> Result<Replay, TraceError> {
+        let mut threads = vec![Thread::default(); self.totals().threads as usize];
+        threads[0].state = State::Runs;
+        let mut replay = Replay {
+            trace: self,
+            options,
+            group: 0,
+            columns: Columns::default(),
+            slices: Vec::new(),
+            threads,
+            handed_out: 0,
+        };
+        if !replay.trace.groups().is_empty() {
+            replay.load(0)?;
+        }
+        Ok(replay)
+    }
+}
+
+impl Replay {
+    /// The trace that is replayed.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    fn load(&mut self, group: usize) -> Result<(), TraceError> {
+        self.columns = self.trace.load(group)?;
+        self.group = group;
+        let mut accesses = self.trace.groups()[..group].iter().map(|group| group.accesses).sum();
+        self.slices.clear();
+        let columns = &self.columns;
+        for row in 0..columns.len() {
+            let place = (columns.epoch[row] as u32, columns.thread[row] as u32);
+            match self.slices.last_mut() {
+                Some(slice) if (slice.epoch, slice.thread) == place => slice.end = row + 1,
+                _ => {
+                    let (epoch, thread) = place;
+                    self.slices.push(Slice { epoch, thread, start: row, end: row + 1, accesses });
+                }
+            }
+            accesses += u64::from(columns.kind[row] == Kind::Access as i32);
+        }
+        Ok(())
+    }
+
+    /// The rows of a thread in an epoch, and how many accesses come before that epoch.
+    fn slice(&mut self, epoch: u32, thread: u32) -> Result<Option<Slice>, TraceError> {
+        let groups = self.trace.groups();
+        let group = groups.partition_point(|group| group.first_epoch <= epoch).saturating_sub(1);
+        if group != self.group {
+            self.load(group)?;
+        }
+        let found = self.slices.binary_search_by_key(&(epoch, thread), |slice| (slice.epoch, slice.thread));
+        Ok(found.ok().map(|at| self.slices[at]))
+    }
+
+    /// Accesses of the whole trace before an epoch of the loaded row group.
+    fn accesses_before(&self, epoch: u32) -> u64 {
+        let at = self.slices.partition_point(|slice| slice.epoch < epoch);
+        self.slices.get(at).map_or(u64::MAX, |slice| slice.accesses)
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), TraceError> {
+        let id = thread.index();
+        let epoch = self.threads[id].epoch;
+        let epochs = self.trace.totals().epochs;
+        let slice = if epoch < epochs { self.slice(epoch, thread.0)? } else { None };
+        if let Some(slice) = slice {
+            let rows = slice.start + self.threads[id].rows..slice.end;
+            if !rows.is_empty() {
+                return self.rows(thread, slice, rows, batch);
+            }
+        }
+        let mut next = Thread { epoch: epoch + 1, rows: 0, accesses: 0, ..self.threads[id] };
+        let limit = self.options.skip.saturating_add(self.options.limit);
+        if next.epoch >= epochs
+            || (self.slice(next.epoch, 0).is_ok() && self.accesses_before(next.epoch) >= limit)
+        {
+            next.state = State::Ended;
+            batch.then = Then::End;
+        } else if self.threads.len() > 1 {
+            batch.then = Then::Barrier;
+        }
+        self.threads[id] = next;
+        Ok(())
+    }
+
+    /// Hands out rows of one thread and epoch up to the next event.
+    fn rows(
+        &mut self,
+        id: ThreadId,
+        slice: Slice,
+        rows: std::ops::Range<usize>,
+        batch: &mut Batch,
+    ) -> Result<(), TraceError> {
+        let wanted = self.options.skip..self.options.skip.saturating_add(self.options.limit);
+        let columns = &self.columns;
+        let thread = &mut self.threads[id.index()];
+        for row in rows {
+            let retired = columns.instructions[row] as u64;
+            let Some(instructions) = retired.checked_sub(thread.retired) else {
+                return Err(damaged(&self.trace, id, "its instruction count falls"));
+            };
+            if columns.kind[row] != Kind::Access as i32 {
+                thread.rows += 1;
+                batch.then = event(columns, row, self.options);
+                break;
+            }
+            let number = slice.accesses + thread.accesses;
+            if !wanted.contains(&number) {
+                thread.retired = retired;
+            } else if let Ok(instructions) = u32::try_from(instructions) {
+                thread.retired = retired;
+                thread.made += 1;
+                let producer = columns.producer[row] as u32;
+                batch.accesses.push(Access {
+                    address: VirtAddr(columns.address[row] as u64),
+                    instructions,
+                    producer: if u64::from(producer) < thread.made { producer } else { 0 },
+                    size: columns.size[row] as u16,
+                    write: columns.write[row],
+                });
+            } else {
+                thread.retired = retired - 1;
+                batch.then = Then::Work(instructions - 1);
+                break;
+            }
+            thread.rows += 1;
+            thread.accesses += 1;
+            if batch.accesses.len() == BATCH {
+                break;
+            }
+        }
+        self.handed_out += batch.accesses.len() as u64;
+        self.take_effect(id, &batch.then)
+    }
+
+    /// Follows which threads run.
+    fn take_effect(&mut self, id: ThreadId, then: &Then) -> Result<(), TraceError> {
+        match *then {
+            Then::End => self.threads[id.index()].state = State::Ended,
+            Then::Spawn(started) | Then::Fork(started) => {
+                let epoch = self.threads[id.index()].epoch;
+                if self.threads[started.index()].state != State::Waiting {
+                    return Err(damaged(&self.trace, id, "it starts a thread that runs already"));
+                }
+                self.threads[started.index()] = Thread { state: State::Runs, epoch, ..Thread::default() };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn damaged(trace: &Trace, thread: ThreadId, what: &str) -> TraceError {
+    TraceError::damaged(trace.path(), format!("{thread}: {what}"))
+}
+
+fn event(columns: &Columns, row: usize, options: ReplayOptions) -> Then {
+    let address = columns.address[row] as u64;
+    match Kind::from_number(columns.kind[row]) {
+        Some(Kind::Map) => Then::Map(Mapping {
+            start: VirtAddr(address),
+            bytes: columns.size[row] as u64,
+            page: PageSize::Base,
+            name: columns.name(row),
+        }),
+        Some(Kind::Unmap) => Then::Unmap { start: VirtAddr(address), bytes: columns.size[row] as u64 },
+        Some(Kind::Spawn) => Then::Spawn(ThreadId(address as u32)),
+        Some(Kind::Fork) => Then::Fork(ThreadId(address as u32)),
+        Some(Kind::Exec) => Then::Exec,
+        Some(Kind::Cpu) if options.cpus => Then::OnCpu(CpuId(address as u16)),
+        Some(Kind::End) => Then::End,
+        Some(Kind::Cpu | Kind::Access) | None => Then::Continue,
+    }
+}
+
+impl Program for Replay {
+    fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError> {
+        batch.clear();
+        let state = self.threads.get(thread.index()).map(|thread| thread.state);
+        match state {
+            Some(State::Runs) => self.fill(thread, batch).map_err(|error| ProgramError(error.to_string())),
+            Some(State::Ended) => {
+                batch.then = Then::End;
+                Ok(())
+            }
+            Some(State::Waiting) | None => {
+                let what = damaged(&self.trace, thread, "it was not started");
+                Err(ProgramError(what.to_string()))
+            }
+        }
+    }
+
+    fn progress(&self) -> Option<f64> {
+        let all = self.trace.totals().accesses.saturating_sub(self.options.skip).min(self.options.limit);
+        Some(if all == 0 { 1.0 } else { self.handed_out as f64 / all as f64 })
+    }
+}

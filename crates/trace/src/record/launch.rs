@@ -1,0 +1,197 @@
+//! Finding QEMU, the plugin and the program, and running them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{env, io};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::{MAX_EPOCH_INSTRUCTIONS, RecordOptions};
+use crate::TraceError;
+
+const QEMU: &str = "qemu-x86_64";
+const PLUGIN: &str = "libmemtide_recorder.so";
+const POLL: Duration = Duration::from_millis(20);
+
+pub struct Launch {
+    qemu: PathBuf,
+    plugin: PathBuf,
+    program: PathBuf,
+    command: Vec<OsString>,
+}
+
+impl Launch {
+    /// Finds all that is needed.
+    pub fn prepare(options: &RecordOptions) -> Result<Launch, TraceError> {
+        let Some(name) = options.command.first() else {
+            return Err(refused(
+                OsStr::new("nothing"),
+                "name the program: memtide record -o FILE -- PROGRAM ARGS",
+            ));
+        };
+        if !(10_000..=MAX_EPOCH_INSTRUCTIONS).contains(&options.epoch_instructions) {
+            let what = format!(
+                "epochs of {} instructions; allowed are 10000 to {MAX_EPOCH_INSTRUCTIONS}",
+                options.epoch_instructions
+            );
+            return Err(refused(name, what));
+        }
+        let program = find(name).ok_or_else(|| refused(name, "no such program; give its path"))?;
+        check_program(&program).map_err(|what| refused(name, what))?;
+        let qemu = find(OsStr::new(QEMU)).ok_or_else(|| {
+            refused(name, "qemu-x86_64 is missing; on Debian 12 and Ubuntu: sudo apt-get install qemu-user")
+        })?;
+        let plugin = find_plugin(options.plugin.as_deref()).map_err(|what| refused(name, what))?;
+        Ok(Launch { qemu, plugin, program, command: options.command.clone() })
+    }
+
+    /// Runs the program to its end; `poll` is called every now and then.
+    pub fn run(&self, dir: &Path, poll: &mut dyn FnMut()) -> Result<ExitStatus, TraceError> {
+        let dir = dir.canonicalize().map_err(TraceError::io(dir, "find it"))?;
+        // A comma in QEMU's option syntax is written twice.
+        let mut plugin = escaped(self.plugin.as_os_str());
+        plugin.push(",dir=");
+        plugin.push(escaped(dir.as_os_str()));
+        let signals = Signals::hold().map_err(TraceError::io(&self.qemu, "hold signals for it"))?;
+        let mut child = Command::new(&self.qemu)
+            .arg("-plugin")
+            .arg(plugin)
+            .arg("-0")
+            .arg(&self.command[0])
+            .arg(&self.program)
+            .args(&self.command[1..])
+            .spawn()
+            .map_err(TraceError::io(&self.qemu, "run it"))?;
+        loop {
+            if let Some(status) = child.try_wait().map_err(TraceError::io(&self.qemu, "wait for it"))? {
+                return Ok(status);
+            }
+            signals.pass_on(&child);
+            poll();
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// The error when the program ended without a single record.
+    pub fn not_recorded(&self, status: ExitStatus) -> TraceError {
+        refused(
+            &self.command[0],
+            format!(
+                "{} did not load the recorder ({status}); it must be built with plugins, as Debian 12's package \
+                qemu-user is",
+                self.qemu.display()
+            ),
+        )
+    }
+
+    /// The command as typed.
+    pub fn command_line(&self) -> String {
+        let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    /// Which recorder and which QEMU.
+    pub fn recorder(&self) -> String {
+        let output = Command::new(&self.qemu).arg("--version").output().map(|output| output.stdout);
+        let text = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
+        let version = text.lines().next().unwrap_or("QEMU of unknown version");
+        format!("memtide {}, {version}", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// Keeps signals from ending memtide before the trace is written. The terminal sends Ctrl-C to the program too; a
+/// signal sent to memtide alone is passed on.
+struct Signals {
+    terminate: Arc<AtomicBool>,
+    held: Vec<signal_hook::SigId>,
+}
+
+impl Signals {
+    fn hold() -> io::Result<Signals> {
+        let terminate = Arc::new(AtomicBool::new(false));
+        let ignored = Arc::new(AtomicBool::new(false));
+        let mut signals = Signals { terminate, held: Vec::new() };
+        for (signal, flag) in
+            [(SIGTERM, &signals.terminate), (SIGHUP, &signals.terminate), (SIGINT, &ignored)]
+        {
+            signals.held.push(signal_hook::flag::register(signal, Arc::clone(flag))?);
+        }
+        Ok(signals)
+    }
+
+    fn pass_on(&self, child: &Child) {
+        if self.terminate.swap(false, Ordering::Relaxed) {
+            // It fails only for a program that has just ended.
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for id in self.held.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
+
+fn refused(program: &OsStr, what: impl Into<String>) -> TraceError {
+    TraceError::Record { program: program.to_string_lossy().into_owned(), what: what.into() }
+}
+
+fn escaped(text: &OsStr) -> OsString {
+    let words: Vec<&[u8]> = text.as_encoded_bytes().split(|&byte| byte == b',').collect();
+    std::os::unix::ffi::OsStringExt::from_vec(words.join(&b",,"[..]))
+}
+
+/// Finds a program as a shell would.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    if Path::new(name).components().count() > 1 {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// QEMU runs x86-64 executables, not scripts.
+fn check_program(path: &Path) -> Result<(), String> {
+    let mut header = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(20).read_to_end(&mut header))
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    if header.starts_with(b"#!") {
+        let line = String::from_utf8_lossy(&header[2..]).lines().next().unwrap_or_default().trim().to_owned();
+        return Err(format!(
+            "a script; record what runs it: memtide record -o FILE -- {line} {}",
+            path.display()
+        ));
+    }
+    const ELF64: &[u8] = b"\x7fELF\x02";
+    const X86_64: &[u8] = &[62, 0];
+    if header.starts_with(ELF64) && header.get(18..20) == Some(X86_64) {
+        return Ok(());
+    }
+    Err(format!("{} is no x86-64 Linux executable", path.display()))
+}
+
+/// The plugin lies beside the `memtide` command, or in the `lib` directory of the same installation.
+fn find_plugin(given: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(given) = given {
+        return given
+            .canonicalize()
+            .map_err(|error| format!("the recorder plugin {}: {error}", given.display()));
+    }
+    let command = env::current_exe().map_err(|error| error.to_string())?;
+    let beside = command.ancestors().skip(1).take(2).flat_map(|dir| [dir.to_owned(), dir.join("lib")]);
+    let found = beside.map(|dir| dir.join(PLUGIN)).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        format!("the recorder plugin {PLUGIN} is not beside memtide; build it: cargo build --release -p memtide-recorder")
+    })
+}

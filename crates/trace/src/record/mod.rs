@@ -1,0 +1,132 @@
+//! Recording a program: it runs, unmodified, under QEMU's user mode with memtide's recorder plugin.
+
+mod convert;
+mod launch;
+mod streams;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use memtide_recording::control::{self, Word};
+use memtide_recording::{CONTROL_FILE, stream_file};
+
+use crate::{Header, Totals, TraceError};
+
+/// Longest epoch that can be recorded, in instructions: so much fits into a trace's row group.
+pub const MAX_EPOCH_INSTRUCTIONS: u64 = 1_000_000;
+
+/// What to record, and where to.
+#[derive(Clone, Debug)]
+pub struct RecordOptions {
+    /// The trace to write. What the program does until it ends is kept beside it meanwhile, some 6 bytes an access.
+    pub output: PathBuf,
+    /// The program and its arguments: an x86-64 Linux executable, looked up in `PATH`.
+    pub command: Vec<OsString>,
+    /// Accesses of the program that are left out at its beginning.
+    pub skip: u64,
+    /// Accesses that are recorded at most; the program then runs on unrecorded.
+    pub limit: u64,
+    /// Instructions (of all threads) in an epoch: 10,000 to [`MAX_EPOCH_INSTRUCTIONS`].
+    pub epoch_instructions: u64,
+    /// The recorder plugin; looked for beside memtide itself if `None`.
+    pub plugin: Option<PathBuf>,
+}
+
+impl RecordOptions {
+    /// Records all that `command` does, in the longest epochs.
+    pub fn new(output: impl Into<PathBuf>, command: Vec<OsString>) -> RecordOptions {
+        RecordOptions {
+            output: output.into(),
+            command,
+            skip: 0,
+            limit: u64::MAX,
+            epoch_instructions: MAX_EPOCH_INSTRUCTIONS,
+            plugin: None,
+        }
+    }
+}
+
+/// How far a recording is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RecordProgress {
+    /// The program runs.
+    Running {
+        /// Accesses so far, the skipped ones included.
+        accesses: u64,
+        /// Instructions recorded so far.
+        instructions: u64,
+    },
+    /// The program has ended; the trace is being written.
+    Writing {
+        /// Share that is written, from 0 to 1.
+        share: f64,
+    },
+}
+
+/// What was recorded.
+#[derive(Clone, Debug)]
+pub struct RecordSummary {
+    /// How the program ended.
+    pub status: ExitStatus,
+    /// What the trace holds.
+    pub totals: Totals,
+    /// Bytes in the trace.
+    pub bytes: u64,
+    /// Why recording stopped before the program did, if it did so for lack of disk space or the like.
+    pub stopped: Option<String>,
+}
+
+/// Runs a program and writes the trace of it. The program keeps its own standard input and output.
+///
+/// Recording ends with the program's first process. An interrupt (Ctrl-C) reaches the program; whatever it did until
+/// it ended is in the trace.
+///
+/// # Errors
+/// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written.
+pub fn record(
+    options: &RecordOptions,
+    progress: &mut dyn FnMut(RecordProgress),
+) -> Result<RecordSummary, TraceError> {
+    let launch = launch::Launch::prepare(options)?;
+    let beside = options.output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let beside = beside.unwrap_or(Path::new("."));
+    let dir = tempfile::Builder::new().prefix(".memtide-record-").tempdir_in(beside);
+    let dir = dir.map_err(TraceError::io(beside, "keep the recording in it"))?;
+    let control_path = dir.path().join(CONTROL_FILE);
+    let page = control::new_page(options.skip, options.limit, options.epoch_instructions);
+    fs::write(&control_path, page).map_err(TraceError::io(&control_path, "write it"))?;
+
+    let read = || fs::read(&control_path).map_err(TraceError::io(&control_path, "read it"));
+    let status = launch.run(dir.path(), &mut || {
+        let page = read().unwrap_or_default();
+        progress(RecordProgress::Running {
+            accesses: control::read(&page, Word::Accesses),
+            instructions: control::read(&page, Word::Instructions),
+        });
+    })?;
+
+    let page = read()?;
+    let streams: Vec<PathBuf> = (0..control::read(&page, Word::Streams))
+        .map(|number| dir.path().join(stream_file(number)))
+        .filter(|path| path.exists())
+        .collect();
+    if streams.is_empty() {
+        return Err(launch.not_recorded(status));
+    }
+    let header = Header {
+        program: launch.command_line(),
+        arch: "x86_64".to_owned(),
+        recorder: launch.recorder(),
+        epoch_instructions: options.epoch_instructions,
+    };
+    let last_epoch = control::read(&page, Word::Instructions) / options.epoch_instructions + 1;
+    let totals = convert::convert(&streams, &options.output, header, last_epoch, &mut |share| {
+        progress(RecordProgress::Writing { share });
+    })?;
+    let bytes = fs::metadata(&options.output).map_err(TraceError::io(&options.output, "read it"))?.len();
+    let failure = control::read(&page, Word::Failure);
+    let stopped = (failure != 0).then(|| std::io::Error::from_raw_os_error(failure as i32).to_string());
+    Ok(RecordSummary { status, totals, bytes, stopped })
+}

@@ -1,0 +1,183 @@
+//! Writing a trace.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+
+use crate::TraceError;
+use crate::columns::{
+    Columns, GROUP_ROWS, Kind, MAX_EPOCH_ROWS, MAX_NAME_BYTES, MAX_THREADS, Row, properties, schema,
+};
+use crate::metadata::{Group, Header, Metadata, Totals};
+
+/// Writes a trace, epoch by epoch. The file takes its name only when it is complete.
+pub struct TraceWriter {
+    path: PathBuf,
+    partial: PathBuf,
+    file: SerializedFileWriter<BufWriter<File>>,
+    metadata: Metadata,
+    columns: Columns,
+    first_epoch: u32,
+    epoch: u32,
+    epoch_rows: usize,
+    /// Instructions retired by each thread so far.
+    instructions: Vec<u64>,
+}
+
+impl TraceWriter {
+    /// Begins a trace.
+    ///
+    /// # Errors
+    /// If the file cannot be made.
+    pub fn create(path: &Path, header: Header) -> Result<TraceWriter, TraceError> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file = File::create(&partial).map_err(TraceError::io(&partial, "write it"))?;
+        let file = SerializedFileWriter::new(BufWriter::new(file), schema(), Arc::new(properties()))
+            .map_err(|error| failed(&partial, error))?;
+        Ok(TraceWriter {
+            path: path.to_owned(),
+            partial,
+            file,
+            metadata: Metadata { header, totals: Totals::default(), groups: Vec::new() },
+            columns: Columns::default(),
+            first_epoch: 0,
+            epoch: 0,
+            epoch_rows: 0,
+            instructions: Vec::new(),
+        })
+    }
+
+    /// Appends a row to the epoch. Rows come by thread within an epoch, and in program order within a thread.
+    ///
+    /// # Errors
+    /// If the row cannot be: its thread does not exist, its instruction count falls, its size is 0, ...
+    pub fn push(&mut self, row: &Row) -> Result<(), TraceError> {
+        let fault =
+            |what: &str| Err(TraceError::NotATrace { path: self.path.clone(), what: what.to_owned() });
+        if row.thread >= MAX_THREADS || row.instructions > i64::MAX as u64 || row.size > i64::MAX as u64 {
+            return fault("a thread number, instruction count or size beyond what a trace can hold");
+        }
+        if row.kind == Kind::Access && !(1..=u64::from(u16::MAX)).contains(&row.size) {
+            return fault("an access of 0 bytes, or of more than 65,535");
+        }
+        if row.producer > i32::MAX as u32 || row.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES)
+        {
+            return fault("a producer or a name beyond what a trace can hold");
+        }
+        let thread = row.thread as usize;
+        if thread >= self.instructions.len() {
+            self.instructions.resize(thread + 1, 0);
+        }
+        if row.instructions < self.instructions[thread] {
+            return fault("a thread's instruction count falls");
+        }
+        if self.epoch_rows > 0 && self.columns.thread.last().is_some_and(|&last| row.thread < last as u32) {
+            return fault("the rows of an epoch are not in order of threads");
+        }
+        if self.epoch_rows == MAX_EPOCH_ROWS {
+            return fault("an epoch of more than 3,145,728 rows; make epochs shorter");
+        }
+        self.instructions[thread] = row.instructions;
+        self.columns.push(self.epoch, row);
+        self.epoch_rows += 1;
+        Ok(())
+    }
+
+    /// Rows in the current epoch so far.
+    pub fn epoch_rows(&self) -> usize {
+        self.epoch_rows
+    }
+
+    /// Ends the epoch, unless it is empty.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn end_epoch(&mut self) -> Result<(), TraceError> {
+        if self.epoch_rows == 0 {
+            return Ok(());
+        }
+        self.epoch += 1;
+        self.epoch_rows = 0;
+        if self.columns.len() >= GROUP_ROWS { self.write_group() } else { Ok(()) }
+    }
+
+    /// Completes the file.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn finish(mut self) -> Result<Totals, TraceError> {
+        self.end_epoch()?;
+        if self.columns.len() > 0 {
+            self.write_group()?;
+        }
+        self.metadata.totals = Totals {
+            epochs: self.epoch,
+            threads: self.instructions.len().max(1) as u32,
+            accesses: self.metadata.groups.iter().map(|group| group.accesses).sum(),
+            instructions: self.instructions.iter().sum(),
+        };
+        for pair in self.metadata.to_key_values() {
+            self.file.append_key_value_metadata(pair);
+        }
+        let file = self.file.into_inner().map_err(|error| failed(&self.partial, error))?;
+        file.into_inner()
+            .map_err(|error| error.into_error())
+            .map_err(TraceError::io(&self.partial, "write it"))?;
+        std::fs::rename(&self.partial, &self.path).map_err(TraceError::io(&self.path, "write it"))?;
+        Ok(self.metadata.totals)
+    }
+
+    fn write_group(&mut self) -> Result<(), TraceError> {
+        let columns = std::mem::take(&mut self.columns);
+        self.metadata.groups.push(Group {
+            first_epoch: self.first_epoch,
+            rows: columns.len(),
+            accesses: columns.accesses(),
+            checksum: columns.checksum(),
+        });
+        self.first_epoch = self.epoch;
+        let group = self.file.next_row_group().map_err(|error| failed(&self.partial, error))?;
+        write_columns(group, &columns).map_err(|error| failed(&self.partial, error))
+    }
+}
+
+fn write_columns(
+    mut group: SerializedRowGroupWriter<'_, BufWriter<File>>,
+    columns: &Columns,
+) -> Result<(), ParquetError> {
+    let narrow = [&columns.epoch, &columns.thread, &columns.kind, &columns.producer];
+    let wide = [&columns.instructions, &columns.address, &columns.size, &columns.pc];
+    let (mut narrow, mut wide) = (narrow.into_iter(), wide.into_iter());
+    while let Some(mut column) = group.next_column()? {
+        match column.untyped() {
+            ColumnWriter::Int32ColumnWriter(writer) => {
+                writer.write_batch(narrow.next().expect("four such columns"), None, None)?
+            }
+            ColumnWriter::Int64ColumnWriter(writer) => {
+                writer.write_batch(wide.next().expect("four such columns"), None, None)?
+            }
+            ColumnWriter::BoolColumnWriter(writer) => writer.write_batch(&columns.write, None, None)?,
+            ColumnWriter::ByteArrayColumnWriter(writer) => {
+                let names: Vec<_> =
+                    columns.names.iter().map(|(_, name)| ByteArray::from(name.as_str())).collect();
+                writer.write_batch(&names, Some(&columns.named), None)?
+            }
+            _ => unreachable!("the schema has no other types"),
+        };
+        column.close()?;
+    }
+    group.close()?;
+    Ok(())
+}
+
+fn failed(path: &Path, error: ParquetError) -> TraceError {
+    TraceError::Io { path: path.to_owned(), action: "write it", source: std::io::Error::other(error) }
+}
