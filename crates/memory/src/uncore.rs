@@ -150,7 +150,7 @@ impl Uncore {
     /// Writes a line to memory; posted, nobody waits for it.
     pub fn write(&mut self, cpu: CpuId, line: u64, at: Time) {
         let (node, local) = self.ways.find(line);
-        let arrival = self.links.carry(self.ways.hops(cpu, node), Towards::Node, at + self.ways.out(node));
+        let arrival = self.links.carry(self.ways.hops(cpu, node), Towards::Node, at + self.ways.out());
         let state = &mut self.nodes[node.index()];
         state.counts.writes += 1;
         if let Some(wear) = &mut state.wear {
@@ -170,15 +170,17 @@ impl Uncore {
         std::mem::take(&mut self.touched)
     }
 
-    /// Lets the node do what is due at `until`. Each waiter whose line's arrival is known now is told it.
-    pub fn advance(&mut self, node: NodeId, until: Time, mut tell: impl FnMut(Waiter, Time)) {
+    /// Lets the node work; nothing will be asked of the uncore for a time before `now`. Each waiter whose line's arrival
+    /// is known then is told it.
+    pub fn advance(&mut self, node: NodeId, now: Time, mut tell: impl FnMut(Waiter, Time)) {
         let mut completions = std::mem::take(&mut self.completions);
-        self.nodes[node.index()].memory.advance(until, &mut completions);
+        self.nodes[node.index()].memory.advance(now + self.ways.out(), &mut completions);
         for completion in completions.drain(..) {
             let id = completion.id as u32;
             let request = *self.requests.get(id);
             let hops = self.ways.hops(request.cpu, node);
-            let arrival = self.links.carry(hops, Towards::Initiator, completion.at);
+            let there = completion.at - self.ways.allowance(node);
+            let arrival = self.links.carry(hops, Towards::Initiator, there);
             self.in_flight.arrives(request.domain, request.line, id, arrival);
             if request.demand {
                 self.latencies.push((request.node, arrival.since(request.issued)));
@@ -258,7 +260,7 @@ impl Uncore {
     fn request(&mut self, cpu: CpuId, domain: u16, line: u64, at: Time, demand: bool) -> u32 {
         let (node, local) = self.ways.find(line);
         let id = self.requests.add(line, at, cpu, domain, node, demand);
-        let arrival = self.links.signal(self.ways.hops(cpu, node), at + self.ways.out(node));
+        let arrival = self.links.signal(self.ways.hops(cpu, node), at + self.ways.out());
         let state = &mut self.nodes[node.index()];
         state.counts.reads += 1;
         state.memory.push(arrival, node::Request { line: local, write: false, id: id.into() });

@@ -2,48 +2,43 @@
 
 use memtide_core::Time;
 
-/// The next time of each of a fixed number of actors; finds the earliest in one step and takes a changed time in
-/// `log2(actors)` steps. Of equal times the lower number comes first.
+/// The next time of each of a fixed number of actors; changing one, or finding the earliest, takes `log2(actors)` steps.
+/// Of equal times the lower number comes first.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     leaves: usize,
-    /// `tree[1]` is the winner of all; the leaves are in `tree[leaves..]`.
-    tree: Vec<(Time, u32)>,
+    /// `tree[1]` is the earliest time of all; the actors' own are in `tree[leaves..]`.
+    tree: Vec<Time>,
 }
 
 impl Agenda {
     pub fn new(actors: usize) -> Agenda {
         let leaves = actors.next_power_of_two();
-        let mut tree = vec![(Time::NEVER, u32::MAX); 2 * leaves];
-        for (number, leaf) in tree[leaves..].iter_mut().enumerate() {
-            leaf.1 = number as u32;
-        }
-        let mut agenda = Agenda { leaves, tree };
-        for at in (1..leaves).rev() {
-            agenda.tree[at] = agenda.tree[2 * at].min(agenda.tree[2 * at + 1]);
-        }
-        agenda
+        Agenda { leaves, tree: vec![Time::NEVER; 2 * leaves] }
     }
 
     /// The earliest time and whose it is.
+    #[inline]
     pub fn first(&self) -> (Time, usize) {
-        let (time, actor) = self.tree[1];
-        (time, actor as usize)
+        let time = self.tree[1];
+        let mut at = 1;
+        while at < self.leaves {
+            at = 2 * at + usize::from(self.tree[2 * at] != time);
+        }
+        (time, at - self.leaves)
     }
 
+    #[inline]
     pub fn set(&mut self, actor: usize, time: Time) {
         let mut at = self.leaves + actor;
-        if self.tree[at].0 == time {
-            return;
-        }
-        self.tree[at].0 = time;
-        while at > 1 {
-            at /= 2;
-            let winner = self.tree[2 * at].min(self.tree[2 * at + 1]);
-            if self.tree[at] == winner {
+        let mut earliest = time;
+        while self.tree[at] != earliest {
+            self.tree[at] = earliest;
+            if at == 1 {
                 return;
             }
-            self.tree[at] = winner;
+            earliest = earliest.min(self.tree[at ^ 1]);
+            at /= 2;
         }
     }
 }

@@ -10,9 +10,10 @@ pub(super) struct Ways {
     first_lines: Vec<u64>,
     initiator_of: Vec<InitiatorId>,
     hops: Vec<Vec<Vec<Hop>>>,
-    /// From a core's request to the node's door, beside links: the way through the caches, which a given node's
-    /// latency holds already.
-    out: Vec<Time>,
+    /// From a core's request to the node's door, beside links: the way through the caches.
+    out: Time,
+    /// What of that a node's own latency holds already: all of it if the node is given.
+    allowances: Vec<Time>,
 }
 
 impl Ways {
@@ -22,7 +23,7 @@ impl Ways {
             first_lines.push(first_lines[first_lines.len() - 1] + node.lines());
         }
         let caches = machine.caches.last().map_or(Time::ZERO, |c| machine.core.cycles(c.latency_cycles));
-        let through_caches = |node: &Node| if node.timed.is_some() { caches } else { Time::ZERO };
+        let allowance = |node: &Node| if node.given.is_some() { caches } else { Time::ZERO };
         Ways {
             first_lines,
             initiator_of: (0..machine.cpus()).map(|cpu| machine.initiator_of(CpuId::from(cpu))).collect(),
@@ -34,7 +35,8 @@ impl Ways {
                         .collect()
                 })
                 .collect(),
-            out: machine.nodes.iter().map(through_caches).collect(),
+            out: caches,
+            allowances: machine.nodes.iter().map(allowance).collect(),
         }
     }
 
@@ -51,7 +53,11 @@ impl Ways {
         &self.hops[self.initiator_of[cpu.index()].index()][node.index()]
     }
 
-    pub fn out(&self, node: NodeId) -> Time {
-        self.out[node.index()]
+    pub fn out(&self) -> Time {
+        self.out
+    }
+
+    pub fn allowance(&self, node: NodeId) -> Time {
+        self.allowances[node.index()]
     }
 }
