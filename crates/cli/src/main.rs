@@ -2,12 +2,16 @@
 
 mod answer;
 mod cli;
+mod columns;
 mod commands;
+mod comparison;
 mod failure;
 mod interrupt;
 mod machines;
 mod parallel;
 mod progress;
+mod report;
+mod runs;
 mod share;
 mod suggest;
 

@@ -1,9 +1,11 @@
 //! The commands, one file each.
 
+mod compare;
 mod completions;
 mod machine;
 mod man;
 mod policy;
+mod simulate;
 mod workload;
 
 use clap::Subcommand;
@@ -14,6 +16,10 @@ use crate::failure::Failure;
 /// A command and its options.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run programs under several policies and compare them
+    Compare(compare::Arguments),
+    /// Run programs under one policy and show everything measured
+    Simulate(simulate::Arguments),
     /// List, show, check and probe machines
     #[command(subcommand)]
     Machine(machine::Command),
@@ -33,6 +39,8 @@ pub enum Command {
 pub fn run(cli: Cli) -> Result<(), Failure> {
     let common = cli.common;
     match cli.command {
+        Command::Compare(arguments) => compare::run(&arguments, common),
+        Command::Simulate(arguments) => simulate::run(&arguments, common),
         Command::Machine(command) => machine::run(command, common),
         Command::Workload(command) => workload::run(command, common),
         Command::Policy(command) => policy::run(command, common),

@@ -1,0 +1,87 @@
+//! `memtide compare`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use memtide_policies::{Policy, default_comparison};
+use memtide_sim::Report;
+
+use crate::answer::{Answer, Cell, Format, Table};
+use crate::cli::Common;
+use crate::comparison::Comparison;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::runs::{self, Setting};
+use crate::{columns, parallel, report};
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    setting: Setting,
+    /// The policies, separated by commas [default: every placement, local with NUMA balancing, bw-local with bw-migration]
+    #[arg(short, long, value_delimiter = ',', value_name = "POLICIES")]
+    policies: Vec<String>,
+    /// Write a report with charts, one HTML file that needs no network
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
+}
+
+/// Runs every policy, on as many cores as there are, and prints a row for each.
+pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
+    let policies = match arguments.policies.as_slice() {
+        [] => default_comparison(),
+        texts => runs::policies(texts)?,
+    };
+    let runs = arguments.setting.runs(common.seed)?;
+    let progress = Progress::new("simulating", policies.len());
+    let reports = parallel::map(&policies, |index, policy: &Policy| runs.run(policy, &progress, index));
+    drop(progress);
+    let reports = reports.into_iter().collect::<Result<Vec<Report>, Failure>>()?;
+    let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
+    let comparison = Comparison::new(&runs.machine, names, reports);
+    let answer = Answer {
+        about: runs.about(),
+        tables: tables(&comparison, common.output),
+        notes: comparison.verdict(),
+    };
+    if let Some(path) = &arguments.report {
+        report::write(path, &runs, &comparison, &answer)?;
+    }
+    answer.print(common.output)
+}
+
+/// One wide table, which people get in two parts.
+fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
+    let mut runs = Table::new("policies", &[("policy", "policy")]);
+    let mut nodes = Table::new("nodes", &[("policy", "policy")]);
+    let speedup = format!("speed-up over {}", comparison.baseline_name());
+    for (index, report) in comparison.reports.iter().enumerate() {
+        let mut of_run = columns::of_run(report);
+        of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
+        let of_nodes = columns::of_nodes(report);
+        for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes)] {
+            let mut row = vec![Cell::text(&comparison.names[index])];
+            for (key, title, cell) in figures {
+                if index == 0 {
+                    table.column(key, title);
+                }
+                row.push(cell);
+            }
+            table.rows.push(row);
+        }
+    }
+    match format {
+        Format::Table => vec![runs, nodes],
+        _ => vec![joined(runs, nodes)],
+    }
+}
+
+/// The second table's columns, its first left out, beside the first table's.
+fn joined(mut left: Table, right: Table) -> Table {
+    left.columns.extend(right.columns.into_iter().skip(1));
+    for (row, more) in left.rows.iter_mut().zip(right.rows) {
+        row.extend(more.into_iter().skip(1));
+    }
+    left
+}

@@ -1,0 +1,160 @@
+//! What to run and on which machine, and running it.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+use memtide_core::Machine;
+use memtide_policies::Policy;
+use memtide_sim::{Job, Report, SimError};
+use memtide_trace::{ReplayOptions, Trace};
+
+use crate::answer::Cell;
+use crate::cli::VERSION;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::{interrupt, machines};
+
+/// A machine and the programs to run on it.
+#[derive(Debug, Args)]
+pub struct Setting {
+    /// A bundled machine's name, or a machine file
+    #[arg(short, long, value_hint = ValueHint::FilePath)]
+    pub machine: String,
+    /// A workload, with parameters as in stream:kernel=triad,threads=8; several run at once
+    #[arg(short, long, value_name = "WORKLOAD", required_unless_present = "trace")]
+    workload: Vec<String>,
+    /// A recorded trace; several run at once
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    trace: Vec<PathBuf>,
+    /// Divide capacities, shared caches, TLB reach and the kernel's periods by this instead of the machine's own scale
+    #[arg(long, value_name = "N")]
+    scale: Option<u32>,
+    /// Leave out this many accesses at the start of traces
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    skip: u64,
+    /// Replay this many accesses of traces at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+}
+
+/// A setting that has been checked and can be run any number of times.
+pub struct Runs {
+    /// The machine, at the scale at which it is simulated.
+    pub machine: Machine,
+    programs: Vec<Source>,
+    options: ReplayOptions,
+    seed: u64,
+}
+
+enum Source {
+    Workload { name: String, params: memtide_workloads::Params },
+    Trace(PathBuf),
+}
+
+impl Setting {
+    /// Checks it.
+    pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
+        let machine = machines::load_at(&self.machine, self.scale)?;
+        let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;
+        for path in &self.trace {
+            open(path)?;
+            programs.push(Source::Trace(path.clone()));
+        }
+        let limit = self.limit.unwrap_or(u64::MAX);
+        let runs =
+            Runs { machine, programs, options: ReplayOptions { skip: self.skip, limit, cpus: false }, seed };
+        runs.jobs()?;
+        Ok(runs)
+    }
+}
+
+impl Runs {
+    /// What is run, for people.
+    pub fn program_names(&self) -> String {
+        self.programs.iter().map(Source::name).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// What holds for all runs.
+    pub fn about(&self) -> Vec<(&'static str, Cell)> {
+        vec![
+            ("machine", Cell::text(&self.machine.name)),
+            ("scale", Cell::Whole(self.machine.scale.into())),
+            ("program", Cell::text(self.program_names())),
+            ("seed", Cell::Whole(self.seed)),
+            ("memtide", Cell::text(VERSION)),
+        ]
+    }
+
+    /// Runs the programs under a policy.
+    pub fn run(&self, policy: &Policy, progress: &Progress, part: usize) -> Result<Report, Failure> {
+        interrupt::check()?;
+        let placement = policy.placement(&self.machine).map_err(|error| Failure::Usage(error.to_string()))?;
+        let migrates = policy.migration_info().name != "none";
+        let migration = migrates.then(|| policy.migration(&self.machine));
+        let policy = memtide_sim::Policy { placement, migration, limits: Default::default() };
+        let mut watch = |done: Option<f64>| {
+            progress.set(part, done.unwrap_or_default());
+            !interrupt::asked()
+        };
+        let report = memtide_sim::run(&self.machine, self.jobs()?, policy, self.seed, &mut watch);
+        progress.set(part, 1.0);
+        report.map_err(|error| match error {
+            SimError::Interrupted => Failure::Interrupted,
+            SimError::Program(error) => Failure::Input(error.to_string()),
+            other => Failure::Run(other.to_string()),
+        })
+    }
+
+    fn jobs(&self) -> Result<Vec<Job<'static>>, Failure> {
+        self.programs.iter().map(|program| program.job(self.options, self.seed)).collect()
+    }
+}
+
+impl Source {
+    fn name(&self) -> String {
+        match self {
+            Source::Workload { name, .. } => name.clone(),
+            Source::Trace(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        }
+    }
+
+    fn job(&self, options: ReplayOptions, seed: u64) -> Result<Job<'static>, Failure> {
+        let program: memtide_workloads::BoxedProgram = match self {
+            Source::Workload { name, params } => memtide_workloads::program(name, params, seed)
+                .map_err(|error| Failure::Usage(error.to_string()))?,
+            Source::Trace(path) => {
+                Box::new(open(path)?.program(options).map_err(|error| Failure::Input(error.to_string()))?)
+            }
+        };
+        Ok(Job { name: self.name(), program, cpus: Vec::new() })
+    }
+}
+
+fn open(path: &Path) -> Result<Trace, Failure> {
+    Trace::open(path).map_err(|error| Failure::Input(error.to_string()))
+}
+
+/// Reads `NAME[:PARAMETER=VALUE,..]`.
+fn workload(text: &str) -> Result<Source, Failure> {
+    let (name, params) = text.split_once(':').unwrap_or((text, ""));
+    let params = params
+        .parse()
+        .map_err(|error: memtide_workloads::WorkloadError| Failure::Usage(error.to_string()))?;
+    Ok(Source::Workload { name: name.to_owned(), params })
+}
+
+/// Reads policies separated by commas, all different.
+pub fn policies(texts: &[String]) -> Result<Vec<Policy>, Failure> {
+    let policies: Vec<Policy> = texts.iter().map(|text| policy(text)).collect::<Result<_, _>>()?;
+    for (index, policy) in policies.iter().enumerate() {
+        if policies[..index].iter().any(|other| other.name() == policy.name()) {
+            return Err(Failure::Usage(format!("policy '{policy}' is named twice; name it once")));
+        }
+    }
+    Ok(policies)
+}
+
+/// Reads a policy.
+pub fn policy(text: &str) -> Result<Policy, Failure> {
+    memtide_policies::parse(text.trim()).map_err(|error| Failure::Usage(error.to_string()))
+}
