@@ -38,7 +38,8 @@ pub enum Kind {
     },
     /// One of some words; the first by default.
     Word(&'static [&'static str]),
-    /// A weight for each tier, fastest first, 1 to [`WEIGHT_MAX`] each, joined by `:`.
+    /// A weight for each tier, fastest first, 1 to 255 each (what a node may have in
+    /// Linux), joined by `:`.
     Weights {
         /// In words.
         default: &'static str,
