@@ -80,6 +80,12 @@ impl Cache {
         }
     }
 
+    /// Brings the host's own cache the memory that a look-up of this line will read, ahead of time.
+    #[inline]
+    pub fn warm(&self, line: u64) {
+        prefetch_index::prefetch_index(&self.slots, self.place(line).0);
+    }
+
     /// Whether a line is held; changes nothing.
     #[inline]
     pub fn holds(&self, line: u64) -> bool {

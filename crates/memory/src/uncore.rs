@@ -118,6 +118,14 @@ impl Uncore {
         None
     }
 
+    /// Says that the CPU will soon ask for a line, so that the host can fetch what the answer takes.
+    #[inline]
+    pub fn warm(&self, cpu: CpuId, line: u64) {
+        for level in &self.levels {
+            level.instances[cpu.index() / usize::from(level.shared_by)].warm(line);
+        }
+    }
+
     /// Fetches a line ahead into the last shared level, unless it is there.
     pub fn prefetch(&mut self, cpu: CpuId, line: u64, at: Time) {
         let Some(last) = self.levels.last_mut() else { return };

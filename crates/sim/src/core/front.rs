@@ -58,6 +58,7 @@ impl Core {
             let Some(access) = thread.next_access() else { return Stop::UsedUp };
             if !thread.dispatched {
                 thread.dispatched = true;
+                warm_ahead(thread, space, access.address);
                 self.instructions += u64::from(access.instructions);
                 thread.counts.instructions += u64::from(access.instructions);
                 thread.spent.user += self.clock.run(access.instructions.into());
@@ -100,7 +101,10 @@ impl Core {
         let producer = self.window.producer(access.producer);
         let end = match self.private.access(line, access.write, &mut self.spilled) {
             Some(latency) => self.window.hit(line, begin, latency, producer),
-            None => self.window.miss(line, begin, producer),
+            None => {
+                uncore.warm(self.cpu, line);
+                self.window.miss(line, begin, producer)
+            }
         };
         for line in self.spilled.drain(..) {
             uncore.spill(self.cpu, line, begin);
@@ -162,6 +166,18 @@ impl Core {
         let start = self.clock.now().max(self.walker_free);
         self.walker_free = start + self.tlb.walk();
         Some((line_in(translation, address, size), self.walker_free))
+    }
+}
+
+/// Accesses ahead of the present one for which the host fetches page table entries.
+const WARM_AHEAD: usize = 6;
+
+#[inline]
+fn warm_ahead(thread: &Thread, space: &Space, address: VirtAddr) {
+    if let Some(later) = thread.batch.accesses.get(thread.cursor + WARM_AHEAD)
+        && later.address.page() != address.page()
+    {
+        space.table.warm(later.address.page());
     }
 }
 

@@ -83,6 +83,15 @@ impl PageTable {
         })
     }
 
+    /// Brings the host's own cache the entry of a page, ahead of time.
+    #[inline]
+    pub fn warm(&self, page: Vpn) {
+        if let Some(Place::Leaf(leaf, at)) = self.place(page) {
+            prefetch_index::prefetch_index(&self.leaves[leaf], at);
+        }
+    }
+
+    #[inline]
     fn place(&self, page: Vpn) -> Option<Place> {
         let mut directory = 0;
         for shift in [27, 18] {
