@@ -40,7 +40,8 @@ impl Cell {
         Cell::Text(text.into())
     }
 
-    fn shown(&self) -> String {
+    /// As people see it.
+    pub fn shown(&self) -> String {
         match self {
             Cell::Text(text) => text.clone(),
             Cell::Whole(number) => number.to_string(),
@@ -67,7 +68,8 @@ impl Cell {
         }
     }
 
-    fn is_number(&self) -> bool {
+    /// Whether it is a figure, known or not.
+    pub fn is_number(&self) -> bool {
         !matches!(self, Cell::Text(_))
     }
 }

@@ -28,7 +28,7 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
         figure("latency_p99_ns", "p99 latency, ns", Cell::Real(report.latency.p99_ns, 1)),
         figure(
             "llc_misses_per_kilo_instruction",
-            "LLC misses, /1000 instr.",
+            "LLC misses per 1000 instr.",
             Cell::Real(report.llc_misses_per_kilo_instruction, 2),
         ),
         figure("energy_mj", "energy, mJ", energy),

@@ -1,13 +1,134 @@
 //! The report of a comparison: one HTML file that needs no network.
 
+mod charts;
+
+use std::io::Write;
 use std::path::Path;
 
-use crate::answer::Answer;
+use plotly::Plot;
+
+use crate::answer::{Answer, Table};
 use crate::comparison::Comparison;
 use crate::failure::Failure;
 use crate::runs::Runs;
+use charts::Chart;
 
-/// Writes it.
-pub fn write(_path: &Path, _runs: &Runs, _comparison: &Comparison, _answer: &Answer) -> Result<(), Failure> {
+const PAGE: &str = include_str!("page.html");
+
+/// Writes it; a file that is there already is replaced only once the new one is whole.
+pub fn write(path: &Path, runs: &Runs, comparison: &Comparison, answer: &Answer) -> Result<(), Failure> {
+    let page = page(runs, comparison, answer);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let unwritable = |error: std::io::Error| Failure::unwritable(path.display(), &error);
+    let mut file =
+        tempfile::Builder::new().permissions(permissions()).tempfile_in(folder).map_err(unwritable)?;
+    file.write_all(page.as_bytes()).map_err(unwritable)?;
+    file.persist(path).map_err(|error| unwritable(error.error))?;
     Ok(())
+}
+
+/// As of any file that a program makes; the user's mask is taken off.
+fn permissions() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o666)
+}
+
+fn page(runs: &Runs, comparison: &Comparison, answer: &Answer) -> String {
+    let grid = |title: &str, wide: &str, charts: &[Chart]| {
+        let charts: String = charts.iter().map(small).collect();
+        format!("<section><h2>{title}</h2><div class=\"grid {wide}\">{charts}</div></section>")
+    };
+    let sections = [
+        section(&charts::time(comparison)),
+        grid(
+            "Pages and accesses by node",
+            "wide",
+            &[charts::pages(comparison), charts::accesses(comparison)],
+        ),
+        grid("Bandwidth of every node over time", "", &charts::bandwidths(comparison)),
+        section(&charts::latency(comparison)),
+    ];
+    let facts =
+        answer.about.iter().map(|(key, cell)| format!("<li>{key} <b>{}</b></li>", escaped(&cell.shown())));
+    let program = escaped(&runs.program_names());
+    let command: Vec<String> = std::env::args().map(|word| quoted(&word)).collect();
+    let parts = [
+        ("{{title}}", format!("{program} on {}", escaped(&runs.machine.name))),
+        ("{{summary}}", escaped(&runs.machine.summary)),
+        ("{{facts}}", facts.collect()),
+        ("{{verdict}}", answer.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect()),
+        ("{{charts}}", sections.concat()),
+        ("{{tables}}", answer.tables.iter().map(table).collect()),
+        ("{{command}}", escaped(&command.join(" "))),
+        ("{{library}}", library()),
+    ];
+    parts.iter().fold(PAGE.to_owned(), |page, (place, text)| page.replace(place, text))
+}
+
+fn section(chart: &Chart) -> String {
+    let Chart { title, height, .. } = chart;
+    format!(
+        "<section><h2>{}</h2><div style=\"height:{height}px\">{}</div></section>",
+        escaped(title),
+        chart.html()
+    )
+}
+
+fn small(chart: &Chart) -> String {
+    let Chart { title, height, .. } = chart;
+    format!("<div><h3>{}</h3><div style=\"height:{height}px\">{}</div></div>", escaped(title), chart.html())
+}
+
+fn table(table: &Table) -> String {
+    let head: String =
+        table.columns.iter().map(|column| format!("<th>{}</th>", escaped(&column.title))).collect();
+    let row = |row: &Vec<crate::answer::Cell>| {
+        let cell = |cell: &crate::answer::Cell| {
+            let class = if cell.is_number() { " class=\"number\"" } else { "" };
+            format!("<td{class}>{}</td>", escaped(&cell.shown()))
+        };
+        format!("<tr>{}</tr>", row.iter().map(cell).collect::<String>())
+    };
+    let body: String = table.rows.iter().map(row).collect();
+    format!("<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
+}
+
+/// The chart library's script alone: the typesetting of formulas that comes with it is not used.
+fn library() -> String {
+    let sources = Plot::offline_js_sources();
+    let end = sources.find("</script>").map_or(sources.len(), |at| at + "</script>".len());
+    sources[..end].to_owned()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chart_library_is_whole_and_alone() {
+        let library = library();
+        assert!(library.starts_with("<script") && library.ends_with("</script>"));
+        assert!(library.contains("plotly.js v") && !library.contains("MathJax.startup"));
+        assert_eq!(library.matches("<script").count(), 1, "a second script came along");
+    }
+
+    #[test]
+    fn words_survive_the_shell_and_the_page() {
+        assert_eq!(quoted("stream:threads=4"), "stream:threads=4");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(escaped("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");
+    }
 }
