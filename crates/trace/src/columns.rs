@@ -14,7 +14,7 @@ pub const FORMAT: &str = "memtide-trace";
 pub const VERSION: u32 = 1;
 
 /// A row group ends with the epoch that brings it to this many rows.
-pub const GROUP_ROWS: usize = 1 << 20;
+pub const GROUP_ROWS: usize = 1 << 18;
 
 /// Rows that an epoch has at most.
 pub const MAX_EPOCH_ROWS: usize = 3 << 20;
@@ -123,6 +123,27 @@ pub(crate) struct Columns {
 impl Columns {
     pub fn len(&self) -> usize {
         self.kind.len()
+    }
+
+    pub fn clear(&mut self) {
+        for column in [&mut self.epoch, &mut self.thread, &mut self.kind, &mut self.producer] {
+            column.clear();
+        }
+        for column in [&mut self.instructions, &mut self.address, &mut self.size, &mut self.pc] {
+            column.clear();
+        }
+        self.write.clear();
+        self.named.clear();
+        self.names.clear();
+    }
+
+    /// Whether every column has this many values.
+    pub fn is_even(&self, rows: usize) -> bool {
+        let narrow = [&self.epoch, &self.thread, &self.kind, &self.producer];
+        let wide = [&self.instructions, &self.address, &self.size, &self.pc];
+        narrow.iter().all(|column| column.len() == rows)
+            && wide.iter().all(|column| column.len() == rows)
+            && [self.write.len(), self.named.len()] == [rows; 2]
     }
 
     pub fn push(&mut self, epoch: u32, row: &Row) {

@@ -4,6 +4,8 @@
 
 mod columns;
 mod error;
+mod import;
+mod info;
 mod mappings;
 mod metadata;
 mod pages;
@@ -14,6 +16,8 @@ mod writer;
 
 pub use columns::{Kind, MAX_EPOCH_ROWS, MAX_THREADS, Row, VERSION};
 pub use error::TraceError;
+pub use import::{ImportKind, import};
+pub use info::TraceInfo;
 pub use metadata::{Header, Totals};
 pub use program::{Replay, ReplayOptions};
 pub use reader::Trace;

@@ -104,7 +104,7 @@ impl Replay {
     }
 
     fn load(&mut self, group: usize) -> Result<(), TraceError> {
-        self.columns = self.trace.load(group)?;
+        self.trace.load(group, &mut self.columns)?;
         self.group = group;
         let mut accesses = self.trace.groups()[..group].iter().map(|group| group.accesses).sum();
         self.slices.clear();
@@ -134,10 +134,13 @@ impl Replay {
         Ok(found.ok().map(|at| self.slices[at]))
     }
 
-    /// Accesses of the whole trace before an epoch of the loaded row group.
-    fn accesses_before(&self, epoch: u32) -> u64 {
-        let at = self.slices.partition_point(|slice| slice.epoch < epoch);
-        self.slices.get(at).map_or(u64::MAX, |slice| slice.accesses)
+    /// Accesses of the whole trace before the epoch that follows one of the loaded row group.
+    fn accesses_before_next(&self, epoch: u32) -> u64 {
+        let at = self.slices.partition_point(|slice| slice.epoch <= epoch);
+        match self.slices.get(at) {
+            Some(slice) => slice.accesses,
+            None => self.trace.groups()[..=self.group].iter().map(|group| group.accesses).sum(),
+        }
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), TraceError> {
@@ -153,9 +156,7 @@ impl Replay {
         }
         let mut next = Thread { epoch: epoch + 1, rows: 0, accesses: 0, ..self.threads[id] };
         let limit = self.options.skip.saturating_add(self.options.limit);
-        if next.epoch >= epochs
-            || (self.slice(next.epoch, 0).is_ok() && self.accesses_before(next.epoch) >= limit)
-        {
+        if next.epoch >= epochs || self.accesses_before_next(epoch) >= limit {
             next.state = State::Ended;
             batch.then = Then::End;
         } else if self.threads.len() > 1 {

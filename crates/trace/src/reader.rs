@@ -7,7 +7,7 @@ use parquet::basic::Compression;
 use parquet::column::reader::ColumnReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use crate::TraceError;
 use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, MAX_NAME_BYTES, schema};
@@ -89,60 +89,64 @@ impl Trace {
         Ok(())
     }
 
-    /// Decodes a row group and checks it.
-    pub(crate) fn load(&self, index: usize) -> Result<Columns, TraceError> {
+    /// Decodes a row group into `columns`, whose memory is used again, and checks it.
+    pub(crate) fn load(&self, index: usize, columns: &mut Columns) -> Result<(), TraceError> {
         let damaged = |what: String| TraceError::damaged(&self.path, format!("row group {index}: {what}"));
         let group = &self.groups()[index];
-        let columns = guarded(|| {
+        guarded(|| {
             pages::check(&self.path, self.file.metadata().row_group(index)).map_err(ParquetError::General)?;
-            self.decode(index, group.rows)
-        });
-        let columns = columns.map_err(damaged)?;
+            self.decode(index, group.rows, columns)
+        })
+        .map_err(damaged)?;
         if columns.checksum() != group.checksum || columns.accesses() != group.accesses {
             return Err(damaged("its content is not what was written (checksum)".to_owned()));
         }
-        self.check_rows(&columns, index).map_err(damaged)?;
-        Ok(columns)
+        self.check_rows(columns, index).map_err(damaged)
     }
 
-    fn decode(&self, index: usize, rows: usize) -> Result<Columns, ParquetError> {
+    fn decode(&self, index: usize, rows: usize, columns: &mut Columns) -> Result<(), ParquetError> {
+        columns.clear();
         let group = self.file.get_row_group(index)?;
-        let mut columns = Columns::default();
-        {
-            let narrow = [&mut columns.epoch, &mut columns.thread, &mut columns.kind, &mut columns.producer];
-            let wide = [&mut columns.instructions, &mut columns.address, &mut columns.size, &mut columns.pc];
-            let (mut narrow, mut wide) = (narrow.into_iter(), wide.into_iter());
-            for column in 0..group.num_columns() {
-                let short = |read: usize| {
-                    let what = format!("column {column} has {read} of {rows} values");
-                    if read == rows { Ok(()) } else { Err(ParquetError::General(what)) }
-                };
-                match (group.get_column_reader(column)?, &mut narrow, &mut wide) {
-                    (ColumnReader::Int32ColumnReader(mut reader), narrow, _) => {
-                        let values = narrow.next().ok_or(ParquetError::EOF("columns".to_owned()))?;
-                        short(reader.read_records(rows, None, None, values)?.1)?;
-                    }
-                    (ColumnReader::Int64ColumnReader(mut reader), _, wide) => {
-                        let values = wide.next().ok_or(ParquetError::EOF("columns".to_owned()))?;
-                        short(reader.read_records(rows, None, None, values)?.1)?;
-                    }
-                    (ColumnReader::BoolColumnReader(mut reader), ..) => {
-                        short(reader.read_records(rows, None, None, &mut columns.write)?.1)?;
-                    }
-                    (ColumnReader::ByteArrayColumnReader(mut reader), ..) => {
-                        let mut names = Vec::new();
-                        reader.read_records(rows, Some(&mut columns.named), None, &mut names)?;
-                        short(columns.named.len())?;
-                        let named = columns.named.iter().enumerate().filter(|&(_, &named)| named == 1);
-                        for ((row, _), name) in named.zip(names) {
-                            columns.names.push((row, name.as_utf8()?.to_owned()));
-                        }
-                    }
-                    _ => return Err(ParquetError::General("an unexpected column type".to_owned())),
+        Self::decode_columns(group.as_ref(), rows, columns)?;
+        if columns.is_even(rows) { Ok(()) } else { Err(ParquetError::General("uneven columns".to_owned())) }
+    }
+
+    fn decode_columns(
+        group: &dyn RowGroupReader,
+        rows: usize,
+        columns: &mut Columns,
+    ) -> Result<(), ParquetError> {
+        let narrow = [&mut columns.epoch, &mut columns.thread, &mut columns.kind, &mut columns.producer];
+        let wide = [&mut columns.instructions, &mut columns.address, &mut columns.size, &mut columns.pc];
+        let (mut narrow, mut wide) = (narrow.into_iter(), wide.into_iter());
+        let surplus = || ParquetError::General("a column too many".to_owned());
+        for column in 0..group.num_columns() {
+            let read = match group.get_column_reader(column)? {
+                ColumnReader::Int32ColumnReader(mut reader) => {
+                    reader.read_records(rows, None, None, narrow.next().ok_or_else(surplus)?)?.0
                 }
+                ColumnReader::Int64ColumnReader(mut reader) => {
+                    reader.read_records(rows, None, None, wide.next().ok_or_else(surplus)?)?.0
+                }
+                ColumnReader::BoolColumnReader(mut reader) => {
+                    reader.read_records(rows, None, None, &mut columns.write)?.0
+                }
+                ColumnReader::ByteArrayColumnReader(mut reader) => {
+                    let mut names = Vec::new();
+                    let read = reader.read_records(rows, Some(&mut columns.named), None, &mut names)?.0;
+                    let named = columns.named.iter().enumerate().filter(|&(_, &named)| named == 1);
+                    for ((row, _), name) in named.zip(names) {
+                        columns.names.push((row, name.as_utf8()?.to_owned()));
+                    }
+                    read
+                }
+                _ => return Err(surplus()),
+            };
+            if read != rows {
+                return Err(ParquetError::General(format!("column {column} has {read} of {rows} values")));
             }
         }
-        Ok(columns)
+        Ok(())
     }
 
     /// What a checksum cannot find: rows that were wrong when they were written.

@@ -72,6 +72,8 @@ pub struct RecordSummary {
     pub status: ExitStatus,
     /// What the trace holds.
     pub totals: Totals,
+    /// Accesses of the program in all, recorded or not (to within 1,024 a thread).
+    pub accesses_made: u64,
     /// Bytes in the trace.
     pub bytes: u64,
     /// Why recording stopped before the program did, if it did so for lack of disk space or the like.
@@ -128,5 +130,6 @@ pub fn record(
     let bytes = fs::metadata(&options.output).map_err(TraceError::io(&options.output, "read it"))?.len();
     let failure = control::read(&page, Word::Failure);
     let stopped = (failure != 0).then(|| std::io::Error::from_raw_os_error(failure as i32).to_string());
-    Ok(RecordSummary { status, totals, bytes, stopped })
+    let accesses_made = control::read(&page, Word::Accesses);
+    Ok(RecordSummary { status, totals, accesses_made, bytes, stopped })
 }

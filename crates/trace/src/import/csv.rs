@@ -1,0 +1,113 @@
+//! Comma-separated values.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use csv::{ByteRecord, ReaderBuilder};
+
+use super::Importer;
+use crate::{Kind, MAX_THREADS, Row, TraceError};
+
+const REQUIRED: [&str; 5] = ["thread", "instructions", "address", "size", "write"];
+const OPTIONAL: [&str; 2] = ["pc", "producer"];
+
+pub(super) fn read(source: impl Read, path: &Path, importer: &mut Importer) -> Result<(), TraceError> {
+    let fault = |line: u64, what: String| TraceError::Import { path: path.to_owned(), line, what };
+    let unreadable = |error: csv::Error| {
+        let line = error.position().map_or(1, csv::Position::line);
+        fault(line, error.to_string())
+    };
+    let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(source);
+    let header = reader.byte_headers().map_err(unreadable)?;
+    let columns = find_columns(header).map_err(|what| fault(1, what))?;
+    let mut threads = BTreeMap::new();
+    let mut record = ByteRecord::new();
+    while reader.read_byte_record(&mut record).map_err(unreadable)? {
+        let line = record.position().map_or(0, csv::Position::line);
+        let fields = Fields { columns: &columns, record: &record };
+        let mut row = fields.row().map_err(|what| fault(line, what))?;
+        let next = threads.len() as u32;
+        row.thread = *threads.entry(row.thread).or_insert(next);
+        if row.thread >= MAX_THREADS {
+            return Err(fault(line, format!("more than {MAX_THREADS} threads")));
+        }
+        importer.access(row)?.map_err(|what| fault(line, what))?;
+    }
+    Ok(())
+}
+
+/// Where each of the seven columns is, the optional ones if they are there.
+fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 7], String> {
+    let mut columns = [None; 7];
+    let known = || REQUIRED.iter().chain(&OPTIONAL);
+    for (at, name) in header.iter().enumerate() {
+        let found = known().position(|known| known.as_bytes() == name).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
+            format!("unknown column {name:?}; the columns are {REQUIRED:?} and, if known, {OPTIONAL:?}")
+        })?;
+        if columns[found].replace(at).is_some() {
+            return Err(format!("column {:?} is there twice", known().nth(found).unwrap_or(&"")));
+        }
+    }
+    match REQUIRED.iter().zip(columns).find(|(_, column)| column.is_none()) {
+        Some((name, _)) => {
+            Err(format!("column {name:?} is missing from the header; needed are {REQUIRED:?}"))
+        }
+        None => Ok(columns),
+    }
+}
+
+struct Fields<'a> {
+    columns: &'a [Option<usize>; 7],
+    record: &'a ByteRecord,
+}
+
+impl Fields<'_> {
+    fn row(&self) -> Result<Row, String> {
+        Ok(Row {
+            thread: self.small(0)?,
+            kind: Kind::Access,
+            instructions: self.number(1)?,
+            address: self.number(2)?,
+            size: self.number(3)?,
+            write: self.flag(4)?,
+            pc: self.number(5)?,
+            producer: self.small(6)?,
+            name: None,
+        })
+    }
+
+    fn text(&self, column: usize) -> Option<&[u8]> {
+        self.record.get(self.columns[column]?)
+    }
+
+    /// A number; 0 where the column is not there.
+    fn number(&self, column: usize) -> Result<u64, String> {
+        let Some(bytes) = self.text(column) else { return Ok(0) };
+        let text = str::from_utf8(bytes).unwrap_or_default();
+        let number = match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        number.map_err(|_| self.wrong(column, "a number, decimal or 0x hexadecimal"))
+    }
+
+    fn small(&self, column: usize) -> Result<u32, String> {
+        u32::try_from(self.number(column)?).map_err(|_| self.wrong(column, "a number below 2^32"))
+    }
+
+    fn flag(&self, column: usize) -> Result<bool, String> {
+        match self.text(column) {
+            Some(b"0" | b"false") => Ok(false),
+            Some(b"1" | b"true") => Ok(true),
+            _ => Err(self.wrong(column, "0, 1, false or true")),
+        }
+    }
+
+    fn wrong(&self, column: usize, expected: &str) -> String {
+        let name = REQUIRED.iter().chain(&OPTIONAL).nth(column).unwrap_or(&"");
+        let text = String::from_utf8_lossy(self.text(column).unwrap_or_default());
+        format!("column {name}: {text:?} is not {expected}")
+    }
+}

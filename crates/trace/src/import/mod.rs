@@ -1,0 +1,166 @@
+//! Making traces of what other tools recorded.
+
+mod csv;
+mod lackey;
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use crate::mappings::Mappings;
+use crate::{Header, Kind, Row, Totals, TraceError, TraceWriter};
+
+/// Rows of the input that make an epoch.
+const EPOCH_ROWS: usize = 1 << 16;
+
+/// What kind of file to import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportKind {
+    /// The text that `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM` writes.
+    Lackey,
+    /// Comma-separated values with a header line: thread, instructions, address, size, write, and if known pc and
+    /// producer. Numbers are decimal or 0x hexadecimal. Rows are in order of time.
+    Csv,
+}
+
+/// Makes a trace of another tool's recording; `progress` is told the share that is done.
+///
+/// Lackey does not say which load an address comes from: all its loads count as independent of each other.
+///
+/// # Errors
+/// If the input is not of that kind (with the line that is wrong), or the trace cannot be written.
+pub fn import(
+    kind: ImportKind,
+    input: &Path,
+    output: &Path,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Totals, TraceError> {
+    let file = File::open(input).map_err(TraceError::io(input, "read it"))?;
+    let bytes = file.metadata().map_err(TraceError::io(input, "read it"))?.len();
+    let mut read = 0;
+    let mut count = |more| {
+        read += more as u64;
+        progress(read as f64 / bytes.max(read) as f64);
+    };
+    let source = BufReader::with_capacity(1 << 20, Counted { file, count: &mut count });
+    let name = match kind {
+        ImportKind::Lackey => "valgrind lackey",
+        ImportKind::Csv => "CSV",
+    };
+    let header = Header {
+        program: input.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        arch: "unknown".to_owned(),
+        recorder: format!("memtide {}, imported from {name}", env!("CARGO_PKG_VERSION")),
+        epoch_instructions: 0,
+    };
+    let mut importer = Importer {
+        writer: TraceWriter::create(output, header)?,
+        mappings: Mappings::default(),
+        threads: Vec::new(),
+        rows: 0,
+    };
+    match kind {
+        ImportKind::Lackey => lackey::read(source, input, &mut importer)?,
+        ImportKind::Csv => csv::read(source, input, &mut importer)?,
+    }
+    importer.finish(input)
+}
+
+/// Collects an epoch's rows by thread.
+struct Importer {
+    writer: TraceWriter,
+    mappings: Mappings,
+    threads: Vec<Thread>,
+    rows: usize,
+}
+
+#[derive(Default)]
+struct Thread {
+    rows: Vec<Row>,
+    instructions: u64,
+    accesses: u64,
+    started: bool,
+}
+
+impl Importer {
+    /// Adds an access; `row.thread` must be a number already in use or the next one.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words; or what is wrong with the output.
+    fn access(&mut self, row: Row) -> Result<Result<(), String>, TraceError> {
+        if row.thread as usize == self.threads.len() {
+            self.threads.push(Thread::default());
+        }
+        let thread = &mut self.threads[row.thread as usize];
+        if !(1..=u64::from(u16::MAX)).contains(&row.size) {
+            return Ok(Err(format!("an access of {} bytes; allowed are 1 to 65535", row.size)));
+        }
+        if row.instructions < thread.instructions || row.instructions > i64::MAX as u64 {
+            return Ok(Err(format!(
+                "{} instructions after {} of the same thread; the count is of all so far and never falls",
+                row.instructions, thread.instructions
+            )));
+        }
+        if row.address.checked_add(row.size).is_none() {
+            return Ok(Err("an access beyond the end of the address space".to_owned()));
+        }
+        if u64::from(row.producer) > thread.accesses.min(i32::MAX as u64) {
+            return Ok(Err(format!(
+                "producer {}, but the thread has made {} accesses before",
+                row.producer, thread.accesses
+            )));
+        }
+        thread.instructions = row.instructions;
+        thread.accesses += 1;
+        while let Some((start, bytes)) = self.mappings.missing(row.address, row.size) {
+            let name = Some("memory".to_owned());
+            let event = Row::event(row.thread, Kind::Map, row.instructions);
+            thread.rows.push(Row { address: start, size: bytes, name, ..event });
+        }
+        thread.rows.push(row);
+        self.rows += 1;
+        if self.rows == EPOCH_ROWS { self.end_epoch().map(Ok) } else { Ok(Ok(())) }
+    }
+
+    fn end_epoch(&mut self) -> Result<(), TraceError> {
+        self.rows = 0;
+        for number in 1..self.threads.len() {
+            if !std::mem::replace(&mut self.threads[number].started, true) {
+                let first = self.threads[0].rows.first();
+                let instructions = first.map_or(self.threads[0].instructions, |row| row.instructions);
+                let event = Row::event(0, Kind::Spawn, instructions);
+                self.writer.push(&Row { address: number as u64, ..event })?;
+            }
+        }
+        for thread in &mut self.threads {
+            thread.rows.drain(..).try_for_each(|row| self.writer.push(&row))?;
+        }
+        self.writer.end_epoch()
+    }
+
+    fn finish(mut self, input: &Path) -> Result<Totals, TraceError> {
+        if self.threads.is_empty() {
+            let what = "there is no access in it".to_owned();
+            return Err(TraceError::NotATrace { path: input.to_owned(), what });
+        }
+        for (number, thread) in self.threads.iter_mut().enumerate() {
+            thread.rows.push(Row::event(number as u32, Kind::End, thread.instructions));
+        }
+        self.end_epoch()?;
+        self.writer.finish()
+    }
+}
+
+/// Tells how many bytes are read.
+struct Counted<'a> {
+    file: File,
+    count: &'a mut dyn FnMut(usize),
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        (self.count)(read);
+        Ok(read)
+    }
+}

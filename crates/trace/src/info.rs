@@ -1,0 +1,155 @@
+//! What a trace is like, in numbers.
+
+use std::collections::HashSet;
+
+use memtide_core::PAGE_BYTES;
+use serde::Serialize;
+
+use crate::columns::{Columns, Kind};
+use crate::{Trace, TraceError};
+
+/// A summary of a whole trace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TraceInfo {
+    /// The program's command line.
+    pub program: String,
+    /// The instruction set it was recorded on.
+    pub arch: String,
+    /// What recorded it.
+    pub recorder: String,
+    /// Bytes in the file.
+    pub file_bytes: u64,
+    /// Instructions of the whole program in an epoch; 0 if epochs go by accesses.
+    pub epoch_instructions: u64,
+    /// Epochs.
+    pub epochs: u32,
+    /// Processes: address spaces.
+    pub processes: u32,
+    /// Threads of all processes.
+    pub threads: u32,
+    /// Instructions retired by all threads.
+    pub instructions: u64,
+    /// Loads and stores.
+    pub accesses: u64,
+    /// Loads.
+    pub reads: u64,
+    /// Stores.
+    pub writes: u64,
+    /// Bytes loaded.
+    pub read_bytes: u64,
+    /// Bytes stored.
+    pub written_bytes: u64,
+    /// Pages (4 KiB) accessed.
+    pub footprint_pages: u64,
+    /// Pages stored to.
+    pub written_pages: u64,
+    /// Accesses whose address was made from an earlier load's value that may still have been under way.
+    pub dependent_accesses: u64,
+    /// Share of accesses that are dependent, from 0 to 1.
+    pub dependent_share: f64,
+}
+
+impl Trace {
+    /// Reads the whole trace, checks it, and sums it up. `progress` is told the share that is done.
+    ///
+    /// # Errors
+    /// If the trace is damaged anywhere.
+    pub fn info(&self, progress: &mut dyn FnMut(f64)) -> Result<TraceInfo, TraceError> {
+        let mut scan = Scan::new(self);
+        let groups = self.groups().len();
+        let mut columns = Columns::default();
+        for index in 0..groups {
+            self.load(index, &mut columns)?;
+            (0..columns.len())
+                .try_for_each(|row| scan.row(&columns, row))
+                .map_err(|what| TraceError::damaged(self.path(), format!("row group {index}: {what}")))?;
+            progress((index + 1) as f64 / groups as f64);
+        }
+        scan.finish(self)
+    }
+}
+
+struct Scan {
+    info: TraceInfo,
+    /// Each thread's address space and instructions.
+    threads: Vec<(u32, u64)>,
+    pages: HashSet<(u32, u64)>,
+    written: HashSet<(u32, u64)>,
+    /// The page last seen, and whether it was written: most accesses need no look-up.
+    last: Option<(u32, u64, bool)>,
+}
+
+impl Scan {
+    fn new(trace: &Trace) -> Scan {
+        let (header, totals) = (trace.header(), trace.totals());
+        let info = TraceInfo {
+            program: header.program.clone(),
+            arch: header.arch.clone(),
+            recorder: header.recorder.clone(),
+            file_bytes: trace.bytes(),
+            epoch_instructions: header.epoch_instructions,
+            epochs: totals.epochs,
+            processes: 1,
+            threads: totals.threads,
+            ..TraceInfo::default()
+        };
+        let threads = vec![(0, 0); totals.threads as usize];
+        Scan { info, threads, pages: HashSet::new(), written: HashSet::new(), last: None }
+    }
+
+    fn row(&mut self, columns: &Columns, row: usize) -> Result<(), &'static str> {
+        let (space, retired) = &mut self.threads[columns.thread[row] as usize];
+        let instructions = columns.instructions[row] as u64;
+        if instructions < *retired {
+            return Err("a thread's instruction count falls");
+        }
+        *retired = instructions;
+        let space = *space;
+        let address = columns.address[row] as u64;
+        match Kind::from_number(columns.kind[row]) {
+            Some(Kind::Access) => self.access(columns, row, space, address),
+            Some(Kind::Spawn) => self.threads[address as usize].0 = space,
+            Some(Kind::Fork) => {
+                self.threads[address as usize].0 = self.info.processes;
+                self.info.processes += 1;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn access(&mut self, columns: &Columns, row: usize, space: u32, address: u64) {
+        let (size, write) = (columns.size[row] as u64, columns.write[row]);
+        let info = &mut self.info;
+        info.accesses += 1;
+        info.dependent_accesses += u64::from(columns.producer[row] > 0);
+        let (count, bytes) = match write {
+            true => (&mut info.writes, &mut info.written_bytes),
+            false => (&mut info.reads, &mut info.read_bytes),
+        };
+        *count += 1;
+        *bytes += size;
+        for page in address / PAGE_BYTES..=address.saturating_add(size - 1) / PAGE_BYTES {
+            if self.last == Some((space, page, write)) {
+                continue;
+            }
+            self.last = Some((space, page, write));
+            self.pages.insert((space, page));
+            if write {
+                self.written.insert((space, page));
+            }
+        }
+    }
+
+    fn finish(mut self, trace: &Trace) -> Result<TraceInfo, TraceError> {
+        let instructions = self.threads.iter().map(|&(_, retired)| retired).sum();
+        if instructions != trace.totals().instructions {
+            return Err(TraceError::damaged(trace.path(), "its instructions do not add up"));
+        }
+        self.info.instructions = instructions;
+        self.info.footprint_pages = self.pages.len() as u64;
+        self.info.written_pages = self.written.len() as u64;
+        self.info.dependent_share = self.info.dependent_accesses as f64 / self.info.accesses.max(1) as f64;
+        Ok(self.info)
+    }
+}
