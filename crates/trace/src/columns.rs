@@ -29,7 +29,7 @@ pub const MAX_THREADS: u32 = 1 << 16;
 pub const MAX_NAME_BYTES: usize = 255;
 
 /// The schema in Parquet's own notation.
-pub const SCHEMA: &str = "message memtide_trace {
+const SCHEMA: &str = "message memtide_trace {
     required int32 epoch;
     required int32 thread;
     required int32 kind;

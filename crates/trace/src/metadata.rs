@@ -46,7 +46,7 @@ pub(crate) struct Metadata {
     pub groups: Vec<Group>,
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 9] = [
     "memtide.format",
     "memtide.version",
     "memtide.program",
@@ -55,7 +55,6 @@ const KEYS: [&str; 10] = [
     "memtide.epoch_instructions",
     "memtide.totals",
     "memtide.row_groups",
-    "memtide.columns",
     "memtide.checksum",
 ];
 
@@ -74,7 +73,6 @@ impl Metadata {
             self.header.epoch_instructions.to_string(),
             format!("{epochs} epochs {threads} threads {accesses} accesses {instructions} instructions"),
             self.groups.iter().map(group).collect::<Vec<_>>().join("\n"),
-            crate::columns::SCHEMA.to_owned(),
         ];
         values.push(format!("{:08x}", checksum(&values)));
         let pairs = KEYS.iter().zip(values);

@@ -201,10 +201,11 @@ fn fault_of_group(found: &RowGroupMetaData, group: &Group, file_bytes: u64) -> O
         return Some("more rows than a row group may have".to_owned());
     }
     found.columns().iter().find_map(|column| {
-        let end = column.data_page_offset().checked_add(column.compressed_size());
-        let inside = end.is_some_and(|end| column.data_page_offset() >= 4 && end <= file_bytes as i64);
+        let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        let end = start.checked_add(column.compressed_size());
+        let inside = end.is_some_and(|end| start >= 4 && (start..=file_bytes as i64).contains(&end));
         match column.compression() {
-            _ if !inside || column.compressed_size() < 0 => Some("a column lies outside the file".to_owned()),
+            _ if !inside => Some("a column lies outside the file".to_owned()),
             Compression::ZSTD(_) => None,
             other => Some(format!("a column is compressed by {other}, not ZSTD")),
         }

@@ -72,9 +72,14 @@ impl TraceWriter {
         {
             return fault("a producer or a name beyond what a trace can hold");
         }
+        let starts = matches!(row.kind, Kind::Spawn | Kind::Fork);
+        if starts && !(1..u64::from(MAX_THREADS)).contains(&row.address) {
+            return fault("it starts thread 0, or one beyond what a trace can hold");
+        }
         let thread = row.thread as usize;
-        if thread >= self.instructions.len() {
-            self.instructions.resize(thread + 1, 0);
+        let threads = if starts { thread.max(row.address as usize) } else { thread } + 1;
+        if threads > self.instructions.len() {
+            self.instructions.resize(threads, 0);
         }
         if row.instructions < self.instructions[thread] {
             return fault("a thread's instruction count falls");

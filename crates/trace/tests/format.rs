@@ -1,0 +1,251 @@
+//! What is written is read; what is damaged is refused.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use memtide_core::{Access, Mapping, PageSize, Program, Then, ThreadId, VirtAddr};
+use memtide_trace::{Kind, ReplayOptions, Row, Trace, TraceError, TraceWriter};
+use proptest::prelude::*;
+use support::{Step, accesses, header, run, write};
+
+/// One thing that one of three threads does: thread, instructions, address, size, write, producer, event.
+type Deed = (u32, u64, u64, u16, bool, u32, u8);
+
+fn deed() -> impl Strategy<Value = Deed> {
+    (0..3u32, 0..100_000u64, any::<u64>(), 1..=u16::MAX, any::<bool>(), 0..50u32, 0..20u8)
+}
+
+/// Makes rows of deeds, and what a replay must give for each thread.
+fn program(epochs: Vec<Vec<Deed>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Step>>) {
+    let mut expected: BTreeMap<u32, Vec<Step>> = (0..3).map(|thread| (thread, Vec::new())).collect();
+    let mut made = [0u32; 3];
+    let mut retired = [0u64; 3];
+    let mut rows = vec![vec![spawn(1), spawn(2)]];
+    for thread in [1, 2] {
+        expected.get_mut(&0).unwrap().push(Step::Then(Then::Spawn(ThreadId(thread))));
+    }
+    for mut deeds in epochs {
+        deeds.sort_by_key(|deed| deed.0);
+        let mut epoch = Vec::new();
+        for (thread, instructions, address, size, write, producer, event) in deeds {
+            let index = thread as usize;
+            let steps = expected.get_mut(&thread).unwrap();
+            if event == 0 {
+                let (start, bytes, name) = (address / 2, u64::from(size), format!("map {address}"));
+                let row = Row::event(thread, Kind::Map, retired[index]);
+                epoch.push(Row { address: start, size: bytes, name: Some(name.clone()), ..row });
+                let page = PageSize::Base;
+                steps.push(Step::Then(Then::Map(Mapping { start: VirtAddr(start), bytes, page, name })));
+                continue;
+            }
+            retired[index] += instructions;
+            let producer = if producer <= made[index] { producer } else { 0 };
+            made[index] += 1;
+            let row = Row::event(thread, Kind::Access, retired[index]);
+            epoch.push(Row { address, size: size.into(), write, pc: address ^ 1, producer, ..row });
+            let address = VirtAddr(address);
+            let instructions = instructions as u32;
+            steps.push(Step::Access(Access { address, instructions, producer, size, write }));
+        }
+        rows.push(epoch);
+    }
+    (rows, expected)
+}
+
+fn spawn(thread: u64) -> Row {
+    Row { address: thread, ..Row::event(0, Kind::Spawn, 0) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_written_is_replayed(
+        epochs in prop::collection::vec(prop::collection::vec(deed(), 0..200), 0..8)
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        let (rows, expected) = program(epochs);
+        let totals = write(&path, &rows).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        prop_assert_eq!(trace.header(), &header());
+        prop_assert_eq!(trace.totals(), totals);
+        let info = trace.info(&mut |_| ()).unwrap();
+        let all = accesses(&expected);
+        prop_assert_eq!(info.accesses, all.len() as u64);
+        prop_assert_eq!(info.writes, all.iter().filter(|access| access.write).count() as u64);
+        prop_assert_eq!(info.dependent_accesses, all.iter().filter(|access| access.producer > 0).count() as u64);
+        prop_assert_eq!(info.instructions, all.iter().map(|access| u64::from(access.instructions)).sum::<u64>());
+        let mut replay = trace.program(ReplayOptions::default()).unwrap();
+        prop_assert_eq!(replay.threads(), 3);
+        prop_assert_eq!(run(&mut replay).unwrap(), expected);
+        prop_assert_eq!(replay.progress(), Some(1.0));
+    }
+
+    /// A part is the whole without its ends, and no producer points before the part.
+    #[test]
+    fn a_part_is_cut_out_of_the_whole(
+        epochs in prop::collection::vec(prop::collection::vec(deed(), 1..100), 1..5),
+        skip in 0..300u64,
+        limit in 0..300u64,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        let mut epochs = epochs;
+        epochs.iter_mut().flatten().for_each(|deed| deed.0 = 0);
+        let (rows, expected) = program(epochs);
+        write(&path, &rows).unwrap();
+        let options = ReplayOptions { skip, limit, ..ReplayOptions::default() };
+        let part = accesses(&run(&mut Trace::open(&path).unwrap().program(options).unwrap()).unwrap());
+        let whole = accesses(&expected);
+        let kept: Vec<&Access> = whole.iter().skip(skip as usize).take(limit as usize).collect();
+        prop_assert_eq!(part.len(), kept.len());
+        for (at, (part, kept)) in part.iter().zip(kept).enumerate() {
+            let producer = if kept.producer as usize <= at { kept.producer } else { 0 };
+            prop_assert_eq!(part, &Access { producer, instructions: part.instructions, ..*kept });
+            prop_assert_eq!(part.instructions, kept.instructions);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), magic in any::<bool>()) {
+        let bytes = if magic { [b"PAR1", bytes.as_slice(), b"PAR1"].concat() } else { bytes };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        fs::write(&path, bytes).unwrap();
+        prop_assert!(Trace::open(&path).is_err());
+    }
+}
+
+/// A small trace with several row groups' worth of features.
+fn sample(path: &Path) -> BTreeMap<u32, Vec<Step>> {
+    let deeds = |seed: u64| {
+        let number = move |i: u64| (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        (0..40).map(move |i| {
+            let n = number(i);
+            ((i % 3) as u32, n % 50, n, 8, n % 3 == 0, (n % 4) as u32, (n % 20) as u8)
+        })
+    };
+    let (rows, expected) = program(vec![deeds(1).collect(), deeds(2).collect(), deeds(3).collect()]);
+    write(path, &rows).unwrap();
+    expected
+}
+
+/// Everything that can be had of a file.
+fn all(path: &Path) -> Result<BTreeMap<u32, Vec<Step>>, String> {
+    let open = || Trace::open(path).map_err(|error| error.to_string());
+    let trace = open()?;
+    assert_eq!(trace.header(), &header(), "a wrong header");
+    trace.info(&mut |_| ()).map_err(|error| error.to_string())?;
+    run(&mut open()?.program(ReplayOptions::default()).map_err(|error| error.to_string())?)
+}
+
+#[test]
+fn a_trace_cut_anywhere_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    sample(&path);
+    let bytes = fs::read(&path).unwrap();
+    for length in 0..bytes.len() {
+        fs::write(&path, &bytes[..length]).unwrap();
+        let error = Trace::open(&path).err().unwrap_or_else(|| panic!("cut to {length} bytes it opens"));
+        assert!(error.to_string().starts_with(&path.display().to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_found_or_does_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let expected = sample(&path);
+    let bytes = fs::read(&path).unwrap();
+    let mut found = 0;
+    for at in 0..bytes.len() {
+        let flip = [0x01, 0x80, 0xff][at % 3];
+        let mut bytes = bytes.clone();
+        bytes[at] ^= flip;
+        fs::write(&path, bytes).unwrap();
+        match all(&path) {
+            Ok(read) => assert!(read == expected, "byte {at} flipped by {flip:#x} gives another program"),
+            Err(_) => found += 1,
+        }
+    }
+    assert!(found > bytes.len() / 2, "of {} flips {found} were found", bytes.len());
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let message = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        Trace::open(&path).err().unwrap().to_string()
+    };
+    assert!(message(b"").contains("an empty file"));
+    assert!(message(b"I  04000000,3\n").contains("memtide trace import"));
+    assert!(message(b"PAR1 and then nothing").contains("cut short"));
+    sample(&path);
+    let bytes = fs::read(&path).unwrap();
+    let key = b"memtide.version";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len();
+    let digit = at + bytes[at..].iter().position(|&byte| byte == b'1').unwrap();
+    let mut newer = bytes.clone();
+    newer[digit] = b'7';
+    assert!(message(&newer).contains("format version \"7\"; this memtide reads version 1"));
+    let missing = Trace::open(&dir.path().join("none")).err().unwrap();
+    assert!(matches!(missing, TraceError::Io { .. }), "{missing}");
+}
+
+#[test]
+fn a_writer_refuses_what_no_reader_would_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let access = Row { size: 8, ..Row::event(0, Kind::Access, 5) };
+    for wrong in [
+        Row { size: 0, ..access.clone() },
+        Row { size: 65_536, ..access.clone() },
+        Row { thread: u32::MAX, ..access.clone() },
+        Row { instructions: 4, ..access.clone() },
+        Row { producer: u32::MAX, ..access.clone() },
+    ] {
+        let mut writer = TraceWriter::create(&path, header()).unwrap();
+        writer.push(&access).unwrap();
+        assert!(writer.push(&wrong).is_err(), "{wrong:?}");
+    }
+    assert!(!path.exists(), "a trace that was not finished has no name");
+}
+
+#[test]
+fn a_long_stretch_without_access_is_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let access = |instructions| Row { size: 8, ..Row::event(0, Kind::Access, instructions) };
+    write(&path, &[vec![access(1), access(10_000_000_000)]]).unwrap();
+    let steps =
+        &run(&mut Trace::open(&path).unwrap().program(ReplayOptions::default()).unwrap()).unwrap()[&0];
+    assert_eq!(steps[1], Step::Then(Then::Work(9_999_999_998)));
+    assert!(matches!(steps[2], Step::Access(Access { instructions: 1, .. })));
+}
+
+#[test]
+fn a_row_group_at_a_time_is_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let access = |i: u64| Row { address: i * 64, size: 8, ..Row::event(0, Kind::Access, i) };
+    let epochs: Vec<Vec<Row>> =
+        (0..6).map(|e| (e * 150_000..(e + 1) * 150_000).map(access).collect()).collect();
+    write(&path, &epochs).unwrap();
+    let steps =
+        &run(&mut Trace::open(&path).unwrap().program(ReplayOptions::default()).unwrap()).unwrap()[&0];
+    assert_eq!(steps.len(), 900_000);
+    let address = |step: &Step| match step {
+        Step::Access(access) => access.address.0,
+        Step::Then(then) => panic!("{then:?}"),
+    };
+    assert!(steps.iter().enumerate().all(|(i, step)| address(step) == i as u64 * 64));
+}
