@@ -108,7 +108,13 @@ impl Cache {
     }
 }
 
+/// The way that holds a line. The most recently used one is tried first; whether any holds it is found without a branch
+/// a way.
 #[inline]
 fn find(set: &[u32], key: u32) -> Option<usize> {
-    set.iter().position(|&slot| slot & !DIRTY == key)
+    if set[0] & !DIRTY == key {
+        return Some(0);
+    }
+    let held = set.iter().fold(false, |held, &slot| held | (slot & !DIRTY == key));
+    if held { set.iter().position(|&slot| slot & !DIRTY == key) } else { None }
 }

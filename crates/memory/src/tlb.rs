@@ -36,19 +36,15 @@ pub struct Tlb {
     walk: Time,
 }
 
+/// Sets lie one after the other, the most recently used way first.
 #[derive(Clone, Debug)]
 struct Level {
     ways: usize,
     sets: u64,
     latency: Time,
-    slots: Vec<Slot>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
     /// 0 where nothing is held.
-    key: u64,
-    translation: Translation,
+    keys: Vec<u64>,
+    translations: Vec<Translation>,
 }
 
 impl Tlb {
@@ -56,11 +52,13 @@ impl Tlb {
     pub fn new(machine: &machine::Machine) -> Tlb {
         let levels = machine.tlbs.iter().map(|tlb| {
             let sets = (tlb.entries / u32::from(tlb.ways)).max(1);
+            let entries = sets as usize * usize::from(tlb.ways);
             Level {
                 ways: tlb.ways.into(),
                 sets: sets.into(),
                 latency: machine.core.cycles(tlb.latency_cycles),
-                slots: vec![Slot::default(); sets as usize * usize::from(tlb.ways)],
+                keys: vec![0; entries],
+                translations: vec![Translation::default(); entries],
             }
         });
         let walk = machine.tlbs.last().map_or(0.0, |tlb| tlb.walk_cycles);
@@ -76,28 +74,28 @@ impl Tlb {
     #[inline]
     pub fn lookup(&mut self, key: PageKey) -> Option<(Translation, Time)> {
         for index in 0..self.levels.len() {
-            if let Some(slot) = self.levels[index].touch(key) {
+            if let Some(translation) = self.levels[index].touch(key) {
                 for inner in &mut self.levels[..index] {
-                    inner.fill(slot);
+                    inner.replace_oldest(key, translation);
                 }
-                return Some((slot.translation, self.levels[index].latency));
+                return Some((translation, self.levels[index].latency));
             }
         }
         None
     }
 
-    /// Takes in what a walk found.
+    /// Takes in what a walk found, after [`Tlb::lookup`] did not find it.
     pub fn fill(&mut self, key: PageKey, translation: Translation) {
         for level in &mut self.levels {
-            level.fill(Slot { key: key.0, translation });
+            level.replace_oldest(key, translation);
         }
     }
 
     /// Notes in every level that the page's dirty bit is set.
     pub fn set_dirty(&mut self, key: PageKey) {
         for level in &mut self.levels {
-            if let Some(slot) = level.set(key.page()).iter_mut().find(|slot| slot.key == key.0) {
-                slot.translation.dirty = true;
+            if let Some(at) = level.find(key) {
+                level.translations[at].dirty = true;
             }
         }
     }
@@ -105,10 +103,8 @@ impl Tlb {
     /// Drops one page.
     pub fn invalidate(&mut self, key: PageKey) {
         for level in &mut self.levels {
-            for slot in level.set(key.page()) {
-                if slot.key == key.0 {
-                    *slot = Slot::default();
-                }
+            if let Some(at) = level.find(key) {
+                level.keys[at] = 0;
             }
         }
     }
@@ -116,34 +112,45 @@ impl Tlb {
     /// Drops everything.
     pub fn flush(&mut self) {
         for level in &mut self.levels {
-            level.slots.fill(Slot::default());
+            level.keys.fill(0);
         }
     }
 }
 
 impl Level {
     #[inline]
-    fn set(&mut self, page: u64) -> &mut [Slot] {
+    fn start(&self, key: PageKey) -> usize {
+        let page = key.page();
         let set = if self.sets.is_power_of_two() { page & (self.sets - 1) } else { page % self.sets };
-        let start = set as usize * self.ways;
-        &mut self.slots[start..start + self.ways]
+        set as usize * self.ways
     }
 
     #[inline]
-    fn touch(&mut self, key: PageKey) -> Option<Slot> {
-        let set = self.set(key.page());
-        let way = set.iter().position(|slot| slot.key == key.0)?;
-        let slot = set[way];
-        set.copy_within(..way, 1);
-        set[0] = slot;
-        Some(slot)
+    fn find(&self, key: PageKey) -> Option<usize> {
+        let start = self.start(key);
+        let set = &self.keys[start..start + self.ways];
+        let held = set.iter().fold(false, |held, &other| held | (other == key.0));
+        if held { set.iter().position(|&other| other == key.0).map(|way| start + way) } else { None }
     }
 
-    /// A page already held (it may be: its translation changed) is replaced where it stands.
-    fn fill(&mut self, slot: Slot) {
-        let set = self.set(PageKey(slot.key).page());
-        let way = set.iter().position(|held| held.key == slot.key).unwrap_or(set.len() - 1);
-        set.copy_within(..way, 1);
-        set[0] = slot;
+    #[inline]
+    fn touch(&mut self, key: PageKey) -> Option<Translation> {
+        let at = self.find(key)?;
+        let translation = self.translations[at];
+        self.to_front(self.start(key), at, key, translation);
+        Some(translation)
+    }
+
+    /// The page, which is not held, takes the place of the least recently used one.
+    fn replace_oldest(&mut self, key: PageKey, translation: Translation) {
+        let start = self.start(key);
+        self.to_front(start, start + self.ways - 1, key, translation);
+    }
+
+    fn to_front(&mut self, start: usize, from: usize, key: PageKey, translation: Translation) {
+        self.keys.copy_within(start..from, start + 1);
+        self.translations.copy_within(start..from, start + 1);
+        self.keys[start] = key.0;
+        self.translations[start] = translation;
     }
 }

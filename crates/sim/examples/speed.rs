@@ -30,8 +30,21 @@ fn main() {
         migration: Some(p.migration(&scaled)),
         limits: Limits::default(),
     };
+    let cpu = || {
+        std::fs::read_to_string("/proc/thread-self/schedstat")
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse::<f64>()
+            .unwrap()
+            / 1e9
+    };
+    println!("setup cpu {:.2}", cpu());
     let t = Instant::now();
+    let c = cpu();
     let mut r = run(&machine, vec![job], policy, 1, &mut |_| true).unwrap();
+    let c1 = cpu();
     let s = t.elapsed().as_secs_f64();
     r.timeline = Default::default();
     r.latency.distribution.clear();

@@ -71,6 +71,11 @@ impl Core {
         self.resume.min(self.window.next_miss())
     }
 
+    /// Whether the running thread waited for memory and need not any more.
+    pub fn can_go_on(&self) -> bool {
+        self.blocked && self.window.can_go_on()
+    }
+
     /// Has the running thread's trap handled once all its earlier accesses have ended.
     pub fn drain(&mut self, thread: &mut Thread) {
         match self.window.drain(self.clock.now()) {

@@ -78,6 +78,8 @@ pub(crate) struct Window {
     queue: VecDeque<u8>,
     /// Misses that go to the shared levels, by time.
     ready: VecDeque<(Time, u8)>,
+    /// The slot whose end is awaited before anything more can be taken in.
+    awaited: u8,
     /// The last miss of lines with the same low bits.
     lines: [(u64, End); SLOTS],
 }
@@ -105,6 +107,7 @@ impl Window {
             position: 0,
             registers: vec![Time::ZERO; core.outstanding_misses.min(SLOTS as u16).into()],
             queue: VecDeque::with_capacity(SLOTS),
+            awaited: 0,
             ready: VecDeque::with_capacity(SLOTS),
             lines: [(u64::MAX, End::at(Time::ZERO)); SLOTS],
         }
@@ -119,7 +122,13 @@ impl Window {
             if oldest.instruction + self.reorder_buffer > instruction {
                 break;
             }
-            now = now.max(self.settled(oldest.end).ok()?);
+            match self.settled(oldest.end) {
+                Ok(end) => now = now.max(end),
+                Err(slot) => {
+                    self.awaited = slot;
+                    return None;
+                }
+            }
             self.unretired.pop_front();
         }
         Some(now)
@@ -132,8 +141,15 @@ impl Window {
 
     /// Whether an access can be taken in.
     #[inline]
-    pub fn has_room(&self) -> bool {
-        self.slots[usize::from(self.next_slot)].end != Time::NEVER
+    pub fn has_room(&mut self) -> bool {
+        self.awaited = self.next_slot;
+        self.can_go_on()
+    }
+
+    /// Whether what held the last access up is over.
+    #[inline]
+    pub fn can_go_on(&self) -> bool {
+        self.slots[usize::from(self.awaited)].end != Time::NEVER
     }
 
     /// The end of the access `distance` accesses back; 0 and what lies too far back have ended.

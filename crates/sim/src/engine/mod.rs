@@ -168,7 +168,7 @@ impl<'p> Engine<'p> {
         let core = &mut self.cores[cpu];
         if core.window.next_miss() <= core.resume {
             core.send_miss(&mut self.uncore);
-            if core.blocked {
+            if core.can_go_on() {
                 self.go_on(cpu)?;
             }
         } else {
@@ -193,7 +193,7 @@ impl<'p> Engine<'p> {
             }
             let cpu = (waiter.0 >> 8) as usize;
             self.cores[cpu].window.resolve(waiter.0 as u8, time);
-            if self.cores[cpu].blocked {
+            if self.cores[cpu].can_go_on() {
                 self.go_on(cpu)?;
             }
             self.refresh_core(cpu);
