@@ -8,6 +8,7 @@
 mod algorithms;
 mod array;
 mod error;
+mod hash_index;
 mod memory;
 mod params;
 mod points;

@@ -2,19 +2,25 @@
 
 use crate::registry::{Entry, entry};
 
+mod blackscholes;
 mod cached;
+mod canneal;
 mod cg;
 mod chase;
+mod convolution;
 mod fft;
 mod gups;
 mod himeno;
 mod is;
 mod kmeans;
+mod lu;
 mod mg;
 mod ocean;
+mod pagerank;
 mod random_reads;
 pub(crate) mod stream;
 mod streamcluster;
+mod wordcount;
 
 pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<stream::Stream>(),
@@ -31,4 +37,10 @@ pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<is::Is>(),
     entry::<kmeans::Kmeans>(),
     entry::<streamcluster::Streamcluster>(),
+    entry::<canneal::Canneal>(),
+    entry::<wordcount::Wordcount>(),
+    entry::<lu::Lu>(),
+    entry::<pagerank::Pagerank>(),
+    entry::<blackscholes::Blackscholes>(),
+    entry::<convolution::Convolution>(),
 ];

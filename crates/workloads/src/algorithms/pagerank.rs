@@ -1,0 +1,251 @@
+//! PageRank on a power-law graph.
+
+use crate::array::{Array, Space};
+use crate::memory::Memory;
+use crate::params::{Parameter, Settings};
+use crate::random::{Permutation, Random};
+use crate::reduction::Reduction;
+use crate::workload::{Algorithm, Phase, Workload};
+use crate::zipf::Zipf;
+use crate::{Info, WorkloadError};
+
+/// Vertices of an item.
+const BLOCK: usize = 16;
+/// Edges into a vertex: from this many, on the mean twice as many.
+const FEWEST_EDGES: u64 = 8;
+const MEAN_EDGES: usize = 16;
+const DAMPING: f64 = 0.85;
+/// How skewed the edges' sources are.
+const THETA: f64 = 0.7;
+/// An edge's index and sum; a vertex's division and its loop.
+const EDGE_INSTRUCTIONS: u64 = 2;
+const VERTEX_INSTRUCTIONS: u64 = 10;
+
+/// The edges into each vertex in compressed sparse rows, and ranks.
+pub struct Pagerank {
+    threads: usize,
+    iterations: usize,
+    seed: u64,
+    vertices: usize,
+    popularity: Zipf,
+    /// A vertex by its popularity.
+    spread: Permutation,
+    /// How many edges leave each vertex; the graph's, before the program reads it.
+    leaving: Vec<u32>,
+    start: Array<u32>,
+    sources: Array<u32>,
+    degree: Array<u32>,
+    rank: Array<f64>,
+    /// What a vertex gives to each it points to.
+    share: Array<f64>,
+    /// Ranks of vertices that point nowhere.
+    dangling: Reduction,
+}
+
+#[derive(Clone, Copy)]
+pub enum Step {
+    Init,
+    /// Each vertex's share for each edge.
+    Share,
+    /// Each vertex's new rank.
+    Gather,
+}
+
+/// What a thread keeps.
+pub struct Local {
+    thread: usize,
+    /// Ranks of the thread's dangling vertices; then what every vertex gets of all of them.
+    dangling: f64,
+}
+
+impl Algorithm for Pagerank {
+    const INFO: Info = Info {
+        name: "pagerank",
+        summary: "PageRank: each vertex gathers the shares of those that point to it, in a power-law graph",
+        stresses: "random reads, skewed, that wait for an index; beside a stream of reads",
+        source: "L. Page et al., The PageRank citation ranking, 1999; in BigDataBench and GAP",
+        parameters: &[
+            Parameter::footprint_mib(64),
+            Parameter::iterations(1),
+            Parameter::threads(16),
+            Parameter::PAGE,
+        ],
+    };
+
+    fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Pagerank, WorkloadError> {
+        let vertex_bytes = 4 + 4 * MEAN_EDGES + 4 + 8 + 8;
+        let vertices = settings.footprint_bytes() / vertex_bytes / BLOCK * BLOCK;
+        let threads = settings.threads();
+        let mut graph = Pagerank {
+            threads,
+            iterations: settings.size("iterations"),
+            seed,
+            vertices,
+            popularity: Zipf::new(vertices as u64, THETA),
+            spread: Permutation::new(vertices as u64, seed),
+            leaving: vec![0; vertices],
+            start: space.array("edge_start", vertices + 1)?,
+            sources: space.array("edge_sources", vertices * MEAN_EDGES)?,
+            degree: space.array("degree", vertices)?,
+            rank: space.array("rank", vertices)?,
+            share: space.array("share", vertices)?,
+            dangling: Reduction::new("dangling", threads, space)?,
+        };
+        graph.leaving = graph.count_leaving();
+        Ok(graph)
+    }
+}
+
+impl Pagerank {
+    /// Where a vertex's edges begin: two neighbours share 2 x MEAN_EDGES unevenly.
+    fn edge_start(&self, vertex: usize) -> usize {
+        match vertex % 2 {
+            0 => vertex * MEAN_EDGES,
+            _ => {
+                (vertex - 1) * MEAN_EDGES
+                    + Random::new(self.seed, vertex as u64).below(FEWEST_EDGES * 2) as usize
+                    + FEWEST_EDGES as usize
+            }
+        }
+    }
+
+    /// The vertices that point to a vertex.
+    fn edges(&self, vertex: usize) -> impl Iterator<Item = u32> {
+        let mut random = Random::new(!self.seed, vertex as u64);
+        (self.edge_start(vertex)..self.edge_start(vertex + 1))
+            .map(move |_| self.spread.forward(self.popularity.rank(&mut random)) as u32)
+    }
+
+    fn count_leaving(&self) -> Vec<u32> {
+        let mut leaving = vec![0; self.vertices];
+        for source in (0..self.vertices).flat_map(|vertex| self.edges(vertex)) {
+            leaving[source as usize] += 1;
+        }
+        leaving
+    }
+
+    fn init<M: Memory>(&self, m: &mut M, vertex: usize) {
+        let start = self.edge_start(vertex);
+        for (edge, source) in self.edges(vertex).enumerate() {
+            m.work(4);
+            m.store(&self.sources, start + edge, source);
+        }
+        m.store(&self.start, vertex + 1, self.edge_start(vertex + 1) as u32);
+        m.store(&self.degree, vertex, self.leaving[vertex]);
+        m.store(&self.rank, vertex, 1.0 / self.vertices as f64);
+        m.store(&self.share, vertex, 0.0);
+    }
+
+    fn give<M: Memory>(&self, m: &mut M, vertex: usize, local: &mut Local) {
+        let (rank, degree) = (*m.load(&self.rank, vertex), *m.load(&self.degree, vertex));
+        m.work(VERTEX_INSTRUCTIONS);
+        if degree == 0 {
+            local.dangling += rank;
+        } else {
+            m.store(&self.share, vertex, rank / f64::from(degree));
+        }
+    }
+
+    fn gather<M: Memory>(&self, m: &mut M, vertex: usize, every: f64) {
+        let start = m.load(&self.start, vertex).map(|start| start as usize);
+        let end = *m.load(&self.start, vertex + 1) as usize;
+        let mut sum = 0.0;
+        for edge in *start..end {
+            let source = m.load(&self.sources, start.map(|_| edge)).map(|source| source as usize);
+            sum += *m.load(&self.share, source);
+            m.work(EDGE_INSTRUCTIONS);
+        }
+        m.work(VERTEX_INSTRUCTIONS);
+        m.store(&self.rank, vertex, every + DAMPING * sum);
+    }
+}
+
+impl Workload for Pagerank {
+    type Step = Step;
+    type Local = Local;
+
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn phases(&self) -> Vec<Phase<Step>> {
+        let rounds = [Step::Share, Step::Gather].repeat(self.iterations);
+        let blocks = self.vertices / BLOCK;
+        std::iter::once(Step::Init).chain(rounds).map(|step| Phase::new(step, blocks)).collect()
+    }
+
+    fn local(&self, thread: usize) -> Local {
+        Local { thread, dangling: 0.0 }
+    }
+
+    fn begin<M: Memory>(&self, m: &mut M, step: Step, local: &mut Local) {
+        local.dangling = match step {
+            Step::Init | Step::Share => 0.0,
+            Step::Gather => (1.0 - DAMPING + DAMPING * self.dangling.sum(m)) / self.vertices as f64,
+        };
+    }
+
+    fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, local: &mut Local) {
+        for vertex in item * BLOCK..(item + 1) * BLOCK {
+            match step {
+                Step::Init => self.init(m, vertex),
+                Step::Share => self.give(m, vertex, local),
+                Step::Gather => self.gather(m, vertex, local.dangling),
+            }
+        }
+    }
+
+    fn finish<M: Memory>(&self, m: &mut M, step: Step, local: &mut Local) {
+        if let Step::Share = step {
+            self.dangling.put(m, local.thread, local.dangling);
+        }
+    }
+
+    /// The sum of all ranks.
+    fn result(&self) -> f64 {
+        self.rank.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check;
+
+    #[test]
+    fn ranks_are_those_of_plain_loops_and_sum_to_1() {
+        let (program, _) = check::<Pagerank>("footprint_mib=1,iterations=3,threads=3");
+        let graph = program.workload();
+        let n = graph.vertices;
+        let mut rank = vec![1.0 / n as f64; n];
+        for _ in 0..3 {
+            let dangling: f64 = (0..n).filter(|v| graph.leaving[*v] == 0).map(|v| rank[v]).sum();
+            let mut next = vec![(1.0 - DAMPING + DAMPING * dangling) / n as f64; n];
+            for (vertex, next) in next.iter_mut().enumerate() {
+                for source in graph.edges(vertex) {
+                    *next += DAMPING * rank[source as usize] / f64::from(graph.leaving[source as usize]);
+                }
+            }
+            rank = next;
+        }
+        assert!((graph.result() - 1.0).abs() < 1e-9);
+        assert!(
+            graph
+                .rank
+                .values()
+                .zip(&rank)
+                .all(|(computed, expected)| (computed / expected - 1.0).abs() < 1e-9)
+        );
+    }
+
+    #[test]
+    fn few_vertices_have_most_edges() {
+        let (program, _) = check::<Pagerank>("footprint_mib=1,iterations=1,threads=1");
+        let mut degrees = program.workload().leaving.clone();
+        degrees.sort_by(|a, b| b.cmp(a));
+        let edges: u32 = degrees.iter().sum();
+        let most: u32 = degrees[..degrees.len() / 10].iter().sum();
+        assert!(f64::from(most) > 0.4 * f64::from(edges), "{most} of {edges}");
+        assert_eq!(edges as usize, degrees.len() * MEAN_EDGES);
+    }
+}
