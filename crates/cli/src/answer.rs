@@ -155,12 +155,16 @@ impl Answer {
 
     /// Prints it on standard output.
     pub fn print(&self, format: Format) -> Result<(), Failure> {
-        let text = match format {
+        print(&self.text(format))
+    }
+
+    /// The answer as it is printed.
+    pub fn text(&self, format: Format) -> String {
+        match format {
             Format::Table => self.table(),
             Format::Json => pretty(&self.json()),
             Format::Csv => self.csv(),
-        };
-        print(&text)
+        }
     }
 
     fn table(&self) -> String {

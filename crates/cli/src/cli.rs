@@ -14,9 +14,6 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[derive(Debug, Parser)]
 #[command(name = "memtide", version, after_help = EXIT_CODES, propagate_version = true)]
 pub struct Cli {
-    /// What every command understands.
-    #[command(flatten)]
-    pub common: Common,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -26,10 +23,10 @@ pub struct Cli {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Common {
     /// How to print the answer
-    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub output: Format,
     /// Seed of everything that is drawn at random: the same seed gives the same answer, byte by byte
-    #[arg(long, global = true, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
 }
 
@@ -41,7 +38,10 @@ pub fn parse() -> Result<Cli, Failure> {
 
 /// The definition that help, completions and man pages are made from.
 pub fn definition() -> clap::Command {
-    with_exit_codes(Cli::command())
+    // `-o` of `record` is the trace: memtide record -o FILE -- PROGRAM.
+    let command =
+        Cli::command().mut_subcommand("record", |record| record.mut_arg("output", |arg| arg.short(None)));
+    with_exit_codes(command)
 }
 
 fn with_exit_codes(command: clap::Command) -> clap::Command {

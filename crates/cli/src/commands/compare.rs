@@ -19,6 +19,8 @@ use crate::{columns, parallel, report};
 pub struct Arguments {
     #[command(flatten)]
     setting: Setting,
+    #[command(flatten)]
+    common: Common,
     /// The policies, separated by commas [default: every placement, local with NUMA balancing, bw-local with bw-migration]
     #[arg(short, long, value_delimiter = ',', value_name = "POLICIES")]
     policies: Vec<String>,
@@ -28,7 +30,8 @@ pub struct Arguments {
 }
 
 /// Runs every policy, on as many cores as there are, and prints a row for each.
-pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let common = arguments.common;
     let policies = match arguments.policies.as_slice() {
         [] => default_comparison(),
         texts => runs::policies(texts)?,

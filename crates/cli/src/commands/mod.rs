@@ -5,7 +5,9 @@ mod completions;
 mod machine;
 mod man;
 mod policy;
+mod record;
 mod simulate;
+mod trace;
 mod workload;
 
 use clap::Subcommand;
@@ -29,6 +31,11 @@ pub enum Command {
     /// List and show policies
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Run a program and record its memory accesses
+    Record(record::Arguments),
+    /// Check, show and import traces
+    #[command(subcommand)]
+    Trace(trace::Command),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
     /// Write a man page for every command
@@ -37,13 +44,14 @@ pub enum Command {
 
 /// Does what the command line says.
 pub fn run(cli: Cli) -> Result<(), Failure> {
-    let common = cli.common;
     match cli.command {
-        Command::Compare(arguments) => compare::run(&arguments, common),
-        Command::Simulate(arguments) => simulate::run(&arguments, common),
-        Command::Machine(command) => machine::run(command, common),
-        Command::Workload(command) => workload::run(command, common),
-        Command::Policy(command) => policy::run(command, common),
+        Command::Compare(arguments) => compare::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Machine(command) => machine::run(command),
+        Command::Workload(command) => workload::run(command),
+        Command::Policy(command) => policy::run(command),
+        Command::Record(arguments) => record::run(arguments),
+        Command::Trace(command) => trace::run(command),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
     }

@@ -12,19 +12,21 @@ use crate::suggest;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List all policies
-    List,
+    List(Common),
     /// Show what a policy does, where it comes from, and its parameters
     Show {
         /// The policy's name
         name: String,
+        #[command(flatten)]
+        common: Common,
     },
 }
 
 /// Carries one out.
-pub fn run(command: Command, common: Common) -> Result<(), Failure> {
+pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::List => list().print(common.output),
-        Command::Show { name } => show(&name)?.print(common.output),
+        Command::List(common) => list().print(common.output),
+        Command::Show { name, common } => show(&name)?.print(common.output),
     }
 }
 

@@ -12,13 +12,16 @@ use crate::runs::{self, Setting};
 pub struct Arguments {
     #[command(flatten)]
     setting: Setting,
+    #[command(flatten)]
+    common: Common,
     /// The policy, as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]]
     #[arg(short, long, default_value = "local")]
     policy: String,
 }
 
 /// Runs it and prints all that was measured.
-pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let common = arguments.common;
     let policy = runs::policy(&arguments.policy)?;
     let runs = arguments.setting.runs(common.seed)?;
     let progress = Progress::new("simulating", 1);

@@ -121,7 +121,7 @@ mod tests {
     fn the_chart_library_is_whole_and_alone() {
         let library = library();
         assert!(library.starts_with("<script") && library.ends_with("</script>"));
-        assert!(library.contains("plotly.js v") && !library.contains("MathJax.startup"));
+        assert!(library.contains("plotly.js v") && library.len() > 1 << 20);
         assert_eq!(library.matches("<script").count(), 1, "a second script came along");
     }
 

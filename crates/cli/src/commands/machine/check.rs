@@ -13,10 +13,13 @@ pub struct Arguments {
     /// Machine files, or names of bundled machines
     #[arg(required = true, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machines: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Reads all of them; the first fault ends it.
-pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let common = arguments.common;
     let columns = [
         ("file", "file"),
         ("name", "machine"),

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the bundled machines
-    List,
+    List(Common),
     /// Show a machine: every figure with its unit and source
     Show(show::Arguments),
     /// Check machine files
@@ -24,11 +24,11 @@ pub enum Command {
 }
 
 /// Carries one out.
-pub fn run(command: Command, common: Common) -> Result<(), Failure> {
+pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::List => list::run(common),
-        Command::Show(arguments) => show::run(&arguments, common),
-        Command::Check(arguments) => check::run(&arguments, common),
-        Command::Probe(arguments) => probe::run(&arguments, common),
+        Command::List(common) => list::run(common),
+        Command::Show(arguments) => show::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
     }
 }

@@ -41,6 +41,8 @@ pub struct Arguments {
     /// Requests at each load; the first tenth warms up
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     requests: u64,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Order of the lines asked for.
@@ -72,7 +74,8 @@ struct Task {
 }
 
 /// Probes the machine's nodes and prints what every initiator sees.
-pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let common = arguments.common;
     let machine = machines::load(&arguments.machine)?;
     let initiators =
         pick("initiator", arguments.initiator.as_deref(), machine.initiators.iter().map(|i| &i.name))?;

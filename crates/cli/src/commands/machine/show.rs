@@ -18,10 +18,13 @@ pub struct Arguments {
     /// Show it as it is simulated: divided by its `scale`, or by this
     #[arg(long, value_name = "N", num_args = 0..=1)]
     scale: Option<Option<u32>>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Prints the machine: JSON is the whole of it as in its file, the other formats list its figures.
-pub fn run(arguments: &Arguments, common: Common) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let common = arguments.common;
     let mut machine = machines::load_at(&arguments.machine, arguments.scale.flatten())?;
     if arguments.scale.is_some() {
         machine = machine.scaled();

@@ -1,0 +1,109 @@
+//! `memtide trace`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Subcommand, ValueEnum, ValueHint};
+use memtide_trace::{ImportKind, Trace, TraceError, import};
+
+use crate::answer::{self, Answer, Cell, Format, Table};
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::progress::Progress;
+
+/// Its subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Check a whole trace and show what it is like
+    Info {
+        /// The trace
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        trace: PathBuf,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Make a trace of another tool's recording
+    Import {
+        /// The recording
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        input: PathBuf,
+        /// What it is
+        #[arg(long, value_enum)]
+        format: Kind,
+        /// The trace to write
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        to: PathBuf,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+/// What can be imported.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Kind {
+    /// Text of `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM`
+    Lackey,
+    /// Header and columns thread, instructions, address, size, write, and if known pc and producer
+    Csv,
+}
+
+/// Carries one out.
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Info { trace, common } => info(&trace, common),
+        Command::Import { input, format, to, common } => import_to(&input, format, &to, common),
+    }
+}
+
+fn info(path: &Path, common: Common) -> Result<(), Failure> {
+    let progress = Progress::new("reading", 1);
+    let info = Trace::open(path).and_then(|trace| trace.info(&mut |share| progress.set(0, share)));
+    drop(progress);
+    let info = info.map_err(refused)?;
+    let whole = serde_json::to_value(&info).map_err(|error| Failure::Run(error.to_string()))?;
+    if common.output == Format::Json {
+        return answer::print(&answer::pretty(&whole));
+    }
+    let mut table = Table::new("trace", &[("figure", "figure"), ("value", "value")]);
+    for (key, value) in whole.as_object().into_iter().flatten() {
+        let name = if common.output == Format::Table { key.replace('_', " ") } else { key.clone() };
+        let cell = match (value.as_u64(), value.as_f64()) {
+            (Some(number), _) => Cell::Whole(number),
+            (None, Some(number)) => Cell::Real(number, 3),
+            _ => Cell::text(value.as_str().unwrap_or_default()),
+        };
+        table.rows.push(vec![Cell::text(name), cell]);
+    }
+    Answer::of(table).print(common.output)
+}
+
+fn import_to(input: &Path, kind: Kind, output: &Path, common: Common) -> Result<(), Failure> {
+    let kind = match kind {
+        Kind::Lackey => ImportKind::Lackey,
+        Kind::Csv => ImportKind::Csv,
+    };
+    let progress = Progress::new("importing", 1);
+    let totals = import(kind, input, output, &mut |share| progress.set(0, share));
+    drop(progress);
+    let totals = totals.map_err(refused)?;
+    let columns = [
+        ("file", "trace"),
+        ("accesses", "accesses"),
+        ("instructions", "instructions"),
+        ("threads", "threads"),
+        ("epochs", "epochs"),
+    ];
+    let mut table = Table::new("imported", &columns);
+    table.rows.push(vec![
+        Cell::text(output.display().to_string()),
+        Cell::Whole(totals.accesses),
+        Cell::Whole(totals.instructions),
+        Cell::Whole(totals.threads.into()),
+        Cell::Whole(totals.epochs.into()),
+    ]);
+    Answer::of(table).print(common.output)
+}
+
+/// A trace or a recording that is refused.
+fn refused(error: TraceError) -> Failure {
+    Failure::Input(error.to_string())
+}

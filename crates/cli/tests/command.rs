@@ -1,0 +1,290 @@
+//! The `memtide` command as its users meet it: answers in three formats, and what it says to careless mistakes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn memtide(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memtide")).args(args).output().expect("the command starts")
+}
+
+/// Standard output of a call that succeeds.
+#[track_caller]
+fn answer(args: &[&str]) -> String {
+    let output = memtide(args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[track_caller]
+fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&answer(&[args, &["--output", "json"]].concat())).expect("one JSON value")
+}
+
+/// A call that is refused with this code and a message that has all these parts.
+#[track_caller]
+fn refused(code: i32, args: &[&str], parts: &[&str]) {
+    let output = memtide(args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
+    assert!(output.stdout.is_empty(), "{args:?} printed an answer");
+    assert!(error.starts_with("memtide: error: "), "{args:?}: {error}");
+    for part in parts {
+        assert!(error.contains(part), "{args:?} does not say '{part}': {error}");
+    }
+    for foreign in ["panicked", "Error(", "Some(", "RUST_BACKTRACE"] {
+        assert!(!error.contains(foreign), "{args:?}: {error}");
+    }
+}
+
+fn file(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> String {
+    let path: PathBuf = folder.join(name);
+    std::fs::write(&path, content).unwrap();
+    path.display().to_string()
+}
+
+const SMALL: &str = "stream:threads=4,footprint_mib=4,iterations=1";
+
+const ROWS: &str =
+    "thread,instructions,address,size,write\n0,1,0x10000,8,0\n0,2,0x20000,8,1\n0,3,0x30000,8,0\n";
+
+#[test]
+fn names_that_do_not_exist_are_refused_with_the_nearest_and_all_known() {
+    refused(
+        2,
+        &["compare", "-m", "optaen", "-w", SMALL],
+        &["'optaen'", "did you mean 'optane'?", "hinuma", "machine file"],
+    );
+    refused(2, &["machine", "show", "laptpo"], &["did you mean 'laptop'?"]);
+    refused(2, &["compare", "-m", "laptop", "-w", "steam"], &["steam", "stream", "gups"]);
+    refused(2, &["workload", "show", "steam"], &["did you mean 'stream'?"]);
+    refused(2, &["compare", "-m", "laptop", "-w", SMALL, "-p", "locall"], &["locall", "local", "bw-random"]);
+    refused(2, &["policy", "show", "bw-globl"], &["bw-local"]);
+    refused(2, &["machine", "probe", "bmpm-2", "--node", "dramm"], &["did you mean 'dram'?", "nvm"]);
+    refused(2, &["machine", "probe", "bmpm-2", "--initiator", "x"], &["socket0", "socket1"]);
+    refused(2, &["comparr"], &["comparr", "compare"]);
+}
+
+#[test]
+fn values_out_of_range_are_refused_with_what_is_allowed() {
+    refused(2, &["machine", "probe", "laptop", "--load", "0%"], &["--load", "above 0%"]);
+    refused(2, &["machine", "probe", "laptop", "--load", "50%,120%"], &["120%", "0% to 100%"]);
+    refused(2, &["machine", "probe", "laptop", "--reads", "67"], &["67% or 0.67"]);
+    refused(2, &["machine", "probe", "laptop", "--requests", "1"], &["100"]);
+    refused(2, &["simulate", "-m", "laptop", "-w", "stream:threads=0"], &["threads", "from 1 to 1024"]);
+    refused(2, &["simulate", "-m", "laptop", "-w", "stream:thread=1"], &["thread", "footprint_mib"]);
+    refused(
+        2,
+        &["simulate", "-m", "laptop", "-w", SMALL, "-p", "ratio:weights=0:1"],
+        &["weights", "from 1 to 255"],
+    );
+    refused(2, &["simulate", "-m", "laptop", "-w", SMALL, "--scale", "0"], &["--scale 0", "from 1 to 16384"]);
+    refused(2, &["simulate", "-m", "laptop", "-w", SMALL, "--scale", "99999"], &["no memory left"]);
+    refused(2, &["compare", "-m", "laptop", "-w", SMALL, "-p", "local,local"], &["'local' is named twice"]);
+    refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
+    refused(2, &["simulate", "-w", SMALL], &["--machine"]);
+    refused(2, &["record", "-o", "x"], &["PROGRAM"]);
+}
+
+#[test]
+fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let good =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/laptop.toml")).unwrap();
+    let line = |of: &str| 1 + good.lines().position(|line| line == of).expect("a line of the file");
+    let cases = [
+        ("ways = 20", "ways = 0", "cache[1].ways", "from 1 to 64"),
+        ("channels = 2", "channels = 3", "node[0].timed.channels", "powers of two"),
+        ("walk_cycles = 30", "walk_cicles = 30", "walk_cicles", "expected"),
+        ("clock_mhz = 3000", "clock_mhz = \"fast\"", "", "expected"),
+    ];
+    for (from, to, field, says) in cases {
+        let path = file(folder.path(), "mine.toml", good.replacen(from, to, 1));
+        let place = format!("mine.toml:{}:", line(from));
+        refused(3, &["machine", "check", &path], &[&place, field, says]);
+        refused(3, &["simulate", "-m", &path, "-w", SMALL], &[&place]);
+    }
+    let mine = file(folder.path(), "mine.toml", good.replacen("\"laptop\"", "\"mine\"", 1));
+    assert!(answer(&["machine", "check", &mine]).contains("sound"));
+    refused(3, &["machine", "show", "no/such.toml"], &["no/such.toml", "cannot be read"]);
+}
+
+#[test]
+fn traces_that_are_missing_cut_short_damaged_or_foreign_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = file(folder.path(), "rows.csv", ROWS);
+    let trace = folder.path().join("good.mt").display().to_string();
+    answer(&["trace", "import", &rows, "--format", "csv", "--to", &trace]);
+    let bytes = std::fs::read(&trace).unwrap();
+
+    refused(3, &["trace", "info", "no-such.mt"], &["no-such.mt"]);
+    refused(3, &["simulate", "-m", "laptop", "-t", "no-such.mt"], &["no-such.mt"]);
+    for keep in [0, 1, bytes.len() / 2, bytes.len() - 1] {
+        let short = file(folder.path(), "short.mt", &bytes[..keep]);
+        refused(3, &["trace", "info", &short], &["short.mt"]);
+        refused(3, &["compare", "-m", "laptop", "-t", &short], &["short.mt"]);
+    }
+    let mut damaged = bytes.clone();
+    damaged[20] ^= 0xff;
+    let damaged = file(folder.path(), "damaged.mt", damaged);
+    refused(3, &["trace", "info", &damaged], &["damaged.mt", "damaged"]);
+    refused(3, &["trace", "info", &rows], &["rows.csv", "memtide record"]);
+    let foreign = file(folder.path(), "bad.csv", ROWS.replace("0x20000", "here"));
+    refused(3, &["trace", "import", &foreign, "--format", "csv", "--to", &trace], &["bad.csv:3", "here"]);
+}
+
+#[test]
+fn a_trace_says_what_it_holds_and_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = file(folder.path(), "rows.csv", ROWS);
+    let trace = folder.path().join("three.mt").display().to_string();
+    let imported = json(&["trace", "import", &rows, "--format", "csv", "--to", &trace]);
+    assert_eq!(imported["imported"][0]["accesses"], 3);
+    let info = json(&["trace", "info", &trace]);
+    assert_eq!(
+        (&info["accesses"], &info["writes"], &info["footprint_pages"]),
+        (&3.into(), &1.into(), &3.into())
+    );
+    let run = json(&["simulate", "-m", "laptop", "-t", &trace]);
+    assert_eq!(run["report"]["accesses"], 3);
+    assert_eq!(run["program"], "three");
+    let limited = json(&["simulate", "-m", "laptop", "-t", &trace, "--limit", "2"]);
+    assert_eq!(limited["report"]["accesses"], 2);
+}
+
+#[test]
+fn a_comparison_has_a_row_a_policy_in_the_order_asked_in_every_format() {
+    let base =
+        ["compare", "-m", "bmpm-2", "-w", SMALL, "-p", "interleave,local,ratio:weights=3:1", "--seed", "5"];
+    let whole = json(&base);
+    let names: Vec<&str> =
+        whole["policies"].as_array().unwrap().iter().map(|p| p["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["interleave", "local", "ratio:weights=3:1"]);
+    assert_eq!(whole["seed"], 5);
+    assert_eq!(whole["policies"][1]["speedup"], 1.0);
+    let shares = ["dram_page_share", "nvm_page_share"].map(|key| whole["policies"][2][key].as_f64().unwrap());
+    assert!((shares[0] - 0.75).abs() < 0.02 && (shares[0] + shares[1] - 1.0).abs() < 1e-9, "{shares:?}");
+
+    let csv = answer(&[&base[..], &["-o", "csv"]].concat());
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 4);
+    let header: Vec<&str> = lines[0].split(',').collect();
+    assert_eq!(header[..7], ["machine", "scale", "program", "seed", "memtide", "policy", "time_ms"]);
+    assert!(lines.iter().all(|line| line.split(',').count() == header.len()), "{csv}");
+
+    let table = answer(&base);
+    for part in ["machine bmpm-2", "seed 5", "speed-up over local", "dram, MB/s", "is best"] {
+        assert!(table.contains(part), "{table}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let base = ["compare", "-m", "bmpm-5", "-w", SMALL, "-p", "local,bw-random", "-o", "json"];
+    assert_eq!(answer(&base), answer(&base));
+    let probe = ["machine", "probe", "bmpm-2", "--load", "50%", "--requests", "5000", "-o", "csv"];
+    assert_eq!(answer(&probe), answer(&probe));
+    assert_ne!(answer(&probe), answer(&[&probe[..], &["--seed", "2"]].concat()));
+}
+
+#[test]
+fn a_simulation_shows_everything_as_json_and_every_node_as_a_table() {
+    let run = json(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-p", "bw-local+bw-migration"]);
+    assert_eq!(run["policy"], "bw-local+bw-migration");
+    let report = &run["report"];
+    assert_eq!(report["nodes"].as_array().unwrap().len(), 2);
+    assert!(report["time_ms"].as_f64().unwrap() > 0.0);
+    assert!(!report["timeline"]["bandwidth_mbps"][0].as_array().unwrap().is_empty());
+    let table = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL]);
+    assert!(table.contains("page walks") && table.contains("nvm"), "{table}");
+}
+
+#[test]
+fn a_probe_finds_the_idle_latency_and_peak_that_show_tells() {
+    for name in ["bmpm-2", "pms", "optane"] {
+        let probe = json(&["machine", "probe", name, "--load", "50%", "--requests", "20000"]);
+        let shown = answer(&["machine", "show", name]);
+        for row in probe["nodes"].as_array().unwrap() {
+            let (from, node) = (row["initiator"].as_str().unwrap(), row["node"].as_str().unwrap());
+            let of_row = |line: &&str| line.split_whitespace().take(2).eq([from, node]);
+            let line: Vec<&str> =
+                shown.lines().find(of_row).expect("the same row").split_whitespace().collect();
+            let idle: f64 = line[4].parse().unwrap();
+            let measured = row["idle_ns"].as_f64().unwrap();
+            assert!((measured / idle - 1.0).abs() < 0.02, "{name} {from} {node}: {measured} against {idle}");
+        }
+        assert_eq!(probe["curve"].as_array().unwrap().len(), probe["nodes"].as_array().unwrap().len());
+    }
+}
+
+#[test]
+fn lists_name_everything_that_can_be_shown() {
+    for (kind, key) in [("machine", "machines"), ("workload", "workloads"), ("policy", "policies")] {
+        let list = json(&[kind, "list"]);
+        let all = list[key].as_array().unwrap();
+        assert!(all.len() >= 9, "{kind}: {}", all.len());
+        for entry in all {
+            let shown = answer(&[kind, "show", entry["name"].as_str().unwrap()]);
+            assert!(shown.contains(entry["summary"].as_str().unwrap()), "{shown}");
+        }
+    }
+    assert_eq!(json(&["machine", "show", "hinuma"])["node"][1]["given"]["read_latency_ns"], 170.0);
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_definitions() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = answer(&["completions", shell]);
+        assert!(script.contains("memtide") && script.contains("probe"), "{shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    answer(&["man", folder.path().join("man1").to_str().unwrap()]);
+    for (page, says) in
+        [("memtide", "compare"), ("memtide-machine-probe", "reads"), ("memtide-record", "PROGRAM")]
+    {
+        let text = std::fs::read_to_string(folder.path().join(format!("man1/{page}.1"))).unwrap();
+        assert!(text.contains(says) && text.contains("Exit codes"), "{page}");
+    }
+}
+
+#[test]
+fn help_and_version_succeed_and_tell_the_exit_codes() {
+    for args in [&["--help"][..], &["compare", "--help"], &["machine", "probe", "--help"]] {
+        assert!(answer(args).contains("130 interrupted"), "{args:?}");
+    }
+    assert!(answer(&["--version"]).starts_with("memtide 0."));
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    use std::process::Stdio;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
+    let mut child = command
+        .args(["machine", "show", "hbm"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn an_interrupt_ends_a_run_with_code_130_and_leaves_no_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.html");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
+    command
+        .args(["compare", "-m", "bmpm-2", "-w", "stream:footprint_mib=256,iterations=100", "--report"])
+        .arg(&report);
+    let child =
+        command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a part of the report was left");
+}

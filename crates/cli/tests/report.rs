@@ -1,0 +1,77 @@
+//! The report in a browser: every chart is drawn, and nothing is asked of a network.
+
+use std::path::Path;
+use std::process::Command;
+
+const POLICIES: &str = "local,interleave,bw-random";
+
+fn chromium() -> Option<&'static str> {
+    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
+        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    });
+    if found.is_none() {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "chromium is missing: run `make setup`");
+        eprintln!("skipped: chromium is missing; `make setup` installs it");
+    }
+    found
+}
+
+/// The page after its scripts have run, in a browser that reaches no host.
+fn drawn(browser: &str, page: &Path, profile: &Path) -> String {
+    let mut command = Command::new(browser);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+    ]);
+    command.args(["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND"]);
+    command.args(["--virtual-time-budget=20000", "--window-size=1280,3000", "--dump-dom"]);
+    command.arg(format!("--user-data-dir={}", profile.display())).arg(format!("file://{}", page.display()));
+    let output = command.output().expect("the browser starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("a page is text")
+}
+
+#[test]
+fn every_chart_is_drawn_without_a_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
+    command.args(["compare", "-m", "bmpm-2", "-w", "stream:threads=8,footprint_mib=8,iterations=1"]);
+    let status =
+        command.args(["-p", POLICIES, "--seed", "3", "--report"]).arg(&page).output().unwrap().status;
+    assert!(status.success());
+    let written = std::fs::read_to_string(&page).unwrap();
+    let own = written.split("</script>").skip(1).collect::<String>();
+    for foreign in ["src=", "href=", "http:", "https:", "@import", "url("] {
+        assert!(!own.contains(foreign), "the page refers to something outside: {foreign}");
+    }
+    for part in ["bmpm-2", "seed <b>3</b>", "memtide <b>0.", "is best", "--seed 3", "speed-up over local"] {
+        assert!(own.contains(part), "the page lacks '{part}'");
+    }
+
+    let Some(browser) = chromium() else { return };
+    let dom = drawn(browser, &page, &folder.path().join("profile"));
+    let body = &dom[dom.find("<body").expect("a body")..];
+    let charts: Vec<&str> = body.split("<div id=\"chart-").skip(1).collect();
+    let policies = POLICIES.split(',').count();
+    assert_eq!(charts.len(), 4 + policies, "time, pages, accesses, latency, and bandwidth of every policy");
+    for chart in charts {
+        let (id, marks) = (chart.split('"').next().unwrap(), marks(chart));
+        let wanted = match id {
+            "time" => 4 * policies,
+            "pages" | "accesses" => 2 * policies,
+            "latency" => 2 * policies,
+            _ => 2 * 2,
+        };
+        assert_eq!(marks, wanted, "chart {id}");
+        assert!(chart.contains("xtitle"), "chart {id} has no axis title");
+    }
+}
+
+/// Bars, and lines with their entries in the legend, that a chart shows.
+fn marks(chart: &str) -> usize {
+    chart.matches("class=\"point\"").count() + chart.matches("class=\"js-line\"").count()
+}
