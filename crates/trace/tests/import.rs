@@ -87,7 +87,7 @@ fn mistakes_are_named_with_their_line() {
 fn a_long_csv_keeps_its_threads_apart() {
     let mut text = String::from("thread,instructions,address,size,write\n");
     for i in 0..200_000u64 {
-        text += &format!("{},{},{},8,0\n", i % 4, i / 4 * 2, (i % 4) << 40 | i * 64);
+        text += &format!("{},{},{},8,0\n", i % 4, i / 4 * 2, ((i % 4) << 40) + i * 64);
     }
     let read = imported(ImportKind::Csv, &text).unwrap();
     assert_eq!(read.len(), 200_000);

@@ -1,0 +1,20 @@
+//! The traces that come with memtide are what traces/README.md says.
+
+#![allow(missing_docs)]
+
+use std::path::Path;
+
+use memtide_trace::Trace;
+
+#[test]
+fn bundled_traces_are_small_sound_and_leave_the_caches() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    for (name, threads) in [("sqlite3", 1), ("redis", 5), ("sort", 1)] {
+        let trace = Trace::open(&traces.join(format!("{name}.parquet"))).unwrap();
+        let info = trace.info(&mut |_| ()).unwrap();
+        assert!(info.file_bytes <= 4 << 20, "{name}: {} bytes", info.file_bytes);
+        assert_eq!((info.accesses, info.threads), (8_000_000, threads), "{name}");
+        assert!(info.footprint_pages >= 10 << 8, "{name}: {} pages", info.footprint_pages);
+        assert!((0.2..0.8).contains(&info.dependent_share), "{name}: {}", info.dependent_share);
+    }
+}
