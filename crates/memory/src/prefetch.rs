@@ -5,17 +5,18 @@ use memtide_core::machine;
 const LINES_OF_PAGE: u64 = 64;
 
 /// Finds streams: lines of one 4 KiB page that follow each other up or down. After two steps in one direction it
-/// fetches ahead, up to a distance, within the page.
+/// fetches ahead, up to a distance, within the page. A new page takes the place of the stream that was found first.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     distance: u64,
-    /// Most recently used first.
+    /// The page of each stream, by itself so that looking one up is quick; page numbers end below 2^32.
+    pages: Vec<u32>,
     streams: Vec<Stream>,
+    oldest: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    page: u64,
     last: u64,
     /// Lines fetched so far in the direction of the stream, beyond `last`.
     ahead: u64,
@@ -23,7 +24,7 @@ struct Stream {
     direction: i64,
 }
 
-const NO_STREAM: Stream = Stream { page: u64::MAX, last: 0, ahead: 0, direction: 0 };
+const NO_PAGE: u32 = u32::MAX;
 
 /// Lines to fetch: from the first on in steps of `direction`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,26 +47,27 @@ impl Ahead {
 impl Prefetcher {
     /// A prefetcher that has seen nothing.
     pub fn new(machine: &machine::Prefetcher) -> Prefetcher {
+        let streams = usize::from(machine.streams);
         Prefetcher {
             distance: machine.distance_lines.into(),
-            streams: vec![NO_STREAM; machine.streams.into()],
+            pages: vec![NO_PAGE; streams],
+            streams: vec![Stream::default(); streams],
+            oldest: 0,
         }
     }
 
     /// Sees a line that missed the private caches; says what to fetch.
     #[inline]
     pub fn see(&mut self, line: u64) -> Option<Ahead> {
-        let page = line / LINES_OF_PAGE;
-        let at = self.streams.iter().position(|stream| stream.page == page);
-        let mut stream = match at {
-            Some(at) => self.streams[at],
-            None => Stream { page, last: line, ..NO_STREAM },
-        };
-        let ahead = if at.is_some() { stream.step(line, self.distance) } else { None };
-        let end = at.unwrap_or(self.streams.len() - 1);
-        self.streams.copy_within(..end, 1);
-        self.streams[0] = stream;
-        ahead
+        let page = (line / LINES_OF_PAGE) as u32;
+        if self.pages.iter().fold(false, |known, &other| known | (other == page)) {
+            let at = self.pages.iter().position(|&other| other == page)?;
+            return self.streams[at].step(line, self.distance);
+        }
+        self.pages[self.oldest] = page;
+        self.streams[self.oldest] = Stream { last: line, ..Stream::default() };
+        self.oldest = (self.oldest + 1) % self.pages.len();
+        None
     }
 }
 
@@ -77,7 +79,7 @@ impl Stream {
             return None;
         }
         if direction != self.direction || moved.unsigned_abs() > distance {
-            *self = Stream { page: self.page, last: line, direction, ..NO_STREAM };
+            *self = Stream { last: line, direction, ahead: 0 };
             return None;
         }
         self.last = line;
@@ -128,9 +130,9 @@ mod tests {
     }
 
     #[test]
-    fn more_streams_than_it_has_displace_the_least_recently_seen() {
+    fn a_new_page_displaces_the_oldest_stream() {
         let mut p = prefetcher();
-        for line in [0, 64, 1, 65, 128, 129, 2] {
+        for line in [0, 64, 65, 1, 128, 129, 2] {
             assert_eq!(p.see(line), None);
         }
         assert!(p.see(130).is_some());

@@ -168,6 +168,12 @@ impl Uncore {
         self.touched |= 1 << node.0;
     }
 
+    /// The least time from a core's request to its arrival at a node: what is asked for within this time of the present
+    /// may be asked for in any order.
+    pub fn lookahead(&self) -> Time {
+        self.ways.out()
+    }
+
     /// When the node next has something to do.
     pub fn next_event(&self, node: NodeId) -> Time {
         self.nodes[node.index()].memory.next_event()

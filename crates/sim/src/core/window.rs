@@ -294,15 +294,14 @@ impl Window {
 
     fn begin_miss(&mut self, slot: u8, time: Time) {
         self.slots[usize::from(slot)].earliest = time;
-        let (register, &free) = self
-            .registers
-            .iter()
-            .enumerate()
-            .min_by_key(|&(_, free)| *free)
-            .expect("a core has a miss register");
-        match free {
-            Time::NEVER => self.queue.push_back(slot),
-            free => self.take_register(slot, register as u8, free),
+        let unused = self.registers.iter().position(|&free| free <= time);
+        let register = unused.or_else(|| {
+            let first = self.registers.iter().enumerate().min_by_key(|&(_, free)| *free);
+            first.filter(|&(_, &free)| free != Time::NEVER).map(|(register, _)| register)
+        });
+        match register {
+            None => self.queue.push_back(slot),
+            Some(register) => self.take_register(slot, register as u8, self.registers[register]),
         }
     }
 

@@ -164,18 +164,22 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
+    /// What a core has to do now. Misses that come within the uncore's lookahead go with it: that saves turns, and the
+    /// order in which cores meet in a cache within such a time means nothing.
     fn act_core(&mut self, cpu: usize) -> Result<(), SimError> {
         let core = &mut self.cores[cpu];
-        if core.window.next_miss() <= core.resume {
-            core.send_miss(&mut self.uncore);
-            if core.can_go_on() {
-                self.go_on(cpu)?;
-            }
-        } else {
+        if core.resume < core.window.next_miss() {
             core.resume = Time::NEVER;
             match core.trap.take() {
                 Some(trap) => self.handle(cpu, trap)?,
                 None => self.go_on(cpu)?,
+            }
+        }
+        let until = self.now + self.uncore.lookahead();
+        while self.cores[cpu].window.next_miss() <= until {
+            self.cores[cpu].send_miss(&mut self.uncore);
+            if self.cores[cpu].can_go_on() {
+                self.go_on(cpu)?;
             }
         }
         self.refresh_core(cpu);
