@@ -136,12 +136,12 @@ impl<O: Observer> Channel<O> {
 
     /// When the channel has something to do next; [`Time::NEVER`] if nothing is queued.
     #[inline]
-    pub fn next_event(&mut self) -> Time {
+    pub fn next_event(&self) -> Time {
         match self.backlog.first() {
             None if self.queued == [0; 2] => Time::NEVER,
             Some(arrival) if self.queued == [0; 2] => Time(arrival.at * self.policy.clock_ps),
             _ => {
-                let next = self.schedule.best(self.limits.earliest()).at();
+                let next = self.schedule.peek(self.limits.earliest()).at();
                 let next = next.min(self.next_refresh()).min(self.next_admission());
                 self.time(next)
             }
@@ -151,7 +151,7 @@ impl<O: Observer> Channel<O> {
     /// Sends all commands up to and including `until`, and adds the reads whose column command was sent to `done`, with the
     /// time at which the last of their data is at the pins (which may be after `until`).
     pub fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        let until = until.0 / self.policy.clock_ps;
+        let until = (until.0 / self.policy.clock_ps).max(self.base + u64::from(self.now));
         loop {
             if self.queued == [0; 2] {
                 match self.backlog.first() {
@@ -159,12 +159,14 @@ impl<O: Observer> Channel<O> {
                     _ => return,
                 }
             }
-            let horizon = until.saturating_sub(self.base).min(SPAN.into());
+            let horizon = (until - self.base).min(SPAN.into());
             self.run(horizon as Cycle, done);
-            if horizon < u64::from(SPAN) {
+            if self.queued != [0; 2] && horizon < u64::from(SPAN) {
                 return;
             }
-            self.rebase(self.base + u64::from(SPAN));
+            if self.now > SPAN / 2 {
+                self.rebase(self.base + u64::from(self.now));
+            }
         }
     }
 
@@ -202,9 +204,9 @@ impl<O: Observer> Channel<O> {
             } else {
                 self.now = best.at();
                 self.send(best.index, done);
-            }
-            if self.queued == [0; 2] && self.next_admission() > until {
-                return;
+                if self.queued == [0; 2] {
+                    return;
+                }
             }
         }
     }

@@ -47,7 +47,7 @@ impl Banks {
     }
 
     /// The banks' numbers, rising.
-    pub fn iter(self) -> impl Iterator<Item = u16> {
+    pub fn iter(self) -> impl Iterator<Item = u16> + Clone {
         (0..self.count).map(move |i| self.first + i * self.step)
     }
 }

@@ -126,14 +126,19 @@ impl<O: Observer> Channel<O> {
     }
 
     fn precharge_all(&mut self, banks: Banks, at: Cycle) -> (Step, Cycle) {
+        let mut any = false;
         for bank in banks.iter().map(usize::from) {
-            if self.banks[bank].row != CLOSED {
-                self.banks[bank].close(at + self.timing.rp);
+            if self.banks[bank].row == CLOSED {
+                continue;
             }
+            self.banks[bank].close(at + self.timing.rp);
+            any = true;
         }
         self.withdraw(banks, at, |_| true);
-        self.row_command(at, Command::Precharge(banks));
-        (Step::Refresh, self.closed_by(banks))
+        if any {
+            self.row_command(at, Command::Precharge(banks));
+        }
+        (Step::Refresh, self.closed_by(banks).max(at))
     }
 
     fn refresh(&mut self, banks: Banks, at: Cycle) -> (Step, Cycle) {

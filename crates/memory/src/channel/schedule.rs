@@ -117,6 +117,11 @@ impl Schedule {
         self.best
     }
 
+    /// The command that goes next, not kept.
+    pub fn peek(&self, limits: &[Cycle]) -> Best {
+        if self.stale { self.find(limits) } else { self.best }
+    }
+
     fn find(&self, limits: &[Cycle]) -> Best {
         let mut best = Best::NOTHING;
         for (index, candidate) in self.candidates.iter().enumerate() {

@@ -1,0 +1,78 @@
+//! Devices and a plain judge of command logs, for the tests of the channel.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub mod rules;
+
+use memtide_core::machine::{Dram, Machine, Node};
+use memtide_core::{Bandwidth, LINE_BYTES, Time};
+use memtide_memory::channel::{Channel, Command, Place};
+use memtide_memory::node::Completion;
+
+/// The matched DDR4-2400 channel.
+pub fn matched() -> Node {
+    let text = include_str!("../../../../machines/ddr4-2400.toml");
+    Machine::parse("ddr4-2400.toml", text).expect("the repository's machine is right").nodes.remove(0)
+}
+
+/// Its device, without refresh.
+pub fn ddr4() -> Dram {
+    Dram { refi: 0, ..matched().timed.expect("it is timed") }
+}
+
+/// A request of a test, its arrival in cycles.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    pub at: u64,
+    pub place: Place,
+    pub write: bool,
+}
+
+/// A read or write of rank 0.
+pub fn ask(at: u64, dram: &Dram, group: u16, bank: u16, row: u32, column: u16, write: bool) -> Ask {
+    Ask { at, place: Place { bank: group * u16::from(dram.banks) + bank, column, row }, write }
+}
+
+/// What a channel did.
+pub struct Run {
+    pub commands: Vec<(u64, Command)>,
+    /// Ends of reads, in cycles; none for writes and reads that never ended.
+    pub ends: Vec<Option<u64>>,
+    pub channel: Channel<Vec<(u64, Command)>>,
+}
+
+/// Pushes all requests, then runs until nothing is queued.
+pub fn run(dram: &Dram, asks: &[Ask]) -> Run {
+    let mut channel = Channel::with_observer(dram, Vec::new());
+    let mut done = Vec::new();
+    for (id, ask) in asks.iter().enumerate() {
+        channel.push(dram.cycles(ask.at), ask.place, ask.write, id as u64);
+    }
+    while channel.next_event() != Time::NEVER {
+        channel.advance(channel.next_event(), &mut done);
+    }
+    Run { commands: channel.observer().clone(), ends: ends(dram, asks.len(), &done), channel }
+}
+
+/// Completions by request; a second one for a request is a mistake.
+pub fn ends(dram: &Dram, requests: usize, done: &[Completion]) -> Vec<Option<u64>> {
+    let mut ends = vec![None; requests];
+    for completion in done {
+        assert_eq!(completion.at.0 % u64::from(dram.t_ck_ps), 0);
+        let end = &mut ends[completion.id as usize];
+        assert_eq!(*end, None, "read {} ended twice", completion.id);
+        *end = Some(completion.at.0 / u64::from(dram.t_ck_ps));
+    }
+    ends
+}
+
+/// Rate of lines that take `cycles` each.
+pub fn rate(dram: &Dram, cycles: f64) -> Bandwidth {
+    Bandwidth(LINE_BYTES as f64 * 1e6 / (cycles * f64::from(dram.t_ck_ps)))
+}
+
+/// Fails unless `got` is within `share` of `expected`.
+#[track_caller]
+pub fn near(what: &str, got: f64, expected: f64, share: f64) {
+    let off = got / expected - 1.0;
+    assert!(off.abs() <= share, "{what}: {got:.3}, expected {expected:.3}: {:+.2} %", off * 100.0);
+}

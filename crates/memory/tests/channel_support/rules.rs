@@ -1,0 +1,201 @@
+//! The rules of DDR devices, written down plainly: which command may be sent when, given all those before it.
+
+use memtide_core::machine::Dram;
+use memtide_memory::channel::{Banks, Command};
+
+/// Says what is wrong with a log of commands, if anything.
+pub fn broken(dram: &Dram, log: &[(u64, Command)]) -> Option<String> {
+    let mut past = Past::new(dram);
+    log.iter().find_map(|&(at, command)| {
+        let wrong = past.objection(at, command);
+        past.add(at, command);
+        wrong.map(|why| format!("cycle {at}: {command:?}: {why}"))
+    })
+}
+
+/// All that matters of the commands so far.
+pub struct Past<'a> {
+    dram: &'a Dram,
+    banks: Vec<BankPast>,
+    /// Activates, by rank.
+    activates: Vec<Vec<(u64, u16)>>,
+    columns: Vec<(u64, u16, bool)>,
+    row_bus: u64,
+    column_bus: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct BankPast {
+    row: Option<u32>,
+    activate: Option<u64>,
+    read: Option<u64>,
+    write: Option<u64>,
+    precharge: Option<u64>,
+    refresh: Option<u64>,
+}
+
+impl<'a> Past<'a> {
+    pub fn new(dram: &'a Dram) -> Past<'a> {
+        let ranks = usize::from(dram.ranks);
+        let banks = ranks * usize::from(dram.bank_groups) * usize::from(dram.banks);
+        Past {
+            dram,
+            banks: vec![BankPast::default(); banks],
+            activates: vec![Vec::new(); ranks],
+            columns: Vec::new(),
+            row_bus: 0,
+            column_bus: 0,
+        }
+    }
+
+    /// The open row of a bank, a row that the bank is about to close by itself not being open any more.
+    pub fn open_row(&self, bank: u16) -> Option<u32> {
+        self.banks[usize::from(bank)].row
+    }
+
+    fn group(&self, bank: u16) -> u16 {
+        bank / u16::from(self.dram.banks)
+    }
+
+    fn rank(&self, bank: u16) -> u16 {
+        self.group(bank) / u16::from(self.dram.bank_groups)
+    }
+
+    /// Earliest precharge of an open bank.
+    fn precharge_at(&self, bank: u16) -> u64 {
+        let (b, d) = (&self.banks[usize::from(bank)], self.dram);
+        let write_data = u64::from(d.cwl) + u64::from(d.burst);
+        [(b.activate, u64::from(d.ras)), (b.read, d.rtp.into()), (b.write, write_data + u64::from(d.wr))]
+            .into_iter()
+            .filter_map(|(at, distance)| at.map(|at| at + distance))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Why a command may not be sent at a time.
+    pub fn objection(&self, at: u64, command: Command) -> Option<String> {
+        let bus = if matches!(command, Command::Column { .. }) { self.column_bus } else { self.row_bus };
+        if at < bus {
+            return Some(format!("the command bus is taken until {bus}"));
+        }
+        match command {
+            Command::Activate { bank, .. } => self.activate(at, bank),
+            Command::Precharge(banks) => self.precharge(at, banks),
+            Command::Column { bank, row, write, .. } => self.column(at, bank, row, write),
+            Command::Refresh(banks) => banks.iter().find_map(|bank| self.idle(at, bank)),
+        }
+    }
+
+    /// Whether a bank can take an activate or refresh, as far as it alone goes.
+    fn idle(&self, at: u64, bank: u16) -> Option<String> {
+        let (b, d) = (&self.banks[usize::from(bank)], self.dram);
+        if b.row.is_some() {
+            return Some(format!("bank {bank} has an open row"));
+        }
+        let after = |since: Option<u64>, distance: u16| since.is_some_and(|t| at < t + u64::from(distance));
+        (after(b.precharge, d.rp).then(|| "tRP".into()))
+            .or(after(b.refresh, d.rfc).then(|| "tRFC".into()))
+            .or(after(b.activate, d.ras + d.rp).then(|| "tRC".into()))
+    }
+
+    fn activate(&self, at: u64, bank: u16) -> Option<String> {
+        let d = self.dram;
+        let before = &self.activates[usize::from(self.rank(bank))];
+        for &(t, other) in before.iter().rev().take(64) {
+            let distance = if self.group(other) == self.group(bank) { d.rrd_l } else { d.rrd_s };
+            if at < t + u64::from(distance) {
+                return Some("tRRD".into());
+            }
+        }
+        if before.len() >= 4 && at < before[before.len() - 4].0 + u64::from(d.faw) {
+            return Some("tFAW".into());
+        }
+        self.idle(at, bank)
+    }
+
+    fn precharge(&self, at: u64, banks: Banks) -> Option<String> {
+        let open = banks.iter().filter(|&bank| self.open_row(bank).is_some());
+        let early = open.clone().find(|&bank| at < self.precharge_at(bank));
+        early
+            .map(|bank| format!("bank {bank}: tRAS, tRTP or tWR"))
+            .or(open.count().eq(&0).then(|| "no row to close".into()))
+    }
+
+    fn column(&self, at: u64, bank: u16, row: u32, write: bool) -> Option<String> {
+        let (b, d) = (&self.banks[usize::from(bank)], self.dram);
+        if b.row != Some(row) {
+            return Some(format!("the open row is {:?}", b.row));
+        }
+        if b.activate.is_some_and(|t| at < t + u64::from(d.rcd)) {
+            return Some("tRCD".into());
+        }
+        let latency = |write: bool| u64::from(if write { d.cwl } else { d.cl });
+        for &(t, other, wrote) in self.columns.iter().rev().take(64) {
+            let same_rank = self.rank(other) == self.rank(bank);
+            let same_group = self.group(other) == self.group(bank);
+            let data_end = t + latency(wrote) + u64::from(d.burst);
+            let ccd = match (same_group, wrote && write) {
+                (true, true) => d.ccd_l_wr.unwrap_or(d.ccd_l),
+                (true, false) => d.ccd_l,
+                (false, _) => d.ccd_s,
+            };
+            if same_rank && (wrote || !write) && !(wrote && !write) && at < t + u64::from(ccd) {
+                return Some("tCCD".into());
+            }
+            let wtr = if same_group { d.wtr_l } else { d.wtr_s };
+            if same_rank && wrote && !write && at < data_end + u64::from(wtr) {
+                return Some("tWTR".into());
+            }
+            let switch = if same_rank { 0 } else { d.rank_switch };
+            let turn = if !wrote && write { d.turnaround } else { 0 };
+            if !(same_rank && wrote && !write) && at + latency(write) < data_end + u64::from(switch.max(turn))
+            {
+                return Some("data bus".into());
+            }
+        }
+        None
+    }
+
+    /// Takes note of a command.
+    pub fn add(&mut self, at: u64, command: Command) {
+        let d = self.dram;
+        let cycles = match command {
+            Command::Activate { .. } => d.activate_cycles,
+            Command::Column { .. } => d.column_cycles,
+            Command::Precharge(_) | Command::Refresh(_) => 1,
+        };
+        let column = matches!(command, Command::Column { .. });
+        for (bus, own) in [(&mut self.column_bus, column), (&mut self.row_bus, !column)] {
+            if own || !d.split_command_bus {
+                *bus = at + u64::from(cycles);
+            }
+        }
+        match command {
+            Command::Activate { bank, row } => {
+                let rank = usize::from(self.rank(bank));
+                self.activates[rank].push((at, bank));
+                let b = &mut self.banks[usize::from(bank)];
+                *b = BankPast { row: Some(row), activate: Some(at), ..*b };
+            }
+            Command::Precharge(banks) => banks.iter().for_each(|bank| {
+                let b = &mut self.banks[usize::from(bank)];
+                if b.row.take().is_some() {
+                    b.precharge = Some(at);
+                }
+            }),
+            Command::Column { bank, write, auto_precharge, .. } => {
+                self.columns.push((at, bank, write));
+                let b = &mut self.banks[usize::from(bank)];
+                *(if write { &mut b.write } else { &mut b.read }) = Some(at);
+                if auto_precharge {
+                    let precharge_at = self.precharge_at(bank);
+                    let b = &mut self.banks[usize::from(bank)];
+                    (b.row, b.precharge) = (None, Some(precharge_at));
+                }
+            }
+            Command::Refresh(banks) => {
+                banks.iter().for_each(|bank| self.banks[usize::from(bank)].refresh = Some(at));
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What cores share: lines under way, prefetches, links.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use memtide_core::{CpuId, Machine, NodeId, Time};
+use memtide_memory::{Uncore, Waiter};
+use proptest::prelude::*;
+
+use support::{level, link, machine, node, socket};
+
+const CPU: CpuId = CpuId(0);
+const OTHER: CpuId = CpuId(1);
+
+fn ns(ns: f64) -> Time {
+    Time::from_ns(ns)
+}
+
+/// An uncore, and what it told whom.
+struct Bench {
+    uncore: Uncore,
+    nodes: usize,
+    told: Vec<(u32, Time)>,
+}
+
+impl Bench {
+    fn new(machine: &Machine) -> Bench {
+        Bench { uncore: Uncore::new(machine), nodes: machine.nodes.len(), told: Vec::new() }
+    }
+
+    fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: u32) -> Option<Time> {
+        self.uncore.demand(cpu, line, at, Waiter(waiter))
+    }
+
+    /// Works up to `until`, events in order of time.
+    fn run(&mut self, until: Time) {
+        loop {
+            let next = (0..self.nodes).map(|n| self.uncore.next_event(NodeId::from(n))).zip(0..).min();
+            let Some((time, node)) = next.filter(|(time, _)| *time <= until) else { return };
+            let told = &mut self.told;
+            self.uncore.advance(NodeId::from(node as usize), time, |waiter, at| told.push((waiter.0, at)));
+        }
+    }
+
+    fn run_all(&mut self) -> BTreeMap<u32, Time> {
+        self.run(Time(u64::MAX - 1));
+        let told: BTreeMap<u32, Time> = self.told.iter().copied().collect();
+        assert_eq!(told.len(), self.told.len(), "nobody is told twice");
+        told
+    }
+}
+
+/// Two CPUs with a shared cache of 20 ns and 64 lines; a node of 100 ns and 10 ns a line.
+fn small() -> Machine {
+    machine(&format!(
+        "{}{}{}{}",
+        level("L1", 1, 2, 2, 1),
+        level("L2", 4, 8, 20, 2),
+        socket("s", 2),
+        node("n", Some("s"), 100.0, 6400.0)
+    ))
+}
+
+#[test]
+fn a_miss_takes_the_given_latency_and_a_later_hit_that_of_the_cache() {
+    let mut bench = Bench::new(&small());
+    assert_eq!(bench.demand(CPU, 7, ns(5.0), 1), None);
+    bench.run(ns(1000.0));
+    assert_eq!(bench.told, [(1, ns(105.0))]);
+    assert_eq!(bench.demand(OTHER, 7, ns(1000.0), 2), Some(ns(1020.0)));
+    let counts = bench.uncore.counts();
+    assert_eq!((counts.accesses, counts.misses), (2, 1));
+    assert_eq!(bench.uncore.node_counts(NodeId(0)).reads, 1);
+    let latencies: Vec<_> = bench.uncore.drain_latencies().collect();
+    assert_eq!(latencies, [(NodeId(0), ns(100.0))]);
+}
+
+#[test]
+fn a_line_under_way_is_waited_for_and_read_once() {
+    let mut bench = Bench::new(&small());
+    assert_eq!(bench.demand(CPU, 7, ns(0.0), 1), None);
+    assert_eq!(bench.demand(OTHER, 7, ns(30.0), 2), None);
+    bench.run(ns(30.0));
+    assert_eq!(bench.told.len(), 2);
+    assert!(bench.told.iter().all(|&(_, at)| at == ns(100.0)), "{:?}", bench.told);
+    assert_eq!(bench.demand(OTHER, 7, ns(60.0), 3), Some(ns(100.0)));
+    assert_eq!(bench.demand(OTHER, 7, ns(95.0), 4), Some(ns(115.0)));
+    assert_eq!(bench.uncore.node_counts(NodeId(0)).reads, 1);
+}
+
+#[test]
+fn who_comes_for_a_line_just_before_it_arrives_still_goes_through_the_cache() {
+    let mut bench = Bench::new(&small());
+    bench.demand(CPU, 7, ns(0.0), 1);
+    assert_eq!(bench.demand(OTHER, 7, ns(95.0), 2), None);
+    assert_eq!(bench.run_all(), BTreeMap::from([(1, ns(100.0)), (2, ns(115.0))]));
+}
+
+#[test]
+fn a_prefetched_line_is_there_when_it_arrives_and_not_before() {
+    let mut bench = Bench::new(&small());
+    bench.uncore.prefetch(CPU, 9, ns(0.0));
+    bench.uncore.prefetch(CPU, 9, ns(1.0));
+    assert_eq!(bench.demand(CPU, 9, ns(40.0), 1), None);
+    assert_eq!(bench.run_all(), BTreeMap::from([(1, ns(100.0))]));
+    assert_eq!(bench.demand(CPU, 9, ns(200.0), 2), Some(ns(220.0)));
+    let counts = bench.uncore.counts();
+    assert_eq!((counts.accesses, counts.misses, counts.prefetches), (2, 0, 1));
+    assert_eq!(bench.uncore.node_counts(NodeId(0)).reads, 1);
+    assert_eq!(bench.uncore.drain_latencies().count(), 0, "a prefetch is no demand read");
+}
+
+#[test]
+fn a_line_that_left_the_cache_under_way_is_asked_for_again() {
+    let mut bench = Bench::new(&small());
+    for waiter in 0..9 {
+        assert_eq!(bench.demand(CPU, 8 * u64::from(waiter), ns(0.0), waiter), None);
+    }
+    assert_eq!(bench.demand(CPU, 0, ns(1.0), 9), None);
+    let told = bench.run_all();
+    assert_eq!(bench.uncore.node_counts(NodeId(0)).reads, 10);
+    assert_eq!((told[&0], told[&9]), (ns(100.0), ns(190.0)));
+}
+
+#[test]
+fn dirty_lines_go_to_memory_when_they_leave_the_last_level() {
+    let mut bench = Bench::new(&small());
+    bench.uncore.spill(CPU, 0, ns(0.0));
+    for step in 1..=8 {
+        assert_eq!(bench.uncore.node_counts(NodeId(0)).writes, 0);
+        bench.demand(CPU, 8 * step, ns(step as f64 * 10.0), step as u32);
+    }
+    assert_eq!(bench.uncore.node_counts(NodeId(0)).writes, 1);
+    bench.run_all();
+}
+
+/// A socket and a node behind a link of 60 ns; the node itself takes 100 ns.
+fn behind_a_link(node_mbps: f64, link_mbps: f64) -> Machine {
+    machine(&format!(
+        "{}{}{}",
+        socket("s", 2),
+        node("n", None, 100.0, node_mbps),
+        link(["s", "n"], 60.0, link_mbps)
+    ))
+}
+
+#[test]
+fn a_link_adds_its_latency_and_lines_follow_each_other_at_its_bandwidth() {
+    let mut bench = Bench::new(&behind_a_link(64_000.0, 6400.0));
+    for waiter in 0..1000 {
+        bench.demand(CPU, waiter.into(), ns(0.0), waiter);
+    }
+    let mut told: Vec<Time> = bench.run_all().into_values().collect();
+    told.sort_unstable();
+    assert_eq!(told[0], ns(160.0));
+    let last = told[999].as_ns();
+    assert!((last - (160.0 + 999.0 * 10.0)).abs() < 100.0, "the last of 1000 lines came at {last} ns");
+    assert_eq!(bench.uncore.link_lines(0), [0, 1000]);
+}
+
+#[test]
+fn a_wide_link_adds_its_latency_alone() {
+    let mut bench = Bench::new(&behind_a_link(6400.0, 64_000.0));
+    for waiter in 0..100 {
+        bench.demand(CPU, waiter.into(), ns(0.0), waiter);
+    }
+    for (waiter, at) in bench.run_all() {
+        assert_eq!(at, ns(160.0 + 10.0 * f64::from(waiter)));
+    }
+}
+
+#[test]
+fn the_two_directions_of_a_link_do_not_disturb_each_other() {
+    let mut bench = Bench::new(&behind_a_link(640_000.0, 6400.0));
+    for line in 0..1000 {
+        bench.uncore.write(CPU, line, ns(0.0));
+    }
+    bench.demand(CPU, 5000, ns(0.0), 1);
+    assert_eq!(bench.run_all()[&1], ns(160.0));
+    assert_eq!(bench.uncore.link_lines(0), [1000, 1]);
+}
+
+#[test]
+fn lines_of_a_slow_node_do_not_hold_up_those_of_a_fast_one_on_the_same_link() {
+    let machine = machine(&format!(
+        "{}{}{}{}{}",
+        socket("s", 1),
+        socket("t", 1),
+        node("slow", Some("t"), 1000.0, 6400.0),
+        node("fast", Some("t"), 100.0, 6400.0),
+        link(["s", "t"], 60.0, 6400.0)
+    ));
+    let mut bench = Bench::new(&machine);
+    bench.demand(CPU, 0, ns(0.0), 1);
+    bench.demand(CPU, machine.nodes[0].lines(), ns(1.0), 2);
+    let told = bench.run_all();
+    assert_eq!(told[&1], ns(1060.0));
+    assert_eq!(told[&2], ns(161.0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn every_waiter_is_told_once_and_never_before_the_line_can_be_there(
+        steps in proptest::collection::vec((0u8..8, 0u16..2, 0u64..120, 0u64..40), 1..600),
+    ) {
+        let mut bench = Bench::new(&small());
+        let mut now = Time::ZERO;
+        let mut waiting = BTreeMap::new();
+        let (mut demands, mut spills) = (0u64, 0u64);
+        for (waiter, (kind, cpu, line, pause)) in (0..).zip(steps) {
+            now += ns(pause as f64);
+            bench.run(now);
+            match kind {
+                0 => bench.uncore.prefetch(CpuId(cpu), line, now),
+                1 => {
+                    bench.uncore.spill(CpuId(cpu), line, now);
+                    spills += 1;
+                }
+                _ => {
+                    demands += 1;
+                    match bench.demand(CpuId(cpu), line, now, waiter) {
+                        Some(there) => prop_assert!(there >= now + ns(20.0)),
+                        None => { waiting.insert(waiter, now); }
+                    }
+                }
+            }
+        }
+        let told = bench.run_all();
+        prop_assert!(told.keys().eq(waiting.keys()));
+        for (waiter, at) in told {
+            prop_assert!(at >= waiting[&waiter] + ns(20.0));
+        }
+        let counts = bench.uncore.counts();
+        prop_assert_eq!(counts.accesses, demands);
+        let node = bench.uncore.node_counts(NodeId(0));
+        prop_assert_eq!(node.reads, counts.misses + counts.prefetches);
+        prop_assert!(node.writes <= spills);
+        prop_assert_eq!(bench.uncore.drain_latencies().count() as u64, counts.misses);
+    }
+}
