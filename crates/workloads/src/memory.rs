@@ -26,6 +26,14 @@ impl<T> Loaded<T> {
     }
 }
 
+impl Loaded<usize> {
+    /// An index, with its origin.
+    #[inline(always)]
+    pub fn of(index: impl Index) -> Loaded<usize> {
+        Loaded { value: index.index(), origin: index.origin() }
+    }
+}
+
 impl<T> From<T> for Loaded<T> {
     /// A value that comes from no load.
     #[inline(always)]

@@ -50,12 +50,13 @@ pub fn scale(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 
-/// A random permutation of 0..n that takes no memory and can be inverted: a Feistel network of four rounds over the
-/// next even number of bits, walked along its cycle until back in range.
+/// A random permutation of 0..n that takes no memory and can be inverted: a Feistel network of four rounds over the bits
+/// of n - 1, walked along its cycle until back in range.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     len: u64,
-    half_bits: u32,
+    low_bits: u32,
+    high_bits: u32,
     keys: [u64; 4],
 }
 
@@ -63,48 +64,41 @@ impl Permutation {
     /// A permutation of `0..len`; `len` is from 1 to 2^62.
     pub fn new(len: u64, seed: u64) -> Permutation {
         let bits = len.next_power_of_two().trailing_zeros().max(2);
-        Permutation {
-            len,
-            half_bits: bits.div_ceil(2),
-            keys: [1, 2, 3, 4].map(|round| hash(seed ^ hash(round))),
-        }
+        let keys = [1, 2, 3, 4].map(|round| hash(seed ^ hash(round)));
+        Permutation { len, low_bits: bits / 2, high_bits: bits.div_ceil(2), keys }
     }
 
     /// Where `x` goes; `x` is in range.
+    #[inline]
     pub fn forward(&self, x: u64) -> u64 {
-        self.walk(x, |x| {
-            self.keys.iter().fold(x, |x, key| {
-                let (left, right) = self.halves(x);
-                (right << self.half_bits) | (left ^ self.round(right, *key))
-            })
-        })
+        self.walk(x, [0, 1, 2, 3])
     }
 
     /// What goes to `y`; `y` is in range.
+    #[inline]
     pub fn inverse(&self, y: u64) -> u64 {
-        self.walk(y, |y| {
-            self.keys.iter().rev().fold(y, |y, key| {
-                let (left, right) = self.halves(y);
-                ((right ^ self.round(left, *key)) << self.half_bits) | left
-            })
-        })
+        self.walk(y, [3, 2, 1, 0])
     }
 
-    fn walk(&self, mut x: u64, step: impl Fn(u64) -> u64) -> u64 {
+    #[inline]
+    fn walk(&self, mut x: u64, rounds: [usize; 4]) -> u64 {
         loop {
-            x = step(x);
+            x = rounds.into_iter().fold(x, |x, round| self.mix(x, round));
             if x < self.len {
                 return x;
             }
         }
     }
 
-    fn halves(&self, x: u64) -> (u64, u64) {
-        (x >> self.half_bits, x & ((1 << self.half_bits) - 1))
-    }
-
-    fn round(&self, half: u64, key: u64) -> u64 {
-        hash(half ^ key) & ((1 << self.half_bits) - 1)
+    /// Changes one half by what the other is; doing it again undoes it.
+    #[inline]
+    fn mix(&self, x: u64, round: usize) -> u64 {
+        let (low, high) = (x & ((1 << self.low_bits) - 1), x >> self.low_bits);
+        if round.is_multiple_of(2) {
+            x ^ (hash(low ^ self.keys[round]) >> (64 - self.high_bits)) << self.low_bits
+        } else {
+            x ^ hash(high ^ self.keys[round]) >> (64 - self.low_bits)
+        }
     }
 }
 

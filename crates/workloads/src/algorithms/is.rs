@@ -64,7 +64,7 @@ impl Algorithm for Is {
         stresses: "random writes; counters whose address waits for a key",
         source: "after the NAS Parallel Benchmarks' IS",
         parameters: &[
-            Parameter::footprint_mib(32),
+            Parameter::footprint_mib(24),
             Parameter::iterations(1),
             Parameter::threads(16),
             Parameter::PAGE,

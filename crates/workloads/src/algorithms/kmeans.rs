@@ -51,9 +51,9 @@ impl Algorithm for Kmeans {
         stresses: "one stream of reads; sums in the caches",
         source: "S. Lloyd, Least squares quantization in PCM, 1982; in BigDataBench",
         parameters: &[
-            Parameter::footprint_mib(32),
+            Parameter::footprint_mib(48),
             Parameter::whole("clusters", "", "clusters", [1, 8, 256]),
-            Parameter::iterations(2),
+            Parameter::iterations(1),
             Parameter::threads(16),
             Parameter::PAGE,
         ],

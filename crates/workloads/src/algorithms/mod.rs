@@ -21,6 +21,7 @@ mod random_reads;
 pub(crate) mod stream;
 mod streamcluster;
 mod wordcount;
+mod ycsb;
 
 pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<stream::Stream>(),
@@ -43,4 +44,10 @@ pub(crate) const ALGORITHMS: &[Entry] = &[
     entry::<pagerank::Pagerank>(),
     entry::<blackscholes::Blackscholes>(),
     entry::<convolution::Convolution>(),
+    entry::<ycsb::Ycsb<'a'>>(),
+    entry::<ycsb::Ycsb<'b'>>(),
+    entry::<ycsb::Ycsb<'c'>>(),
+    entry::<ycsb::Ycsb<'d'>>(),
+    entry::<ycsb::Ycsb<'e'>>(),
+    entry::<ycsb::Ycsb<'f'>>(),
 ];

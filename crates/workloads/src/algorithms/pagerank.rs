@@ -3,7 +3,7 @@
 use crate::array::{Array, Space};
 use crate::memory::Memory;
 use crate::params::{Parameter, Settings};
-use crate::random::{Permutation, Random};
+use crate::random::Random;
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
@@ -11,9 +11,9 @@ use crate::{Info, WorkloadError};
 
 /// Vertices of an item.
 const BLOCK: usize = 16;
-/// Edges into a vertex: from this many, on the mean twice as many.
-const FEWEST_EDGES: u64 = 8;
-const MEAN_EDGES: usize = 16;
+/// Edges into a vertex: this many at least, and on the mean.
+const FEWEST_EDGES: u64 = 4;
+const MEAN_EDGES: usize = 8;
 const DAMPING: f64 = 0.85;
 /// How skewed the edges' sources are.
 const THETA: f64 = 0.7;
@@ -28,8 +28,6 @@ pub struct Pagerank {
     seed: u64,
     vertices: usize,
     popularity: Zipf,
-    /// A vertex by its popularity.
-    spread: Permutation,
     /// How many edges leave each vertex; the graph's, before the program reads it.
     leaving: Vec<u32>,
     start: Array<u32>,
@@ -65,7 +63,7 @@ impl Algorithm for Pagerank {
         stresses: "random reads, skewed, that wait for an index; beside a stream of reads",
         source: "L. Page et al., The PageRank citation ranking, 1999; in BigDataBench and GAP",
         parameters: &[
-            Parameter::footprint_mib(64),
+            Parameter::footprint_mib(48),
             Parameter::iterations(1),
             Parameter::threads(16),
             Parameter::PAGE,
@@ -82,7 +80,6 @@ impl Algorithm for Pagerank {
             seed,
             vertices,
             popularity: Zipf::new(vertices as u64, THETA),
-            spread: Permutation::new(vertices as u64, seed),
             leaving: vec![0; vertices],
             start: space.array("edge_start", vertices + 1)?,
             sources: space.array("edge_sources", vertices * MEAN_EDGES)?,
@@ -113,7 +110,7 @@ impl Pagerank {
     fn edges(&self, vertex: usize) -> impl Iterator<Item = u32> {
         let mut random = Random::new(!self.seed, vertex as u64);
         (self.edge_start(vertex)..self.edge_start(vertex + 1))
-            .map(move |_| self.spread.forward(self.popularity.rank(&mut random)) as u32)
+            .map(move |_| self.popularity.scrambled(&mut random) as u32)
     }
 
     fn count_leaving(&self) -> Vec<u32> {

@@ -64,7 +64,7 @@ impl Algorithm for Wordcount {
         stresses: "hash tables with a skewed load, beside a stream of reads",
         source: "J. Dean and S. Ghemawat, MapReduce, OSDI 2004; in BigDataBench",
         parameters: &[
-            Parameter::footprint_mib(64),
+            Parameter::footprint_mib(48),
             Parameter::whole(
                 "vocabulary",
                 "",

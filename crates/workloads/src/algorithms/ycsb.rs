@@ -1,0 +1,338 @@
+//! A key-value store in a hash table under the six workloads of the Yahoo! Cloud Serving Benchmark.
+
+use crate::array::{Array, Space};
+use crate::hash_index::HashIndex;
+use crate::memory::{Index, Loaded, Memory};
+use crate::params::{Parameter, Settings};
+use crate::random::{Permutation, Random, hash};
+use crate::reduction::Reduction;
+use crate::workload::{Algorithm, Phase, Workload};
+use crate::zipf::Zipf;
+use crate::{Info, WorkloadError};
+
+/// Words of a vector register (AVX2).
+const LANES: usize = 4;
+/// How skewed requests are, in YCSB as here.
+const THETA: f64 = 0.99;
+/// The longest scan, in records.
+const LONGEST_SCAN: u64 = 100;
+/// Taking a request in and sending the answer out, without the network.
+const REQUEST_INSTRUCTIONS: u64 = 500;
+/// Copying 32 bytes: half a loop's add, compare, branch, the copy being unrolled once.
+const COPY_INSTRUCTIONS: u64 = 2;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Operation {
+    Read,
+    Update,
+    Insert,
+    Scan,
+    Modify,
+}
+
+/// What most requests of a workload do; what every `period`th does instead.
+struct Mix {
+    most: Operation,
+    other: Operation,
+    period: u64,
+}
+
+const fn mix(workload: char) -> Mix {
+    use Operation::{Insert, Modify, Read, Scan, Update};
+    let (most, other, period) = match workload {
+        'a' => (Read, Update, 2),
+        'b' => (Read, Update, 20),
+        'c' => (Read, Read, 20),
+        'd' => (Read, Insert, 20),
+        'e' => (Scan, Insert, 20),
+        _ => (Read, Modify, 2),
+    };
+    Mix { most, other, period }
+}
+
+const VALUE_BYTES: Parameter = Parameter::whole(
+    "value_bytes",
+    "B",
+    "size of a record, rounded up to a multiple of 32",
+    [32, 1024, 16384],
+);
+const PARAMETERS: &[Parameter] = &[
+    Parameter::footprint_mib(256),
+    VALUE_BYTES,
+    Parameter::operations(300_000),
+    Parameter::threads(16),
+    Parameter::PAGE,
+];
+const SCAN_PARAMETERS: &[Parameter] = &[
+    Parameter::footprint_mib(256),
+    VALUE_BYTES,
+    Parameter::operations(6_000),
+    Parameter::threads(16),
+    Parameter::PAGE,
+];
+
+/// The store: an index shared by all threads and one for what each of them inserts, which the others do not see.
+pub struct Ycsb<const WORKLOAD: char> {
+    threads: usize,
+    operations: usize,
+    seed: u64,
+    records: usize,
+    /// Records that each thread can insert.
+    room: usize,
+    /// Words of a record.
+    words: usize,
+    popularity: Zipf,
+    /// The key of each of the first records, in the order of their insertion.
+    keys: Permutation,
+    index: HashIndex,
+    values: Array<u64>,
+    inserted_index: HashIndex,
+    inserted_values: Array<u64>,
+    /// Records that were found and right.
+    served: Reduction,
+}
+
+#[derive(Clone, Copy)]
+pub enum Step {
+    /// Writes the records.
+    Load,
+    Clear,
+    /// Enters them in the index.
+    Index,
+    ClearInserted,
+    Serve,
+}
+
+/// What a thread keeps.
+pub struct Local {
+    thread: usize,
+    random: Random,
+    requests: u64,
+    inserted: usize,
+    served: u64,
+}
+
+impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
+    const INFO: Info = Info {
+        name: match WORKLOAD {
+            'a' => "ycsb-a",
+            'b' => "ycsb-b",
+            'c' => "ycsb-c",
+            'd' => "ycsb-d",
+            'e' => "ycsb-e",
+            _ => "ycsb-f",
+        },
+        summary: match WORKLOAD {
+            'a' => "hash key-value store, YCSB A: half reads, half updates, zipfian",
+            'b' => "hash key-value store, YCSB B: 95 % reads, 5 % updates, zipfian",
+            'c' => "hash key-value store, YCSB C: reads only, zipfian",
+            'd' => "hash key-value store, YCSB D: 95 % reads of the latest records, 5 % inserts",
+            'e' => "hash key-value store, YCSB E: 95 % scans of up to 100 keys, 5 % inserts, zipfian",
+            _ => "hash key-value store, YCSB F: half reads, half read-modify-writes, zipfian",
+        },
+        stresses: "latency of chains of random reads; telling hot records from cold",
+        source: "B. Cooper et al., Benchmarking cloud serving systems with YCSB, SoCC 2010; hinuma table I",
+        parameters: if WORKLOAD == 'e' { SCAN_PARAMETERS } else { PARAMETERS },
+    };
+
+    fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Self, WorkloadError> {
+        let (threads, operations) = (settings.threads(), settings.size("operations"));
+        let words = settings.size("value_bytes").div_ceil(8 * LANES) * LANES;
+        let Mix { other, period, .. } = mix(WORKLOAD);
+        let room = match other {
+            Operation::Insert => operations.div_ceil(threads) / period as usize + 1,
+            _ => 1,
+        };
+        let record_bytes = HashIndex::ENTRY_BYTES + words * 8;
+        let records = (settings.footprint_bytes() / record_bytes).saturating_sub(threads * room);
+        if records == 0 {
+            return Err(settings.unfit(format!(
+                "{} inserted records leave no room for others: make footprint_mib larger or operations fewer",
+                threads * room
+            )));
+        }
+        Ok(Ycsb {
+            threads,
+            operations,
+            seed,
+            records,
+            room,
+            words,
+            popularity: Zipf::new(records as u64, THETA),
+            keys: Permutation::new(records as u64, seed),
+            index: HashIndex::new(1, records, space)?,
+            values: space.array("values", records * words)?,
+            inserted_index: HashIndex::new(threads, room, space)?,
+            inserted_values: space.array("inserted values", threads * room * words)?,
+            served: Reduction::new("served", threads, space)?,
+        })
+    }
+}
+
+impl<const WORKLOAD: char> Ycsb<WORKLOAD> {
+    /// Writes a record that holds what its key says.
+    fn write<M: Memory>(&self, m: &mut M, values: &Array<u64>, entry: impl Index, key: u64) {
+        let content = [hash(key); LANES];
+        for word in (0..self.words).step_by(LANES) {
+            m.work(COPY_INSTRUCTIONS);
+            let at: Loaded<usize> = Loaded::of(entry).map(|entry| entry * self.words + word);
+            m.store_lanes(values, at, content);
+        }
+    }
+
+    /// Reads a record, and says whether it holds what its key says.
+    fn read<M: Memory>(&self, m: &mut M, values: &Array<u64>, entry: Loaded<usize>, key: u64) -> bool {
+        let content = [hash(key); LANES];
+        let mut right = true;
+        for word in (0..self.words).step_by(LANES) {
+            m.work(COPY_INSTRUCTIONS);
+            let found: [u64; LANES] = *m.load_lanes(values, entry.map(|entry| entry * self.words + word));
+            right &= found == content;
+        }
+        right
+    }
+
+    /// Does something to a record: one of the thread's own if the key is beyond those that all share.
+    fn request<M: Memory>(&self, m: &mut M, operation: Operation, key: u64, local: &mut Local) {
+        let (index, table, values) = if key < self.records as u64 {
+            (&self.index, 0, &self.values)
+        } else {
+            (&self.inserted_index, local.thread, &self.inserted_values)
+        };
+        let Some(entry) = index.find(m, table, key) else { return };
+        let right = operation == Operation::Update || self.read(m, values, entry, key);
+        if operation != Operation::Read {
+            self.write(m, values, entry, key);
+        }
+        local.served += u64::from(right);
+    }
+
+    fn insert<M: Memory>(&self, m: &mut M, local: &mut Local) {
+        let key = (self.records + local.inserted) as u64;
+        let entry = self.inserted_index.insert(m, local.thread, local.inserted, key);
+        self.write(m, &self.inserted_values, entry, key);
+        local.inserted += 1;
+        local.served += 1;
+    }
+
+    /// A key by its popularity: for D the latest inserted are the most popular, else some anywhere.
+    fn draw(&self, local: &mut Local) -> u64 {
+        if WORKLOAD == 'd' {
+            let newest = (self.records + local.inserted - 1) as u64;
+            newest - self.popularity.rank(&mut local.random)
+        } else {
+            self.popularity.scrambled(&mut local.random)
+        }
+    }
+
+    fn serve<M: Memory>(&self, m: &mut M, local: &mut Local) {
+        let Mix { most, other, period } = mix(WORKLOAD);
+        local.requests += 1;
+        let operation = if local.requests.is_multiple_of(period) { other } else { most };
+        m.work(REQUEST_INSTRUCTIONS);
+        match operation {
+            Operation::Insert => self.insert(m, local),
+            Operation::Scan => {
+                let first = self.draw(local);
+                let last = first + 1 + local.random.below(LONGEST_SCAN);
+                (first..last.min(self.records as u64))
+                    .for_each(|key| self.request(m, Operation::Read, key, local));
+            }
+            _ => {
+                let key = self.draw(local);
+                self.request(m, operation, key, local);
+            }
+        }
+    }
+}
+
+impl<const WORKLOAD: char> Workload for Ycsb<WORKLOAD> {
+    type Step = Step;
+    type Local = Local;
+
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn phases(&self) -> Vec<Phase<Step>> {
+        vec![
+            Phase::new(Step::Load, self.records),
+            Phase::new(Step::Clear, self.records),
+            Phase::grouped(Step::Index, 1, self.records),
+            Phase::grouped(Step::ClearInserted, self.threads, self.room),
+            Phase::new(Step::Serve, self.operations),
+        ]
+    }
+
+    fn local(&self, thread: usize) -> Local {
+        let random = Random::new(!self.seed, thread as u64);
+        Local { thread, random, requests: 0, inserted: 0, served: 0 }
+    }
+
+    fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, local: &mut Local) {
+        let key = |item: usize| self.keys.forward(item as u64);
+        match step {
+            Step::Load => self.write(m, &self.values, item, key(item)),
+            Step::Clear => self.index.clear(m, item),
+            Step::Index => {
+                self.index.insert(m, 0, item, key(item));
+            }
+            Step::ClearInserted => self.inserted_index.clear(m, item),
+            Step::Serve => self.serve(m, local),
+        }
+    }
+
+    fn finish<M: Memory>(&self, m: &mut M, step: Step, local: &mut Local) {
+        if let Step::Serve = step {
+            self.served.put(m, local.thread, local.served as f64);
+        }
+    }
+
+    /// Records that were found and right.
+    fn result(&self) -> f64 {
+        self.served.total()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Recorded, check};
+
+    /// Runs one of the workloads: records served, and what was done.
+    fn serve<const WORKLOAD: char>(operations: usize) -> (f64, Recorded) {
+        let (program, recorded) =
+            check::<Ycsb<WORKLOAD>>(&format!("footprint_mib=4,operations={operations},threads=3"));
+        (program.workload().result(), recorded)
+    }
+
+    #[test]
+    fn every_request_finds_its_record() {
+        assert_eq!(serve::<'a'>(3000).0, 3000.0);
+        assert_eq!(serve::<'b'>(3000).0, 3000.0);
+        assert_eq!(serve::<'c'>(3000).0, 3000.0);
+        assert_eq!(serve::<'d'>(3000).0, 3000.0);
+        assert_eq!(serve::<'f'>(3000).0, 3000.0);
+        let scanned = serve::<'e'>(600).0 / 600.0;
+        assert!((40.0..52.0).contains(&scanned), "{scanned} records a request");
+    }
+
+    #[test]
+    fn mixes_write_as_much_as_they_say() {
+        let writes =
+            |recorded: &Recorded| recorded.streams.iter().flatten().filter(|access| access.write).count();
+        let reads_only = writes(&serve::<'c'>(6000).1);
+        let share = |recorded: &Recorded| (writes(recorded) - reads_only) as f64 / (6000.0 * 32.0);
+        assert!((share(&serve::<'a'>(6000).1) - 0.5).abs() < 0.01);
+        assert!((share(&serve::<'b'>(6000).1) - 0.05).abs() < 0.01);
+        assert!((share(&serve::<'f'>(6000).1) - 0.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_store_without_room_is_refused() {
+        let params = "footprint_mib=1,operations=1000000".parse().unwrap();
+        let settings = Settings::new(&Ycsb::<'d'>::INFO, &params).unwrap();
+        let error = Ycsb::<'d'>::new(&settings, 1, &mut Space::new(settings.page())).err().unwrap();
+        assert!(error.to_string().contains("footprint_mib"));
+    }
+}
