@@ -190,11 +190,11 @@ impl Columns {
 }
 
 fn hash<T: Copy, const N: usize>(crc: &mut crc32fast::Hasher, values: &[T], bytes: impl Fn(T) -> [u8; N]) {
-    let mut block = Vec::with_capacity(1024 * N);
-    for values in values.chunks(1024) {
-        block.clear();
-        values.iter().for_each(|&value| block.extend_from_slice(&bytes(value)));
-        crc.update(&block);
+    let mut block = [[0; N]; 256];
+    for values in values.chunks(block.len()) {
+        let block = &mut block[..values.len()];
+        block.iter_mut().zip(values).for_each(|(slot, &value)| *slot = bytes(value));
+        crc.update(block.as_flattened());
     }
 }
 
