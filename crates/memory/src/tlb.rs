@@ -41,6 +41,8 @@ pub struct Tlb {
 struct Level {
     ways: usize,
     sets: u64,
+    /// `sets - 1` if that picks a set's bits out of a page number.
+    mask: Option<u64>,
     latency: Time,
     /// 0 where nothing is held.
     keys: Vec<u64>,
@@ -56,6 +58,7 @@ impl Tlb {
             Level {
                 ways: tlb.ways.into(),
                 sets: sets.into(),
+                mask: sets.is_power_of_two().then(|| u64::from(sets) - 1),
                 latency: machine.core.cycles(tlb.latency_cycles),
                 keys: vec![0; entries],
                 translations: vec![Translation::default(); entries],
@@ -104,7 +107,7 @@ impl Tlb {
     pub fn invalidate(&mut self, key: PageKey) {
         for level in &mut self.levels {
             if let Some(at) = level.find(key) {
-                level.keys[at] = 0;
+                level.drop_at(at, level.start(key) + level.ways);
             }
         }
     }
@@ -120,17 +123,17 @@ impl Tlb {
 impl Level {
     #[inline]
     fn start(&self, key: PageKey) -> usize {
-        let page = key.page();
-        let set = if self.sets.is_power_of_two() { page & (self.sets - 1) } else { page % self.sets };
+        let set = match self.mask {
+            Some(mask) => key.page() & mask,
+            None => key.page() % self.sets,
+        };
         set as usize * self.ways
     }
 
     #[inline]
     fn find(&self, key: PageKey) -> Option<usize> {
         let start = self.start(key);
-        let set = &self.keys[start..start + self.ways];
-        let held = set.iter().fold(false, |held, &other| held | (other == key.0));
-        if held { set.iter().position(|&other| other == key.0).map(|way| start + way) } else { None }
+        self.keys[start..start + self.ways].iter().position(|&other| other == key.0).map(|way| start + way)
     }
 
     #[inline]
@@ -145,6 +148,13 @@ impl Level {
     fn replace_oldest(&mut self, key: PageKey, translation: Translation) {
         let start = self.start(key);
         self.to_front(start, start + self.ways - 1, key, translation);
+    }
+
+    /// Empties a way; it is the next to be filled.
+    fn drop_at(&mut self, at: usize, end: usize) {
+        self.keys[at] = 0;
+        self.keys[at..end].rotate_left(1);
+        self.translations[at..end].rotate_left(1);
     }
 
     fn to_front(&mut self, start: usize, from: usize, key: PageKey, translation: Translation) {
