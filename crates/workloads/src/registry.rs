@@ -8,8 +8,9 @@ use crate::WorkloadError;
 use crate::algorithms::ALGORITHMS;
 use crate::array::Space;
 use crate::params::{Parameter, Params, Settings};
+use crate::profile::{Profile, Synthetic, profiles};
 use crate::run::{TracedProgram, run_native};
-use crate::workload::Algorithm;
+use crate::workload::{Algorithm, Workload};
 
 /// What is known of a workload before it is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,10 +27,10 @@ pub struct Info {
     pub parameters: &'static [Parameter],
 }
 
-/// A program, and what its author computes with it.
+/// A program, to be run wherever its owner likes.
 pub type BoxedProgram = Box<dyn Program + Send>;
 
-/// A workload in the list of all.
+/// An algorithm in the list of all.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     info: Info,
@@ -39,32 +40,54 @@ pub(crate) struct Entry {
 
 /// How an algorithm is listed.
 pub(crate) const fn entry<A: Algorithm>() -> Entry {
-    Entry { info: A::INFO, program: program_of::<A>, native: native_of::<A> }
+    Entry {
+        info: A::INFO,
+        program: |settings, seed| traced(settings, |space| A::new(settings, seed, space)),
+        native: |settings, seed| run(settings, |space| A::new(settings, seed, space)),
+    }
 }
 
-fn program_of<A: Algorithm>(settings: &Settings, seed: u64) -> Result<BoxedProgram, WorkloadError> {
+type Made<W> = Result<W, WorkloadError>;
+
+fn traced<W: Workload>(settings: &Settings, make: impl Fn(&mut Space) -> Made<W>) -> Made<BoxedProgram> {
     let mut space = Space::new(settings.page());
-    Ok(Box::new(TracedProgram::new(A::new(settings, seed, &mut space)?, space)))
+    let workload = make(&mut space)?;
+    Ok(Box::new(TracedProgram::new(workload, space)))
 }
 
-fn native_of<A: Algorithm>(settings: &Settings, seed: u64) -> Result<f64, WorkloadError> {
-    let workload = A::new(settings, seed, &mut Space::new(settings.page()))?;
+fn run<W: Workload>(settings: &Settings, make: impl Fn(&mut Space) -> Made<W>) -> Made<f64> {
+    let workload = make(&mut Space::new(settings.page()))?;
     run_native(&workload);
     Ok(workload.result())
 }
 
-static INFOS: LazyLock<Vec<Info>> = LazyLock::new(|| ALGORITHMS.iter().map(|entry| entry.info).collect());
+/// The algorithms, then the profiles in their own order.
+static INFOS: LazyLock<Vec<Info>> = LazyLock::new(|| {
+    let algorithms = ALGORITHMS.iter().map(|entry| entry.info);
+    algorithms.chain(profiles().iter().map(Profile::info)).collect()
+});
 
 /// All workloads.
 pub fn list() -> &'static [Info] {
     &INFOS
 }
 
-fn find(name: &str) -> Result<&'static Entry, WorkloadError> {
-    ALGORITHMS.iter().find(|entry| entry.info.name == name).ok_or_else(|| WorkloadError::UnknownWorkload {
-        name: name.to_owned(),
-        known: list().iter().map(|info| info.name).collect(),
-    })
+enum Found {
+    Algorithm(&'static Entry),
+    Profile(&'static Profile),
+}
+
+/// What has this name, and its settings.
+fn find(name: &str, params: &Params) -> Result<(Found, Settings), WorkloadError> {
+    let at = list().iter().position(|info| info.name == name).ok_or_else(|| {
+        let known = list().iter().map(|info| info.name).collect();
+        WorkloadError::UnknownWorkload { name: name.to_owned(), known }
+    })?;
+    let found = match ALGORITHMS.get(at) {
+        Some(entry) => Found::Algorithm(entry),
+        None => Found::Profile(&profiles()[at - ALGORITHMS.len()]),
+    };
+    Ok((found, Settings::new(&list()[at], params)?))
 }
 
 /// Makes the program that runs a workload.
@@ -72,8 +95,11 @@ fn find(name: &str) -> Result<&'static Entry, WorkloadError> {
 /// # Errors
 /// If there is no such workload, a parameter is not its own or out of range, or the host has not the memory.
 pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, WorkloadError> {
-    let entry = find(name)?;
-    (entry.program)(&Settings::new(&entry.info, params)?, seed)
+    let (found, settings) = find(name, params)?;
+    match found {
+        Found::Algorithm(entry) => (entry.program)(&settings, seed),
+        Found::Profile(profile) => traced(&settings, |space| Synthetic::new(profile, &settings, seed, space)),
+    }
 }
 
 /// Runs a workload on the host's own memory and threads, and returns its result.
@@ -81,8 +107,11 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
 /// # Errors
 /// As [`program`].
 pub fn native(name: &str, params: &Params, seed: u64) -> Result<f64, WorkloadError> {
-    let entry = find(name)?;
-    (entry.native)(&Settings::new(&entry.info, params)?, seed)
+    let (found, settings) = find(name, params)?;
+    match found {
+        Found::Algorithm(entry) => (entry.native)(&settings, seed),
+        Found::Profile(profile) => run(&settings, |space| Synthetic::new(profile, &settings, seed, space)),
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,204 @@
+//! Profiles: synthetic programs that draw what is known of a real one's traffic.
+
+mod synthetic;
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::Info;
+use crate::params::{Parameter, Values};
+
+pub(crate) use synthetic::Synthetic;
+
+const FILES: [&str; 2] = [include_str!("../profiles/bmpm.toml"), include_str!("../profiles/bdm.toml")];
+
+/// A program known by its traffic, and the bandwidth it was measured to draw.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Its name, as a workload.
+    pub name: String,
+    /// What it stands for.
+    pub summary: String,
+    /// Where the bandwidth was reported.
+    pub source: String,
+    /// The machine file on which it draws that bandwidth, alone.
+    pub machine: String,
+    /// Its threads there.
+    pub threads: u64,
+    /// Memory that it uses there, in MiB.
+    pub footprint_mib: u64,
+    /// Lines read from memory, in MB/s over the whole run.
+    pub read_mbps: f64,
+    /// Lines written to memory, in MB/s over the whole run; at most as much as is read.
+    pub write_mbps: f64,
+    /// Instructions of a thread for each line it accesses, on the mean over the whole run: the number that is
+    /// calibrated.
+    pub instructions_per_line: f64,
+    /// When lines are accessed.
+    pub burst: Burst,
+    /// Which lines are accessed.
+    pub locality: Locality,
+    /// What a run goes through over and over; empty if it is always the same.
+    pub phases: Vec<Stage>,
+}
+
+/// When a profile's threads access lines: all at once, at the end of each period.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Burst {
+    /// The part of a period's instructions that are spread among its lines, above 0 and at most 1.
+    pub duty: f64,
+    /// Instructions of each thread in a period.
+    pub period_instructions: f64,
+}
+
+/// Which lines a profile accesses; each a share from 0 to 1.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Locality {
+    /// Accesses that continue the thread's walk through its own part; the others are to any line of the footprint.
+    pub sequential_share: f64,
+    /// Those of the others that are to hot pages.
+    pub hot_share: f64,
+    /// Pages that are hot.
+    pub hot_footprint_share: f64,
+    /// Those of the others whose address waits for the one before.
+    pub dependent_share: f64,
+}
+
+/// A part of a profile's run.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// How many periods it lasts.
+    pub periods: usize,
+    /// Lines accessed in a period, over the run's mean once all are weighted.
+    pub draw: f64,
+    /// The part of the footprint that is accessed: its beginning and its end, from 0 to 1.
+    pub window: [f64; 2],
+}
+
+/// A file of profiles.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    source: String,
+    machine: String,
+    threads: u64,
+    burst: Burst,
+    profile: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    summary: String,
+    footprint_mib: u64,
+    read_mbps: f64,
+    write_mbps: f64,
+    instructions_per_line: f64,
+    #[serde(flatten)]
+    locality: Locality,
+    #[serde(default)]
+    phase: Vec<Stage>,
+}
+
+static PROFILES: LazyLock<Vec<Profile>> = LazyLock::new(|| FILES.into_iter().flat_map(read).collect());
+
+/// All profiles.
+pub fn profiles() -> &'static [Profile] {
+    &PROFILES
+}
+
+fn read(text: &str) -> Vec<Profile> {
+    let File { source, machine, threads, burst, profile } =
+        toml::from_str(text).expect("a bundled file of profiles is well-formed");
+    let complete = |entry: Entry| Profile {
+        name: entry.name,
+        summary: entry.summary,
+        source: source.clone(),
+        machine: machine.clone(),
+        threads,
+        footprint_mib: entry.footprint_mib,
+        read_mbps: entry.read_mbps,
+        write_mbps: entry.write_mbps,
+        instructions_per_line: entry.instructions_per_line,
+        burst,
+        locality: entry.locality,
+        phases: entry.phase,
+    };
+    profile.into_iter().map(complete).collect()
+}
+
+impl Profile {
+    /// The profile as a workload: its parameters have its own values as defaults.
+    pub(crate) fn info(&'static self) -> Info {
+        let intensity = Parameter {
+            name: "instructions_per_line",
+            unit: "",
+            help: "instructions of a thread for each line it accesses, on the mean",
+            values: Values::Number { default: self.instructions_per_line, min: 1.0, max: 1e6 },
+        };
+        let parameters = vec![
+            Parameter::footprint_mib(self.footprint_mib),
+            intensity,
+            Parameter::operations(4_000_000),
+            Parameter::threads(self.threads),
+            Parameter::PAGE,
+        ];
+        let stresses = format!(
+            "draws {:.0} MB/s of reads and {:.0} MB/s of writes on machine {}, in bursts",
+            self.read_mbps, self.write_mbps, self.machine
+        );
+        Info {
+            name: &self.name,
+            summary: &self.summary,
+            stresses: stresses.leak(),
+            source: &self.source,
+            parameters: parameters.leak(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_draw_what_bdm_table_1_says() {
+        // Seconds, millions of lines read and written.
+        let table = [
+            ("is", 31.0, 758.0, 338.0),
+            ("ep", 462.0, 2739.0, 1028.0),
+            ("cg", 319.0, 31174.0, 810.0),
+            ("mg", 129.0, 7507.0, 2940.0),
+            ("ft", 335.0, 18555.0, 17270.0),
+            ("bt", 920.0, 45682.0, 17270.0),
+            ("sp", 626.0, 92526.0, 47727.0),
+            ("lu", 733.0, 84716.0, 38302.0),
+        ];
+        for (name, seconds, reads, writes) in table {
+            let profile = profiles().iter().find(|profile| profile.name == format!("bdm-{name}")).unwrap();
+            assert!((profile.read_mbps - reads * 64.0 / seconds).abs() < 0.06, "{name}");
+            assert!((profile.write_mbps - writes * 64.0 / seconds).abs() < 0.06, "{name}");
+        }
+        assert_eq!(profiles().len(), 12 + table.len());
+    }
+
+    #[test]
+    fn shares_are_shares() {
+        for profile in profiles() {
+            let Locality { sequential_share, hot_share, hot_footprint_share, dependent_share } =
+                profile.locality;
+            for share in
+                [sequential_share, hot_share, hot_footprint_share, dependent_share, profile.burst.duty]
+            {
+                assert!((0.0..=1.0).contains(&share), "{}: {share}", profile.name);
+            }
+            assert!(profile.write_mbps <= profile.read_mbps && profile.burst.duty > 0.0);
+            for Stage { window: [from, to], periods, draw } in &profile.phases {
+                assert!(0.0 <= *from && from < to && *to <= 1.0 && *periods > 0 && *draw > 0.0);
+            }
+        }
+    }
+}
