@@ -1,7 +1,11 @@
 //! Links between sockets, and between a socket and memory that is not beside it.
 
+mod lane;
+
 use memtide_core::machine::{Hop, Machine};
 use memtide_core::{Bandwidth, LINE_BYTES, Time};
+
+use self::lane::Lane;
 
 /// All links of a machine. Each direction carries lines one after another; requests without data take no room.
 #[derive(Clone, Debug)]
@@ -12,10 +16,8 @@ pub struct Links {
 #[derive(Clone, Debug)]
 struct Link {
     half_latency: Time,
-    line_time: Time,
-    /// When each direction is free: from the first end to the second, and back.
-    free: [Time; 2],
-    lines: [u64; 2],
+    /// From the first end to the second, and back.
+    lanes: [Lane; 2],
 }
 
 /// Which way something travels on an initiator's way to a node.
@@ -30,11 +32,9 @@ pub enum Towards {
 impl Links {
     /// Idle links of a machine.
     pub fn new(machine: &Machine) -> Links {
-        let links = machine.links.iter().map(|link| Link {
-            half_latency: Time(Time::from_ns(link.latency_ns).0 / 2),
-            line_time: Bandwidth(link.bandwidth_mbps).time_for(LINE_BYTES),
-            free: [Time::ZERO; 2],
-            lines: [0; 2],
+        let links = machine.links.iter().map(|link| {
+            let lane = Lane::new(Bandwidth(link.bandwidth_mbps).time_for(LINE_BYTES));
+            Link { half_latency: Time(Time::from_ns(link.latency_ns).0 / 2), lanes: [lane.clone(), lane] }
         });
         Links { links: links.collect() }
     }
@@ -53,22 +53,14 @@ impl Links {
                 Towards::Initiator => hops[hops.len() - 1 - index],
             };
             let back = hop.reversed != (towards == Towards::Initiator);
-            at = self.links[hop.link].carry(usize::from(back), at);
+            let link = &mut self.links[hop.link];
+            at = link.lanes[usize::from(back)].carry(at) + link.half_latency;
         }
         at
     }
 
     /// Lines that a link carried from its first end to its second, and back.
     pub fn lines(&self, link: usize) -> [u64; 2] {
-        self.links[link].lines
-    }
-}
-
-impl Link {
-    fn carry(&mut self, direction: usize, at: Time) -> Time {
-        let start = at.max(self.free[direction]);
-        self.free[direction] = start + self.line_time;
-        self.lines[direction] += 1;
-        start + self.half_latency
+        self.links[link].lanes.each_ref().map(|lane| lane.lines)
     }
 }

@@ -32,10 +32,14 @@ impl PrivateCaches {
     }
 
     /// A load or store of one line. On a hit, gives the load-to-use latency; none if no private level holds the line,
-    /// which they do from then on. Dirty lines that leave the last level are added to `spilled`.
+    /// which they do from then on. Dirty lines that leave the last level are added to `spilled`; if there is no level, so
+    /// is every stored line.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
-        let (first, outer) = self.levels.split_first_mut()?;
+        let Some((first, outer)) = self.levels.split_first_mut() else {
+            spilled.extend(write.then_some(line));
+            return None;
+        };
         if first.cache.touch(line, write) {
             first.hits += 1;
             return Some(first.latency);

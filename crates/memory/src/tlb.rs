@@ -140,14 +140,14 @@ impl Level {
     fn touch(&mut self, key: PageKey) -> Option<Translation> {
         let at = self.find(key)?;
         let translation = self.translations[at];
-        self.to_front(self.start(key), at, key, translation);
+        self.put_first(self.start(key), at, key, translation);
         Some(translation)
     }
 
     /// The page, which is not held, takes the place of the least recently used one.
     fn replace_oldest(&mut self, key: PageKey, translation: Translation) {
         let start = self.start(key);
-        self.to_front(start, start + self.ways - 1, key, translation);
+        self.put_first(start, start + self.ways - 1, key, translation);
     }
 
     /// Empties a way; it is the next to be filled.
@@ -157,7 +157,7 @@ impl Level {
         self.translations[at..end].rotate_left(1);
     }
 
-    fn to_front(&mut self, start: usize, from: usize, key: PageKey, translation: Translation) {
+    fn put_first(&mut self, start: usize, from: usize, key: PageKey, translation: Translation) {
         self.keys.copy_within(start..from, start + 1);
         self.translations.copy_within(start..from, start + 1);
         self.keys[start] = key.0;

@@ -103,7 +103,7 @@ impl Uncore {
             let there = at + self.levels[hit].latency;
             return match self.in_flight.find(domain, line) {
                 Some(entry) if entry.arrival == Time::NEVER => {
-                    self.requests.wait(entry.request, waiter);
+                    self.requests.wait(entry.request, waiter, there);
                     None
                 }
                 Some(entry) => Some(there.max(entry.arrival)),
@@ -113,7 +113,7 @@ impl Uncore {
         self.counts.misses += 1;
         self.fill(self.levels.len(), cpu, line, at);
         let request = self.request(cpu, domain, line, at, true);
-        self.requests.wait(request, waiter);
+        self.requests.wait(request, waiter, at);
         self.in_flight.begin(domain, line, request);
         None
     }
@@ -152,7 +152,7 @@ impl Uncore {
     pub fn read(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) {
         let domain = self.domain(cpu);
         let request = self.request(cpu, domain, line, at, false);
-        self.requests.wait(request, waiter);
+        self.requests.wait(request, waiter, at);
     }
 
     /// Writes a line to memory; posted, nobody waits for it.
@@ -199,7 +199,7 @@ impl Uncore {
             if request.demand {
                 self.latencies.push((request.node, arrival.since(request.issued)));
             }
-            self.requests.finish(id, |waiter| tell(waiter, arrival));
+            self.requests.finish(id, |waiter, earliest| tell(waiter, arrival.max(earliest)));
         }
         self.completions = completions;
         self.touched |= 1 << node.0;

@@ -66,7 +66,9 @@ fn tlbs(levels: &[(u32, u16)]) -> (Tlb, Plain) {
         .enumerate()
         .map(|(at, (entries, ways))| {
             let latency = 10 * at;
-            format!("[[tlb]]\nname = \"L{at}\"\nentries = {entries}\nways = {ways}\nlatency_cycles = {latency}\n")
+            format!(
+                "[[tlb]]\nname = \"L{at}\"\nentries = {entries}\nways = {ways}\nlatency_cycles = {latency}\n"
+            )
         })
         .collect();
     let machine = machine(&format!("{text}{}{}", socket("s", 1), node("n", Some("s"), 100.0, 1e4)));

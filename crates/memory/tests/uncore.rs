@@ -177,7 +177,8 @@ fn the_two_directions_of_a_link_do_not_disturb_each_other() {
         bench.uncore.write(CPU, line, ns(0.0));
     }
     bench.demand(CPU, 5000, ns(0.0), 1);
-    assert_eq!(bench.run_all()[&1], ns(160.0));
+    let at = bench.run_all()[&1];
+    assert!(at >= ns(160.0) && at < ns(161.0), "{at}");
     assert_eq!(bench.uncore.link_lines(0), [1000, 1]);
 }
 

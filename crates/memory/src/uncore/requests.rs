@@ -27,7 +27,8 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Requests {
     requests: Vec<Request>,
     free: Vec<u32>,
-    waiters: Vec<(Waiter, u32)>,
+    /// Each with the time before which it cannot have its line, and the next of its list.
+    waiters: Vec<(Waiter, Time, u32)>,
     free_waiters: Vec<u32>,
 }
 
@@ -54,8 +55,8 @@ impl Requests {
         }
     }
 
-    pub fn wait(&mut self, id: u32, waiter: Waiter) {
-        let entry = (waiter, self.requests[id as usize].first);
+    pub fn wait(&mut self, id: u32, waiter: Waiter, earliest: Time) {
+        let entry = (waiter, earliest, self.requests[id as usize].first);
         let at = match self.free_waiters.pop() {
             Some(at) => {
                 self.waiters[at as usize] = entry;
@@ -69,12 +70,12 @@ impl Requests {
         self.requests[id as usize].first = at;
     }
 
-    /// Ends a request; hands its waiters out, the last to come first.
-    pub fn finish(&mut self, id: u32, mut tell: impl FnMut(Waiter)) {
+    /// Ends a request; hands its waiters out, the last to come first, each with its earliest time.
+    pub fn finish(&mut self, id: u32, mut tell: impl FnMut(Waiter, Time)) {
         let mut at = self.requests[id as usize].first;
         while at != NONE {
-            let (waiter, next) = self.waiters[at as usize];
-            tell(waiter);
+            let (waiter, earliest, next) = self.waiters[at as usize];
+            tell(waiter, earliest);
             self.free_waiters.push(at);
             at = next;
         }

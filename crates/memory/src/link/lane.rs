@@ -1,0 +1,143 @@
+//! One direction of a link.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use memtide_core::Time;
+
+/// Lines of a slot.
+const SLOT_LINES: u8 = 4;
+
+/// How far back of the latest line a line may still find room.
+const HORIZON: Time = Time::from_us(8);
+
+/// Carries lines one after another.
+///
+/// They are not announced in the order of their times: a read's data is, as soon as its end is certain, and a core that
+/// runs ahead announces what it will write. So time is divided into slots of a few lines, and a line goes into the first
+/// one that has room, from its own time on.
+#[derive(Clone, Debug)]
+pub(super) struct Lane {
+    line_time: Time,
+    /// Number of the first slot of `used`.
+    first: u64,
+    /// Lines in each slot.
+    used: VecDeque<u8>,
+    /// Slots known to be full: a line need not look at them one by one.
+    full: Range<u64>,
+    latest: Time,
+    pub lines: u64,
+}
+
+impl Lane {
+    pub fn new(line_time: Time) -> Lane {
+        let line_time = line_time.max(Time(1));
+        Lane { line_time, first: 0, used: VecDeque::new(), full: 0..0, latest: Time::ZERO, lines: 0 }
+    }
+
+    /// When a line sets out that could at `at`.
+    pub fn carry(&mut self, at: Time) -> Time {
+        self.lines += 1;
+        if at > self.latest {
+            self.latest = at;
+            self.forget_before(self.slot_of(Time(at.0.saturating_sub(HORIZON.0))));
+        }
+        let slot = self.first_with_room(self.slot_of(at).max(self.first));
+        let index = (slot - self.first) as usize;
+        let start = Time(slot * self.slot_time()) + self.line_time * u64::from(self.used[index]);
+        self.used[index] += 1;
+        at.max(start)
+    }
+
+    fn slot_time(&self) -> u64 {
+        self.line_time.0 * u64::from(SLOT_LINES)
+    }
+
+    fn slot_of(&self, at: Time) -> u64 {
+        at.0 / self.slot_time()
+    }
+
+    fn forget_before(&mut self, slot: u64) {
+        if slot > self.first {
+            let old = (slot - self.first).min(self.used.len() as u64) as usize;
+            self.used.drain(..old);
+            self.first = slot;
+        }
+    }
+
+    fn first_with_room(&mut self, wanted: u64) -> u64 {
+        let known = self.full.contains(&wanted);
+        let mut slot = if known { self.full.end } else { wanted };
+        loop {
+            let index = (slot - self.first) as usize;
+            if index >= self.used.len() {
+                self.used.resize(index + 1, 0);
+            }
+            if self.used[index] < SLOT_LINES {
+                break;
+            }
+            slot += 1;
+        }
+        if known {
+            self.full.end = slot;
+        } else if slot - wanted > self.full.end - self.full.start {
+            self.full = wanted..slot;
+        }
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LINE: Time = Time(1000);
+
+    #[test]
+    fn lines_at_one_time_follow_each_other() {
+        let mut lane = Lane::new(LINE);
+        let starts: Vec<u64> = (0..1000).map(|_| lane.carry(Time::ZERO).0).collect();
+        assert_eq!(starts, (0..1000).map(|line| line * LINE.0).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_line_announced_early_leaves_room_for_earlier_ones() {
+        let mut lane = Lane::new(LINE);
+        assert_eq!(lane.carry(Time(500_000)), Time(500_000));
+        assert_eq!(lane.carry(Time(100_000)), Time(100_000));
+    }
+
+    proptest! {
+        #[test]
+        fn in_any_order_no_line_is_early_and_no_stretch_carries_more_than_it_can(
+            times in proptest::collection::vec((0u64..2_000_000, 1u8..20), 1..300),
+        ) {
+            let mut lane = Lane::new(LINE);
+            let mut starts = Vec::new();
+            for (at, lines) in times {
+                for _ in 0..lines {
+                    let start = lane.carry(Time(at));
+                    prop_assert!(start.0 >= at);
+                    starts.push(start.0);
+                }
+            }
+            starts.sort_unstable();
+            let slack = 2 * usize::from(SLOT_LINES);
+            for (n, start) in starts.iter().enumerate() {
+                let later = starts.get(n + 100).copied().unwrap_or(u64::MAX);
+                prop_assert!(later - start >= (100 - slack as u64) * LINE.0);
+            }
+        }
+
+        #[test]
+        fn a_busy_direction_wastes_no_time(
+            times in proptest::collection::vec(0u64..4000, 500..1000),
+        ) {
+            let mut lane = Lane::new(LINE);
+            let last = times.iter().map(|&at| lane.carry(Time(at)).0).max();
+            prop_assert!(last <= Some((times.len() as u64 + 2 * u64::from(SLOT_LINES)) * LINE.0));
+        }
+    }
+}
