@@ -2,7 +2,10 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
+ROOT = $(DESTDIR)$(PREFIX)
 MEMTIDE = target/release/memtide
+RECORDER = target/release/libmemtide_recorder.so
+COMPLETIONS = $(addprefix $(ROOT)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 
 .PHONY: help setup build demo test lint bench install clean
 
@@ -13,7 +16,7 @@ setup: ## install what is missing (Debian, Ubuntu), or say what is
 	@sh scripts/setup
 
 build: setup ## build the memtide command
-	$(CARGO) build --release --package memtide-cli
+	$(CARGO) build --release --package memtide-cli --package memtide-recorder
 
 demo: build ## compare all policies on a bundled trace of a real program
 	@sh scripts/demo $(MEMTIDE)
@@ -29,13 +32,14 @@ lint: ## formatting, clippy and rustdoc, warnings as errors
 bench: ## measure speeds
 	$(CARGO) bench --workspace
 
-install: build ## install the command, its man pages and completions below PREFIX
-	install -D -m 755 $(MEMTIDE) $(DESTDIR)$(PREFIX)/bin/memtide
-	$(MEMTIDE) man $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(MEMTIDE) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/memtide
-	$(MEMTIDE) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_memtide
-	$(MEMTIDE) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/memtide.fish
+install: build ## install the command, its recorder, man pages and completions below PREFIX
+	install -D -m 755 $(MEMTIDE) $(ROOT)/bin/memtide
+	install -D -m 644 $(RECORDER) $(ROOT)/lib/$(notdir $(RECORDER))
+	$(MEMTIDE) man $(ROOT)/share/man/man1
+	install -d $(COMPLETIONS)
+	$(MEMTIDE) completions bash > $(word 1,$(COMPLETIONS))/memtide
+	$(MEMTIDE) completions zsh > $(word 2,$(COMPLETIONS))/_memtide
+	$(MEMTIDE) completions fish > $(word 3,$(COMPLETIONS))/memtide.fish
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -29,6 +29,9 @@ pub struct Setting {
     /// Divide capacities, shared caches, TLB reach and the kernel's periods by this instead of the machine's own scale
     #[arg(long, value_name = "N")]
     scale: Option<u32>,
+    /// Run this many copies of every program at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    copies: u64,
     /// Leave out this many accesses at the start of traces
     #[arg(long, value_name = "N", default_value_t = 0)]
     skip: u64,
@@ -42,6 +45,7 @@ pub struct Runs {
     /// The machine, at the scale at which it is simulated.
     pub machine: Machine,
     programs: Vec<Source>,
+    copies: u64,
     options: ReplayOptions,
     seed: u64,
 }
@@ -61,8 +65,8 @@ impl Setting {
             programs.push(Source::Trace(path.clone()));
         }
         let limit = self.limit.unwrap_or(u64::MAX);
-        let runs =
-            Runs { machine, programs, options: ReplayOptions { skip: self.skip, limit, cpus: false }, seed };
+        let options = ReplayOptions { skip: self.skip, limit, cpus: false };
+        let runs = Runs { machine, programs, copies: self.copies, options, seed };
         runs.jobs()?;
         Ok(runs)
     }
@@ -71,7 +75,8 @@ impl Setting {
 impl Runs {
     /// What is run, for people.
     pub fn program_names(&self) -> String {
-        self.programs.iter().map(Source::name).collect::<Vec<_>>().join(" and ")
+        let names = self.programs.iter().map(Source::name).collect::<Vec<_>>().join(" and ");
+        if self.copies > 1 { format!("{} x {names}", self.copies) } else { names }
     }
 
     /// What holds for all runs.
@@ -106,7 +111,9 @@ impl Runs {
     }
 
     fn jobs(&self) -> Result<Vec<Job<'static>>, Failure> {
-        self.programs.iter().map(|program| program.job(self.options, self.seed)).collect()
+        let copies = |program| (0..self.copies).map(move |copy| (program, self.seed.wrapping_add(copy)));
+        let all = self.programs.iter().flat_map(copies);
+        all.map(|(program, seed): (&Source, u64)| program.job(self.options, seed)).collect()
     }
 }
 

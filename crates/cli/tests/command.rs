@@ -84,6 +84,7 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
     refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
     refused(2, &["simulate", "-w", SMALL], &["--machine"]);
     refused(2, &["record", "-o", "x"], &["PROGRAM"]);
+    refused(1, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
 }
 
 #[test]
@@ -287,4 +288,33 @@ fn an_interrupt_ends_a_run_with_code_130_and_leaves_no_report() {
     assert_eq!(output.status.code(), Some(130));
     assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a part of the report was left");
+}
+
+#[test]
+fn the_demonstration_shows_what_placement_is_worth() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
+    let demo = [
+        "compare",
+        "-m",
+        "bmpm-5",
+        "-t",
+        trace,
+        "--copies",
+        "16",
+        "--limit",
+        "200000",
+        "-p",
+        "local,bw-random",
+    ];
+    let whole = json(&demo);
+    assert_eq!(whole["program"], "16 x sqlite3");
+    let [local, random] = [0, 1].map(|row| &whole["policies"][row]);
+    assert!(random["speedup"].as_f64().unwrap() > 1.1, "{random}");
+    assert!(
+        local["llc_misses_per_kilo_instruction"].as_f64().unwrap() > 1.0,
+        "the trace stays in the caches: {local}"
+    );
+    let mbps: f64 =
+        ["dram", "nvm"].iter().map(|n| random[format!("{n}_bandwidth_mbps")].as_f64().unwrap()).sum();
+    assert!(mbps > 5_000.0, "{mbps} MB/s is no load");
 }

@@ -76,6 +76,9 @@ fn bars_height(comparison: &Comparison) -> usize {
     110 + 30 * comparison.names.len()
 }
 
+/// A part of the threads' time, in ms.
+type Part = fn(&Report) -> f64;
+
 /// How long each policy takes, and on what.
 pub fn time(comparison: &Comparison) -> Chart {
     let layout = Layout::new()
@@ -93,7 +96,7 @@ pub fn time(comparison: &Comparison) -> Chart {
             .show_arrow(false)
     });
     let mut plot = plot(layout.annotations(annotations.collect()));
-    let parts: [(&str, fn(&Report) -> f64, &str); 4] = [
+    let parts: [(&str, Part, &str); 4] = [
         ("user", |r| r.spent.user_ms, COLOURS[2]),
         ("system", |r| r.spent.system_ms, COLOURS[5]),
         ("waiting for memory", |r| r.spent.stall_ms, COLOURS[0]),
@@ -175,15 +178,15 @@ pub fn latency(comparison: &Comparison) -> Chart {
 /// Bandwidth of every node over time, a chart a policy, all on the same axes.
 pub fn bandwidths(comparison: &Comparison) -> Vec<Chart> {
     let lines: Vec<_> = comparison.reports.iter().map(thinned).collect();
-    let most = lines.iter().flatten().flat_map(|(_, rates)| rates).fold(0.0, |a: f64, b| a.max(*b));
+    let most = lines.iter().flatten().flat_map(|rates| &rates.gbps).fold(0.0, |a: f64, b| a.max(*b));
     let longest = comparison.reports[comparison.worst()].time_ms;
-    let chart = |(index, of_nodes): (usize, Vec<(Vec<f64>, Vec<f64>)>)| {
+    let chart = |(index, of_nodes): (usize, Vec<Rates>)| {
         let x = axis("time, ms").range(vec![0.0, longest]);
         let y = axis("GB/s").range(vec![0.0, most * 1.05]);
         let layout = Layout::new().x_axis(x).y_axis(y).legend(legend()).show_legend(true);
         let mut plot = plot(layout.margin(Margin::new().top(30).left(50).right(10).bottom(45)));
-        for (node, (times, rates)) in of_nodes.into_iter().enumerate() {
-            let trace = Scatter::new(times, rates)
+        for (node, Rates { times_ms, gbps }) in of_nodes.into_iter().enumerate() {
+            let trace = Scatter::new(times_ms, gbps)
                 .mode(Mode::Lines)
                 .name(&comparison.reports[index].nodes[node].name)
                 .line(Line::new().color(colour(node)).width(1.5))
@@ -195,15 +198,21 @@ pub fn bandwidths(comparison: &Comparison) -> Vec<Chart> {
     lines.into_iter().enumerate().map(chart).collect()
 }
 
-/// Times in ms and rates in GB/s of every node, neighbours put together.
-fn thinned(report: &Report) -> Vec<(Vec<f64>, Vec<f64>)> {
+/// A node's bandwidth over time.
+struct Rates {
+    times_ms: Vec<f64>,
+    gbps: Vec<f64>,
+}
+
+/// Every node's bandwidth over time, neighbours put together.
+fn thinned(report: &Report) -> Vec<Rates> {
     let timeline = &report.timeline;
-    let of_node = |rates: &Vec<f64>| {
-        let group = rates.len().div_ceil(POINTS).max(1);
+    let of_node = |mbps: &Vec<f64>| {
+        let group = mbps.len().div_ceil(POINTS).max(1);
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64 / 1e3;
         let middle = |index: usize| (index as f64 + 0.5) * group as f64 * timeline.bucket_ms;
-        let rates: Vec<f64> = rates.chunks(group).map(mean).collect();
-        ((0..rates.len()).map(middle).collect(), rates)
+        let gbps: Vec<f64> = mbps.chunks(group).map(mean).collect();
+        Rates { times_ms: (0..gbps.len()).map(middle).collect(), gbps }
     };
     timeline.bandwidth_mbps.iter().map(of_node).collect()
 }
