@@ -2,88 +2,13 @@
 
 mod channel_support;
 
-use channel_support::{Ask, ddr4, ends, rules, run};
+use channel_support::plain::Plain;
+use channel_support::random::{asks, device, traffic, without_pauses};
+use channel_support::{ends, rules, run};
 use memtide_core::Time;
-use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
-use memtide_memory::channel::{Channel, Command, Place};
+use memtide_core::machine::Dram;
+use memtide_memory::channel::{Channel, Command};
 use proptest::prelude::*;
-
-/// Any device that a machine file may describe, within the sizes of real ones.
-fn device() -> impl Strategy<Value = Dram> {
-    let shape = (0..2u32, 0..3u32, 0..3u32, any::<bool>(), any::<bool>(), 0..3u8);
-    let latencies = (1..60u16, 1..40u16, 1..40u16, 1..40u16, 1..80u16, 1..9u16);
-    let distances = (1..9u16, 0..9u16, 1..9u16, 0..9u16, 1..60u16, 0..9u16, 0..12u16, 0..400u16, 0..20u16);
-    let buses = (0..5u16, 0..5u16, 1..4u16, 1..3u16, any::<bool>(), proptest::option::of(0..20u16));
-    let controller = (any::<bool>(), any::<bool>(), 0..20u16, 1..40u16, 2..40u16, 0.0..1.0f64, 0.0..1.0f64);
-    let refresh = (0..600u16, prop_oneof![Just(0u32), 1500..6000u32]);
-    (shape, latencies, distances, buses, controller, refresh).prop_map(
-        |(shape, lat, dist, buses, how, refresh)| {
-            let (ranks, bank_groups, banks, staggered, bank_hash, unit) = shape;
-            let drain_high = 1 + (how.5 * f64::from(how.4 - 1)) as u16;
-            Dram {
-                ranks: 1 << ranks,
-                bank_groups: 1 << bank_groups,
-                banks: 1 << banks,
-                rows: 64,
-                refresh_staggered: staggered,
-                bank_hash,
-                refresh: [Refresh::AllBank, Refresh::SameBank, Refresh::PerBank][usize::from(unit)],
-                cl: lat.0,
-                cwl: lat.1,
-                rcd: lat.2,
-                rp: lat.3,
-                ras: lat.4,
-                burst: lat.5,
-                ccd_s: dist.0,
-                ccd_l: dist.0 + dist.1,
-                rrd_s: dist.2,
-                rrd_l: dist.2 + dist.3,
-                faw: dist.4,
-                wtr_s: dist.5,
-                wtr_l: dist.5 + dist.6,
-                wr: dist.7,
-                rtp: dist.8,
-                rank_switch: buses.0,
-                turnaround: buses.1,
-                activate_cycles: buses.2,
-                column_cycles: buses.3,
-                split_command_bus: buses.4,
-                ccd_l_wr: buses.5.map(|more| dist.0 + dist.1 + more),
-                page_policy: if how.0 { PagePolicy::Open } else { PagePolicy::Closed },
-                arbitration: if how.1 { Arbitration::Oldest } else { Arbitration::RoundRobin },
-                hit_cap: how.2,
-                read_queue: how.3,
-                write_queue: how.4,
-                drain_high,
-                drain_low: (how.6 * f64::from(drain_high)) as u16,
-                rfc: refresh.0,
-                refi: refresh.1,
-                ..ddr4()
-            }
-        },
-    )
-}
-
-/// Requests: mean distance, share of writes, rows in use and how far arrivals go back.
-fn traffic() -> impl Strategy<Value = (u64, f64, u32, Vec<(u64, u16, u32, u16, f64)>)> {
-    let one = (0..=u64::MAX, any::<u16>(), any::<u32>(), any::<u16>(), 0.0..1.0f64);
-    (0..60u64, 0.0..1.0f64, 1..8u32, proptest::collection::vec(one, 1..400))
-}
-
-fn asks(
-    dram: &Dram,
-    (distance, writes, rows, draws): &(u64, f64, u32, Vec<(u64, u16, u32, u16, f64)>),
-) -> Vec<Ask> {
-    let banks = u16::from(dram.ranks) * u16::from(dram.bank_groups) * u16::from(dram.banks);
-    let mut at = 0;
-    let ask = |&(gap, bank, row, column, write): &(u64, u16, u32, u16, f64)| {
-        // Now and then a pause, in which rows stay open and refreshes go by.
-        at += if gap % 64 == 0 { gap % 20_011 } else { gap % (2 * distance + 1) };
-        let place = Place { bank: bank % banks, column: column % 4, row: row % rows };
-        Ask { at, place, write: write < *writes }
-    };
-    draws.iter().map(ask).collect()
-}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
@@ -126,13 +51,7 @@ proptest! {
     #[test]
     fn every_bank_is_refreshed_in_every_interval(dram in device(), traffic in traffic()) {
         let dram = Dram { refi: dram.refi.max(1500), ..dram };
-        let mut asks = asks(&dram, &traffic);
-        // Without pauses in which the channel is idle: refreshes that nobody sees are not in the log.
-        let mut before = 0;
-        for ask in &mut asks {
-            ask.at = ask.at.min(before + u64::from(dram.refi) / 2);
-            before = ask.at;
-        }
+        let asks = without_pauses(&dram, asks(&dram, &traffic));
         let run = run(&dram, &asks);
         let end = run.commands.last().map_or(0, |c| c.0);
         let late = u64::from(dram.ras) + u64::from(dram.wr) + 400;
@@ -145,5 +64,18 @@ proptest! {
                 prop_assert!(to.saturating_sub(from) <= most, "bank {} from {} to {}", bank, from, to);
             }
         }
+    }
+
+    #[test]
+    fn it_does_what_a_plain_controller_does_cycle_by_cycle(dram in device(), traffic in traffic()) {
+        let mut asks = asks(&dram, &traffic);
+        if dram.refi > 0 {
+            asks = without_pauses(&dram, asks);
+        }
+        let run = run(&dram, &asks);
+        let plain = Plain::run(&dram, &asks);
+        let differs = run.commands.iter().zip(&plain.log).position(|(a, b)| a != b);
+        prop_assert_eq!(differs.map(|i| (run.commands[i], plain.log[i])), None);
+        prop_assert_eq!(run.ends, plain.ends);
     }
 }

@@ -73,7 +73,8 @@ fn column_distance(dram: &Dram, first: Kind, then: Kind, relation: Relation) -> 
     let turnaround = if (first, then) == (Kind::Read, Kind::Write) { dram.turnaround } else { 0 };
     let in_rank = |ccd: u16, wtr: u16| match (first, then) {
         (Kind::Write, Kind::Read) => d(dram.cwl) + d(dram.burst) + d(wtr),
-        _ => on_bus(turnaround).max(d(ccd)),
+        (Kind::Read, Kind::Write) => on_bus(turnaround),
+        _ => on_bus(0).max(d(ccd)),
     };
     let ccd_l = if first == Kind::Write && then == Kind::Write { dram.ccd_l_wr } else { None };
     let distance = match relation {

@@ -1,6 +1,8 @@
 //! Devices and a plain judge of command logs, for the tests of the channel.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod plain;
+pub mod random;
 pub mod rules;
 
 use memtide_core::machine::{Dram, Machine, Node};

@@ -62,7 +62,7 @@ impl<'a> Past<'a> {
     }
 
     /// Earliest precharge of an open bank.
-    fn precharge_at(&self, bank: u16) -> u64 {
+    pub fn precharge_at(&self, bank: u16) -> u64 {
         let (b, d) = (&self.banks[usize::from(bank)], self.dram);
         let write_data = u64::from(d.cwl) + u64::from(d.burst);
         [(b.activate, u64::from(d.ras)), (b.read, d.rtp.into()), (b.write, write_data + u64::from(d.wr))]
