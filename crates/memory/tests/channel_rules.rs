@@ -11,7 +11,7 @@ use memtide_memory::channel::{Channel, Command};
 use proptest::prelude::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
     fn no_rule_is_broken_and_every_read_ends_once(dram in device(), traffic in traffic()) {

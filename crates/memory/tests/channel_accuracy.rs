@@ -1,0 +1,100 @@
+//! The matched DDR4-2400 channel against the loaded-latency curves of two cycle-accurate simulators.
+//!
+//! Reference figures: DRAMsim3 and Ramulator 2.1, each with one DDR4-2400 channel of 2 ranks, open page, FR-FCFS, a
+//! read queue of 32 and the timing set of `machines/ddr4-2400.toml`; Poisson arrivals of reads. The rate is the realised one.
+
+mod channel_support;
+
+use channel_support::{matched, near};
+use memtide_core::machine::Arbitration;
+use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
+
+/// Realised rate in MB/s, mean latency in ns of DRAMsim3 and of Ramulator 2.1.
+type Reference = (f64, f64, f64);
+
+const RANDOM: [Reference; 10] = [
+    (957.2, 54.11, 52.60),
+    (1914.4, 57.62, 55.97),
+    (3828.7, 61.52, 60.41),
+    (5733.7, 65.48, 64.33),
+    (7644.9, 70.42, 69.44),
+    (9556.2, 76.23, 76.92),
+    (11467.4, 84.30, 84.89),
+    (12424.3, 91.50, 92.52),
+    (13379.1, 99.97, 99.99),
+    (14334.2, 115.35, 112.60),
+];
+
+const SEQUENTIAL: [Reference; 5] = [
+    (957.2, 28.44, 27.86),
+    (1914.4, 29.28, 29.20),
+    (3828.7, 32.55, 32.48),
+    (5733.7, 36.66, 36.80),
+    (7644.9, 44.17, 45.13),
+];
+
+fn load(pattern: Pattern, share_of_peak: f64, requests: u64, seed: u64) -> Load {
+    Load { pattern, read_share: 1.0, share_of_peak, requests, seed }
+}
+
+fn mean<const N: usize>(points: [ProbePoint; N], of: impl Fn(&ProbePoint) -> f64) -> f64 {
+    points.iter().map(of).sum::<f64>() / N as f64
+}
+
+fn against(pattern: Pattern, references: &[Reference]) {
+    let node = matched();
+    let peak = node.timed.as_ref().unwrap().channel_peak().as_mbps();
+    for &(rate, dramsim3, ramulator) in references {
+        let points = [1, 2, 3, 4, 5].map(|seed| probe(&node, load(pattern, rate / peak, 100_000, seed)));
+        let what = format!("{pattern:?} at {rate} MB/s");
+        near(&format!("{what}: rate"), mean(points, |p| p.achieved.as_mbps()), rate, 0.005);
+        near(&what, mean(points, |p| p.mean_ns), (dramsim3 + ramulator) / 2.0, 0.05);
+        assert!(points.iter().all(|p| !p.saturated));
+    }
+}
+
+#[test]
+fn random_reads_up_to_75_percent_load() {
+    against(Pattern::Random, &RANDOM);
+}
+
+#[test]
+fn sequential_reads_up_to_40_percent_load() {
+    against(Pattern::Sequential, &SEQUENTIAL);
+}
+
+#[test]
+fn bandwidth_caps() {
+    let node = matched();
+    let sequential = probe(&node, load(Pattern::Sequential, 1.1, 200_000, 1));
+    assert!(sequential.saturated);
+    near("sequential cap", sequential.achieved.as_mbps(), 12_180.0, 0.03);
+    let random = probe(&node, load(Pattern::Random, 1.1, 200_000, 1));
+    near("random cap", random.achieved.as_mbps(), (17_700.0 + 16_500.0) / 2.0, 0.05);
+}
+
+#[test]
+fn a_single_read_outstanding() {
+    let chase = probe(&matched(), load(Pattern::Chase, 1.0, 100_000, 1));
+    assert!((45.3 * 0.97..=48.0 * 1.03).contains(&chase.mean_ns), "{} ns", chase.mean_ns);
+    assert!(!chase.saturated);
+}
+
+#[test]
+fn tail_and_median_of_random_reads() {
+    // Ramulator 2.1 alone, whose arbitration and refresh the machine file has: p50 and p99 in ns.
+    for (rate, p50_ns, p99_ns) in [(957.2, 45.8, 346.5), (9556.2, 50.0, 429.0), (14334.2, 67.5, 485.6)] {
+        let points = [1, 2, 3].map(|s| probe(&matched(), load(Pattern::Random, rate / 19_207.7, 100_000, s)));
+        near("p50", mean(points, |p| p.p50_ns), p50_ns, 0.05);
+        near("p99", mean(points, |p| p.p99_ns), p99_ns, 0.05);
+    }
+}
+
+#[test]
+fn rotation_makes_random_reads_wait_longer_under_load() {
+    let mut node = matched();
+    let oldest = probe(&node, load(Pattern::Random, 0.85, 200_000, 1)).mean_ns;
+    node.timed.as_mut().unwrap().arbitration = Arbitration::RoundRobin;
+    let rotation = probe(&node, load(Pattern::Random, 0.85, 200_000, 1)).mean_ns;
+    assert!(rotation > 1.2 * oldest, "{rotation} against {oldest} ns");
+}
