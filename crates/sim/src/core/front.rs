@@ -5,7 +5,7 @@ use memtide_memory::{PageKey, Translation, Uncore};
 
 use super::Core;
 use super::window::End;
-use crate::os::{Entry, PageTable, Space};
+use crate::os::{Entry, PAGES, PageTable, Space};
 use crate::thread::Thread;
 
 /// Why a core stopped taking in accesses.
@@ -35,6 +35,14 @@ pub(crate) enum Trap {
     Then(Then),
     /// Its time slice is over.
     Yield,
+}
+
+/// The physical line of an address. Its translation takes some time, which starts when the address is known but not
+/// before `from`.
+struct Translated {
+    line: u64,
+    from: Time,
+    takes: Time,
 }
 
 /// Where an access's bytes within one line are.
@@ -74,10 +82,10 @@ impl Core {
                 return Stop::Blocked;
             }
             let piece = piece(&access, thread.done_bytes);
-            let Some((line, begin)) = self.translate(thread, space, piece.address, access.write) else {
+            let Some(place) = self.translate(thread, space, piece.address, access.write) else {
                 return Stop::Fault(Trap::Fault { address: piece.address, write: access.write });
             };
-            self.execute(&access, line, begin, piece.last, uncore);
+            self.execute(&access, place, piece.last, uncore);
             thread.done_bytes = piece.done_bytes;
             if piece.last {
                 thread.done_bytes = 0;
@@ -95,19 +103,20 @@ impl Core {
         thread.spent.user += self.clock.run(instructions);
     }
 
-    /// One line's part of an access, from `begin` on.
+    /// One line's part of an access.
     #[inline]
-    fn execute(&mut self, access: &Access, line: u64, begin: Time, last: bool, uncore: &mut Uncore) {
+    fn execute(&mut self, access: &Access, place: Translated, last: bool, uncore: &mut Uncore) {
+        let Translated { line, from, takes } = place;
         let producer = self.window.producer(access.producer);
         let end = match self.private.access(line, access.write, &mut self.spilled) {
-            Some(latency) => self.window.hit(line, begin, latency, producer),
+            Some(latency) => self.window.hit(line, from, takes + latency, producer),
             None => {
                 uncore.warm(self.cpu, line);
-                self.window.miss(line, begin, producer)
+                self.window.miss(line, from, takes, producer)
             }
         };
         for line in self.spilled.drain(..) {
-            uncore.spill(self.cpu, line, begin);
+            uncore.spill(self.cpu, line, from + takes);
         }
         if !access.write && !end.is_before(self.clock.now() + self.hidden) {
             self.window.must_retire(self.instructions, end);
@@ -117,7 +126,7 @@ impl Core {
         }
     }
 
-    /// The physical line of an address and when its access may begin; none if it needs a fault.
+    /// Where an address lies; none if it needs a fault.
     #[inline]
     fn translate(
         &mut self,
@@ -125,22 +134,26 @@ impl Core {
         space: &mut Space,
         address: VirtAddr,
         write: bool,
-    ) -> Option<(u64, Time)> {
+    ) -> Option<Translated> {
         let page = address.page().0;
-        let now = self.clock.now();
+        if page >= PAGES {
+            return None;
+        }
+        let from = self.clock.now();
         let base = PageKey::new(space.id.0, page, false);
         if let Some((key, translation)) = self.last_page
             && key == base
             && (translation.dirty || !write)
         {
-            return Some((line_in(translation, address, PageSize::Base), now));
+            let line = line_in(translation, address, PageSize::Base);
+            return Some(Translated { line, from, takes: Time::ZERO });
         }
         let mut found = self.tlb.lookup(base).map(|hit| (base, hit, PageSize::Base));
         if found.is_none() && space.has_huge {
             let huge = PageKey::new(space.id.0, page / PageSize::Huge.base_pages(), true);
             found = self.tlb.lookup(huge).map(|hit| (huge, hit, PageSize::Huge));
         }
-        let Some((key, (mut translation, latency), size)) = found else {
+        let Some((key, (mut translation, takes), size)) = found else {
             return self.walk(thread, space, address, write);
         };
         if write && !translation.dirty {
@@ -149,7 +162,7 @@ impl Core {
             translation.dirty = true;
         }
         self.last_page = (size == PageSize::Base).then_some((key, translation));
-        Some((line_in(translation, address, size), now + latency))
+        Some(Translated { line: line_in(translation, address, size), from, takes })
     }
 
     fn walk(
@@ -158,14 +171,14 @@ impl Core {
         space: &mut Space,
         address: VirtAddr,
         write: bool,
-    ) -> Option<(u64, Time)> {
+    ) -> Option<Translated> {
         let (key, translation, size) = walk_table(&mut space.table, space.id.0, address, write)?;
         thread.counts.tlb_misses += 1;
         self.tlb.fill(key, translation);
         self.last_page = (size == PageSize::Base).then_some((key, translation));
-        let start = self.clock.now().max(self.walker_free);
-        self.walker_free = start + self.tlb.walk();
-        Some((line_in(translation, address, size), self.walker_free))
+        let (from, takes) = (self.clock.now().max(self.walker_free), self.tlb.walk());
+        self.walker_free = from + takes;
+        Some(Translated { line: line_in(translation, address, size), from, takes })
     }
 }
 

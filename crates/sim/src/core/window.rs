@@ -53,7 +53,8 @@ struct Slot {
 enum Kind {
     /// Ends this long after it begins.
     Hit(Time),
-    Miss,
+    /// Goes to the shared levels this long after it begins, its address being translated.
+    Miss(Time),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +94,7 @@ impl Window {
             generation: 0,
             on: 0,
             earliest: Time::ZERO,
-            kind: Kind::Miss,
+            kind: Kind::Miss(Time::ZERO),
             register: NO_REGISTER,
             line: 0,
         };
@@ -180,11 +181,11 @@ impl Window {
         }
     }
 
-    /// An access that misses the private caches; gives its end.
-    pub fn miss(&mut self, line: u64, earliest: Time, producer: End) -> End {
-        let new = self.open(line, earliest, Kind::Miss);
+    /// An access that misses the private caches, after its address is known and translated; gives its end.
+    pub fn miss(&mut self, line: u64, earliest: Time, translation: Time, producer: End) -> End {
+        let new = self.open(line, earliest, Kind::Miss(translation));
         match self.settled(producer) {
-            Ok(produced) => self.begin_miss(new, earliest.max(produced)),
+            Ok(produced) => self.begin_miss(new, earliest.max(produced) + translation),
             Err(slot) => self.wait(new, slot),
         }
         let end = self.end_of(new);
@@ -255,7 +256,7 @@ impl Window {
                         known[count] = other;
                         count += 1;
                     }
-                    Kind::Miss => self.begin_miss(other, begin),
+                    Kind::Miss(translation) => self.begin_miss(other, begin + translation),
                 }
             }
         }
@@ -344,9 +345,9 @@ mod tests {
     #[test]
     fn a_dependent_miss_begins_when_its_producer_ends() {
         let mut w = window(4);
-        let first = w.miss(1, Time(5), START);
+        let first = w.miss(1, Time(5), Time::ZERO, START);
         w.remember(first);
-        let second = w.miss(2, Time(6), w.producer(1));
+        let second = w.miss(2, Time(6), Time::ZERO, w.producer(1));
         assert_eq!(w.take_miss(), Some((Time(5), 0)));
         assert_eq!(w.next_miss(), Time::NEVER);
         w.resolve(0, Time(100));
@@ -360,7 +361,7 @@ mod tests {
     fn misses_beyond_the_registers_wait_for_the_first_that_is_free() {
         let mut w = window(2);
         for line in 0..3 {
-            w.miss(line, Time(line), START);
+            w.miss(line, Time(line), Time::ZERO, START);
         }
         assert_eq!(
             (w.take_miss(), w.take_miss(), w.take_miss()),
@@ -368,14 +369,14 @@ mod tests {
         );
         w.resolve(1, Time(70));
         assert_eq!(w.take_miss(), Some((Time(70), 2)));
-        w.miss(9, Time(3), START);
+        w.miss(9, Time(3), Time::ZERO, START);
         assert_eq!(w.take_miss(), None);
     }
 
     #[test]
     fn the_reorder_buffer_holds_back_what_is_too_far_ahead() {
         let mut w = window(4);
-        let end = w.miss(1, Time(0), START);
+        let end = w.miss(1, Time(0), Time::ZERO, START);
         w.must_retire(1, end);
         assert_eq!(w.dispatch(10, Time(3)), Some(Time(3)));
         assert_eq!(w.dispatch(11, Time(3)), None);
@@ -386,7 +387,7 @@ mod tests {
     #[test]
     fn a_hit_on_a_line_under_way_waits_for_it() {
         let mut w = window(4);
-        let miss = w.miss(1, Time(0), START);
+        let miss = w.miss(1, Time(0), Time::ZERO, START);
         assert_eq!(w.hit(1, Time(2), Time(4), START), miss);
         w.resolve(0, Time(50));
         assert_eq!(w.hit(1, Time(2), Time(4), START), End::at(Time(50)));
@@ -396,7 +397,7 @@ mod tests {
     #[test]
     fn a_chain_of_hits_behind_a_miss_ends_link_by_link() {
         let mut w = window(4);
-        let miss = w.miss(1, Time(0), START);
+        let miss = w.miss(1, Time(0), Time::ZERO, START);
         w.remember(miss);
         for _ in 0..3 {
             let end = w.hit(7, Time(1), Time(4), w.producer(1));

@@ -20,7 +20,9 @@ pub struct Drawn {
 
 /// The bandwidth that a profile draws alone on its machine with default parameters, under Linux's default policy.
 pub fn draw(profile: &Profile, instructions_per_line: f64, seed: u64) -> Drawn {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines").join(format!("{}.toml", profile.machine));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../machines")
+        .join(format!("{}.toml", profile.machine));
     let text = fs::read_to_string(path).expect("the profile's machine file");
     let machine = Machine::parse(&profile.machine, &text).expect("a bundled machine");
     let mut params = Params::new();

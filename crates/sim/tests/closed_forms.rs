@@ -1,0 +1,231 @@
+//! What can be worked out by hand comes out of the simulator.
+
+#[path = "support/runs.rs"]
+mod runs;
+mod support;
+
+use memtide_core::{Access, Batch, Machine, PageSize, Then};
+use memtide_memory::probe::{Load, Pattern, probe};
+
+use runs::{assert_near, simulate};
+use support::{
+    MachineText, Script, after, alone, doing, follow, load, map, mixed, store, together, touch, two_sockets,
+};
+
+const LINE: u64 = 64;
+
+/// Loads of so many lines of an area, each once, in an order that no prefetcher knows; each needs the one before.
+fn chase(lines: u64, steps: u64) -> Batch {
+    assert!(lines.is_power_of_two());
+    doing((0..steps).map(|step| follow(step.wrapping_mul(0x9E37_79B1) % lines * LINE)))
+}
+
+fn chased(machine: &Machine, page: PageSize, expected_ns: f64) {
+    let (lines, steps) = (1 << 19, 20_000);
+    let script = alone([map(0, lines * LINE, page), chase(lines, steps)]);
+    let report = simulate(machine, "local", script);
+    assert_eq!(report.llc_misses, steps);
+    assert_near(report.latency.mean_ns, expected_ns, 0.02, "mean memory latency");
+    assert_near(report.time_ms * 1e6 / steps as f64, expected_ns, 0.02, "time a step");
+}
+
+fn one_node(mib: u64, latency_ns: f64, mbps: f64) -> MachineText {
+    MachineText::new("").last_level(64, 2).socket("s", 2).node("n", 0, "s", mib, latency_ns, mbps)
+}
+
+#[test]
+fn a_pointer_chase_takes_the_given_latency_a_step() {
+    chased(&one_node(64, 90.0, 20_000.0).machine(), PageSize::Base, 90.0);
+    chased(&one_node(64, 350.0, 5_000.0).machine(), PageSize::Base, 350.0);
+}
+
+#[test]
+fn with_huge_pages_the_tlb_adds_nothing_to_it_and_with_base_pages_a_walk_a_step() {
+    let machine = || one_node(64, 90.0, 20_000.0).tlb(64, 30);
+    chased(&machine().machine(), PageSize::Huge, 90.0);
+    let script = alone([chase(1 << 19, 20_000)]);
+    let report = simulate(&machine().machine(), "local", script);
+    assert_near(report.latency.mean_ns, 90.0, 0.02, "mean memory latency");
+    assert_near(report.time_ms * 1e6 / 20_000.0, 90.0 + 15.0, 0.02, "time a step");
+}
+
+#[test]
+fn a_link_adds_its_latency_to_it() {
+    let machine = MachineText::new("")
+        .socket("s", 2)
+        .node("n", 0, "", 64, 90.0, 20_000.0)
+        .link("s", "n", 70.0, 20_000.0);
+    chased(&machine.machine(), PageSize::Base, 160.0);
+}
+
+/// STREAM's triad: every thread loads two lines and stores a third, line after line of its own arrays.
+fn triad(threads: usize, lines: u64) -> Script {
+    together(threads, |thread| {
+        let array = |which: u64| (thread as u64 * 3 + which) * lines * LINE;
+        let step = |line: u64| {
+            let wide = |access: Access| Access { size: 64, ..access };
+            [load(array(0) + line * LINE), load(array(1) + line * LINE), store(array(2) + line * LINE)]
+                .map(wide)
+        };
+        vec![doing((0..lines).flat_map(step))]
+    })
+}
+
+/// Loads of every line of a thread's own array, once and again.
+fn scan(threads: usize, lines: u64, passes: usize) -> Script {
+    together(threads, |thread| {
+        let pass = doing((0..lines).map(|line| load((thread as u64 * lines + line) * LINE)));
+        vec![pass; passes]
+    })
+}
+
+/// Bandwidth of a scan after the first one, in which every page faults.
+fn scan_mbps(machine: &Machine, threads: usize, lines: u64) -> f64 {
+    let [first, both] = [1, 2].map(|passes| simulate(machine, "local", scan(threads, lines, passes)));
+    (both.nodes[0].reads - first.nodes[0].reads) as f64 * LINE as f64 / (both.time_ms - first.time_ms) / 1e3
+}
+
+#[test]
+fn stream_on_a_given_node_has_its_bandwidth() {
+    for mbps in [4_000.0, 12_000.0] {
+        let machine = MachineText::new("").last_level(64, 8).socket("s", 8).node("n", 0, "s", 64, 90.0, mbps);
+        let report = simulate(&machine.machine(), "local", triad(8, 4096));
+        assert_near(report.nodes[0].bandwidth_mbps, mbps, 0.05, "bandwidth");
+        assert_near(report.nodes[0].writes as f64, report.nodes[0].reads as f64 / 3.0, 0.05, "writes");
+        let seconds = report.time_ms / 1e3;
+        assert_near((4 * 8 * 4096 * LINE) as f64 / seconds / 1e6, mbps, 0.05, "work done in the time");
+    }
+}
+
+#[test]
+fn stream_with_the_prefetcher_has_the_same_bandwidth() {
+    let machine = MachineText::new("")
+        .last_level(256, 8)
+        .with("[prefetcher]\nstreams = 16\ndistance_lines = 16\n")
+        .socket("s", 8)
+        .node("n", 0, "s", 64, 90.0, 12_000.0)
+        .machine();
+    let report = simulate(&machine, "local", triad(8, 4096));
+    assert!(report.prefetched_lines > 40_000, "{} lines prefetched", report.prefetched_lines);
+    assert_near(report.nodes[0].bandwidth_mbps, 12_000.0, 0.05, "bandwidth");
+}
+
+#[test]
+fn one_core_cannot_have_more_than_its_misses_over_the_latency() {
+    let mbps = scan_mbps(&one_node(64, 160.0, 50_000.0).machine(), 1, 20_000);
+    assert_near(mbps, 10.0 * 64.0 / 160.0 * 1e3, 0.05, "bandwidth");
+}
+
+#[test]
+fn over_a_narrower_link_stream_has_the_links_bandwidth() {
+    let machine = MachineText::new("")
+        .last_level(64, 8)
+        .socket("s", 8)
+        .node("n", 0, "", 64, 90.0, 20_000.0)
+        .link("s", "n", 70.0, 5_000.0)
+        .machine();
+    let report = simulate(&machine, "local", scan(8, 8192, 1));
+    assert_near(report.nodes[0].bandwidth_mbps, 5_000.0, 0.05, "bandwidth");
+    assert_near(report.links[0].back_mbps, 5_000.0, 0.05, "bandwidth of the link");
+    assert_eq!(report.links[0].forward_mbps, 0.0);
+}
+
+const THREADS: usize = 16;
+
+/// Every thread places its share of an area, and then all read lines of all of it that they could not foresee.
+fn random_reads(pages: u64, reads: u64) -> Script {
+    together(THREADS, |thread| {
+        let thread = thread as u64;
+        let own = pages / THREADS as u64;
+        let read = move |n: u64| load(mixed(thread << 32 | n) % (pages * 64) * LINE);
+        vec![after(touch(thread * own, own).accesses, Then::Barrier), doing((0..reads).map(read))]
+    })
+}
+
+/// Time of the reads alone: placing the pages takes the same time however many reads follow.
+fn bandwidth_bound_ms(machine: &Machine, policy: &str) -> f64 {
+    let time = |reads| simulate(machine, policy, random_reads(1 << 13, reads)).time_ms;
+    time(9_000) - time(1_000)
+}
+
+#[test]
+fn bandwidth_aware_placement_gains_what_the_paper_says() {
+    for r in [2.0, 5.0, 10.0] {
+        let machine = two_sockets("", 8, [64, 64], [2_000.0 * r, 2_000.0]);
+        let [one_to_one, by_bandwidth, local] =
+            ["interleave", "bw-interleave", "bw-local"].map(|policy| bandwidth_bound_ms(&machine, policy));
+        let cut = 1.0 - by_bandwidth / one_to_one;
+        assert_near(cut, (r - 1.0) / (r + 1.0), 0.03, &format!("the cut at ratio {r}"));
+        assert_near(local, by_bandwidth, 0.02, &format!("bw-local at ratio {r}"));
+        let ideal = (8_000.0 * THREADS as f64 * LINE as f64) / (2_000.0 * (r + 1.0)) / 1e3;
+        assert_near(by_bandwidth, ideal, 0.04, &format!("time at the sum of both bandwidths, ratio {r}"));
+    }
+}
+
+#[test]
+fn a_program_that_stays_in_its_cache_gains_nothing() {
+    let machine = two_sockets("", 8, [64, 64], [20_000.0, 2_000.0]);
+    let script = |loads: u64| {
+        together(THREADS, |thread| {
+            let base = thread as u64 * 4096;
+            vec![doing((0..loads).map(|n| load(base + n % 24 * LINE)))]
+        })
+    };
+    let time_ms = |policy| {
+        let [cold, both] = [1_000, 101_000].map(|loads| simulate(&machine, policy, script(loads)).time_ms);
+        both - cold
+    };
+    let local = time_ms("local");
+    for policy in ["interleave", "fast-only", "bw-interleave", "bw-local", "low-latency"] {
+        assert_near(time_ms(policy), local, 0.01, policy);
+    }
+}
+
+const DDR4: &str = "[[node]]\nname = \"n\"\ntier = 0\ncapacity_mib = 256\ninitiator = \"s\"\n\
+    [node.timed]\nchannels = 1\nranks = 2\nbank_groups = 4\nbanks = 4\nrows = 65536\nrow_bytes = 8192\n\
+    address_map = \"row|bank|bank_group|rank|column\"\nt_ck_ps = 833\nburst = 4\ncl = 17\ncwl = 12\nrcd = 17\n\
+    rp = 17\nras = 39\nccd_s = 4\nccd_l = 6\nrrd_s = 4\nrrd_l = 6\nfaw = 26\nwtr_s = 3\nwtr_l = 9\nwr = 18\nrtp = 9\n\
+    rank_switch = 2\nrfc = 420\nrefi = 9360\n";
+
+fn timed(cpus: u16) -> Machine {
+    MachineText::new("").last_level(64, cpus).socket("s", cpus).with(DDR4).machine()
+}
+
+fn probed(machine: &Machine, pattern: Pattern) -> memtide_memory::probe::ProbePoint {
+    let load = Load { pattern, read_share: 1.0, share_of_peak: 1.5, requests: 100_000, seed: 1 };
+    probe(&machine.nodes[0], load)
+}
+
+#[test]
+fn a_chase_on_a_timed_node_agrees_with_its_probe() {
+    let machine = timed(2);
+    let lines = 1 << 21;
+    let chase = |steps| doing((0..steps).map(|n| follow(mixed(n) % lines * LINE)));
+    let after = |steps| simulate(&machine, "local", alone([touch(0, lines / 64), chase(steps)])).time_ms;
+    let step_ns = (after(30_000) - after(10_000)) * 1e6 / 20_000.0;
+    let through_caches = 20.0;
+    let expected = probed(&machine, Pattern::Chase).mean_ns + through_caches;
+    assert_near(step_ns, expected, 0.02, "time a step");
+}
+
+#[test]
+fn a_scan_of_a_timed_node_agrees_with_its_probe() {
+    let mut machine = timed(2);
+    machine.core.outstanding_misses = 64;
+    machine.core.reorder_buffer = 4096;
+    let mbps = scan_mbps(&machine, 1, 100_000);
+    let expected = probed(&machine, Pattern::Sequential).achieved.as_mbps();
+    assert_near(mbps, expected, 0.05, "bandwidth of a scan");
+}
+
+#[test]
+fn random_reads_of_a_timed_node_agree_with_its_probe() {
+    let machine = timed(16);
+    let pages = 1 << 13;
+    let all = |reads| simulate(&machine, "local", random_reads(pages, reads));
+    let (short, long) = (all(1_000), all(9_000));
+    let lines = long.nodes[0].reads - short.nodes[0].reads;
+    let mbps = (lines * LINE) as f64 / (long.time_ms - short.time_ms) / 1e3;
+    let expected = probed(&machine, Pattern::Random).achieved.as_mbps();
+    assert_near(mbps, expected, 0.05, "bandwidth of random reads");
+}
