@@ -100,7 +100,7 @@ impl fmt::Display for Value {
 }
 
 impl Parameter {
-    /// A whole number.
+    /// A whole number; its `range` is the smallest, the default and the largest.
     pub const fn whole(
         name: &'static str,
         unit: &'static str,
@@ -127,14 +127,19 @@ impl Parameter {
         Parameter::whole("threads", "", "threads that share the work", [1, default, 1024])
     }
 
-    /// `footprint_mib`.
+    /// `footprint_mib` of a workload whose data the host has to hold: 16 GiB at most, which keeps indices in 32 bits.
     pub const fn footprint_mib(default: u64) -> Parameter {
-        Parameter::whole("footprint_mib", "MiB", "size of all arrays together", [1, default, 1 << 20])
+        Parameter::whole("footprint_mib", "MiB", "size of all arrays together", [1, default, 16 << 10])
+    }
+
+    /// `footprint_mib` of a workload whose data nobody looks at, so that the host need not hold it.
+    pub const fn nominal_footprint_mib(default: u64) -> Parameter {
+        Parameter::whole("footprint_mib", "MiB", "size of the memory accessed", [1, default, 1 << 20])
     }
 
     /// `iterations`.
     pub const fn iterations(default: u64) -> Parameter {
-        Parameter::whole("iterations", "", "how often the computation is done", [1, default, 1_000_000])
+        Parameter::whole("iterations", "", "how often the computation is done", [1, default, 100_000])
     }
 
     /// `operations`.

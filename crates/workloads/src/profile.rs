@@ -140,7 +140,7 @@ impl Profile {
             values: Values::Number { default: self.instructions_per_line, min: 1.0, max: 1e6 },
         };
         let parameters = vec![
-            Parameter::footprint_mib(self.footprint_mib),
+            Parameter::nominal_footprint_mib(self.footprint_mib),
             intensity,
             Parameter::operations(4_000_000),
             Parameter::threads(self.threads),

@@ -117,6 +117,7 @@ pub fn native(name: &str, params: &Params, seed: u64) -> Result<f64, WorkloadErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::record;
 
     fn refused(name: &str, params: &str) -> String {
         let params = match params.parse() {
@@ -142,6 +143,27 @@ mod tests {
         assert!(refused("zipf", "theta=NaN").contains("from 0 to 0.999"));
         assert!(refused("stream", "threads").contains("key=value"));
         assert!(refused("stream", "threads=1,threads=2").contains("twice"));
+    }
+
+    #[test]
+    fn every_workload_runs_at_its_smallest_or_says_what_does_not_fit() {
+        for info in list() {
+            for threads in [1, 61] {
+                let mut params = Params::new();
+                for parameter in info.parameters {
+                    match (parameter.name, parameter.values) {
+                        ("threads", _) => params.set("threads", threads).unwrap(),
+                        ("instructions_per_line" | "page", _) => {}
+                        (name, crate::Values::Whole { min, .. }) => params.set(name, min).unwrap(),
+                        _ => {}
+                    }
+                }
+                match program(info.name, &params, 1) {
+                    Ok(mut program) => assert_eq!(record(program.as_mut(), true).streams.len(), threads),
+                    Err(error) => assert!(matches!(error, WorkloadError::Unfit { .. }), "{error}"),
+                }
+            }
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ enum State {
 }
 
 /// Runs a program to its end: its threads in turn, or the last one as far as it gets, then the one before.
-pub fn record(program: &mut impl Program, in_turn: bool) -> Recorded {
+pub fn record(program: &mut (impl Program + ?Sized), in_turn: bool) -> Recorded {
     let threads = program.threads();
     let mut states = vec![State::Unborn; threads];
     states[0] = State::Running;

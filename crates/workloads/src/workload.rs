@@ -44,7 +44,7 @@ pub fn block(items: usize, part: usize, parts: usize) -> Range<usize> {
 /// An algorithm, or anything else that threads do in phases.
 ///
 /// Within a phase no thread may read what another one writes: then what a thread does is independent of how fast the
-/// others run. An item makes a few thousand accesses at most.
+/// others run. An item makes some thousand accesses at most, but for very large footprints.
 pub trait Workload: Send + Sync + Sized + 'static {
     /// What tells phases apart.
     type Step: Copy + Send + Sync;

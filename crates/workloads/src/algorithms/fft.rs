@@ -265,9 +265,9 @@ mod tests {
                     sum[0] += re * c - im * s;
                     sum[1] += re * s + im * c;
                 }
-                for part in 0..2 {
+                for (part, expected) in sum.into_iter().enumerate() {
                     let computed = fft.y.get(2 * k + part);
-                    assert!((computed - sum[part]).abs() < 1e-8, "{k}: {computed} for {}", sum[part]);
+                    assert!((computed - expected).abs() < 1e-8, "{k}: {computed} for {expected}");
                 }
             }
         }

@@ -115,9 +115,10 @@ impl Algorithm for Mg {
         // The finest level takes 7/8 of all; its sides are powers of two (less one), the last the longest.
         let points = settings.footprint_bytes() / (3 * 8) * 7 / 8;
         let bits = (points + 1).next_power_of_two().trailing_zeros() as usize - 1;
-        let sides = [bits / 3, (bits + 1) / 3, (bits + 2) / 3].map(|bits| (1 << bits) - 1);
+        let sides = from_fn(|axis| (1 << ((bits + axis) / 3)) - 1);
         let coarsenings = bits / 3 - 1;
-        let levels = (0..coarsenings).map(|level| Level::new(sides.map(|side| side >> level), level, space));
+        let levels =
+            (0..coarsenings).map(|level| Level::new(sides.map(|side: usize| side >> level), level, space));
         Ok(Mg {
             threads: settings.threads(),
             iterations: settings.size("iterations"),

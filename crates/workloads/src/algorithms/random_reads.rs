@@ -24,7 +24,7 @@ const UNIFORM: Info = Info {
     stresses: "random reads that miss every cache and the TLB, many at a time",
     source: "memtide",
     parameters: &[
-        Parameter::footprint_mib(1024),
+        Parameter::nominal_footprint_mib(1024),
         Parameter::operations(8_000_000),
         Parameter::threads(16),
         Parameter::PAGE,
@@ -37,7 +37,7 @@ const ZIPF: Info = Info {
     stresses: "caches with a skewed load; telling hot pages from cold",
     source: "J. Gray et al., Quickly generating billion-record synthetic databases, SIGMOD 1994",
     parameters: &[
-        Parameter::footprint_mib(256),
+        Parameter::nominal_footprint_mib(256),
         Parameter::number("theta", "", "skew: a line's weight is 1 / rank^theta", [0.0, 0.99, 0.999]),
         Parameter::operations(8_000_000),
         Parameter::threads(16),

@@ -2,26 +2,26 @@
 
 use memtide_core::{LINE_BYTES, PAGE_BYTES};
 
-use super::{Locality, Profile, Stage};
+use super::{Profile, Stage};
 use crate::WorkloadError;
 use crate::array::{Array, Space};
 use crate::memory::{Loaded, Memory};
 use crate::params::Settings;
-use crate::random::Random;
+use crate::random::{Random, scale};
 use crate::workload::{Phase, Workload, block};
 
 const LINE_WORDS: u64 = LINE_BYTES / 8;
 const PAGE_LINES: u64 = PAGE_BYTES / LINE_BYTES;
 /// Lines of an item.
 const BLOCK: u64 = 512;
+/// Periods of a run, whose list is held in memory.
+const MOST_PERIODS: usize = 10_000_000;
 
 /// Threads that compute, access lines in a burst and wait for each other, period after period.
 pub struct Synthetic {
     threads: usize,
     seed: u64,
-    locality: Locality,
-    /// How likely a line is written: each that is accessed is read, and those written are written back.
-    store_share: f64,
+    chances: Chances,
     stages: Vec<Burst>,
     /// Rounds of all stages.
     rounds: usize,
@@ -35,6 +35,8 @@ struct Burst {
     /// Pages that are accessed: the first, and how many.
     first_page: u64,
     pages: u64,
+    /// How many of them are hot.
+    hot: u64,
     /// Lines of each thread.
     lines: u64,
     /// Instructions of each thread before its first line, and for each line.
@@ -54,8 +56,9 @@ pub struct Local {
     random: Random,
     /// How many lines of the period it has accessed.
     done: u64,
-    /// Lines that its walk has come by.
-    walked: u64,
+    /// Instructions that it still has to retire for them.
+    due: f64,
+    walk: Walk,
     /// The last access that was not part of the walk.
     last: Loaded<usize>,
 }
@@ -78,6 +81,9 @@ impl Synthetic {
         let intensity = settings.number("instructions_per_line");
         let lines = (profile.burst.period_instructions / intensity).max(1.0);
         let duty = profile.burst.duty;
+        let locality = profile.locality;
+        // Each line that is accessed is read, and those written are written back.
+        let stores = profile.write_mbps / profile.read_mbps;
         let burst = |stage: &Stage| {
             let [from, to] = stage.window.map(|share| (share * pages as f64) as u64);
             let own = libm::round(lines * stage.draw / mean).max(1.0);
@@ -85,6 +91,7 @@ impl Synthetic {
                 periods: stage.periods,
                 first_page: from,
                 pages: (to - from).max(1),
+                hot: (((to - from) as f64 * locality.hot_footprint_share) as u64).max(1),
                 lines: own as u64,
                 ahead: (lines * intensity * (1.0 - duty)) as u64,
                 each: lines * intensity * duty / own,
@@ -92,47 +99,50 @@ impl Synthetic {
         };
         let stages: Vec<_> = phases.iter().map(burst).collect();
         let round_lines: u64 = stages.iter().map(|burst| burst.lines * burst.periods as u64).sum();
+        let rounds = settings.size("operations").div_ceil(round_lines as usize * threads);
+        if rounds.saturating_mul(periods) > MOST_PERIODS {
+            return Err(settings.unfit(format!(
+                "{rounds} rounds of {periods} periods are too many: make operations fewer or instructions_per_line smaller"
+            )));
+        }
         Ok(Synthetic {
             threads,
             seed,
-            locality: profile.locality,
-            store_share: profile.write_mbps / profile.read_mbps,
+            chances: Chances::new([
+                locality.sequential_share,
+                locality.dependent_share,
+                stores,
+                locality.hot_share,
+            ]),
             stages,
-            rounds: settings.size("operations").div_ceil(round_lines as usize * threads),
+            rounds,
             data: space.array("data", (pages * PAGE_BYTES / 8) as usize)?,
         })
     }
 
-    /// The next line of the thread's walk through its part of the window's pages.
-    fn walk(&self, burst: &Burst, local: &mut Local) -> u64 {
-        let own = block(burst.pages as usize, local.thread, self.threads);
-        let (start, pages) = (own.start as u64, own.len().max(1) as u64);
-        local.walked += 1;
-        (burst.first_page + start) * PAGE_LINES + local.walked % (pages * PAGE_LINES)
-    }
-
     /// A random line of the window: one of a hot page, which lie evenly spread, or any.
-    fn draw(&self, burst: &Burst, local: &mut Local) -> u64 {
-        let random = &mut local.random;
-        let page = if random.unit() < self.locality.hot_share {
-            let hot = ((burst.pages as f64 * self.locality.hot_footprint_share) as u64).max(1);
-            random.below(hot) * burst.pages / hot
-        } else {
-            random.below(burst.pages)
-        };
-        (burst.first_page + page) * PAGE_LINES + random.below(PAGE_LINES)
+    #[inline]
+    fn draw(&self, burst: &Burst, random: &mut Random, hot: bool) -> u64 {
+        let bits = random.bits();
+        let (line, bits) = (bits % PAGE_LINES, bits / PAGE_LINES * PAGE_LINES);
+        let page =
+            if hot { scale(bits, burst.hot) * burst.pages / burst.hot } else { scale(bits, burst.pages) };
+        (burst.first_page + page) * PAGE_LINES + line
     }
 
+    #[inline]
     fn access<M: Memory>(&self, m: &mut M, burst: &Burst, local: &mut Local) {
-        let due = |lines: u64| (lines as f64 * burst.each) as u64;
-        m.work((due(local.done + 1) - due(local.done)).saturating_sub(1));
+        local.due += burst.each;
+        let instructions = local.due as u64;
+        local.due -= instructions as f64;
+        m.work(instructions.saturating_sub(1));
         local.done += 1;
-        let walks = local.random.unit() < self.locality.sequential_share;
-        let waits = !walks && local.random.unit() < self.locality.dependent_share;
-        let line = if walks { self.walk(burst, local) } else { self.draw(burst, local) };
+
+        let [walks, waits, stores, hot] = self.chances.draw(local.random.bits());
+        let line = if walks { local.walk.next() } else { self.draw(burst, &mut local.random, hot) };
         let word = (line * LINE_WORDS) as usize;
-        let index = if waits { local.last.map(|zero| zero + word) } else { word.into() };
-        if local.random.unit() < self.store_share {
+        let index = if waits && !walks { local.last.map(|zero| zero + word) } else { word.into() };
+        if stores {
             m.clear(&self.data, index);
         } else {
             let loaded = m.probe(&self.data, index);
@@ -140,6 +150,37 @@ impl Synthetic {
                 local.last = loaded;
             }
         }
+    }
+}
+
+/// How likely an access walks, waits, stores and is to a hot page, in 65536ths.
+struct Chances([u16; 4]);
+
+impl Chances {
+    fn new(shares: [f64; 4]) -> Chances {
+        Chances(shares.map(|share| libm::round(share * 65536.0) as u16))
+    }
+
+    /// Which of them come true; a share of 1 is one of 65535 in 65536.
+    #[inline]
+    fn draw(&self, bits: u64) -> [bool; 4] {
+        std::array::from_fn(|n| ((bits >> (16 * n)) as u16) < self.0[n])
+    }
+}
+
+/// A walk round and round the lines of a thread's part of the window.
+#[derive(Default)]
+struct Walk {
+    first: u64,
+    lines: u64,
+    at: u64,
+}
+
+impl Walk {
+    #[inline]
+    fn next(&mut self) -> u64 {
+        self.at = if self.at + 1 >= self.lines { 0 } else { self.at + 1 };
+        self.first + self.at
     }
 }
 
@@ -163,13 +204,17 @@ impl Workload for Synthetic {
 
     fn local(&self, thread: usize) -> Local {
         let random = Random::new(self.seed, thread as u64);
-        Local { thread, random, done: 0, walked: 0, last: 0.into() }
+        Local { thread, random, done: 0, due: 0.0, walk: Walk::default(), last: 0.into() }
     }
 
     fn begin<M: Memory>(&self, m: &mut M, step: Step, local: &mut Local) {
         if let Step::Period { stage } = step {
+            let burst = &self.stages[stage];
+            let own = block(burst.pages as usize, local.thread, self.threads);
+            local.walk.first = (burst.first_page + own.start as u64) * PAGE_LINES;
+            local.walk.lines = own.len() as u64 * PAGE_LINES;
             local.done = 0;
-            m.work(self.stages[stage].ahead);
+            m.work(burst.ahead);
         }
     }
 
@@ -193,7 +238,7 @@ impl Workload for Synthetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::profiles;
+    use crate::profile::{Locality, profiles};
     use crate::run::TracedProgram;
     use crate::testing::{Recorded, record};
 
