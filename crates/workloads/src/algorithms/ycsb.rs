@@ -4,7 +4,7 @@ use crate::array::{Array, Space};
 use crate::hash_index::HashIndex;
 use crate::memory::{Index, Loaded, Memory};
 use crate::params::{Parameter, Settings};
-use crate::random::{Permutation, Random, hash};
+use crate::random::{Random, hash};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
@@ -71,7 +71,8 @@ const SCAN_PARAMETERS: &[Parameter] = &[
     Parameter::PAGE,
 ];
 
-/// The store: an index shared by all threads and one for what each of them inserts, which the others do not see.
+/// The store: shards that all threads use, one built by each of them, and one for what each inserts, which the others do
+/// not see. A key's shard is its remainder.
 pub struct Ycsb<const WORKLOAD: char> {
     threads: usize,
     operations: usize,
@@ -82,8 +83,6 @@ pub struct Ycsb<const WORKLOAD: char> {
     /// Words of a record.
     words: usize,
     popularity: Zipf,
-    /// The key of each of the first records, in the order of their insertion.
-    keys: Permutation,
     index: HashIndex,
     values: Array<u64>,
     inserted_index: HashIndex,
@@ -145,6 +144,7 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
         };
         let record_bytes = HashIndex::ENTRY_BYTES + words * 8;
         let records = (settings.footprint_bytes() / record_bytes).saturating_sub(threads * room);
+        let records = records / threads * threads;
         if records == 0 {
             return Err(settings.unfit(format!(
                 "{} inserted records leave no room for others: make footprint_mib larger or operations fewer",
@@ -159,8 +159,7 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
             room,
             words,
             popularity: Zipf::new(records as u64, THETA),
-            keys: Permutation::new(records as u64, seed),
-            index: HashIndex::new(1, records, space)?,
+            index: HashIndex::new(threads, records / threads, space)?,
             values: space.array("values", records * words)?,
             inserted_index: HashIndex::new(threads, room, space)?,
             inserted_values: space.array("inserted values", threads * room * words)?,
@@ -195,7 +194,7 @@ impl<const WORKLOAD: char> Ycsb<WORKLOAD> {
     /// Does something to a record: one of the thread's own if the key is beyond those that all share.
     fn request<M: Memory>(&self, m: &mut M, operation: Operation, key: u64, local: &mut Local) {
         let (index, table, values) = if key < self.records as u64 {
-            (&self.index, 0, &self.values)
+            (&self.index, key as usize % self.threads, &self.values)
         } else {
             (&self.inserted_index, local.thread, &self.inserted_values)
         };
@@ -258,7 +257,7 @@ impl<const WORKLOAD: char> Workload for Ycsb<WORKLOAD> {
         vec![
             Phase::new(Step::Load, self.records),
             Phase::new(Step::Clear, self.records),
-            Phase::grouped(Step::Index, 1, self.records),
+            Phase::grouped(Step::Index, self.threads, self.records / self.threads),
             Phase::grouped(Step::ClearInserted, self.threads, self.room),
             Phase::new(Step::Serve, self.operations),
         ]
@@ -270,12 +269,13 @@ impl<const WORKLOAD: char> Workload for Ycsb<WORKLOAD> {
     }
 
     fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, local: &mut Local) {
-        let key = |item: usize| self.keys.forward(item as u64);
+        let shard = self.records / self.threads;
+        let key = |item: usize| (item % shard * self.threads + item / shard) as u64;
         match step {
             Step::Load => self.write(m, &self.values, item, key(item)),
             Step::Clear => self.index.clear(m, item),
             Step::Index => {
-                self.index.insert(m, 0, item, key(item));
+                self.index.insert(m, item / shard, item % shard, key(item));
             }
             Step::ClearInserted => self.inserted_index.clear(m, item),
             Step::Serve => self.serve(m, local),
