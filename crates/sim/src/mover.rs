@@ -21,6 +21,8 @@ pub(crate) struct Copy {
     pub begun: Time,
     /// Threads that wait for the page.
     pub waiters: Vec<usize>,
+    /// The page was unmapped meanwhile: its frame is gone, and the new one is not needed.
+    pub in_vain: bool,
     /// The kernel thread of a policy outside the kernel makes it, one move after another.
     pub by_daemon: bool,
     cpu: CpuId,
@@ -32,7 +34,19 @@ pub(crate) struct Copy {
 impl Copy {
     pub fn new(wanted: Move, from: u32, to: u32, cpu: CpuId, begun: Time, by_daemon: bool) -> Copy {
         let lines = wanted.size.base_pages() * LINES_OF_PAGE;
-        Copy { wanted, from, to, begun, waiters: Vec::new(), by_daemon, cpu, read: 0, written: 0, lines }
+        Copy {
+            wanted,
+            from,
+            to,
+            begun,
+            waiters: Vec::new(),
+            in_vain: false,
+            by_daemon,
+            cpu,
+            read: 0,
+            written: 0,
+            lines,
+        }
     }
 
     /// Starts the first reads at `at`.

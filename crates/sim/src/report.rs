@@ -254,8 +254,7 @@ fn latency(of: &Latencies<'_>) -> LatencyReport {
 fn nodes(engine: &Engine<'_>, time: Time) -> Vec<NodeReport> {
     let counts: Vec<_> = engine.machine.node_ids().map(|n| engine.uncore.node_counts(n)).collect();
     let lines: u64 = counts.iter().map(|c| c.reads + c.writes).sum();
-    let mut pages = engine.pages_of_ended.clone();
-    add_live_pages(engine, &mut pages);
+    let pages = &engine.pages_of_ended;
     let all_pages: u64 = pages.iter().sum();
     let report = |(node, c): (NodeId, &memtide_memory::NodeCounts)| {
         let spec = &engine.machine.nodes[node.index()];
@@ -294,12 +293,6 @@ fn wear(engine: &Engine<'_>, node: NodeId, time: Time) -> Option<WearReport> {
         page_writes_mean: share(sum, count),
         life_years: endurance * lines_of_page / f64::from(most.max(1)) * years,
     })
-}
-
-fn add_live_pages(engine: &Engine<'_>, pages: &mut [u64]) {
-    for node in engine.machine.node_ids() {
-        pages[node.index()] += engine.os.frames.used(node);
-    }
 }
 
 fn links(engine: &Engine<'_>, time: Time) -> Vec<LinkReport> {

@@ -26,6 +26,10 @@ pub struct Core {
     pub reorder_buffer: u32,
     /// Lines that one core may wait for at once (line fill buffers, MSHRs), at least 1.
     pub outstanding_misses: u16,
+    /// Whole lines that stores must overwrite on end before the next ones are allocated without being fetched; 0, the
+    /// default, always fetches.
+    #[serde(default)]
+    pub write_streaming_lines: u16,
 }
 
 impl Core {

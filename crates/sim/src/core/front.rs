@@ -48,6 +48,7 @@ struct Translated {
 /// Where an access's bytes within one line are.
 struct Piece {
     address: VirtAddr,
+    bytes: u64,
     /// Bytes of the access up to the end of this piece.
     done_bytes: u16,
     last: bool,
@@ -85,7 +86,7 @@ impl Core {
             let Some(place) = self.translate(thread, space, piece.address, access.write) else {
                 return Stop::Fault(Trap::Fault { address: piece.address, write: access.write });
             };
-            self.execute(&access, place, piece.last, uncore);
+            self.execute(&access, &piece, place, uncore);
             thread.done_bytes = piece.done_bytes;
             if piece.last {
                 thread.done_bytes = 0;
@@ -105,11 +106,13 @@ impl Core {
 
     /// One line's part of an access.
     #[inline]
-    fn execute(&mut self, access: &Access, place: Translated, last: bool, uncore: &mut Uncore) {
+    fn execute(&mut self, access: &Access, piece: &Piece, place: Translated, uncore: &mut Uncore) {
         let Translated { line, from, takes } = place;
         let producer = self.window.producer(access.producer);
+        let overwritten = access.write && self.write_stream.see(piece.address, piece.bytes);
         let end = match self.private.access(line, access.write, &mut self.spilled) {
             Some(latency) => self.window.hit(line, from, takes + latency, producer),
+            None if overwritten => End::at(Time::ZERO),
             None => {
                 uncore.warm(self.cpu, line);
                 self.window.miss(line, from, takes, producer)
@@ -121,7 +124,7 @@ impl Core {
         if !access.write && !end.is_before(self.clock.now() + self.hidden) {
             self.window.must_retire(self.instructions, end);
         }
-        if last {
+        if piece.last {
             self.window.remember(if access.write { End::at(Time::ZERO) } else { end });
         }
     }
@@ -173,7 +176,7 @@ impl Core {
         write: bool,
     ) -> Option<Translated> {
         let (key, translation, size) = walk_table(&mut space.table, space.id.0, address, write)?;
-        thread.counts.tlb_misses += 1;
+        thread.counts.tlb_misses += u64::from(self.tlb.levels() > 0);
         self.tlb.fill(key, translation);
         self.last_page = (size == PageSize::Base).then_some((key, translation));
         let (from, takes) = (self.clock.now().max(self.walker_free), self.tlb.walk());
@@ -221,7 +224,8 @@ fn piece(access: &Access, done_bytes: u16) -> Piece {
     let address = VirtAddr(access.address.0 + u64::from(done_bytes));
     let left_in_line = LINE_BYTES - address.0 % LINE_BYTES;
     let left = u64::from(access.size.max(1) - done_bytes);
-    Piece { address, done_bytes: done_bytes + left.min(left_in_line) as u16, last: left <= left_in_line }
+    let bytes = left.min(left_in_line);
+    Piece { address, bytes, done_bytes: done_bytes + bytes as u16, last: left <= left_in_line }
 }
 
 #[cfg(test)]

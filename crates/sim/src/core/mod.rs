@@ -3,16 +3,18 @@
 mod clock;
 mod front;
 mod window;
+mod write_stream;
 
 use std::collections::VecDeque;
 
 use memtide_core::machine::Machine;
-use memtide_core::{CpuId, Time};
+use memtide_core::{CpuId, Then, Time};
 use memtide_memory::{PageKey, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter};
 
 pub(crate) use self::clock::Clock;
 pub(crate) use self::front::{Stop, Trap};
 pub(crate) use self::window::Window;
+use self::write_stream::WriteStream;
 use crate::thread::Thread;
 
 /// A core: it takes in the accesses of the thread that runs on it, as fast as its window allows, and sends those that
@@ -34,6 +36,7 @@ pub(crate) struct Core {
     pub resume: Time,
     private: PrivateCaches,
     prefetcher: Option<Prefetcher>,
+    write_stream: WriteStream,
     walker_free: Time,
     /// How long after it begins an access may end without holding its thread up.
     hidden: Time,
@@ -58,6 +61,7 @@ impl Core {
             resume: Time::NEVER,
             private: PrivateCaches::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
+            write_stream: WriteStream::new(machine.core.write_streaming_lines),
             walker_free: Time::ZERO,
             hidden: hidden(machine),
             last_page: None,
@@ -76,9 +80,23 @@ impl Core {
         self.blocked && self.window.can_go_on()
     }
 
-    /// Has the running thread's trap handled once all its earlier accesses have ended.
+    /// The running thread is far enough ahead of the others. It goes on when they have caught up, unless its time slice is
+    /// over and another thread waits for the CPU.
+    pub fn pause(&mut self, thread: &mut Thread) {
+        self.resume = self.clock.now();
+        if self.clock.now() >= self.slice_end && !self.ready.is_empty() {
+            self.trap = Some(Trap::Yield);
+            self.resume = Time::NEVER;
+            self.drain(thread);
+        }
+    }
+
+    /// Has the running thread's trap handled once all its earlier accesses have ended; stores count where other threads
+    /// may rely on them.
     pub fn drain(&mut self, thread: &mut Thread) {
-        match self.window.drain(self.clock.now()) {
+        let stores = matches!(self.trap, Some(Trap::Then(Then::Barrier | Then::End)));
+        let loaded = self.window.drain(self.clock.now());
+        match loaded.and_then(|time| if stores { self.window.drain_stores(time) } else { Some(time) }) {
             None => self.blocked = true,
             Some(time) => {
                 thread.spent.stall += self.clock.wait_until(time);

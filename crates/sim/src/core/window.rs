@@ -140,6 +140,19 @@ impl Window {
         self.dispatch(u64::MAX, now)
     }
 
+    /// When all stores have ended, too; none while that is not known.
+    pub fn drain_stores(&mut self, now: Time) -> Option<Time> {
+        let mut now = now;
+        for (number, slot) in (0..).zip(&self.slots) {
+            if slot.end == Time::NEVER {
+                self.awaited = number;
+                return None;
+            }
+            now = now.max(slot.end);
+        }
+        Some(now)
+    }
+
     /// Whether an access can be taken in.
     #[inline]
     pub fn has_room(&mut self) -> bool {
@@ -337,6 +350,7 @@ mod tests {
             instructions_per_cycle: 1.0,
             reorder_buffer: 10,
             outstanding_misses: misses,
+            write_streaming_lines: 0,
         })
     }
 

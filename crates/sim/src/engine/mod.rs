@@ -8,14 +8,14 @@ mod traps;
 use std::collections::VecDeque;
 
 use memtide_core::epoch::{self, Governor};
-use memtide_core::machine::Machine;
+use memtide_core::machine::{self, Machine};
 use memtide_core::policy::{Delivery, Event, Migration, Move, Needs, Placement};
 use memtide_core::{CpuId, NodeId, TaskId, Time};
-use memtide_memory::{Uncore, Waiter};
+use memtide_memory::{Cache, Uncore, Waiter};
 
 use self::programs::Running;
 use crate::agenda::Agenda;
-use crate::core::{Core, Stop, Trap};
+use crate::core::{Core, Stop};
 use crate::mover::{COPY, Copy};
 use crate::os::Os;
 use crate::report::Report;
@@ -96,7 +96,9 @@ impl<'p> Engine<'p> {
         let scale = machine.scale;
         let machine = machine.scaled();
         let pages: u64 = machine.nodes.iter().map(memtide_core::machine::Node::pages).sum();
-        if pages >= u64::from(u32::MAX) {
+        let lines = pages * (memtide_core::PAGE_BYTES / memtide_core::LINE_BYTES);
+        let too_many = |c: &machine::Cache| lines > Cache::line_limit(c.capacity_kib, c.ways);
+        if pages >= u64::from(u32::MAX) || machine.caches.iter().any(too_many) {
             return Err(SimError::TooLarge { machine: machine.name });
         }
         let migration = policy.migration.map(|migration| {
@@ -225,19 +227,19 @@ impl<'p> Engine<'p> {
                     return Ok(());
                 }
                 Stop::Ahead => {
-                    core.resume = core.clock.now();
-                    if core.clock.now() >= core.slice_end && !core.ready.is_empty() {
-                        core.trap = Some(Trap::Yield);
-                        core.resume = Time::NEVER;
-                        core.drain(thread);
-                    }
+                    core.pause(thread);
                     return Ok(());
                 }
                 Stop::UsedUp => {
-                    if let Some(trap) = self.refill(cpu, running)? {
-                        let core = &mut self.cores[cpu];
-                        core.trap = Some(trap);
+                    let trap = self.refill(cpu, running)?;
+                    let core = &mut self.cores[cpu];
+                    if trap.is_some() {
+                        core.trap = trap;
                         core.drain(&mut self.threads[running]);
+                        return Ok(());
+                    }
+                    if core.clock.now() > self.now + AHEAD {
+                        core.pause(&mut self.threads[running]);
                         return Ok(());
                     }
                 }
@@ -320,3 +322,6 @@ impl<'p> Engine<'p> {
         Report::of(&self, &moves)
     }
 }
+
+#[cfg(test)]
+mod tests;

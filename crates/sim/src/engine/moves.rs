@@ -45,6 +45,9 @@ impl Host for Deployed<'_, '_> {
 
     fn act(&mut self, wanted: &Move) -> Result<(), Refusal> {
         let frame = self.engine.reserve(wanted)?;
+        if let Some((entry, _)) = self.engine.os.spaces[wanted.task.index()].table.find(wanted.page) {
+            entry.set(Entry::CLAIMED);
+        }
         self.engine.daemon.queue.push_back((*wanted, frame));
         self.engine.wake_daemon(self.engine.now);
         Ok(())
@@ -59,7 +62,7 @@ impl Engine<'_> {
         if !entry.has(Entry::PRESENT) || size != wanted.size {
             return Err(Refusal::Gone);
         }
-        if entry.has(Entry::MOVING) {
+        if entry.any(Entry::MOVING | Entry::CLAIMED) {
             return Err(Refusal::Busy);
         }
         let frame = entry.frame();
@@ -78,17 +81,18 @@ impl Engine<'_> {
 
     /// Unmaps a page and starts to copy it to a frame that was reserved.
     fn start_copy(&mut self, wanted: Move, to: u32, by: Option<usize>) {
-        let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
-        let still = found.filter(|(entry, size)| *size == wanted.size && entry.has(Entry::PRESENT));
-        let Some((entry, size)) = still.filter(|(entry, _)| !entry.has(Entry::MOVING)) else {
+        let Some(from) = self.unmap_for_move(&wanted) else {
             self.os.frames.give(to);
             return;
         };
-        entry.set(Entry::MOVING);
-        let from = entry.frame();
-        let page = Some(key_of(wanted.task, first_page(&wanted), size));
-        self.os.stale.push(Stale { task: wanted.task, page });
-        let cost = self.os.costs.unmap + self.shoot_down(by);
+        let shootdowns = self.shoot_down(by);
+        let start = match by {
+            None => self.now + shootdowns + self.os.costs.unmap,
+            Some(cpu) => {
+                self.spend_system(cpu, self.os.costs.unmap);
+                self.cores[cpu].clock.now()
+            }
+        };
         let cpu = by.map_or(self.task_cpus[wanted.task.index()][0], |cpu| self.cores[cpu].cpu);
         let copy = Copy::new(wanted, from, to, cpu, self.now, by.is_none());
         let number = self.free_copies.pop().unwrap_or(self.copies.len());
@@ -97,8 +101,34 @@ impl Engine<'_> {
             None => self.copies.push(copy),
         }
         let window = self.machine.core.outstanding_misses;
-        self.copies[number].start(number, window, self.now + cost, &mut self.uncore);
+        self.copies[number].start(number, window, start, &mut self.uncore);
         self.daemon.busy |= by.is_none();
+    }
+
+    /// Unmaps a page that is to move and gives its frame; none if there is nothing to move any more.
+    fn unmap_for_move(&mut self, wanted: &Move) -> Option<u32> {
+        let (entry, size) = self.os.spaces[wanted.task.index()].table.find(wanted.page)?;
+        let from = entry.frame();
+        entry.clear(Entry::CLAIMED);
+        let movable = size == wanted.size && entry.has(Entry::PRESENT) && !entry.has(Entry::MOVING);
+        if !movable || self.os.frames.node_of(from) == wanted.to {
+            return None;
+        }
+        entry.set(Entry::MOVING);
+        let page = Some(key_of(wanted.task, first_page(wanted), size));
+        self.os.stale.push(Stale { task: wanted.task, page });
+        Some(from)
+    }
+
+    /// Pages of a task have been unmapped: moves of them are in vain.
+    pub(super) fn note_unmapped(&mut self, task: TaskId) {
+        for number in 0..self.copies.len() {
+            let Copy { wanted, in_vain, .. } = self.copies[number];
+            let under_way = !in_vain && wanted.task == task && !self.free_copies.contains(&number);
+            if under_way && !self.is_moving(task, wanted.page) {
+                self.copies[number].in_vain = true;
+            }
+        }
     }
 
     /// A line of a copy has been read.
@@ -111,14 +141,17 @@ impl Engine<'_> {
     fn finish_copy(&mut self, number: usize, at: Time) {
         self.free_copies.push(number);
         let copy = &mut self.copies[number];
-        let Copy { wanted, from, to, begun, by_daemon, .. } = *copy;
+        let Copy { wanted, from, to, begun, in_vain, by_daemon, .. } = *copy;
         let waiters = std::mem::take(&mut copy.waiters);
-        if let Some((entry, _)) = self.os.spaces[wanted.task.index()].table.find(wanted.page) {
+        let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
+        if let Some((entry, _)) = found.filter(|_| !in_vain) {
             entry.clear(Entry::MOVING | Entry::HINT);
             entry.set_frame(to);
+            self.os.frames.give(from);
+            self.migrated_pages += wanted.size.base_pages();
+        } else {
+            self.os.frames.give(to);
         }
-        self.os.frames.give(from);
-        self.migrated_pages += wanted.size.base_pages();
         for thread in waiters {
             let cpu = self.threads[thread].cpu.index();
             let core = &mut self.cores[cpu];
@@ -159,7 +192,8 @@ impl Engine<'_> {
     pub(super) fn add_waiter(&mut self, task: TaskId, page: Vpn, thread: usize) {
         let free = &self.free_copies;
         let copy = self.copies.iter_mut().enumerate().find(|(number, copy)| {
-            !free.contains(number) && copy.wanted.task == task && first_page(&copy.wanted) == page
+            let under_way = !copy.in_vain && !free.contains(number);
+            under_way && copy.wanted.task == task && first_page(&copy.wanted) == page
         });
         let (_, copy) = copy.expect("a page that is being moved has a copy under way");
         copy.waiters.push(thread);

@@ -96,6 +96,8 @@ impl<'p> Engine<'p> {
         }
         self.programs[program].live += 1;
         self.threads[index].task = task;
+        let rule = &self.os.spaces[task.index()].rule;
+        self.threads[index].placement = RuleState::new(rule, self.seed, self.threads[index].id);
         self.threads[index].left_at = self.now;
         self.note_cpu(index);
         self.make_ready(index, self.now);
@@ -134,6 +136,7 @@ impl<'p> Engine<'p> {
             Then::Exec => {
                 self.os.free_pages(task, Vpn(0), Vpn(PAGES));
                 self.os.spaces[task.index()].clear();
+                self.note_unmapped(task);
                 self.shoot_down(Some(cpu));
             }
             Then::Spawn(number) => self.start_thread(program, number, task)?,
@@ -153,6 +156,7 @@ impl<'p> Engine<'p> {
         let (first, end) = Space::whole_pages(start, bytes);
         self.os.free_pages(task, first, end);
         self.os.spaces[task.index()].unmap(start, bytes);
+        self.note_unmapped(task);
         self.shoot_down(Some(cpu));
     }
 
@@ -216,6 +220,7 @@ impl<'p> Engine<'p> {
             true
         });
         self.os.free_pages(task, Vpn(0), Vpn(PAGES));
+        self.note_unmapped(task);
         self.shoot_down(None);
     }
 

@@ -73,6 +73,10 @@ impl Engine<'_> {
         let core = &mut self.cores[cpu];
         let Some(thread) = core.running else { return };
         core.clock.wait_until(core.clock.now() + time);
+        if core.resume != Time::NEVER {
+            core.resume = core.clock.now();
+        }
         self.threads[thread].spent.system += time;
+        self.refresh_core(cpu);
     }
 }

@@ -90,6 +90,11 @@ impl Os {
     fn take_huge(&mut self, touch: Touch, placement: &mut RuleState) -> Option<u32> {
         let fault = fault_of(touch, PageSize::Huge);
         let rule = &self.spaces[touch.task.index()].rule;
+        // A fault is one step of the rule, not two.
+        let mut nodes = rule.groups.iter().flat_map(|group| &group.nodes);
+        if !nodes.any(|&node| self.frames.has_room(node, PageSize::Huge)) {
+            return None;
+        }
         let node = placement.next(rule, &self.order, &fault, &self.frames)?;
         self.frames.take(node, Owner { task: touch.task, page: fault.page, size: PageSize::Huge })
     }

@@ -225,3 +225,26 @@ impl Room for Frames {
 fn encode(owner: Owner) -> u64 {
     u64::from(owner.task.0) << 38 | owner.page.0 << 2 | u64::from(owner.size == PageSize::Huge)
 }
+
+#[cfg(test)]
+impl Frames {
+    /// Every frame is in one list, and the counts are those of the lists.
+    pub fn check(&self) {
+        for node in &self.nodes {
+            let chain = |first: u32| {
+                let next = |&frame: &u32| Some(self.next[frame as usize]).filter(|&next| next != NONE);
+                std::iter::successors(Some(first).filter(|&first| first != NONE), next)
+            };
+            let free = chain(node.free_base).count() + HUGE as usize * chain(node.free_huge).count();
+            assert_eq!(node.free, free as u64 + u64::from(node.huge_bottom - node.fresh), "free frames");
+            let mut used = 0;
+            for (list, active) in [(node.active, 2), (node.inactive, 0)] {
+                assert_eq!(chain(list.head).count() as u64, list.len, "length of a list");
+                assert_eq!(chain(list.head).last().unwrap_or(NONE), list.tail, "end of a list");
+                assert!(chain(list.head).all(|frame| self.owner[frame as usize] & 2 == active));
+                used += chain(list.head).map(|frame| self.owner(frame).size.base_pages()).sum::<u64>();
+            }
+            assert_eq!(used + node.free, u64::from(node.end - node.first), "used and free frames");
+        }
+    }
+}

@@ -92,17 +92,17 @@ impl Os {
         self.frames.node_of(frame)
     }
 
-    /// Frees all pages of a task from `start` to before `end`. Pages that are being moved are left to the mover.
+    /// Frees all pages of a task from `start` to before `end`, those that are being moved as well.
     pub fn free_pages(&mut self, task: TaskId, start: Vpn, end: Vpn) {
         let frames = &mut self.frames;
         let mut freed = false;
         self.spaces[task.index()].table.walk(start, end, |page, size, entry| {
             let whole = page >= start && page.0 + size.base_pages() <= end.0;
-            if whole && entry.has(Entry::PRESENT) && !entry.has(Entry::MOVING) {
+            if whole && entry.has(Entry::PRESENT) {
                 frames.give(entry.frame());
                 freed = true;
             }
-            if whole && !entry.has(Entry::MOVING) {
+            if whole {
                 *entry = Entry::default();
             }
             true

@@ -20,6 +20,8 @@ impl Entry {
     pub const HINT: u64 = 1 << 35;
     /// Being copied to another frame: accesses wait.
     pub const MOVING: u64 = 1 << 36;
+    /// To be moved; the kernel thread has not come to it yet.
+    pub const CLAIMED: u64 = 1 << 38;
     /// Its content is in swap.
     pub const SWAPPED: u64 = 1 << 37;
 
@@ -58,7 +60,10 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct PageTable {
     directories: Vec<[u32; FANOUT]>,
-    leaves: Vec<[Entry; FANOUT]>,
+    /// Each by itself, so that a growing table never takes twice its memory.
+    leaves: Vec<Box<[Entry; FANOUT]>>,
+    /// Leaves that a huge page came in the place of.
+    free_leaves: Vec<usize>,
     huge: Vec<Entry>,
 }
 
@@ -71,7 +76,12 @@ enum Place {
 
 impl PageTable {
     pub fn new() -> PageTable {
-        PageTable { directories: vec![[0; FANOUT]], leaves: Vec::new(), huge: Vec::new() }
+        PageTable {
+            directories: vec![[0; FANOUT]],
+            leaves: Vec::new(),
+            free_leaves: Vec::new(),
+            huge: Vec::new(),
+        }
     }
 
     /// The entry for a page and the size of the page it maps.
@@ -87,7 +97,7 @@ impl PageTable {
     #[inline]
     pub fn warm(&self, page: Vpn) {
         if let Some(Place::Leaf(leaf, at)) = self.place(page) {
-            prefetch_index::prefetch_index(&self.leaves[leaf], at);
+            prefetch_index::prefetch_index(&*self.leaves[leaf], at);
         }
     }
 
@@ -109,7 +119,8 @@ impl PageTable {
 
     /// Maps a page; a huge one by its first base page.
     ///
-    /// A huge page takes its 2 MiB alone; a base page may come where a huge one was that is not present any more.
+    /// A huge page takes its 2 MiB alone: no base page is left there, present or in swap. A base page may come where a huge
+    /// one was that is not present any more.
     pub fn map(&mut self, page: Vpn, size: PageSize, entry: Entry) {
         let mut directory = 0;
         for shift in [27, 18] {
@@ -119,7 +130,9 @@ impl PageTable {
         match size {
             PageSize::Huge if slot & HUGE != 0 => self.huge[(slot & !HUGE) as usize] = entry,
             PageSize::Huge => {
-                assert_eq!(slot, 0, "base pages are in the way of a huge one at {page:?}");
+                let around = self.size_around(page);
+                assert_eq!(around, None, "base pages are in the way of a huge one at {page:?}");
+                self.free_leaves.extend((slot as usize).checked_sub(1));
                 self.directories[directory][index(page, 9)] = HUGE | self.huge.len() as u32;
                 self.huge.push(entry);
             }
@@ -135,14 +148,21 @@ impl PageTable {
     fn new_leaf(&mut self, slot: u32) -> u32 {
         let before = if slot & HUGE != 0 { self.huge[(slot & !HUGE) as usize] } else { Entry::default() };
         assert!(!before.has(Entry::PRESENT), "a huge page is in the way of a base one");
-        self.leaves.push([before; FANOUT]);
+        if let Some(leaf) = self.free_leaves.pop() {
+            *self.leaves[leaf] = [before; FANOUT];
+            return leaf as u32 + 1;
+        }
+        self.leaves.push(Box::new([before; FANOUT]));
         self.leaves.len() as u32
     }
 
-    /// The size of the pages that already are around a page, if there are any.
+    /// The size of the pages that already are around a page, present or in swap, if there are any.
     pub fn size_around(&self, page: Vpn) -> Option<PageSize> {
         Some(match self.place(page)? {
-            Place::Leaf(..) => PageSize::Base,
+            Place::Leaf(leaf, _) => {
+                let used = self.leaves[leaf].iter().any(|&entry| entry != Entry::default());
+                return used.then_some(PageSize::Base);
+            }
             Place::Huge(_) => PageSize::Huge,
         })
     }

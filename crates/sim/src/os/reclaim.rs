@@ -28,7 +28,13 @@ impl Os {
     /// Swaps a page out, unless it was accessed since it was last looked at; gives how many base pages that freed.
     fn try_evict(&mut self, frame: u32) -> u64 {
         let owner = self.frames.owner(frame);
-        let Some((entry, _)) = self.spaces[owner.task.index()].table.find(owner.page) else { return 0 };
+        let found = self.spaces[owner.task.index()].table.find(owner.page);
+        let in_it = found.filter(|(entry, _)| entry.has(Entry::PRESENT) && entry.frame() == frame);
+        let Some((entry, _)) = in_it else {
+            // Reserved for a page that is to move here.
+            self.frames.activate(frame);
+            return 0;
+        };
         if entry.any(Entry::ACCESSED | Entry::MOVING) {
             entry.clear(Entry::ACCESSED);
             self.frames.activate(frame);

@@ -82,8 +82,8 @@ impl Space {
         let after = self.mappings.partition_point(|m| m.start <= address);
         let Some(mapping) = after.checked_sub(1).map(|at| &self.mappings[at]) else { return PageSize::Base };
         let first = address.0 / PageSize::Huge.bytes() * PageSize::Huge.bytes();
-        let inside =
-            mapping.start.0 <= first && first + PageSize::Huge.bytes() <= mapping.start.0 + mapping.bytes;
+        let inside = mapping.start.0 <= first
+            && first + PageSize::Huge.bytes() <= mapping.start.0.saturating_add(mapping.bytes);
         let base_around = self.table.size_around(address.page()) == Some(PageSize::Base);
         if mapping.page == PageSize::Huge && inside && !base_around { PageSize::Huge } else { PageSize::Base }
     }

@@ -1,0 +1,55 @@
+//! Streams of stores that overwrite whole lines, which need not be fetched first.
+
+use memtide_core::{LINE_BYTES, VirtAddr};
+
+/// Follows a core's stores: once they have overwritten enough lines on end, byte after byte, lines are allocated without
+/// being read (Arm's "read allocate mode", x86's full-line writes).
+#[derive(Debug)]
+pub(crate) struct WriteStream {
+    /// Lines that must have been overwritten on end; 0 never streams.
+    threshold: u16,
+    next: u64,
+    /// Lines overwritten so far, and whether the present one has been from its first byte on.
+    lines: u16,
+    whole: bool,
+}
+
+impl WriteStream {
+    pub fn new(threshold: u16) -> WriteStream {
+        WriteStream { threshold, next: 0, lines: 0, whole: false }
+    }
+
+    /// Sees a store within one line; true if the line it begins need not be fetched.
+    #[inline]
+    pub fn see(&mut self, address: VirtAddr, bytes: u64) -> bool {
+        if self.threshold == 0 {
+            return false;
+        }
+        let begins = address.0.is_multiple_of(LINE_BYTES);
+        if address.0 != self.next {
+            self.lines = 0;
+            self.whole = begins;
+        } else if begins {
+            self.lines = self.lines.saturating_add(self.whole.into());
+            self.whole = true;
+        }
+        self.next = address.0 + bytes;
+        begins && self.lines >= self.threshold
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_streams_after_whole_lines_on_end_and_not_after_a_gap() {
+        let mut stream = WriteStream::new(2);
+        let mut streamed: Vec<u64> = (0..64).map(|i| 8 * i).filter(|&a| stream.see(VirtAddr(a), 8)).collect();
+        assert_eq!(streamed, [128, 192, 256, 320, 384, 448]);
+        streamed = (66..96).map(|i| 8 * i).filter(|&a| stream.see(VirtAddr(a), 8)).collect();
+        assert_eq!(streamed, [704]);
+        let mut never = WriteStream::new(0);
+        assert!((0..640).all(|i| !never.see(VirtAddr(8 * i), 8)));
+    }
+}

@@ -1,0 +1,270 @@
+//! What must hold in every run: random programs under a policy that moves pages for no reason.
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memtide_core::epoch::Limits;
+use memtide_core::policy::{
+    Delivery, Event, Group, GroupOrder, Migration, Move, Needs, Observation, Placement, Plan, Reason, Rule,
+    Spill, Task, Within,
+};
+use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Then, ThreadId, Time, Vpn};
+use proptest::prelude::*;
+
+use self::support::{
+    MachineText, Script, after, doing, load, map, mixed, store, touch, unmap,
+};
+use super::Engine;
+use crate::os::{Entry, Owner, PAGES};
+use crate::thread::{Spent, State};
+use crate::{Job, Policy, Report};
+
+/// Every node in turn.
+struct InTurn;
+
+impl Placement for InTurn {
+    fn rule(&mut self, machine: &Machine, _: &Task) -> Rule {
+        let group = |node| Group { nodes: vec![node], weight: 2 };
+        Rule {
+            groups: machine.node_ids().map(group).collect(),
+            order: GroupOrder::Cycle,
+            within: Within::InSequence,
+            spill: Spill::Nearest,
+        }
+    }
+}
+
+/// Moves every page that faults, and some that did long ago, to any node.
+struct Restless {
+    delivery: Delivery,
+    seen: Vec<Move>,
+    drawn: u64,
+}
+
+impl Restless {
+    fn draw(&mut self, below: u64) -> u64 {
+        self.drawn += 1;
+        mixed(self.drawn) % below
+    }
+}
+
+impl Migration for Restless {
+    fn needs(&self) -> Needs {
+        Needs { hint_faults: true, regions: None, delivery: self.delivery, epoch: Time::from_us(15) }
+    }
+
+    fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
+        for event in events {
+            let Event::HintFault(fault) = event else { continue };
+            let to = NodeId(self.draw(2) as u8);
+            let (task, page, size, from) = (fault.task, fault.page, fault.size, fault.node);
+            self.seen.push(Move { task, page, size, from, to, reason: Reason::Locality });
+            plan.moves.extend(self.seen.last());
+            let older = self.draw(self.seen.len() as u64) as usize;
+            plan.moves.push(Move { to: NodeId(self.draw(2) as u8), ..self.seen[older] });
+        }
+    }
+
+    fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+}
+
+/// A step of a random program; numbers are drawn from small ranges, so that threads meet.
+#[derive(Clone, Debug)]
+enum Step {
+    Touch(u64, u64),
+    Read(u64, u64),
+    Map(u64, bool),
+    Unmap(u64),
+    Work(u64),
+    Barrier,
+    OnCpu(u16),
+    Exec,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0u64..1500, 1u64..200).prop_map(|(page, pages)| Step::Touch(page, pages)),
+        8 => (0u64..1500, 1u64..400).prop_map(|(page, loads)| Step::Read(page, loads)),
+        2 => (0u64..3, any::<bool>()).prop_map(|(region, huge)| Step::Map(region, huge)),
+        2 => (0u64..6).prop_map(Step::Unmap),
+        2 => (0u64..40_000).prop_map(Step::Work),
+        2 => Just(Step::Barrier),
+        2 => (0u16..4).prop_map(Step::OnCpu),
+        1 => Just(Step::Exec),
+    ]
+}
+
+fn batch(step: &Step) -> Batch {
+    match *step {
+        Step::Touch(page, pages) => touch(page, pages),
+        Step::Read(page, loads) => {
+            let line = move |n: u64| page * 4096 + mixed(n) % (64 * 50) * 64;
+            doing((0..loads).map(|n| if n % 5 == 0 { store(line(n)) } else { load(line(n)) }))
+        }
+        Step::Map(region, true) => map(region << 21, 1 << 21, PageSize::Huge),
+        Step::Map(region, false) => map(region << 21, 1 << 21, PageSize::Base),
+        Step::Unmap(half) => unmap(half << 20, 1 << 20),
+        Step::Work(instructions) => after([], Then::Work(instructions)),
+        Step::Barrier => after([], Then::Barrier),
+        Step::OnCpu(cpu) => after([], Then::OnCpu(CpuId(cpu))),
+        Step::Exec => after([], Then::Exec),
+    }
+}
+
+type Threads = Vec<(bool, Vec<Step>)>;
+
+/// The first thread starts the others, some of them in address spaces of their own.
+fn script(threads: &Threads) -> Script {
+    let start = |(number, (fork, _)): (usize, &(bool, Vec<Step>))| {
+        let number = ThreadId::from(number);
+        after([], if *fork { Then::Fork(number) } else { Then::Spawn(number) })
+    };
+    let starts = threads.iter().enumerate().skip(1).map(start);
+    let first = threads[0].1.iter().take(1).map(batch).chain(starts);
+    let first = first.chain(threads[0].1.iter().skip(1).map(batch)).collect();
+    let others = threads[1..].iter().map(|(_, steps)| steps.iter().map(batch).collect());
+    Script(std::iter::once(first).chain(others).collect())
+}
+
+fn programs() -> impl Strategy<Value = Vec<Threads>> {
+    let thread = (any::<bool>(), proptest::collection::vec(step(), 1..12));
+    proptest::collection::vec(proptest::collection::vec(thread, 1..=3), 1..=2)
+}
+
+/// Memory that the programs can fill, so that it comes to swap.
+fn machine() -> Machine {
+    let kernel = "numa_scan_period_ms = 0.005\nnuma_scan_mib = 1\nfault_ns = 300\nshootdown_ns = 150\nunmap_ns = 200\n\
+        remap_ns = 100\nhint_fault_ns = 250\nswap_ns = 700\nwatermark_low_bp = 100\nwatermark_high_bp = 200";
+    MachineText::new(kernel)
+        .last_level(32, 2)
+        .tlb(32, 20)
+        .with("[prefetcher]\nstreams = 4\ndistance_lines = 4\n")
+        .socket("s0", 2)
+        .socket("s1", 2)
+        .node("a", 0, "s0", 3, 80.0, 8_000.0)
+        .node("b", 1, "s1", 3, 250.0, 2_000.0)
+        .link("s0", "s1", 30.0, 5_000.0)
+        .machine()
+}
+
+fn policy(in_kernel: bool) -> Policy {
+    let delivery = if in_kernel { Delivery::InKernel } else { Delivery::Deployable };
+    Policy {
+        placement: Box::new(InTurn),
+        migration: Some(Box::new(Restless { delivery, seen: Vec::new(), drawn: 0 })),
+        limits: Limits::default(),
+    }
+}
+
+fn jobs(programs: &[Threads]) -> Vec<Job<'static>> {
+    let job = |threads| Job { name: "random".into(), program: Box::new(script(threads)), cpus: Vec::new() };
+    programs.iter().map(job).collect()
+}
+
+/// Every frame belongs to the page that has it, is reserved for a page that is to come, or is free.
+fn check_memory(engine: &mut Engine<'_>) {
+    let mut present = BTreeMap::new();
+    for space in &mut engine.os.spaces {
+        let (task, frames) = (space.id, &engine.os.frames);
+        space.table.walk(Vpn(0), Vpn(PAGES), |page, size, entry| {
+            if entry.has(Entry::PRESENT) {
+                assert_eq!(frames.owner(entry.frame()), Owner { task, page, size });
+                assert_eq!(present.insert(entry.frame(), size), None, "two pages have one frame");
+            }
+            true
+        });
+    }
+    let reserved: Vec<(u32, PageSize)> = engine
+        .copies
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| !engine.free_copies.contains(number))
+        .map(|(_, copy)| (copy.to, copy.wanted.size))
+        .chain(engine.daemon.queue.iter().map(|(wanted, to)| (*to, wanted.size)))
+        .collect();
+    for (frame, size) in reserved {
+        assert_eq!(present.insert(frame, size), None, "a frame is reserved and in use");
+    }
+    let mut used = vec![0; engine.machine.nodes.len()];
+    for (frame, size) in present {
+        used[engine.os.node_of(frame).index()] += size.base_pages();
+    }
+    for node in engine.machine.node_ids() {
+        assert_eq!(engine.os.frames.used(node), used[node.index()], "used frames of {node}");
+    }
+    engine.os.frames.check();
+}
+
+/// Runs an engine step by step; gives when each thread started.
+fn run_checked(engine: &mut Engine<'_>) -> Vec<Time> {
+    let mut started = vec![Time::NEVER; engine.threads.len()];
+    let mut steps = 0;
+    while engine.programs.iter().any(|program| program.live > 0) {
+        for (thread, start) in engine.threads.iter().zip(&mut started) {
+            if thread.state != State::Unborn && *start == Time::NEVER {
+                *start = engine.now;
+            }
+        }
+        let (time, actor) = engine.agenda.first();
+        engine.now = time;
+        engine.act(actor, &mut |_| true).expect("a program without mistakes");
+        engine.refresh_nodes();
+        steps += 1;
+        if steps % 300 == 0 {
+            check_memory(engine);
+        }
+    }
+    check_memory(engine);
+    started
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_frame_is_lost_and_all_time_is_accounted_for(programs in programs(), in_kernel: bool) {
+        let mut engine = Engine::new(&machine(), jobs(&programs), policy(in_kernel), 1).expect("a sound machine");
+        let started = run_checked(&mut engine);
+        for (thread, started) in engine.threads.iter().zip(started) {
+            let Spent { user, system, stall, idle } = thread.spent;
+            prop_assert_eq!(thread.state, State::Ended);
+            prop_assert_eq!(user + system + stall + idle, thread.left_at.since(started), "thread {}", thread.id);
+        }
+        let ended = engine.threads.iter().map(|thread| thread.left_at).max();
+        prop_assert_eq!(engine.programs.iter().map(|program| program.ended).max(), ended);
+        let (migrated, counts) = (engine.migrated_pages, engine.os.counts);
+        let report = engine.report();
+        let pages: u64 = report.nodes.iter().map(|node| node.pages).sum();
+        prop_assert!(pages <= counts.faults + 512 * counts.huge_faults);
+        prop_assert!(migrated <= report.pages.moves.iter().map(|m| m.pages).sum());
+        let lines = report.nodes.iter().map(|node| node.reads).sum::<u64>();
+        prop_assert!(lines >= report.llc_misses);
+    }
+
+    #[test]
+    fn the_same_inputs_give_the_same_report_on_any_thread(programs in programs(), in_kernel: bool) {
+        let report = || -> Report {
+            crate::run(&machine(), jobs(&programs), policy(in_kernel), 9, &mut |_| true).expect("a sound program")
+        };
+        let first = report();
+        let (second, third) = std::thread::scope(|scope| {
+            let others = [scope.spawn(report), scope.spawn(report)];
+            let [second, third] = others.map(|other| other.join().expect("no panic"));
+            (second, third)
+        });
+        prop_assert_eq!(format!("{first:?}"), format!("{second:?}"));
+        prop_assert_eq!(first, third);
+    }
+}
+
+#[test]
+fn threads_start_where_the_engine_says() {
+    let cpus: BTreeSet<CpuId> = {
+        let threads: Threads = vec![(false, vec![Step::Work(1)]); 3];
+        let engine = Engine::new(&machine(), jobs(&[threads]), policy(true), 1).expect("a sound machine");
+        engine.threads.iter().map(|thread| thread.cpu).collect()
+    };
+    assert_eq!(cpus, BTreeSet::from([CpuId(0), CpuId(1), CpuId(2)]));
+}
