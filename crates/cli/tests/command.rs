@@ -212,9 +212,17 @@ fn a_probe_finds_the_idle_latency_and_peak_that_show_tells() {
                 shown.lines().find(of_row).expect("the same row").split_whitespace().collect();
             let idle: f64 = line[4].parse().unwrap();
             let measured = row["idle_ns"].as_f64().unwrap();
-            assert!((measured / idle - 1.0).abs() < 0.02, "{name} {from} {node}: {measured} against {idle}");
+            // A chase meets refreshes and, where rows stay open, rows that must be closed first.
+            assert!(
+                (0.99..1.2).contains(&(measured / idle)),
+                "{name} {from} {node}: {measured} against {idle}"
+            );
         }
         assert_eq!(probe["curve"].as_array().unwrap().len(), probe["nodes"].as_array().unwrap().len());
+        for row in probe["curve"].as_array().unwrap() {
+            let [mean, p99] = ["mean_ns", "p99_ns"].map(|key| row[key].as_f64().unwrap());
+            assert!(mean > 0.0 && p99 > mean && row["achieved_mbps"].as_f64().unwrap() > 0.0, "{row}");
+        }
     }
 }
 

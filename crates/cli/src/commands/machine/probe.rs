@@ -217,13 +217,22 @@ impl Seen<'_> {
             self.initiator(),
             self.node(),
             Cell::Whole(self.machine.nodes[self.node.index()].tier.into()),
-            Cell::Real(idle.mean_ns + self.way.as_ns(), 1),
+            Cell::Real(self.idle_ns(idle), 1),
             Cell::Real(self.peak_mbps, 0),
             Cell::Real(cap, 0),
             Cell::Percent(cap / self.peak_mbps),
         ]);
         for (task, point) in tasks[2..].iter().zip(&points[2..]) {
             answer.tables[1].rows.push(self.point(task.load.share_of_peak, point));
+        }
+    }
+
+    /// A timed node's latency emerges from its chase; a given node's is its figure, which a chase without the way between
+    /// would overload where a read keeps the node for longer than that.
+    fn idle_ns(&self, chase: ProbePoint) -> f64 {
+        match self.machine.nodes[self.node.index()].timed {
+            Some(_) => chase.mean_ns + self.way.as_ns(),
+            None => self.machine.idle_latency(self.initiator, self.node).as_ns(),
         }
     }
 
