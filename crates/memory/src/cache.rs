@@ -28,18 +28,24 @@ pub struct Victim {
 
 const DIRTY: u32 = 1;
 
+/// Tags that a slot can hold.
+const TAGS: u64 = (1 << 31) - 1;
+
+fn sets(capacity_kib: u64, ways: u16) -> u64 {
+    (capacity_kib * 1024 / LINE_BYTES / u64::from(ways)).max(1)
+}
+
 impl Cache {
     /// An empty cache; the line count of `capacity_kib` is a multiple of `ways`.
     pub fn new(capacity_kib: u64, ways: u16) -> Cache {
-        let lines = capacity_kib * 1024 / LINE_BYTES;
-        let sets = (lines / u64::from(ways)).max(1);
+        let sets = sets(capacity_kib, ways);
         let shift = sets.is_power_of_two().then(|| sets.trailing_zeros());
         Cache { ways: ways.into(), sets, shift, slots: vec![0; (sets * u64::from(ways)) as usize] }
     }
 
-    /// The first line number that this cache cannot tell from others.
-    pub fn line_limit(&self) -> u64 {
-        self.sets * ((1 << 31) - 1)
+    /// The first line number that such a cache cannot tell from others.
+    pub fn line_limit(capacity_kib: u64, ways: u16) -> u64 {
+        sets(capacity_kib, ways) * TAGS
     }
 
     /// Looks a line up as a load or store does: a hit becomes the most recently used and, for a store, dirty. A miss
@@ -99,7 +105,7 @@ impl Cache {
             Some(shift) => (line & (self.sets - 1), line >> shift),
             None => (line % self.sets, line / self.sets),
         };
-        debug_assert!(line < self.line_limit());
+        debug_assert!(tag < TAGS);
         (set as usize * self.ways, ((tag as u32) + 1) << 1)
     }
 

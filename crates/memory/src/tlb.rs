@@ -68,6 +68,11 @@ impl Tlb {
         Tlb { levels: levels.collect(), walk: machine.core.cycles(walk) }
     }
 
+    /// How many levels there are; none if translation is free.
+    pub fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
     /// Time of a page walk.
     pub fn walk(&self) -> Time {
         self.walk

@@ -93,7 +93,7 @@ proptest! {
     ) {
         let mut cache = Cache::new(kib, ways);
         let mut plain = Plain::new(kib, ways.into());
-        let base = base % (cache.line_limit() - 500);
+        let base = base % (Cache::line_limit(kib, ways) - 500);
         for (line, kind) in accesses {
             let (found, expected) = both(&mut cache, &mut plain, base + line, kind);
             prop_assert_eq!(found, expected);

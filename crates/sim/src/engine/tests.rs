@@ -13,9 +13,7 @@ use memtide_core::policy::{
 use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Then, ThreadId, Time, Vpn};
 use proptest::prelude::*;
 
-use self::support::{
-    MachineText, Script, after, doing, load, map, mixed, store, touch, unmap,
-};
+use self::support::{MachineText, Script, after, doing, load, map, mixed, store, touch, unmap};
 use super::Engine;
 use crate::os::{Entry, Owner, PAGES};
 use crate::thread::{Spent, State};

@@ -97,7 +97,7 @@ impl PageTable {
     #[inline]
     pub fn warm(&self, page: Vpn) {
         if let Some(Place::Leaf(leaf, at)) = self.place(page) {
-            prefetch_index::prefetch_index(&*self.leaves[leaf], at);
+            prefetch_index::prefetch_index(self.leaves[leaf].as_slice(), at);
         }
     }
 
