@@ -4,10 +4,10 @@ mod channel_support;
 
 use channel_support::plain::Plain;
 use channel_support::random::{asks, device, traffic, without_pauses};
-use channel_support::{ends, rules, run};
+use channel_support::{Ask, ddr4, ends, rules, run};
 use memtide_core::Time;
 use memtide_core::machine::Dram;
-use memtide_memory::channel::{Channel, Command};
+use memtide_memory::channel::{Channel, Command, Place};
 use proptest::prelude::*;
 
 proptest! {
@@ -77,5 +77,22 @@ proptest! {
         let differs = run.commands.iter().zip(&plain.log).position(|(a, b)| a != b);
         prop_assert_eq!(differs.map(|i| (run.commands[i], plain.log[i])), None);
         prop_assert_eq!(run.ends, plain.ends);
+    }
+}
+
+#[test]
+fn a_long_rush_of_reads_and_writes_ends() {
+    // Row hits to rank 0 alone, now and then a request to rank 1 that must be hurried, turns and refreshes in between.
+    let dram = Dram { refi: 9360, ..ddr4() };
+    for (writes, other) in [(0, 997), (3, 997), (2, 211), (7, 4001)] {
+        let ask = |i: u64| {
+            let bank = if i % other == 0 { 16 + (i / other % 16) as u16 } else { (i % 4 * 4) as u16 };
+            let place = Place { bank, column: (i / 4 % 128) as u16, row: (i / 50_000) as u32 };
+            Ask { at: i * 4, place, write: writes > 0 && i % writes == 0 }
+        };
+        let asks: Vec<Ask> = (0..100_000).map(ask).collect();
+        let run = run(&dram, &asks);
+        assert!(asks.iter().zip(&run.ends).all(|(ask, end)| ask.write || end.is_some()));
+        assert_eq!(rules::broken(&dram, &run.commands), None);
     }
 }

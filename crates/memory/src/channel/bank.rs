@@ -1,6 +1,7 @@
 //! A bank: its open row, when it can take commands, and its requests.
 
-use super::queues::{Fifo, NONE};
+use super::queues::Fifo;
+use super::schedule::Handle;
 use super::timing::{Cycle, NEVER};
 
 /// No open row.
@@ -24,7 +25,7 @@ pub(super) struct Bank {
     /// Row hits that overtook the oldest request since it was the oldest.
     pub overtaken: u16,
     /// The bank's candidate in the schedule.
-    pub candidate: u16,
+    pub candidate: Option<Handle>,
     /// Bank group of the channel.
     pub group: u16,
     /// When the bank will be precharged for a refresh that is due; until then column commands alone may go to it.
@@ -41,7 +42,7 @@ impl Bank {
             queues: [Fifo::EMPTY; 2],
             opened_for: None,
             overtaken: 0,
-            candidate: NONE,
+            candidate: None,
             group: group as u16,
             refresh_at: NEVER,
         }

@@ -40,11 +40,9 @@ impl<O: Observer> Channel<O> {
     /// A request of the direction under way was queued at a bank.
     fn offer(&mut self, bank: u16, slot: u16) {
         let b = &self.banks[usize::from(bank)];
-        if b.candidate == NONE {
-            return self.update(bank);
-        }
+        let Some(held) = b.candidate else { return self.update(bank) };
         let hits = b.row == self.slots.get(slot).row && b.overtaken < self.policy.hit_cap;
-        if hits && self.schedule.get(b.candidate).kind == Kind::Precharge {
+        if hits && self.schedule.get(held).kind == Kind::Precharge {
             self.update(bank);
         }
     }
@@ -52,22 +50,27 @@ impl<O: Observer> Channel<O> {
     /// Makes the bank's candidate anew.
     pub(super) fn update(&mut self, bank: u16) {
         let held = self.banks[usize::from(bank)].candidate;
-        match (self.candidate(bank), held) {
-            (None, NONE) => {}
-            (None, _) => self.withdraw_candidate(bank),
-            (Some(candidate), NONE) => {
-                let index = self.schedule.add(candidate, self.limits.earliest());
-                self.banks[usize::from(bank)].candidate = index;
+        let wanted = self.candidate(bank);
+        if let (Some(held), Some(wanted)) = (held, wanted)
+            && self.schedule.replace(held, wanted, self.limits.earliest())
+        {
+            return;
+        }
+        self.withdraw(bank);
+        match wanted {
+            Some(wanted) => {
+                let handle = self.schedule.add(wanted, self.limits.earliest());
+                self.banks[usize::from(bank)].candidate = Some(handle);
             }
-            (Some(candidate), held) => self.schedule.replace(held, candidate),
+            None => self.schedule.calm(bank),
         }
     }
 
-    /// Takes the bank's candidate out of the schedule.
-    pub(super) fn withdraw_candidate(&mut self, bank: u16) {
-        let index = std::mem::replace(&mut self.banks[usize::from(bank)].candidate, NONE);
-        if let Some(moved) = self.schedule.remove(index) {
-            self.banks[usize::from(moved)].candidate = index;
+    /// Takes the bank's candidate, if it has one, out of the schedule.
+    pub(super) fn withdraw(&mut self, bank: u16) {
+        let Some(handle) = self.banks[usize::from(bank)].candidate.take() else { return };
+        if let Some(moved) = self.schedule.remove(handle) {
+            self.banks[usize::from(moved)].candidate = Some(handle);
         }
     }
 

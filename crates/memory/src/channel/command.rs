@@ -2,7 +2,7 @@
 
 use super::observer::{Banks, Command, Observer};
 use super::queues::Met;
-use super::schedule::Candidate;
+use super::schedule::{Candidate, Handle};
 use super::timing::{Cycle, Kind, NEVER};
 use super::{Channel, Completion};
 
@@ -10,20 +10,21 @@ use super::{Channel, Completion};
 const PATIENCE: u32 = 2048;
 
 impl<O: Observer> Channel<O> {
-    /// Sends the candidate of the given index, now.
-    pub(super) fn send(&mut self, index: u16, done: &mut Vec<Completion>) {
-        let candidate = *self.schedule.get(index);
+    /// Sends a candidate, now.
+    pub(super) fn send(&mut self, handle: Handle, done: &mut Vec<Completion>) {
+        let candidate = *self.schedule.get(handle);
         let at = self.now;
         match candidate.kind {
             Kind::Activate => self.activate(&candidate, at),
             Kind::Precharge => self.precharge(&candidate, at),
             Kind::Read | Kind::Write => {
                 if !self.column(&candidate, at, done) {
-                    return self.withdraw_candidate(candidate.bank);
+                    self.schedule.calm(candidate.bank);
+                    return self.withdraw(candidate.bank);
                 }
             }
         }
-        self.schedule.sent(candidate.bank, self.command_bus(candidate.kind, at));
+        self.schedule.sent(candidate.bank, candidate.kind, self.command_bus(candidate.kind, at));
         let column = matches!(candidate.kind, Kind::Read | Kind::Write);
         if !column || !self.turn() {
             self.update(candidate.bank);

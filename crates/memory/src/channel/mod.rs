@@ -141,7 +141,7 @@ impl<O: Observer> Channel<O> {
             None if self.queued == [0; 2] => Time::NEVER,
             Some(arrival) if self.queued == [0; 2] => Time(arrival.at * self.policy.clock_ps),
             _ => {
-                let next = self.schedule.peek(self.limits.earliest()).at();
+                let next = self.schedule.peek(self.limits.earliest()).map_or(NEVER, |(at, _)| at);
                 let next = next.min(self.next_refresh()).min(self.next_admission());
                 self.time(next)
             }
@@ -191,19 +191,20 @@ impl<O: Observer> Channel<O> {
             let best = self.schedule.best(self.limits.earliest());
             let refresh = self.next_refresh();
             let arrival = self.next_admission();
-            let own = refresh.min(best.at());
+            let command = best.map_or(NEVER, |(at, _)| at);
+            let own = refresh.min(command);
             if arrival.min(own) > until {
                 return;
             }
             if arrival <= own {
                 self.now = arrival;
                 self.admit(done);
-            } else if refresh <= best.at() {
+            } else if refresh <= command {
                 self.now = refresh;
                 self.refresh_step(refresh);
-            } else {
-                self.now = best.at();
-                self.send(best.index, done);
+            } else if let Some((at, handle)) = best {
+                self.now = at;
+                self.send(handle, done);
                 if self.queued == [0; 2] {
                     return;
                 }

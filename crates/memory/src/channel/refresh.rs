@@ -7,7 +7,7 @@ use memtide_core::machine::{Dram, Refresh};
 
 use super::observer::{Banks, Command, Observer};
 use super::timing::{Cycle, Kind, NEVER};
-use super::{Channel, bank::CLOSED, queues::NONE};
+use super::{Channel, bank::CLOSED};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -117,11 +117,11 @@ impl<O: Observer> Channel<O> {
     fn hold(&mut self, banks: Banks, at: Cycle) -> (Step, Cycle) {
         let open = banks.iter().map(|b| &self.banks[usize::from(b)]).filter(|bank| bank.row != CLOSED);
         let Some(precharge_at) = open.map(|bank| bank.precharge_at).max() else {
-            self.withdraw(banks, at, |_| true);
+            self.hold_back(banks, at, |_| true);
             return (Step::Refresh, self.closed_by(banks).max(at));
         };
         let precharge_at = precharge_at.max(at);
-        self.withdraw(banks, precharge_at, |kind| matches!(kind, Kind::Activate | Kind::Precharge));
+        self.hold_back(banks, precharge_at, |kind| matches!(kind, Kind::Activate | Kind::Precharge));
         (Step::Precharge, precharge_at)
     }
 
@@ -134,7 +134,7 @@ impl<O: Observer> Channel<O> {
             self.banks[bank].close(at + self.timing.rp);
             any = true;
         }
-        self.withdraw(banks, at, |_| true);
+        self.hold_back(banks, at, |_| true);
         if any {
             self.row_command(at, Command::Precharge(banks));
         }
@@ -155,12 +155,13 @@ impl<O: Observer> Channel<O> {
     }
 
     /// Marks banks as about to be closed at `by`, and takes out their candidates of some kinds.
-    fn withdraw(&mut self, banks: Banks, by: Cycle, which: impl Fn(Kind) -> bool) {
+    fn hold_back(&mut self, banks: Banks, by: Cycle, which: impl Fn(Kind) -> bool) {
         for bank in banks.iter() {
             self.banks[usize::from(bank)].refresh_at = by;
             let candidate = self.banks[usize::from(bank)].candidate;
-            if candidate != NONE && which(self.schedule.get(candidate).kind) {
-                self.withdraw_candidate(bank);
+            if candidate.is_some_and(|handle| which(self.schedule.get(handle).kind)) {
+                self.withdraw(bank);
+                self.schedule.calm(bank);
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use memtide_core::machine::Arbitration;
 
-use super::queues::NONE;
 use super::timing::{Cycle, Kind};
 
 /// The next command of a bank.
@@ -22,34 +21,38 @@ pub(super) struct Candidate {
 /// What sets row commands behind column commands.
 pub(super) const ROW: u32 = 1 << 31;
 
-/// The command that goes next: cycle and priority (the less the earlier), and index of its candidate.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Best {
-    order: u64,
-    pub index: u16,
+/// Where a candidate is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handle {
+    row: bool,
+    index: u16,
 }
 
-impl Best {
-    const NOTHING: Best = Best { order: u64::MAX, index: NONE };
-
-    /// When it goes; [`NEVER`](super::timing::NEVER) if there is no candidate.
-    #[inline]
-    pub fn at(self) -> Cycle {
-        (self.order >> 32) as Cycle
-    }
-}
-
-/// The candidates.
+/// The candidates, column and row commands apart: a column command moves the limits of column commands alone, an activate
+/// those of row commands, so that each sends one of the two lists to be searched again.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
+    lists: [List; 2],
+    rules: Rules,
+}
+
+#[derive(Clone, Debug)]
+struct List {
     candidates: Vec<Candidate>,
-    best: Best,
+    /// Order and index of the candidate that goes first, unless `stale`.
+    best: (u64, u16),
     stale: bool,
+    /// Since when the command bus is free.
+    bus: Cycle,
+}
+
+const NOTHING: (u64, u16) = (u64::MAX, u16::MAX);
+
+#[derive(Clone, Copy, Debug)]
+struct Rules {
     rotation: Option<Rotation>,
-    /// The candidate's bank that goes before all others: its request has waited too long.
+    /// The bank that goes before all others: its request has waited too long.
     urgent: Option<u16>,
-    /// Since when the buses for column and for row commands are free.
-    bus: [Cycle; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,87 +61,10 @@ struct Rotation {
     banks: u16,
 }
 
-impl Schedule {
-    pub fn new(arbitration: Arbitration, banks: usize) -> Schedule {
-        let rotation = Rotation { next: 0, banks: banks as u16 };
-        Schedule {
-            candidates: Vec::with_capacity(banks),
-            best: Best::NOTHING,
-            stale: false,
-            rotation: (arbitration == Arbitration::RoundRobin).then_some(rotation),
-            urgent: None,
-            bus: [0; 2],
-        }
-    }
-
+impl Rules {
+    /// What orders candidates: first by cycle, then by rank.
     #[inline]
-    pub fn get(&self, index: u16) -> &Candidate {
-        &self.candidates[usize::from(index)]
-    }
-
-    /// Adds a candidate and returns its index.
-    #[inline]
-    pub fn add(&mut self, candidate: Candidate, limits: &[Cycle]) -> u16 {
-        let index = self.candidates.len() as u16;
-        self.candidates.push(candidate);
-        if !self.stale && self.urgent.is_none() {
-            let order = self.order(&candidate, limits);
-            if order < self.best.order {
-                self.best = Best { order, index };
-            }
-        }
-        index
-    }
-
-    #[inline]
-    pub fn replace(&mut self, index: u16, candidate: Candidate) {
-        self.candidates[usize::from(index)] = candidate;
-        self.stale = true;
-    }
-
-    /// Takes a candidate out; the bank of the one that then has its index, if any.
-    #[inline]
-    pub fn remove(&mut self, index: u16) -> Option<u16> {
-        let removed = self.candidates.swap_remove(usize::from(index));
-        if self.urgent == Some(removed.bank) {
-            self.urgent = None;
-        }
-        self.stale = true;
-        self.candidates.get(usize::from(index)).map(|moved| moved.bank)
-    }
-
-    /// The command that goes next.
-    #[inline]
-    pub fn best(&mut self, limits: &[Cycle]) -> Best {
-        if self.stale {
-            self.best = self.find(limits);
-            self.stale = false;
-        }
-        self.best
-    }
-
-    /// The command that goes next, not kept.
-    pub fn peek(&self, limits: &[Cycle]) -> Best {
-        if self.stale { self.find(limits) } else { self.best }
-    }
-
-    fn find(&self, limits: &[Cycle]) -> Best {
-        let mut best = Best::NOTHING;
-        for (index, candidate) in self.candidates.iter().enumerate() {
-            if self.urgent.is_some_and(|bank| bank != candidate.bank) {
-                continue;
-            }
-            let order = self.order(candidate, limits);
-            if order < best.order {
-                best = Best { order, index: index as u16 };
-            }
-        }
-        best
-    }
-
-    #[inline]
-    fn order(&self, candidate: &Candidate, limits: &[Cycle]) -> u64 {
-        let bus = self.bus[(candidate.rank >> 31) as usize];
+    fn order(&self, candidate: &Candidate, bus: Cycle, limits: &[Cycle]) -> u64 {
         let at = candidate.ready.max(limits[usize::from(candidate.class)]).max(bus);
         let rank = match self.rotation {
             None => candidate.rank,
@@ -148,51 +74,184 @@ impl Schedule {
         };
         u64::from(at) << 32 | u64::from(rank)
     }
+}
 
-    /// A command was sent that occupies the command buses until the given cycles.
+impl List {
+    fn new(banks: usize) -> List {
+        List { candidates: Vec::with_capacity(banks), best: NOTHING, stale: false, bus: 0 }
+    }
+
+    /// The candidate of an index is new.
     #[inline]
-    pub fn sent(&mut self, bank: u16, bus: [Cycle; 2]) {
+    fn consider(&mut self, index: u16, rules: &Rules, limits: &[Cycle]) {
+        if self.best.1 == index || rules.urgent.is_some() {
+            self.stale = true;
+        } else if !self.stale {
+            let order = rules.order(&self.candidates[usize::from(index)], self.bus, limits);
+            if order < self.best.0 {
+                self.best = (order, index);
+            }
+        }
+    }
+
+    /// Takes a candidate out; the bank of the one that then has its index, if any.
+    #[inline]
+    fn remove(&mut self, index: u16) -> Option<u16> {
+        self.candidates.swap_remove(usize::from(index));
+        if self.best.1 == index {
+            self.stale = true;
+        } else if usize::from(self.best.1) == self.candidates.len() {
+            self.best.1 = index;
+        }
+        self.candidates.get(usize::from(index)).map(|moved| moved.bank)
+    }
+
+    #[inline]
+    fn occupy(&mut self, until: Cycle) {
+        self.bus = self.bus.max(until);
+        self.stale |= ((self.best.0 >> 32) as Cycle) < self.bus;
+    }
+
+    fn find(&self, rules: &Rules, limits: &[Cycle]) -> (u64, u16) {
+        let mut best = NOTHING;
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            if rules.urgent.is_some_and(|bank| bank != candidate.bank) {
+                continue;
+            }
+            let order = rules.order(candidate, self.bus, limits);
+            if order < best.0 {
+                best = (order, index as u16);
+            }
+        }
+        best
+    }
+}
+
+impl Schedule {
+    pub fn new(arbitration: Arbitration, banks: usize) -> Schedule {
+        let rotation = Rotation { next: 0, banks: banks as u16 };
+        let rotation = (arbitration == Arbitration::RoundRobin).then_some(rotation);
+        Schedule { lists: [List::new(banks), List::new(banks)], rules: Rules { rotation, urgent: None } }
+    }
+
+    #[inline]
+    pub fn get(&self, handle: Handle) -> &Candidate {
+        &self.lists[usize::from(handle.row)].candidates[usize::from(handle.index)]
+    }
+
+    /// Adds a candidate.
+    #[inline]
+    pub fn add(&mut self, candidate: Candidate, limits: &[Cycle]) -> Handle {
+        let row = candidate.rank & ROW != 0;
+        let list = &mut self.lists[usize::from(row)];
+        let index = list.candidates.len() as u16;
+        list.candidates.push(candidate);
+        list.consider(index, &self.rules, limits);
+        Handle { row, index }
+    }
+
+    /// Puts a candidate in another's place, if that is in the same list; says whether it is.
+    #[inline]
+    pub fn replace(&mut self, handle: Handle, candidate: Candidate, limits: &[Cycle]) -> bool {
+        let same = handle.row == (candidate.rank & ROW != 0);
+        if same {
+            let list = &mut self.lists[usize::from(handle.row)];
+            list.candidates[usize::from(handle.index)] = candidate;
+            list.consider(handle.index, &self.rules, limits);
+        }
+        same
+    }
+
+    /// Takes a candidate out; the bank of the one that then has its handle, if any.
+    #[inline]
+    pub fn remove(&mut self, handle: Handle) -> Option<u16> {
+        self.lists[usize::from(handle.row)].remove(handle.index)
+    }
+
+    /// The command that goes next, and when; none if there is no candidate.
+    #[inline]
+    pub fn best(&mut self, limits: &[Cycle]) -> Option<(Cycle, Handle)> {
+        for list in &mut self.lists {
+            if list.stale {
+                list.best = list.find(&self.rules, limits);
+                list.stale = false;
+            }
+        }
+        first(self.lists[0].best, self.lists[1].best)
+    }
+
+    /// The same, without keeping it.
+    pub fn peek(&self, limits: &[Cycle]) -> Option<(Cycle, Handle)> {
+        let best = |list: &List| if list.stale { list.find(&self.rules, limits) } else { list.best };
+        first(best(&self.lists[0]), best(&self.lists[1]))
+    }
+
+    /// A bank's command was sent, which moved the limits of its kind and occupies the buses for column and for row commands
+    /// until the given cycles.
+    #[inline]
+    pub fn sent(&mut self, bank: u16, kind: Kind, bus: [Cycle; 2]) {
         self.occupy(bus);
-        if let Some(rotation) = &mut self.rotation {
+        match kind {
+            Kind::Read | Kind::Write => self.lists[0].stale = true,
+            Kind::Activate => self.lists[1].stale = true,
+            Kind::Precharge => {}
+        }
+        if let Some(rotation) = &mut self.rules.rotation {
             rotation.next = bank + 1;
+            self.search();
         }
     }
 
     /// The command buses are occupied until the given cycles.
     #[inline]
     pub fn occupy(&mut self, bus: [Cycle; 2]) {
-        self.bus = [self.bus[0].max(bus[0]), self.bus[1].max(bus[1])];
-        self.stale = true;
+        self.lists[0].occupy(bus[0]);
+        self.lists[1].occupy(bus[1]);
     }
 
     /// Earliest cycle for a row command.
     pub fn row_bus(&self) -> Cycle {
-        self.bus[1]
+        self.lists[1].bus
     }
 
-    /// Puts the oldest request first until it is served, if it is older than `age`.
+    /// Puts the oldest request's bank first until it is served, if the request is older than `age`.
     pub fn hurry(&mut self, age: u32) {
-        let oldest = self.candidates.iter().min_by_key(|c| c.rank & !ROW);
-        self.urgent = oldest.filter(|c| c.rank & !ROW < age).map(|c| c.bank);
-        self.stale = true;
+        let candidates = self.lists.iter().flat_map(|list| &list.candidates);
+        let oldest = candidates.min_by_key(|c| c.rank & !ROW);
+        self.rules.urgent = oldest.filter(|c| c.rank & !ROW < age).map(|c| c.bank);
+        self.search();
     }
 
-    /// The bank's oldest request was served.
+    /// A bank's request was served, or cannot be now.
+    #[inline]
     pub fn calm(&mut self, bank: u16) {
-        if self.urgent == Some(bank) {
-            self.urgent = None;
+        if self.rules.urgent == Some(bank) {
+            self.rules.urgent = None;
+            self.search();
         }
+    }
+
+    fn search(&mut self) {
+        self.lists.iter_mut().for_each(|list| list.stale = true);
     }
 
     /// Counts cycles and ages from later bases.
     pub fn rebase(&mut self, cycles: Cycle, ages: u32) {
-        for candidate in &mut self.candidates {
-            candidate.ready = candidate.ready.saturating_sub(cycles);
-            candidate.rank -= ages;
+        for list in &mut self.lists {
+            for candidate in &mut list.candidates {
+                candidate.ready = candidate.ready.saturating_sub(cycles);
+                candidate.rank -= ages;
+            }
+            list.bus = list.bus.saturating_sub(cycles);
         }
-        for free in &mut self.bus {
-            *free = free.saturating_sub(cycles);
-        }
-        self.stale = true;
+        self.search();
     }
+}
+
+/// The better of the best of both lists.
+#[inline]
+fn first(column: (u64, u16), row: (u64, u16)) -> Option<(Cycle, Handle)> {
+    let is_row = row.0 < column.0;
+    let (order, index) = if is_row { row } else { column };
+    (order != u64::MAX).then_some(((order >> 32) as Cycle, Handle { row: is_row, index }))
 }
