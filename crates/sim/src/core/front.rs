@@ -75,12 +75,10 @@ impl Core {
             let Some(begin) = self.window.dispatch(self.instructions, self.clock.now()) else {
                 return Stop::Blocked;
             };
+            let Some(begin) = self.window.place(begin) else { return Stop::Blocked };
             thread.spent.stall += self.clock.wait_until(begin);
             if self.clock.now() > limit {
                 return Stop::Ahead;
-            }
-            if !self.window.has_room() {
-                return Stop::Blocked;
             }
             let piece = piece(&access, thread.done_bytes);
             let Some(place) = self.translate(thread, space, piece.address, access.write) else {

@@ -153,11 +153,13 @@ impl Window {
         Some(now)
     }
 
-    /// Whether an access can be taken in.
+    /// When an access can be taken in that could be at `now`: not before its place in the queue is free. None while that
+    /// is not known.
     #[inline]
-    pub fn has_room(&mut self) -> bool {
+    pub fn place(&mut self, now: Time) -> Option<Time> {
         self.awaited = self.next_slot;
-        self.can_go_on()
+        let free = self.slots[usize::from(self.next_slot)].end;
+        (free != Time::NEVER).then(|| now.max(free))
     }
 
     /// Whether what held the last access up is over.
@@ -292,7 +294,7 @@ impl Window {
     }
 
     fn open(&mut self, line: u64, earliest: Time, kind: Kind) -> u8 {
-        debug_assert!(self.has_room());
+        debug_assert!(self.slots[usize::from(self.next_slot)].end != Time::NEVER);
         let new = self.next_slot;
         self.next_slot = (new + 1) % SLOTS as u8;
         let slot = &mut self.slots[usize::from(new)];
@@ -385,6 +387,18 @@ mod tests {
         assert_eq!(w.take_miss(), Some((Time(70), 2)));
         w.miss(9, Time(3), Time::ZERO, START);
         assert_eq!(w.take_miss(), None);
+    }
+
+    #[test]
+    fn a_full_queue_holds_the_next_access_back_until_its_oldest_has_ended() {
+        let mut w = window(SLOTS as u16);
+        for line in 0..SLOTS as u64 {
+            assert_eq!(w.place(Time(3)), Some(Time(3)));
+            w.miss(line, Time(line), Time::ZERO, START);
+        }
+        assert_eq!(w.place(Time(3)), None);
+        w.resolve(0, Time(70));
+        assert_eq!(w.place(Time(3)), Some(Time(70)));
     }
 
     #[test]
