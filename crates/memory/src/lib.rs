@@ -2,7 +2,19 @@
 //!
 //! This crate does no I/O and reads no clock; time is [`memtide_core::Time`].
 
+mod cache;
 pub mod channel;
 pub mod given;
+mod link;
 pub mod node;
+mod prefetch;
+mod private;
 pub mod probe;
+mod tlb;
+mod uncore;
+
+pub use cache::{Cache, Victim};
+pub use prefetch::{Ahead, Prefetcher};
+pub use private::PrivateCaches;
+pub use tlb::{PageKey, Tlb, Translation};
+pub use uncore::{NodeCounts, Uncore, UncoreCounts, Waiter};

@@ -52,7 +52,7 @@ pub trait MemoryNode {
 ///
 /// # Panics
 /// If the node is neither timed nor given; a checked machine has none such.
-pub fn model(node: &Node) -> Box<dyn MemoryNode> {
+pub fn model(node: &Node) -> Box<dyn MemoryNode + Send> {
     match (&node.timed, &node.given) {
         (Some(dram), _) => Box::new(TimedNode::new(dram)),
         (None, Some(given)) => Box::new(GivenNode::new(given)),
