@@ -21,7 +21,8 @@ static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 fn changed(old: usize, new: usize) {
-    let in_use = IN_USE.fetch_add(new.wrapping_sub(old), Ordering::Relaxed).wrapping_add(new).wrapping_sub(old);
+    let in_use =
+        IN_USE.fetch_add(new.wrapping_sub(old), Ordering::Relaxed).wrapping_add(new).wrapping_sub(old);
     MOST.fetch_max(in_use, Ordering::Relaxed);
 }
 
@@ -82,7 +83,8 @@ impl Program for Toucher {
 fn most_bytes(mib: u64) -> usize {
     let machine = MachineText::new("").socket("s", 1).node("n", 0, "s", mib, 100.0, 1e5).machine();
     let pages = mib << 8;
-    let jobs = vec![Job { name: "all".into(), program: Box::new(Toucher { next: 0, pages }), cpus: Vec::new() }];
+    let jobs =
+        vec![Job { name: "all".into(), program: Box::new(Toucher { next: 0, pages }), cpus: Vec::new() }];
     let before = IN_USE.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let report = run(&machine, jobs, policy(&machine, "local"), 1, &mut |_| true).expect("enough memory");
