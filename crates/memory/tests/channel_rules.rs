@@ -86,9 +86,10 @@ fn a_long_rush_of_reads_and_writes_ends() {
     let dram = Dram { refi: 9360, ..ddr4() };
     for (writes, other) in [(0, 997), (3, 997), (2, 211), (7, 4001)] {
         let ask = |i: u64| {
-            let bank = if i % other == 0 { 16 + (i / other % 16) as u16 } else { (i % 4 * 4) as u16 };
+            let bank =
+                if i.is_multiple_of(other) { 16 + (i / other % 16) as u16 } else { (i % 4 * 4) as u16 };
             let place = Place { bank, column: (i / 4 % 128) as u16, row: (i / 50_000) as u32 };
-            Ask { at: i * 4, place, write: writes > 0 && i % writes == 0 }
+            Ask { at: i * 4, place, write: writes > 0 && i.is_multiple_of(writes) }
         };
         let asks: Vec<Ask> = (0..100_000).map(ask).collect();
         let run = run(&dram, &asks);

@@ -9,7 +9,8 @@ use super::schedule::{Candidate, ROW};
 use super::timing::{Kind, NEVER};
 use super::{Channel, Completion};
 
-const COLUMN: [Kind; 2] = [Kind::Read, Kind::Write];
+/// Column commands for reads and writes.
+pub(super) const COLUMN: [Kind; 2] = [Kind::Read, Kind::Write];
 
 impl<O: Observer> Channel<O> {
     /// Takes the first request of the backlog into the queues.
@@ -49,21 +50,35 @@ impl<O: Observer> Channel<O> {
 
     /// Makes the bank's candidate anew.
     pub(super) fn update(&mut self, bank: u16) {
-        let held = self.banks[usize::from(bank)].candidate;
-        let wanted = self.candidate(bank);
-        if let (Some(held), Some(wanted)) = (held, wanted)
-            && self.schedule.replace(held, wanted, self.limits.earliest())
-        {
-            return;
-        }
-        self.withdraw(bank);
-        match wanted {
-            Some(wanted) => {
-                let handle = self.schedule.add(wanted, self.limits.earliest());
-                self.banks[usize::from(bank)].candidate = Some(handle);
+        match self.candidate(bank) {
+            Some((wanted, kind)) => self.want(wanted, kind),
+            None => {
+                self.withdraw(bank);
+                self.schedule.calm(bank);
             }
-            None => self.schedule.calm(bank),
         }
+    }
+
+    /// Makes a command of the given kind its bank's candidate; all but class, kind and what its rank says of the kind is as it
+    /// should be.
+    #[inline]
+    pub(super) fn want(&mut self, wanted: Candidate, kind: Kind) {
+        let bank = &self.banks[usize::from(wanted.bank)];
+        let row = matches!(kind, Kind::Activate | Kind::Precharge);
+        let wanted = Candidate {
+            rank: wanted.rank & !ROW | if row { ROW } else { 0 },
+            class: self.limits.class(kind, usize::from(bank.group)),
+            kind,
+            ..wanted
+        };
+        if let Some(held) = bank.candidate {
+            if self.schedule.replace(held, wanted, self.limits.earliest()) {
+                return;
+            }
+            self.withdraw(wanted.bank);
+        }
+        let handle = self.schedule.add(wanted, self.limits.earliest());
+        self.banks[usize::from(wanted.bank)].candidate = Some(handle);
     }
 
     /// Takes the bank's candidate, if it has one, out of the schedule.
@@ -74,7 +89,7 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    fn candidate(&self, bank: u16) -> Option<Candidate> {
+    fn candidate(&self, bank: u16) -> Option<(Candidate, Kind)> {
         let b = &self.banks[usize::from(bank)];
         let fifo = b.queues[usize::from(self.writing)];
         let hit = || match b.overtaken < self.policy.hit_cap {
@@ -92,19 +107,11 @@ impl<O: Observer> Channel<O> {
         } else {
             (fifo.head, Kind::Precharge, b.precharge_at)
         };
-        let row = matches!(kind, Kind::Activate | Kind::Precharge);
-        if row && b.refresh_at != NEVER {
+        if matches!(kind, Kind::Activate | Kind::Precharge) && b.refresh_at != NEVER {
             return None;
         }
-        let age = self.slots.get(slot).age;
-        Some(Candidate {
-            ready: ready.max(self.now),
-            rank: if row { age | ROW } else { age },
-            class: self.limits.class(kind, usize::from(b.group)),
-            bank,
-            slot,
-            kind,
-        })
+        let rank = self.slots.get(slot).age;
+        Some((Candidate { ready: ready.max(self.now), rank, class: 0, bank, slot, kind }, kind))
     }
 
     /// Turns from reads to writes or back if it is time, and says whether it did.

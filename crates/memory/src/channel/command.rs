@@ -1,5 +1,6 @@
 //! What a command does to bank, limits and queues.
 
+use super::candidate::COLUMN;
 use super::observer::{Banks, Command, Observer};
 use super::queues::Met;
 use super::schedule::{Candidate, Handle};
@@ -10,25 +11,29 @@ use super::{Channel, Completion};
 const PATIENCE: u32 = 2048;
 
 impl<O: Observer> Channel<O> {
-    /// Sends a candidate, now.
-    pub(super) fn send(&mut self, handle: Handle, done: &mut Vec<Completion>) {
+    /// Sends a candidate, now, and says whether a request was served.
+    pub(super) fn send(&mut self, handle: Handle, done: &mut Vec<Completion>) -> bool {
         let candidate = *self.schedule.get(handle);
         let at = self.now;
+        let bus = self.command_bus(candidate.kind, at);
         match candidate.kind {
             Kind::Activate => self.activate(&candidate, at),
             Kind::Precharge => self.precharge(&candidate, at),
             Kind::Read | Kind::Write => {
                 if !self.column(&candidate, at, done) {
                     self.schedule.calm(candidate.bank);
-                    return self.withdraw(candidate.bank);
+                    self.withdraw(candidate.bank);
+                    return false;
                 }
+                self.schedule.sent(candidate.bank, candidate.kind, bus);
+                if !self.turn() {
+                    self.update(candidate.bank);
+                }
+                return true;
             }
         }
-        self.schedule.sent(candidate.bank, candidate.kind, self.command_bus(candidate.kind, at));
-        let column = matches!(candidate.kind, Kind::Read | Kind::Write);
-        if !column || !self.turn() {
-            self.update(candidate.bank);
-        }
+        self.schedule.sent(candidate.bank, candidate.kind, bus);
+        false
     }
 
     fn activate(&mut self, candidate: &Candidate, at: Cycle) {
@@ -44,12 +49,15 @@ impl<O: Observer> Channel<O> {
         self.limits.activate(usize::from(bank.group), at);
         self.counters.activates += 1;
         let command = Command::Activate { bank: candidate.bank, row: bank.row };
+        let then = Candidate { ready: bank.column_at, ..*candidate };
+        self.want(then, COLUMN[usize::from(self.writing)]);
         self.observer.command(self.base + u64::from(at), command);
     }
 
     fn precharge(&mut self, candidate: &Candidate, at: Cycle) {
         self.banks[usize::from(candidate.bank)].close(at + self.timing.rp);
         self.slots.get_mut(candidate.slot).met = Met::Conflict;
+        self.want(Candidate { ready: at + self.timing.rp, ..*candidate }, Kind::Activate);
         self.observer.command(self.base + u64::from(at), Command::Precharge(Banks::one(candidate.bank)));
     }
 

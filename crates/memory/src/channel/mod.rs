@@ -187,10 +187,10 @@ impl<O: Observer> Channel<O> {
 
     /// Events up to `until`, until there is nothing queued.
     fn run(&mut self, until: Cycle, done: &mut Vec<Completion>) {
+        let mut refresh = self.next_refresh();
+        let mut arrival = self.next_admission();
         loop {
             let best = self.schedule.best(self.limits.earliest());
-            let refresh = self.next_refresh();
-            let arrival = self.next_admission();
             let command = best.map_or(NEVER, |(at, _)| at);
             let own = refresh.min(command);
             if arrival.min(own) > until {
@@ -199,14 +199,18 @@ impl<O: Observer> Channel<O> {
             if arrival <= own {
                 self.now = arrival;
                 self.admit(done);
+                arrival = self.next_admission();
             } else if refresh <= command {
                 self.now = refresh;
                 self.refresh_step(refresh);
+                refresh = self.next_refresh();
             } else if let Some((at, handle)) = best {
                 self.now = at;
-                self.send(handle, done);
-                if self.queued == [0; 2] {
-                    return;
+                if self.send(handle, done) {
+                    arrival = self.next_admission();
+                    if self.queued == [0; 2] {
+                        return;
+                    }
                 }
             }
         }

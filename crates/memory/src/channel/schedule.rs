@@ -62,18 +62,24 @@ struct Rotation {
 }
 
 impl Rules {
-    /// What orders candidates: first by cycle, then by rank.
     #[inline]
     fn order(&self, candidate: &Candidate, bus: Cycle, limits: &[Cycle]) -> u64 {
-        let at = candidate.ready.max(limits[usize::from(candidate.class)]).max(bus);
         let rank = match self.rotation {
             None => candidate.rank,
             Some(Rotation { next, banks }) => {
                 candidate.rank & ROW | u32::from(candidate.bank.wrapping_sub(next) & (banks - 1))
             }
         };
-        u64::from(at) << 32 | u64::from(rank)
+        order(candidate, rank, bus, limits)
     }
+}
+
+/// What orders candidates: first the cycle in which they can go, then the rank.
+#[inline]
+fn order(candidate: &Candidate, rank: u32, bus: Cycle, limits: &[Cycle]) -> u64 {
+    let own = candidate.ready.max(limits[usize::from(candidate.class)]);
+    // The later of the two cycles, taken so that the compiler makes no branch of it.
+    (u64::from(own) << 32 | u64::from(rank)).max(u64::from(bus) << 32 | u64::from(rank))
 }
 
 impl List {
@@ -113,12 +119,21 @@ impl List {
     }
 
     fn find(&self, rules: &Rules, limits: &[Cycle]) -> (u64, u16) {
+        match (rules.rotation, rules.urgent) {
+            (None, None) => self.least(|c| order(c, c.rank, self.bus, limits)),
+            (_, None) => self.least(|c| rules.order(c, self.bus, limits)),
+            (_, Some(bank)) => self.least(|c| match c.bank == bank {
+                true => rules.order(c, self.bus, limits),
+                false => u64::MAX,
+            }),
+        }
+    }
+
+    #[inline]
+    fn least(&self, order: impl Fn(&Candidate) -> u64) -> (u64, u16) {
         let mut best = NOTHING;
         for (index, candidate) in self.candidates.iter().enumerate() {
-            if rules.urgent.is_some_and(|bank| bank != candidate.bank) {
-                continue;
-            }
-            let order = rules.order(candidate, self.bus, limits);
+            let order = order(candidate);
             if order < best.0 {
                 best = (order, index as u16);
             }

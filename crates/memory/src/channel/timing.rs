@@ -90,7 +90,8 @@ fn column_distance(dram: &Dram, first: Kind, then: Kind, relation: Relation) -> 
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     groups: usize,
-    groups_of_rank: usize,
+    /// Bank groups of a rank, as a power of two.
+    rank_shift: u32,
     /// Earliest cycle of a kind in a bank group: `[kind * groups + group]`, precharges included (always 0).
     earliest: Vec<Cycle>,
     /// `[first * groups + group][then * groups + group]`, of column commands.
@@ -123,7 +124,7 @@ impl Limits {
         }
         Limits {
             groups,
-            groups_of_rank,
+            rank_shift: groups_of_rank.trailing_zeros(),
             earliest: vec![0; (LIMITED + 1) * groups],
             after_column,
             rrd_s: dram.rrd_s.into(),
@@ -158,13 +159,13 @@ impl Limits {
     /// An activate went to a bank group.
     #[inline]
     pub fn activate(&mut self, group: usize, at: Cycle) {
-        let rank = group / self.groups_of_rank;
+        let rank = group >> self.rank_shift;
         let (ends, oldest) = &mut self.windows[rank];
         ends[*oldest] = at + self.faw;
         *oldest = (*oldest + 1) % 4;
         let in_rank = (at + self.rrd_s).max(ends[*oldest]);
-        let first = Kind::Activate as usize * self.groups + rank * self.groups_of_rank;
-        for limit in &mut self.earliest[first..first + self.groups_of_rank] {
+        let first = Kind::Activate as usize * self.groups + (rank << self.rank_shift);
+        for limit in &mut self.earliest[first..first + (1 << self.rank_shift)] {
             *limit = (*limit).max(in_rank);
         }
         let own = &mut self.earliest[Kind::Activate as usize * self.groups + group];

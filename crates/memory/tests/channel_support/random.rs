@@ -62,25 +62,37 @@ pub fn device() -> impl Strategy<Value = Dram> {
     )
 }
 
-/// Requests: mean distance, share of writes, rows in use and how far arrivals go back.
-pub fn traffic() -> impl Strategy<Value = (u64, f64, u32, Vec<(u64, u16, u32, u16, f64)>)> {
-    let one = (0..=u64::MAX, any::<u16>(), any::<u32>(), any::<u16>(), 0.0..1.0f64);
-    (0..60u64, 0.0..1.0f64, 1..8u32, proptest::collection::vec(one, 1..400))
+/// Traffic to any device.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// Half of the longest distance of two arrivals, in cycles.
+    distance: u64,
+    /// Share of writes.
+    writes: f64,
+    /// Rows in use.
+    rows: u32,
+    /// Distance, bank, row, column, and what decides whether it writes.
+    draws: Vec<(u64, u16, u32, u16, f64)>,
 }
 
-pub fn asks(
-    dram: &Dram,
-    (distance, writes, rows, draws): &(u64, f64, u32, Vec<(u64, u16, u32, u16, f64)>),
-) -> Vec<Ask> {
+/// Traffic from a rush to a trickle, from one row to several.
+pub fn traffic() -> impl Strategy<Value = Traffic> {
+    let one = (0..=u64::MAX, any::<u16>(), any::<u32>(), any::<u16>(), 0.0..1.0f64);
+    (0..60u64, 0.0..1.0f64, 1..8u32, proptest::collection::vec(one, 1..400))
+        .prop_map(|(distance, writes, rows, draws)| Traffic { distance, writes, rows, draws })
+}
+
+/// The traffic's requests to a device.
+pub fn asks(dram: &Dram, traffic: &Traffic) -> Vec<Ask> {
     let banks = u16::from(dram.ranks) * u16::from(dram.bank_groups) * u16::from(dram.banks);
     let mut at = 0;
     let ask = |&(gap, bank, row, column, write): &(u64, u16, u32, u16, f64)| {
         // Now and then a pause, in which rows stay open and refreshes go by.
-        at += if gap % 64 == 0 { gap % 20_011 } else { gap % (2 * distance + 1) };
-        let place = Place { bank: bank % banks, column: column % 4, row: row % rows };
-        Ask { at, place, write: write < *writes }
+        at += if gap % 64 == 0 { gap % 20_011 } else { gap % (2 * traffic.distance + 1) };
+        let place = Place { bank: bank % banks, column: column % 4, row: row % traffic.rows };
+        Ask { at, place, write: write < traffic.writes }
     };
-    draws.iter().map(ask).collect()
+    traffic.draws.iter().map(ask).collect()
 }
 
 /// Requests between which the channel is never idle for a refresh interval: refreshes that nobody sees are not in its log.

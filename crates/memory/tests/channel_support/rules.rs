@@ -134,12 +134,12 @@ impl<'a> Past<'a> {
             let same_rank = self.rank(other) == self.rank(bank);
             let same_group = self.group(other) == self.group(bank);
             let data_end = t + latency(wrote) + u64::from(d.burst);
-            let ccd = match (same_group, wrote && write) {
+            let ccd = match (same_group, write) {
                 (true, true) => d.ccd_l_wr.unwrap_or(d.ccd_l),
                 (true, false) => d.ccd_l,
                 (false, _) => d.ccd_s,
             };
-            if same_rank && (wrote || !write) && !(wrote && !write) && at < t + u64::from(ccd) {
+            if same_rank && wrote == write && at < t + u64::from(ccd) {
                 return Some("tCCD".into());
             }
             let wtr = if same_group { d.wtr_l } else { d.wtr_s };
