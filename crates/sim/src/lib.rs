@@ -32,7 +32,7 @@ pub struct Job<'p> {
     pub cpus: Vec<CpuId>,
 }
 
-/// A policy to run under.
+/// A policy to run under, made for the machine before its scale is carried out: its epoch is divided by the scale, too.
 pub struct Policy {
     /// Chooses nodes at first touch.
     pub placement: Box<dyn Placement>,

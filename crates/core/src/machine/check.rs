@@ -120,7 +120,7 @@ fn core(machine: &Machine) -> Checked {
     positive("core.instructions_per_cycle", core.instructions_per_cycle, 16.0)?;
     whole("core.reorder_buffer", core.reorder_buffer.into(), 1, 4096)?;
     whole("core.write_streaming_lines", core.write_streaming_lines.into(), 0, 1024)?;
-    whole("core.outstanding_misses", core.outstanding_misses.into(), 1, 1024)
+    whole("core.outstanding_misses", core.outstanding_misses.into(), 1, 64)
 }
 
 fn cache_level(machine: &Machine, index: usize, cache: &Cache) -> Checked {

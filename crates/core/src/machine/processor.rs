@@ -24,7 +24,7 @@ pub struct Core {
     pub instructions_per_cycle: f64,
     /// Instructions between the oldest unfinished one and the newest that may start; 1 is an in-order core.
     pub reorder_buffer: u32,
-    /// Lines that one core may wait for at once (line fill buffers, MSHRs), at least 1.
+    /// Lines that one core may wait for at once (line fill buffers, MSHRs), 1 to 64.
     pub outstanding_misses: u16,
     /// Whole lines that stores must overwrite on end before the next ones are allocated without being fetched; 0, the
     /// default, always fetches.

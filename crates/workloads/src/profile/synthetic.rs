@@ -132,7 +132,8 @@ impl Synthetic {
 
     #[inline]
     fn access<M: Memory>(&self, m: &mut M, burst: &Burst, local: &mut Local) {
-        local.due += burst.each;
+        // Even gaps would make the number of misses in a reorder buffer jump with the intensity.
+        local.due += burst.each * (0.5 + local.random.unit());
         let instructions = local.due as u64;
         local.due -= instructions as f64;
         m.work(instructions.saturating_sub(1));
@@ -220,7 +221,10 @@ impl Workload for Synthetic {
 
     fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, local: &mut Local) {
         match step {
-            Step::Touch => m.clear(&self.data, item * (PAGE_LINES * LINE_WORDS) as usize),
+            // By loads: stores here would weigh on what a program that hardly writes is measured to write.
+            Step::Touch => {
+                m.probe(&self.data, item * (PAGE_LINES * LINE_WORDS) as usize);
+            }
             Step::Period { stage } => {
                 let burst = &self.stages[stage];
                 for _ in 0..BLOCK.min(burst.lines - local.done) {
