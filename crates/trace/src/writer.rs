@@ -1,7 +1,7 @@
 //! Writing a trace.
 
-use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use tempfile::NamedTempFile;
 
 use crate::TraceError;
 use crate::columns::{
@@ -19,8 +20,7 @@ use crate::metadata::{Group, Header, Metadata, Totals};
 /// Writes a trace, epoch by epoch. The file takes its name only when it is complete.
 pub struct TraceWriter {
     path: PathBuf,
-    partial: PathBuf,
-    file: SerializedFileWriter<BufWriter<File>>,
+    file: SerializedFileWriter<BufWriter<NamedTempFile>>,
     metadata: Metadata,
     columns: Columns,
     first_epoch: u32,
@@ -34,17 +34,18 @@ impl TraceWriter {
     /// Begins a trace.
     ///
     /// # Errors
-    /// If the file cannot be made.
+    /// If the file cannot be made, or what is there already is a device, a folder or the like.
     pub fn create(path: &Path, header: Header) -> Result<TraceWriter, TraceError> {
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = File::create(&partial).map_err(TraceError::io(&partial, "write it"))?;
+        check_target(path)?;
+        let file = tempfile::Builder::new()
+            .prefix(".memtide-trace-")
+            .permissions(PermissionsExt::from_mode(0o666))
+            .tempfile_in(folder(path))
+            .map_err(TraceError::io(path, "write it"))?;
         let file = SerializedFileWriter::new(BufWriter::new(file), schema(), Arc::new(properties()))
-            .map_err(|error| failed(&partial, error))?;
+            .map_err(|error| failed(path, error))?;
         Ok(TraceWriter {
             path: path.to_owned(),
-            partial,
             file,
             metadata: Metadata { header, totals: Totals::default(), groups: Vec::new() },
             columns: Columns::default(),
@@ -132,11 +133,11 @@ impl TraceWriter {
         for pair in self.metadata.to_key_values() {
             self.file.append_key_value_metadata(pair);
         }
-        let file = self.file.into_inner().map_err(|error| failed(&self.partial, error))?;
+        let file = self.file.into_inner().map_err(|error| failed(&self.path, error))?;
         file.into_inner()
             .map_err(|error| error.into_error())
-            .map_err(TraceError::io(&self.partial, "write it"))?;
-        std::fs::rename(&self.partial, &self.path).map_err(TraceError::io(&self.path, "write it"))?;
+            .and_then(|file| Ok(file.persist(&self.path)?))
+            .map_err(TraceError::io(&self.path, "write it"))?;
         Ok(self.metadata.totals)
     }
 
@@ -149,13 +150,28 @@ impl TraceWriter {
             checksum: columns.checksum(),
         });
         self.first_epoch = self.epoch;
-        let group = self.file.next_row_group().map_err(|error| failed(&self.partial, error))?;
-        write_columns(group, &columns).map_err(|error| failed(&self.partial, error))
+        let group = self.file.next_row_group().map_err(|error| failed(&self.path, error))?;
+        write_columns(group, &columns).map_err(|error| failed(&self.path, error))
     }
 }
 
+/// Refuses what a finished trace must not replace.
+pub(crate) fn check_target(path: &Path) -> Result<(), TraceError> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(TraceError::io(path, "write it")(io::Error::other(
+            "it is there already, and no regular file",
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The folder in which a file lies or is to lie.
+pub(crate) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn write_columns(
-    mut group: SerializedRowGroupWriter<'_, BufWriter<File>>,
+    mut group: SerializedRowGroupWriter<'_, BufWriter<NamedTempFile>>,
     columns: &Columns,
 ) -> Result<(), ParquetError> {
     let narrow = [&columns.epoch, &columns.thread, &columns.kind, &columns.producer];

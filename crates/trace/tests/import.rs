@@ -82,6 +82,31 @@ fn mistakes_are_named_with_their_line() {
     }
 }
 
+#[test]
+fn an_import_that_fails_leaves_no_file_and_takes_nothing_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("input");
+    let text = "thread,instructions,address,size,write\n0,1,0x1000,8,0\n0,1,here,8,0\n";
+    fs::write(&input, text).unwrap();
+    let to = |output: &Path| import(ImportKind::Csv, &input, output, &mut |_| ()).unwrap_err().to_string();
+    assert!(to(&dir.path().join("trace")).contains("/input:3"));
+    assert!(to(&input).contains("the recording itself"));
+    assert!(to(dir.path()).contains("no regular file"));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something was left beside the input");
+    assert_eq!(fs::read_to_string(&input).unwrap(), text);
+}
+
+#[test]
+fn a_pipe_or_device_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, device) = (dir.path().join("input"), dir.path().join("device"));
+    fs::write(&input, "thread,instructions,address,size,write\n0,1,0x1000,8,0\n").unwrap();
+    assert!(Command::new("mkfifo").arg(&device).status().unwrap().success());
+    let error = import(ImportKind::Csv, &input, &device, &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("no regular file"), "{error}");
+    assert!(!fs::metadata(&device).unwrap().is_file());
+}
+
 /// Many epochs and threads: order within a thread stays, and nothing is lost.
 #[test]
 fn a_long_csv_keeps_its_threads_apart() {

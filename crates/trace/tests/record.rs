@@ -258,4 +258,6 @@ fn what_cannot_be_recorded_is_explained() {
     assert!(error(script.to_str().unwrap(), 100_000).contains("record what runs it"));
     assert!(error("/etc/passwd", 100_000).contains("no x86-64 Linux executable"));
     assert!(error("true", 1).contains("allowed are 10000 to 1000000"));
+    let onto_a_folder = RecordOptions::new(dir.path(), vec!["true".into()]);
+    assert!(record(&onto_a_folder, &mut |_| ()).unwrap_err().to_string().contains("no regular file"));
 }

@@ -44,7 +44,8 @@ fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 7], String> {
     for (at, name) in header.iter().enumerate() {
         let found = known().position(|known| known.as_bytes() == name).ok_or_else(|| {
             let name = String::from_utf8_lossy(name);
-            format!("unknown column {name:?}; the columns are {REQUIRED:?} and, if known, {OPTIONAL:?}")
+            let (required, optional) = (REQUIRED.join(", "), OPTIONAL.join(", "));
+            format!("unknown column {name:?}; the columns are {required} and, if known, {optional}")
         })?;
         if columns[found].replace(at).is_some() {
             return Err(format!("column {:?} is there twice", known().nth(found).unwrap_or(&"")));
@@ -52,7 +53,7 @@ fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 7], String> {
     }
     match REQUIRED.iter().zip(columns).find(|(_, column)| column.is_none()) {
         Some((name, _)) => {
-            Err(format!("column {name:?} is missing from the header; needed are {REQUIRED:?}"))
+            Err(format!("column {name:?} is missing from the header; needed are {}", REQUIRED.join(", ")))
         }
         None => Ok(columns),
     }

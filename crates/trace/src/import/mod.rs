@@ -4,7 +4,7 @@ mod csv;
 mod lackey;
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use crate::mappings::Mappings;
@@ -37,6 +37,9 @@ pub fn import(
 ) -> Result<Totals, TraceError> {
     let file = File::open(input).map_err(TraceError::io(input, "read it"))?;
     let bytes = file.metadata().map_err(TraceError::io(input, "read it"))?.len();
+    if output.canonicalize().is_ok_and(|output| input.canonicalize().is_ok_and(|input| input == output)) {
+        return Err(TraceError::io(output, "write it")(io::Error::other("it is the recording itself")));
+    }
     let mut read = 0;
     let mut count = |more| {
         read += more as u64;

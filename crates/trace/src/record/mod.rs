@@ -6,12 +6,13 @@ mod streams;
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use memtide_recording::control::{self, Word};
 use memtide_recording::{CONTROL_FILE, stream_file};
 
+use crate::writer::{check_target, folder};
 use crate::{Header, Totals, TraceError};
 
 /// Longest epoch that can be recorded, in instructions: so much fits into a trace's row group.
@@ -91,9 +92,9 @@ pub fn record(
     options: &RecordOptions,
     progress: &mut dyn FnMut(RecordProgress),
 ) -> Result<RecordSummary, TraceError> {
+    check_target(&options.output)?;
     let launch = launch::Launch::prepare(options)?;
-    let beside = options.output.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let beside = beside.unwrap_or(Path::new("."));
+    let beside = folder(&options.output);
     let dir = tempfile::Builder::new().prefix(".memtide-record-").tempdir_in(beside);
     let dir = dir.map_err(TraceError::io(beside, "keep the recording in it"))?;
     let control_path = dir.path().join(CONTROL_FILE);
