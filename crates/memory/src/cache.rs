@@ -89,7 +89,9 @@ impl Cache {
     /// Brings the host's own cache the memory that a look-up of this line will read, ahead of time.
     #[inline]
     pub fn warm(&self, line: u64) {
-        prefetch_index::prefetch_index(&self.slots, self.place(line).0);
+        let (start, _) = self.place(line);
+        prefetch_index::prefetch_index(&self.slots, start);
+        prefetch_index::prefetch_index(&self.slots, start + self.ways - 1);
     }
 
     /// Whether a line is held; changes nothing.
