@@ -18,7 +18,7 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
     let share = |ms: f64| Cell::Percent(if all_ms > 0.0 { ms / all_ms } else { 0.0 });
     let energy = if report.energy_mj > 0.0 { Cell::Real(report.energy_mj, 2) } else { Cell::Absent };
     vec![
-        figure("time_ms", "time, ms", Cell::Real(report.time_ms, 2)),
+        figure("time_ms", "time, ms", Cell::Real(report.time_ms, 3)),
         figure("user_share", "user, %", share(spent.user_ms)),
         figure("system_share", "system, %", share(spent.system_ms)),
         figure("stall_share", "stall, %", share(spent.stall_ms)),

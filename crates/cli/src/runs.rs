@@ -2,26 +2,28 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 use memtide_core::Machine;
-use memtide_policies::Policy;
+use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{Job, Report, SimError};
 use memtide_trace::{ReplayOptions, Trace};
+use memtide_workloads::WorkloadError;
 
 use crate::answer::Cell;
 use crate::cli::VERSION;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::{interrupt, machines};
+use crate::{interrupt, machines, suggest};
 
 /// A machine and the programs to run on it.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("programs").args(["workload", "trace"]).required(true).multiple(true)))]
 pub struct Setting {
     /// A bundled machine's name, or a machine file
     #[arg(short, long, value_hint = ValueHint::FilePath)]
     pub machine: String,
     /// A workload, with parameters as in stream:kernel=triad,threads=8; several run at once
-    #[arg(short, long, value_name = "WORKLOAD", required_unless_present = "trace")]
+    #[arg(short, long, value_name = "WORKLOAD")]
     workload: Vec<String>,
     /// A recorded trace; several run at once
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -33,10 +35,10 @@ pub struct Setting {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     copies: u64,
     /// Leave out this many accesses at the start of traces
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
     skip: u64,
     /// Replay this many accesses of traces at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 }
 
@@ -61,7 +63,7 @@ impl Setting {
         let machine = machines::load_at(&self.machine, self.scale)?;
         let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;
         for path in &self.trace {
-            open(path)?;
+            self.check_left(&open(path)?)?;
             programs.push(Source::Trace(path.clone()));
         }
         let limit = self.limit.unwrap_or(u64::MAX);
@@ -69,6 +71,21 @@ impl Setting {
         let runs = Runs { machine, programs, copies: self.copies, options, seed };
         runs.jobs()?;
         Ok(runs)
+    }
+
+    /// Refuses a trace of which nothing is left to run.
+    fn check_left(&self, trace: &Trace) -> Result<(), Failure> {
+        let (path, accesses) = (trace.path().display(), trace.totals().accesses);
+        match (accesses > self.skip, accesses) {
+            (true, _) => Ok(()),
+            (false, 0) => {
+                Err(Failure::Input(format!("{path}: a trace without accesses; there is nothing to run")))
+            }
+            (false, _) => {
+                let skip = self.skip;
+                Err(Failure::Usage(format!("--skip {skip}: {path} has {accesses} accesses; skip fewer")))
+            }
+        }
     }
 }
 
@@ -127,8 +144,9 @@ impl Source {
 
     fn job(&self, options: ReplayOptions, seed: u64) -> Result<Job<'static>, Failure> {
         let program: memtide_workloads::BoxedProgram = match self {
-            Source::Workload { name, params } => memtide_workloads::program(name, params, seed)
-                .map_err(|error| Failure::Usage(error.to_string()))?,
+            Source::Workload { name, params } => {
+                memtide_workloads::program(name, params, seed).map_err(unfit)?
+            }
             Source::Trace(path) => {
                 Box::new(open(path)?.program(options).map_err(|error| Failure::Input(error.to_string()))?)
             }
@@ -144,10 +162,15 @@ fn open(path: &Path) -> Result<Trace, Failure> {
 /// Reads `NAME[:PARAMETER=VALUE,..]`.
 fn workload(text: &str) -> Result<Source, Failure> {
     let (name, params) = text.split_once(':').unwrap_or((text, ""));
-    let params = params
-        .parse()
-        .map_err(|error: memtide_workloads::WorkloadError| Failure::Usage(error.to_string()))?;
+    let params = params.parse().map_err(unfit)?;
     Ok(Source::Workload { name: name.to_owned(), params })
+}
+
+fn unfit(error: WorkloadError) -> Failure {
+    Failure::Usage(match &error {
+        WorkloadError::UnknownWorkload { name, known } => suggest::unknown("workload", name, known),
+        other => other.to_string(),
+    })
 }
 
 /// Reads policies separated by commas, all different.
@@ -163,5 +186,12 @@ pub fn policies(texts: &[String]) -> Result<Vec<Policy>, Failure> {
 
 /// Reads a policy.
 pub fn policy(text: &str) -> Result<Policy, Failure> {
-    memtide_policies::parse(text.trim()).map_err(|error| Failure::Usage(error.to_string()))
+    memtide_policies::parse(text.trim()).map_err(|error| {
+        Failure::Usage(match &error {
+            PolicyError::Unknown { kind, name, known, hint: "" } => {
+                suggest::unknown(&format!("{kind} policy"), name, known)
+            }
+            other => other.to_string(),
+        })
+    })
 }

@@ -56,9 +56,13 @@ fn names_that_do_not_exist_are_refused_with_the_nearest_and_all_known() {
         &["'optaen'", "did you mean 'optane'?", "hinuma", "machine file"],
     );
     refused(2, &["machine", "show", "laptpo"], &["did you mean 'laptop'?"]);
-    refused(2, &["compare", "-m", "laptop", "-w", "steam"], &["steam", "stream", "gups"]);
+    refused(2, &["compare", "-m", "laptop", "-w", "steam"], &["did you mean 'stream'?", "gups"]);
     refused(2, &["workload", "show", "steam"], &["did you mean 'stream'?"]);
-    refused(2, &["compare", "-m", "laptop", "-w", SMALL, "-p", "locall"], &["locall", "local", "bw-random"]);
+    refused(
+        2,
+        &["compare", "-m", "laptop", "-w", SMALL, "-p", "locall"],
+        &["did you mean 'local'?", "bw-random"],
+    );
     refused(2, &["policy", "show", "bw-globl"], &["bw-local"]);
     refused(2, &["machine", "probe", "bmpm-2", "--node", "dramm"], &["did you mean 'dram'?", "nvm"]);
     refused(2, &["machine", "probe", "bmpm-2", "--initiator", "x"], &["socket0", "socket1"]);
@@ -130,6 +134,10 @@ fn traces_that_are_missing_cut_short_damaged_or_foreign_are_refused() {
     let damaged = file(folder.path(), "damaged.mt", damaged);
     refused(3, &["trace", "info", &damaged], &["damaged.mt", "damaged"]);
     refused(3, &["trace", "info", &rows], &["rows.csv", "memtide record"]);
+    refused(2, &["compare", "-m", "laptop", "-t", &trace, "--skip", "3"], &["--skip 3", "has 3 accesses"]);
+    refused(2, &["compare", "-m", "laptop", "-w", SMALL, "--skip", "3"], &["--trace"]);
+    refused(2, &["compare", "-m", "laptop", "-w", SMALL, "--limit", "3"], &["--trace"]);
+    refused(2, &["compare", "-m", "laptop"], &["--workload", "--trace"]);
     let foreign = file(folder.path(), "bad.csv", ROWS.replace("0x20000", "here"));
     refused(3, &["trace", "import", &foreign, "--format", "csv", "--to", &trace], &["bad.csv:3", "here"]);
 }
@@ -163,6 +171,7 @@ fn a_comparison_has_a_row_a_policy_in_the_order_asked_in_every_format() {
     assert_eq!(names, ["interleave", "local", "ratio:weights=3:1"]);
     assert_eq!(whole["seed"], 5);
     assert_eq!(whole["policies"][1]["speedup"], 1.0);
+    assert!(whole["verdict"].as_str().unwrap().contains("is best"), "{whole}");
     let shares = ["dram_page_share", "nvm_page_share"].map(|key| whole["policies"][2][key].as_f64().unwrap());
     assert!((shares[0] - 0.75).abs() < 0.02 && (shares[0] + shares[1] - 1.0).abs() < 1e-9, "{shares:?}");
 
@@ -196,6 +205,11 @@ fn a_simulation_shows_everything_as_json_and_every_node_as_a_table() {
     assert_eq!(report["nodes"].as_array().unwrap().len(), 2);
     assert!(report["time_ms"].as_f64().unwrap() > 0.0);
     assert!(!report["timeline"]["bandwidth_mbps"][0].as_array().unwrap().is_empty());
+    let csv = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-o", "csv"]);
+    assert!(
+        csv.contains("user_share,0.") && !csv.contains('%'),
+        "shares go to 1, and are no per cent: {csv}"
+    );
     let table = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL]);
     assert!(table.contains("page walks") && table.contains("nvm"), "{table}");
 }
@@ -277,6 +291,20 @@ fn a_reader_that_has_enough_is_no_error() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let long = "stream:footprint_mib=16384,iterations=100000";
+    for (to, says) in [(folder.path(), "regular file"), (&pipe, "regular file"), (&pipe.join("x"), "pipe/x")]
+    {
+        let to = to.to_str().unwrap();
+        refused(1, &["compare", "-m", "laptop", "-w", long, "--report", to], &["cannot be written", says]);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]

@@ -27,8 +27,17 @@ pub struct Info {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The name is not known.
-    #[error("{0}")]
-    Unknown(String),
+    #[error("no {kind} policy is called `{name}`; known are {}{hint}", .known.join(", "))]
+    Unknown {
+        /// `placement` or `migration`.
+        kind: &'static str,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+        /// How to write it if it is a policy of the other kind; else empty.
+        hint: &'static str,
+    },
     /// A parameter is not known, or not allowed to be what it is said to be.
     #[error("policy `{policy}`: {message}")]
     Parameter {
@@ -171,17 +180,16 @@ fn parts(text: &str) -> (&str, Vec<String>) {
 }
 
 fn unknown(
-    kind: &str,
+    kind: &'static str,
     name: &str,
     known: impl Iterator<Item = &'static Info>,
     mut others: impl Iterator<Item = &'static Info>,
 ) -> PolicyError {
-    let known: Vec<&str> = known.map(|info| info.name).collect();
     let hint = match others.any(|info| info.name == name) {
         true => "; a policy is written PLACEMENT+MIGRATION, such as local+anb",
         false => "",
     };
-    PolicyError::Unknown(format!("no {kind} policy is called `{name}`; known are {}{hint}", known.join(", ")))
+    PolicyError::Unknown { kind, name: name.to_owned(), known: known.map(|info| info.name).collect(), hint }
 }
 
 #[cfg(test)]

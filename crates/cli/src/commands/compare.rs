@@ -6,13 +6,14 @@ use clap::ValueHint;
 use memtide_policies::{Policy, default_comparison};
 use memtide_sim::Report;
 
-use crate::answer::{Answer, Cell, Format, Table};
+use crate::answer::{self, Answer, Cell, Format, Table};
 use crate::cli::Common;
 use crate::comparison::Comparison;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::report::Draft;
 use crate::runs::{self, Setting};
-use crate::{columns, parallel, report};
+use crate::{columns, parallel};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -37,6 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         texts => runs::policies(texts)?,
     };
     let runs = arguments.setting.runs(common.seed)?;
+    let draft = arguments.report.as_deref().map(Draft::create).transpose()?;
     let progress = Progress::new("simulating", policies.len());
     let reports = parallel::map(&policies, |index, policy: &Policy| runs.run(policy, &progress, index));
     drop(progress);
@@ -48,8 +50,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         tables: tables(&comparison, common.output),
         notes: comparison.verdict(),
     };
-    if let Some(path) = &arguments.report {
-        report::write(path, &runs, &comparison, &answer)?;
+    if let Some(draft) = draft {
+        draft.write(&runs, &comparison, &answer)?;
+    }
+    if common.output == Format::Json {
+        let mut whole = answer.json();
+        whole["verdict"] = answer.notes.join(" ").into();
+        return answer::print(&answer::pretty(&whole));
     }
     answer.print(common.output)
 }

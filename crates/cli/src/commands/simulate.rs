@@ -37,7 +37,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut measured = Table::new("measured", &[("figure", "figure"), ("value", "value"), ("unit", "unit")]);
     for (key, title, cell) in columns::of_run(&report).into_iter().chain(columns::counts(&report)) {
         let (title, unit) = title.rsplit_once(", ").unwrap_or((title.as_str(), ""));
-        let name = if common.output == Format::Table { title } else { key.as_str() };
+        let (name, unit) = match (common.output, &cell) {
+            (Format::Table, _) => (title, unit),
+            (_, Cell::Percent(_)) => (key.as_str(), ""),
+            _ => (key.as_str(), unit),
+        };
         measured.rows.push(vec![Cell::text(name), cell, Cell::text(unit)]);
     }
     let tables = match common.output {

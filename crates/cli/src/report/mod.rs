@@ -2,10 +2,11 @@
 
 mod charts;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use plotly::Plot;
+use tempfile::NamedTempFile;
 
 use crate::answer::{Answer, Table};
 use crate::comparison::Comparison;
@@ -15,16 +16,34 @@ use charts::Chart;
 
 const PAGE: &str = include_str!("page.html");
 
-/// Writes it; a file that is there already is replaced only once the new one is whole.
-pub fn write(path: &Path, runs: &Runs, comparison: &Comparison, answer: &Answer) -> Result<(), Failure> {
-    let page = page(runs, comparison, answer);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let unwritable = |error: std::io::Error| Failure::unwritable(path.display(), &error);
-    let mut file =
-        tempfile::Builder::new().permissions(permissions()).tempfile_in(folder).map_err(unwritable)?;
-    file.write_all(page.as_bytes()).map_err(unwritable)?;
-    file.persist(path).map_err(|error| unwritable(error.error))?;
-    Ok(())
+/// A report that is to be written. A file that is there already is replaced only once the new one is whole.
+pub struct Draft<'a> {
+    path: &'a Path,
+    file: NamedTempFile,
+}
+
+impl<'a> Draft<'a> {
+    /// Begins it, so that a report that cannot be written is refused before anything runs.
+    pub fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
+        let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(unwritable(io::Error::other("it is there already, and no regular file")));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file =
+            tempfile::Builder::new().permissions(permissions()).tempfile_in(folder).map_err(unwritable)?;
+        Ok(Draft { path, file })
+    }
+
+    /// Writes it.
+    pub fn write(mut self, runs: &Runs, comparison: &Comparison, answer: &Answer) -> Result<(), Failure> {
+        let page = page(runs, comparison, answer);
+        let written = self.file.write_all(page.as_bytes());
+        written
+            .and_then(|()| Ok(self.file.persist(self.path)?))
+            .map_err(|error| Failure::unwritable(self.path.display(), &error))?;
+        Ok(())
+    }
 }
 
 /// As of any file that a program makes; the user's mask is taken off.
