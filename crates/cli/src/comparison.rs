@@ -70,7 +70,8 @@ impl Comparison {
                 self.busiest(best).1 * 100.0
             )];
         }
-        let against = if best == self.baseline { worst } else { self.baseline };
+        let level = self.reports[self.baseline].time_ms < self.reports[best].time_ms * (1.0 + EQUAL);
+        let against = if level { worst } else { self.baseline };
         let mut sentences = vec![format!(
             "{} is best: {:.2} times as fast as {}{}.",
             self.names[best],
@@ -82,6 +83,9 @@ impl Comparison {
                 format!(", {spread:.2} times as fast as {}, the worst", self.names[worst])
             }
         )];
+        if level && best != self.baseline {
+            sentences.push(format!("{} is as fast.", self.baseline_name()));
+        }
         sentences.push(self.traffic(best, against));
         sentences.extend(self.reason(best, against));
         sentences.extend(self.cost_of_moves(against));
@@ -104,6 +108,16 @@ impl Comparison {
     fn reason(&self, best: usize, other: usize) -> Option<String> {
         let (node, busy) = self.busiest(other);
         let [a, b] = [best, other].map(|index| &self.reports[index]);
+        let swapped = |report: &Report| report.pages.swapped_out + report.pages.swapped_in;
+        if swapped(b) > swapped(a) + swapped(a) / 10 {
+            return Some(format!(
+                "Under {} memory runs out: it swaps {} pages out and in, {} only {}.",
+                self.names[other],
+                swapped(b),
+                self.names[best],
+                swapped(a)
+            ));
+        }
         let total = |report: &Report| report.nodes.iter().map(|node| node.bandwidth_mbps).sum::<f64>() / 1e3;
         if busy >= BUSY {
             return Some(format!(

@@ -189,6 +189,21 @@ fn a_comparison_has_a_row_a_policy_in_the_order_asked_in_every_format() {
 }
 
 #[test]
+fn the_verdict_tells_of_swapping_and_calls_no_tie_a_win() {
+    // 20 MiB do not fit into the fast node, of 16 MiB at this scale, but into both.
+    let compared =
+        ["compare", "-m", "bmpm-2", "--scale", "1024", "-w", "stream:footprint_mib=20,iterations=1"];
+    let whole = json(&[&compared[..], &["-p", "local,fast-only"]].concat());
+    let verdict = whole["verdict"].as_str().unwrap();
+    assert!(verdict.contains("Under fast-only memory runs out"), "{whole}");
+    let tied = ["-m", "bmpm-1", "--scale", "2048", "-w", "stream:footprint_mib=20,iterations=1"];
+    let tied = json(&[&["compare", "-p", "local,local+anb,interleave"], &tied[..]].concat());
+    let verdict = tied["verdict"].as_str().unwrap();
+    assert!(!verdict.contains("1.00 times") && !verdict.contains("1.01 times"), "{verdict}");
+    assert!(verdict.contains("as fast as local+anb") && verdict.contains("local is as fast."), "{verdict}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes() {
     let base = ["compare", "-m", "bmpm-5", "-w", SMALL, "-p", "local,bw-random", "-o", "json"];
     assert_eq!(answer(&base), answer(&base));
