@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 use crate::samples::Latencies;
-use crate::thread::Spent;
+use crate::thread::{Spent, State};
 
 /// Everything that a run measured. Times are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub struct TimeReport {
     pub system_ms: f64,
     /// Waiting for memory.
     pub stall_ms: f64,
-    /// Waiting at barriers or for a CPU.
+    /// Waiting at barriers or for a CPU, and from a thread's end to that of the run.
     pub idle_ms: f64,
 }
 
@@ -193,7 +193,7 @@ impl Report {
             seed: engine.seed,
             time_ms: ms(time),
             program_times_ms: engine.programs.iter().map(|p| ms(p.ended)).collect(),
-            spent: spent(engine),
+            spent: spent(engine, time),
             instructions,
             accesses: engine.threads.iter().map(|t| t.counts.accesses).sum(),
             private_hits: private_hits(engine),
@@ -220,13 +220,16 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn spent(engine: &Engine<'_>) -> TimeReport {
+/// A thread that has ended leaves its CPU idle until the run is over.
+fn spent(engine: &Engine<'_>, end: Time) -> TimeReport {
+    let ended = engine.threads.iter().filter(|t| t.state == State::Ended);
+    let after: Time = ended.map(|t| end.since(t.left_at)).sum();
     let sum = |of: fn(&Spent) -> Time| ms(engine.threads.iter().map(|t| of(&t.spent)).sum());
     TimeReport {
         user_ms: sum(|s| s.user),
         system_ms: sum(|s| s.system) + ms(engine.daemon.system),
         stall_ms: sum(|s| s.stall),
-        idle_ms: sum(|s| s.idle),
+        idle_ms: sum(|s| s.idle) + ms(after),
     }
 }
 
