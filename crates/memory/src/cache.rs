@@ -5,16 +5,35 @@ use memtide_core::LINE_BYTES;
 /// A set-associative, write-back, write-allocate cache with exact least-recently-used replacement. Lines are named by
 /// their number: physical address / 64.
 ///
-/// A set lies in one run of memory, most recently used line first, four bytes a line: a hit near the front, the common
-/// case, reads one host cache line and moves a few words.
+/// A set lies in one run of memory, most recently used line first, four bytes a line, in whole `Lanes`: those of a set
+/// of eight ways are searched and moved at once, without a branch, and lie in one line of the host's cache.
 #[derive(Clone, Debug)]
 pub struct Cache {
     ways: usize,
+    lanes_of_set: usize,
     sets: u64,
     /// `log2(sets)` if that is whole, so that no division is needed.
     shift: Option<u32>,
-    /// `(tag + 1) << 1 | dirty`, 0 where nothing is held.
-    slots: Vec<u32>,
+    lanes: Vec<Lanes>,
+}
+
+/// Slots of a set: `(tag + 1) << 1 | dirty`, 0 where nothing is held.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+struct Lanes([u32; LANES]);
+
+const LANES: usize = 8;
+
+/// Ways that a machine's caches have at most.
+const MAX_WAYS: usize = 64;
+
+/// What an access found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The line was held.
+    Hit,
+    /// It was not, but is now; what it displaced has left.
+    Miss(Option<Victim>),
 }
 
 /// A line that had to leave.
@@ -36,11 +55,17 @@ fn sets(capacity_kib: u64, ways: u16) -> u64 {
 }
 
 impl Cache {
-    /// An empty cache; the line count of `capacity_kib` is a multiple of `ways`.
+    /// An empty cache; the line count of `capacity_kib` is a multiple of `ways`, of which there are at most 64.
+    ///
+    /// # Panics
+    /// If there are more ways; a checked machine's caches have no more.
     pub fn new(capacity_kib: u64, ways: u16) -> Cache {
+        assert!(usize::from(ways) <= MAX_WAYS, "a cache of {ways} ways");
         let sets = sets(capacity_kib, ways);
         let shift = sets.is_power_of_two().then(|| sets.trailing_zeros());
-        Cache { ways: ways.into(), sets, shift, slots: vec![0; (sets * u64::from(ways)) as usize] }
+        let lanes_of_set = usize::from(ways).div_ceil(LANES);
+        let lanes = vec![Lanes([0; LANES]); sets as usize * lanes_of_set];
+        Cache { ways: ways.into(), lanes_of_set, sets, shift, lanes }
     }
 
     /// The first line number that such a cache cannot tell from others.
@@ -48,57 +73,62 @@ impl Cache {
         sets(capacity_kib, ways) * TAGS
     }
 
+    /// A load or store: the line, put in if it was not held, becomes the most recently used and, for a store, dirty.
+    #[inline]
+    pub fn access(&mut self, line: u64, write: bool) -> Access {
+        if self.touch(line, write) { Access::Hit } else { Access::Miss(self.fill(line, write)) }
+    }
+
     /// Looks a line up as a load or store does: a hit becomes the most recently used and, for a store, dirty. A miss
     /// changes nothing.
     #[inline]
     pub fn touch(&mut self, line: u64, write: bool) -> bool {
-        let (start, key) = self.place(line);
-        let set = &mut self.slots[start..start + self.ways];
-        let Some(way) = find(set, key) else { return false };
-        let slot = set[way] | u32::from(write);
-        set.copy_within(..way, 1);
-        set[0] = slot;
+        let (set, key) = self.place(line);
+        let lanes = self.lanes_mut(set);
+        let first = &mut lanes[0].0[0];
+        if *first & !DIRTY == key {
+            *first |= u32::from(write);
+            return true;
+        }
+        let Some(way) = find(lanes, key) else { return false };
+        put_first(lanes, way, slot(lanes, way) | u32::from(write));
         true
     }
 
     /// Puts a line that is not held in front; what it displaces leaves.
     #[inline]
     pub fn fill(&mut self, line: u64, dirty: bool) -> Option<Victim> {
-        let (start, key) = self.place(line);
-        let set = &mut self.slots[start..start + self.ways];
-        let last = set[set.len() - 1];
-        set.copy_within(..set.len() - 1, 1);
-        set[0] = key | u32::from(dirty);
-        (last != 0).then(|| Victim { line: self.line_of(last, start), dirty: last & DIRTY != 0 })
+        let (set, key) = self.place(line);
+        self.replace_last(set, key | u32::from(dirty))
     }
 
     /// Takes a dirty line from the level before: a held line becomes dirty where it stands, another one is put in.
     #[inline]
     pub fn write_back(&mut self, line: u64) -> Option<Victim> {
-        let (start, key) = self.place(line);
-        let set = &mut self.slots[start..start + self.ways];
-        match find(set, key) {
+        let (set, key) = self.place(line);
+        let lanes = self.lanes_mut(set);
+        match find(lanes, key) {
             Some(way) => {
-                set[way] |= DIRTY;
+                lanes[way / LANES].0[way % LANES] |= DIRTY;
                 None
             }
-            None => self.fill(line, true),
+            None => self.replace_last(set, key | DIRTY),
         }
     }
 
     /// Brings the host's own cache the memory that a look-up of this line will read, ahead of time.
     #[inline]
     pub fn warm(&self, line: u64) {
-        let (start, _) = self.place(line);
-        prefetch_index::prefetch_index(&self.slots, start);
-        prefetch_index::prefetch_index(&self.slots, start + self.ways - 1);
+        let (set, _) = self.place(line);
+        prefetch_index::prefetch_index(&self.lanes, set * self.lanes_of_set);
+        prefetch_index::prefetch_index(&self.lanes, (set + 1) * self.lanes_of_set - 1);
     }
 
     /// Whether a line is held; changes nothing.
     #[inline]
     pub fn holds(&self, line: u64) -> bool {
-        let (start, key) = self.place(line);
-        find(&self.slots[start..start + self.ways], key).is_some()
+        let (set, key) = self.place(line);
+        find(&self.lanes[set * self.lanes_of_set..(set + 1) * self.lanes_of_set], key).is_some()
     }
 
     #[inline]
@@ -108,21 +138,92 @@ impl Cache {
             None => (line % self.sets, line / self.sets),
         };
         debug_assert!(tag < TAGS);
-        (set as usize * self.ways, ((tag as u32) + 1) << 1)
+        (set as usize, ((tag as u32) + 1) << 1)
     }
 
-    fn line_of(&self, slot: u32, start: usize) -> u64 {
-        u64::from((slot >> 1) - 1) * self.sets + (start / self.ways) as u64
+    #[inline]
+    fn lanes_mut(&mut self, set: usize) -> &mut [Lanes] {
+        &mut self.lanes[set * self.lanes_of_set..(set + 1) * self.lanes_of_set]
+    }
+
+    #[inline]
+    fn replace_last(&mut self, set: usize, new: u32) -> Option<Victim> {
+        let (sets, last) = (self.sets, self.ways - 1);
+        let lanes = self.lanes_mut(set);
+        let old = slot(lanes, last);
+        put_first(lanes, last, new);
+        let victim =
+            || Victim { line: u64::from((old >> 1) - 1) * sets + set as u64, dirty: old & DIRTY != 0 };
+        (old != 0).then(victim)
     }
 }
 
-/// The way that holds a line. The most recently used one is tried first; whether any holds it is found without a branch
-/// a way.
+/// The way of a set that holds a line.
 #[inline]
-fn find(set: &[u32], key: u32) -> Option<usize> {
-    if set[0] & !DIRTY == key {
-        return Some(0);
+fn find(set: &[Lanes], key: u32) -> Option<usize> {
+    let found = set.iter().zip(&NUMBERS).fold(0, |found, (lanes, numbers)| found | lanes.find(key, numbers));
+    found.checked_sub(1).map(|way| way as usize)
+}
+
+#[inline]
+fn slot(set: &[Lanes], way: usize) -> u32 {
+    set[way / LANES].0[way % LANES]
+}
+
+/// Puts a slot in front of a set; those before `way`, which it comes from, move up by one.
+#[inline]
+fn put_first(set: &mut [Lanes], way: usize, slot: u32) {
+    let mut slot = slot;
+    for lanes in &mut set[..way / LANES] {
+        slot = lanes.shift_in(slot, LANES - 1);
     }
-    let held = set.iter().fold(false, |held, &slot| held | (slot & !DIRTY == key));
-    if held { set.iter().position(|&slot| slot & !DIRTY == key) } else { None }
+    set[way / LANES].shift_in(slot, way % LANES);
+}
+
+/// Numbers of a set's slots, from 1 on.
+static NUMBERS: [[u32; LANES]; MAX_WAYS / LANES] = {
+    let mut numbers = [[0; LANES]; MAX_WAYS / LANES];
+    let mut way = 0;
+    while way < MAX_WAYS {
+        numbers[way / LANES][way % LANES] = way as u32 + 1;
+        way += 1;
+    }
+    numbers
+};
+
+/// From `LANES - 1 - lane` on: ones up to a lane, zeros beyond it.
+static UP_TO: [u32; 2 * LANES] = {
+    let mut mask = [0; 2 * LANES];
+    let (ones, _) = mask.split_at_mut(LANES);
+    let mut at = 0;
+    while at < LANES {
+        ones[at] = u32::MAX;
+        at += 1;
+    }
+    mask
+};
+
+impl Lanes {
+    /// The number, out of those given, of the slot that holds a key; 0 if none does.
+    #[inline]
+    fn find(&self, key: u32, numbers: &[u32; LANES]) -> u32 {
+        let mut found = [0; LANES];
+        for lane in 0..LANES {
+            found[lane] = if self.0[lane] & !DIRTY == key { numbers[lane] } else { 0 };
+        }
+        let [a, b, c, d, e, f, g, h] = found;
+        let [a, b, c, d] = [a | e, b | f, c | g, d | h];
+        (a | c) | (b | d)
+    }
+
+    /// Puts a slot in front; those before `lane` move up by one, and the last of all is handed out.
+    #[inline]
+    fn shift_in(&mut self, slot: u32, lane: usize) -> u32 {
+        let [a, b, c, d, e, f, g, h] = self.0;
+        let (old, moved, mask) = (self.0, [slot, a, b, c, d, e, f, g], &UP_TO[LANES - 1 - lane..][..LANES]);
+        for at in 0..LANES {
+            self.0[at] = moved[at] & mask[at] | old[at] & !mask[at];
+        }
+        h
+    }
 }

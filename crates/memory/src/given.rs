@@ -15,8 +15,8 @@ const WINDOW: Time = Time::from_us(5);
 /// A server that moves one line at a time.
 ///
 /// A read ends the node's idle latency after the server takes it. With a loaded-latency curve it ends when the curve says,
-/// at the utilisation of the last 5 us, unless the server is so far behind that it ends later still. Writes are posted and
-/// take the server's time alone.
+/// at the utilisation of the last 5 us, unless the server is so far behind that it ends later still. Reads that find no other
+/// under way, such as a chase's, are no load: they meet nobody. Writes are posted and take the server's time alone.
 #[derive(Clone, Debug)]
 pub struct GivenNode {
     waiting: VecDeque<(Time, Request)>,
@@ -27,6 +27,8 @@ pub struct GivenNode {
     free: u128,
     curve: Vec<(f64, f64)>,
     load: Load,
+    /// When the last of all reads so far ends.
+    last_end: Time,
     counters: Counters,
     peak: Bandwidth,
 }
@@ -43,6 +45,7 @@ impl GivenNode {
             free: 0,
             curve: curve(given),
             load: Load::default(),
+            last_end: Time::ZERO,
             counters: Counters::default(),
             peak: Bandwidth(given.read_bandwidth_mbps),
         }
@@ -53,7 +56,8 @@ impl GivenNode {
         let start = self.free.max(u128::from(at.0) << 16);
         self.free = start + u128::from(service);
         self.counters.bus_busy += Time(service >> 16);
-        let loaded = self.load.add(at, service >> 16);
+        let meets_others = request.write || at < self.last_end;
+        let loaded = self.load.add(at, if meets_others { service >> 16 } else { 0 });
         if request.write {
             self.counters.writes += 1;
             return;
@@ -61,6 +65,7 @@ impl GivenNode {
         self.counters.reads += 1;
         let served = Time((start >> 16) as u64) + self.latency;
         let at = if self.curve.is_empty() { served } else { served.max(at + self.latency_at(loaded)) };
+        self.last_end = self.last_end.max(at);
         done.push(Completion { id: request.id, at });
     }
 

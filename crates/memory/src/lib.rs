@@ -4,6 +4,7 @@
 
 mod cache;
 pub mod channel;
+pub mod curve;
 pub mod given;
 mod link;
 pub mod node;
@@ -13,8 +14,8 @@ pub mod probe;
 mod tlb;
 mod uncore;
 
-pub use cache::{Cache, Victim};
+pub use cache::{Access, Cache, Victim};
 pub use prefetch::{Ahead, Prefetcher};
 pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};
-pub use uncore::{NodeCounts, Uncore, UncoreCounts, Waiter};
+pub use uncore::{Uncore, UncoreCounts, Waiter};

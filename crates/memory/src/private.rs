@@ -36,25 +36,24 @@ impl PrivateCaches {
     /// is every stored line.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
-        let Some((first, outer)) = self.levels.split_first_mut() else {
+        let Some(first) = self.levels.first_mut() else {
             spilled.extend(write.then_some(line));
             return None;
         };
-        if first.cache.touch(line, write) {
-            first.hits += 1;
-            return Some(first.latency);
+        first.touch(line, write).or_else(|| self.miss(0, line, write, spilled))
+    }
+
+    /// Puts a line into a level that does not hold it; gives the latency of the next one that does.
+    fn miss(&mut self, at: usize, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
+        let victim = self.levels[at].cache.fill(line, write);
+        let latency = match self.levels.get_mut(at + 1) {
+            None => None,
+            Some(next) => next.touch(line, false).or_else(|| self.miss(at + 1, line, false, spilled)),
+        };
+        if let Some(victim) = victim.filter(|v| v.dirty) {
+            self.write_back(at + 1, victim.line, spilled);
         }
-        let hit = outer.iter_mut().position(|level| level.cache.touch(line, false));
-        let missed = hit.map_or(self.levels.len(), |at| at + 1);
-        for at in (0..missed).rev() {
-            let victim = self.levels[at].cache.fill(line, write && at == 0);
-            if let Some(victim) = victim.filter(|v| v.dirty) {
-                self.write_back(at + 1, victim.line, spilled);
-            }
-        }
-        let level = self.levels.get_mut(missed)?;
-        level.hits += 1;
-        Some(level.latency)
+        latency
     }
 
     fn write_back(&mut self, level: usize, line: u64, spilled: &mut Vec<u64>) {
@@ -71,5 +70,15 @@ impl PrivateCaches {
     /// Hits of each level so far, from the core outwards.
     pub fn hits(&self) -> impl Iterator<Item = u64> + '_ {
         self.levels.iter().map(|level| level.hits)
+    }
+}
+
+impl Level {
+    /// The latency of a hit; none if the line is not held.
+    #[inline]
+    fn touch(&mut self, line: u64, write: bool) -> Option<Time> {
+        let hit = self.cache.touch(line, write);
+        self.hits += u64::from(hit);
+        hit.then_some(self.latency)
     }
 }

@@ -36,7 +36,8 @@ pub struct Tlb {
     walk: Time,
 }
 
-/// Sets lie one after the other, the most recently used way first.
+/// Sets lie one after the other. Each is a ring: from its head on, round its end, ways follow each other from the most
+/// recently used to the least, so that a new entry goes before the head and moves no other.
 #[derive(Clone, Debug)]
 struct Level {
     ways: usize,
@@ -44,9 +45,32 @@ struct Level {
     /// `sets - 1` if that picks a set's bits out of a page number.
     mask: Option<u64>,
     latency: Time,
+    entries: Vec<Entry>,
+    /// Of each set, its most recently used way.
+    heads: Vec<u16>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
     /// 0 where nothing is held.
-    keys: Vec<u64>,
-    translations: Vec<Translation>,
+    key: u64,
+    /// The frame, and [`DIRTY`].
+    value: u64,
+}
+
+const DIRTY: u64 = 1 << 32;
+
+impl Entry {
+    #[inline]
+    fn new(key: PageKey, translation: Translation) -> Entry {
+        let dirty = if translation.dirty { DIRTY } else { 0 };
+        Entry { key: key.0, value: u64::from(translation.frame) | dirty }
+    }
+
+    #[inline]
+    fn translation(self) -> Translation {
+        Translation { frame: self.value as u32, dirty: self.value & DIRTY != 0 }
+    }
 }
 
 impl Tlb {
@@ -60,8 +84,8 @@ impl Tlb {
                 sets: sets.into(),
                 mask: sets.is_power_of_two().then(|| u64::from(sets) - 1),
                 latency: machine.core.cycles(tlb.latency_cycles),
-                keys: vec![0; entries],
-                translations: vec![Translation::default(); entries],
+                entries: vec![Entry::default(); entries],
+                heads: vec![0; sets as usize],
             }
         });
         let walk = machine.tlbs.last().map_or(0.0, |tlb| tlb.walk_cycles);
@@ -82,11 +106,11 @@ impl Tlb {
     #[inline]
     pub fn lookup(&mut self, key: PageKey) -> Option<(Translation, Time)> {
         for index in 0..self.levels.len() {
-            if let Some(translation) = self.levels[index].touch(key) {
+            if let Some(entry) = self.levels[index].touch(key) {
                 for inner in &mut self.levels[..index] {
-                    inner.replace_oldest(key, translation);
+                    inner.replace_oldest(entry);
                 }
-                return Some((translation, self.levels[index].latency));
+                return Some((entry.translation(), self.levels[index].latency));
             }
         }
         None
@@ -95,15 +119,16 @@ impl Tlb {
     /// Takes in what a walk found, after [`Tlb::lookup`] did not find it.
     pub fn fill(&mut self, key: PageKey, translation: Translation) {
         for level in &mut self.levels {
-            level.replace_oldest(key, translation);
+            level.replace_oldest(Entry::new(key, translation));
         }
     }
 
     /// Notes in every level that the page's dirty bit is set.
     pub fn set_dirty(&mut self, key: PageKey) {
         for level in &mut self.levels {
-            if let Some(at) = level.find(key) {
-                level.translations[at].dirty = true;
+            let set = level.set(key.0);
+            if let Some(way) = level.find(set, key) {
+                level.ways_of(set)[way].value |= DIRTY;
             }
         }
     }
@@ -111,8 +136,9 @@ impl Tlb {
     /// Drops one page.
     pub fn invalidate(&mut self, key: PageKey) {
         for level in &mut self.levels {
-            if let Some(at) = level.find(key) {
-                level.drop_at(at, level.start(key) + level.ways);
+            let set = level.set(key.0);
+            if let Some(way) = level.find(set, key) {
+                level.empty(set, way);
             }
         }
     }
@@ -120,52 +146,71 @@ impl Tlb {
     /// Drops everything.
     pub fn flush(&mut self) {
         for level in &mut self.levels {
-            level.keys.fill(0);
+            level.entries.fill(Entry::default());
         }
     }
 }
 
 impl Level {
     #[inline]
-    fn start(&self, key: PageKey) -> usize {
+    fn set(&self, key: u64) -> usize {
+        let page = PageKey(key).page();
         let set = match self.mask {
-            Some(mask) => key.page() & mask,
-            None => key.page() % self.sets,
+            Some(mask) => page & mask,
+            None => page % self.sets,
         };
-        set as usize * self.ways
+        set as usize
     }
 
     #[inline]
-    fn find(&self, key: PageKey) -> Option<usize> {
-        let start = self.start(key);
-        self.keys[start..start + self.ways].iter().position(|&other| other == key.0).map(|way| start + way)
+    fn ways_of(&mut self, set: usize) -> &mut [Entry] {
+        &mut self.entries[set * self.ways..(set + 1) * self.ways]
     }
 
     #[inline]
-    fn touch(&mut self, key: PageKey) -> Option<Translation> {
-        let at = self.find(key)?;
-        let translation = self.translations[at];
-        self.put_first(self.start(key), at, key, translation);
-        Some(translation)
+    fn find(&self, set: usize, key: PageKey) -> Option<usize> {
+        let entries = &self.entries[set * self.ways..(set + 1) * self.ways];
+        entries.iter().position(|entry| entry.key == key.0)
     }
 
-    /// The page, which is not held, takes the place of the least recently used one.
-    fn replace_oldest(&mut self, key: PageKey, translation: Translation) {
-        let start = self.start(key);
-        self.put_first(start, start + self.ways - 1, key, translation);
+    /// Looks a page up; it becomes the most recently used.
+    #[inline]
+    fn touch(&mut self, key: PageKey) -> Option<Entry> {
+        let set = self.set(key.0);
+        let mut way = self.find(set, key)?;
+        let head = usize::from(self.heads[set]);
+        let entries = self.ways_of(set);
+        let entry = entries[way];
+        while way != head {
+            let before = way.checked_sub(1).unwrap_or(entries.len() - 1);
+            entries[way] = entries[before];
+            way = before;
+        }
+        entries[head] = entry;
+        Some(entry)
+    }
+
+    /// An entry that is not held takes the place of the least recently used one.
+    #[inline]
+    fn replace_oldest(&mut self, entry: Entry) {
+        let set = self.set(entry.key);
+        let head = usize::from(self.heads[set]).checked_sub(1).unwrap_or(self.ways - 1);
+        self.heads[set] = head as u16;
+        self.ways_of(set)[head] = entry;
     }
 
     /// Empties a way; it is the next to be filled.
-    fn drop_at(&mut self, at: usize, end: usize) {
-        self.keys[at] = 0;
-        self.keys[at..end].rotate_left(1);
-        self.translations[at..end].rotate_left(1);
-    }
-
-    fn put_first(&mut self, start: usize, from: usize, key: PageKey, translation: Translation) {
-        self.keys.copy_within(start..from, start + 1);
-        self.translations.copy_within(start..from, start + 1);
-        self.keys[start] = key.0;
-        self.translations[start] = translation;
+    fn empty(&mut self, set: usize, way: usize) {
+        let (mut way, head) = (way, usize::from(self.heads[set]));
+        let entries = self.ways_of(set);
+        loop {
+            let after = if way + 1 == entries.len() { 0 } else { way + 1 };
+            if after == head {
+                break;
+            }
+            entries[way] = entries[after];
+            way = after;
+        }
+        entries[way] = Entry::default();
     }
 }

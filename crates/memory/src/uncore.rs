@@ -11,7 +11,7 @@ use self::in_flight::InFlight;
 use self::requests::Requests;
 pub use self::requests::Waiter;
 use self::ways::Ways;
-use crate::cache::Cache;
+use crate::cache::{Access, Cache};
 use crate::channel::Counters;
 use crate::link::{Links, Towards};
 use crate::node::{self, Completion, MemoryNode};
@@ -39,18 +39,8 @@ struct SharedLevel {
 
 struct NodeState {
     memory: Box<dyn MemoryNode + Send>,
-    counts: NodeCounts,
     /// Lines written to each page, where memory wears.
     wear: Option<Vec<u32>>,
-}
-
-/// What was asked of a node since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeCounts {
-    /// Lines read.
-    pub reads: u64,
-    /// Lines written.
-    pub writes: u64,
 }
 
 /// Counts of the shared levels since the start.
@@ -77,7 +67,6 @@ impl Uncore {
         });
         let nodes = machine.nodes.iter().map(|node| NodeState {
             memory: node::model(node),
-            counts: NodeCounts::default(),
             wear: node.endurance_writes.map(|_| vec![0; node.pages() as usize]),
         });
         Uncore {
@@ -99,8 +88,8 @@ impl Uncore {
     pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) -> Option<Time> {
         self.counts.accesses += 1;
         let domain = self.domain(cpu);
-        if let Some(hit) = self.look_up(cpu, line, at) {
-            let there = at + self.levels[hit].latency;
+        if let Some(latency) = self.look_up(0, cpu, line, at) {
+            let there = at + latency;
             return match self.in_flight.find(domain, line) {
                 Some(entry) if entry.arrival == Time::NEVER => {
                     self.requests.wait(entry.request, waiter, there);
@@ -111,7 +100,6 @@ impl Uncore {
             };
         }
         self.counts.misses += 1;
-        self.fill(self.levels.len(), cpu, line, at);
         let request = self.request(cpu, domain, line, at, true);
         self.requests.wait(request, waiter, at);
         self.in_flight.begin(domain, line, request);
@@ -160,7 +148,6 @@ impl Uncore {
         let (node, local) = self.ways.find(line);
         let arrival = self.links.carry(self.ways.hops(cpu, node), Towards::Node, at + self.ways.out());
         let state = &mut self.nodes[node.index()];
-        state.counts.writes += 1;
         if let Some(wear) = &mut state.wear {
             wear[(local / (PAGE_BYTES / LINE_BYTES)) as usize] += 1;
         }
@@ -220,11 +207,6 @@ impl Uncore {
         self.nodes[node.index()].memory.counters(at)
     }
 
-    /// Lines that were asked of a node so far.
-    pub fn node_counts(&self, node: NodeId) -> NodeCounts {
-        self.nodes[node.index()].counts
-    }
-
     /// Lines written to each page of a node that wears.
     pub fn wear(&self, node: NodeId) -> Option<&[u32]> {
         self.nodes[node.index()].wear.as_deref()
@@ -240,24 +222,19 @@ impl Uncore {
         self.levels.last().map_or(cpu.0, |level| cpu.0 / level.shared_by)
     }
 
-    /// The innermost shared level that holds the line; the ones before it do then, too.
-    fn look_up(&mut self, cpu: CpuId, line: u64, at: Time) -> Option<usize> {
-        let hit = self.levels.iter_mut().position(|level| {
-            let instance = cpu.index() / usize::from(level.shared_by);
-            level.instances[instance].touch(line, false)
-        })?;
-        self.fill(hit, cpu, line, at);
-        Some(hit)
-    }
-
-    /// Puts a line into the first `levels` shared levels.
-    fn fill(&mut self, levels: usize, cpu: CpuId, line: u64, at: Time) {
-        for index in (0..levels).rev() {
-            let level = &mut self.levels[index];
-            let instance = cpu.index() / usize::from(level.shared_by);
-            let victim = level.instances[instance].fill(line, false);
-            if let Some(victim) = victim.filter(|v| v.dirty) {
-                self.write_back(index + 1, cpu, victim.line, at);
+    /// Looks a line up from a shared level on, and puts it into those that do not hold it; gives the latency of the one
+    /// that does.
+    fn look_up(&mut self, index: usize, cpu: CpuId, line: u64, at: Time) -> Option<Time> {
+        let level = self.levels.get_mut(index)?;
+        let instance = cpu.index() / usize::from(level.shared_by);
+        match level.instances[instance].access(line, false) {
+            Access::Hit => Some(level.latency),
+            Access::Miss(victim) => {
+                let latency = self.look_up(index + 1, cpu, line, at);
+                if let Some(victim) = victim.filter(|v| v.dirty) {
+                    self.write_back(index + 1, cpu, victim.line, at);
+                }
+                latency
             }
         }
     }
@@ -276,7 +253,6 @@ impl Uncore {
         let id = self.requests.add(line, at, cpu, domain, node, demand);
         let arrival = self.links.signal(self.ways.hops(cpu, node), at + self.ways.out());
         let state = &mut self.nodes[node.index()];
-        state.counts.reads += 1;
         state.memory.push(arrival, node::Request { line: local, write: false, id: id.into() });
         self.touched |= 1 << node.0;
         id

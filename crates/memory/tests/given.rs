@@ -91,7 +91,8 @@ fn latency_follows_the_curve() {
     for (load, latency_ns) in [(0.1, 125.0), (0.2, 130.0), (0.4, 165.0), (0.75, 350.0), (0.95, 500.0)] {
         near(seen(curved(), Pattern::Random, 1.0, load).mean_ns, latency_ns, 0.02);
     }
-    near(seen(curved(), Pattern::Chase, 1.0, 1.0).mean_ns, 122.6, 0.01);
+    // A chase meets nobody.
+    near(seen(curved(), Pattern::Chase, 1.0, 1.0).mean_ns, 120.0, 1e-9);
 }
 
 #[test]

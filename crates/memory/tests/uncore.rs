@@ -71,7 +71,7 @@ fn a_miss_takes_the_given_latency_and_a_later_hit_that_of_the_cache() {
     assert_eq!(bench.demand(OTHER, 7, ns(1000.0), 2), Some(ns(1020.0)));
     let counts = bench.uncore.counts();
     assert_eq!((counts.accesses, counts.misses), (2, 1));
-    assert_eq!(bench.uncore.node_counts(NodeId(0)).reads, 1);
+    assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).reads, 1);
     let latencies: Vec<_> = bench.uncore.drain_latencies().collect();
     assert_eq!(latencies, [(NodeId(0), ns(100.0))]);
 }
@@ -86,7 +86,7 @@ fn a_line_under_way_is_waited_for_and_read_once() {
     assert!(bench.told.iter().all(|&(_, at)| at == ns(100.0)), "{:?}", bench.told);
     assert_eq!(bench.demand(OTHER, 7, ns(60.0), 3), Some(ns(100.0)));
     assert_eq!(bench.demand(OTHER, 7, ns(95.0), 4), Some(ns(115.0)));
-    assert_eq!(bench.uncore.node_counts(NodeId(0)).reads, 1);
+    assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).reads, 1);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_prefetched_line_is_there_when_it_arrives_and_not_before() {
     assert_eq!(bench.demand(CPU, 9, ns(200.0), 2), Some(ns(220.0)));
     let counts = bench.uncore.counts();
     assert_eq!((counts.accesses, counts.misses, counts.prefetches), (2, 0, 1));
-    assert_eq!(bench.uncore.node_counts(NodeId(0)).reads, 1);
+    assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).reads, 1);
     assert_eq!(bench.uncore.drain_latencies().count(), 0, "a prefetch is no demand read");
 }
 
@@ -119,7 +119,7 @@ fn a_line_that_left_the_cache_under_way_is_asked_for_again() {
     }
     assert_eq!(bench.demand(CPU, 0, ns(1.0), 9), None);
     let told = bench.run_all();
-    assert_eq!(bench.uncore.node_counts(NodeId(0)).reads, 10);
+    assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).reads, 10);
     assert_eq!((told[&0], told[&9]), (ns(100.0), ns(190.0)));
 }
 
@@ -128,11 +128,12 @@ fn dirty_lines_go_to_memory_when_they_leave_the_last_level() {
     let mut bench = Bench::new(&small());
     bench.uncore.spill(CPU, 0, ns(0.0));
     for step in 1..=8 {
-        assert_eq!(bench.uncore.node_counts(NodeId(0)).writes, 0);
+        bench.run(ns(step as f64 * 10.0));
+        assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).writes, 0);
         bench.demand(CPU, 8 * step, ns(step as f64 * 10.0), step as u32);
     }
-    assert_eq!(bench.uncore.node_counts(NodeId(0)).writes, 1);
     bench.run_all();
+    assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).writes, 1);
 }
 
 /// A socket and a node behind a link of 60 ns; the node itself takes 100 ns.
@@ -235,7 +236,7 @@ proptest! {
         }
         let counts = bench.uncore.counts();
         prop_assert_eq!(counts.accesses, demands);
-        let node = bench.uncore.node_counts(NodeId(0));
+        let node = bench.uncore.node_counters(NodeId(0), Time::ZERO);
         prop_assert_eq!(node.reads, counts.misses + counts.prefetches);
         prop_assert!(node.writes <= spills);
         prop_assert_eq!(bench.uncore.drain_latencies().count() as u64, counts.misses);

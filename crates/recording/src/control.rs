@@ -18,7 +18,7 @@ pub enum Word {
     Limit,
     /// Instructions of the whole program in an epoch.
     EpochInstructions,
-    /// Accesses made so far, the skipped ones included (in steps of up to 1,024 a thread).
+    /// Accesses made so far, the skipped ones included, in steps of up to 1,024 a thread.
     Accesses,
     /// Instructions retired so far, the skipped ones excluded (in steps of up to 8,192 a thread). Each item of a repeated
     /// string instruction counts as one: this is the clock by which epochs go.
@@ -27,6 +27,8 @@ pub enum Word {
     Streams,
     /// Why recording stopped early: 0, or an `errno`.
     Failure,
+    /// Of the accesses counted, those that threads had not made when they ended in order.
+    Unmade,
 }
 
 /// Makes a control page for a new recording.

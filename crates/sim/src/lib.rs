@@ -62,7 +62,8 @@ pub enum SimError {
         /// The node.
         node: NodeId,
     },
-    /// A program's threads wait for each other for ever, or use threads that they have not.
+    /// A program's threads wait for each other for ever, use threads that they have not, go on without end doing nothing,
+    /// or are too many processes.
     #[error("program '{program}' cannot go on: {why}")]
     Broken {
         /// Its name.

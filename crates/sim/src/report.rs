@@ -2,6 +2,7 @@
 
 use memtide_core::epoch::Record;
 use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Time};
+use memtide_memory::channel::Counters;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
@@ -90,9 +91,10 @@ pub struct NodeReport {
     pub name: String,
     /// Its tier.
     pub tier: u8,
-    /// Lines read from it, by cores, prefetchers and page copies.
+    /// Lines that it read, for cores, prefetchers and page copies; not those that its write queue answered.
     pub reads: u64,
-    /// Lines written to it.
+    /// Lines that it wrote; not those that another write took the place of in the queue, or that still waited there at
+    /// the end.
     pub writes: u64,
     /// Mean bandwidth over the run, reads and writes together, in MB/s.
     pub bandwidth_mbps: f64,
@@ -255,22 +257,22 @@ fn latency(of: &Latencies<'_>) -> LatencyReport {
 }
 
 fn nodes(engine: &Engine<'_>, time: Time) -> Vec<NodeReport> {
-    let counts: Vec<_> = engine.machine.node_ids().map(|n| engine.uncore.node_counts(n)).collect();
-    let lines: u64 = counts.iter().map(|c| c.reads + c.writes).sum();
+    let counters: Vec<_> =
+        engine.machine.node_ids().map(|node| engine.uncore.node_counters(node, time)).collect();
+    let lines: u64 = counters.iter().map(Counters::lines).sum();
     let pages = &engine.pages_of_ended;
     let all_pages: u64 = pages.iter().sum();
-    let report = |(node, c): (NodeId, &memtide_memory::NodeCounts)| {
+    let report = |(node, device): (NodeId, &Counters)| {
         let spec = &engine.machine.nodes[node.index()];
-        let device = engine.uncore.node_counters(node, time);
         let latencies = engine.samples.of_node(node);
         NodeReport {
             name: spec.name.clone(),
             tier: spec.tier,
-            reads: c.reads,
-            writes: c.writes,
-            bandwidth_mbps: Bandwidth::of((c.reads + c.writes) * LINE_BYTES, time).as_mbps(),
-            read_bandwidth_mbps: Bandwidth::of(c.reads * LINE_BYTES, time).as_mbps(),
-            access_share: share(c.reads + c.writes, lines),
+            reads: device.reads,
+            writes: device.writes,
+            bandwidth_mbps: Bandwidth::of(device.lines() * LINE_BYTES, time).as_mbps(),
+            read_bandwidth_mbps: Bandwidth::of(device.reads * LINE_BYTES, time).as_mbps(),
+            access_share: share(device.lines(), lines),
             pages: pages[node.index()],
             page_share: share(pages[node.index()], all_pages),
             latency_mean_ns: latencies.mean_ns(),
@@ -280,7 +282,7 @@ fn nodes(engine: &Engine<'_>, time: Time) -> Vec<NodeReport> {
             wear: wear(engine, node, time),
         }
     };
-    engine.machine.node_ids().zip(&counts).map(report).collect()
+    engine.machine.node_ids().zip(&counters).map(report).collect()
 }
 
 fn wear(engine: &Engine<'_>, node: NodeId, time: Time) -> Option<WearReport> {
@@ -327,8 +329,8 @@ fn pages(engine: &Engine<'_>, moves: &Record) -> PagesReport {
 
 fn timeline(engine: &Engine<'_>) -> TimelineReport {
     let bucket = engine.samples.bucket;
-    let of_node = |traffic: &Vec<memtide_memory::NodeCounts>| {
-        traffic.iter().map(|c| Bandwidth::of((c.reads + c.writes) * LINE_BYTES, bucket).as_mbps()).collect()
+    let of_node = |traffic: &Vec<u64>| {
+        traffic.iter().map(|lines| Bandwidth::of(lines * LINE_BYTES, bucket).as_mbps()).collect()
     };
     TimelineReport {
         bucket_ms: ms(bucket),

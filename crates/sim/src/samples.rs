@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use memtide_core::{NodeId, Time};
-use memtide_memory::{NodeCounts, Uncore};
+use memtide_memory::Uncore;
 
 /// Length of the first samples; it doubles as often as needed.
 const FIRST_BUCKET: Time = Time::from_us(10);
@@ -16,9 +16,9 @@ const UNITS_PER_NS: f64 = 10.0;
 /// Traffic of every node over time, and latencies of its demand reads.
 pub(crate) struct Samples {
     pub bucket: Time,
-    /// Lines read and written in each bucket, by node.
-    pub traffic: Vec<Vec<NodeCounts>>,
-    last: Vec<NodeCounts>,
+    /// Lines that moved between device and controller in each bucket, by node.
+    pub traffic: Vec<Vec<u64>>,
+    last: Vec<u64>,
     taken: u64,
     histograms: Vec<Histogram<u64>>,
 }
@@ -30,7 +30,7 @@ impl Samples {
         Samples {
             bucket: FIRST_BUCKET,
             traffic: vec![Vec::new(); nodes],
-            last: vec![NodeCounts::default(); nodes],
+            last: vec![0; nodes],
             taken: 0,
             histograms: vec![histogram; nodes],
         }
@@ -43,9 +43,10 @@ impl Samples {
 
     /// Takes a sample of the traffic.
     pub fn take(&mut self, uncore: &Uncore) {
+        let due = self.next();
         for (node, (traffic, last)) in self.traffic.iter_mut().zip(&mut self.last).enumerate() {
-            let now = uncore.node_counts(NodeId::from(node));
-            traffic.push(NodeCounts { reads: now.reads - last.reads, writes: now.writes - last.writes });
+            let now = uncore.node_counters(NodeId::from(node), due).lines();
+            traffic.push(now - *last);
             *last = now;
         }
         self.taken += 1;
@@ -101,12 +102,6 @@ impl Latencies<'_> {
     }
 }
 
-fn merge_pairs(traffic: &mut Vec<NodeCounts>) {
-    let pairs = traffic.chunks_exact(2);
-    *traffic = pairs
-        .map(|pair| NodeCounts {
-            reads: pair[0].reads + pair[1].reads,
-            writes: pair[0].writes + pair[1].writes,
-        })
-        .collect();
+fn merge_pairs(traffic: &mut Vec<u64>) {
+    *traffic = traffic.chunks_exact(2).map(|pair| pair[0] + pair[1]).collect();
 }

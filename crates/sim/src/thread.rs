@@ -16,6 +16,8 @@ pub(crate) struct Thread {
     pub batch: Batch,
     /// Next access of the batch.
     pub cursor: usize,
+    /// Batches in a row that brought neither accesses nor work.
+    pub empty_batches: u32,
     /// Bytes of that access that are done: it crosses a line.
     pub done_bytes: u16,
     /// The next access's instructions have been counted.

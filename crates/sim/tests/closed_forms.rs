@@ -229,3 +229,28 @@ fn random_reads_of_a_timed_node_agree_with_its_probe() {
     let expected = probed(&machine, Pattern::Random).achieved.as_mbps();
     assert_near(mbps, expected, 0.05, "bandwidth of random reads");
 }
+
+/// Without caches, the controller merges stores to a line that waits in its write queue, and answers loads from there.
+#[test]
+fn what_the_controllers_queue_answers_is_no_traffic() {
+    let text = include_str!("../../../machines/ddr4-2400.toml");
+    let machine = Machine::parse("ddr4-2400.toml", text).expect("a bundled machine");
+    let again =
+        |n: u64| if n.is_multiple_of(2) { store(n / 64 % 32 * LINE) } else { load(n / 64 % 32 * LINE) };
+    let report = simulate(&machine, "local", alone([doing((0..200_000).map(again))]));
+    let node = &report.nodes[0];
+    let peak = 64.0 / (4.0 * 0.833) * 1e3;
+    assert!(
+        200_000.0 * LINE as f64 / report.time_ms / 1e3 > peak,
+        "the program asks for more than the bus carries"
+    );
+    assert!(node.bandwidth_mbps <= peak, "{} MB/s over a bus of {peak}", node.bandwidth_mbps);
+    let most = report.timeline.bandwidth_mbps[0].iter().fold(0.0, |a: f64, &b| a.max(b));
+    assert!(most > 0.0 && most <= peak, "{most} MB/s over a bus of {peak}");
+    assert_near(
+        node.read_bandwidth_mbps,
+        node.reads as f64 * LINE as f64 / report.time_ms / 1e3,
+        1e-6,
+        "reads",
+    );
+}

@@ -346,3 +346,27 @@ fn a_machine_that_cannot_be_numbered_is_refused() {
         assert!(matches!(error, SimError::TooLarge { .. }), "{error}");
     }
 }
+
+/// Says the same for ever.
+struct Idler(Then);
+
+impl Program for Idler {
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn next(&mut self, _: ThreadId, batch: &mut Batch) -> Result<(), ProgramError> {
+        *batch = after([], self.0.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_program_that_goes_on_doing_nothing_is_stopped() {
+    let forever = [Then::Continue, Then::Work(0), Then::Barrier, Then::OnCpu(CpuId(0))];
+    for then in forever {
+        let job = Job { name: "idler".into(), program: Box::new(Idler(then)), cpus: Vec::new() };
+        let error = try_jobs(&large(), "local", vec![job]).unwrap_err().to_string();
+        assert!(error.contains("'idler'") && error.contains("batches without an access"), "{error}");
+    }
+}

@@ -45,6 +45,9 @@ pub enum TraceError {
         /// What is wrong with it, and what is allowed.
         what: String,
     },
+    /// Whoever watches has stopped it.
+    #[error("interrupted")]
+    Interrupted,
     /// A program cannot be recorded.
     #[error("cannot record {program}: {what}")]
     Record {

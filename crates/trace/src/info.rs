@@ -50,11 +50,11 @@ pub struct TraceInfo {
 }
 
 impl Trace {
-    /// Reads the whole trace, checks it, and sums it up. `progress` is told the share that is done.
+    /// Reads the whole trace, checks it, and sums it up. `watch` is told the share that is done, and ends it by `false`.
     ///
     /// # Errors
-    /// If the trace is damaged anywhere.
-    pub fn info(&self, progress: &mut dyn FnMut(f64)) -> Result<TraceInfo, TraceError> {
+    /// If the trace is damaged anywhere, or `watch` ends it.
+    pub fn info(&self, watch: &mut dyn FnMut(f64) -> bool) -> Result<TraceInfo, TraceError> {
         let mut scan = Scan::new(self);
         let groups = self.groups().len();
         let mut columns = Columns::default();
@@ -63,7 +63,9 @@ impl Trace {
             (0..columns.len())
                 .try_for_each(|row| scan.row(&columns, row))
                 .map_err(|what| TraceError::damaged(self.path(), format!("row group {index}: {what}")))?;
-            progress((index + 1) as f64 / groups as f64);
+            if !watch((index + 1) as f64 / groups as f64) {
+                return Err(TraceError::Interrupted);
+            }
         }
         scan.finish(self)
     }

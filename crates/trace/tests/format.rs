@@ -75,7 +75,7 @@ proptest! {
         let trace = Trace::open(&path).unwrap();
         prop_assert_eq!(trace.header(), &header());
         prop_assert_eq!(trace.totals(), totals);
-        let info = trace.info(&mut |_| ()).unwrap();
+        let info = trace.info(&mut |_| true).unwrap();
         let all = accesses(&expected);
         prop_assert_eq!(info.accesses, all.len() as u64);
         prop_assert_eq!(info.writes, all.iter().filter(|access| access.write).count() as u64);
@@ -141,7 +141,7 @@ fn all(path: &Path) -> Result<BTreeMap<u32, Vec<Step>>, String> {
     let open = || Trace::open(path).map_err(|error| error.to_string());
     let trace = open()?;
     assert_eq!(trace.header(), &header(), "a wrong header");
-    trace.info(&mut |_| ()).map_err(|error| error.to_string())?;
+    trace.info(&mut |_| true).map_err(|error| error.to_string())?;
     run(&mut open()?.program(ReplayOptions::default()).map_err(|error| error.to_string())?)
 }
 

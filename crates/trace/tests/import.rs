@@ -16,7 +16,7 @@ fn imported(kind: ImportKind, text: &str) -> Result<Vec<Access>, String> {
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (dir.path().join("input"), dir.path().join("trace"));
     fs::write(&input, text).unwrap();
-    import(kind, &input, &output, &mut |_| ())
+    import(kind, &input, &output, &mut |_| true)
         .map_err(|error| error.to_string().replace(&dir.path().display().to_string(), ""))?;
     Ok(replayed(&output))
 }
@@ -88,7 +88,7 @@ fn an_import_that_fails_leaves_no_file_and_takes_nothing_away() {
     let input = dir.path().join("input");
     let text = "thread,instructions,address,size,write\n0,1,0x1000,8,0\n0,1,here,8,0\n";
     fs::write(&input, text).unwrap();
-    let to = |output: &Path| import(ImportKind::Csv, &input, output, &mut |_| ()).unwrap_err().to_string();
+    let to = |output: &Path| import(ImportKind::Csv, &input, output, &mut |_| true).unwrap_err().to_string();
     assert!(to(&dir.path().join("trace")).contains("/input:3"));
     assert!(to(&input).contains("the recording itself"));
     assert!(to(dir.path()).contains("no regular file"));
@@ -102,7 +102,7 @@ fn a_pipe_or_device_is_not_replaced() {
     let (input, device) = (dir.path().join("input"), dir.path().join("device"));
     fs::write(&input, "thread,instructions,address,size,write\n0,1,0x1000,8,0\n").unwrap();
     assert!(Command::new("mkfifo").arg(&device).status().unwrap().success());
-    let error = import(ImportKind::Csv, &input, &device, &mut |_| ()).unwrap_err().to_string();
+    let error = import(ImportKind::Csv, &input, &device, &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("no regular file"), "{error}");
     assert!(!fs::metadata(&device).unwrap().is_file());
 }
@@ -136,7 +136,7 @@ fn a_real_lackey_run_is_imported() {
             return;
         }
     }
-    let totals = import(ImportKind::Lackey, &log, &output, &mut |_| ()).unwrap();
+    let totals = import(ImportKind::Lackey, &log, &output, &mut |_| true).unwrap();
     let text = fs::read_to_string(&log).unwrap();
     let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count() as u64;
     assert_eq!(totals.accesses, lines(" L") + lines(" S") + 2 * lines(" M"));

@@ -64,7 +64,7 @@ fn recording(code: &str, change: impl FnOnce(&mut RecordOptions)) -> Option<Reco
     change(&mut options);
     let summary = record(&options, &mut |_| ()).unwrap();
     let trace = Trace::open(&output).unwrap();
-    let info = trace.info(&mut |_| ()).unwrap();
+    let info = trace.info(&mut |_| true).unwrap();
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "nothing but the trace is left: {left:?}");
     let done = run(&mut trace.program(ReplayOptions::default()).unwrap()).unwrap();
@@ -206,7 +206,9 @@ fn threads_and_processes_are_followed() {
         return WEXITSTATUS(status) + 4;
     }";
     let Some(recording) = recording(code, |_| ()) else { return };
-    assert_eq!(recording.summary.status.code(), Some(7), "the program's own exit status");
+    let summary = &recording.summary;
+    assert_eq!(summary.status.code(), Some(7), "the program's own exit status");
+    assert_eq!(summary.accesses_made, summary.totals.accesses, "all accesses were recorded");
     assert_eq!((recording.info.threads, recording.info.processes), (5, 2));
     assert_eq!(recording.of_array().len(), 4000);
     let forks = recording.done[&0].iter().filter(|step| matches!(step, Step::Then(Then::Fork(_)))).count();

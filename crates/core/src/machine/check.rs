@@ -6,7 +6,7 @@ use crate::units::PAGE_BYTES;
 
 type Checked = Result<(), Fault>;
 
-/// The first fault of a machine, in the file's order.
+/// The first fault of a machine, in the file's order, but CPUs before the caches that they share.
 pub(super) fn check(machine: &Machine) -> Checked {
     if machine.name.is_empty()
         || !machine.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -16,6 +16,7 @@ pub(super) fn check(machine: &Machine) -> Checked {
     whole("scale", machine.scale.into(), 1, 1 << 20)?;
     sources(machine)?;
     core(machine)?;
+    initiators(machine)?;
     for (i, cache) in machine.caches.iter().enumerate() {
         cache_level(machine, i, cache)?;
     }
@@ -27,7 +28,6 @@ pub(super) fn check(machine: &Machine) -> Checked {
         whole("prefetcher.distance_lines", p.distance_lines.into(), 1, 64)?;
     }
     kernel(machine)?;
-    initiators(machine)?;
     nodes(machine)?;
     links(machine)
 }

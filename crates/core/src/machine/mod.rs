@@ -89,6 +89,14 @@ impl Machine {
         Ok(machine)
     }
 
+    /// The machine file that gives this machine.
+    ///
+    /// # Panics
+    /// Never: all that a machine holds can be written as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a machine can be written as TOML")
+    }
+
     /// CPUs of all initiators.
     pub fn cpus(&self) -> usize {
         self.initiators.iter().map(|i| usize::from(i.cpus)).sum()

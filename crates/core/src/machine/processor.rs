@@ -54,6 +54,9 @@ pub struct Cache {
     /// CPUs that share one instance, counted through an initiator's CPUs; 1 is a private cache.
     #[serde(default = "private")]
     pub shared_by: u16,
+    /// An instance is a share of a cache that more CPUs of the real machine share: a shared level even with one CPU.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub slice: bool,
 }
 
 fn private() -> u16 {
@@ -61,9 +64,9 @@ fn private() -> u16 {
 }
 
 impl Cache {
-    /// Whether several CPUs share an instance.
+    /// Whether several CPUs share an instance, or would on the real machine.
     pub fn is_shared(&self) -> bool {
-        self.shared_by > 1
+        self.shared_by > 1 || self.slice
     }
 }
 
@@ -94,4 +97,14 @@ pub struct Prefetcher {
     pub streams: u16,
     /// How many lines ahead of a stream it fetches, 1 to 64; it does not cross a 4 KiB page.
     pub distance_lines: u16,
+}
+
+impl super::Machine {
+    /// How long after it begins an access may end without holding its core up: the time in which the reorder buffer
+    /// fills, or a hit in the first cache takes, for which compilers schedule.
+    pub fn hidden_latency(&self) -> Time {
+        let instructions = f64::from(self.core.reorder_buffer) / self.core.instructions_per_cycle;
+        let hit = self.caches.first().map_or(0.0, |c| c.latency_cycles);
+        self.core.cycles(instructions.max(hit))
+    }
 }

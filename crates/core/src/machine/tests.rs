@@ -102,6 +102,7 @@ fn a_fault_is_reported_with_line_field_and_what_is_allowed() {
             "load-to-use",
         ),
         ("\"node.far.given\"", "\"node.fat\"", "node.fat", "sources.node.fat", "there is no"),
+        ("cpus = 2", "cpus = 0", "cpus", "initiator[0].cpus", "from 1 to 1024"),
         ("[\"b\", \"far\"]", "[\"b\", \"a\"]", "[[node]]", "node[1]", "cannot reach"),
         ("initiator = \"a\"", "initiator = \"z\"", "initiator", "node[0].initiator", "there are: a, b"),
     ];

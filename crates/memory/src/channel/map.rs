@@ -16,11 +16,27 @@ pub struct Place {
 /// The address map of a node: [`Dram::address_map`] and [`Dram::bank_hash`].
 #[derive(Clone, Debug)]
 pub struct AddressMap {
-    fields: Vec<MapField>,
+    fields: Vec<Field>,
     bank_bits: u8,
     group_bits: u8,
     rank_bits: u8,
     bank_hash: bool,
+}
+
+/// Bits of a line number that are bits of a coordinate: those of `mask` after a shift to the right, shifted to the left.
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    mask: u32,
+    right: u8,
+    left: u8,
+    what: Coordinate,
+}
+
+impl From<MapField> for Field {
+    fn from(field: MapField) -> Field {
+        let MapField { what, shift, bits, into } = field;
+        Field { mask: ((1u64 << bits) - 1) as u32, right: shift, left: into, what }
+    }
 }
 
 impl AddressMap {
@@ -31,7 +47,7 @@ impl AddressMap {
     pub fn new(dram: &Dram) -> AddressMap {
         let fields = dram.map_fields().expect("the machine's check accepts no other map");
         AddressMap {
-            fields: fields.into_iter().filter(|f| f.bits > 0).collect(),
+            fields: fields.into_iter().filter(|f| f.bits > 0).map(Field::from).collect(),
             bank_bits: dram.bits_of(Coordinate::Bank),
             group_bits: dram.bits_of(Coordinate::BankGroup),
             rank_bits: dram.bits_of(Coordinate::Rank),
@@ -44,8 +60,7 @@ impl AddressMap {
     pub fn locate(&self, line: u64) -> (usize, Place) {
         let mut at = [0u32; 6];
         for field in &self.fields {
-            let value = (line >> field.shift) & ((1 << field.bits) - 1);
-            at[field.what as usize] |= (value as u32) << field.into;
+            at[field.what as usize] |= ((line >> field.right) as u32 & field.mask) << field.left;
         }
         let [channel, rank, group, bank, row, column] = at;
         let mut in_rank = (group << self.bank_bits) | bank;
@@ -58,7 +73,7 @@ impl AddressMap {
 
     /// Lines after which the map repeats: those of the whole device.
     pub fn lines(&self) -> u64 {
-        1 << self.fields.iter().map(|f| f.bits).sum::<u8>()
+        1 << self.fields.iter().map(|f| f.mask.count_ones()).sum::<u32>()
     }
 
     /// Banks of a channel.

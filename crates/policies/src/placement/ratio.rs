@@ -36,7 +36,10 @@ fn weights(machine: &Machine, values: &Values) -> Result<Vec<u32>, String> {
         [] => Ok((0..tiers).map(|tier| if tier == 0 { 4 } else { 1 }).collect()),
         given if given.len() == tiers => Ok(given.to_vec()),
         given => {
-            Err(format!("{} weights for {tiers} tiers; give one for each tier, fastest first", given.len()))
+            let count =
+                |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+            let (weights, tiers) = (count(given.len(), "weight"), count(tiers, "tier"));
+            Err(format!("{weights} for {tiers}; give one for each tier, fastest first"))
         }
     }
 }

@@ -130,11 +130,18 @@ fn ratio_is_four_dram_pages_to_one_of_nvm_unless_told_otherwise() {
     let three = machine(&[node(0, 0, 9e3), node(1, 0, 9e3), node(2, 0, 9e3)]);
     assert_eq!(by_tier(&three, &first("ratio", &three, 0, 600)), [400, 100, 100]);
     assert_eq!(first("ratio", &machine(&[node(0, 0, 9e3)]), 0, 3), [0, 0, 0]);
-    let error = crate::parse("ratio:weights=2:3").unwrap().placement(&three).err().unwrap();
-    assert_eq!(
-        error.to_string(),
-        "policy `ratio` on machine `test`: 2 weights for 3 tiers; give one for each tier, fastest first"
-    );
+    let one = machine(&[node(0, 0, 9e3)]);
+    for (weights, machine, says) in [
+        ("2:3", &three, "2 weights for 3 tiers"),
+        ("2", &three, "1 weight for 3 tiers"),
+        ("2:3", &one, "2 weights for 1 tier"),
+    ] {
+        let policy = crate::parse(&format!("ratio:weights={weights}")).unwrap();
+        assert_eq!(
+            policy.placement(machine).err().unwrap().to_string(),
+            format!("policy `ratio` on machine `test`: {says}; give one for each tier, fastest first")
+        );
+    }
 }
 
 /// hinuma's testbed: NVM reads take twice as long as DRAM's, writes eight times, at half the bandwidth.

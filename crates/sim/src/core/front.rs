@@ -183,11 +183,13 @@ impl Core {
     }
 }
 
-/// Accesses ahead of the present one for which the host fetches page table entries.
+/// Accesses ahead of the present one for which the host fetches page table entries, and that it fetches themselves.
 const WARM_AHEAD: usize = 6;
+const FETCH_AHEAD: usize = 24;
 
 #[inline]
 fn warm_ahead(thread: &Thread, space: &Space, address: VirtAddr) {
+    prefetch_index::prefetch_index(&thread.batch.accesses, thread.cursor + FETCH_AHEAD);
     if let Some(later) = thread.batch.accesses.get(thread.cursor + WARM_AHEAD)
         && later.address.page() != address.page()
     {

@@ -63,7 +63,7 @@ impl Core {
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
             write_stream: WriteStream::new(machine.core.write_streaming_lines),
             walker_free: Time::ZERO,
-            hidden: hidden(machine),
+            hidden: machine.hidden_latency(),
             last_page: None,
             instructions: 0,
             spilled: Vec::new(),
@@ -132,11 +132,4 @@ impl Core {
     pub fn cache_hits(&self) -> impl Iterator<Item = u64> + '_ {
         self.private.hits()
     }
-}
-
-/// The time in which the reorder buffer fills, or a hit in the first cache takes: compilers schedule for that.
-fn hidden(machine: &Machine) -> Time {
-    let instructions = f64::from(machine.core.reorder_buffer) / machine.core.instructions_per_cycle;
-    let hit = machine.caches.first().map_or(0.0, |c| c.latency_cycles);
-    machine.core.cycles(instructions.max(hit))
 }

@@ -75,6 +75,8 @@ pub(crate) struct Window {
     position: usize,
     /// When each miss register is free.
     registers: Vec<Time>,
+    /// Registers for which that is not known.
+    held: usize,
     /// Misses that wait for a register.
     queue: VecDeque<u8>,
     /// Misses that go to the shared levels, by time.
@@ -107,6 +109,7 @@ impl Window {
             recent: [End::at(Time::ZERO); RECENT],
             position: 0,
             registers: vec![Time::ZERO; core.outstanding_misses.min(SLOTS as u16).into()],
+            held: 0,
             queue: VecDeque::with_capacity(SLOTS),
             awaited: 0,
             ready: VecDeque::with_capacity(SLOTS),
@@ -310,24 +313,28 @@ impl Window {
 
     fn begin_miss(&mut self, slot: u8, time: Time) {
         self.slots[usize::from(slot)].earliest = time;
+        if self.held == self.registers.len() {
+            return self.queue.push_back(slot);
+        }
         let unused = self.registers.iter().position(|&free| free <= time);
-        let register = unused.or_else(|| {
-            let first = self.registers.iter().enumerate().min_by_key(|&(_, free)| *free);
-            first.filter(|&(_, &free)| free != Time::NEVER).map(|(register, _)| register)
-        });
-        match register {
-            None => self.queue.push_back(slot),
-            Some(register) => self.take_register(slot, register as u8, self.registers[register]),
+        let first = || (0..self.registers.len()).min_by_key(|&register| self.registers[register]);
+        if let Some(register) = unused.or_else(first) {
+            self.take_register(slot, register as u8, self.registers[register]);
         }
     }
 
     fn take_register(&mut self, slot: u8, register: u8, free: Time) {
         self.registers[usize::from(register)] = Time::NEVER;
+        self.held += 1;
         let taken = &mut self.slots[usize::from(slot)];
         taken.register = register;
         let time = taken.earliest.max(free);
-        let after = self.ready.iter().rposition(|&(earlier, _)| earlier <= time).map_or(0, |at| at + 1);
-        self.ready.insert(after, (time, slot));
+        self.ready.push_back((time, slot));
+        let mut at = self.ready.len() - 1;
+        while at > 0 && self.ready[at - 1].0 > time {
+            self.ready.swap(at - 1, at);
+            at -= 1;
+        }
     }
 
     fn release_register(&mut self, slot: u8) {
@@ -336,6 +343,7 @@ impl Window {
             return;
         }
         self.registers[usize::from(register)] = end;
+        self.held -= 1;
         if let Some(next) = self.queue.pop_front() {
             self.take_register(next, register, end);
         }

@@ -83,6 +83,9 @@ enum Timer {
 
 const TIMERS: [Timer; 4] = [Timer::Scan, Timer::Epoch, Timer::Sample, Timer::Daemon];
 
+/// Turns of actors after which the watcher is told: a small part of a second. Samples grow further apart as a run goes on.
+const WATCH_TURNS: u32 = 1 << 17;
+
 /// Linux's time slice of a thread that shares its CPU.
 const SLICE: Time = Time::from_ms(4);
 
@@ -140,11 +143,16 @@ impl<'p> Engine<'p> {
 
     /// Runs until every thread has ended.
     pub fn run(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
+        let mut turns = 0u32;
         while self.programs.iter().any(|program| program.live > 0) {
             let (time, actor) = self.agenda.first();
             self.now = time;
             self.act(actor, watch)?;
             self.refresh_nodes();
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(WATCH_TURNS) {
+                self.tell(watch)?;
+            }
         }
         Ok(())
     }
@@ -307,12 +315,15 @@ impl<'p> Engine<'p> {
     fn sample(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         self.samples.take(&self.uncore);
         self.set_timer(Timer::Sample, self.samples.next());
+        self.tell(watch)?;
+        self.check_progress()
+    }
+
+    /// Tells whoever watches how far the run is, and ends it if they want that.
+    fn tell(&self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         let done = self.programs.iter().map(|p| p.program.progress()).collect::<Option<Vec<f64>>>();
         let done = done.map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64);
-        if !watch(done) {
-            return Err(SimError::Interrupted);
-        }
-        self.check_progress()
+        if watch(done) { Ok(()) } else { Err(SimError::Interrupted) }
     }
 
     /// Whatever has been counted, as a report.

@@ -5,9 +5,13 @@ use memtide_core::{Batch, CpuId, Program, TaskId, Then, ThreadId, Time, VirtAddr
 
 use super::Engine;
 use crate::core::Trap;
-use crate::os::{PAGES, Space};
+use crate::os::{PAGES, Space, TASKS};
 use crate::thread::{Spent, State, Thread, ThreadCounts};
 use crate::{Job, SimError};
+
+/// Batches without accesses and work that a thread may go through in a row. A trace whose beginning is left out has up to
+/// three an epoch.
+const EMPTY_BATCHES: u32 = 1 << 22;
 
 /// A program of the run.
 pub(crate) struct Running<'p> {
@@ -28,7 +32,7 @@ impl<'p> Engine<'p> {
         let number = self.programs.len();
         let first_thread = self.threads.len();
         let threads = job.program.threads();
-        let task = self.new_task(&job.name, threads, None);
+        let task = self.new_task(&job.name, threads, None)?;
         for index in 0..threads {
             let id = ThreadId::from(first_thread + index);
             let rule = &self.os.spaces[task.index()].rule;
@@ -41,6 +45,7 @@ impl<'p> Engine<'p> {
                 state: State::Unborn,
                 batch: Batch { accesses: Vec::new(), then: Then::Continue },
                 cursor: 0,
+                empty_batches: 0,
                 done_bytes: 0,
                 dispatched: false,
                 left_at: Time::ZERO,
@@ -72,7 +77,11 @@ impl<'p> Engine<'p> {
         cpus
     }
 
-    fn new_task(&mut self, name: &str, threads: usize, parent: Option<TaskId>) -> TaskId {
+    fn new_task(&mut self, name: &str, threads: usize, parent: Option<TaskId>) -> Result<TaskId, SimError> {
+        if self.os.spaces.len() == TASKS {
+            let why = format!("it starts process {}, one more than can be simulated", TASKS + 1);
+            return Err(SimError::Broken { program: name.to_owned(), why });
+        }
         let id = TaskId::from(self.os.spaces.len());
         let task = Task { id, name: name.to_owned(), threads: threads as u32 };
         let rule = self.placement.rule(&self.machine, &task);
@@ -82,7 +91,7 @@ impl<'p> Engine<'p> {
         };
         self.os.spaces.push(space);
         self.task_cpus.push(Vec::new());
-        id
+        Ok(id)
     }
 
     fn start_thread(&mut self, program: usize, number: ThreadId, task: TaskId) -> Result<(), SimError> {
@@ -122,7 +131,15 @@ impl<'p> Engine<'p> {
             then => return Ok(Some(Trap::Then(then))),
         }
         t.cursor = 0;
-        self.programs[t.program].program.next(t.number, &mut t.batch)?;
+        let running = &mut self.programs[t.program];
+        running.program.next(t.number, &mut t.batch)?;
+        let does_nothing =
+            t.batch.accesses.is_empty() && !matches!(t.batch.then, Then::Work(1..) | Then::End);
+        t.empty_batches = if does_nothing { t.empty_batches + 1 } else { 0 };
+        if t.empty_batches > EMPTY_BATCHES {
+            let why = format!("thread {} goes through {EMPTY_BATCHES} batches without an access", t.number.0);
+            return Err(SimError::Broken { program: running.name.clone(), why });
+        }
         Ok(None)
     }
 
@@ -142,7 +159,7 @@ impl<'p> Engine<'p> {
             Then::Spawn(number) => self.start_thread(program, number, task)?,
             Then::Fork(number) => {
                 let name = self.programs[program].name.clone();
-                let child = self.new_task(&name, 1, Some(task));
+                let child = self.new_task(&name, 1, Some(task))?;
                 self.start_thread(program, number, child)?;
             }
             Then::OnCpu(to) => return self.change_cpu(cpu, thread, to),

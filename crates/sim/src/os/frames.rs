@@ -7,15 +7,17 @@ use memtide_core::{NodeId, PageSize, TaskId, Vpn};
 const NONE: u32 = u32::MAX;
 const HUGE: u32 = PageSize::Huge.base_pages() as u32;
 
-/// All frames of a machine, numbered through its nodes: 16 bytes each.
+/// Tasks that can own frames.
+pub(crate) const TASKS: usize = 1 << 18;
+
+/// All frames of a machine, numbered through its nodes: 15 bytes each.
 #[derive(Debug)]
 pub(crate) struct Frames {
     nodes: Vec<NodeFrames>,
     /// Neighbours in the list that a frame is in: free, active or inactive.
     next: Vec<u32>,
     previous: Vec<u32>,
-    /// `task << 38 | page << 2 | active << 1 | huge`.
-    owner: Vec<u64>,
+    owner: Vec<Packed>,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,26 @@ struct List {
 }
 
 const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
+
+/// Who has a frame, and how: `task << 38 | page << 2 | active << 1 | huge` in 7 bytes, the lowest first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Packed([u8; 7]);
+
+impl Packed {
+    fn of(word: u64) -> Packed {
+        let [bytes @ .., _] = word.to_le_bytes();
+        Packed(bytes)
+    }
+
+    fn word(self) -> u64 {
+        let [a, b, c, d, e, f, g] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, 0])
+    }
+
+    fn is_active(self) -> bool {
+        self.0[0] & 2 != 0
+    }
+}
 
 /// Who a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +98,7 @@ impl Frames {
             first = end;
         }
         let all = first as usize;
-        Frames { nodes, next: vec![0; all], previous: vec![0; all], owner: vec![0; all] }
+        Frames { nodes, next: vec![0; all], previous: vec![0; all], owner: vec![Packed::default(); all] }
     }
 
     pub fn node_of(&self, frame: u32) -> NodeId {
@@ -151,7 +173,7 @@ impl Frames {
     }
 
     pub fn owner(&self, frame: u32) -> Owner {
-        let word = self.owner[frame as usize];
+        let word = self.owner[frame as usize].word();
         Owner {
             task: TaskId((word >> 38) as u32),
             page: Vpn((word >> 2) & ((1 << 36) - 1)),
@@ -181,7 +203,7 @@ impl Frames {
 
     fn push(&mut self, node: usize, frame: u32, active: bool) {
         let at = frame as usize;
-        self.owner[at] = self.owner[at] & !2 | u64::from(active) << 1;
+        self.owner[at] = Packed::of(self.owner[at].word() & !2 | u64::from(active) << 1);
         let n = &mut self.nodes[node];
         let list = if active { &mut n.active } else { &mut n.inactive };
         self.next[at] = list.head;
@@ -197,7 +219,7 @@ impl Frames {
     fn unlink(&mut self, node: usize, frame: u32) {
         let at = frame as usize;
         let n = &mut self.nodes[node];
-        let list = if self.owner[at] & 2 != 0 { &mut n.active } else { &mut n.inactive };
+        let list = if self.owner[at].is_active() { &mut n.active } else { &mut n.inactive };
         let (previous, next) = (self.previous[at], self.next[at]);
         match previous {
             NONE => list.head = next,
@@ -222,8 +244,9 @@ impl Room for Frames {
     }
 }
 
-fn encode(owner: Owner) -> u64 {
-    u64::from(owner.task.0) << 38 | owner.page.0 << 2 | u64::from(owner.size == PageSize::Huge)
+fn encode(owner: Owner) -> Packed {
+    let huge = u64::from(owner.size == PageSize::Huge);
+    Packed::of(u64::from(owner.task.0) << 38 | owner.page.0 << 2 | huge)
 }
 
 #[cfg(test)]
@@ -238,10 +261,10 @@ impl Frames {
             let free = chain(node.free_base).count() + HUGE as usize * chain(node.free_huge).count();
             assert_eq!(node.free, free as u64 + u64::from(node.huge_bottom - node.fresh), "free frames");
             let mut used = 0;
-            for (list, active) in [(node.active, 2), (node.inactive, 0)] {
+            for (list, active) in [(node.active, true), (node.inactive, false)] {
                 assert_eq!(chain(list.head).count() as u64, list.len, "length of a list");
                 assert_eq!(chain(list.head).last().unwrap_or(NONE), list.tail, "end of a list");
-                assert!(chain(list.head).all(|frame| self.owner[frame as usize] & 2 == active));
+                assert!(chain(list.head).all(|frame| self.owner[frame as usize].is_active() == active));
                 used += chain(list.head).map(|frame| self.owner(frame).size.base_pages()).sum::<u64>();
             }
             assert_eq!(used + node.free, u64::from(node.end - node.first), "used and free frames");

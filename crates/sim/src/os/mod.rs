@@ -13,7 +13,7 @@ use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use memtide_memory::PageKey;
 
 pub(crate) use self::fault::{Faulted, Touch};
-pub(crate) use self::frames::{Frames, Owner};
+pub(crate) use self::frames::{Frames, Owner, TASKS};
 pub(crate) use self::page_table::{Entry, PAGES, PageTable};
 pub(crate) use self::space::Space;
 

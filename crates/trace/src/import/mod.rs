@@ -4,8 +4,10 @@ mod csv;
 mod lackey;
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::mappings::Mappings;
 use crate::{Header, Kind, Row, Totals, TraceError, TraceWriter};
@@ -23,29 +25,31 @@ pub enum ImportKind {
     Csv,
 }
 
-/// Makes a trace of another tool's recording; `progress` is told the share that is done.
+/// Makes a trace of another tool's recording. `watch` is told the share that is done, several times a second even if the
+/// input comes slowly, and ends it by `false`: then nothing is left.
 ///
 /// Lackey does not say which load an address comes from: all its loads count as independent of each other.
 ///
 /// # Errors
-/// If the input is not of that kind (with the line that is wrong), or the trace cannot be written.
+/// If the input is not of that kind (with the line that is wrong), the trace cannot be written, or `watch` ends it.
 pub fn import(
     kind: ImportKind,
     input: &Path,
     output: &Path,
-    progress: &mut dyn FnMut(f64),
+    watch: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Totals, TraceError> {
     let file = File::open(input).map_err(TraceError::io(input, "read it"))?;
-    let bytes = file.metadata().map_err(TraceError::io(input, "read it"))?.len();
+    let found = file.metadata().map_err(TraceError::io(input, "read it"))?;
+    if found.is_dir() {
+        let what = "a folder; give the file of the recording";
+        return Err(TraceError::NotATrace { path: input.to_owned(), what: what.to_owned() });
+    }
     if output.canonicalize().is_ok_and(|output| input.canonicalize().is_ok_and(|input| input == output)) {
         return Err(TraceError::io(output, "write it")(io::Error::other("it is the recording itself")));
     }
-    let mut read = 0;
-    let mut count = |more| {
-        read += more as u64;
-        progress(read as f64 / bytes.max(read) as f64);
-    };
-    let source = BufReader::with_capacity(1 << 20, Counted { file, count: &mut count });
+    let mut stopped = false;
+    let watched = Watched { file, bytes: found.len(), read: 0, watch, stopped: &mut stopped };
+    let source = BufReader::with_capacity(1 << 20, watched);
     let name = match kind {
         ImportKind::Lackey => "valgrind lackey",
         ImportKind::Csv => "CSV",
@@ -62,10 +66,14 @@ pub fn import(
         threads: Vec::new(),
         rows: 0,
     };
-    match kind {
-        ImportKind::Lackey => lackey::read(source, input, &mut importer)?,
-        ImportKind::Csv => csv::read(source, input, &mut importer)?,
+    let read = match kind {
+        ImportKind::Lackey => lackey::read(source, input, &mut importer),
+        ImportKind::Csv => csv::read(source, input, &mut importer),
+    };
+    if stopped {
+        return Err(TraceError::Interrupted);
     }
+    read?;
     importer.finish(input)
 }
 
@@ -154,16 +162,41 @@ impl Importer {
     }
 }
 
-/// Tells how many bytes are read.
-struct Counted<'a> {
+/// How often who watches is told while no input comes.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// An input whose reading is watched, and ends with an error when it is stopped.
+struct Watched<'a> {
     file: File,
-    count: &'a mut dyn FnMut(usize),
+    bytes: u64,
+    read: u64,
+    watch: &'a mut dyn FnMut(f64) -> bool,
+    stopped: &'a mut bool,
 }
 
-impl Read for Counted<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+impl Watched<'_> {
+    fn check(&mut self) -> io::Result<()> {
+        let share = self.read as f64 / self.bytes.max(self.read).max(1) as f64;
+        *self.stopped = !(self.watch)(share);
+        if *self.stopped { Err(ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+
+    fn has_input(&self) -> io::Result<bool> {
+        match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&PATIENCE)) {
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            ready => Ok(ready? > 0),
+        }
+    }
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !self.has_input()? {
+            self.check()?;
+        }
         let read = self.file.read(buffer)?;
-        (self.count)(read);
+        self.read += read as u64;
+        self.check()?;
         Ok(read)
     }
 }

@@ -28,13 +28,13 @@ struct Converter {
     waiting: Vec<Stream>,
 }
 
-/// Writes the trace; `progress` is told the share that is done.
+/// Writes the trace; `watch` is told the share that is done, and ends it by `false`.
 pub fn convert(
     streams: &[PathBuf],
     output: &Path,
     header: Header,
     last_epoch: u64,
-    progress: &mut dyn FnMut(f64),
+    watch: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Totals, TraceError> {
     let mut waiting = Vec::new();
     for path in streams {
@@ -51,7 +51,9 @@ pub fn convert(
         converter.begin(first, 0);
     }
     while let Some(epoch) = converter.next_epoch() {
-        progress(epoch as f64 / last_epoch.max(epoch).max(1) as f64);
+        if !watch(epoch as f64 / last_epoch.max(epoch).max(1) as f64) {
+            return Err(TraceError::Interrupted);
+        }
         converter.epoch(epoch)?;
     }
     converter.writer.finish()

@@ -1,24 +1,28 @@
 //! Finding QEMU, the plugin and the program, and running them.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use std::{env, io};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::signals::Signals;
 use super::{MAX_EPOCH_INSTRUCTIONS, RecordOptions};
 use crate::TraceError;
 
 const QEMU: &str = "qemu-x86_64";
 const PLUGIN: &str = "libmemtide_recorder.so";
+
+/// How 64-bit executables and shared objects begin.
+const ELF64: &[u8] = b"\x7fELF\x02";
 const POLL: Duration = Duration::from_millis(20);
+
+/// How often it is told how far the program is.
+const TELL: Duration = Duration::from_millis(500);
 
 pub struct Launch {
     qemu: PathBuf,
@@ -52,14 +56,19 @@ impl Launch {
         Ok(Launch { qemu, plugin, program, command: options.command.clone() })
     }
 
-    /// Runs the program to its end; `poll` is called every now and then.
-    pub fn run(&self, dir: &Path, poll: &mut dyn FnMut()) -> Result<ExitStatus, TraceError> {
+    /// Runs the program to its end; `tell` is called every now and then. A signal to memtide alone is passed on to the
+    /// program, and the next one kills it.
+    pub fn run(
+        &self,
+        dir: &Path,
+        signals: &mut Signals,
+        tell: &mut dyn FnMut(),
+    ) -> Result<ExitStatus, TraceError> {
         let dir = dir.canonicalize().map_err(TraceError::io(dir, "find it"))?;
         // A comma in QEMU's option syntax is written twice.
         let mut plugin = escaped(self.plugin.as_os_str());
         plugin.push(",dir=");
         plugin.push(escaped(dir.as_os_str()));
-        let signals = Signals::hold().map_err(TraceError::io(&self.qemu, "hold signals for it"))?;
         let mut child = Command::new(&self.qemu)
             .arg("-plugin")
             .arg(plugin)
@@ -69,12 +78,21 @@ impl Launch {
             .args(&self.command[1..])
             .spawn()
             .map_err(TraceError::io(&self.qemu, "run it"))?;
+        let (mut told, mut asked) = (Instant::now(), false);
         loop {
             if let Some(status) = child.try_wait().map_err(TraceError::io(&self.qemu, "wait for it"))? {
                 return Ok(status);
             }
-            signals.pass_on(&child);
-            poll();
+            if let Some(signal) = signals.for_memtide() {
+                let signal = Signal::from_named_raw(signal).filter(|_| !asked).unwrap_or(Signal::KILL);
+                asked = true;
+                // It fails only for a program that has just ended.
+                let _ = kill_process(Pid::from_child(&child), signal);
+            }
+            if told.elapsed() >= TELL {
+                told = Instant::now();
+                tell();
+            }
             std::thread::sleep(POLL);
         }
     }
@@ -103,42 +121,6 @@ impl Launch {
         let text = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
         let version = text.lines().next().unwrap_or("QEMU of unknown version");
         format!("memtide {}, {version}", env!("CARGO_PKG_VERSION"))
-    }
-}
-
-/// Keeps signals from ending memtide before the trace is written. The terminal sends Ctrl-C to the program too; a
-/// signal sent to memtide alone is passed on.
-struct Signals {
-    terminate: Arc<AtomicBool>,
-    held: Vec<signal_hook::SigId>,
-}
-
-impl Signals {
-    fn hold() -> io::Result<Signals> {
-        let terminate = Arc::new(AtomicBool::new(false));
-        let ignored = Arc::new(AtomicBool::new(false));
-        let mut signals = Signals { terminate, held: Vec::new() };
-        for (signal, flag) in
-            [(SIGTERM, &signals.terminate), (SIGHUP, &signals.terminate), (SIGINT, &ignored)]
-        {
-            signals.held.push(signal_hook::flag::register(signal, Arc::clone(flag))?);
-        }
-        Ok(signals)
-    }
-
-    fn pass_on(&self, child: &Child) {
-        if self.terminate.swap(false, Ordering::Relaxed) {
-            // It fails only for a program that has just ended.
-            let _ = kill_process(Pid::from_child(child), Signal::TERM);
-        }
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for id in self.held.drain(..) {
-            signal_hook::low_level::unregister(id);
-        }
     }
 }
 
@@ -173,7 +155,6 @@ fn check_program(path: &Path) -> Result<(), String> {
             path.display()
         ));
     }
-    const ELF64: &[u8] = b"\x7fELF\x02";
     const X86_64: &[u8] = &[62, 0];
     if header.starts_with(ELF64) && header.get(18..20) == Some(X86_64) {
         return Ok(());
@@ -181,12 +162,25 @@ fn check_program(path: &Path) -> Result<(), String> {
     Err(format!("{} is no x86-64 Linux executable", path.display()))
 }
 
+/// A plugin is a shared object that exports what QEMU calls first.
+fn check_plugin(path: &Path) -> Result<(), String> {
+    let content = std::fs::read(path).map_err(|error| error.to_string())?;
+    let entry = b"qemu_plugin_install";
+    let is_plugin = content.starts_with(ELF64) && content.windows(entry.len()).any(|bytes| bytes == entry);
+    if is_plugin {
+        return Ok(());
+    }
+    Err(format!("no plugin for QEMU; name {PLUGIN}, or leave --plugin out where that lies beside memtide"))
+}
+
 /// The plugin lies beside the `memtide` command, or in the `lib` directory of the same installation.
 fn find_plugin(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(given) = given {
         return given
             .canonicalize()
-            .map_err(|error| format!("the recorder plugin {}: {error}", given.display()));
+            .map_err(|error| error.to_string())
+            .and_then(|path| check_plugin(&path).map(|()| path))
+            .map_err(|what| format!("--plugin {}: {what}", given.display()));
     }
     let command = env::current_exe().map_err(|error| error.to_string())?;
     let beside = command.ancestors().skip(1).take(2).flat_map(|dir| [dir.to_owned(), dir.join("lib")]);

@@ -2,6 +2,7 @@
 
 mod convert;
 mod launch;
+mod signals;
 mod streams;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use memtide_recording::{CONTROL_FILE, stream_file};
 
 use crate::writer::{check_target, folder};
 use crate::{Header, Totals, TraceError};
+use signals::Signals;
 
 /// Longest epoch that can be recorded, in instructions: so much fits into a trace's row group.
 pub const MAX_EPOCH_INSTRUCTIONS: u64 = 1_000_000;
@@ -27,7 +29,7 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
     /// Accesses of the program that are left out at its beginning.
     pub skip: u64,
-    /// Accesses that are recorded at most; the program then runs on unrecorded.
+    /// Accesses that are recorded at most; the program then runs on unrecorded, to its end.
     pub limit: u64,
     /// Instructions (of all threads) in an epoch: 10,000 to [`MAX_EPOCH_INSTRUCTIONS`].
     pub epoch_instructions: u64,
@@ -58,6 +60,8 @@ pub enum RecordProgress {
         accesses: u64,
         /// Instructions recorded so far.
         instructions: u64,
+        /// Bytes on disk that the recording takes so far.
+        bytes: u64,
     },
     /// The program has ended; the trace is being written.
     Writing {
@@ -73,7 +77,7 @@ pub struct RecordSummary {
     pub status: ExitStatus,
     /// What the trace holds.
     pub totals: Totals,
-    /// Accesses of the program in all, recorded or not (to within 1,024 a thread).
+    /// Accesses of the program in all, recorded or not; up to 1,024 too many for every thread that was killed.
     pub accesses_made: u64,
     /// Bytes in the trace.
     pub bytes: u64,
@@ -84,16 +88,18 @@ pub struct RecordSummary {
 /// Runs a program and writes the trace of it. The program keeps its own standard input and output.
 ///
 /// Recording ends with the program's first process. An interrupt (Ctrl-C) reaches the program; whatever it did until
-/// it ended is in the trace.
+/// it ended is in the trace. A signal (SIGINT, SIGTERM or SIGHUP) that is sent to this process alone is passed on to the
+/// program; the next one kills it. One that comes while the trace is being written gives it up, and leaves nothing.
 ///
 /// # Errors
-/// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written.
+/// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written or is given up.
 pub fn record(
     options: &RecordOptions,
     progress: &mut dyn FnMut(RecordProgress),
 ) -> Result<RecordSummary, TraceError> {
     check_target(&options.output)?;
     let launch = launch::Launch::prepare(options)?;
+    let mut signals = Signals::hold().map_err(TraceError::io(&options.output, "hold signals back for it"))?;
     let beside = folder(&options.output);
     let dir = tempfile::Builder::new().prefix(".memtide-record-").tempdir_in(beside);
     let dir = dir.map_err(TraceError::io(beside, "keep the recording in it"))?;
@@ -102,19 +108,21 @@ pub fn record(
     fs::write(&control_path, page).map_err(TraceError::io(&control_path, "write it"))?;
 
     let read = || fs::read(&control_path).map_err(TraceError::io(&control_path, "read it"));
-    let status = launch.run(dir.path(), &mut || {
+    let streams = |page: &[u8]| -> Vec<PathBuf> {
+        let all = (0..control::read(page, Word::Streams)).map(|number| dir.path().join(stream_file(number)));
+        all.filter(|path| path.exists()).collect()
+    };
+    let status = launch.run(dir.path(), &mut signals, &mut || {
         let page = read().unwrap_or_default();
         progress(RecordProgress::Running {
             accesses: control::read(&page, Word::Accesses),
             instructions: control::read(&page, Word::Instructions),
+            bytes: streams(&page).iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum(),
         });
     })?;
 
     let page = read()?;
-    let streams: Vec<PathBuf> = (0..control::read(&page, Word::Streams))
-        .map(|number| dir.path().join(stream_file(number)))
-        .filter(|path| path.exists())
-        .collect();
+    let streams = streams(&page);
     if streams.is_empty() {
         return Err(launch.not_recorded(status));
     }
@@ -127,10 +135,11 @@ pub fn record(
     let last_epoch = control::read(&page, Word::Instructions) / options.epoch_instructions + 1;
     let totals = convert::convert(&streams, &options.output, header, last_epoch, &mut |share| {
         progress(RecordProgress::Writing { share });
+        !signals.any()
     })?;
     let bytes = fs::metadata(&options.output).map_err(TraceError::io(&options.output, "read it"))?.len();
     let failure = control::read(&page, Word::Failure);
     let stopped = (failure != 0).then(|| std::io::Error::from_raw_os_error(failure as i32).to_string());
-    let accesses_made = control::read(&page, Word::Accesses);
+    let accesses_made = control::read(&page, Word::Accesses) - control::read(&page, Word::Unmade);
     Ok(RecordSummary { status, totals, accesses_made, bytes, stopped })
 }

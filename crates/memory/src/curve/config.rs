@@ -1,0 +1,32 @@
+//! What the lab tells its clock plugin.
+
+use memtide_core::{InitiatorId, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// Guest-physical memory of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The node.
+    pub node: NodeId,
+    /// First byte, a multiple of 2 MiB.
+    pub start: u64,
+    /// Length in bytes, a multiple of 2 MiB.
+    pub bytes: u64,
+}
+
+/// What the clock plugin is to do, as a JSON file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Machine file of the machine to model, prepared: scale carried out, all nodes given.
+    pub machine: String,
+    /// The initiator of each virtual CPU.
+    pub vcpu_initiators: Vec<InitiatorId>,
+    /// Which guest-physical memory is which node's.
+    pub memory: Vec<Range>,
+    /// Time of an instruction while the model is off, in ps.
+    pub boot_ps: u64,
+    /// File that results are written to.
+    pub results: std::path::PathBuf,
+}
