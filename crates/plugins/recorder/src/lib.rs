@@ -6,7 +6,6 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod calls;
-mod dataflow;
 mod files;
 mod thread;
 

@@ -9,11 +9,11 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
+use memtide_dataflow::{self as dataflow, Block, Op};
 use memtide_recording::Record;
 use qemu_plugin_sys as sys;
 
 use crate::calls::{Call, Next};
-use crate::dataflow::{self, Block, Op};
 use crate::files::Control;
 use crate::thread::Thread;
 
@@ -119,7 +119,7 @@ fn forget(cpu: c_uint) {
         if !thread.is_null() {
             // SAFETY: made by `begin` from a box, and out of everybody's reach since the swap.
             let mut thread = unsafe { Box::from_raw(thread) };
-            thread.flush();
+            thread.leave();
         }
     }
 }
@@ -132,7 +132,7 @@ unsafe extern "C" fn on_exit(_: sys::qemu_plugin_id_t, _: *mut c_void) {
     for slot in &CPUS {
         // SAFETY: as in `thread`; the program has ended.
         if let Some(thread) = unsafe { slot.thread.load(Ordering::Relaxed).as_mut() } {
-            thread.flush();
+            thread.leave();
         }
     }
 }

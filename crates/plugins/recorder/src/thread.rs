@@ -7,8 +7,8 @@ use memtide_recording::control::Word;
 use memtide_recording::{RawAccess, Record};
 
 use crate::calls::Call;
-use crate::dataflow::{Block, Op, REGISTERS, Set, Transfer, bits};
 use crate::files::{Control, Stream};
+use memtide_dataflow::{Block, Op, REGISTERS, Set, Transfer, bits};
 
 /// Accesses after which a thread tells the others how many it made.
 const GRANT: u64 = 1024;
@@ -236,6 +236,12 @@ impl Thread {
         if let Some(access) = self.pending.take() {
             self.put(&Record::Access(access));
         }
+    }
+
+    /// The thread ends: says how many of the accesses it told of it did not make.
+    pub fn leave(&mut self) {
+        self.flush();
+        self.control.add(Word::Unmade, std::mem::take(&mut self.granted));
     }
 
     fn put(&mut self, record: &Record) {

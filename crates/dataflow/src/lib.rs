@@ -1,4 +1,4 @@
-//! Which registers a block's instructions move where, worked out once, when QEMU translates the block.
+//! Which registers a block's instructions move where, worked out once, when an emulator translates the block.
 //!
 //! What has to be done while the program runs is condensed to one list of [`Transfer`]s before each instruction that
 //! accesses memory and one at the block's end.

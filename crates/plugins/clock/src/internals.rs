@@ -1,0 +1,126 @@
+//! What is used of QEMU beside its plugin interface. The only module that knows it.
+//!
+//! With `-icount`, QEMU's accelerator keeps a table of operations. In QEMU 10.0 `get_virtual_clock`, `set_virtual_clock` and
+//! `get_elapsed_ticks` follow each other there, and the first and the last are `icount_get`: that is the check. If any of it is
+//! not so, nothing is replaced.
+
+use std::ffi::{CStr, c_void};
+use std::mem::transmute;
+
+type Clock = unsafe extern "C" fn() -> i64;
+
+/// Functions of QEMU that its binary exports.
+pub struct Internals {
+    icount_get: Clock,
+    icount_get_raw: Clock,
+    icount_to_ns: unsafe extern "C" fn(i64) -> i64,
+    cpu_exit: unsafe extern "C" fn(*mut c_void),
+    cflags_set: unsafe extern "C" fn(*mut c_void, u32),
+    flush_page: unsafe extern "C" fn(*mut c_void, u64),
+    get_accel: unsafe extern "C" fn() -> *mut *const c_void,
+}
+
+/// Entries of the accelerator's table that are looked at.
+const ENTRIES: usize = 64;
+
+/// Blocks that may run beside others (`CF_PARALLEL`): without it plugins crash when one thread runs several virtual CPUs.
+const PARALLEL: u32 = 0x8000;
+
+fn symbol(name: &CStr) -> Result<*mut c_void, String> {
+    // SAFETY: a look-up by name in this process.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if found.is_null() {
+        Err(format!("this QEMU does not export {}", name.to_string_lossy()))
+    } else {
+        Ok(found)
+    }
+}
+
+/// The virtual CPU that the calling thread runs; null in other threads.
+pub fn current_cpu() -> *mut c_void {
+    thread_local! {
+        // The address of a thread-local variable, which the dynamic linker finds for the calling thread.
+        static ADDRESS: *mut *mut c_void =
+            symbol(c"current_cpu").map_or(std::ptr::null_mut(), |address| address.cast());
+    }
+    ADDRESS.with(|&address| {
+        if address.is_null() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: QEMU's `__thread CPUState *current_cpu`, of this thread.
+        unsafe { *address }
+    })
+}
+
+impl Internals {
+    /// Finds all of them.
+    pub fn find() -> Result<Internals, String> {
+        symbol(c"current_cpu")?;
+        // SAFETY: functions of QEMU 10.0, with the types that they have there.
+        unsafe {
+            Ok(Internals {
+                icount_get: transmute::<*mut c_void, Clock>(symbol(c"icount_get")?),
+                icount_get_raw: transmute::<*mut c_void, Clock>(symbol(c"icount_get_raw")?),
+                icount_to_ns: transmute::<*mut c_void, unsafe extern "C" fn(i64) -> i64>(symbol(
+                    c"icount_to_ns",
+                )?),
+                cpu_exit: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(symbol(c"cpu_exit")?),
+                cflags_set: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, u32)>(symbol(
+                    c"tcg_cflags_set",
+                )?),
+                flush_page: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, u64)>(symbol(
+                    c"tlb_flush_page",
+                )?),
+                get_accel: transmute::<*mut c_void, unsafe extern "C" fn() -> *mut *const c_void>(symbol(
+                    c"cpus_get_accel",
+                )?),
+            })
+        }
+    }
+
+    /// Puts a clock in the place of the accelerator's.
+    pub fn replace_clock(&self, get: extern "C" fn() -> i64, set: extern "C" fn(i64)) -> Result<(), String> {
+        let original = self.icount_get as *const c_void;
+        // SAFETY: the table is longer than what is looked at, and writable; what is replaced was checked to be a clock.
+        unsafe {
+            let table = (self.get_accel)();
+            if table.is_null() {
+                return Err("QEMU has no accelerator yet".to_owned());
+            }
+            let at = (0..ENTRIES).find(|&entry| *table.add(entry) == original);
+            let Some(at) = at.filter(|at| *table.add(at + 2) == original) else {
+                return Err(
+                    "the accelerator's clock is not where QEMU 10.0 has it, or -icount is not on".to_owned()
+                );
+            };
+            *table.add(at) = get as *const c_void;
+            *table.add(at + 1) = set as *const c_void;
+            *table.add(at + 2) = get as *const c_void;
+        }
+        Ok(())
+    }
+
+    /// Time that QEMU has skipped because all virtual CPUs slept, in ns.
+    pub fn skipped_ns(&self) -> i64 {
+        // SAFETY: called where QEMU reads its clock.
+        unsafe { (self.icount_get)() - (self.icount_to_ns)((self.icount_get_raw)()) }
+    }
+
+    /// Ends the calling thread's virtual CPU's turn.
+    pub fn end_turn(&self) {
+        // SAFETY: the calling thread runs a virtual CPU.
+        unsafe { (self.cpu_exit)(current_cpu()) }
+    }
+
+    /// Drops QEMU's own translation of a page on the calling thread's virtual CPU.
+    pub fn flush_page(&self, address: u64) {
+        // SAFETY: the calling thread runs a virtual CPU.
+        unsafe { (self.flush_page)(current_cpu(), address) }
+    }
+
+    /// Has the calling thread's virtual CPU translate blocks as ones that others may run beside.
+    pub fn share_blocks(&self) {
+        // SAFETY: the calling thread initialises a virtual CPU.
+        unsafe { (self.cflags_set)(current_cpu(), PARALLEL) }
+    }
+}
