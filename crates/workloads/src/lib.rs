@@ -27,6 +27,6 @@ pub use error::WorkloadError;
 pub use memory::{Index, Loaded, Memory, Native, Origin, Traced};
 pub use params::{Parameter, Params, Settings, Value, Values};
 pub use profile::{Burst, Locality, Profile, Stage, profiles};
-pub use registry::{BoxedProgram, Info, list, native, program};
+pub use registry::{BoxedProgram, Edge, Info, list, native, program};
 pub use run::{TracedProgram, run_native};
 pub use workload::{Algorithm, Phase, Workload, block};

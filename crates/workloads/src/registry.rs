@@ -35,7 +35,18 @@ pub type BoxedProgram = Box<dyn Program + Send>;
 pub(crate) struct Entry {
     info: Info,
     program: fn(&Settings, u64) -> Result<BoxedProgram, WorkloadError>,
-    native: fn(&Settings, u64) -> Result<f64, WorkloadError>,
+    native: Native,
+}
+
+type Native = fn(&Settings, u64, &dyn Fn(Edge)) -> Made<f64>;
+
+/// Where a native run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// The workload is made; its threads start now.
+    Begin,
+    /// Its threads have ended.
+    End,
 }
 
 /// How an algorithm is listed.
@@ -43,7 +54,7 @@ pub(crate) const fn entry<A: Algorithm>() -> Entry {
     Entry {
         info: A::INFO,
         program: |settings, seed| traced(settings, |space| A::new(settings, seed, space)),
-        native: |settings, seed| run(settings, |space| A::new(settings, seed, space)),
+        native: |settings, seed, at| run(settings, at, |space| A::new(settings, seed, space)),
     }
 }
 
@@ -55,9 +66,15 @@ fn traced<W: Workload>(settings: &Settings, make: impl Fn(&mut Space) -> Made<W>
     Ok(Box::new(TracedProgram::new(workload, space)))
 }
 
-fn run<W: Workload>(settings: &Settings, make: impl Fn(&mut Space) -> Made<W>) -> Made<f64> {
+fn run<W: Workload>(
+    settings: &Settings,
+    at: &dyn Fn(Edge),
+    make: impl Fn(&mut Space) -> Made<W>,
+) -> Made<f64> {
     let workload = make(&mut Space::new(settings.page()))?;
+    at(Edge::Begin);
     run_native(&workload);
+    at(Edge::End);
     Ok(workload.result())
 }
 
@@ -102,15 +119,18 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
     }
 }
 
-/// Runs a workload on the host's own memory and threads, and returns its result.
+/// Runs a workload on the host's own memory and threads, and returns its result. `at` is told when the workload itself
+/// begins, all that it works on being made, and when it ends.
 ///
 /// # Errors
 /// As [`program`].
-pub fn native(name: &str, params: &Params, seed: u64) -> Result<f64, WorkloadError> {
+pub fn native(name: &str, params: &Params, seed: u64, at: &dyn Fn(Edge)) -> Result<f64, WorkloadError> {
     let (found, settings) = find(name, params)?;
     match found {
-        Found::Algorithm(entry) => (entry.native)(&settings, seed),
-        Found::Profile(profile) => run(&settings, |space| Synthetic::new(profile, &settings, seed, space)),
+        Found::Algorithm(entry) => (entry.native)(&settings, seed, at),
+        Found::Profile(profile) => {
+            run(&settings, at, |space| Synthetic::new(profile, &settings, seed, space))
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Zipfian popularity.
 
-use crate::random::{Random, hash, scale};
+use crate::random::{Random, hash, scale, unit};
 
 /// Intervals of the table that ranks are read from.
-const INTERVALS: usize = 1024;
+const INTERVALS: usize = 1 << INTERVAL_BITS;
+const INTERVAL_BITS: u32 = 10;
 /// Terms of the zeta sum that are added one by one; the rest is their integral.
 const EXACT_TERMS: u64 = 1000;
 
@@ -37,15 +38,15 @@ impl Zipf {
     /// A rank: 0 is the most popular.
     #[inline]
     pub fn rank(&self, random: &mut Random) -> u64 {
-        let u = random.unit();
-        let uz = u * self.zeta;
+        // As many as `unit` takes in, so that the interval and the place in it are exactly those of its number.
+        let bits = random.bits() & !((1 << 11) - 1);
+        let uz = unit(bits) * self.zeta;
         if uz < self.first_two {
             return u64::from(uz >= 1.0).min(self.items - 1);
         }
-        let at = u * INTERVALS as f64;
-        let interval = at as usize;
+        let (interval, within) = ((bits >> (64 - INTERVAL_BITS)) as usize, unit(bits << INTERVAL_BITS));
         let (low, high) = (self.ranks[interval], self.ranks[interval + 1]);
-        ((low + (high - low) * (at - interval as f64)) as u64).min(self.items - 1)
+        ((low + (high - low) * within) as u64).min(self.items - 1)
     }
 
     /// An item such that the popular ones are spread over all of `0..items`: the rank's hash, as in YCSB; a few ranks

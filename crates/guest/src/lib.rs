@@ -1,0 +1,23 @@
+//! What the lab and the first process of its virtual machines (the *agent*) tell each other, and marks that programs make.
+//!
+//! The lab puts a [`Task`] into the guest as [`TASK_FILE`]; the agent carries it out and writes [`Message`]s, one JSON
+//! object a line, to the virtio port [`RESULT_PORT`]. What the program prints goes to [`OUT_PORT`] and [`ERR_PORT`].
+
+pub mod mark;
+mod message;
+mod task;
+
+pub use message::{Counters, Ending, Hello, Message, NodeCounters, Sample};
+pub use task::{MemoryPolicy, Program, Region, Task, Write};
+
+/// Where the agent finds its task.
+pub const TASK_FILE: &str = "/task.json";
+
+/// Port of the program's standard output.
+pub const OUT_PORT: &str = "out";
+
+/// Port of the program's standard error.
+pub const ERR_PORT: &str = "err";
+
+/// Port of the agent's messages.
+pub const RESULT_PORT: &str = "result";

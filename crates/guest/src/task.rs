@@ -1,0 +1,68 @@
+//! What the agent is to do.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What the agent is to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Files of the kernel that are written before the program starts, in order.
+    pub writes: Vec<Write>,
+    /// Memory policy that the program starts with; the kernel's default if `None`.
+    pub policy: Option<MemoryPolicy>,
+    /// Seed of a disorder that free memory is brought into before; none if `None`.
+    pub disorder: Option<u64>,
+    /// What to run.
+    pub program: Program,
+    /// What of the run is of interest.
+    pub region: Region,
+    /// Run the program on the console, with job control, instead of on the output ports.
+    pub interactive: bool,
+}
+
+/// A text that is written to a file, as `echo TEXT > FILE` does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Write {
+    /// The file, such as `/proc/sys/kernel/numa_balancing`.
+    pub file: PathBuf,
+    /// What is written.
+    pub text: String,
+}
+
+/// A memory policy, as `set_mempolicy(2)` takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryPolicy {
+    /// `MPOL_*` of the kernel's `linux/mempolicy.h`: 3 interleave, 6 weighted interleave.
+    pub mode: u32,
+    /// A bit a node.
+    pub nodes: u64,
+}
+
+/// A program to run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Its file in the guest.
+    pub file: PathBuf,
+    /// Its arguments, its name first.
+    pub arguments: Vec<String>,
+    /// Its environment.
+    pub environment: Vec<(String, String)>,
+    /// The folder it starts in.
+    pub folder: PathBuf,
+}
+
+/// What of a run is of interest: what is modelled and measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Region {
+    /// From the program's start to its end.
+    #[default]
+    Program,
+    /// What lies between the marks that the program makes.
+    Marks,
+}

@@ -1,0 +1,162 @@
+//! A comparison: the same program under several subjects, each in a fresh and equal virtual machine.
+
+use std::io::{sink, stderr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::SplitMix64;
+
+use crate::kept::{self, Kept};
+use crate::subjects::Setting;
+use crate::{LabError, Layout, Options, Outcome, Output, Subject, Tools, run};
+
+/// Randomized addresses of programs' stack, heap, libraries and code; the guest's random numbers come from the run's seed.
+const RANDOMIZE: &str = "/proc/sys/kernel/randomize_va_space";
+
+/// What to compare.
+pub struct Comparison {
+    /// The program and the machine; each subject adds its own settings.
+    pub options: Options,
+    /// What is compared.
+    pub subjects: Vec<Subject>,
+    /// Runs of each subject, each with another layout of memory; at least 1.
+    pub layouts: u32,
+    /// The folder with a file for each finished run, which is made if it is not there.
+    pub results: PathBuf,
+}
+
+/// Runs of one subject.
+pub struct Compared {
+    /// The subject.
+    pub subject: Subject,
+    /// What it is in the guest.
+    pub setting: Setting,
+    /// One outcome for each layout.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// A run that is done.
+pub struct Step<'a> {
+    /// Runs that are done, this one included.
+    pub done: usize,
+    /// Runs in all.
+    pub of: usize,
+    /// Its subject.
+    pub subject: &'a Subject,
+    /// What it came to.
+    pub outcome: &'a Outcome,
+    /// Host time that it took; `None` if its result was there.
+    pub took: Option<Duration>,
+}
+
+impl Comparison {
+    /// Runs what has not been run. What the program prints to its standard error goes to the caller's; its standard output
+    /// is dropped. `tell` hears of each run once it is done; `stop` is asked now and then whether to end early.
+    ///
+    /// # Errors
+    /// If a subject cannot be had on this machine, or a run fails, the program's failure included.
+    pub fn run(
+        &self,
+        tools: &Tools,
+        tell: &mut dyn FnMut(&Step),
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Vec<Compared>, LabError> {
+        let layout = Layout::new(&self.options.machine, self.options.vcpus)?;
+        let settings: Vec<Setting> = self.settings(tools, &layout)?;
+        let kept = Kept::open(&self.results)?;
+        let (mut done, of) = (0, self.subjects.len() * self.layouts as usize);
+        let mut all = Vec::new();
+        for (subject, setting) in self.subjects.iter().zip(settings) {
+            let mut outcomes = Vec::new();
+            for number in 0..self.layouts {
+                let options = self.options_of(&setting, number);
+                let (outcome, took) = one(&options, tools, &layout, subject, &kept, stop)?;
+                done += 1;
+                tell(&Step { done, of, subject, outcome: &outcome, took });
+                outcomes.push(outcome);
+            }
+            all.push(Compared { subject: subject.clone(), setting, outcomes });
+        }
+        Ok(all)
+    }
+
+    fn settings(&self, tools: &Tools, layout: &Layout) -> Result<Vec<Setting>, LabError> {
+        let timed = self.options.timing != Some(false) && tools.clock.is_some();
+        let setting = |subject: &Subject| {
+            if subject.needs_accessed_bits() && !timed {
+                return Err(stale(subject, "the run is not timed"));
+            }
+            subject.setting(&self.options.machine, layout)
+        };
+        self.subjects.iter().map(setting).collect()
+    }
+
+    fn options_of(&self, setting: &Setting, number: u32) -> Options {
+        let mut options = self.options.clone();
+        options.policy = setting.policy;
+        options.writes.extend(setting.writes.iter().cloned());
+        if self.layouts > 1 {
+            options.seed = seed_of(options.seed, number);
+            options.disorder = Some(options.seed);
+            options.writes.push(memtide_guest::Write { file: RANDOMIZE.into(), text: "2".into() });
+        }
+        options
+    }
+}
+
+/// The seed of a layout: those of different seeds have none in common.
+fn seed_of(seed: u64, number: u32) -> u64 {
+    let mut seeds = SplitMix64::seed_from_u64(seed);
+    for _ in 0..number {
+        seeds.next_u64();
+    }
+    seeds.next_u64()
+}
+
+/// The outcome of a run, and how long it took if it was not there.
+fn one(
+    options: &Options,
+    tools: &Tools,
+    layout: &Layout,
+    subject: &Subject,
+    kept: &Kept,
+    stop: &dyn Fn() -> bool,
+) -> Result<(Outcome, Option<Duration>), LabError> {
+    let key = kept::key(options, tools, layout)?;
+    if let Some(outcome) = kept.find(&key) {
+        return Ok((outcome, None));
+    }
+    let started = Instant::now();
+    let output = Output { out: Box::new(sink()), err: Box::new(stderr()) };
+    let outcome = run(options, tools, output, stop)?;
+    check(subject, &outcome)?;
+    kept.keep(&key, &outcome)?;
+    Ok((outcome, Some(started.elapsed())))
+}
+
+fn check(subject: &Subject, outcome: &Outcome) -> Result<(), LabError> {
+    let untimed = outcome.timing.as_ref().filter(|timing| !timing.hook);
+    if let Some(timing) = untimed.filter(|_| subject.needs_accessed_bits()) {
+        return Err(stale(subject, timing.why.as_deref().unwrap_or("QEMU's clock was not found")));
+    }
+    if outcome.status == 0 {
+        return Ok(());
+    }
+    let mut what = match outcome.signal {
+        Some(signal) => format!("signal {signal} ended the program"),
+        None => format!("the program ended with exit status {}", outcome.status),
+    };
+    for note in &outcome.notes {
+        what += &format!("; {note}");
+    }
+    Err(LabError::Subject { subject: subject.name().to_owned(), what })
+}
+
+fn stale(subject: &Subject, why: &str) -> LabError {
+    let what = format!(
+        "demotion goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB: \
+         {why}"
+    );
+    LabError::Subject { subject: subject.name().to_owned(), what }
+}

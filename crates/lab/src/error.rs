@@ -1,0 +1,108 @@
+//! Why the lab cannot do something.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the lab cannot do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// Something that the lab needs is not there.
+    #[error("{what}; {remedy}")]
+    Missing {
+        /// What.
+        what: String,
+        /// How to get it.
+        remedy: String,
+    },
+    /// The machine cannot be made as a virtual one.
+    #[error("machine '{machine}': {what}")]
+    Machine {
+        /// Its name.
+        machine: String,
+        /// What is wrong and what is allowed.
+        what: String,
+    },
+    /// The program, or a file for it, cannot be put into the guest.
+    #[error("{program}: {what}")]
+    Program {
+        /// The program or file.
+        program: String,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: cannot {doing} ({source}){}", what_to_do(source))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was to be done with it.
+        doing: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The guest did not come up, or ended before the program did.
+    #[error("{what}{}", last_lines(console))]
+    Guest {
+        /// What happened.
+        what: String,
+        /// What its console and QEMU said last.
+        console: String,
+    },
+    /// The program took longer than allowed.
+    #[error("the program was ended: it had not ended {seconds} s after its start{}", last_lines(console))]
+    Timeout {
+        /// Host seconds that it had.
+        seconds: f64,
+        /// What the guest's console said last.
+        console: String,
+    },
+    /// What the program prints cannot be passed on.
+    #[error("the program's output cannot be written ({0})")]
+    Output(#[source] io::Error),
+    /// A subject of a comparison cannot be had.
+    #[error("subject '{subject}': {what}")]
+    Subject {
+        /// As it was asked for.
+        subject: String,
+        /// What is wrong and what is allowed.
+        what: String,
+    },
+    /// A command that setup needs has failed.
+    #[error("{command} failed: {why}")]
+    Command {
+        /// The command line.
+        command: String,
+        /// What it said.
+        why: String,
+    },
+    /// The caller asked for an end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl LabError {
+    pub(crate) fn file<'a>(
+        path: &'a Path,
+        doing: &'static str,
+    ) -> impl FnOnce(io::Error) -> LabError + use<'a> {
+        move |source| LabError::File { path: path.to_owned(), doing, source }
+    }
+}
+
+fn what_to_do(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space, or set TMPDIR to a folder that has more"
+        }
+        _ => "",
+    }
+}
+
+fn last_lines(console: &str) -> String {
+    if console.trim().is_empty() {
+        return String::new();
+    }
+    let lines: Vec<String> = console.lines().map(|line| format!("\n  {}", line.trim_end())).collect();
+    format!("; the last it said:{}", lines.concat())
+}

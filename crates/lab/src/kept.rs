@@ -1,0 +1,71 @@
+//! Results that are kept, so that work that was interrupted goes on where it was.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::qemu::VirtualMachine;
+use crate::{LabError, Layout, Options, Outcome, Tools, program};
+
+/// A folder with a file for each finished run.
+pub struct Kept {
+    folder: PathBuf,
+}
+
+impl Kept {
+    /// Makes the folder if it is not there.
+    pub fn open(folder: &Path) -> Result<Kept, LabError> {
+        fs::create_dir_all(folder).map_err(LabError::file(folder, "make a folder for results"))?;
+        Ok(Kept { folder: folder.to_owned() })
+    }
+
+    /// The result of a run, if it is there and whole.
+    pub fn find(&self, key: &str) -> Option<Outcome> {
+        serde_json::from_slice(&fs::read(self.file(key)).ok()?).ok()
+    }
+
+    /// Keeps a result, all of it or nothing.
+    pub fn keep(&self, key: &str, outcome: &Outcome) -> Result<(), LabError> {
+        let path = self.file(key);
+        let write = || -> io::Result<()> {
+            let file = NamedTempFile::new_in(&self.folder)?;
+            serde_json::to_writer(&file, outcome)?;
+            file.persist(&path)?;
+            Ok(())
+        };
+        write().map_err(LabError::file(&path, "keep a result in it"))
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.folder.join(format!("{key}.json"))
+    }
+}
+
+/// A name for all that the outcome of a run depends on: the virtual machine, the guest's files and task, the kernel and the
+/// clock plugin.
+pub fn key(options: &Options, tools: &Tools, layout: &Layout) -> Result<String, LabError> {
+    let mut digest = Sha256::new();
+    let clock = tools.clock.as_deref().filter(|_| options.timing != Some(false));
+    let machine = VirtualMachine {
+        layout,
+        kernel: Path::new("the kernel"),
+        clock: None,
+        seed: options.seed,
+        interactive: options.interactive,
+    };
+    for argument in machine.arguments() {
+        digest.update(argument.as_encoded_bytes());
+        digest.update([0]);
+    }
+    digest.update(layout.machine.to_toml());
+    digest.update(&tools.qemu_version);
+    for path in [Some(tools.kernel.as_path()), clock].into_iter().flatten() {
+        let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut digest));
+        read.map_err(LabError::file(path, "read it"))?;
+    }
+    program::guest(options, &tools.agent)?.write_to(&mut digest, Path::new("the name of a result"))?;
+    Ok(digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,32 @@
+//! The lab: a virtual machine made from a machine file, with a stock kernel, in which programs of the host run.
+//!
+//! [`run`] makes the machine that a machine file describes in QEMU ([`Layout`]), puts the program with its libraries into an
+//! initial file system, boots, and comes back with what the program did ([`Outcome`]). The machine's memory is as slow as
+//! the machine file says if memtide's clock plugin is there ([`Tools::clock`]); without it, it is a plain NUMA machine.
+
+mod archive;
+mod compare;
+mod error;
+mod kept;
+mod layout;
+mod libraries;
+mod options;
+mod outcome;
+mod program;
+mod qemu;
+mod run;
+mod setup;
+mod subjects;
+mod tools;
+mod work;
+
+pub use compare::{Compared, Comparison, Step};
+pub use error::LabError;
+pub use layout::{GuestNode, Layout};
+pub use memtide_guest::{MemoryPolicy, Region, Write};
+pub use options::{GuestFile, Options, Output};
+pub use outcome::{NodeOutcome, Outcome};
+pub use run::run;
+pub use setup::{SetupOptions, SetupReport, results_folder, setup};
+pub use subjects::{SUBJECTS, Setting, Subject};
+pub use tools::Tools;

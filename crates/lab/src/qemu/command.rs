@@ -1,0 +1,164 @@
+//! QEMU's command line.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use memtide_guest::{ERR_PORT, OUT_PORT, RESULT_PORT};
+
+use crate::Layout;
+use crate::work;
+
+/// What the kernel is told: to be quiet, to end with a panic, to trust its clocks, to leave out what only a physical
+/// machine needs, and to lay out memory the same each time.
+const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 rdinit=/init tsc=reliable nokaslr norandmaps \
+    no_timer_check cryptomgr.notests=1 mitigations=off audit=0 random.trust_cpu=on";
+
+/// QEMU's most complete CPU, without fast string instructions: it makes them a step a byte, in which the kernel would copy
+/// and clear.
+const CPU: &str = "max,erms=off,fsrm=off";
+
+/// Most of a figure in ACPI's HMAT, which has one unit for all of a kind; QEMU makes it a power of ten for latencies and of two
+/// for bandwidths.
+const MOST_HMAT: f64 = 65_534.0;
+
+/// Time of an instruction on QEMU's own clock, in powers of two of 1 ns: with the clock plugin, which then keeps the time itself,
+/// and without, where it is 8 ns, so that the kernel's waits for devices at boot do not take long.
+const ICOUNT_TIMED: &str = "shift=0,sleep=off";
+const ICOUNT_PLAIN: &str = "shift=3,sleep=off";
+
+/// What a virtual machine is made of.
+pub struct VirtualMachine<'a> {
+    /// Its nodes and CPUs.
+    pub layout: &'a Layout,
+    /// Its kernel.
+    pub kernel: &'a Path,
+    /// The clock plugin and its configuration.
+    pub clock: Option<(PathBuf, PathBuf)>,
+    /// Seed of what is random in it.
+    pub seed: u64,
+    /// The guest's console is the caller's terminal.
+    pub interactive: bool,
+}
+
+impl VirtualMachine<'_> {
+    /// QEMU's arguments. Files without a folder are in the one that QEMU starts in.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut all: Vec<OsString> = Vec::new();
+        let icount = if self.clock.is_some() { ICOUNT_TIMED } else { ICOUNT_PLAIN };
+        let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
+        add(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        add(&["-machine", "q35,hmat=on,i8042=off,smbus=off,sata=off,usb=off,vmport=off"]);
+        add(&["-cpu", CPU, "-accel", "tcg,thread=single", "-icount", icount]);
+        add(&["-rtc", "base=2025-01-01,clock=vm", "-seed", &self.seed.to_string()]);
+        for (option, value) in self.memory() {
+            add(&[option, &value]);
+        }
+        for (option, value) in self.channels() {
+            add(&[option, &value]);
+        }
+        let quiet = if self.interactive {
+            KERNEL_LINE.replace("quiet", "loglevel=1")
+        } else {
+            KERNEL_LINE.to_owned()
+        };
+        add(&["-initrd", work::ARCHIVE, "-append", &quiet, "-kernel"]);
+        all.push(self.kernel.into());
+        if let Some((plugin, config)) = &self.clock {
+            let mut text = escaped(plugin.as_os_str());
+            text.push(",config=");
+            text.push(escaped(config.as_os_str()));
+            all.extend(["-plugin".into(), text]);
+        }
+        all
+    }
+
+    fn memory(&self) -> Vec<(&'static str, String)> {
+        let layout = self.layout;
+        let vcpus = layout.vcpu_initiators.len();
+        let mut options =
+            vec![("-smp", format!("{vcpus},sockets={vcpus}")), ("-m", format!("{}M", layout.mib()))];
+        for (id, node) in layout.nodes.iter().enumerate() {
+            let mut text = format!("node,nodeid={id},initiator={}", node.initiator);
+            if node.mib > 0 {
+                options.push(("-object", format!("memory-backend-ram,id=m{id},size={}M", node.mib)));
+                text += &format!(",memdev=m{id}");
+            }
+            text.extend(node.vcpus.iter().map(|vcpu| format!(",cpus={vcpu}")));
+            options.push(("-numa", text));
+        }
+        for (from, distances) in layout.distances.iter().enumerate() {
+            let entries = distances.iter().enumerate();
+            options.extend(
+                entries.map(|(to, value)| ("-numa", format!("dist,src={from},dst={to},val={value}"))),
+            );
+        }
+        options.extend(self.attributes().map(|text| ("-numa", text)));
+        options
+    }
+
+    /// ACPI's HMAT: latency and bandwidth of each node with memory from each with CPUs.
+    fn attributes(&self) -> impl Iterator<Item = String> {
+        let layout = self.layout;
+        let with_cpus = (0..layout.nodes.len()).filter(|&from| !layout.nodes[from].vcpus.is_empty());
+        let pairs = with_cpus.flat_map(|from| (0..layout.machine.nodes.len()).map(move |to| (from, to)));
+        let reaches = pairs.map(|(from, to)| {
+            let (ns, mbps) = layout.reach(from, to);
+            (from, to, ns, mbps * 1e6 / f64::from(1 << 20))
+        });
+        let reaches: Vec<(usize, usize, f64, f64)> = reaches.collect();
+        let ns_unit = hmat_unit(reaches.iter().map(|reach| reach.2), 10.0);
+        let mib_unit = hmat_unit(reaches.iter().map(|reach| reach.3), 2.0);
+        reaches.into_iter().flat_map(move |(from, to, ns, mib)| {
+            let ends = format!("hmat-lb,initiator={from},target={to},hierarchy=memory");
+            let ns = (ns / ns_unit).round().max(1.0) * ns_unit;
+            let mib = (mib / mib_unit).round().max(1.0) * mib_unit;
+            [
+                format!("{ends},data-type=access-latency,latency={ns}"),
+                format!("{ends},data-type=access-bandwidth,bandwidth={mib}M"),
+            ]
+        })
+    }
+
+    fn channels(&self) -> Vec<(&'static str, String)> {
+        let console = match self.interactive {
+            true => "stdio,id=console,signal=off".to_owned(),
+            false => format!("file,id=console,path={}", work::CONSOLE),
+        };
+        let mut options = vec![
+            ("-chardev", console),
+            ("-serial", "chardev:console".to_owned()),
+            ("-device", "virtio-serial-pci,ioeventfd=off".to_owned()),
+        ];
+        for (number, port) in [OUT_PORT, ERR_PORT, RESULT_PORT].into_iter().enumerate() {
+            options.push(("-chardev", format!("file,id={port},path={port}")));
+            options.push(("-device", format!("virtserialport,chardev={port},nr={},name={port}", number + 1)));
+        }
+        options
+    }
+}
+
+/// The finest unit, a power of `base`, in which all figures fit.
+fn hmat_unit(figures: impl Iterator<Item = f64>, base: f64) -> f64 {
+    let most = figures.fold(1.0, f64::max);
+    let units = std::iter::successors(Some(1.0), |unit| Some(unit * base));
+    units.into_iter().find(|unit| most / unit <= MOST_HMAT).expect("some power is large enough")
+}
+
+/// A comma in QEMU's option syntax is written twice.
+fn escaped(text: &OsStr) -> OsString {
+    let words: Vec<&[u8]> = text.as_encoded_bytes().split(|&byte| byte == b',').collect();
+    std::os::unix::ffi::OsStringExt::from_vec(words.join(&b",,"[..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_the_hmat_fit_16_bits_in_the_finest_unit() {
+        assert_eq!(hmat_unit([1.0, 65_534.0].into_iter(), 2.0), 1.0);
+        assert_eq!(hmat_unit([65_535.0, 1.0].into_iter(), 2.0), 2.0);
+        assert_eq!(hmat_unit([184_919.0].into_iter(), 2.0), 4.0);
+        assert_eq!(hmat_unit([70_000.0].into_iter(), 10.0), 10.0);
+    }
+}

@@ -1,0 +1,91 @@
+//! QEMU's process: it never outlives the lab.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Tail;
+use crate::LabError;
+
+/// Starts a program that the kernel ends when its parent ends (util-linux).
+const SETPRIV: &str = "setpriv";
+
+/// Time for QEMU to end in order, its plugin's results being written.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
+
+/// Of what QEMU says, the last bytes are kept.
+const SAID_BYTES: usize = 16 << 10;
+
+/// Runs what it is given, unless its parent is not the process it is told any more: that died before its death would have
+/// been heard of.
+const UNLESS_ORPHANED: &str = r#"test "$PPID" = "$1" || exit 1; shift; exec "$@""#;
+
+/// QEMU, running.
+pub struct Process {
+    child: Child,
+    /// What it says itself.
+    pub said: Tail,
+}
+
+impl Process {
+    /// Starts QEMU in a folder. With a terminal it shares the caller's; otherwise a Ctrl-C there does not reach it.
+    pub fn start(
+        qemu: &Path,
+        arguments: &[OsString],
+        folder: &Path,
+        terminal: bool,
+    ) -> Result<Process, LabError> {
+        let mut command = Command::new(SETPRIV);
+        command.args([
+            "--pdeathsig",
+            "KILL",
+            "sh",
+            "-c",
+            UNLESS_ORPHANED,
+            "sh",
+            &std::process::id().to_string(),
+        ]);
+        command.arg(qemu).args(arguments).current_dir(folder);
+        command.stderr(Stdio::piped());
+        if !terminal {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        }
+        let mut child = command.spawn().map_err(LabError::file(Path::new(SETPRIV), "run it"))?;
+        let said = child.stderr.take().map(OwnedFd::from).map(File::from).expect("a pipe was asked for");
+        let said = Tail::of(said, SAID_BYTES).map_err(LabError::file(qemu, "read what it says"))?;
+        Ok(Process { child, said })
+    }
+
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Ends it in order.
+    pub fn end(&mut self) {
+        // It fails only if it has just ended.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let asked = Instant::now();
+        while self.ended().is_none() && asked.elapsed() < PATIENCE {
+            self.said.read();
+            thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Where the lab keeps what it has fetched.
+
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::LabError;
+
+/// `memtide/lab` in the user's cache folder (XDG base directories).
+pub fn folder() -> Result<PathBuf, LabError> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    cache.map(|cache| cache.join("memtide/lab")).ok_or_else(|| LabError::Missing {
+        what: "there is no folder for what the lab fetches".to_owned(),
+        remedy: "set HOME or XDG_CACHE_HOME to one".to_owned(),
+    })
+}
+
+/// Makes the folder, and waits until no other set-up uses it. It is free again when the file is closed.
+pub fn lock(folder: &Path) -> Result<File, LabError> {
+    fs::create_dir_all(folder).map_err(LabError::file(folder, "make it"))?;
+    let path = folder.join("lock");
+    let locked = File::create(&path)
+        .and_then(|file| flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from).map(|()| file));
+    locked.map_err(LabError::file(&path, "lock it"))
+}

@@ -1,0 +1,222 @@
+//! Subjects of a comparison: ways in which the guest's kernel places and migrates pages.
+
+use std::path::PathBuf;
+
+use memtide_core::Machine;
+use memtide_guest::{MemoryPolicy, Write};
+
+use crate::{LabError, Layout};
+
+/// Every subject as a user writes it, and what it is.
+pub const SUBJECTS: [(&str, &str); 5] = [
+    ("default", "first touch, nothing migrates"),
+    ("interleave", "pages in turn over all nodes (MPOL_INTERLEAVE)"),
+    ("weighted", "pages in proportion to the nodes' bandwidths (MPOL_WEIGHTED_INTERLEAVE)"),
+    ("weighted:W1:W2..", "the same with weights from 1 to 255, in the order of the machine file's nodes"),
+    ("numab=0|1|2[+demotion]", "kernel.numa_balancing off, balancing or tiering; with demotion on reclaim"),
+];
+
+const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
+const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
+
+/// `MPOL_INTERLEAVE` of the kernel's `linux/mempolicy.h`.
+const INTERLEAVE: u32 = 3;
+/// `MPOL_WEIGHTED_INTERLEAVE`, since Linux 6.9.
+const WEIGHTED_INTERLEAVE: u32 = 6;
+
+/// Weights are as small as bandwidths allow within this share of their ratio, so that turns are short.
+const CLOSE: f64 = 0.05;
+const SMALLEST_WEIGHTS: std::ops::RangeInclusive<u8> = 1..=16;
+
+/// A way in which the guest's kernel places and migrates pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    name: String,
+    way: Way,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    Default,
+    Interleave,
+    /// Weights in the machine file's order; from bandwidths if `None`.
+    Weighted(Option<Vec<u8>>),
+    Balancing {
+        mode: u8,
+        demotion: bool,
+    },
+}
+
+/// What a subject is in a guest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Setting {
+    /// Memory policy that the program starts with.
+    pub policy: Option<MemoryPolicy>,
+    /// Files of the guest's kernel that are written before the program starts.
+    pub writes: Vec<Write>,
+    /// Weight of each of the guest's nodes, if there are any.
+    pub weights: Option<Vec<u8>>,
+}
+
+impl Subject {
+    /// Reads a subject as [`SUBJECTS`] lists them.
+    ///
+    /// # Errors
+    /// With what is allowed, if there is no such subject.
+    pub fn parse(text: &str) -> Result<Subject, LabError> {
+        let way = match text {
+            "default" => Some(Way::Default),
+            "interleave" => Some(Way::Interleave),
+            "weighted" => Some(Way::Weighted(None)),
+            _ => weights_of(text).or_else(|| balancing(text)),
+        };
+        way.map(|way| Subject { name: text.to_owned(), way }).ok_or_else(|| {
+            let known: Vec<String> = SUBJECTS.map(|(name, what)| format!("\n  {name}: {what}")).into();
+            let what = format!("no such subject; there are:{}", known.concat());
+            LabError::Subject { subject: text.to_owned(), what }
+        })
+    }
+
+    /// As the user wrote it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB.
+    pub fn needs_accessed_bits(&self) -> bool {
+        matches!(self.way, Way::Balancing { demotion: true, .. })
+    }
+
+    /// Whether it goes by faults that the kernel provokes now and then.
+    pub fn needs_hint_faults(&self) -> bool {
+        matches!(self.way, Way::Balancing { mode: 1.., .. })
+    }
+
+    /// What it is in the guest that a machine makes.
+    ///
+    /// # Errors
+    /// If there is not one weight for each node.
+    pub fn setting(&self, machine: &Machine, layout: &Layout) -> Result<Setting, LabError> {
+        let numbers = layout.linux_numbers();
+        let all = |mode| Some(MemoryPolicy { mode, nodes: numbers.iter().map(|number| 1 << number).sum() });
+        let quiet = || vec![write(NUMA_BALANCING, "0")];
+        Ok(match &self.way {
+            Way::Default => Setting { writes: quiet(), ..Setting::default() },
+            Way::Interleave => Setting { policy: all(INTERLEAVE), writes: quiet(), weights: None },
+            Way::Weighted(given) => {
+                let weights = match given {
+                    Some(weights) => self.in_guest_order(weights, machine, layout)?,
+                    None => weights_from(&bandwidths(layout)),
+                };
+                let nodes = numbers.iter().zip(&weights);
+                let of_nodes = nodes.map(|(node, weight)| write(&format!("{WEIGHTS}/node{node}"), weight));
+                let writes = quiet().into_iter().chain(of_nodes).collect();
+                Setting { policy: all(WEIGHTED_INTERLEAVE), writes, weights: Some(weights) }
+            }
+            Way::Balancing { mode, demotion } => {
+                let writes = vec![write(DEMOTION, demotion), write(NUMA_BALANCING, mode)];
+                Setting { writes, ..Setting::default() }
+            }
+        })
+    }
+
+    fn in_guest_order(
+        &self,
+        weights: &[u8],
+        machine: &Machine,
+        layout: &Layout,
+    ) -> Result<Vec<u8>, LabError> {
+        let names: Vec<&str> = machine.nodes.iter().map(|node| node.name.as_str()).collect();
+        if weights.len() != names.len() {
+            let (has, of, wanted) = (weights.len(), names.join(", "), names.len());
+            let what =
+                format!("{has} weights; give {wanted}, one for each of {}'s nodes: {of}", machine.name);
+            return Err(LabError::Subject { subject: self.name.clone(), what });
+        }
+        let weight = |name: &str| names.iter().zip(weights).find(|(other, _)| **other == name);
+        Ok(layout
+            .machine
+            .nodes
+            .iter()
+            .filter_map(|node| weight(&node.name))
+            .map(|(_, &weight)| weight)
+            .collect())
+    }
+}
+
+fn write(file: &str, value: impl ToString) -> Write {
+    Write { file: PathBuf::from(file), text: value.to_string() }
+}
+
+fn weights_of(text: &str) -> Option<Way> {
+    let weight = |word: &str| word.parse().ok().filter(|&weight: &u8| weight > 0);
+    let weights = text.strip_prefix("weighted:")?.split(':').map(weight).collect::<Option<Vec<u8>>>()?;
+    Some(Way::Weighted(Some(weights)))
+}
+
+fn balancing(text: &str) -> Option<Way> {
+    let rest = text.strip_prefix("numab=")?;
+    let (mode, demotion) = rest.strip_suffix("+demotion").map_or((rest, false), |mode| (mode, true));
+    let mode = ["0", "1", "2"].iter().position(|known| *known == mode)?;
+    Some(Way::Balancing { mode: mode as u8, demotion })
+}
+
+/// Read bandwidth of each node from the CPUs that are nearest to it, as the kernel itself derives weights since Linux 6.16.
+fn bandwidths(layout: &Layout) -> Vec<f64> {
+    let nodes = layout.nodes.iter().take(layout.machine.nodes.len()).enumerate();
+    nodes.map(|(number, node)| layout.reach(node.initiator, number).1).collect()
+}
+
+/// The smallest weights that are close to the ratio of the bandwidths.
+fn weights_from(bandwidths: &[f64]) -> Vec<u8> {
+    let least = bandwidths.iter().copied().fold(f64::INFINITY, f64::min);
+    let wanted = |smallest: u8| bandwidths.iter().map(move |mbps| mbps / least * f64::from(smallest));
+    let weight = |wanted: f64| wanted.round().min(f64::from(u8::MAX));
+    let error = |smallest: &u8| wanted(*smallest).map(|x| (weight(x) / x - 1.0).abs()).fold(0.0, f64::max);
+    let close = SMALLEST_WEIGHTS.clone().find(|smallest| error(smallest) <= CLOSE);
+    let smallest =
+        close.or_else(|| SMALLEST_WEIGHTS.min_by(|a, b| error(a).total_cmp(&error(b)))).unwrap_or(1);
+    wanted(smallest).map(|wanted| weight(wanted) as u8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_small_and_close_to_the_ratio() {
+        assert_eq!(weights_from(&[17.0, 3.4]), [5, 1]);
+        assert_eq!(weights_from(&[15.0, 10.0]), [3, 2]);
+        assert_eq!(weights_from(&[100.0, 100.0, 52.0]), [2, 2, 1]);
+        assert_eq!(weights_from(&[1e6, 1.0]), [255, 1]);
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_listed() {
+        let way = |text| Subject::parse(text).map(|subject| subject.way).ok();
+        assert_eq!(way("weighted:4:1"), Some(Way::Weighted(Some(vec![4, 1]))));
+        assert_eq!(way("numab=2+demotion"), Some(Way::Balancing { mode: 2, demotion: true }));
+        assert_eq!(way("numab=0"), Some(Way::Balancing { mode: 0, demotion: false }));
+        for wrong in ["", "weighted:", "weighted:0:1", "weighted:256:1", "numab=3", "numab=", "demotion"] {
+            assert_eq!(way(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn weights_go_by_the_files_order_of_nodes_wherever_the_guest_has_them() {
+        let text = include_str!("../../../machines/bmpm-5.toml");
+        let reversed = text.replace("[[initiator]]\nname = \"socket0\"\ncpus = 8\n", "").replace(
+            "name = \"socket1\"\ncpus = 8\n",
+            "name = \"socket1\"\ncpus = 8\n\n[[initiator]]\nname = \"socket0\"\ncpus = 8\n",
+        );
+        for (text, guest) in [(text, [4, 1]), (reversed.as_str(), [1, 4])] {
+            let machine = Machine::parse("test", text).expect("a machine");
+            let layout = Layout::new(&machine, None).expect("a layout");
+            let setting = Subject::parse("weighted:4:1").expect("a subject").setting(&machine, &layout);
+            assert_eq!(setting.expect("a setting").weights, Some(guest.to_vec()));
+            let wrong = Subject::parse("weighted:4:1:1").expect("a subject").setting(&machine, &layout);
+            assert!(wrong.expect_err("three weights for two nodes").to_string().contains("dram, nvm"));
+        }
+    }
+}

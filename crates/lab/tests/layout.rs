@@ -1,0 +1,115 @@
+//! Virtual machines against what Linux and ACPI ask of them, for every bundled machine.
+
+use std::fs;
+use std::path::Path;
+
+use memtide_core::Machine;
+use memtide_lab::Layout;
+
+fn machines() -> Vec<Machine> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .map(|path| Machine::parse(&path.display().to_string(), &fs::read_to_string(&path).unwrap()).unwrap())
+        .collect()
+}
+
+fn bundled(name: &str) -> Machine {
+    machines().into_iter().find(|machine| machine.name == name).unwrap()
+}
+
+#[test]
+fn every_machine_has_whole_sections_room_for_the_kernel_and_all_its_cpus() {
+    for machine in machines() {
+        let least = machine.scaled();
+        for vcpus in [1, 5] {
+            let layout = Layout::new(&machine, Some(vcpus)).unwrap();
+            let name = format!("{} with {vcpus}", machine.name);
+            assert!(layout.nodes[0].mib >= 256, "{name}");
+            for node in layout.nodes.iter().filter(|node| node.mib > 0) {
+                let asked = least.nodes.iter().find(|other| other.name == node.name).unwrap().capacity_mib;
+                assert!(node.mib % 128 == 0 && node.mib >= asked, "{name}: {node:?} for {asked} MiB");
+                assert!(
+                    node.mib < asked + 128 || layout.notes.iter().any(|note| note.contains(&node.name)),
+                    "{name}"
+                );
+            }
+            let mut placed: Vec<u16> = layout.nodes.iter().flat_map(|node| node.vcpus.clone()).collect();
+            placed.sort_unstable();
+            assert_eq!(placed, (0..vcpus).collect::<Vec<_>>(), "{name}");
+            for node in &layout.nodes {
+                assert!(!layout.nodes[node.initiator].vcpus.is_empty(), "{name}: {node:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn distances_are_as_acpi_allows_and_farther_is_slower() {
+    for machine in machines() {
+        let layout = Layout::new(&machine, None).unwrap();
+        let all = 0..layout.nodes.len();
+        for (a, b) in all.clone().flat_map(|a| all.clone().map(move |b| (a, b))) {
+            let distance = layout.distances[a][b];
+            assert_eq!(distance, layout.distances[b][a], "{}", machine.name);
+            assert_eq!(distance == 10, a == b, "{}", machine.name);
+            assert!((10..255).contains(&distance), "{}", machine.name);
+        }
+    }
+    let layout = Layout::new(&bundled("hinuma"), None).unwrap();
+    // From dram's socket 170 + 71 ns against 85; from nvm's 85 + 71 against 170.
+    assert_eq!(layout.distances[0][1], 28);
+}
+
+#[test]
+fn memory_lies_below_and_above_the_hole_without_overlap() {
+    for machine in machines() {
+        let layout = Layout::new(&machine, None).unwrap();
+        let ranges = layout.ranges();
+        let mut end = 0;
+        for range in &ranges {
+            assert!(range.start >= end && range.bytes > 0, "{}: {range:?}", machine.name);
+            end = range.start + range.bytes;
+            let hole = 0xb000_0000..4 << 30;
+            assert!(end <= hole.start || range.start >= hole.end, "{}: {range:?}", machine.name);
+        }
+        for (number, node) in layout.nodes.iter().enumerate() {
+            let bytes: u64 =
+                ranges.iter().filter(|range| range.node.index() == number).map(|range| range.bytes).sum();
+            assert_eq!(bytes, node.mib << 20, "{}", machine.name);
+        }
+    }
+    let large = Layout::new(&bundled("optane"), None).unwrap();
+    assert!(large.mib() > 4 << 10 && large.ranges().iter().any(|range| range.start == 4 << 30));
+}
+
+#[test]
+fn cpus_are_beside_the_memory_that_linux_takes_first() {
+    // The data sheet's DDR4 answers sooner than MCDRAM, so that it is the CPUs' own node, as on the real machine.
+    let layout = Layout::new(&bundled("bdm"), None).unwrap();
+    let home = layout.nodes.iter().find(|node| !node.vcpus.is_empty()).unwrap();
+    assert_eq!(home.name, "ddr4");
+}
+
+#[test]
+fn an_initiator_without_memory_has_a_node_of_its_own() {
+    let text = bundled("hinuma").to_toml().replacen("initiator = \"socket1\"", "", 1);
+    let text = format!(
+        "{text}\n[[link]]\nbetween = [\"socket1\", \"nvm\"]\nlatency_ns = 10\nbandwidth_mbps = 10000\n"
+    );
+    let machine = Machine::parse("changed", &text).unwrap();
+    let layout = Layout::new(&machine, None).unwrap();
+    let last = layout.nodes.last().unwrap();
+    assert_eq!((last.name.as_str(), last.mib, last.vcpus.len()), ("socket1", 0, 1));
+    assert_eq!(layout.nodes[1].initiator, 2, "nvm is nearest to socket1");
+    assert_eq!(layout.linux_numbers(), [0, 2], "socket1's node, which has a CPU, comes before nvm");
+    assert_eq!(Layout::new(&machine, Some(1)).unwrap().nodes.len(), 2, "without a CPU it needs no node");
+}
+
+#[test]
+fn numbers_of_cpus_that_cannot_be_are_refused() {
+    for vcpus in [0, 65] {
+        let error = Layout::new(&bundled("hinuma"), Some(vcpus)).unwrap_err().to_string();
+        assert!(error.contains("allowed are 1 to 64"), "{error}");
+    }
+}

@@ -1,0 +1,121 @@
+//! System calls that no library offers safely. The one module of this crate with `unsafe`.
+
+#![allow(unsafe_code, reason = "system calls on memory")]
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{NonNull, null_mut};
+
+use memtide_core::NodeId;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Zeroed words in base pages of one memory node.
+#[derive(Debug)]
+pub struct Words {
+    start: NonNull<u64>,
+    len: usize,
+}
+
+// SAFETY: the words are owned by this value alone.
+unsafe impl Send for Words {}
+// SAFETY: a shared reference only reads.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// Maps `bytes` of memory that the kernel takes from `node` alone, and touches all of it.
+    ///
+    /// # Errors
+    /// The kernel's, if there is no such node or it has not enough memory.
+    pub fn on_node(bytes: usize, node: NodeId) -> io::Result<Words> {
+        let len = bytes.div_ceil(8).max(1);
+        // SAFETY: a new mapping, anywhere.
+        let start = unsafe {
+            mmap_anonymous(null_mut(), len * 8, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
+        };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut words = Words { start, len };
+        words.bind(node)?;
+        for page in words.chunks_mut(512) {
+            page[0] = 1;
+            page[0] = 0;
+        }
+        Ok(words)
+    }
+
+    fn bind(&mut self, node: NodeId) -> io::Result<()> {
+        let mut mask = [0u64; 5];
+        mask[node.index() / 64] = 1 << (node.index() % 64);
+        let bits = 64 * mask.len();
+        // SAFETY: the mapping is this value's, not touched yet; the mask has as many bits as are told.
+        let done = unsafe {
+            libc::madvise(self.start.as_ptr().cast(), self.len * 8, libc::MADV_NOHUGEPAGE);
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.len * 8,
+                libc::MPOL_BIND,
+                mask.as_ptr(),
+                bits,
+                0,
+            )
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Deref for Words {
+    type Target = [u64];
+    fn deref(&self) -> &[u64] {
+        // SAFETY: a mapping of this length that lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Words {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above, and nobody else refers to it.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and nothing refers to it any more. It cannot fail then.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * 8) };
+    }
+}
+
+/// Words each of which is the place of another.
+#[derive(Debug)]
+pub struct Chain(Words);
+
+/// Loads of the loop's body.
+const UNROLLED: u64 = 16;
+
+impl Chain {
+    /// Words that are a chain.
+    ///
+    /// # Panics
+    /// If a word is no place among them.
+    pub fn new(words: Words) -> Chain {
+        assert!(words.iter().all(|&next| (next as usize) < words.len), "a chain leaves its memory");
+        Chain(words)
+    }
+
+    /// Follows it by `loads` loads, rounded up to a multiple of 16, each of which needs the one before; gives where it ends.
+    ///
+    /// # Panics
+    /// If `from` is no place in it.
+    pub fn follow(&self, from: u64, loads: u64) -> u64 {
+        assert!((from as usize) < self.0.len, "a chain begins in its memory");
+        let start = self.0.start.as_ptr();
+        let mut at = from;
+        for _ in 0..loads.div_ceil(UNROLLED) {
+            for _ in 0..UNROLLED {
+                // SAFETY: every word is below the length, and so is `from`.
+                at = unsafe { start.add(at as usize).read() };
+            }
+        }
+        at
+    }
+}

@@ -1,0 +1,51 @@
+//! Runs a workload natively: the lab's programs. It marks where the workload itself begins and ends, so that
+//! `memtide lab run --region marks` leaves out how its data was made.
+
+use std::cell::Cell;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use memtide_guest::mark::{BEGIN, END, mark};
+use memtide_workloads::{Edge, Params, native};
+
+/// Run one of memtide's workloads on this machine's own memory and threads
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// The workload and its parameters, as NAME[:PARAMETER=VALUE,..]; `memtide workload list` tells all
+    workload: String,
+    /// Seed of everything that is drawn at random
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memtide-workload: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), memtide_workloads::WorkloadError> {
+    let (name, params) = arguments.workload.split_once(':').unwrap_or((&arguments.workload, ""));
+    let params: Params = params.parse()?;
+    let (start, took) = (Cell::new(Instant::now()), Cell::new(Duration::ZERO));
+    let result = native(name, &params, arguments.seed, &|edge| match edge {
+        Edge::Begin => {
+            mark(BEGIN, 0);
+            start.set(Instant::now());
+        }
+        Edge::End => {
+            took.set(start.get().elapsed());
+            mark(END, 0);
+        }
+    })?;
+    println!("time_ns {}", took.get().as_nanos());
+    println!("result {result}");
+    Ok(())
+}
