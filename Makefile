@@ -5,9 +5,13 @@ PREFIX ?= /usr/local
 ROOT = $(DESTDIR)$(PREFIX)
 MEMTIDE = target/release/memtide
 RECORDER = target/release/libmemtide_recorder.so
+CLOCK = target/release/libmemtide_clock.so
+PARTS = --package memtide-cli --package memtide-recorder --package memtide-guest --package memtide-workloads
+# The lab's clock plugin is a workspace of its own: see its Cargo.toml.
+CLOCK_WORKSPACE = --manifest-path crates/plugins/clock/Cargo.toml
 COMPLETIONS = $(addprefix $(ROOT)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 
-.PHONY: help setup build demo test lint bench install clean
+.PHONY: help setup build clock lab demo test lint bench install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,26 +19,43 @@ help: ## list the targets
 setup: ## install what is missing (Debian, Ubuntu), or say what is
 	@sh scripts/setup
 
-build: setup ## build the memtide command
-	$(CARGO) build --release --package memtide-cli --package memtide-recorder
+build: setup clock ## build the memtide command and what belongs to it
+	$(CARGO) build --release $(PARTS)
+
+clock:
+	$(CARGO) build --release $(CLOCK_WORKSPACE) --target-dir target
+
+lab: build ## get QEMU and a kernel for the lab, or say what is missing
+	$(MEMTIDE) lab setup
 
 demo: build ## compare all policies on a bundled trace of a real program
 	@sh scripts/demo $(MEMTIDE)
 
-test: setup ## run all tests; with CI=true a test that cannot run fails
-	$(CARGO) test --workspace
+test: setup clock ## run all tests; with CI=true a test that cannot run fails
+	$(CARGO) test --workspace --exclude memtide-cli
+	$(CARGO) test $(CLOCK_WORKSPACE) --target-dir target
+	$(CARGO) build $(PARTS)
+	cp $(CLOCK) target/debug/
+	target/debug/memtide lab setup || test "$(CI)" != true
+	$(CARGO) test --package memtide-cli
 
 lint: ## formatting, clippy and rustdoc, warnings as errors
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt $(CLOCK_WORKSPACE) --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(CLOCK_WORKSPACE) --target-dir target --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 bench: ## measure speeds
 	$(CARGO) bench --workspace
+	$(MAKE) lab
+	@sh scripts/bench-lab $(MEMTIDE)
 
 install: build ## install the command, its recorder, man pages and completions below PREFIX
 	install -D -m 755 $(MEMTIDE) $(ROOT)/bin/memtide
 	install -D -m 644 $(RECORDER) $(ROOT)/lib/$(notdir $(RECORDER))
+	install -D -m 644 $(CLOCK) $(ROOT)/lib/$(notdir $(CLOCK))
+	install -D -m 755 -t $(ROOT)/bin target/release/memtide-guest target/release/memtide-workload
 	$(MEMTIDE) man $(ROOT)/share/man/man1
 	install -d $(COMPLETIONS)
 	$(MEMTIDE) completions bash > $(word 1,$(COMPLETIONS))/memtide

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, ContentArrangement, presets};
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+use crate::layout;
 
 /// How an answer is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,6 +24,8 @@ pub enum Format {
 pub enum Cell {
     /// Words.
     Text(String),
+    /// Whether something holds, and the word for it, which people see where it does.
+    Flag(bool, &'static str),
     /// A count.
     Whole(u64),
     /// A figure, shown with as many digits after the point; JSON and CSV have it as it is.
@@ -44,6 +46,7 @@ impl Cell {
     pub fn shown(&self) -> String {
         match self {
             Cell::Text(text) => text.clone(),
+            Cell::Flag(holds, word) => if *holds { *word } else { "" }.to_owned(),
             Cell::Whole(number) => number.to_string(),
             Cell::Real(number, digits) => format!("{number:.digits$}"),
             Cell::Percent(share) => format!("{:.1}", share * 100.0),
@@ -54,6 +57,7 @@ impl Cell {
     fn exact(&self) -> String {
         match self {
             Cell::Real(number, _) | Cell::Percent(number) => number.to_string(),
+            Cell::Flag(holds, _) => holds.to_string(),
             Cell::Absent => String::new(),
             other => other.shown(),
         }
@@ -62,6 +66,7 @@ impl Cell {
     fn json(&self) -> Value {
         match self {
             Cell::Text(text) => text.as_str().into(),
+            Cell::Flag(holds, _) => (*holds).into(),
             Cell::Whole(number) => (*number).into(),
             Cell::Real(number, _) | Cell::Percent(number) => (*number).into(),
             Cell::Absent => Value::Null,
@@ -70,7 +75,7 @@ impl Cell {
 
     /// Whether it is a figure, known or not.
     pub fn is_number(&self) -> bool {
-        !matches!(self, Cell::Text(_))
+        !matches!(self, Cell::Text(_) | Cell::Flag(..))
     }
 }
 
@@ -88,6 +93,8 @@ pub struct Column {
 pub struct Table {
     /// What the rows are, as the key in JSON.
     pub name: &'static str,
+    /// How many columns at the left tell what a row is about.
+    pub keys: usize,
     /// Columns.
     pub columns: Vec<Column>,
     /// One cell a column in each.
@@ -95,11 +102,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table with columns given as `(key, title)`.
+    /// An empty table with columns given as `(key, title)`, the first of which tells what a row is about.
     pub fn new(name: &'static str, columns: &[(&str, &str)]) -> Table {
         let columns =
             columns.iter().map(|(key, title)| Column { key: (*key).into(), title: (*title).into() });
-        Table { name, columns: columns.collect(), rows: Vec::new() }
+        Table { name, keys: 1, columns: columns.collect(), rows: Vec::new() }
+    }
+
+    /// The table, of whose columns so many tell what a row is about.
+    pub fn with_keys(self, keys: usize) -> Table {
+        Table { keys, ..self }
     }
 
     /// Adds a column on the right. To be done before rows.
@@ -107,23 +119,13 @@ impl Table {
         self.columns.push(Column { key: key.into(), title: title.into() });
     }
 
-    /// The table as people see it.
-    pub fn drawn(&self) -> String {
-        let mut drawn = comfy_table::Table::new();
-        drawn.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        drawn.set_header(self.columns.iter().map(|column| &column.title));
-        for row in &self.rows {
-            drawn.add_row(row.iter().map(Cell::shown));
+    /// This table with the columns of another one, its first left out, on the right.
+    pub fn beside(mut self, right: Table) -> Table {
+        self.columns.extend(right.columns.into_iter().skip(1));
+        for (row, more) in self.rows.iter_mut().zip(right.rows) {
+            row.extend(more.into_iter().skip(1));
         }
-        for (index, _) in self.columns.iter().enumerate() {
-            let numbers = !self.rows.is_empty() && self.rows.iter().all(|row| row[index].is_number());
-            let column = drawn.column_mut(index).expect("a column of this table");
-            column.set_padding((0, 2));
-            if numbers {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        drawn.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+        self
     }
 
     fn json(&self) -> Value {
@@ -155,29 +157,31 @@ impl Answer {
 
     /// Prints it on standard output.
     pub fn print(&self, format: Format) -> Result<(), Failure> {
-        print(&self.text(format))
+        print(&self.text(format, layout::width_of(io::stdout())))
     }
 
-    /// The answer as it is printed.
-    pub fn text(&self, format: Format) -> String {
+    /// The answer as it is printed; for people, tables and sentences keep to the width if there is one.
+    pub fn text(&self, format: Format, width: Option<usize>) -> String {
         match format {
-            Format::Table => self.table(),
+            Format::Table => self.table(width),
             Format::Json => pretty(&self.json()),
             Format::Csv => self.csv(),
         }
     }
 
-    fn table(&self) -> String {
+    fn table(&self, width: Option<usize>) -> String {
         let about: Vec<String> =
             self.about.iter().map(|(key, cell)| format!("{key} {}", cell.shown())).collect();
-        let between = if about.iter().any(|line| line.len() > 60) { "\n" } else { ", " };
-        let mut parts = Vec::new();
-        if !about.is_empty() {
-            parts.push(about.join(between) + "\n");
+        let paragraphs = |lines: &[String]| lines.iter().map(|line| layout::paragraph(line, width)).collect();
+        let mut parts: Vec<String> = Vec::new();
+        if about.iter().any(|line| line.len() > 60) {
+            parts.push(paragraphs(&about));
+        } else if !about.is_empty() {
+            parts.push(paragraphs(&[about.join(", ")]));
         }
-        parts.extend(self.tables.iter().map(Table::drawn));
+        parts.extend(self.tables.iter().map(|table| layout::table(table, width)));
         if !self.notes.is_empty() {
-            parts.push(self.notes.join("\n") + "\n");
+            parts.push(paragraphs(&self.notes));
         }
         parts.join("\n")
     }
@@ -239,10 +243,13 @@ mod tests {
         assert_eq!(json["seed"], 7);
         assert_eq!(json["rows"][0]["time_ms"], 1.25);
         assert!(json["rows"][1]["time_ms"].is_null());
+        let flags = [true, false].map(|holds| Cell::Flag(holds, "so"));
+        assert_eq!(flags.clone().map(|cell| cell.json()), [Value::from(true), Value::from(false)]);
+        assert_eq!(flags.map(|cell| cell.shown()), ["so", ""]);
     }
 
     #[test]
     fn the_table_rounds_and_aligns_numbers_right() {
-        assert_eq!(answer().table(), "seed 7\n\nname  time, ms\na, b       1.2\nc            -\n");
+        assert_eq!(answer().table(None), "seed 7\n\nname  time, ms\na, b       1.2\nc            -\n");
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::answer::Format;
 use crate::commands::Command;
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::{EXIT_CODES, Failure, PROGRAM_EXIT_CODES};
 
 /// This version of memtide.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -12,7 +12,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Places and migrates memory pages on machines whose memory is not all alike: simulate policies on a model of a
 /// machine and compare them.
 #[derive(Debug, Parser)]
-#[command(name = "memtide", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "memtide", bin_name = "memtide", version, after_help = EXIT_CODES, propagate_version = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -39,9 +39,11 @@ pub fn parse() -> Result<Cli, Failure> {
 /// The definition that help, completions and man pages are made from.
 pub fn definition() -> clap::Command {
     // `-o` of `record` is the trace: memtide record -o FILE -- PROGRAM.
-    let command =
-        Cli::command().mut_subcommand("record", |record| record.mut_arg("output", |arg| arg.short(None)));
-    with_exit_codes(command)
+    with_exit_codes(Cli::command())
+        .mut_subcommand("record", |record| {
+            record.mut_arg("output", |arg| arg.short(None)).after_help(PROGRAM_EXIT_CODES)
+        })
+        .mut_subcommand("lab", |lab| lab.mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES)))
 }
 
 fn with_exit_codes(command: clap::Command) -> clap::Command {

@@ -45,8 +45,16 @@ pub fn of_nodes(report: &Report) -> Vec<Figure> {
                 &format!("{name}, MB/s"),
                 Cell::Real(node.bandwidth_mbps, 0),
             ),
-            figure(&format!("{name}_page_share"), "pages, %", Cell::Percent(node.page_share)),
-            figure(&format!("{name}_access_share"), "accesses, %", Cell::Percent(node.access_share)),
+            figure(
+                &format!("{name}_page_share"),
+                &format!("{name} pages, %"),
+                Cell::Percent(node.page_share),
+            ),
+            figure(
+                &format!("{name}_access_share"),
+                &format!("{name} accesses, %"),
+                Cell::Percent(node.access_share),
+            ),
         ]
     };
     report.nodes.iter().flat_map(of_node).collect()

@@ -15,17 +15,27 @@ pub enum Failure {
     Usage(String),
     /// A file given as input is refused: code 3.
     Input(String),
+    /// A program cannot be recorded, or run in the lab: code 125, since lower ones are the program's own.
+    NotRun(String),
+    /// The own exit status of a program recorded or run in the lab, which is passed on; it has said itself what it had to say.
+    Program(u8),
     /// Ctrl-C, or a request to end: code 130.
     Interrupted,
+    /// The same, with what was done until then being kept, and how to go on: code 130.
+    Paused(String),
     /// Whoever reads the output has closed it: code 0, since they have what they want.
     OutputClosed,
     /// What the command line's parser says by itself, help included: its own code, 0 or 2.
     Parser(Box<clap::Error>),
 }
 
-/// What is printed below the options of every command's help.
+/// What is printed below the options of every command's help but those that run a program.
 pub const EXIT_CODES: &str =
     "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 130 interrupted.";
+
+/// What is printed below the options of the help of commands that run a program.
+pub const PROGRAM_EXIT_CODES: &str = "Exit codes: the program's own (128 + N if signal N ended it), 2 wrong usage, \
+    125 it could not be recorded or run, 130 interrupted.";
 
 impl Failure {
     /// An input file that cannot be read.
@@ -49,7 +59,10 @@ impl Failure {
             Failure::Run(message) => (1, message),
             Failure::Usage(message) => (2, message),
             Failure::Input(message) => (3, message),
+            Failure::NotRun(message) => (125, message),
+            Failure::Program(code) => return ExitCode::from(code),
             Failure::Interrupted => (130, "interrupted; nothing was written".to_owned()),
+            Failure::Paused(message) => (130, message),
             Failure::OutputClosed => return ExitCode::SUCCESS,
             Failure::Parser(error) => {
                 let says_error = error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;

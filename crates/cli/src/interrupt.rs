@@ -1,22 +1,37 @@
 //! Ctrl-C and requests to end.
 
+use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
+/// How soon a request to end is seen.
+const POLL: Duration = Duration::from_millis(20);
 
-/// Takes note of the first signal, so that what runs can end in order; a second one ends the command at once.
+/// Signals that come together are one request: `timeout` sends two, and a terminal one to each process.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Takes note of the first signal, so that what runs can end in order; a later one ends the command at once.
 pub fn install() -> Result<(), Failure> {
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 130, ASKED.clone())
-            .and_then(|_| flag::register(signal, ASKED.clone()))
-            .map_err(|error| Failure::Run(format!("signals cannot be handled: {error}")))?;
-    }
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| Failure::Run(format!("signals cannot be handled: {error}")))?;
+    thread::spawn(move || {
+        let mut first: Option<Instant> = None;
+        for _ in &mut signals {
+            ASKED.store(true, Ordering::Relaxed);
+            if first.get_or_insert_with(Instant::now).elapsed() > TOGETHER {
+                exit(130);
+            }
+        }
+    });
     Ok(())
 }
 
@@ -28,4 +43,26 @@ pub fn asked() -> bool {
 /// An error if the command was asked to end.
 pub fn check() -> Result<(), Failure> {
     if asked() { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
+/// Does long work that cannot be stopped and leaves nothing behind: if the command is asked to end, the work is left to end
+/// with the process.
+pub fn abandonable<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let (done, result) = mpsc::sync_channel(1);
+    let worker = thread::spawn(move || {
+        // Nobody waits for it any more if the command was asked to end.
+        let _ = done.send(work());
+    });
+    loop {
+        match result.recv_timeout(POLL) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) => check()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                let panicked = worker.join().expect_err("a worker that ends in order sends its result");
+                std::panic::resume_unwind(panicked)
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod commands;
 mod comparison;
 mod failure;
 mod interrupt;
+mod layout;
 mod machines;
 mod parallel;
 mod progress;
@@ -19,7 +20,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let outcome = cli::parse().and_then(|cli| {
-        interrupt::install()?;
+        // A recording holds signals by itself.
+        if !matches!(cli.command, commands::Command::Record(_)) {
+            interrupt::install()?;
+        }
         commands::run(cli)
     });
     match outcome {

@@ -145,7 +145,10 @@ impl Source {
     fn job(&self, options: ReplayOptions, seed: u64) -> Result<Job<'static>, Failure> {
         let program: memtide_workloads::BoxedProgram = match self {
             Source::Workload { name, params } => {
-                memtide_workloads::program(name, params, seed).map_err(unfit)?
+                let (name, params) = (name.clone(), params.clone());
+                interrupt::abandonable(move || {
+                    memtide_workloads::program(&name, &params, seed).map_err(unfit)
+                })?
             }
             Source::Trace(path) => {
                 Box::new(open(path)?.program(options).map_err(|error| Failure::Input(error.to_string()))?)

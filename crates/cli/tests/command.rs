@@ -1,10 +1,13 @@
 //! The `memtide` command as its users meet it: answers in three formats, and what it says to careless mistakes.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn memtide(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_memtide")).args(args).output().expect("the command starts")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
+    command.env_remove("COLUMNS").args(args).output().expect("the command starts")
 }
 
 /// Standard output of a call that succeeds.
@@ -88,7 +91,7 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
     refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
     refused(2, &["simulate", "-w", SMALL], &["--machine"]);
     refused(2, &["record", "-o", "x"], &["PROGRAM"]);
-    refused(1, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
+    refused(125, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
 }
 
 #[test]
@@ -123,6 +126,12 @@ fn traces_that_are_missing_cut_short_damaged_or_foreign_are_refused() {
     let bytes = std::fs::read(&trace).unwrap();
 
     refused(3, &["trace", "info", "no-such.mt"], &["no-such.mt"]);
+    let of_folder = folder.path().to_str().unwrap();
+    refused(
+        3,
+        &["trace", "import", of_folder, "--format", "csv", "--to", &trace],
+        &["a folder", "give the file"],
+    );
     refused(3, &["simulate", "-m", "laptop", "-t", "no-such.mt"], &["no-such.mt"]);
     for keep in [0, 1, bytes.len() / 2, bytes.len() - 1] {
         let short = file(folder.path(), "short.mt", &bytes[..keep]);
@@ -196,6 +205,12 @@ fn the_verdict_tells_of_swapping_and_calls_no_tie_a_win() {
     let whole = json(&[&compared[..], &["-p", "local,fast-only"]].concat());
     let verdict = whole["verdict"].as_str().unwrap();
     assert!(verdict.contains("Under fast-only memory runs out"), "{whole}");
+    let swapped = [0, 1].map(|row| whole["policies"][row]["swapped_pages"].as_u64().unwrap());
+    assert!(swapped[0] == 0 && swapped[1] > 1000, "{whole}");
+    assert!(
+        answer(&[&compared[..], &["-p", "local,fast-only"]].concat()).contains("pages swapped out and in")
+    );
+    assert!(!answer(&[&compared[..], &["-p", "local"]].concat()).contains("swapped"));
     let tied = ["-m", "bmpm-1", "--scale", "2048", "-w", "stream:footprint_mib=20,iterations=1"];
     let tied = json(&[&["compare", "-p", "local,local+anb,interleave"], &tied[..]].concat());
     let verdict = tied["verdict"].as_str().unwrap();
@@ -246,10 +261,13 @@ fn a_probe_finds_the_idle_latency_and_peak_that_show_tells() {
                 (0.99..1.2).contains(&(measured / idle)),
                 "{name} {from} {node}: {measured} against {idle}"
             );
+            let closed = row["closed_row_ns"].as_f64();
+            assert!(closed.is_none_or(|closed| (closed - idle).abs() < 0.1), "{closed:?} against {idle}");
         }
         assert_eq!(probe["curve"].as_array().unwrap().len(), probe["nodes"].as_array().unwrap().len());
         for row in probe["curve"].as_array().unwrap() {
             let [mean, p99] = ["mean_ns", "p99_ns"].map(|key| row[key].as_f64().unwrap());
+            assert!(row["saturated"].is_boolean(), "{row}");
             assert!(mean > 0.0 && p99 > mean && row["achieved_mbps"].as_f64().unwrap() > 0.0, "{row}");
         }
     }
@@ -294,8 +312,42 @@ fn help_and_version_succeed_and_tell_the_exit_codes() {
 }
 
 #[test]
+fn tables_keep_to_the_terminals_width_and_csv_does_not() {
+    let at = |columns: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
+        let output = command.args(args).env("COLUMNS", columns).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+    let calls: [&[&str]; 6] = [
+        &["compare", "-m", "bmpm-2", "-w", SMALL, "-p", "local,bw-local+bw-migration"],
+        &["simulate", "-m", "bmpm-2", "-w", SMALL],
+        &["machine", "probe", "bmpm-2", "--load", "50%", "--requests", "1000"],
+        &["machine", "show", "bmpm-2"],
+        &["workload", "list"],
+        &["policy", "show", "anb"],
+    ];
+    for args in calls {
+        let (narrow, wide) = (at("80", args), answer(args));
+        assert!(widest(&narrow) <= 80 && widest(&wide) > 80, "{narrow}\n{wide}");
+        assert_eq!(at("80", &[args, &["-o", "csv"]].concat()), answer(&[args, &["-o", "csv"]].concat()));
+    }
+}
+
+#[test]
+fn help_is_about_memtide_by_whatever_name_it_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("file.tmp");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_memtide"), &other).unwrap();
+    for args in [&["--help"][..], &["trace", "import"], &["compare", "--nonsense"]] {
+        let output = Command::new(&other).args(args).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(text.contains("Usage: memtide") && !text.contains("file.tmp"), "{text}");
+    }
+}
+
+#[test]
 fn a_reader_that_has_enough_is_no_error() {
-    use std::process::Stdio;
     let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
     let mut child = command
         .args(["machine", "show", "hbm"])
@@ -322,23 +374,60 @@ fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+/// Interrupts a call after `wait`; it must then end soon, with code 130.
+#[track_caller]
+fn interrupted(args: &[&str], wait: impl FnOnce()) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
+    let child = command.args(args).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    wait();
+    let asked = Instant::now();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(1), "{args:?} took {:?} to end", asked.elapsed());
+    assert_eq!(output.status.code(), Some(130), "{args:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"), "{args:?}");
+}
+
+fn a_while() {
+    std::thread::sleep(Duration::from_millis(700));
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().count() == 0
+}
+
 #[test]
 fn an_interrupt_ends_a_run_with_code_130_and_leaves_no_report() {
     let folder = tempfile::tempdir().unwrap();
-    let report = folder.path().join("report.html");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
-    command
-        .args(["compare", "-m", "bmpm-2", "-w", "stream:footprint_mib=256,iterations=100", "--report"])
-        .arg(&report);
-    let child =
-        command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(interrupted.success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a part of the report was left");
+    let report = folder.path().join("report.html").display().to_string();
+    let stream = "stream:footprint_mib=256,iterations=100";
+    interrupted(&["compare", "-m", "bmpm-2", "-w", stream, "--report", &report], a_while);
+    assert!(is_empty(folder.path()), "a part of the report was left");
+}
+
+#[test]
+fn an_interrupt_is_obeyed_while_a_workload_is_built_and_late_in_a_probe() {
+    interrupted(&["simulate", "-m", "ddr5-cxl", "-w", "pagerank:footprint_mib=1024"], a_while);
+    interrupted(&["machine", "probe", "ddr4-2400", "--requests", "20000000", "--load", "50%"], a_while);
+}
+
+#[test]
+fn an_interrupt_ends_an_import_that_waits_for_its_input_and_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let out = tempfile::tempdir().unwrap();
+    let (from, to) = (pipe.display().to_string(), out.path().join("trace").display().to_string());
+    let mut input = None;
+    interrupted(&["trace", "import", &from, "--format", "csv", "--to", &to], || {
+        let mut pipe = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        pipe.write_all(ROWS.as_bytes()).unwrap();
+        input = Some(pipe);
+        while is_empty(out.path()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    assert!(is_empty(out.path()), "a part of the trace was left");
 }
 
 #[test]

@@ -66,9 +66,15 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     let mut runs = Table::new("policies", &[("policy", "policy")]);
     let mut nodes = Table::new("nodes", &[("policy", "policy")]);
     let speedup = format!("speed-up over {}", comparison.baseline_name());
+    let swapped = |report: &Report| report.pages.swapped_out + report.pages.swapped_in;
+    let shows_swap = format != Format::Table || comparison.reports.iter().any(|report| swapped(report) > 0);
     for (index, report) in comparison.reports.iter().enumerate() {
         let mut of_run = columns::of_run(report);
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
+        if shows_swap {
+            let pages = Cell::Whole(swapped(report));
+            of_run.push(("swapped_pages".to_owned(), "pages swapped out and in".to_owned(), pages));
+        }
         let of_nodes = columns::of_nodes(report);
         for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes)] {
             let mut row = vec![Cell::text(&comparison.names[index])];
@@ -83,15 +89,6 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     }
     match format {
         Format::Table => vec![runs, nodes],
-        _ => vec![joined(runs, nodes)],
+        _ => vec![runs.beside(nodes)],
     }
-}
-
-/// The second table's columns, its first left out, beside the first table's.
-fn joined(mut left: Table, right: Table) -> Table {
-    left.columns.extend(right.columns.into_iter().skip(1));
-    for (row, more) in left.rows.iter_mut().zip(right.rows) {
-        row.extend(more.into_iter().skip(1));
-    }
-    left
 }

@@ -2,8 +2,11 @@
 
 mod compare;
 mod completions;
+mod lab;
 mod machine;
 mod man;
+mod mark;
+mod measure;
 mod policy;
 mod record;
 mod simulate;
@@ -33,6 +36,13 @@ pub enum Command {
     Policy(policy::Command),
     /// Run a program and record its memory accesses
     Record(record::Arguments),
+    /// Run programs on a real kernel in a virtual machine whose memory is the machine's
+    #[command(subcommand)]
+    Lab(lab::Command),
+    /// Mark where a script's region of interest begins or ends, for `memtide lab run --region marks`
+    Mark(mark::Arguments),
+    /// Measure latency and bandwidth of this system's memory nodes
+    Measure(measure::Arguments),
     /// Check, show and import traces
     #[command(subcommand)]
     Trace(trace::Command),
@@ -51,6 +61,12 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Workload(command) => workload::run(command),
         Command::Policy(command) => policy::run(command),
         Command::Record(arguments) => record::run(arguments),
+        Command::Lab(command) => lab::run(command),
+        Command::Mark(arguments) => {
+            mark::run(&arguments);
+            Ok(())
+        }
+        Command::Measure(arguments) => measure::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),

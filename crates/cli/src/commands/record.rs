@@ -1,14 +1,21 @@
 //! `memtide record`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::{IsTerminal, stderr};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::ValueHint;
-use memtide_trace::{MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, record};
+use indicatif::{DecimalBytes, HumanCount};
+use memtide_trace::{
+    MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, TraceError, record,
+};
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
+use crate::layout;
 use crate::progress::Progress;
 
 /// Its arguments. `-o` is the trace here, as in `memtide record -o FILE -- PROGRAM`; `--output` stays the answer's format.
@@ -20,7 +27,7 @@ pub struct Arguments {
     /// Leave out this many accesses at the start
     #[arg(long, value_name = "N", default_value_t = 0)]
     skip: u64,
-    /// Record this many accesses at most; the program then runs on unrecorded
+    /// Record this many accesses at most; the program then runs on unrecorded, to its end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Instructions of all threads in an epoch, 10000 to 1000000
@@ -37,7 +44,8 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Records the program and says what was recorded, on standard error: standard output is the program's.
+/// Records the program and says what was recorded, on standard error: standard output is the program's. Then passes the
+/// program's exit status on.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let limit = arguments.limit.unwrap_or(u64::MAX);
     let options = RecordOptions {
@@ -48,13 +56,26 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         ..RecordOptions::new(&arguments.trace, arguments.command)
     };
     let progress = Progress::new("writing", 1);
-    let summary = record(&options, &mut |now| {
-        if let RecordProgress::Writing { share } = now {
-            progress.set(0, share);
-        }
+    let mut news = News::new();
+    let summary = record(&options, &mut |now| match now {
+        RecordProgress::Running { accesses, bytes, .. } => news.tell(accesses, bytes),
+        RecordProgress::Writing { share } => progress.set(0, share),
     });
     drop(progress);
-    let summary = summary.map_err(|error| Failure::Run(error.to_string()))?;
+    let summary = summary.map_err(|error| match error {
+        TraceError::Interrupted => Failure::Interrupted,
+        other => Failure::NotRun(other.to_string()),
+    })?;
+    let answer = answer(&arguments.trace, &summary);
+    eprint!("{}", answer.text(arguments.common.output, layout::width_of(stderr())));
+    let status = summary.status;
+    match status.code().or_else(|| Some(128 + status.signal()?)) {
+        None | Some(0) => Ok(()),
+        Some(code) => Err(Failure::Program(code as u8)),
+    }
+}
+
+fn answer(trace: &Path, summary: &RecordSummary) -> Answer {
     let columns = [
         ("file", "trace"),
         ("accesses", "accesses"),
@@ -66,7 +87,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     ];
     let mut table = Table::new("recorded", &columns);
     table.rows.push(vec![
-        Cell::text(arguments.trace.display().to_string()),
+        Cell::text(trace.display().to_string()),
         Cell::Whole(summary.totals.accesses),
         Cell::Whole(summary.accesses_made),
         Cell::Whole(summary.totals.instructions),
@@ -74,8 +95,31 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Cell::Whole(summary.bytes),
         Cell::text(summary.status.to_string()),
     ]);
-    let notes = summary.stopped.map(|why| format!("recording stopped before the program did: {why}"));
-    let answer = Answer { notes: notes.into_iter().collect(), ..Answer::of(table) };
-    eprint!("{}", answer.text(arguments.common.output));
-    Ok(())
+    let why = summary.stopped.as_ref();
+    let notes = why.map(|why| format!("recording stopped before the program did: {why}"));
+    Answer { notes: notes.into_iter().collect(), ..Answer::of(table) }
+}
+
+/// Tells how far a recording is: whole lines, each after twice the time of the one before but at least once a minute, since
+/// the terminal is the program's too.
+struct News {
+    started: Instant,
+    next: Duration,
+    shown: bool,
+}
+
+impl News {
+    fn new() -> News {
+        News { started: Instant::now(), next: Duration::from_secs(1), shown: stderr().is_terminal() }
+    }
+
+    fn tell(&mut self, accesses: u64, bytes: u64) {
+        let elapsed = self.started.elapsed();
+        if !self.shown || elapsed < self.next {
+            return;
+        }
+        self.next = elapsed + elapsed.min(Duration::from_secs(60));
+        let (accesses, bytes) = (HumanCount(accesses), DecimalBytes(bytes));
+        eprintln!("memtide: {accesses} accesses so far, {bytes} on disk, {} s", elapsed.as_secs());
+    }
 }

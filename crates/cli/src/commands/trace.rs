@@ -8,6 +8,7 @@ use memtide_trace::{ImportKind, Trace, TraceError, import};
 use crate::answer::{self, Answer, Cell, Format, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::progress::Progress;
 
 /// Its subcommands.
@@ -56,7 +57,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
 
 fn info(path: &Path, common: Common) -> Result<(), Failure> {
     let progress = Progress::new("reading", 1);
-    let info = Trace::open(path).and_then(|trace| trace.info(&mut |share| progress.set(0, share)));
+    let info = Trace::open(path).and_then(|trace| trace.info(&mut watch(&progress)));
     drop(progress);
     let info = info.map_err(refused)?;
     let whole = serde_json::to_value(&info).map_err(|error| Failure::Run(error.to_string()))?;
@@ -82,7 +83,7 @@ fn import_to(input: &Path, kind: Kind, output: &Path, common: Common) -> Result<
         Kind::Csv => ImportKind::Csv,
     };
     let progress = Progress::new("importing", 1);
-    let totals = import(kind, input, output, &mut |share| progress.set(0, share));
+    let totals = import(kind, input, output, &mut watch(&progress));
     drop(progress);
     let totals = totals.map_err(refused)?;
     let columns = [
@@ -103,7 +104,18 @@ fn import_to(input: &Path, kind: Kind, output: &Path, common: Common) -> Result<
     Answer::of(table).print(common.output)
 }
 
+/// Shows the share that is done, and says whether to go on.
+fn watch(progress: &Progress) -> impl FnMut(f64) -> bool + '_ {
+    |share| {
+        progress.set(0, share);
+        !interrupt::asked()
+    }
+}
+
 /// A trace or a recording that is refused.
 fn refused(error: TraceError) -> Failure {
-    Failure::Input(error.to_string())
+    match error {
+        TraceError::Interrupted => Failure::Interrupted,
+        other => Failure::Input(other.to_string()),
+    }
 }

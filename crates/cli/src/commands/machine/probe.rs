@@ -87,7 +87,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let progress = Progress::new("probing", tasks.len());
     let points = parallel::map(&tasks, |index, task| {
         interrupt::check()?;
-        let point = probe(&machine.nodes[task.node.index()], task.load);
+        let (node, load) = (machine.nodes[task.node.index()].clone(), task.load);
+        let point = interrupt::abandonable(move || Ok(probe(&node, load)))?;
         progress.set(index, 1.0);
         Ok(point)
     });
@@ -104,8 +105,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ],
         tables: vec![summary_table(), curve_table()],
         notes: vec![
-            "latencies are load-to-use, links included; load is a share of the node's peak; a saturated point's latencies \
-             only say how long the probe ran"
+            "Latencies are load-to-use, links included. Idle is a pointer chase's over the whole node, as Intel MLC measures it: \
+             on a timed node it also meets rows that must be closed first, and refreshes. Closed row is a single read's of a \
+             bank without an open row, as machine show tells it. Load is a share of the node's peak. A saturated point's \
+             latencies only say how long the probe ran."
                 .to_owned(),
         ],
     };
@@ -156,11 +159,12 @@ fn summary_table() -> Table {
         ("node", "node"),
         ("tier", "tier"),
         ("idle_ns", "idle, ns"),
+        ("closed_row_ns", "closed row, ns"),
         ("peak_mbps", "peak, MB/s"),
         ("cap_mbps", "cap, MB/s"),
         ("cap_share", "cap, % of peak"),
     ];
-    Table::new("nodes", &columns)
+    Table::new("nodes", &columns).with_keys(2)
 }
 
 fn curve_table() -> Table {
@@ -179,7 +183,7 @@ fn curve_table() -> Table {
         ("power_mw", "mW"),
         ("saturated", ""),
     ];
-    Table::new("curve", &columns)
+    Table::new("curve", &columns).with_keys(3)
 }
 
 /// A node as an initiator sees it.
@@ -218,6 +222,7 @@ impl Seen<'_> {
             self.node(),
             Cell::Whole(self.machine.nodes[self.node.index()].tier.into()),
             Cell::Real(self.idle_ns(idle), 1),
+            self.closed_row(),
             Cell::Real(self.peak_mbps, 0),
             Cell::Real(cap, 0),
             Cell::Percent(cap / self.peak_mbps),
@@ -233,6 +238,14 @@ impl Seen<'_> {
         match self.machine.nodes[self.node.index()].timed {
             Some(_) => chase.mean_ns + self.way.as_ns(),
             None => self.machine.idle_latency(self.initiator, self.node).as_ns(),
+        }
+    }
+
+    /// The least a read of an idle timed node takes: its bank has no open row.
+    fn closed_row(&self) -> Cell {
+        match self.machine.nodes[self.node.index()].timed {
+            Some(_) => Cell::Real(self.machine.idle_latency(self.initiator, self.node).as_ns(), 1),
+            None => Cell::Absent,
         }
     }
 
@@ -255,7 +268,7 @@ impl Seen<'_> {
             if is_timed { Cell::Percent(point.row_hit_rate) } else { Cell::Absent },
             known(point.line_energy_nj, 2),
             known(point.power_mw, 0),
-            Cell::text(if saturated { "saturated" } else { "" }),
+            Cell::Flag(saturated, "saturated"),
         ]
     }
 

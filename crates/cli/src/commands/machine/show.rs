@@ -35,8 +35,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let about = vec![("machine", Cell::text(&machine.name)), ("summary", Cell::text(&machine.summary))];
     let about = if common.output == Format::Table { about } else { Vec::new() };
-    Answer { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes: Vec::new() }
-        .print(common.output)
+    let timed = machine.nodes.iter().any(|node| node.timed.is_some());
+    let note = "Idle read of a timed node is a single read's of a bank without an open row; what a pointer chase sees, which \
+                also meets rows that must be closed first, and refreshes, is machine probe's idle latency.";
+    let notes = timed.then(|| note.to_owned()).into_iter().collect();
+    Answer { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(common.output)
 }
 
 /// What every initiator sees of every node.
@@ -49,7 +52,7 @@ fn reach(machine: &Machine) -> Table {
         ("idle_read_ns", "idle read, ns"),
         ("node_bandwidth_mbps", "node's bandwidth, MB/s"),
     ];
-    let mut table = Table::new("reach", &columns);
+    let mut table = Table::new("reach", &columns).with_keys(2);
     for (index, initiator) in machine.initiators.iter().enumerate() {
         for id in machine.node_ids() {
             let node = &machine.nodes[id.index()];

@@ -1,0 +1,100 @@
+//! `memtide lab compare`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ValueHint, builder::RangedU64ValueParser};
+use memtide_lab::{Comparison, LabError, SUBJECTS, Step, Subject, results_folder};
+
+use super::{guest, rows, span};
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::interrupt;
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = subjects_help())]
+pub struct Arguments {
+    #[command(flatten)]
+    guest: guest::Guest,
+    #[command(flatten)]
+    span: span::Span,
+    /// What to compare, separated by commas; the first is what the others are held against [see the list below]
+    #[arg(long, required = true, value_delimiter = ',', value_name = "SUBJECTS")]
+    subjects: Vec<String>,
+    /// Run each subject so many times, each with other addresses, free memory in another order and other random
+    /// numbers, and print the mean and an interval
+    #[arg(long, default_value_t = 1, value_name = "K", value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    layouts: u32,
+    /// Keep the result of each finished run in this folder, and take what is there from it instead of running it again
+    /// [default: memtide/lab/results in the cache folder]
+    #[arg(long, visible_alias = "resume", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    results: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+    #[command(flatten)]
+    common: Common,
+}
+
+fn subjects_help() -> String {
+    let width = SUBJECTS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines: Vec<String> =
+        SUBJECTS.iter().map(|(name, what)| format!("\n  {name:width$}  {what}")).collect();
+    format!("Subjects:{}\n\n{}", lines.concat(), crate::failure::EXIT_CODES)
+}
+
+/// Runs every subject in a virtual machine of its own and prints a row for each.
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let common = arguments.common;
+    let subjects = arguments.subjects.iter().map(|text| Subject::parse(text)).collect::<Result<_, _>>();
+    let subjects = subjects.map_err(|error| Failure::Usage(error.to_string()))?;
+    let (options, tools) = arguments.guest.options(arguments.command, common.seed).map_err(failure)?;
+    let results = arguments.results.map_or_else(results_folder, Ok).map_err(guest::failure)?;
+    let comparison = Comparison {
+        options: arguments.span.of(options),
+        subjects,
+        layouts: arguments.layouts,
+        results: results.clone(),
+    };
+    let mut done = 0;
+    let mut tell = |step: &Step| {
+        done = step.done;
+        eprintln!("memtide: {}", progress(step));
+    };
+    let compared = comparison.run(&tools, &mut tell, &interrupt::asked).map_err(|error| match error {
+        LabError::Interrupted => Failure::Paused(format!(
+            "interrupted; {done} of {} runs are kept in {}; the same command goes on from there",
+            comparison.subjects.len() * comparison.layouts as usize,
+            results.display()
+        )),
+        other => failure(guest::failure(other)),
+    })?;
+    rows::answer(&comparison, &compared, common).print(common.output)
+}
+
+fn progress(step: &Step) -> String {
+    let (name, done, of) = (step.subject.name(), step.done, step.of);
+    let guest_ms = step.outcome.guest_ns as f64 / 1e6;
+    match step.took {
+        Some(took) => {
+            let left = match of - done {
+                0 => String::new(),
+                left => format!("; about {:.0} s left", took.as_secs_f64() * left as f64),
+            };
+            format!(
+                "{done} of {of}: {name}, {guest_ms:.1} ms in the guest, {:.1} s here{left}",
+                took.as_secs_f64()
+            )
+        }
+        None => format!("{done} of {of}: {name}, {guest_ms:.1} ms in the guest, as kept from an earlier run"),
+    }
+}
+
+/// No exit status of the program is passed on, so that what cannot run is a run that failed.
+fn failure(failure: Failure) -> Failure {
+    match failure {
+        Failure::NotRun(message) => Failure::Run(message),
+        other => other,
+    }
+}

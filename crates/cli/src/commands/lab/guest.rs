@@ -1,0 +1,90 @@
+//! The virtual machine of a lab command.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ValueEnum, ValueHint};
+use memtide_lab::{GuestFile, LabError, Options, Tools};
+
+use crate::failure::Failure;
+use crate::machines;
+
+/// Options of all commands that make a virtual machine.
+#[derive(Debug, clap::Args)]
+pub struct Guest {
+    /// A bundled machine's name, or a machine file
+    #[arg(short, long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
+    machine: String,
+    /// Divide capacities, shared caches and TLB reach by this instead of the machine's own scale
+    #[arg(long, value_name = "N")]
+    scale: Option<u32>,
+    /// Virtual CPUs; as many as the machine has initiators, but at most 4, if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    vcpus: Option<u16>,
+    /// Whether the guest's clock follows the modelled machine; without it memory is as fast everywhere. It does if the clock
+    /// plugin is there
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    timing: Option<Timing>,
+    /// A kernel, or the beginning of a kernel package's name that `memtide lab setup` has fetched
+    #[arg(long, value_name = "FILE|PACKAGE", value_hint = ValueHint::FilePath)]
+    kernel: Option<String>,
+    /// Put a file or folder of this system into the guest, at the same place or the one named; several are allowed
+    #[arg(long = "file", value_name = "HOST[:GUEST]", value_parser = file, value_hint = ValueHint::AnyPath)]
+    files: Vec<GuestFile>,
+    /// Set a variable of the program's environment; several are allowed
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    environment: Vec<(String, String)>,
+    /// Keep the folder with what the virtual machine was made of, and say where it is
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Whether the guest's clock follows the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Timing {
+    /// Memory is as slow as the machine file says
+    On,
+    /// A plain NUMA machine, for functional tests
+    Off,
+}
+
+impl Guest {
+    /// A run of a command, and what it is made of.
+    pub fn options(self, command: Vec<OsString>, seed: u64) -> Result<(Options, Tools), Failure> {
+        let tools = Tools::find(self.kernel.as_deref()).map_err(failure)?;
+        let options = Options {
+            files: self.files,
+            environment: self.environment,
+            vcpus: self.vcpus,
+            timing: self.timing.map(|timing| timing == Timing::On),
+            seed,
+            keep: self.keep,
+            ..Options::new(machines::load_at(&self.machine, self.scale)?, command)
+        };
+        Ok((options, tools))
+    }
+}
+
+fn file(text: &str) -> Result<GuestFile, String> {
+    let (host, guest) = text.split_once(':').unwrap_or((text, text));
+    if host.is_empty() || guest.is_empty() {
+        return Err("give HOST or HOST:GUEST".to_owned());
+    }
+    Ok(GuestFile { host: PathBuf::from(host), guest: PathBuf::from(guest) })
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("give NAME=VALUE".to_owned()),
+    }
+}
+
+/// How a command ends whose virtual machine could not run.
+pub fn failure(error: LabError) -> Failure {
+    match error {
+        LabError::Interrupted => Failure::Interrupted,
+        LabError::Output(error) => Failure::unwritable("the program's output", &error),
+        other => Failure::NotRun(other.to_string()),
+    }
+}

@@ -1,0 +1,38 @@
+//! `memtide lab`.
+
+mod compare;
+mod figures;
+mod guest;
+mod interval;
+mod rows;
+mod run;
+mod setup;
+mod shell;
+mod span;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+/// Its subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Find what the lab needs and get what is missing: QEMU and a kernel for its virtual machines
+    Setup(setup::Arguments),
+    /// Run a program of this system on a real kernel in a virtual machine with the machine's nodes
+    Run(run::Arguments),
+    /// Run a program under several ways to place and migrate pages, each in a fresh virtual machine, and compare them
+    Compare(compare::Arguments),
+    /// Open a shell in such a virtual machine
+    Shell(shell::Arguments),
+}
+
+/// Carries one out.
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Setup(arguments) => setup::run(&arguments),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Compare(arguments) => compare::run(arguments),
+        Command::Shell(arguments) => shell::run(arguments),
+    }
+}

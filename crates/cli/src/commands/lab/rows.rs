@@ -1,0 +1,163 @@
+//! What a comparison in the lab shows: a row for each subject.
+
+use memtide_lab::{Compared, Comparison, Outcome, Region};
+
+use super::interval::{Interval, LEAST_FOR_T};
+use crate::answer::{Answer, Cell, Format, Table};
+use crate::cli::Common;
+
+/// A column's key (unit last) and title, and its value for a subject.
+type Figure = (String, String, Cell);
+
+/// A column of what the kernel or the clock plugin counts.
+type Count = (&'static str, &'static str, fn(&Outcome) -> Option<u64>);
+
+const COUNTS: [Count; 7] = [
+    ("faults", "page faults", |run| Some(run.events.faults)),
+    ("hint_faults", "NUMA hint faults", |run| Some(run.events.hint_faults)),
+    ("migrated_pages", "migrated pages", |run| Some(run.events.migrated_pages)),
+    ("promoted_pages", "promoted", |run| Some(run.events.promoted_pages)),
+    ("demoted_pages", "demoted", |run| Some(run.events.demoted_pages)),
+    ("instructions", "instructions", |run| timed(run, |timing| timing.instructions)),
+    ("llc_misses", "LLC misses", |run| timed(run, |timing| timing.llc_misses)),
+];
+
+/// All that a comparison shows.
+pub fn answer(comparison: &Comparison, compared: &[Compared], common: Common) -> Answer {
+    let region = comparison.options.region;
+    let base: Vec<f64> = compared[0].outcomes.iter().map(|run| guest_ms(run, region)).collect();
+    let mut runs = Table::new("subjects", &[("subject", "subject")]);
+    let mut nodes = Table::new("nodes", &[("subject", "subject")]);
+    for subject in compared {
+        let name = subject.subject.name();
+        add(&mut runs, name, of_runs(subject, &base, compared[0].subject.name(), region));
+        add(&mut nodes, name, of_nodes(subject));
+    }
+    let tables = match common.output {
+        Format::Table => vec![runs, nodes],
+        _ => vec![runs.beside(nodes)],
+    };
+    Answer { about: about(comparison, &compared[0].outcomes[0], common.seed), tables, notes: notes(compared) }
+}
+
+fn about(comparison: &Comparison, run: &Outcome, seed: u64) -> Vec<(&'static str, Cell)> {
+    vec![
+        ("machine", Cell::text(&run.machine)),
+        ("vcpus", Cell::Whole(run.vcpus.into())),
+        ("kernel", Cell::text(&run.kernel)),
+        ("qemu", Cell::text(run.qemu.split(' ').next().unwrap_or_default())),
+        ("timing", Cell::text(if run.timing.is_some() { "on" } else { "off" })),
+        ("layouts", Cell::Whole(comparison.layouts.into())),
+        ("seed", Cell::Whole(seed)),
+    ]
+}
+
+fn add(table: &mut Table, subject: &str, figures: Vec<Figure>) {
+    let first = table.rows.is_empty();
+    let mut row = vec![Cell::text(subject)];
+    for (key, title, cell) in figures {
+        if first {
+            table.column(key, title);
+        }
+        row.push(cell);
+    }
+    table.rows.push(row);
+}
+
+fn of_runs(subject: &Compared, base: &[f64], base_name: &str, region: Region) -> Vec<Figure> {
+    let times: Vec<f64> = subject.outcomes.iter().map(|run| guest_ms(run, region)).collect();
+    let speedups: Vec<f64> = base.iter().zip(&times).map(|(base, time)| base / time).collect();
+    let mut all = spread("guest", "_ms", "guest time, ms", &times, 3);
+    all.extend(spread("speedup", "", &format!("speed-up over {base_name}"), &speedups, 3));
+    for (key, title, count) in COUNTS {
+        let counts: Option<Vec<u64>> = subject.outcomes.iter().map(count).collect();
+        if let Some(counts) = counts {
+            all.push((key.to_owned(), title.to_owned(), mean_count(&counts)));
+        }
+    }
+    all
+}
+
+/// A mean, with an interval if there are several values.
+fn spread(key: &str, unit: &str, title: &str, values: &[f64], digits: usize) -> Vec<Figure> {
+    let Interval { mean, low, high } = Interval::of(values);
+    let mut all = vec![(format!("{key}{unit}"), title.to_owned(), Cell::Real(mean, digits))];
+    if values.len() > 1 {
+        all.push((format!("{key}_low{unit}"), "from".to_owned(), Cell::Real(low, digits)));
+        all.push((format!("{key}_high{unit}"), "to".to_owned(), Cell::Real(high, digits)));
+    }
+    all
+}
+
+/// One count as it is, several as their mean.
+fn mean_count(counts: &[u64]) -> Cell {
+    match counts {
+        [count] => Cell::Whole(*count),
+        _ => Cell::Real(counts.iter().sum::<u64>() as f64 / counts.len() as f64, 0),
+    }
+}
+
+fn of_nodes(subject: &Compared) -> Vec<Figure> {
+    let mean = |of: &dyn Fn(&Outcome) -> Option<f64>| {
+        let values: Option<Vec<f64>> = subject.outcomes.iter().map(of).collect();
+        values.map(|values| Interval::of(&values).mean)
+    };
+    let real = |value: Option<f64>| value.map_or(Cell::Absent, |value| Cell::Real(value, 1));
+    let mut all = Vec::new();
+    for (number, node) in subject.outcomes[0].nodes.iter().enumerate() {
+        let name = &node.name;
+        let peak = mean(&|run| run.nodes[number].peak_mib);
+        all.push((format!("{name}_peak_mib"), format!("{name}, most MiB"), real(peak)));
+        let bytes =
+            |run: &Outcome| timed(run, |region| region.nodes.get(number).map_or(0, |node| node.bytes));
+        if let Some(moved) = mean(&|run| bytes(run).map(|bytes| bytes as f64 / 1e6)) {
+            all.push((format!("{name}_traffic_mb"), format!("{name} traffic, MB"), real(Some(moved))));
+        }
+    }
+    all
+}
+
+/// The sum over all regions of interest, if the run was timed.
+fn timed(run: &Outcome, of: impl Fn(&memtide_memory::curve::Region) -> u64) -> Option<u64> {
+    run.timing.as_ref().map(|timing| timing.regions.iter().map(of).sum())
+}
+
+/// Time of what is of interest: between the marks, if those were asked for and the plugin has seen them.
+fn guest_ms(run: &Outcome, region: Region) -> f64 {
+    let marked = run.timing.as_ref().filter(|timing| region == Region::Marks && !timing.regions.is_empty());
+    let ns = marked.map(|timing| timing.regions.iter().map(|region| region.guest_ns).sum());
+    ns.unwrap_or(run.guest_ns as f64) / 1e6
+}
+
+fn notes(compared: &[Compared]) -> Vec<String> {
+    let first = &compared[0].outcomes[0];
+    let mut notes = first.notes.clone();
+    if let Some(timing) = first.timing.as_ref().filter(|timing| !timing.hook) {
+        let why = timing.why.as_deref().unwrap_or("QEMU's clock was not found");
+        notes.push(format!("the guest's clock did not follow the model: {why}"));
+    }
+    for Compared { subject, setting, outcomes } in compared {
+        let name = subject.name();
+        if let Some(weights) = &setting.weights {
+            let nodes = first.nodes.iter().zip(weights);
+            let words: Vec<String> =
+                nodes.map(|(node, weight)| format!("{weight} to {}", node.name)).collect();
+            notes.push(format!("{name}: pages in turn, {}", words.join(", ")));
+        }
+        if subject.needs_hint_faults() && outcomes.iter().all(|run| run.events.hint_faults == 0) {
+            notes.push(format!(
+                "{name} saw no NUMA hint fault: the kernel first scans a program after 1 s of its processor time, and with 2 \
+                 only memory of a slower tier"
+            ));
+        }
+        for kept in outcomes.iter().filter_map(|run| run.kept.as_ref()) {
+            notes.push(format!("{name} kept in {}", kept.display()));
+        }
+    }
+    notes.extend(match compared[0].outcomes.len() {
+        1 => None,
+        runs if runs < LEAST_FOR_T => Some("from, to: least and greatest of the layouts".to_owned()),
+        _ => Some("from, to: 95 % confidence interval of the mean (Student's t)".to_owned()),
+    });
+    notes
+}

@@ -1,0 +1,41 @@
+//! `memtide lab run`.
+
+use std::ffi::OsString;
+use std::io::{stderr, stdout};
+
+use clap::ValueHint;
+use memtide_lab::{Output, run as run_in_lab};
+
+use super::{figures, guest, span};
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::{interrupt, layout};
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    guest: guest::Guest,
+    #[command(flatten)]
+    span: span::Span,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the program and says what was measured, on standard error: standard output is the program's. Then passes the program's
+/// exit status on.
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let (options, tools) = arguments.guest.options(arguments.command, arguments.common.seed)?;
+    let options = arguments.span.of(options);
+    let output = Output { out: Box::new(stdout()), err: Box::new(stderr()) };
+    let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;
+    let answer = figures::answer(&outcome);
+    eprint!("{}", answer.text(arguments.common.output, layout::width_of(stderr())));
+    match outcome.status {
+        0 => Ok(()),
+        status => Err(Failure::Program(status)),
+    }
+}

@@ -1,0 +1,39 @@
+//! `memtide lab setup`.
+
+use memtide_lab::{SetupOptions, setup};
+
+use crate::answer::{Answer, Cell, Table};
+use crate::cli::Common;
+use crate::failure::Failure;
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// A kernel, or the beginning of a kernel package's name, such as linux-image-7; Debian's Linux 6.12 if not given
+    #[arg(long, value_name = "FILE|PACKAGE")]
+    kernel: Option<String>,
+    /// Look for packages in this suite, too, such as trixie-backports
+    #[arg(long, value_name = "SUITE")]
+    suite: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Gets what is missing and says what there is.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let options = SetupOptions { kernel: arguments.kernel.clone(), suite: arguments.suite.clone() };
+    let report = setup(&options).map_err(|error| Failure::Run(error.to_string()))?;
+    let tools = &report.tools;
+    let mut table = Table::new("parts", &[("part", "part"), ("file", "file"), ("version", "version")]);
+    let mut add = |part: &str, file: Option<String>, version: &str| {
+        let file = file.map_or(Cell::Absent, Cell::text);
+        table.rows.push(vec![Cell::text(part), file, Cell::text(version)]);
+    };
+    add("QEMU", Some(tools.qemu.display().to_string()), &tools.qemu_version);
+    add("kernel", Some(tools.kernel.display().to_string()), "");
+    add("agent", Some(tools.agent.display().to_string()), "");
+    add("clock plugin", tools.clock.as_ref().map(|path| path.display().to_string()), "");
+    let mut notes: Vec<String> = report.fetched.iter().map(|package| format!("fetched {package}")).collect();
+    notes.extend(tools.clock().err().map(|error| error.to_string()));
+    Answer { notes, ..Answer::of(table) }.print(arguments.common.output)
+}

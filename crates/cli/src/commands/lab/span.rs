@@ -1,0 +1,43 @@
+//! What of a run is measured, and for how long it may go on.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use memtide_lab::{Options, Region};
+
+/// Options of commands that run a program and measure it.
+#[derive(Debug, clap::Args)]
+pub struct Span {
+    /// What of the run is modelled and measured
+    #[arg(long, value_enum, default_value_t = What::Program)]
+    region: What,
+    /// End the program if it takes more than so many seconds of this system's time; there is no limit if not given
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+}
+
+/// What of a run is of interest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// All of the program
+    Program,
+    /// What lies between the marks that it makes
+    Marks,
+}
+
+impl Span {
+    /// The options with these in them.
+    pub fn of(&self, options: Options) -> Options {
+        let region = match self.region {
+            What::Program => Region::Program,
+            What::Marks => Region::Marks,
+        };
+        Options { region, timeout: self.timeout, ..options }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|&seconds| seconds > 0.0);
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or("give a number of seconds above 0".to_owned())
+}

@@ -1,0 +1,159 @@
+//! Tables and sentences as people see them, within the terminal's width.
+
+use std::os::fd::AsFd;
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
+
+use crate::answer::{Cell, Table};
+
+/// Blanks between two columns.
+const GAP: u16 = 2;
+
+/// Width below which words are not wrapped for a table to fit.
+const WORDS: usize = 16;
+
+/// Columns that whoever reads a stream sees: as many as `COLUMNS` says, or the terminal has; none if it is no terminal, and
+/// lines may be as long as they like.
+pub fn width_of(stream: impl AsFd) -> Option<usize> {
+    let said =
+        std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|&columns| columns > 0);
+    said.or_else(|| terminal_size::terminal_size_of(stream).map(|(width, _)| width.0.into()))
+}
+
+/// A table, in several blocks below each other if it is wider than `width`. Every block begins with the columns that tell
+/// what a row is about.
+pub fn table(table: &Table, width: Option<usize>) -> String {
+    let blocks = blocks(table, width.unwrap_or(usize::MAX));
+    blocks.iter().map(|columns| block(table, columns, width)).collect::<Vec<_>>().join("\n")
+}
+
+/// A paragraph, its lines broken between words.
+pub fn paragraph(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width.filter(|&width| text.chars().count() > width) else {
+        return text.to_owned() + "\n";
+    };
+    let mut lines = empty(Some(width));
+    lines.add_row([text]);
+    lines.column_mut(0).expect("the only column").set_padding((0, 0));
+    trimmed(&lines)
+}
+
+fn empty(width: Option<usize>) -> comfy_table::Table {
+    let mut drawn = comfy_table::Table::new();
+    drawn.load_style(presets::NOTHING);
+    match width.and_then(|width| u16::try_from(width).ok()) {
+        Some(width) => drawn.set_width(width).set_content_arrangement(ContentArrangement::Dynamic),
+        None => drawn.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    drawn
+}
+
+fn trimmed(drawn: &comfy_table::Table) -> String {
+    drawn.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Width that a column takes if nothing is wrapped.
+fn full_width(table: &Table, column: usize) -> usize {
+    let cells = table.rows.iter().map(|row| row[column].shown().chars().count());
+    cells.chain([table.columns[column].title.chars().count()]).max().unwrap_or(0)
+}
+
+fn is_figures(table: &Table, column: usize) -> bool {
+    !table.rows.is_empty() && table.rows.iter().all(|row| row[column].is_number())
+}
+
+/// Which columns stand in each block.
+fn blocks(table: &Table, width: usize) -> Vec<Vec<usize>> {
+    let least = |column: usize| match full_width(table, column) {
+        full if column < table.keys || is_figures(table, column) => full,
+        full => full.min(WORDS),
+    };
+    let keys: Vec<usize> = (0..table.keys).collect();
+    let of_keys: usize = keys.iter().map(|&key| least(key) + usize::from(GAP)).sum();
+    let (mut blocks, mut used) = (vec![keys.clone()], of_keys);
+    for column in table.keys..table.columns.len() {
+        let block = blocks.last_mut().expect("there is always one");
+        if used + least(column) > width && block.len() > keys.len() {
+            blocks.push(keys.iter().copied().chain([column]).collect());
+            used = of_keys;
+        } else {
+            block.push(column);
+        }
+        used += least(column) + usize::from(GAP);
+    }
+    blocks
+}
+
+fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
+    let full = columns.iter().map(|&column| full_width(table, column) + usize::from(GAP)).sum::<usize>();
+    // The last column's gap is blank.
+    let width = width.map(|width| width + usize::from(GAP)).filter(|&width| full > width);
+    let mut drawn = empty(width);
+    drawn.set_header(columns.iter().map(|&column| &table.columns[column].title));
+    for row in &table.rows {
+        drawn.add_row(columns.iter().map(|&column| Cell::shown(&row[column])));
+    }
+    for (at, &index) in columns.iter().enumerate() {
+        let column = drawn.column_mut(at).expect("a column of this table");
+        column.set_padding((0, GAP));
+        let figures = is_figures(table, index);
+        if figures {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let whole = index < table.keys && width.is_some_and(|width| full_width(table, index) < width / 2);
+        if width.is_some() && (figures || whole) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    trimmed(&drawn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wide() -> Table {
+        let mut table = Table::new("rows", &[("name", "name"), ("text", "what it is"), ("n", "a number")]);
+        table.column("m", "another number");
+        let words = "words that may stand in several lines below each other";
+        for n in [1, 20_000] {
+            table.rows.push(vec![Cell::text("row"), Cell::text(words), Cell::Whole(n), Cell::Whole(n)]);
+        }
+        table
+    }
+
+    fn widest(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn what_fits_is_one_block_of_a_line_a_row() {
+        assert_eq!(table(&wide(), None).lines().count(), 3);
+        let whole = widest(&table(&wide(), None));
+        assert_eq!(table(&wide(), Some(whole)), table(&wide(), None));
+        assert_ne!(table(&wide(), Some(whole - 1)), table(&wide(), None));
+    }
+
+    #[test]
+    fn what_does_not_fit_keeps_to_the_width_and_loses_nothing() {
+        for width in [40, 48, 60, 80] {
+            let text = table(&wide(), Some(width));
+            assert!(widest(&text) <= width, "{width}:\n{text}");
+            let words: Vec<&str> = text.split_whitespace().collect();
+            for word in ["another", "several", "20000"] {
+                assert!(words.contains(&word), "{width}: {word}\n{text}");
+            }
+            assert_eq!(words.iter().filter(|&&word| word == "20000").count(), 2, "{width}:\n{text}");
+        }
+        let blocks = table(&wide(), Some(40));
+        assert_eq!(blocks.matches("name").count(), 2, "each block says what its rows are about:\n{blocks}");
+    }
+
+    #[test]
+    fn a_paragraph_is_broken_between_words() {
+        let text = "one two three four";
+        assert_eq!(paragraph(text, Some(9)), "one two\nthree\nfour\n");
+        assert_eq!(paragraph(text, Some(18)), "one two three four\n");
+        assert_eq!(paragraph(text, None), "one two three four\n");
+    }
+}

@@ -1,0 +1,84 @@
+//! A comparison in the lab: pages lie where each subject puts them, equal commands give equal bytes, and finished runs are
+//! not run again.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use support::{MEMTIDE, lab_is_here};
+
+const SUBJECTS: [&str; 3] = ["default", "interleave", "weighted"];
+
+fn compare(subjects: &str, results: &Path) -> Output {
+    let workload: PathBuf = Path::new(MEMTIDE).with_file_name("memtide-workload");
+    Command::new(MEMTIDE)
+        .args(["lab", "compare", "--timing", "on", "--machine", "bmpm-5", "-o", "json"])
+        .args(["--subjects", subjects, "--results"])
+        .arg(results)
+        .arg("--")
+        .arg(workload)
+        .arg("stream:threads=2,footprint_mib=24")
+        .output()
+        .expect("memtide runs")
+}
+
+fn compared(results: &Path) -> Output {
+    let output = compare(&SUBJECTS.join(","), results);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    output
+}
+
+fn figure(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_else(|| panic!("{key} in {row}"))
+}
+
+#[test]
+fn pages_lie_as_the_subjects_say_every_time_and_results_are_kept() {
+    let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    if !lab_is_here() {
+        return;
+    }
+    let once = compared(first.path());
+    let answer: Value = serde_json::from_slice(&once.stdout).expect("JSON");
+    let rows = answer["subjects"].as_array().expect("rows");
+    let names: Vec<&str> = rows.iter().map(|row| row["subject"].as_str().expect("a name")).collect();
+    assert_eq!(names, SUBJECTS);
+    let pages = |row: &Value| ["dram", "nvm"].map(|node| figure(row, &format!("{node}_peak_mib")));
+    let [dram, nvm] = pages(&rows[1]);
+    assert!((dram / nvm - 1.0).abs() < 0.05, "interleave: {dram} and {nvm} MiB");
+    let [dram, nvm] = pages(&rows[2]);
+    // One fifth of the bandwidth: five pages of six beside dram's bandwidth.
+    assert!((dram / (dram + nvm) / (5.0 / 6.0) - 1.0).abs() < 0.02, "weighted: {dram} and {nvm} MiB");
+    assert!(figure(&rows[2], "speedup") > 1.2, "what is limited by bandwidth gains by the sum of bandwidths");
+
+    let again = compared(second.path());
+    assert!(again.stdout == once.stdout, "the same command gives the same bytes");
+
+    let kept = |folder: &Path| -> Vec<PathBuf> {
+        let files = std::fs::read_dir(folder).expect("results").map(|file| file.expect("a file").path());
+        files.collect()
+    };
+    assert_eq!(kept(first.path()).len(), SUBJECTS.len());
+    std::fs::remove_file(&kept(first.path())[0]).expect("a result to be forgotten");
+    let resumed = compared(first.path());
+    assert!(resumed.stdout == once.stdout, "what is kept and what is run anew are alike");
+    let told = String::from_utf8_lossy(&resumed.stderr);
+    assert_eq!(told.matches("as kept from an earlier run").count(), SUBJECTS.len() - 1, "{told}");
+}
+
+#[test]
+fn what_is_no_subject_is_refused_with_those_that_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = compare("default,interlaeve", folder.path());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains("'interlaeve'") && told.contains("weighted:W1:W2..") && told.contains("numab="),
+        "{told}"
+    );
+    assert!(output.stdout.is_empty());
+}

@@ -1,0 +1,267 @@
+//! However a program in the lab ends, it is told as it was, and nothing is left of the virtual machine.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use support::{MEMTIDE, lab_is_here};
+
+/// Where a run keeps its files.
+struct Lab {
+    folder: TempDir,
+}
+
+impl Lab {
+    /// Nothing if the lab's parts are not there and need not be.
+    fn new() -> Option<Lab> {
+        lab_is_here().then(|| Lab { folder: tempfile::tempdir().expect("a folder") })
+    }
+
+    fn command(&self, options: &[&str], program: &[&str]) -> Command {
+        let mut command = Command::new(MEMTIDE);
+        command.env("TMPDIR", self.folder.path());
+        command.args(["lab", "run", "--machine", "hinuma", "--vcpus", "1", "--timing", "off"]);
+        command.args(options).arg("--").args(program).stdin(Stdio::null());
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, options: &[&str], program: &[&str]) -> (Output, String) {
+        let output = self.command(options, program).output().expect("memtide runs");
+        self.nothing_is_left();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output, told)
+    }
+
+    /// A script for the shell.
+    #[track_caller]
+    fn script(&self, options: &[&str], script: &str) -> (Output, String) {
+        self.run(options, &["sh", "-c", script])
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.folder.path()).expect("the folder of a run");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    }
+
+    /// Processes that run in the folder.
+    fn processes(&self) -> Vec<PathBuf> {
+        let processes =
+            fs::read_dir("/proc").expect("processes").filter_map(|entry| Some(entry.ok()?.path()));
+        let here = |process: &PathBuf| {
+            fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(self.folder.path()))
+        };
+        processes.filter(here).collect()
+    }
+
+    #[track_caller]
+    fn nothing_is_left(&self) {
+        assert_eq!(self.files(), Vec::<PathBuf>::new());
+        assert_eq!(self.processes(), Vec::<PathBuf>::new());
+    }
+
+    /// Starts a run and waits until its virtual machine is there.
+    fn started(&self, program: &[&str]) -> Child {
+        let mut command = self.command(&[], program);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("memtide runs");
+        let started = Instant::now();
+        while self.processes().is_empty() {
+            assert!(started.elapsed() < Duration::from_secs(60), "QEMU does not start");
+            thread::sleep(Duration::from_millis(10));
+        }
+        child
+    }
+}
+
+const ENDLESS: &str = "while :; do :; done";
+
+#[test]
+fn output_errors_and_status_come_back_apart() {
+    let Some(lab) = Lab::new() else { return };
+    let (output, told) = lab.script(&["--env", "WORD=b"], r"printf 'a\0\377%s' $WORD; echo c >&2; exit 7");
+    assert_eq!(output.status.code(), Some(7), "{told}");
+    assert_eq!(output.stdout, b"a\0\xffb");
+    assert!(told.starts_with("c\nmachine hinuma"), "{told}");
+}
+
+#[test]
+fn a_script_brings_its_interpreter_and_finds_its_files() {
+    let Some(lab) = Lab::new() else { return };
+    let files = tempfile::tempdir().expect("a folder");
+    let (script, data) = (files.path().join("script"), files.path().join("data"));
+    fs::write(&script, "#!/usr/bin/env sh\nread -r line < data && echo \"$1 $line\"\n").expect("a script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a program");
+    fs::write(&data, "words\n").expect("data");
+    let output = lab.command(&["--file", "data"], &["./script", "some"]).current_dir(files.path()).output();
+    let output = output.expect("memtide runs");
+    assert_eq!(output.stdout, b"some words\n", "{}", String::from_utf8_lossy(&output.stderr));
+    lab.nothing_is_left();
+}
+
+#[test]
+fn a_signal_that_ends_the_program_is_told() {
+    let Some(lab) = Lab::new() else { return };
+    let (output, told) = lab.script(&[], "kill -SEGV $$");
+    assert_eq!(output.status.code(), Some(128 + 11), "{told}");
+    assert!(told.contains("signal 11 ended the program"), "{told}");
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_after_the_time_it_was_given() {
+    let Some(lab) = Lab::new() else { return };
+    let (output, told) = lab.script(&["--timeout", "2"], &format!("echo begun; {ENDLESS}"));
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert_eq!(output.stdout, b"begun\n");
+    assert!(told.contains("had not ended 2 s after its start"), "{told}");
+}
+
+#[test]
+fn a_program_that_fills_memory_is_ended_and_the_reason_told() {
+    let Some(lab) = Lab::new() else { return };
+    // It keeps all of a last line, which never ends.
+    let (output, told) = lab.run(&[], &["tail", "/dev/zero"]);
+    assert_eq!(output.status.code(), Some(128 + 9), "{told}");
+    assert!(told.contains("ran out of memory"), "{told}");
+}
+
+#[test]
+fn output_of_any_length_goes_through_and_takes_no_memory() {
+    let Some(lab) = Lab::new() else { return };
+    const BYTES: u64 = 500_000_000;
+    let mut child = lab.started(&["head", "-c", &BYTES.to_string(), "/dev/zero"]);
+    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
+    let mut out = child.stdout.take().expect("a pipe");
+    let (mut bytes, mut most_kib, mut buffer) = (0, 0, vec![0; 1 << 20]);
+    loop {
+        let length = out.read(&mut buffer).expect("output");
+        if length == 0 {
+            break;
+        }
+        bytes += length as u64;
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let most = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = most.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        most_kib = most_kib.max(kib.unwrap_or(0));
+    }
+    let output = child.wait_with_output().expect("memtide ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(bytes, BYTES);
+    assert!((1..200 << 10).contains(&most_kib), "memtide took {most_kib} KiB");
+    lab.nothing_is_left();
+}
+
+#[test]
+fn it_ends_when_nobody_reads_on() {
+    let Some(lab) = Lab::new() else { return };
+    let mut child = lab.started(&["yes"]);
+    let mut start = [0; 2];
+    child.stdout.take().expect("a pipe").read_exact(&mut start).expect("output");
+    assert_eq!(&start, b"y\n");
+    assert!(child.wait().expect("memtide ends").success(), "whoever reads has what they want");
+    lab.nothing_is_left();
+}
+
+#[test]
+fn a_signal_to_memtide_ends_all_of_it() {
+    let Some(lab) = Lab::new() else { return };
+    for (signal, code) in [("INT", 130), ("TERM", 130)] {
+        let mut child = lab.started(&["sh", "-c", ENDLESS]);
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+        assert_eq!(child.wait().expect("memtide ends").code(), Some(code));
+        lab.nothing_is_left();
+    }
+    let mut child = lab.started(&["sh", "-c", ENDLESS]);
+    child.kill().expect("memtide is killed");
+    assert_eq!(child.wait().expect("memtide ends").signal(), Some(9));
+    let killed = Instant::now();
+    while !lab.processes().is_empty() {
+        assert!(killed.elapsed() < Duration::from_secs(10), "QEMU outlives memtide");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_boot_is_told() {
+    let Some(lab) = Lab::new() else { return };
+    let file = lab.folder.path().with_extension("kernel");
+    fs::write(&file, broken_kernel()).expect("a kernel");
+    let kernel = file.to_str().expect("a name");
+    let (output, told) = lab.run(&["--kernel", kernel], &["true"]);
+    fs::remove_file(&file).expect("the kernel is there");
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(told.contains(kernel) && told.contains("did not boot"), "{told}");
+}
+
+/// A file that looks like a kernel (Linux's boot protocol) and makes the CPU give up: an interrupt without a table of them.
+fn broken_kernel() -> Vec<u8> {
+    let mut image = vec![0; 64 << 10];
+    image[0x1f1] = 4; // sectors of setup
+    image[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+    image[0x200..0x202].copy_from_slice(&[0xeb, 0x66]); // jmp 0x268
+    image[0x202..0x206].copy_from_slice(b"HdrS");
+    image[0x206..0x208].copy_from_slice(&0x020f_u16.to_le_bytes());
+    image[0x211] = 1; // loaded high
+    image[0x22c..0x230].copy_from_slice(&0x7fff_ffff_u32.to_le_bytes());
+    image[0x268..0x26e].copy_from_slice(&[0x0f, 0x01, 0x1e, 0x00, 0x00, 0xcc]); // lidt [0]; int3
+    image
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let Some(lab) = Lab::new() else { return };
+    // No file may grow beyond so many blocks of 512 bytes, which is as a full disk to what writes.
+    let script = "ulimit -f 100; trap '' XFSZ; exec \"$@\"";
+    let run = lab.command(&[], &["true"]);
+    let output = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .env("TMPDIR", lab.folder.path())
+        .output()
+        .expect("sh runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(told.contains("cannot write the guest's file system to it"), "{told}");
+    lab.nothing_is_left();
+    if Path::new("/dev/full").exists() {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        let output = lab.command(&[], &["echo", "words"]).stdout(full).output().expect("memtide runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("the program's output: cannot be written"), "{told}");
+        lab.nothing_is_left();
+    }
+}
+
+#[test]
+fn what_cannot_run_is_refused_before_anything_boots() {
+    let Some(lab) = Lab::new() else { return };
+    let data = lab.folder.path().with_extension("data");
+    fs::write(&data, "words").expect("data");
+    let name = data.to_str().expect("a name");
+    for (options, program, says) in [
+        (&[][..], "no-such-program", "no such program"),
+        (&[], name, "neither an executable nor a script"),
+        (&["--file", "/no/such/file"], "true", "/no/such/file"),
+        (&["--file", "/dev/zero"], "true", "/dev/zero: is neither a plain file nor a folder"),
+        (&["--kernel", name, "--file", name], "true", "no Linux kernel"),
+        (&["--kernel", "linux-image-0"], "true", "lab setup --kernel linux-image-0"),
+    ] {
+        let started = Instant::now();
+        let (output, told) = lab.run(options, &[program]);
+        assert_eq!(output.status.code(), Some(125), "{told}");
+        assert!(told.contains(says) && output.stdout.is_empty(), "{told}");
+        assert!(started.elapsed() < Duration::from_secs(4), "{told}");
+    }
+    fs::remove_file(&data).expect("it is there");
+}

@@ -1,0 +1,121 @@
+//! What a program in the lab's guest measures, against the machine that the lab was given: idle latency within 2 %, bandwidth
+//! within 5 %, of every node from every initiator.
+//!
+//! A virtual CPU may be unable to draw its share of a node's bandwidth, as one core of the real machine would be: then it must
+//! get nine tenths at least of what its miss registers carry at the node's idle latency.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use memtide_core::machine::{Given, Machine};
+use memtide_core::{InitiatorId, NodeId};
+use memtide_memory::curve::{Prepared, prepare};
+use serde_json::Value;
+
+use support::{MEMTIDE, lab_is_here};
+
+/// What was measured in the guest, and the guest's nodes.
+struct Measured {
+    rows: Vec<Value>,
+    nodes: Vec<String>,
+}
+
+fn lab(machine: &str, vcpus: u16) -> Measured {
+    let run = Command::new(MEMTIDE)
+        .args([
+            "lab",
+            "run",
+            "-o",
+            "json",
+            "--timing",
+            "on",
+            "--machine",
+            machine,
+            "--vcpus",
+            &vcpus.to_string(),
+            "--",
+        ])
+        .args([MEMTIDE, "measure", "--mib", "12", "--loads", "80000", "--rounds", "2", "-o", "json"])
+        .output()
+        .expect("memtide runs");
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && !told.contains("did not follow"), "{machine}: {told}");
+    let rows = |text: &str| {
+        let answer: Value = serde_json::from_str(text).expect("JSON");
+        answer["nodes"].as_array().expect("rows").clone()
+    };
+    let name = |row: &Value| row["node"].as_str().expect("a name").to_owned();
+    let from = told.find('{').expect("JSON");
+    let nodes = rows(&told[from..]).iter().map(name).collect();
+    Measured { rows: rows(&String::from_utf8_lossy(&run.stdout)), nodes }
+}
+
+/// Mean rate of what takes `shares` bytes at the rates beside them.
+fn mixed(shares: &[(f64, f64)]) -> f64 {
+    let bytes: f64 = shares.iter().map(|(bytes, _)| bytes).sum();
+    bytes / shares.iter().map(|(bytes, mbps)| bytes / mbps).sum::<f64>()
+}
+
+/// What a node gives an initiator of a triad's three reads to a write.
+fn expected_triad_mbps(machine: &Machine, from: InitiatorId, node: NodeId) -> f64 {
+    let Given { read_bandwidth_mbps: read, write_bandwidth_mbps: write, .. } =
+        machine.nodes[node.index()].given.clone().expect("a given node");
+    let links = machine.topology.hops(from, node).iter().map(|hop| machine.links[hop.link].bandwidth_mbps);
+    let link = links.fold(f64::INFINITY, f64::min);
+    // A link carries what is read one way and what is written the other.
+    mixed(&[(24.0, read), (8.0, write.unwrap_or(read))]).min(link * 4.0 / 3.0)
+}
+
+fn holds(name: &str, vcpus: u16, full: &Machine) {
+    let Measured { rows, nodes } = lab(name, vcpus);
+    let Prepared { machine, .. } = prepare(full, vcpus);
+    let named = |number: f64| {
+        machine.nodes.iter().position(|node| node.name == nodes[number as usize]).expect("a node")
+    };
+    assert_eq!(
+        rows.len(),
+        machine.nodes.len() * usize::from(vcpus.min(machine.initiators.len() as u16)),
+        "{name}"
+    );
+    for row in rows {
+        let figure = |key: &str| row[key].as_f64().expect("a figure");
+        let node = NodeId::from(named(figure("node")));
+        let beside = machine.nodes[named(figure("initiator"))].initiator.as_ref();
+        let from = machine.initiators.iter().position(|initiator| Some(&initiator.name) == beside);
+        let from = InitiatorId::from(from.expect("an initiator beside the node with CPUs"));
+        let idle_ns = machine.idle_latency(from, node).as_ns();
+        let found_ns = figure("idle_ns");
+        let triad = expected_triad_mbps(&machine, from, node);
+        let found = figure("triad_mbps");
+        println!(
+            "{name} {}-{}: {found_ns:.1} ns, file {idle_ns:.1}; {found:.0} MB/s, file {triad:.0}",
+            from.0, node.0
+        );
+        assert!((found_ns / idle_ns - 1.0).abs() < 0.02, "latency");
+        if machine.caches.is_empty() {
+            continue; // A bare memory device: every load of eight bytes moves a line.
+        }
+        let core_mbps = f64::from(machine.core.outstanding_misses) * 64e3 / idle_ns;
+        let enough = found > 0.95 * triad || (core_mbps < triad && found > 0.9 * core_mbps);
+        assert!(enough && found < 1.05 * triad, "bandwidth; the core's own limit is {core_mbps:.0} MB/s");
+    }
+}
+
+#[test]
+fn every_bundled_machine_is_felt_as_its_file_says() {
+    if !lab_is_here() {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).expect("machines").map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a machine file");
+        let machine = Machine::parse(&file.display().to_string(), &text).expect("a checked machine");
+        let vcpus = (machine.initiators.len() as u16).min(4);
+        holds(&machine.name.clone(), vcpus, &machine);
+    }
+}

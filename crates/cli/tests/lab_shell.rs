@@ -1,0 +1,57 @@
+//! The lab's shell on a terminal: what is typed reaches the guest, Ctrl-C too.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use support::{MEMTIDE, lab_is_here};
+
+/// Gives a program a terminal (util-linux).
+const TERMINAL: &str = "script";
+
+#[test]
+fn commands_typed_run_in_the_guest_and_an_interrupt_ends_them() {
+    if !lab_is_here() {
+        return;
+    }
+    for parts in [&["busybox"][..], &[TERMINAL, "--version"]] {
+        let there =
+            Command::new(parts[0]).args(&parts[1..]).output().is_ok_and(|output| output.status.success());
+        assert!(there || std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{} is missing", parts[0]);
+        if !there {
+            eprintln!("skipped: {} is missing", parts[0]);
+            return;
+        }
+    }
+    let line = format!("{MEMTIDE} lab shell --machine hinuma --timing off");
+    let mut shell = Command::new(TERMINAL)
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a terminal");
+    let mut keys = shell.stdin.take().expect("a pipe");
+    let mut screen = shell.stdout.take().expect("a pipe");
+    let mut seen = String::new();
+    let mut until = |text: &str| {
+        let mut part = String::new();
+        while !part.contains(text) {
+            let mut buffer = [0; 4096];
+            let length = screen.read(&mut buffer).expect("a screen");
+            assert!(length > 0, "no '{text}' in {seen}{part}");
+            part += &String::from_utf8_lossy(&buffer[..length]);
+        }
+        seen += &part;
+    };
+    let mut type_in = |text: &str| keys.write_all(text.as_bytes()).and_then(|()| keys.flush()).expect("keys");
+    until("# ");
+    type_in("cat /sys/devices/system/node/online\n");
+    until("0-1");
+    type_in("echo wait-$((6 * 7)); while :; do :; done\n");
+    until("wait-42");
+    type_in("\x03");
+    until("# ");
+    type_in("exit\n");
+    assert!(shell.wait().expect("the shell ends").success());
+}

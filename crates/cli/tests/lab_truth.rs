@@ -1,0 +1,208 @@
+//! What the lab's guest shows, against what is known of it in another way: accessed bits against the pages that a program
+//! reads, times against the simulator.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{env, fs, io};
+
+use memtide_core::Machine;
+use memtide_memory::curve::prepare;
+use serde_json::Value;
+use support::{MEMTIDE, lab_is_here};
+
+const MIB: usize = 1 << 20;
+
+/// Runs a command in the lab; gives its standard output.
+fn lab(arguments: &[&str]) -> String {
+    let run = Command::new(MEMTIDE).args(["lab", "run", "--timing", "on"]).args(arguments).output();
+    let run = run.expect("memtide runs");
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && !told.contains("did not follow"), "{arguments:?}: {told}");
+    String::from_utf8_lossy(&run.stdout).into_owned()
+}
+
+/// Set where the test below runs in the guest.
+const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
+
+const ALL: usize = 96 * MIB;
+const HOT: std::ops::Range<usize> = 32 * MIB..56 * MIB;
+
+#[test]
+fn damon_finds_the_pages_that_a_program_reads() {
+    if env::var_os(IN_GUEST).is_some() {
+        return in_guest().expect("DAMON can be asked");
+    }
+    if !lab_is_here() {
+        return;
+    }
+    let test = env::current_exe().expect("this test's file").display().to_string();
+    let variable = format!("{IN_GUEST}=1");
+    let arguments =
+        ["--machine", "ddr5-cxl", "--scale", "64", "--vcpus", "1", "--env", &variable, "--", &test];
+    let these = ["--exact", "damon_finds_the_pages_that_a_program_reads", "--nocapture"];
+    let said = lab(&[&arguments[..], &these].concat());
+    let line = said.lines().find_map(|line| line.split_once("agreement ")).expect("a result").1;
+    println!("agreement {line}");
+    let agreement: f64 = line.trim().parse().expect("a number");
+    assert!(agreement > 0.9, "DAMON agrees on {agreement} of the pages:\n{said}");
+}
+
+/// Reads a part of its memory at random, and asks DAMON which one that was.
+fn in_guest() -> io::Result<()> {
+    let memory = vec![1u8; ALL];
+    let start = memory.as_ptr() as usize;
+    let damon = Damon::watch(std::process::id())?;
+    let begin = Instant::now();
+    let mut at = 88_172_645_463_325_252u64;
+    let mut sum = 0u64;
+    while begin.elapsed() < Duration::from_millis(600) {
+        for _ in 0..2000 {
+            at ^= at << 13;
+            at ^= at >> 7;
+            at ^= at << 17;
+            // The next address waits for this load.
+            sum += u64::from(memory[HOT.start + (at as usize + (sum as usize & 1)) % HOT.len()]);
+        }
+    }
+    let regions = damon.regions()?;
+    let mut agreed = 0;
+    for page in (0..ALL).step_by(4096) {
+        let accesses = regions.iter().find(|r| (r.0..r.1).contains(&(start + page))).map_or(0, |r| r.2);
+        agreed += usize::from((accesses >= 10) == HOT.contains(&page));
+    }
+    println!("\nregions {regions:x?} from {start:x}");
+    println!("agreement {}", agreed as f64 / (ALL / 4096) as f64);
+    assert!(sum > 0);
+    Ok(())
+}
+
+/// DAMON's files for one process.
+struct Damon;
+
+const DAMON: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+
+impl Damon {
+    fn watch(process: u32) -> io::Result<Damon> {
+        let scheme = "0/contexts/0/schemes/0";
+        let context = "0/contexts/0";
+        let pid = process.to_string();
+        let most = u32::MAX.to_string();
+        let interval = |name: &str| format!("{context}/monitoring_attrs/intervals/{name}");
+        let pattern = |name: &str| format!("{scheme}/access_pattern/{name}");
+        let writes = [
+            ("nr_kdamonds".to_owned(), "1"),
+            ("0/contexts/nr_contexts".to_owned(), "1"),
+            (format!("{context}/operations"), "vaddr"),
+            (interval("update_us"), "200000"),
+            (interval("aggr_us"), "40000"),
+            (interval("sample_us"), "2000"),
+            (format!("{context}/targets/nr_targets"), "1"),
+            (format!("{context}/targets/0/pid_target"), &pid),
+            (format!("{context}/schemes/nr_schemes"), "1"),
+            (format!("{scheme}/action"), "stat"),
+            (pattern("sz/max"), "1099511627776"),
+            (pattern("nr_accesses/max"), &most),
+            (pattern("age/max"), &most),
+            ("0/state".to_owned(), "on"),
+        ];
+        for (file, text) in writes {
+            fs::write(Path::new(DAMON).join(&file), text)
+                .map_err(|error| io::Error::other(format!("{text} to {file}: {error}")))?;
+        }
+        Ok(Damon)
+    }
+
+    /// Start, end and accesses of each region.
+    fn regions(&self) -> io::Result<Vec<(usize, usize, u32)>> {
+        fs::write(Path::new(DAMON).join("0/state"), "update_schemes_tried_regions")?;
+        let mut regions = Vec::new();
+        for region in fs::read_dir(Path::new(DAMON).join("0/contexts/0/schemes/0/tried_regions"))? {
+            let region = region?.path();
+            let Ok(start) = fs::read_to_string(region.join("start")) else { continue };
+            let number = |name: &str| {
+                fs::read_to_string(region.join(name)).map(|text| text.trim().parse().unwrap_or(0))
+            };
+            regions.push((start.trim().parse().unwrap_or(0), number("end")?, number("nr_accesses")? as u32));
+        }
+        Ok(regions)
+    }
+}
+
+#[test]
+fn programs_take_the_time_that_the_simulator_gives_them() {
+    if !lab_is_here() {
+        return;
+    }
+    const MACHINE: &str = "bmpm-2";
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../machines/{MACHINE}.toml"));
+    let text = fs::read_to_string(&file).expect("a machine file");
+    let machine = Machine::parse(MACHINE, &text).expect("a checked machine");
+    let folder = tempfile::tempdir().expect("a folder");
+    let prepared = folder.path().join("prepared.toml");
+    fs::write(&prepared, prepare(&machine, 1).machine.to_toml()).expect("the machine is written");
+    let program = Path::new(MEMTIDE).with_file_name("memtide-workload").display().to_string();
+    for workload in [
+        "stream:threads=1,footprint_mib=24,iterations=2",
+        "chase:footprint_mib=24,operations=1000000",
+        "gups:threads=1,footprint_mib=24,operations=1000000",
+        "ocean:threads=1,footprint_mib=24",
+        "is:threads=1,footprint_mib=12,iterations=4",
+    ] {
+        let arguments = ["--machine", MACHINE, "--vcpus", "1", "--region", "marks", "--", &program, workload];
+        let said = lab(&arguments);
+        let ns: f64 =
+            said.lines().find_map(|line| line.strip_prefix("time_ns ")?.parse().ok()).expect("a time");
+        let simulated = Command::new(MEMTIDE)
+            .args(["simulate", "--policy", "local", "-o", "json", "--workload", workload, "--machine"])
+            .arg(&prepared)
+            .output()
+            .expect("it runs");
+        let answer: Value = serde_json::from_slice(&simulated.stdout).expect("JSON");
+        let ms = answer["report"]["time_ms"].as_f64().expect("a time");
+        println!("{workload} | {:.1} | {ms:.1} | {:+.1} %", ns / 1e6, (ns / 1e6 / ms - 1.0) * 100.0);
+        assert!(
+            (ns / 1e6 / ms - 1.0).abs() < 0.1,
+            "{workload}: {} ms in the lab, {ms} ms simulated",
+            ns / 1e6
+        );
+    }
+}
+
+#[test]
+fn the_same_run_takes_the_same_time_to_the_nanosecond() {
+    if !lab_is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("lines");
+    let lines: String =
+        (0..20_000u64).map(|n| format!("{:x}\n", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+    fs::write(&file, lines).expect("a file");
+    let file = file.display().to_string();
+    for vcpus in ["1", "2"] {
+        let run = || {
+            let arguments =
+                ["lab", "run", "-o", "json", "--timing", "on", "--machine", "bmpm-5", "--vcpus", vcpus];
+            let program = ["--file", &file, "--", "sort", "--parallel=2", &file];
+            let run = Command::new(MEMTIDE).args(arguments).args(program).output().expect("it runs");
+            let told = String::from_utf8_lossy(&run.stderr).into_owned();
+            assert!(run.status.success(), "{told}");
+            let from = told.find('{').expect("JSON");
+            let answer: Value = serde_json::from_str(&told[from..]).expect("JSON");
+            // What the host took differs.
+            let row = |key: &str| answer["run"][0][key].clone();
+            let exact =
+                ["guest_ns", "faults", "instructions", "accesses", "llc_misses", "page_walks"].map(row);
+            assert!(exact.iter().all(|value| value.as_u64().is_some_and(|n| n > 0)), "{exact:?}");
+            (exact, answer["nodes"].clone())
+        };
+        let first = run();
+        println!("{vcpus} virtual CPUs: {:?}", first.0);
+        for _ in 0..2 {
+            assert_eq!(run(), first, "with {vcpus} virtual CPUs");
+        }
+    }
+}
