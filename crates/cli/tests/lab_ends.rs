@@ -244,6 +244,22 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
+fn files_that_just_fit_are_there_and_larger_ones_are_refused() {
+    let Some(lab) = Lab::new() else { return };
+    let data = lab.folder.path().with_extension("large");
+    let name = data.to_str().expect("a name");
+    let sized = |mib: u64| fs::File::create(&data).and_then(|file| file.set_len(mib << 20)).expect("a file");
+    // The guest has 512 MiB; the agent and the shell take some, the rule is in the lab's check of room.
+    for (mib, fits) in [(132, true), (146, false)] {
+        sized(mib);
+        let (output, told) = lab.run(&["--file", name], &["sh", "-c", "test -s \"$0\"", name]);
+        assert_eq!(output.status.code(), Some(if fits { 0 } else { 125 }), "{mib} MiB: {told}");
+        assert!(fits || told.contains("512 MiB of memory do not suffice"), "{told}");
+    }
+    fs::remove_file(&data).expect("it is there");
+}
+
+#[test]
 fn what_cannot_run_is_refused_before_anything_boots() {
     let Some(lab) = Lab::new() else { return };
     let data = lab.folder.path().with_extension("data");

@@ -27,6 +27,10 @@ const MESSAGE_BYTES: usize = 64 << 20;
 /// Lines of the console that an error shows.
 const SHOWN_LINES: usize = 12;
 
+/// Memory that a kernel takes before it unpacks its files: its own, with a reserve, and its table of pages.
+const KERNEL_MIB: u64 = 64;
+const PAGE_TABLE_PART: u64 = 50;
+
 /// Time of an instruction outside the region of interest, and without a model, in ps.
 const BOOT_PS: u64 = 10_000;
 
@@ -74,10 +78,10 @@ pub fn run(
     Ok(outcome)
 }
 
-/// The files are in memory twice while the kernel unpacks them, and may fill half of it.
+/// The files are in memory twice while the kernel unpacks them, and may fill half of what it has left then.
 fn check_room(layout: &Layout, archive_bytes: u64) -> Result<(), LabError> {
     let (files, mib) = (archive_bytes.div_ceil(1 << 20), layout.mib());
-    if files * 5 / 2 <= mib {
+    if files * 3 + KERNEL_MIB + mib / PAGE_TABLE_PART <= mib {
         return Ok(());
     }
     let machine = layout.machine.name.clone();

@@ -106,6 +106,9 @@ fn pass_on(mut from: File, mut to: Box<dyn Write + Send>, bytes: &AtomicU64) -> 
     }
 }
 
+/// How a kernel begins to tell of its end; the stack that follows helps nobody here.
+const PANIC: &str = "Kernel panic";
+
 /// The last of what comes through a pipe.
 pub struct Tail {
     reader: File,
@@ -144,12 +147,14 @@ impl Tail {
         Some(String::from_utf8_lossy(&line).trim_end().to_owned())
     }
 
-    /// The last lines, without control characters.
+    /// The last lines up to a kernel's panic, if there was one, without control characters.
     pub fn last(&self, lines: usize) -> String {
         let text = String::from_utf8_lossy(&self.kept);
         let clean = text.replace(|c: char| c.is_control() && c != '\n', "");
         let all: Vec<&str> = clean.lines().filter(|line| !line.trim().is_empty()).collect();
-        all[all.len().saturating_sub(lines)..].join("\n")
+        let panic = all.iter().position(|line| line.contains(PANIC));
+        let end = panic.map_or(all.len(), |at| at + 1);
+        all[end.saturating_sub(lines)..end].join("\n")
     }
 
     /// For waiting until something comes.
