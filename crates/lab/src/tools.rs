@@ -13,8 +13,8 @@ const QEMU: &str = "qemu-system-x86_64";
 const AGENT: &str = "memtide-guest";
 const CLOCK: &str = "libmemtide_clock.so";
 
-/// Least major version of QEMU: its plugins tell values and addresses in full since then.
-pub(crate) const QEMU_LEAST: u32 = 9;
+/// Least major version of QEMU: the first that the clock plugin was tried with.
+pub(crate) const QEMU_LEAST: u32 = 10;
 
 /// What the lab is made of.
 #[derive(Clone, Debug)]

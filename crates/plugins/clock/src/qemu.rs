@@ -1,4 +1,4 @@
-//! What QEMU calls. The only module that knows its plugin API (version 4: QEMU 9.1 and later).
+//! What QEMU calls. The only module that knows its plugin API (version 4, which QEMU 10.0 has).
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
