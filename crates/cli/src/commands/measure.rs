@@ -2,7 +2,7 @@
 
 use memtide_core::{CpuId, NodeId};
 use memtide_linux::measure::{Kernel, bandwidth_mbps, idle_latency_ns};
-use memtide_linux::topology::{initiators, nodes_with_memory};
+use memtide_linux::topology::Host;
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
@@ -64,18 +64,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
-    let unreadable = |error: std::io::Error| Failure::NotRun(error.to_string());
+    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
     let wanted = |list: &[u8], node: NodeId| list.is_empty() || list.contains(&node.0);
-    let (all, nodes) = (initiators().map_err(unreadable)?, nodes_with_memory().map_err(unreadable)?);
-    known("initiator", &arguments.initiators, all.iter().map(|(node, _)| *node))?;
-    known("node", &arguments.nodes, nodes.iter().copied())?;
-    let all = all.into_iter().filter(|(initiator, _)| wanted(&arguments.initiators, *initiator));
-    Ok(all
-        .flat_map(|(initiator, cpus)| {
-            let nodes = nodes.iter().filter(|&&node| wanted(&arguments.nodes, node));
-            nodes.map(move |&node| Pair { initiator, cpus: cpus.clone(), node }).collect::<Vec<_>>()
-        })
-        .collect())
+    known("initiator", &arguments.initiators, host.with_cpus().map(|node| node.id))?;
+    known("node", &arguments.nodes, host.with_memory().map(|node| node.id))?;
+    let from = host.with_cpus().filter(|node| wanted(&arguments.initiators, node.id));
+    let pairs = from.flat_map(|from| {
+        let to = host.with_memory().filter(|node| wanted(&arguments.nodes, node.id));
+        to.map(|to| Pair { initiator: from.id, cpus: from.cpus.clone(), node: to.id })
+    });
+    Ok(pairs.collect())
 }
 
 fn known(what: &str, wanted: &[u8], there: impl Iterator<Item = NodeId>) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ mod measure;
 mod policy;
 mod record;
 mod simulate;
+mod topo;
 mod trace;
 mod workload;
 
@@ -43,6 +44,8 @@ pub enum Command {
     Mark(mark::Arguments),
     /// Measure latency and bandwidth of this system's memory nodes
     Measure(measure::Arguments),
+    /// Show this system's memory nodes: CPUs, sizes, tiers, distances, the firmware's figures; or write its machine file
+    Topo(topo::Arguments),
     /// Check, show and import traces
     #[command(subcommand)]
     Trace(trace::Command),
@@ -67,6 +70,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             Ok(())
         }
         Command::Measure(arguments) => measure::run(&arguments),
+        Command::Topo(arguments) => topo::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),

@@ -27,7 +27,8 @@ impl Apt {
         }
         let sources = sources::of_system(self.suite.as_deref()).map_err(|what| LabError::Missing {
             what: format!("{why}, and {what}"),
-            remedy: "install QEMU 10 or later by other means, and give a kernel with --kernel FILE".to_owned(),
+            remedy: "install QEMU 10 or later by other means, and give a kernel with --kernel FILE"
+                .to_owned(),
         })?;
         for folder in ["sources", "lists/partial", "archives/partial"] {
             let path = self.folder.join(folder);

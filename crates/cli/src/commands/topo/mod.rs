@@ -1,0 +1,166 @@
+//! `memtide topo`.
+
+mod picture;
+
+use std::fs;
+
+use clap::ValueEnum;
+use memtide_core::{CpuId, NodeId};
+use memtide_linux::topology::{Host, Measured, Node, Performance};
+use serde::Deserialize;
+
+use crate::answer::{Answer, Cell, Format, Table, print};
+use crate::failure::Failure;
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
+    output: Output,
+    /// What `memtide measure -o json` printed: a machine file then has these figures instead of the firmware's
+    #[arg(long, value_name = "FILE")]
+    measured: Option<String>,
+    /// Name of the machine in a machine file
+    #[arg(long, value_name = "NAME", default_value = "host")]
+    name: String,
+}
+
+/// How a topology is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Table,
+    /// One object
+    Json,
+    /// A header and one line a node
+    Csv,
+    /// A drawing, as SVG
+    Picture,
+    /// A machine file, for every other command
+    Machine,
+}
+
+/// Shows this system's nodes.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+    match arguments.output {
+        Output::Table => answer(&host).print(Format::Table),
+        Output::Json => answer(&host).print(Format::Json),
+        Output::Csv => answer(&host).print(Format::Csv),
+        Output::Picture => print(&picture::svg(&host)),
+        Output::Machine => {
+            let measured = arguments.measured.as_deref().map(measured).transpose()?.unwrap_or_default();
+            let text = host.machine_file(&arguments.name, &measured);
+            print(&text.map_err(|error| Failure::Run(error.to_string()))?)
+        }
+    }
+}
+
+fn answer(host: &Host) -> Answer {
+    let columns = [
+        ("node", "node"),
+        ("cpus", "CPUs"),
+        ("memory_mib", "memory, MiB"),
+        ("free_mib", "free, MiB"),
+        ("tier", "kernel's tier"),
+        ("distances", "distances"),
+        ("read_latency_ns", "read, ns"),
+        ("write_latency_ns", "write, ns"),
+        ("read_bandwidth_mbps", "reads, MB/s"),
+        ("write_bandwidth_mbps", "writes, MB/s"),
+        ("initiators", "from nodes"),
+    ];
+    let mut table = Table::new("nodes", &columns);
+    table.rows = host.nodes.iter().map(row).collect();
+    let mut answer = Answer::of(table);
+    answer.notes.push(if host.nodes.iter().any(|node| node.firmware.is_some()) {
+        "Latency and bandwidth are the firmware's word (ACPI HMAT); `memtide measure` measures them."
+            .to_owned()
+    } else {
+        "The firmware tells no latency or bandwidth (no ACPI HMAT); `memtide measure` measures them."
+            .to_owned()
+    });
+    answer
+}
+
+fn row(node: &Node) -> Vec<Cell> {
+    let told = node.firmware.clone().unwrap_or_default();
+    let Performance {
+        read_latency_ns,
+        write_latency_ns,
+        read_bandwidth_mbps,
+        write_bandwidth_mbps,
+        initiators,
+    } = told;
+    let figure = |figure: Option<f64>| figure.map_or(Cell::Absent, |figure| Cell::Real(figure, 0));
+    let distances: Vec<String> = node.distances.iter().map(|(_, distance)| distance.to_string()).collect();
+    let mib = |kib: fn(&memtide_linux::topology::Capacity) -> u64| {
+        node.memory.as_ref().map_or(Cell::Whole(0), |memory| Cell::Whole(kib(memory) >> 10))
+    };
+    vec![
+        Cell::Whole(node.id.0.into()),
+        list(node.cpus.iter().map(|cpu| cpu.0)),
+        mib(|memory| memory.total_kib),
+        mib(|memory| memory.free_kib),
+        node.tier.map_or(Cell::Absent, |tier| Cell::Whole(tier.into())),
+        Cell::text(distances.join(" ")),
+        figure(read_latency_ns),
+        figure(write_latency_ns),
+        figure(read_bandwidth_mbps),
+        figure(write_bandwidth_mbps),
+        list(initiators.iter().map(|node| node.0.into())),
+    ]
+}
+
+/// Numbers as the kernel lists them, such as `0-3,7`.
+fn list(numbers: impl Iterator<Item = u16>) -> Cell {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let word = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    let words: Vec<String> = ranges.into_iter().map(word).collect();
+    if words.is_empty() { Cell::text("-") } else { Cell::text(words.join(",")) }
+}
+
+/// The CPUs of a node, for people.
+fn cpus(cpus: &[CpuId]) -> String {
+    list(cpus.iter().map(|cpu| cpu.0)).shown()
+}
+
+/// Reads what `memtide measure` printed.
+fn measured(file: &str) -> Result<Vec<Measured>, Failure> {
+    #[derive(Deserialize)]
+    struct Row {
+        initiator: NodeId,
+        node: NodeId,
+        idle_ns: f64,
+        read_mbps: f64,
+    }
+    #[derive(Deserialize)]
+    struct Printed {
+        nodes: Vec<Row>,
+    }
+    let text = fs::read_to_string(file).map_err(|error| Failure::unreadable(file, &error))?;
+    let printed: Printed = serde_json::from_str(&text).map_err(|error| {
+        Failure::Input(format!("{file}: is not what `memtide measure -o json` prints ({error})"))
+    })?;
+    let row = |Row { initiator, node, idle_ns, read_mbps }| Measured { initiator, node, idle_ns, read_mbps };
+    Ok(printed.nodes.into_iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_listed_as_the_kernel_does() {
+        let shown = |numbers: &[u16]| list(numbers.iter().copied()).shown();
+        assert_eq!(shown(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        assert_eq!(shown(&[]), "-");
+    }
+}

@@ -1,0 +1,61 @@
+//! What `memtide topo` shows of a guest whose nodes are known.
+
+mod support;
+
+use std::process::Command;
+
+use memtide_core::machine::Machine;
+use memtide_core::{InitiatorId, NodeId};
+use serde_json::Value;
+
+use support::{MEMTIDE, lab_is_here};
+
+/// What a command in a guest of `ddr5-cxl` prints: two sockets with memory, CXL memory beside the first.
+fn printed(format: &str) -> String {
+    let run = Command::new(MEMTIDE)
+        .args(["lab", "run", "--machine", "ddr5-cxl", "--timing", "off", "--", MEMTIDE, "topo", "-o", format])
+        .output()
+        .expect("memtide runs");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8(run.stdout).expect("text")
+}
+
+#[test]
+fn a_guests_nodes_are_shown_as_they_are() {
+    if !lab_is_here() {
+        return;
+    }
+    let shown: Value = serde_json::from_str(&printed("json")).expect("JSON");
+    let nodes = shown["nodes"].as_array().expect("nodes");
+    let column = |key: &str| nodes.iter().map(|node| node[key].clone()).collect::<Vec<_>>();
+    assert_eq!(column("cpus"), ["0", "1", "-"]);
+    assert_eq!(column("tier"), [0, 0, 1]);
+    assert_eq!(column("distances"), ["10 16 19", "16 10 25", "19 25 10"]);
+    assert_eq!(column("initiators"), ["0", "1", "0"]);
+    let latency = |node: usize| nodes[node]["read_latency_ns"].as_f64().expect("firmware's figure");
+    assert!((latency(2) - latency(0) - 100.0).abs() < 5.0, "the link adds 100 ns: {shown}");
+    let memory = column("memory_mib").iter().map(|mib| mib.as_u64().expect("MiB")).collect::<Vec<_>>();
+    assert!(memory.iter().all(|mib| (400..=512).contains(mib)), "of 512 MiB each: {shown}");
+}
+
+#[test]
+fn a_guests_machine_file_has_the_reaches_of_the_machine_it_was_made_from() {
+    if !lab_is_here() {
+        return;
+    }
+    let found = Machine::parse("host", &printed("machine")).expect("a machine file");
+    let made_of = include_str!("../../../machines/ddr5-cxl.toml");
+    let made_of = Machine::parse("ddr5-cxl.toml", made_of).expect("a bundled machine");
+    for from in [0, 1].map(InitiatorId) {
+        for to in [0, 1, 2].map(NodeId) {
+            let ns = |machine: &Machine| machine.idle_latency(from, to).as_ns();
+            assert!(
+                (ns(&found) / ns(&made_of) - 1.0).abs() < 0.08,
+                "{from} {to}: {} {}",
+                ns(&found),
+                ns(&made_of)
+            );
+        }
+    }
+    assert_eq!(found.tiers(), 2);
+}

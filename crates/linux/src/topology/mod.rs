@@ -1,0 +1,76 @@
+//! Nodes, CPUs and caches of this system, as the kernel shows them in sysfs.
+
+mod machine;
+mod node;
+mod processor;
+mod sysfs;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use memtide_core::NodeId;
+
+pub use machine::{Measured, NoMachine};
+pub use node::{Capacity, Node, Performance};
+pub use processor::{Cache, Processor};
+
+use sysfs::Sysfs;
+
+/// Why a topology cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyError {
+    /// A file of the kernel is not as expected.
+    #[error("{}: {why}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// A system's memory and CPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// Nodes that are online, in order.
+    pub nodes: Vec<Node>,
+    /// Cores and caches.
+    pub processor: Processor,
+}
+
+impl Host {
+    /// This system.
+    ///
+    /// # Errors
+    /// If sysfs is not mounted, or holds what is not understood.
+    pub fn read() -> Result<Host, TopologyError> {
+        Host::of(Path::new("/sys"))
+    }
+
+    /// The system whose sysfs, or a copy of it, is in a folder.
+    ///
+    /// # Errors
+    /// As for [`Host::read`].
+    pub fn of(sysfs: &Path) -> Result<Host, TopologyError> {
+        let sysfs = Sysfs(sysfs);
+        Ok(Host { nodes: node::nodes(&sysfs)?, processor: processor::processor(&sysfs)? })
+    }
+
+    /// Nodes that have memory.
+    pub fn with_memory(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.memory.is_some())
+    }
+
+    /// Nodes that have CPUs.
+    pub fn with_cpus(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| !node.cpus.is_empty())
+    }
+
+    /// The node with CPUs that is nearest to a node: itself if it has some, else at the least distance, then of the lowest
+    /// number.
+    pub fn nearest_cpus(&self, to: &Node) -> Option<NodeId> {
+        let far = |from: &Node| (from.id != to.id, from.distance(to.id).unwrap_or(u8::MAX), from.id);
+        self.with_cpus().min_by_key(|from| far(from)).map(|node| node.id)
+    }
+}

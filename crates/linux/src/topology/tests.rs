@@ -1,0 +1,155 @@
+//! On copies of sysfs.
+
+use std::fs;
+use std::path::Path;
+
+use memtide_core::machine::Machine;
+use memtide_core::{CpuId, InitiatorId, NodeId};
+use tempfile::TempDir;
+
+use super::{Capacity, Host, Measured, NoMachine};
+
+fn write(sysfs: &Path, file: &str, text: &str) {
+    let path = sysfs.join(file);
+    fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+    fs::write(path, text).expect("a file");
+}
+
+/// Two sockets, one of them without memory, and CPU-less memory beside the first; numbers with a gap, HMAT for some.
+fn sysfs() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let node = |file: &str, text: &str| write(folder.path(), &format!("devices/system/node/{file}"), text);
+    node("online", "0-1,3\n");
+    node("has_memory", "0,3\n");
+    for (number, cpus, distance) in
+        [(0, "0-3", "10 20 17\n"), (1, "4-7", "20 10 28\n"), (3, "\n", "17 28 10\n")]
+    {
+        node(&format!("node{number}/cpulist"), cpus);
+        node(&format!("node{number}/distance"), distance);
+        node(&format!("node{number}/meminfo"), &meminfo(number));
+    }
+    for (number, ns, mib) in [(0, 80, 20_000), (3, 250, 10_000)] {
+        for (name, figure) in
+            [("read_latency", ns), ("write_latency", ns), ("read_bandwidth", mib), ("write_bandwidth", 0)]
+        {
+            node(&format!("node{number}/access1/initiators/{name}"), &format!("{figure}\n"));
+        }
+        node(&format!("node{number}/access1/initiators/node0"), "");
+    }
+    let tier = |number: u32, nodes| {
+        let file = format!("devices/virtual/memory_tiering/memory_tier{number}/nodelist");
+        write(folder.path(), &file, nodes);
+    };
+    tier(4, "0\n");
+    tier(22, "3\n");
+    let cpu = |file: &str, text: &str| write(folder.path(), &format!("devices/system/cpu/{file}"), text);
+    cpu("online", "0-7\n");
+    cpu("cpu0/topology/thread_siblings_list", "0-1\n");
+    cpu("cpu0/cpufreq/cpuinfo_max_freq", "3100000\n");
+    for (index, level, kind, size, ways, shared) in [
+        (0, "1", "Data", "48K", "12", "0-1"),
+        (1, "1", "Instruction", "32K", "8", "0-1"),
+        (2, "2", "Unified", "2048K", "16", "0-1"),
+        (3, "3", "Unified", "32M", "16", "0-3"),
+    ] {
+        for (name, text) in [
+            ("level", level),
+            ("type", kind),
+            ("size", size),
+            ("ways_of_associativity", ways),
+            ("shared_cpu_list", shared),
+        ] {
+            cpu(&format!("cpu0/cache/index{index}/{name}"), text);
+        }
+    }
+    folder
+}
+
+fn meminfo(node: u32) -> String {
+    format!("Node {node} MemTotal:       4194304 kB\nNode {node} MemFree:        1048576 kB\n")
+}
+
+#[test]
+fn nodes_are_as_the_kernel_shows_them() {
+    let folder = sysfs();
+    let host = Host::of(folder.path()).expect("a topology");
+    let [first, second, far] = &host.nodes[..] else { panic!("three nodes: {host:?}") };
+    assert_eq!(first.memory, Some(Capacity { total_kib: 4 << 20, free_kib: 1 << 20 }));
+    assert_eq!((second.memory, second.tier, &second.firmware), (None, None, &None));
+    assert_eq!(second.cpus, [4, 5, 6, 7].map(CpuId));
+    assert_eq!((first.tier, far.tier, far.cpus.len()), (Some(0), Some(1), 0));
+    assert_eq!(first.distance(NodeId(3)), Some(17));
+    assert_eq!(first.distance(NodeId(2)), None);
+    let told = far.firmware.as_ref().expect("firmware's figures");
+    assert_eq!((told.read_latency_ns, told.read_bandwidth_mbps), (Some(250.0), Some(10_485.76)));
+    assert_eq!((told.write_bandwidth_mbps, &told.initiators[..]), (None, &[NodeId(0)][..]));
+    assert_eq!(host.nearest_cpus(far), Some(NodeId(0)));
+    assert_eq!(
+        host.processor.caches.iter().map(|cache| cache.capacity_kib).collect::<Vec<_>>(),
+        [48, 2048, 32 << 10]
+    );
+}
+
+#[test]
+fn the_machine_file_is_a_machine_with_these_reaches() {
+    let folder = sysfs();
+    let host = Host::of(folder.path()).expect("a topology");
+    let text = host.machine_file("host", &[]).expect("a machine file");
+    let machine = Machine::parse("host", &text).expect("a machine");
+    assert_eq!(machine.initiators.iter().map(|cpus| cpus.cpus).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(machine.core.clock_mhz, 3100.0);
+    assert_eq!(machine.caches.iter().map(|cache| cache.shared_by).collect::<Vec<_>>(), [1, 1, 2]);
+    let ns = |from, to| machine.idle_latency(InitiatorId(from), NodeId(to)).as_ns();
+    assert_eq!((ns(0, 0), ns(0, 1)), (80.0, 250.0));
+    // By distance: 160 to the near node, 250 x 28 / 17 to the far one; the link takes the mean of what both add.
+    let adds = (80.0 + 250.0 * 11.0 / 17.0) / 2.0;
+    assert!((ns(1, 0) - 80.0 - adds).abs() < 0.01, "{}", ns(1, 0));
+    assert!(machine.source_of("node.node3.given.read_latency_ns").contains("HMAT"));
+    assert!(machine.source_of("link").starts_with("assumed"));
+}
+
+#[test]
+fn a_measurement_goes_before_the_firmware() {
+    let folder = sysfs();
+    let host = Host::of(folder.path()).expect("a topology");
+    let found = |initiator, node, idle_ns| Measured {
+        initiator: NodeId(initiator),
+        node: NodeId(node),
+        idle_ns,
+        read_mbps: 5e3,
+    };
+    let text = host.machine_file("host", &[found(0, 0, 90.0), found(1, 0, 140.0)]).expect("a machine file");
+    let machine = Machine::parse("host", &text).expect("a machine");
+    assert_eq!(machine.nodes[0].given.as_ref().map(|given| given.read_latency_ns), Some(90.0));
+    assert!(machine.source_of("node.node0.given").starts_with("measured"));
+}
+
+#[test]
+fn what_nobody_tells_is_not_made_up() {
+    let folder = sysfs();
+    fs::remove_dir_all(folder.path().join("devices/system/node/node3/access1")).expect("a folder");
+    let host = Host::of(folder.path()).expect("a topology");
+    let refused = host.machine_file("host", &[]);
+    assert!(matches!(refused, Err(NoMachine::Unknown { node: NodeId(3), .. })), "{refused:?}");
+}
+
+#[test]
+fn what_is_not_understood_is_refused_with_its_file() {
+    for (file, text) in [
+        ("online", "many"),
+        ("node0/distance", "10 20 far"),
+        ("node0/meminfo", "nothing"),
+        ("online", "0,300"),
+    ] {
+        let folder = sysfs();
+        write(folder.path(), &format!("devices/system/node/{file}"), text);
+        let refused = Host::of(folder.path()).expect_err("no topology").to_string();
+        assert!(refused.contains(file), "{refused}");
+    }
+}
+
+#[test]
+fn this_system_has_a_node_with_a_cpu_and_memory() {
+    let host = Host::read().expect("this system's topology");
+    assert!(host.with_cpus().count() > 0 && host.with_memory().count() > 0);
+}
