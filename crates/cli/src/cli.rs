@@ -43,6 +43,7 @@ pub fn definition() -> clap::Command {
         .mut_subcommand("record", |record| {
             record.mut_arg("output", |arg| arg.short(None)).after_help(PROGRAM_EXIT_CODES)
         })
+        .mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES))
         .mut_subcommand("lab", |lab| lab.mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES)))
 }
 

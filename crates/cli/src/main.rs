@@ -20,8 +20,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let outcome = cli::parse().and_then(|cli| {
-        // A recording holds signals by itself.
-        if !matches!(cli.command, commands::Command::Record(_)) {
+        // Recordings and runs of programs hold signals by themselves.
+        if !matches!(cli.command, commands::Command::Record(_) | commands::Command::Run(_)) {
             interrupt::install()?;
         }
         commands::run(cli)

@@ -1,5 +1,24 @@
 //! The real machine, as a stock Linux kernel shows it.
 
 pub mod measure;
+pub mod placement;
 mod sys;
 pub mod topology;
+
+use std::io;
+
+use memtide_core::CpuId;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Has the calling thread, and what it starts, run on these CPUs alone.
+///
+/// # Errors
+/// The kernel's, if none of them is online and allowed.
+pub fn run_on(cpus: &[CpuId]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    if cpus.iter().any(|cpu| cpu.index() >= CpuSet::MAX_CPU) {
+        return Err(io::Error::other(format!("CPUs from {} on are not supported", CpuSet::MAX_CPU)));
+    }
+    cpus.iter().for_each(|cpu| set.set(cpu.index()));
+    Ok(sched_setaffinity(None, &set)?)
+}

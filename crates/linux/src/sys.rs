@@ -4,10 +4,50 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 
 use memtide_core::NodeId;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// A memory policy's mode (set_mempolicy(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Mode {
+    /// The system's.
+    Default = libc::MPOL_DEFAULT,
+    /// The nearest of the nodes, none but these.
+    Bind = libc::MPOL_BIND,
+    /// The nodes in turn.
+    Interleave = libc::MPOL_INTERLEAVE,
+    /// The nearest node.
+    Local = libc::MPOL_LOCAL,
+    /// The nodes in turn by their weights (Linux 6.9; linux/mempolicy.h).
+    WeightedInterleave = 6,
+}
+
+/// Has the kernel place the memory of the calling thread, and of what it starts, by a policy.
+///
+/// # Errors
+/// The kernel's: an unknown mode, or no node that is allowed.
+pub fn set_memory_policy(mode: Mode, nodes: &[NodeId]) -> io::Result<()> {
+    let mask = node_mask(nodes.iter().copied());
+    let (mask, bits) = if nodes.is_empty() { (null(), 0) } else { (mask.as_ptr(), MASK_BITS) };
+    // SAFETY: the mask has as many bits as are told, or is not read.
+    let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode as i32, mask, bits) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Bits of a node mask: one for each that [`NodeId`] can name, and a word that the kernel does not look at.
+const MASK_WORDS: usize = 5;
+const MASK_BITS: usize = 64 * MASK_WORDS;
+
+fn node_mask(nodes: impl IntoIterator<Item = NodeId>) -> [u64; MASK_WORDS] {
+    let mut mask = [0; MASK_WORDS];
+    for node in nodes {
+        mask[node.index() / 64] |= 1 << (node.index() % 64);
+    }
+    mask
+}
 
 /// Zeroed words in base pages of one memory node.
 #[derive(Debug)]
@@ -43,9 +83,7 @@ impl Words {
     }
 
     fn bind(&mut self, node: NodeId) -> io::Result<()> {
-        let mut mask = [0u64; 5];
-        mask[node.index() / 64] = 1 << (node.index() % 64);
-        let bits = 64 * mask.len();
+        let mask = node_mask([node]);
         // SAFETY: the mapping is this value's, not touched yet; the mask has as many bits as are told.
         let done = unsafe {
             libc::madvise(self.start.as_ptr().cast(), self.len * 8, libc::MADV_NOHUGEPAGE);
@@ -55,7 +93,7 @@ impl Words {
                 self.len * 8,
                 libc::MPOL_BIND,
                 mask.as_ptr(),
-                bits,
+                MASK_BITS,
                 0,
             )
         };

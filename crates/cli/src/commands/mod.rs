@@ -9,6 +9,7 @@ mod mark;
 mod measure;
 mod policy;
 mod record;
+mod run;
 mod simulate;
 mod topo;
 mod trace;
@@ -37,6 +38,8 @@ pub enum Command {
     Policy(policy::Command),
     /// Run a program and record its memory accesses
     Record(record::Arguments),
+    /// Run a program on this system with its pages placed by a policy
+    Run(run::Arguments),
     /// Run programs on a real kernel in a virtual machine whose memory is the machine's
     #[command(subcommand)]
     Lab(lab::Command),
@@ -64,6 +67,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Workload(command) => workload::run(command),
         Command::Policy(command) => policy::run(command),
         Command::Record(arguments) => record::run(arguments),
+        Command::Run(arguments) => run::run(&arguments),
         Command::Lab(command) => lab::run(command),
         Command::Mark(arguments) => {
             mark::run(&arguments);

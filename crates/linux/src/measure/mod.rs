@@ -9,7 +9,6 @@ mod traffic;
 use std::io;
 
 use memtide_core::{CpuId, NodeId};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 pub use self::chase::idle_latency_ns;
 pub use self::traffic::{Kernel, bandwidth_mbps};
@@ -39,7 +38,5 @@ pub enum MeasureError {
 
 /// Has the calling thread run on one CPU.
 fn pin(cpu: CpuId) -> Result<(), MeasureError> {
-    let mut set = CpuSet::new();
-    set.set(cpu.index());
-    sched_setaffinity(None, &set).map_err(|error| MeasureError::Cpu { cpu, source: error.into() })
+    crate::run_on(&[cpu]).map_err(|source| MeasureError::Cpu { cpu, source })
 }

@@ -2,6 +2,7 @@
 
 mod machine;
 mod node;
+pub mod nodelist;
 mod processor;
 mod sysfs;
 #[cfg(test)]

@@ -1,0 +1,169 @@
+//! `memtide run`.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+use std::process::{Child, ExitStatus};
+use std::thread;
+
+use clap::ValueHint;
+use memtide_core::policy::{Group, Rule, Task};
+use memtide_core::{CpuId, Machine, NodeId, TaskId};
+use memtide_linux::placement::{KernelPolicy, Weights, lower};
+use memtide_linux::topology::{Host, nodelist};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+use crate::machines;
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Placement policy, with its parameters: see `memtide policy list`
+    #[arg(short, long, value_name = "POLICY")]
+    placement: String,
+    /// Machine file or bundled machine that the policy reckons with; the firmware's figures if not given
+    #[arg(long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
+    machine: Option<String>,
+    /// Run on the CPUs of these nodes alone, as with numactl: 0-2,5 or all, !0, +0-1
+    #[arg(short = 'N', long, value_name = "NODES")]
+    cpunodebind: Option<String>,
+    /// Run on these CPUs alone
+    #[arg(short = 'C', long, value_name = "CPUS", conflicts_with = "cpunodebind")]
+    physcpubind: Option<String>,
+    /// Place on these nodes alone, of those that the policy uses
+    #[arg(short, long, value_name = "NODES")]
+    membind: Option<String>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+/// Runs the program, and passes its exit status on.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let host = Host::read().map_err(|error| Failure::NotRun(error.to_string()))?;
+    let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
+    let machine = machine_of(arguments, &host, all.len())?;
+    let rule = rule(arguments, &machine, &all)?;
+    let policy = lower(&rule, &all).map_err(|why| {
+        let name = &arguments.placement;
+        Failure::NotRun(format!(
+            "placement '{name}' cannot be had from this kernel: {why}; take a ratio that it can, such as --placement \
+             ratio, or compare them with `memtide compare`"
+        ))
+    })?;
+    let weights = match &policy {
+        KernelPolicy::Weighted(weights) => Some(Weights::hold(weights)),
+        _ => None,
+    };
+    let weights = weights.transpose().map_err(|error| Failure::NotRun(error.to_string()))?;
+    let cpus = cpus(arguments, &host)?;
+    let status = watch(start(&policy, &arguments.command, &cpus)?)?;
+    drop(weights);
+    match status.code().or_else(|| Some(128 + status.signal()?)) {
+        None | Some(0) => Ok(()),
+        Some(code) => Err(Failure::Program(code as u8)),
+    }
+}
+
+/// The machine that the policy reckons with: as many nodes as there are here, in their order.
+fn machine_of(arguments: &Arguments, host: &Host, nodes: usize) -> Result<Machine, Failure> {
+    let Some(name) = &arguments.machine else {
+        let text = host.machine_file("host", &[]).map_err(|error| Failure::NotRun(error.to_string()))?;
+        return Machine::parse("host", &text).map_err(|error| Failure::NotRun(error.to_string()));
+    };
+    let machine = machines::load(name)?;
+    if machine.nodes.len() != nodes {
+        let (named, here) = (&machine.name, machine.nodes.len());
+        return Err(Failure::Usage(format!(
+            "machine '{named}' has {here} memory nodes, this system {nodes}; see `memtide topo`, and \
+             `memtide topo -o machine` for a file of it"
+        )));
+    }
+    Ok(machine)
+}
+
+/// The policy's rule, in the system's numbers, and without the nodes that --membind leaves out.
+fn rule(arguments: &Arguments, machine: &Machine, all: &[NodeId]) -> Result<Rule, Failure> {
+    let policy =
+        memtide_policies::parse(&arguments.placement).map_err(|error| Failure::Usage(error.to_string()))?;
+    if policy.migration_info().name != "none" {
+        return Err(Failure::Usage(format!(
+            "'{}' migrates pages, which `run` does not; give a placement alone",
+            arguments.placement
+        )));
+    }
+    let mut placement = policy.placement(machine).map_err(|error| Failure::Usage(error.to_string()))?;
+    let name = arguments.command[0].to_string_lossy().into_owned();
+    let mut rule = placement.rule(machine, &Task { id: TaskId(0), name, threads: 0 });
+    let there: Vec<u16> = all.iter().map(|node| node.0.into()).collect();
+    let allowed = match &arguments.membind {
+        Some(list) => nodelist::numbers(list, &there).map_err(|why| wrong("membind", why))?,
+        None => there,
+    };
+    let here = |group: Group| {
+        let nodes = group.nodes.iter().map(|node| all[node.index()]);
+        Group { nodes: nodes.filter(|node| allowed.contains(&node.0.into())).collect(), ..group }
+    };
+    rule.groups = rule.groups.into_iter().map(here).filter(|group| !group.nodes.is_empty()).collect();
+    if rule.groups.is_empty() {
+        return Err(wrong(
+            "membind",
+            format!("placement '{}' uses none of these nodes", arguments.placement),
+        ));
+    }
+    Ok(rule)
+}
+
+fn cpus(arguments: &Arguments, host: &Host) -> Result<Vec<CpuId>, Failure> {
+    let numbers = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>();
+    if let Some(list) = &arguments.physcpubind {
+        let there: Vec<u16> = host.with_cpus().flat_map(|node| numbers(&node.cpus)).collect();
+        let cpus = nodelist::numbers(list, &there).map_err(|why| wrong("physcpubind", why))?;
+        return Ok(cpus.into_iter().map(CpuId).collect());
+    }
+    let Some(list) = &arguments.cpunodebind else { return Ok(Vec::new()) };
+    let there: Vec<u16> = host.with_cpus().map(|node| node.id.0.into()).collect();
+    let nodes = nodelist::numbers(list, &there).map_err(|why| wrong("cpunodebind", why))?;
+    let chosen = host.with_cpus().filter(|node| nodes.contains(&node.id.0.into()));
+    Ok(chosen.flat_map(|node| node.cpus.iter().copied()).collect())
+}
+
+fn wrong(option: &str, why: String) -> Failure {
+    Failure::Usage(format!("--{option}: {why}"))
+}
+
+fn start(policy: &KernelPolicy, command: &[OsString], cpus: &[CpuId]) -> Result<Child, Failure> {
+    let name = command[0].to_string_lossy();
+    let failed = |error: io::Error| Failure::NotRun(format!("{name}: cannot be started: {error}"));
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]).arg0(&command[0]);
+    if !cpus.is_empty() {
+        memtide_linux::run_on(cpus)
+            .map_err(|error| Failure::NotRun(format!("the CPUs cannot be had: {error}")))?;
+    }
+    policy.start(&mut program).map_err(failed)
+}
+
+/// Waits for the program. What a terminal sends reaches it by itself; other requests to end are passed on to it.
+fn watch(mut child: Child) -> Result<ExitStatus, Failure> {
+    let failed = |error: io::Error| Failure::Run(error.to_string());
+    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let handle = signals.handle();
+    let pid = Pid::from_child(&child);
+    let passes = thread::spawn(move || {
+        for signal in signals.forever().filter(|signal| [SIGTERM, SIGHUP].contains(signal)) {
+            let signal = if signal == SIGTERM { Signal::TERM } else { Signal::HUP };
+            // It may have just ended.
+            let _ = kill_process(pid, signal);
+        }
+    });
+    let status = child.wait().map_err(failed);
+    handle.close();
+    // A thread that panicked has passed on what it could.
+    let _ = passes.join();
+    status
+}

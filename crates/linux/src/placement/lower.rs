@@ -1,0 +1,139 @@
+//! Rules that the kernel can carry out itself.
+
+use memtide_core::NodeId;
+use memtide_core::policy::{GroupOrder, Rule, Within};
+
+/// A memory policy of Linux (set_mempolicy(2)) that puts pages where a rule does. The ratio of pages is the rule's; which page goes
+/// where may differ, as Linux goes through nodes by their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelPolicy {
+    /// The node nearest to the CPU that touches the page, any other if it is full.
+    Local,
+    /// The nearest of these nodes, none but these.
+    Nearest(Vec<NodeId>),
+    /// These nodes in turn.
+    Interleave(Vec<NodeId>),
+    /// So many pages on each of these nodes in turn. The weights are the system's, one for each node: see
+    /// [`Weights`](super::Weights).
+    Weighted(Vec<(NodeId, u8)>),
+}
+
+/// Why the kernel cannot carry a rule out by itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotPlain {
+    /// It draws at random, or depends on the CPU.
+    #[error("it is no plain ratio: which node comes next is drawn at random or depends on the faulting CPU")]
+    Order,
+    /// It has several nodes in a group, of which the nearest to the CPU is taken.
+    #[error("it is no plain ratio: of several nodes it takes the one nearest to the faulting CPU")]
+    Nearest,
+    /// Its weights do not fit.
+    #[error("its weights {0:?} are more than Linux's 1 to 255")]
+    Weights(Vec<u64>),
+}
+
+/// The policy of Linux that does as a rule says; `all` are the nodes that have memory.
+///
+/// # Errors
+/// If there is none.
+pub fn lower(rule: &Rule, all: &[NodeId]) -> Result<KernelPolicy, NotPlain> {
+    if let [only] = &rule.groups[..]
+        && (only.nodes.len() == 1 || rule.within == Within::Nearest)
+    {
+        let every = all.iter().all(|node| only.nodes.contains(node));
+        return Ok(if every { KernelPolicy::Local } else { KernelPolicy::Nearest(only.nodes.clone()) });
+    }
+    if rule.order != GroupOrder::Cycle || rule.within == Within::Random {
+        return Err(NotPlain::Order);
+    }
+    let several = rule.groups.iter().any(|group| group.nodes.len() > 1);
+    if several && rule.within == Within::Nearest {
+        return Err(NotPlain::Nearest);
+    }
+    let weights = node_weights(rule);
+    let nodes = rule.groups.iter().flat_map(|group| group.nodes.iter().copied());
+    if weights.windows(2).all(|pair| pair[0] == pair[1]) {
+        return Ok(KernelPolicy::Interleave(nodes.collect()));
+    }
+    let small: Result<Vec<u8>, _> = weights.iter().map(|&weight| u8::try_from(weight)).collect();
+    let small = small.map_err(|_| NotPlain::Weights(weights))?;
+    Ok(KernelPolicy::Weighted(nodes.zip(small).collect()))
+}
+
+/// Least whole weights of the nodes, in the groups' order.
+fn node_weights(rule: &Rule) -> Vec<u64> {
+    let common = rule.groups.iter().fold(1, |common, group| {
+        let nodes = group.nodes.len() as u64;
+        common / divisor(common, nodes) * nodes
+    });
+    let of_group = |group: &memtide_core::policy::Group| {
+        let nodes = group.nodes.len();
+        vec![u64::from(group.weight) * (common / nodes as u64); nodes]
+    };
+    let weights: Vec<u64> = rule.groups.iter().flat_map(of_group).collect();
+    let common = weights.iter().fold(0, |common, &weight| divisor(common, weight)).max(1);
+    weights.into_iter().map(|weight| weight / common).collect()
+}
+
+/// Greatest common divisor.
+fn divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::policy::{Group, Spill};
+
+    use super::*;
+
+    const ALL: [NodeId; 3] = [NodeId(0), NodeId(1), NodeId(2)];
+
+    fn rule(groups: &[(&[u8], u32)], order: GroupOrder, within: Within) -> Rule {
+        let group = |&(nodes, weight): &(&[u8], u32)| Group {
+            nodes: nodes.iter().copied().map(NodeId).collect(),
+            weight,
+        };
+        Rule { groups: groups.iter().map(group).collect(), order, within, spill: Spill::Group }
+    }
+
+    fn lowered(groups: &[(&[u8], u32)], within: Within) -> Result<KernelPolicy, NotPlain> {
+        lower(&rule(groups, GroupOrder::Cycle, within), &ALL)
+    }
+
+    fn weighted(weights: &[(u8, u8)]) -> Result<KernelPolicy, NotPlain> {
+        Ok(KernelPolicy::Weighted(weights.iter().map(|&(node, weight)| (NodeId(node), weight)).collect()))
+    }
+
+    #[test]
+    fn a_tiers_weight_is_shared_by_its_nodes() {
+        assert_eq!(
+            lowered(&[(&[0, 1], 5), (&[2], 1)], Within::InSequence),
+            weighted(&[(0, 5), (1, 5), (2, 2)])
+        );
+        assert_eq!(
+            lowered(&[(&[0, 1], 4), (&[2], 2)], Within::InSequence),
+            Ok(KernelPolicy::Interleave(ALL.into()))
+        );
+        assert_eq!(lowered(&[(&[0], 8), (&[2], 2)], Within::Nearest), weighted(&[(0, 4), (2, 1)]));
+    }
+
+    #[test]
+    fn one_group_is_local_or_its_nearest_node() {
+        assert_eq!(lowered(&[(&[0, 1, 2], 1)], Within::Nearest), Ok(KernelPolicy::Local));
+        assert_eq!(lowered(&[(&[0, 1], 7)], Within::Nearest), Ok(KernelPolicy::Nearest(ALL[..2].into())));
+    }
+
+    #[test]
+    fn what_linux_cannot_do_is_told() {
+        assert_eq!(lowered(&[(&[0, 1], 2), (&[2], 1)], Within::Nearest), Err(NotPlain::Nearest));
+        assert_eq!(
+            lowered(&[(&[0], 524), (&[2], 1)], Within::InSequence),
+            Err(NotPlain::Weights(vec![524, 1]))
+        );
+        for (order, within) in
+            [(GroupOrder::Random, Within::Random), (GroupOrder::CycleFromOwn, Within::Nearest)]
+        {
+            assert_eq!(lower(&rule(&[(&[0], 2), (&[2], 1)], order, within), &ALL), Err(NotPlain::Order));
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The kernel's weights of weighted interleave: one for each node, the same for all processes of the system.
+//!
+//! Who sets them notes first what they were. The last holder puts them back; if none lives to do so, the next one does.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use memtide_core::NodeId;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
+const STATE: &str = "/run/memtide";
+const LOCK: &str = "weights.lock";
+const JOURNAL: &str = "weights.json";
+
+/// Whether the kernel works the weights out by itself (Linux 6.16 and later).
+const AUTO: &str = "auto";
+
+/// Why weights cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightError {
+    /// The kernel has none.
+    #[error("this kernel has no weighted interleave ({WEIGHTS} is missing): it came with Linux 6.9")]
+    Unsupported,
+    /// Another run needs others.
+    #[error(
+        "node {} has weight {held} for the program of process {pid}, and would need {wanted}: weights are the whole \
+         system's; wait for that program, or give both the same placement", node.0
+    )]
+    Held {
+        /// The node.
+        node: NodeId,
+        /// Its weight now.
+        held: u8,
+        /// The weight asked for.
+        wanted: u8,
+        /// Who holds it.
+        pid: u32,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {source}{}", file.display(), if source.kind() == io::ErrorKind::PermissionDenied {
+        "; the weights are the whole system's and need root" } else { "" })]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+type Done<T> = Result<T, WeightError>;
+
+/// Weights held for a program; let go when dropped.
+#[derive(Debug)]
+pub struct Weights {
+    places: Places,
+    me: Holder,
+}
+
+#[derive(Clone, Debug)]
+struct Places {
+    weights: PathBuf,
+    state: PathBuf,
+}
+
+/// What the weights were, what they are now, and for whom.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Journal {
+    /// The content of each of the kernel's files before.
+    before: Vec<(String, String)>,
+    set: Vec<(NodeId, u8)>,
+    holders: Vec<Holder>,
+}
+
+/// A process, told from a later one of the same number by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Holder {
+    pid: u32,
+    started_ticks: u64,
+}
+
+impl Weights {
+    /// Sets the weights for as long as the value lives. What a run that died has left set is put back first.
+    ///
+    /// # Errors
+    /// If the kernel has no weights, the caller may not set them, or a program that runs needs others.
+    pub fn hold(wanted: &[(NodeId, u8)]) -> Done<Weights> {
+        Weights::hold_in(Places { weights: WEIGHTS.into(), state: STATE.into() }, wanted)
+    }
+
+    fn hold_in(places: Places, wanted: &[(NodeId, u8)]) -> Done<Weights> {
+        if !places.weights.is_dir() {
+            return Err(WeightError::Unsupported);
+        }
+        let _lock = places.lock()?;
+        let mut journal = places.living()?;
+        if let Some(fault) = journal.conflict(wanted) {
+            return Err(fault);
+        }
+        let me = Holder::me();
+        journal.holders.push(me);
+        for &(node, weight) in wanted {
+            if !journal.set.iter().any(|(set, _)| *set == node) {
+                journal.set.push((node, weight));
+            }
+        }
+        if journal.before.is_empty() {
+            journal.before = places.read_all()?;
+        }
+        places.note(&journal)?;
+        let held = Weights { places, me };
+        for &(node, weight) in wanted {
+            held.places.write(&format!("node{}", node.0), &weight.to_string())?;
+        }
+        Ok(held)
+    }
+}
+
+impl Drop for Weights {
+    fn drop(&mut self) {
+        let release = || -> Done<()> {
+            let _lock = self.places.lock()?;
+            let mut journal = self.places.journal()?.unwrap_or_default();
+            let mine = journal.holders.iter().position(|holder| *holder == self.me);
+            mine.map(|at| journal.holders.remove(at));
+            if journal.holders.is_empty() {
+                self.places.restore(&journal)
+            } else {
+                self.places.note(&journal)
+            }
+        };
+        // The next run finds the journal and tries again.
+        let _ = release();
+    }
+}
+
+impl Journal {
+    fn conflict(&self, wanted: &[(NodeId, u8)]) -> Option<WeightError> {
+        let holder = self.holders.first()?;
+        let differs = |&(node, weight): &(NodeId, u8)| {
+            let (_, held) = self.set.iter().find(|(set, held)| *set == node && *held != weight)?;
+            Some(WeightError::Held { node, held: *held, wanted: weight, pid: holder.pid })
+        };
+        wanted.iter().find_map(differs)
+    }
+}
+
+impl Places {
+    /// Keeps others out until it is dropped.
+    fn lock(&self) -> Done<File> {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.state).map_err(failed(&self.state))?;
+        let path = self.state.join(LOCK);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(failed(&path))?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(&path)(error.into()))?;
+        Ok(file)
+    }
+
+    fn journal(&self) -> Done<Option<Journal>> {
+        let path = self.state.join(JOURNAL);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(&path)(error)),
+        };
+        let journal = serde_json::from_slice(&text).map_err(|error| failed(&path)(error.into()))?;
+        Ok(Some(journal))
+    }
+
+    /// The journal of the holders that live; a new one, after the weights were put back, if none does.
+    fn living(&self) -> Done<Journal> {
+        let Some(mut journal) = self.journal()? else { return Ok(Journal::default()) };
+        journal.holders.retain(Holder::lives);
+        if journal.holders.is_empty() {
+            self.restore(&journal)?;
+            return Ok(Journal::default());
+        }
+        Ok(journal)
+    }
+
+    /// Writes the journal whole, or not at all.
+    fn note(&self, journal: &Journal) -> Done<()> {
+        let (path, next) = (self.state.join(JOURNAL), self.state.join("weights.json.new"));
+        let text = serde_json::to_vec(journal).expect("a journal is plain data");
+        let mut file = File::create(&next).map_err(failed(&next))?;
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed(&next))?;
+        fs::rename(&next, &path).map_err(failed(&path))
+    }
+
+    fn restore(&self, journal: &Journal) -> Done<()> {
+        let auto = journal.before.iter().any(|(name, text)| name == AUTO && text == "true");
+        let nodes = journal.before.iter().filter(|(name, _)| name != AUTO && !auto);
+        for (name, text) in nodes {
+            match self.write(name, text) {
+                // A node that is gone has no weight.
+                Err(WeightError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                done => done?,
+            }
+        }
+        if auto {
+            self.write(AUTO, "true")?;
+        }
+        let path = self.state.join(JOURNAL);
+        fs::remove_file(&path).map_err(failed(&path))
+    }
+
+    fn read_all(&self) -> Done<Vec<(String, String)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.weights).map_err(failed(&self.weights))? {
+            let entry = entry.map_err(failed(&self.weights))?;
+            let text = fs::read_to_string(entry.path()).map_err(failed(&entry.path()))?;
+            files.push((entry.file_name().to_string_lossy().into_owned(), text.trim().to_owned()));
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Done<()> {
+        let path = self.weights.join(name);
+        let file = OpenOptions::new().write(true).truncate(true).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed(&path))
+    }
+}
+
+impl Holder {
+    fn me() -> Holder {
+        let pid = std::process::id();
+        Holder { pid, started_ticks: started_ticks(pid).unwrap_or(0) }
+    }
+
+    fn lives(&self) -> bool {
+        started_ticks(self.pid) == Some(self.started_ticks)
+    }
+}
+
+/// When a process started, in ticks since boot: field 22 of /proc/PID/stat (proc_pid_stat(5)).
+fn started_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    after_name.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn failed(file: &Path) -> impl Fn(io::Error) -> WeightError {
+    let file = file.to_owned();
+    move |source| WeightError::File { file: file.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::forget;
+
+    use super::*;
+
+    fn places() -> (tempfile::TempDir, Places) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let places = Places { weights: folder.path().join("sys"), state: folder.path().join("run") };
+        fs::create_dir(&places.weights).expect("a folder");
+        for (node, weight) in [("node0", "3\n"), ("node2", "1\n")] {
+            fs::write(places.weights.join(node), weight).expect("a file");
+        }
+        (folder, places)
+    }
+
+    fn weights(places: &Places) -> [String; 2] {
+        ["node0", "node2"]
+            .map(|node| fs::read_to_string(places.weights.join(node)).expect("a weight").trim().to_owned())
+    }
+
+    const WANTED: [(NodeId, u8); 2] = [(NodeId(0), 5), (NodeId(2), 2)];
+
+    #[test]
+    fn the_last_holder_puts_the_weights_back() {
+        let (_folder, places) = places();
+        let first = Weights::hold_in(places.clone(), &WANTED).expect("weights");
+        assert_eq!(weights(&places), ["5", "2"]);
+        drop(first);
+        assert_eq!(weights(&places), ["3", "1"]);
+        assert_eq!(places.journal().expect("readable"), None);
+    }
+
+    #[test]
+    fn a_run_that_needs_others_is_refused_and_the_same_are_shared() {
+        let (_folder, places) = places();
+        let first = Weights::hold_in(places.clone(), &WANTED).expect("weights");
+        let refused =
+            Weights::hold_in(places.clone(), &[(NodeId(0), 1)]).expect_err("a conflict").to_string();
+        assert!(refused.contains("node 0 has weight 5") && refused.contains("would need 1"), "{refused}");
+        let second = Weights::hold_in(places.clone(), &WANTED[..1]).expect("the same weights");
+        drop(first);
+        assert_eq!(weights(&places), ["5", "2"]);
+        drop(second);
+        assert_eq!(weights(&places), ["3", "1"]);
+    }
+
+    #[test]
+    fn what_a_dead_run_left_is_put_back_by_the_next() {
+        let (_folder, places) = places();
+        let mut dead = Weights::hold_in(places.clone(), &WANTED).expect("weights");
+        let mut journal = places.journal().expect("readable").expect("a journal");
+        journal.holders[0].started_ticks += 1;
+        places.note(&journal).expect("a journal");
+        dead.me.started_ticks += 1;
+        forget(dead);
+        let next = Weights::hold_in(places.clone(), &[(NodeId(2), 9)]).expect("no living holder");
+        assert_eq!(weights(&places), ["3", "9"]);
+        drop(next);
+        assert_eq!(weights(&places), ["3", "1"]);
+    }
+
+    #[test]
+    fn a_kernel_without_weights_is_told() {
+        let (_folder, mut places) = places();
+        places.weights.push("none");
+        assert!(matches!(Weights::hold_in(places, &WANTED), Err(WeightError::Unsupported)));
+    }
+
+    #[test]
+    fn this_process_has_started() {
+        assert!(Holder::me().lives() && started_ticks(std::process::id()).is_some());
+        assert!(!Holder { pid: 0, started_ticks: 0 }.lives());
+    }
+}
