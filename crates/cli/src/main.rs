@@ -15,6 +15,7 @@ mod report;
 mod runs;
 mod share;
 mod suggest;
+mod verdict;
 
 use std::process::ExitCode;
 

@@ -53,7 +53,12 @@ pub struct Runs {
 }
 
 enum Source {
-    Workload { name: String, params: memtide_workloads::Params },
+    /// As it was named, and read.
+    Workload {
+        text: String,
+        name: String,
+        params: memtide_workloads::Params,
+    },
     Trace(PathBuf),
 }
 
@@ -92,8 +97,25 @@ impl Setting {
 impl Runs {
     /// What is run, for people.
     pub fn program_names(&self) -> String {
-        let names = self.programs.iter().map(Source::name).collect::<Vec<_>>().join(" and ");
-        if self.copies > 1 { format!("{} x {names}", self.copies) } else { names }
+        let each = |source: &Source| match source {
+            Source::Workload { text, .. } => text.clone(),
+            Source::Trace(_) => source.name() + &self.part(),
+        };
+        let names: Vec<String> = self.programs.iter().map(each).collect();
+        match (self.copies, &names[..]) {
+            (1, names) => names.join(" and "),
+            (copies, [name]) => format!("{copies} x {name}"),
+            (copies, names) => format!("{copies} x ({})", names.join(" and ")),
+        }
+    }
+
+    /// Which accesses of traces are run, unless all are.
+    fn part(&self) -> String {
+        match (self.options.skip, self.options.limit) {
+            (0, u64::MAX) => String::new(),
+            (skip, u64::MAX) => format!(" from access {skip}"),
+            (skip, limit) => format!(" [{limit} accesses from {skip}]"),
+        }
     }
 
     /// What holds for all runs.
@@ -144,7 +166,7 @@ impl Source {
 
     fn job(&self, options: ReplayOptions, seed: u64) -> Result<Job<'static>, Failure> {
         let program: memtide_workloads::BoxedProgram = match self {
-            Source::Workload { name, params } => {
+            Source::Workload { name, params, .. } => {
                 let (name, params) = (name.clone(), params.clone());
                 interrupt::abandonable(move || {
                     memtide_workloads::program(&name, &params, seed).map_err(unfit)
@@ -166,7 +188,7 @@ fn open(path: &Path) -> Result<Trace, Failure> {
 fn workload(text: &str) -> Result<Source, Failure> {
     let (name, params) = text.split_once(':').unwrap_or((text, ""));
     let params = params.parse().map_err(unfit)?;
-    Ok(Source::Workload { name: name.to_owned(), params })
+    Ok(Source::Workload { text: text.to_owned(), name: name.to_owned(), params })
 }
 
 fn unfit(error: WorkloadError) -> Failure {

@@ -14,13 +14,18 @@ impl Machine {
     /// Read bandwidth that a node offers to its nearest initiator: a given node's figure, or the peak of all channels
     /// of a timed one; no more than the narrowest link on the way (as HMAT's access class 0 gives it).
     pub fn node_bandwidth(&self, node: NodeId) -> Bandwidth {
-        let device_mbps = match (&self.nodes[node.index()].given, &self.nodes[node.index()].timed) {
-            (Some(given), _) => given.read_bandwidth_mbps,
-            (None, Some(dram)) => dram.channel_peak().as_mbps() * f64::from(dram.channels),
-            (None, None) => unreachable!("a checked node is given or timed"),
-        };
+        let device_mbps = self.device_bandwidth(node).as_mbps();
         let hops = self.topology.hops(self.nearest_initiator(node), node);
         Bandwidth(hops.iter().map(|hop| self.links[hop.link].bandwidth_mbps).fold(device_mbps, f64::min))
+    }
+
+    /// Read bandwidth of a node's own device: a given node's figure, or the peak of all channels of a timed one.
+    pub fn device_bandwidth(&self, node: NodeId) -> Bandwidth {
+        match (&self.nodes[node.index()].given, &self.nodes[node.index()].timed) {
+            (Some(given), _) => Bandwidth(given.read_bandwidth_mbps),
+            (None, Some(dram)) => Bandwidth(dram.channel_peak().as_mbps() * f64::from(dram.channels)),
+            (None, None) => unreachable!("a checked node is given or timed"),
+        }
     }
 
     /// Read bandwidth of a tier: the sum over its nodes of [`Machine::node_bandwidth`].
