@@ -76,7 +76,12 @@ impl Cache {
     /// A load or store: the line, put in if it was not held, becomes the most recently used and, for a store, dirty.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool) -> Access {
-        if self.touch(line, write) { Access::Hit } else { Access::Miss(self.fill(line, write)) }
+        let (set, key) = self.place(line);
+        let lanes = self.lanes_mut(set);
+        if touch(lanes, key, write) {
+            return Access::Hit;
+        }
+        Access::Miss(self.replace_last(set, key | u32::from(write)))
     }
 
     /// Looks a line up as a load or store does: a hit becomes the most recently used and, for a store, dirty. A miss
@@ -84,15 +89,7 @@ impl Cache {
     #[inline]
     pub fn touch(&mut self, line: u64, write: bool) -> bool {
         let (set, key) = self.place(line);
-        let lanes = self.lanes_mut(set);
-        let first = &mut lanes[0].0[0];
-        if *first & !DIRTY == key {
-            *first |= u32::from(write);
-            return true;
-        }
-        let Some(way) = find(lanes, key) else { return false };
-        put_first(lanes, way, slot(lanes, way) | u32::from(write));
-        true
+        touch(self.lanes_mut(set), key, write)
     }
 
     /// Puts a line that is not held in front; what it displaces leaves.
@@ -148,21 +145,49 @@ impl Cache {
 
     #[inline]
     fn replace_last(&mut self, set: usize, new: u32) -> Option<Victim> {
-        let (sets, last) = (self.sets, self.ways - 1);
+        let (sets, ways) = (self.sets, self.ways);
         let lanes = self.lanes_mut(set);
-        let old = slot(lanes, last);
-        put_first(lanes, last, new);
+        let mut old = new;
+        for lanes in &mut lanes[..ways / LANES] {
+            old = lanes.push(old);
+        }
+        if !ways.is_multiple_of(LANES) {
+            let last = ways % LANES - 1;
+            let rest = &mut lanes[ways / LANES];
+            let pushed = std::mem::replace(&mut old, rest.0[last]);
+            rest.push_up_to(pushed, last);
+        }
         let victim =
             || Victim { line: u64::from((old >> 1) - 1) * sets + set as u64, dirty: old & DIRTY != 0 };
         (old != 0).then(victim)
     }
 }
 
+/// Makes a line the most recently used of its set and, for a store, dirty; says whether the set holds it.
+#[inline]
+fn touch(set: &mut [Lanes], key: u32, write: bool) -> bool {
+    let first = &mut set[0].0[0];
+    if *first & !DIRTY == key {
+        *first |= u32::from(write);
+        return true;
+    }
+    let Some(way) = find(set, key) else { return false };
+    put_first(set, way, slot(set, way) | u32::from(write));
+    true
+}
+
 /// The way of a set that holds a line.
 #[inline]
 fn find(set: &[Lanes], key: u32) -> Option<usize> {
-    let found = set.iter().zip(&NUMBERS).fold(0, |found, (lanes, numbers)| found | lanes.find(key, numbers));
-    found.checked_sub(1).map(|way| way as usize)
+    let mut found = [0; LANES];
+    for (lanes, numbers) in set.iter().zip(&NUMBERS) {
+        for lane in 0..LANES {
+            found[lane] |= if lanes.0[lane] & !DIRTY == key { numbers[lane] } else { 0 };
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = found;
+    let [a, b, c, d] = [a | e, b | f, c | g, d | h];
+    ((a | c) | (b | d)).checked_sub(1).map(|way| way as usize)
 }
 
 #[inline]
@@ -175,9 +200,9 @@ fn slot(set: &[Lanes], way: usize) -> u32 {
 fn put_first(set: &mut [Lanes], way: usize, slot: u32) {
     let mut slot = slot;
     for lanes in &mut set[..way / LANES] {
-        slot = lanes.shift_in(slot, LANES - 1);
+        slot = lanes.push(slot);
     }
-    set[way / LANES].shift_in(slot, way % LANES);
+    set[way / LANES].push_up_to(slot, way % LANES);
 }
 
 /// Numbers of a set's slots, from 1 on.
@@ -204,26 +229,21 @@ static UP_TO: [u32; 2 * LANES] = {
 };
 
 impl Lanes {
-    /// The number, out of those given, of the slot that holds a key; 0 if none does.
+    /// Puts a slot in front; the others move up by one, and the last is handed out.
     #[inline]
-    fn find(&self, key: u32, numbers: &[u32; LANES]) -> u32 {
-        let mut found = [0; LANES];
-        for lane in 0..LANES {
-            found[lane] = if self.0[lane] & !DIRTY == key { numbers[lane] } else { 0 };
-        }
-        let [a, b, c, d, e, f, g, h] = found;
-        let [a, b, c, d] = [a | e, b | f, c | g, d | h];
-        (a | c) | (b | d)
+    fn push(&mut self, slot: u32) -> u32 {
+        let [a, b, c, d, e, f, g, h] = self.0;
+        self.0 = [slot, a, b, c, d, e, f, g];
+        h
     }
 
-    /// Puts a slot in front; those before `lane` move up by one, and the last of all is handed out.
+    /// Puts a slot in front; those before `lane` move up by one, and the one there is lost.
     #[inline]
-    fn shift_in(&mut self, slot: u32, lane: usize) -> u32 {
-        let [a, b, c, d, e, f, g, h] = self.0;
-        let (old, moved, mask) = (self.0, [slot, a, b, c, d, e, f, g], &UP_TO[LANES - 1 - lane..][..LANES]);
+    fn push_up_to(&mut self, slot: u32, lane: usize) {
+        let (old, mask) = (self.0, &UP_TO[LANES - 1 - lane..][..LANES]);
+        self.push(slot);
         for at in 0..LANES {
-            self.0[at] = moved[at] & mask[at] | old[at] & !mask[at];
+            self.0[at] = self.0[at] & mask[at] | old[at] & !mask[at];
         }
-        h
     }
 }

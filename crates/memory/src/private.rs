@@ -3,7 +3,7 @@
 use memtide_core::Time;
 use memtide_core::machine::Machine;
 
-use crate::cache::Cache;
+use crate::cache::{Access, Cache, Victim};
 
 /// A core's private cache levels. They neither include nor exclude each other: a miss fills every level on its way, a
 /// dirty line that must leave one goes to the next.
@@ -36,20 +36,34 @@ impl PrivateCaches {
     /// is every stored line.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
-        let Some(first) = self.levels.first_mut() else {
+        if self.levels.is_empty() {
             spilled.extend(write.then_some(line));
-            return None;
-        };
-        first.touch(line, write).or_else(|| self.miss(0, line, write, spilled))
+        }
+        self.reach(0, line, write, spilled)
     }
 
-    /// Puts a line into a level that does not hold it; gives the latency of the next one that does.
-    fn miss(&mut self, at: usize, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
-        let victim = self.levels[at].cache.fill(line, write);
-        let latency = match self.levels.get_mut(at + 1) {
-            None => None,
-            Some(next) => next.touch(line, false).or_else(|| self.miss(at + 1, line, false, spilled)),
-        };
+    /// Looks a line up from a level on, and puts it into those that do not hold it; gives the latency of the one that does.
+    #[inline]
+    fn reach(&mut self, at: usize, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
+        let level = self.levels.get_mut(at)?;
+        match level.cache.access(line, write) {
+            Access::Hit => {
+                level.hits += 1;
+                Some(level.latency)
+            }
+            Access::Miss(victim) => self.miss(at, line, victim, spilled),
+        }
+    }
+
+    /// A line was put into a level that did not hold it; gives the latency of the next one that does.
+    fn miss(
+        &mut self,
+        at: usize,
+        line: u64,
+        victim: Option<Victim>,
+        spilled: &mut Vec<u64>,
+    ) -> Option<Time> {
+        let latency = self.reach(at + 1, line, false, spilled);
         if let Some(victim) = victim.filter(|v| v.dirty) {
             self.write_back(at + 1, victim.line, spilled);
         }
@@ -70,15 +84,5 @@ impl PrivateCaches {
     /// Hits of each level so far, from the core outwards.
     pub fn hits(&self) -> impl Iterator<Item = u64> + '_ {
         self.levels.iter().map(|level| level.hits)
-    }
-}
-
-impl Level {
-    /// The latency of a hit; none if the line is not held.
-    #[inline]
-    fn touch(&mut self, line: u64, write: bool) -> Option<Time> {
-        let hit = self.cache.touch(line, write);
-        self.hits += u64::from(hit);
-        hit.then_some(self.latency)
     }
 }

@@ -118,8 +118,9 @@ impl Tlb {
 
     /// Takes in what a walk found, after [`Tlb::lookup`] did not find it.
     pub fn fill(&mut self, key: PageKey, translation: Translation) {
+        let entry = Entry::new(key, translation);
         for level in &mut self.levels {
-            level.replace_oldest(Entry::new(key, translation));
+            level.replace_oldest(entry);
         }
     }
 
@@ -194,9 +195,9 @@ impl Level {
     #[inline]
     fn replace_oldest(&mut self, entry: Entry) {
         let set = self.set(entry.key);
-        let head = usize::from(self.heads[set]).checked_sub(1).unwrap_or(self.ways - 1);
-        self.heads[set] = head as u16;
-        self.ways_of(set)[head] = entry;
+        let head = &mut self.heads[set];
+        *head = head.checked_sub(1).unwrap_or(self.ways as u16 - 1);
+        self.entries[set * self.ways + usize::from(*head)] = entry;
     }
 
     /// Empties a way; it is the next to be filled.

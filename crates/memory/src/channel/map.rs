@@ -16,26 +16,30 @@ pub struct Place {
 /// The address map of a node: [`Dram::address_map`] and [`Dram::bank_hash`].
 #[derive(Clone, Debug)]
 pub struct AddressMap {
-    fields: Vec<Field>,
-    bank_bits: u8,
-    group_bits: u8,
-    rank_bits: u8,
-    bank_hash: bool,
+    /// What makes a place, packed as [`ROW`] and [`COLUMN`] say, and what makes a channel.
+    place: Vec<Field>,
+    channel: Vec<Field>,
+    bank_bits: u32,
+    /// Bits of the row that the bank hash lays over bank group and bank.
+    hashed: u64,
 }
 
-/// Bits of a line number that are bits of a coordinate: those of `mask` after a shift to the right, shifted to the left.
+/// Where a packed place has its row and its column; below these is the bank.
+const ROW: u32 = 32;
+const COLUMN: u32 = 16;
+
+/// The bits `mask` of a line number, which go round to the left to their place.
 #[derive(Clone, Copy, Debug)]
 struct Field {
-    mask: u32,
-    right: u8,
-    left: u8,
-    what: Coordinate,
+    mask: u64,
+    left: u32,
 }
 
-impl From<MapField> for Field {
-    fn from(field: MapField) -> Field {
-        let MapField { what, shift, bits, into } = field;
-        Field { mask: ((1u64 << bits) - 1) as u32, right: shift, left: into, what }
+impl Field {
+    /// A field of a line number whose lowest bit is to lie at `at`.
+    fn new(field: &MapField, at: u32) -> Field {
+        let mask = ((1u64 << field.bits) - 1) << field.shift;
+        Field { mask, left: (64 + at - u32::from(field.shift)) % 64 }
     }
 }
 
@@ -46,38 +50,49 @@ impl AddressMap {
     /// If the device's `address_map` is not one that [`Dram::map_fields`] accepts; a checked machine's is.
     pub fn new(dram: &Dram) -> AddressMap {
         let fields = dram.map_fields().expect("the machine's check accepts no other map");
+        let bits = |what| u32::from(dram.bits_of(what));
+        let (banks, groups) = (bits(Coordinate::Bank), bits(Coordinate::BankGroup));
+        let first = |what| match what {
+            Coordinate::Channel | Coordinate::Bank => 0,
+            Coordinate::BankGroup => banks,
+            Coordinate::Rank => banks + groups,
+            Coordinate::Column => COLUMN,
+            Coordinate::Row => ROW,
+        };
+        let field = |f: MapField| (f.what, Field::new(&f, first(f.what) + u32::from(f.into)));
+        let fields = fields.into_iter().filter(|f| f.bits > 0).map(field);
+        let (channel, place): (Vec<_>, Vec<_>) = fields.partition(|(what, _)| *what == Coordinate::Channel);
+        let bare = |fields: Vec<(Coordinate, Field)>| fields.into_iter().map(|(_, field)| field).collect();
         AddressMap {
-            fields: fields.into_iter().filter(|f| f.bits > 0).map(Field::from).collect(),
-            bank_bits: dram.bits_of(Coordinate::Bank),
-            group_bits: dram.bits_of(Coordinate::BankGroup),
-            rank_bits: dram.bits_of(Coordinate::Rank),
-            bank_hash: dram.bank_hash,
+            place: bare(place),
+            channel: bare(channel),
+            bank_bits: bits(Coordinate::Rank) + groups + banks,
+            hashed: if dram.bank_hash { (1 << (groups + banks)) - 1 } else { 0 },
         }
     }
 
     /// Channel and place of a line of the node. Lines beyond the device wrap around.
     #[inline]
     pub fn locate(&self, line: u64) -> (usize, Place) {
-        let mut at = [0u32; 6];
-        for field in &self.fields {
-            at[field.what as usize] |= ((line >> field.right) as u32 & field.mask) << field.left;
-        }
-        let [channel, rank, group, bank, row, column] = at;
-        let mut in_rank = (group << self.bank_bits) | bank;
-        if self.bank_hash {
-            in_rank ^= row & ((1 << (self.group_bits + self.bank_bits)) - 1);
-        }
-        let bank = (rank << (self.group_bits + self.bank_bits)) | in_rank;
-        (channel as usize, Place { bank: bank as u16, column: column as u16, row })
+        let packed = pack(&self.place, line);
+        let row = packed >> ROW;
+        let bank = packed ^ row & self.hashed;
+        let place = Place { bank: bank as u16, column: (packed >> COLUMN) as u16, row: row as u32 };
+        (pack(&self.channel, line) as usize, place)
     }
 
     /// Lines after which the map repeats: those of the whole device.
     pub fn lines(&self) -> u64 {
-        1 << self.fields.iter().map(|f| f.mask.count_ones()).sum::<u32>()
+        1 << self.place.iter().chain(&self.channel).map(|f| f.mask.count_ones()).sum::<u32>()
     }
 
     /// Banks of a channel.
     pub fn banks(&self) -> usize {
-        1 << (self.rank_bits + self.group_bits + self.bank_bits)
+        1 << self.bank_bits
     }
+}
+
+#[inline]
+fn pack(fields: &[Field], line: u64) -> u64 {
+    fields.iter().fold(0, |packed, field| packed | (line & field.mask).rotate_left(field.left))
 }
