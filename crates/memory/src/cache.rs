@@ -1,6 +1,7 @@
 //! One instance of a cache level.
 
 use memtide_core::LINE_BYTES;
+use wide::u32x8;
 
 /// A set-associative, write-back, write-allocate cache with exact least-recently-used replacement. Lines are named by
 /// their number: physical address / 64.
@@ -24,8 +25,8 @@ struct Lanes([u32; LANES]);
 
 const LANES: usize = 8;
 
-/// Ways that a machine's caches have at most.
-const MAX_WAYS: usize = 64;
+/// Ways that a machine's caches have at most; those that hold a line are found as bits of a number.
+const MAX_WAYS: usize = u64::BITS as usize;
 
 /// What an access found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,15 +180,9 @@ fn touch(set: &mut [Lanes], key: u32, write: bool) -> bool {
 /// The way of a set that holds a line.
 #[inline]
 fn find(set: &[Lanes], key: u32) -> Option<usize> {
-    let mut found = [0; LANES];
-    for (lanes, numbers) in set.iter().zip(&NUMBERS) {
-        for lane in 0..LANES {
-            found[lane] |= if lanes.0[lane] & !DIRTY == key { numbers[lane] } else { 0 };
-        }
-    }
-    let [a, b, c, d, e, f, g, h] = found;
-    let [a, b, c, d] = [a | e, b | f, c | g, d | h];
-    ((a | c) | (b | d)).checked_sub(1).map(|way| way as usize)
+    let key = u32x8::splat(key);
+    let found = set.iter().rev().fold(0u64, |found, lanes| found << LANES | u64::from(lanes.equal(key)));
+    (found != 0).then(|| found.trailing_zeros() as usize)
 }
 
 #[inline]
@@ -205,17 +200,6 @@ fn put_first(set: &mut [Lanes], way: usize, slot: u32) {
     set[way / LANES].push_up_to(slot, way % LANES);
 }
 
-/// Numbers of a set's slots, from 1 on.
-static NUMBERS: [[u32; LANES]; MAX_WAYS / LANES] = {
-    let mut numbers = [[0; LANES]; MAX_WAYS / LANES];
-    let mut way = 0;
-    while way < MAX_WAYS {
-        numbers[way / LANES][way % LANES] = way as u32 + 1;
-        way += 1;
-    }
-    numbers
-};
-
 /// From `LANES - 1 - lane` on: ones up to a lane, zeros beyond it.
 static UP_TO: [u32; 2 * LANES] = {
     let mut mask = [0; 2 * LANES];
@@ -229,6 +213,12 @@ static UP_TO: [u32; 2 * LANES] = {
 };
 
 impl Lanes {
+    /// The slots that hold a key, as bits.
+    #[inline]
+    fn equal(&self, key: u32x8) -> u32 {
+        (u32x8::new(self.0) & u32x8::splat(!DIRTY)).simd_eq(key).to_bitmask()
+    }
+
     /// Puts a slot in front; the others move up by one, and the last is handed out.
     #[inline]
     fn push(&mut self, slot: u32) -> u32 {

@@ -1,6 +1,6 @@
 //! A bank: its open row, when it can take commands, and its requests.
 
-use super::queues::Fifo;
+use super::queues::{Fifo, NONE};
 use super::schedule::Handle;
 use super::timing::{Cycle, NEVER};
 
@@ -46,6 +46,12 @@ impl Bank {
             group: group as u16,
             refresh_at: NEVER,
         }
+    }
+
+    /// Whether it has a candidate, or requests that could make one.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.candidate.is_some() || self.queues.iter().any(|fifo| fifo.head != NONE)
     }
 
     /// The row is closed; the bank can be activated from `at` on.

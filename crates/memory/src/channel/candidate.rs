@@ -130,7 +130,9 @@ impl<O: Observer> Channel<O> {
             self.writing = !self.writing;
             self.drained = 0;
             for bank in 0..self.banks.len() {
-                self.update(bank as u16);
+                if self.banks[bank].is_wanted() {
+                    self.update(bank as u16);
+                }
             }
         }
         turn

@@ -116,8 +116,10 @@ impl Core {
                 self.window.miss(line, from, takes, producer)
             }
         };
-        for line in self.spilled.drain(..) {
-            uncore.spill(self.cpu, line, from + takes);
+        if !self.spilled.is_empty() {
+            for line in self.spilled.drain(..) {
+                uncore.spill(self.cpu, line, from + takes);
+            }
         }
         if !access.write && !end.is_before(self.clock.now() + self.hidden) {
             self.window.must_retire(self.instructions, end);
@@ -216,7 +218,7 @@ fn walk_table(
 
 #[inline]
 fn line_in(translation: Translation, address: VirtAddr, size: PageSize) -> u64 {
-    u64::from(translation.frame) * (PAGE_BYTES / LINE_BYTES) + address.0 % size.bytes() / LINE_BYTES
+    u64::from(translation.frame) * (PAGE_BYTES / LINE_BYTES) + (address.0 & (size.bytes() - 1)) / LINE_BYTES
 }
 
 #[inline]
