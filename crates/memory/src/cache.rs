@@ -78,11 +78,13 @@ impl Cache {
     #[inline]
     pub fn access(&mut self, line: u64, write: bool) -> Access {
         let (set, key) = self.place(line);
+        let ways = self.ways;
         let lanes = self.lanes_mut(set);
         if touch(lanes, key, write) {
             return Access::Hit;
         }
-        Access::Miss(self.replace_last(set, key | u32::from(write)))
+        let old = replace_last(lanes, ways, key | u32::from(write));
+        Access::Miss(self.victim(set, old))
     }
 
     /// Looks a line up as a load or store does: a hit becomes the most recently used and, for a store, dirty. A miss
@@ -97,21 +99,23 @@ impl Cache {
     #[inline]
     pub fn fill(&mut self, line: u64, dirty: bool) -> Option<Victim> {
         let (set, key) = self.place(line);
-        self.replace_last(set, key | u32::from(dirty))
+        let ways = self.ways;
+        let old = replace_last(self.lanes_mut(set), ways, key | u32::from(dirty));
+        self.victim(set, old)
     }
 
     /// Takes a dirty line from the level before: a held line becomes dirty where it stands, another one is put in.
     #[inline]
     pub fn write_back(&mut self, line: u64) -> Option<Victim> {
         let (set, key) = self.place(line);
+        let ways = self.ways;
         let lanes = self.lanes_mut(set);
-        match find(lanes, key) {
-            Some(way) => {
-                lanes[way / LANES].0[way % LANES] |= DIRTY;
-                None
-            }
-            None => self.replace_last(set, key | DIRTY),
+        if let Some(way) = find(lanes, key) {
+            lanes[way / LANES].0[way % LANES] |= DIRTY;
+            return None;
         }
+        let old = replace_last(lanes, ways, key | DIRTY);
+        self.victim(set, old)
     }
 
     /// Brings the host's own cache the memory that a look-up of this line will read, ahead of time.
@@ -126,7 +130,7 @@ impl Cache {
     #[inline]
     pub fn holds(&self, line: u64) -> bool {
         let (set, key) = self.place(line);
-        find(&self.lanes[set * self.lanes_of_set..(set + 1) * self.lanes_of_set], key).is_some()
+        find(&self.lanes[set * self.lanes_of_set..][..self.lanes_of_set], key).is_some()
     }
 
     #[inline]
@@ -141,27 +145,31 @@ impl Cache {
 
     #[inline]
     fn lanes_mut(&mut self, set: usize) -> &mut [Lanes] {
-        &mut self.lanes[set * self.lanes_of_set..(set + 1) * self.lanes_of_set]
+        &mut self.lanes[set * self.lanes_of_set..][..self.lanes_of_set]
     }
 
+    /// What a slot that had to leave a set held.
     #[inline]
-    fn replace_last(&mut self, set: usize, new: u32) -> Option<Victim> {
-        let (sets, ways) = (self.sets, self.ways);
-        let lanes = self.lanes_mut(set);
-        let mut old = new;
-        for lanes in &mut lanes[..ways / LANES] {
-            old = lanes.push(old);
-        }
-        if !ways.is_multiple_of(LANES) {
-            let last = ways % LANES - 1;
-            let rest = &mut lanes[ways / LANES];
-            let pushed = std::mem::replace(&mut old, rest.0[last]);
-            rest.push_up_to(pushed, last);
-        }
-        let victim =
-            || Victim { line: u64::from((old >> 1) - 1) * sets + set as u64, dirty: old & DIRTY != 0 };
-        (old != 0).then(victim)
+    fn victim(&self, set: usize, slot: u32) -> Option<Victim> {
+        let line = || u64::from((slot >> 1) - 1) * self.sets + set as u64;
+        (slot != 0).then(|| Victim { line: line(), dirty: slot & DIRTY != 0 })
     }
+}
+
+/// Puts a slot in front of a set of so many ways; the last of them leaves.
+#[inline]
+fn replace_last(set: &mut [Lanes], ways: usize, new: u32) -> u32 {
+    let mut old = new;
+    for lanes in &mut set[..ways / LANES] {
+        old = lanes.push(old);
+    }
+    if !ways.is_multiple_of(LANES) {
+        let last = ways % LANES - 1;
+        let rest = &mut set[ways / LANES];
+        let pushed = std::mem::replace(&mut old, rest.0[last]);
+        rest.push_up_to(pushed, last);
+    }
+    old
 }
 
 /// Makes a line the most recently used of its set and, for a store, dirty; says whether the set holds it.

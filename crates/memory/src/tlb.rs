@@ -165,12 +165,12 @@ impl Level {
 
     #[inline]
     fn ways_of(&mut self, set: usize) -> &mut [Entry] {
-        &mut self.entries[set * self.ways..(set + 1) * self.ways]
+        &mut self.entries[set * self.ways..][..self.ways]
     }
 
     #[inline]
     fn find(&self, set: usize, key: PageKey) -> Option<usize> {
-        let entries = &self.entries[set * self.ways..(set + 1) * self.ways];
+        let entries = &self.entries[set * self.ways..][..self.ways];
         entries.iter().position(|entry| entry.key == key.0)
     }
 
