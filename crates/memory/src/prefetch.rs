@@ -1,6 +1,7 @@
 //! The stream prefetcher of a core, beside the first shared cache.
 
 use memtide_core::machine;
+use wide::u32x8;
 
 const LINES_OF_PAGE: u64 = 64;
 
@@ -10,7 +11,7 @@ const LINES_OF_PAGE: u64 = 64;
 pub struct Prefetcher {
     distance: u64,
     /// The page of each stream, by itself so that looking one up is quick; page numbers end below 2^32.
-    pages: Vec<u32>,
+    pages: Vec<[u32; LANES]>,
     streams: Vec<Stream>,
     oldest: usize,
 }
@@ -25,6 +26,9 @@ struct Stream {
 }
 
 const NO_PAGE: u32 = u32::MAX;
+
+/// Pages that are compared at once.
+const LANES: usize = 8;
 
 /// Lines to fetch: from the first on in steps of `direction`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +54,7 @@ impl Prefetcher {
         let streams = usize::from(machine.streams);
         Prefetcher {
             distance: machine.distance_lines.into(),
-            pages: vec![NO_PAGE; streams],
+            pages: vec![[NO_PAGE; LANES]; streams.div_ceil(LANES)],
             streams: vec![Stream::default(); streams],
             oldest: 0,
         }
@@ -60,14 +64,22 @@ impl Prefetcher {
     #[inline]
     pub fn see(&mut self, line: u64) -> Option<Ahead> {
         let page = (line / LINES_OF_PAGE) as u32;
-        if self.pages.iter().fold(false, |known, &other| known | (other == page)) {
-            let at = self.pages.iter().position(|&other| other == page)?;
+        if let Some(at) = self.find(page) {
             return self.streams[at].step(line, self.distance);
         }
-        self.pages[self.oldest] = page;
+        self.pages[self.oldest / LANES][self.oldest % LANES] = page;
         self.streams[self.oldest] = Stream { last: line, ..Stream::default() };
-        self.oldest = (self.oldest + 1) % self.pages.len();
+        self.oldest = (self.oldest + 1) % self.streams.len();
         None
+    }
+
+    /// The stream of a page.
+    #[inline]
+    fn find(&self, page: u32) -> Option<usize> {
+        let page = u32x8::splat(page);
+        let equal = |pages: &[u32; LANES]| u32x8::new(*pages).simd_eq(page).to_bitmask();
+        let at = self.pages.iter().position(|pages| equal(pages) != 0)?;
+        Some(at * LANES + equal(&self.pages[at]).trailing_zeros() as usize)
     }
 }
 

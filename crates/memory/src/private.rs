@@ -56,13 +56,7 @@ impl PrivateCaches {
     }
 
     /// A line was put into a level that did not hold it; gives the latency of the next one that does.
-    fn miss(
-        &mut self,
-        at: usize,
-        line: u64,
-        victim: Option<Victim>,
-        spilled: &mut Vec<u64>,
-    ) -> Option<Time> {
+    fn miss(&mut self, at: usize, line: u64, victim: Option<Victim>, spilled: &mut Vec<u64>) -> Option<Time> {
         let latency = self.reach(at + 1, line, false, spilled);
         if let Some(victim) = victim.filter(|v| v.dirty) {
             self.write_back(at + 1, victim.line, spilled);
