@@ -8,7 +8,7 @@ mod message;
 mod task;
 
 pub use message::{Counters, Ending, Hello, Message, NodeCounters, Sample};
-pub use task::{MemoryPolicy, Program, Region, Task, Write};
+pub use task::{MemoryPolicy, Preparation, Program, Region, Task, Write};
 
 /// Where the agent finds its task.
 pub const TASK_FILE: &str = "/task.json";

@@ -12,6 +12,8 @@ pub struct Task {
     pub writes: Vec<Write>,
     /// Memory policy that the program starts with; the kernel's default if `None`.
     pub policy: Option<MemoryPolicy>,
+    /// What is run to its end before the program starts.
+    pub preparation: Option<Preparation>,
     /// Seed of a disorder that free memory is brought into before; none if `None`.
     pub disorder: Option<u64>,
     /// What to run.
@@ -30,6 +32,16 @@ pub struct Write {
     pub file: PathBuf,
     /// What is written.
     pub text: String,
+}
+
+/// Programs that are run to their end, one after the other; each must succeed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preparation {
+    /// What is run.
+    pub programs: Vec<Program>,
+    /// The folder with their files, which is removed then: the guest's files are in its memory.
+    pub folder: PathBuf,
 }
 
 /// A memory policy, as `set_mempolicy(2)` takes it.

@@ -87,7 +87,7 @@ impl Comparison {
             if subject.needs_accessed_bits() && !timed {
                 return Err(stale(subject, "the run is not timed"));
             }
-            subject.setting(&self.options.machine, layout)
+            subject.setting(&self.options.machine, layout, tools)
         };
         self.subjects.iter().map(setting).collect()
     }
@@ -95,6 +95,7 @@ impl Comparison {
     fn options_of(&self, setting: &Setting, number: u32) -> Options {
         let mut options = self.options.clone();
         options.policy = setting.policy;
+        options.damo = setting.damo.clone();
         options.writes.extend(setting.writes.iter().cloned());
         if self.layouts > 1 {
             options.seed = seed_of(options.seed, number);
@@ -155,7 +156,7 @@ fn check(subject: &Subject, outcome: &Outcome) -> Result<(), LabError> {
 
 fn stale(subject: &Subject, why: &str) -> LabError {
     let what = format!(
-        "demotion goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB: \
+        "it goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB: \
          {why}"
     );
     LabError::Subject { subject: subject.name().to_owned(), what }

@@ -6,6 +6,7 @@
 
 mod archive;
 mod compare;
+mod damo;
 mod error;
 mod kept;
 mod layout;
@@ -21,6 +22,7 @@ mod tools;
 mod work;
 
 pub use compare::{Compared, Comparison, Step};
+pub use damo::Damo;
 pub use error::LabError;
 pub use layout::{GuestNode, Layout};
 pub use memtide_guest::{MemoryPolicy, Region, Write};

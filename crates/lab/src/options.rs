@@ -8,6 +8,8 @@ use std::time::Duration;
 use memtide_core::Machine;
 use memtide_guest::{MemoryPolicy, Region, Write as KernelWrite};
 
+use crate::Damo;
+
 /// What to run, and on which machine.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -30,6 +32,8 @@ pub struct Options {
     pub policy: Option<MemoryPolicy>,
     /// Files of the guest's kernel that are written before the program starts.
     pub writes: Vec<KernelWrite>,
+    /// damo, which sets the guest's kernel up before the program starts.
+    pub damo: Option<Damo>,
     /// Seed of a disorder that the guest's free memory is brought into before, as after some time of use; it is as after
     /// booting if `None`.
     pub disorder: Option<u64>,
@@ -56,6 +60,7 @@ impl Options {
             region: Region::Program,
             policy: None,
             writes: Vec::new(),
+            damo: None,
             disorder: None,
             seed: 1,
             timeout: None,

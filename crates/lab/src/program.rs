@@ -62,10 +62,12 @@ pub fn guest(options: &Options, agent: &Path) -> Result<Archive, LabError> {
     for place in [folder.as_path(), Path::new("/root"), Path::new("/tmp")] {
         archive.folder(place);
     }
+    let preparation = options.damo.as_ref().map(|damo| damo.add_to(&mut archive)).transpose()?;
     let arguments = options.command.iter().map(text).collect::<Result<_, _>>()?;
     let task = Task {
         writes: options.writes.clone(),
         policy: options.policy,
+        preparation,
         disorder: options.disorder,
         program: Program { file, arguments, environment: environment(options), folder },
         region: options.region,
@@ -98,7 +100,7 @@ fn executable(path: &Path) -> Result<bool, LabError> {
 }
 
 /// Adds a file of the host and what it needs to run.
-fn add(archive: &mut Archive, guest: &Path, host: &Path, depth: usize) -> Result<(), LabError> {
+pub fn add(archive: &mut Archive, guest: &Path, host: &Path, depth: usize) -> Result<(), LabError> {
     if archive.has(guest) || depth > DEEPEST {
         return Ok(());
     }
@@ -167,7 +169,7 @@ fn add_all(archive: &mut Archive, guest: &Path, host: &Path) -> Result<(), LabEr
 }
 
 /// Finds a program as a shell would.
-fn find(name: &OsStr) -> Option<PathBuf> {
+pub fn find(name: &OsStr) -> Option<PathBuf> {
     if Path::new(name).components().count() > 1 {
         return Some(PathBuf::from(name)).filter(|path| path.is_file());
     }
@@ -175,7 +177,7 @@ fn find(name: &OsStr) -> Option<PathBuf> {
     env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-fn refused(program: &OsStr, what: impl Into<String>) -> LabError {
+pub fn refused(program: &OsStr, what: impl Into<String>) -> LabError {
     LabError::Program { program: program.to_string_lossy().into_owned(), what: what.into() }
 }
 

@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use memtide_core::Machine;
 use memtide_guest::{MemoryPolicy, Write};
 
-use crate::{LabError, Layout};
+use crate::{Damo, LabError, Layout, Tools};
 
 /// Every subject as a user writes it, and what it is.
-pub const SUBJECTS: [(&str, &str); 5] = [
+pub const SUBJECTS: [(&str, &str); 6] = [
     ("default", "first touch, nothing migrates"),
     ("interleave", "pages in turn over all nodes (MPOL_INTERLEAVE)"),
     ("weighted", "pages in proportion to the nodes' bandwidths (MPOL_WEIGHTED_INTERLEAVE)"),
     ("weighted:W1:W2..", "the same with weights from 1 to 255, in the order of the machine file's nodes"),
     ("numab=0|1|2[+demotion]", "kernel.numa_balancing off, balancing or tiering; with demotion on reclaim"),
+    ("damo", "DAMON's tool with its authors' set-up for two tiers: migrate_hot and migrate_cold"),
 ];
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
@@ -46,6 +47,7 @@ enum Way {
         mode: u8,
         demotion: bool,
     },
+    Damo,
 }
 
 /// What a subject is in a guest.
@@ -57,6 +59,8 @@ pub struct Setting {
     pub writes: Vec<Write>,
     /// Weight of each of the guest's nodes, if there are any.
     pub weights: Option<Vec<u8>>,
+    /// damo, if it sets the kernel up.
+    pub damo: Option<Damo>,
 }
 
 impl Subject {
@@ -67,6 +71,7 @@ impl Subject {
     pub fn parse(text: &str) -> Result<Subject, LabError> {
         let way = match text {
             "default" => Some(Way::Default),
+            "damo" => Some(Way::Damo),
             "interleave" => Some(Way::Interleave),
             "weighted" => Some(Way::Weighted(None)),
             _ => weights_of(text).or_else(|| balancing(text)),
@@ -85,7 +90,7 @@ impl Subject {
 
     /// Whether it goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB.
     pub fn needs_accessed_bits(&self) -> bool {
-        matches!(self.way, Way::Balancing { demotion: true, .. })
+        matches!(self.way, Way::Balancing { demotion: true, .. } | Way::Damo)
     }
 
     /// Whether it goes by faults that the kernel provokes now and then.
@@ -96,14 +101,14 @@ impl Subject {
     /// What it is in the guest that a machine makes.
     ///
     /// # Errors
-    /// If there is not one weight for each node.
-    pub fn setting(&self, machine: &Machine, layout: &Layout) -> Result<Setting, LabError> {
+    /// If there is not one weight for each node, or damo is not there or cannot do with the machine or kernel.
+    pub fn setting(&self, machine: &Machine, layout: &Layout, tools: &Tools) -> Result<Setting, LabError> {
         let numbers = layout.linux_numbers();
         let all = |mode| Some(MemoryPolicy { mode, nodes: numbers.iter().map(|number| 1 << number).sum() });
         let quiet = || vec![write(NUMA_BALANCING, "0")];
         Ok(match &self.way {
             Way::Default => Setting { writes: quiet(), ..Setting::default() },
-            Way::Interleave => Setting { policy: all(INTERLEAVE), writes: quiet(), weights: None },
+            Way::Interleave => Setting { policy: all(INTERLEAVE), writes: quiet(), ..Setting::default() },
             Way::Weighted(given) => {
                 let weights = match given {
                     Some(weights) => self.in_guest_order(weights, machine, layout)?,
@@ -112,11 +117,16 @@ impl Subject {
                 let nodes = numbers.iter().zip(&weights);
                 let of_nodes = nodes.map(|(node, weight)| write(&format!("{WEIGHTS}/node{node}"), weight));
                 let writes = quiet().into_iter().chain(of_nodes).collect();
-                Setting { policy: all(WEIGHTED_INTERLEAVE), writes, weights: Some(weights) }
+                Setting { policy: all(WEIGHTED_INTERLEAVE), writes, weights: Some(weights), damo: None }
             }
             Way::Balancing { mode, demotion } => {
                 let writes = vec![write(DEMOTION, demotion), write(NUMA_BALANCING, mode)];
                 Setting { writes, ..Setting::default() }
+            }
+            Way::Damo => {
+                let damo = Damo::new(tools.damo()?, layout, tools.linux()?);
+                let damo = damo.map_err(|what| LabError::Subject { subject: self.name.clone(), what })?;
+                Setting { writes: quiet(), damo: Some(damo), ..Setting::default() }
             }
         })
     }
@@ -213,9 +223,12 @@ mod tests {
         for (text, guest) in [(text, [4, 1]), (reversed.as_str(), [1, 4])] {
             let machine = Machine::parse("test", text).expect("a machine");
             let layout = Layout::new(&machine, None).expect("a layout");
-            let setting = Subject::parse("weighted:4:1").expect("a subject").setting(&machine, &layout);
+            let tools = Tools::default();
+            let setting =
+                Subject::parse("weighted:4:1").expect("a subject").setting(&machine, &layout, &tools);
             assert_eq!(setting.expect("a setting").weights, Some(guest.to_vec()));
-            let wrong = Subject::parse("weighted:4:1:1").expect("a subject").setting(&machine, &layout);
+            let wrong =
+                Subject::parse("weighted:4:1:1").expect("a subject").setting(&machine, &layout, &tools);
             assert!(wrong.expect_err("three weights for two nodes").to_string().contains("dram, nvm"));
         }
     }

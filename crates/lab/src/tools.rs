@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::LabError;
-use crate::setup::{cache, kernels};
+use crate::setup::{cache, damo, kernels};
 
 const QEMU: &str = "qemu-system-x86_64";
 const AGENT: &str = "memtide-guest";
@@ -17,7 +17,7 @@ const CLOCK: &str = "libmemtide_clock.so";
 pub(crate) const QEMU_LEAST: u32 = 10;
 
 /// What the lab is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tools {
     /// QEMU for x86-64 machines.
     pub qemu: PathBuf,
@@ -29,6 +29,8 @@ pub struct Tools {
     pub agent: PathBuf,
     /// The plugin that makes the guest's clock feel the modelled machine, if it is there.
     pub clock: Option<PathBuf>,
+    /// damo with a Python for it, if it has been fetched.
+    pub damo: Option<PathBuf>,
 }
 
 impl Tools {
@@ -44,7 +46,8 @@ impl Tools {
             what: format!("{AGENT}, the guest's first process, is not beside memtide"),
             remedy: "build it: cargo build --release -p memtide-guest".to_owned(),
         })?;
-        Ok(Tools { qemu, qemu_version, kernel: find_kernel(kernel)?, agent, clock: beside(CLOCK) })
+        let damo = cache::folder().ok().and_then(|cache| damo::fetched(&cache));
+        Ok(Tools { qemu, qemu_version, kernel: find_kernel(kernel)?, agent, clock: beside(CLOCK), damo })
     }
 
     /// The clock plugin.
@@ -59,10 +62,37 @@ impl Tools {
                 .to_owned(),
         })
     }
+
+    /// damo.
+    ///
+    /// # Errors
+    /// If it has not been fetched.
+    pub fn damo(&self) -> Result<&Path, LabError> {
+        self.damo.as_deref().ok_or_else(|| LabError::Missing {
+            what: format!("damo {} has not been fetched", damo::VERSION),
+            remedy: "run: memtide lab setup; it says what is in the way".to_owned(),
+        })
+    }
+
+    /// Major and minor number of the guest's kernel.
+    ///
+    /// # Errors
+    /// If the file is none or does not tell.
+    pub fn linux(&self) -> Result<(u32, u32), LabError> {
+        let image = fs::read(&self.kernel).map_err(LabError::file(&self.kernel, "read the kernel"))?;
+        release(&image).ok_or_else(|| LabError::Missing {
+            what: format!("{} does not tell its version", self.kernel.display()),
+            remedy: "give another kernel".to_owned(),
+        })
+    }
 }
 
 const KERNEL_MAGIC: &[u8] = b"HdrS";
 const KERNEL_MAGIC_END: usize = 0x206;
+
+/// Where the header has the place of the version's text, counted from the second sector.
+const KERNEL_VERSION: usize = 0x20e;
+const SECTOR: usize = 0x200;
 
 const SETUP: &str = "run: memtide lab setup";
 
@@ -109,6 +139,15 @@ fn check_kernel(path: &Path) -> Result<(), LabError> {
     })
 }
 
+/// Major and minor number of a kernel from the text in its header, such as `6.12.117+deb12-cloud-amd64 (..)`.
+fn release(image: &[u8]) -> Option<(u32, u32)> {
+    let place = image.get(KERNEL_VERSION..KERNEL_VERSION + 2)?;
+    let text = image.get(SECTOR + usize::from(u16::from_le_bytes([place[0], place[1]]))..)?;
+    let mut numbers =
+        text.split(|byte| !byte.is_ascii_digit()).map(|digits| str::from_utf8(digits).ok()?.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
 fn find_kernel(wanted: Option<&str>) -> Result<PathBuf, LabError> {
     if let Some(file) = wanted.filter(|wanted| wanted.contains('/')) {
         let path = PathBuf::from(file);
@@ -132,4 +171,21 @@ pub(crate) fn beside(name: &str) -> Option<PathBuf> {
     let command = env::current_exe().ok()?;
     let folders = command.ancestors().skip(1).take(2).flat_map(|dir| [dir.to_owned(), dir.join("lib")]);
     folders.map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernels_version_is_read_from_its_header() {
+        let mut image = vec![0; 0x400];
+        image[KERNEL_VERSION..KERNEL_VERSION + 2].copy_from_slice(&[0x80, 1]);
+        image[0x380..0x380 + 22].copy_from_slice(b"6.12.117+deb12 (user@)");
+        assert_eq!(release(&image), Some((6, 12)));
+        assert_eq!(release(&image[..0x300]), None);
+        image[0x380] = b'?';
+        assert_eq!(release(&image), None);
+        assert_eq!(release(&[]), None);
+    }
 }

@@ -5,6 +5,7 @@ mod counters;
 mod disorder;
 mod mounts;
 mod ports;
+mod preparation;
 mod sampler;
 
 use std::fs;
@@ -56,6 +57,7 @@ fn task() -> Result<Task, String> {
             format!("{:?} cannot be written to {}: {error}", write.text, write.file.display())
         })?;
     }
+    task.preparation.as_ref().map_or(Ok(()), preparation::prepare)?;
     task.disorder.map_or(Ok(()), disorder::disorder)?;
     Ok(task)
 }

@@ -15,6 +15,9 @@ const MOUNTS: [(&str, &str); 5] = [
     ("tmpfs", "/dev/shm"),
 ];
 
+/// What tools for the kernel look at, if the kernel has it.
+const TRACING: (&str, &str) = ("tracefs", "/sys/kernel/tracing");
+
 const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
     ("/proc/self/fd/0", "/dev/stdin"),
@@ -28,6 +31,9 @@ pub fn mount() -> io::Result<()> {
         fs::create_dir_all(place)?;
         mount_at(kind, place, kind, MountFlags::empty(), None)
             .map_err(|error| io::Error::other(format!("{place} cannot be mounted: {error}")))?;
+    }
+    if Path::new(TRACING.1).exists() {
+        mount_at(TRACING.0, TRACING.1, TRACING.0, MountFlags::empty(), None)?;
     }
     for (target, link) in LINKS {
         if !Path::new(link).exists() {

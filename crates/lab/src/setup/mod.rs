@@ -2,6 +2,7 @@
 
 mod apt;
 pub(crate) mod cache;
+pub(crate) mod damo;
 pub(crate) mod kernels;
 mod sources;
 
@@ -32,18 +33,20 @@ pub struct SetupOptions {
 }
 
 /// What there is now.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SetupReport {
     /// What the lab is made of.
     pub tools: Tools,
     /// Packages that were fetched or installed for it.
     pub fetched: Vec<String>,
+    /// Why damo is not there, if it is not: all but the subject `damo` works without.
+    pub without_damo: Option<LabError>,
     /// Where fetched kernels are.
     pub cache: PathBuf,
 }
 
 /// Finds what the lab needs, and gets what is missing: QEMU is installed if memtide runs as root on a system with
-/// `apt-get`, a kernel is fetched into memtide's cache, where packages are listed and kept apart from the system's own set-up.
+/// `apt-get`, a kernel and damo are fetched into memtide's cache, where packages are listed and kept apart from the system's own set-up.
 ///
 /// # Errors
 /// With what is missing, why it could not be had, and what to do.
@@ -60,5 +63,9 @@ pub fn setup(options: &SetupOptions) -> Result<SetupReport, LabError> {
     if !is_file && kernels::fetched(&cache, wanted).is_none() {
         fetched.push(kernels::fetch(&mut apt, &cache, wanted)?);
     }
-    Ok(SetupReport { tools: Tools::find(wanted)?, fetched, cache })
+    let without_damo = match damo::fetched(&cache) {
+        Some(_) => None,
+        None => damo::fetch(&mut apt, &cache).map(|damo| fetched.push(damo)).err(),
+    };
+    Ok(SetupReport { tools: Tools::find(wanted)?, fetched, without_damo, cache })
 }

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Find what the lab needs and get what is missing: QEMU and a kernel for its virtual machines
+    /// Find what the lab needs and get what is missing: QEMU, a kernel and damo for its virtual machines
     Setup(setup::Arguments),
     /// Run a program of this system on a real kernel in a virtual machine with the machine's nodes
     Run(run::Arguments),

@@ -1,6 +1,6 @@
 //! What a comparison in the lab shows: a row for each subject.
 
-use memtide_lab::{Compared, Comparison, Outcome, Region};
+use memtide_lab::{Compared, Comparison, Damo, Outcome, Region};
 
 use super::interval::{Interval, LEAST_FOR_T};
 use crate::answer::{Answer, Cell, Format, Table};
@@ -144,6 +144,7 @@ fn notes(compared: &[Compared]) -> Vec<String> {
                 nodes.map(|(node, weight)| format!("{weight} to {}", node.name)).collect();
             notes.push(format!("{name}: pages in turn, {}", words.join(", ")));
         }
+        notes.extend(setting.damo.iter().flat_map(Damo::lines).map(|line| format!("{name}: {line}")));
         if subject.needs_hint_faults() && outcomes.iter().all(|run| run.events.hint_faults == 0) {
             notes.push(format!(
                 "{name} saw no NUMA hint fault: the kernel first scans a program after 1 s of its processor time, and with 2 \

@@ -33,7 +33,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     add("kernel", Some(tools.kernel.display().to_string()), "");
     add("agent", Some(tools.agent.display().to_string()), "");
     add("clock plugin", tools.clock.as_ref().map(|path| path.display().to_string()), "");
+    add("damo", tools.damo.as_ref().map(|path| path.display().to_string()), "");
     let mut notes: Vec<String> = report.fetched.iter().map(|package| format!("fetched {package}")).collect();
+    notes.extend(report.without_damo.map(|why| format!("{why}; all but the subject damo works without")));
     notes.extend(tools.clock().err().map(|error| error.to_string()));
     Answer { notes, ..Answer::of(table) }.print(arguments.common.output)
 }

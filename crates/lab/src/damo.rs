@@ -1,0 +1,208 @@
+//! damo, DAMON's user-space tool, in the guest: with the set-ups for two tiers of those who wrote it and its actions.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memtide_guest::{Preparation, Program};
+
+use crate::archive::Archive;
+use crate::program::{add, find, refused};
+use crate::setup::damo::{PROGRAM, PYTHON};
+use crate::{LabError, Layout};
+
+/// Where the guest has it until the program starts.
+const FOLDER: &str = "/opt/damo";
+
+/// damo asks it for the kernel's release.
+const UNAME: &str = "uname";
+
+/// Linux that has the actions `migrate_hot` and `migrate_cold`, tuning towards the use of a node, and a module that uses DAMON
+/// from boot on.
+const MIGRATES: Release = (6, 11);
+const TUNES: Release = (6, 16);
+const HAS_STAT: Release = (6, 17);
+
+/// Major and minor number of a kernel.
+pub type Release = (u32, u32);
+
+/// For Linux 6.16 and later: `scripts/mem_tier.sh` of damo's repository. Thresholds are tuned for 99.7 % of a fast node to be in
+/// use and 0.5 % to be free, up to 200 MB/s.
+const TUNED: Style = Style {
+    demote: "--monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_cold {to} --damos_access_rate 0% 0% \
+        --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
+        --damos_quota_goal node_mem_free_bp 0.5% {from} --damos_filter reject young",
+    promote: "--monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_hot {to} --damos_access_rate 5% max \
+        --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
+        --damos_quota_goal node_mem_used_bp 99.7% {to} --damos_filter allow young",
+    each: &["--damos_nr_quota_goals", "--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
+};
+
+/// For Linux 6.11 to 6.15: `tools/gen_migpol.py --global` of SK hynix's HMSDK, whose authors wrote the actions.
+const FIXED: Style = Style {
+    demote: "--monitoring_intervals 100ms 2s 20s --monitoring_nr_regions_range 100 10000 \
+        --damos_action migrate_cold {to} --damos_sz_region 4096 max --damos_filter young matching \
+        --damos_access_rate 0% 0% --damos_age 30s max --damos_quotas 1s 50G 20s 0 0 1%",
+    promote: "--monitoring_intervals 100ms 2s 20s --monitoring_nr_regions_range 100 10000 \
+        --damos_action migrate_hot {to} --damos_sz_region 4096 max --damos_filter young nomatching \
+        --damos_access_rate 5% 100% --damos_age 0 max --damos_quotas 2s 50G 20s 0 0 1%",
+    each: &["--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
+};
+
+/// A set-up: options of a kernel thread for a node (`{from}`) and one of the other tier (`{to}`), and counts that are 1 for each.
+struct Style {
+    demote: &'static str,
+    promote: &'static str,
+    each: &'static [&'static str],
+}
+
+/// damo and what it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damo {
+    files: PathBuf,
+    commands: Vec<String>,
+}
+
+impl Damo {
+    /// A thread for each node: pages of a fast one that nothing accesses move to the nearest slow one, and pages of a slow one
+    /// that are accessed to the nearest fast one. `files` is damo as it was fetched.
+    ///
+    /// # Errors
+    /// With the reason, if the machine has not two tiers or the kernel lacks what damo needs.
+    pub fn new(files: &Path, layout: &Layout, linux: Release) -> Result<Damo, String> {
+        if linux < MIGRATES {
+            let ((major, minor), (least, most)) = (linux, MIGRATES);
+            return Err(format!(
+                "Linux {major}.{minor} does not migrate with DAMON; take {least}.{most} or later"
+            ));
+        }
+        let start = start(layout, if linux < TUNES { &FIXED } else { &TUNED })?;
+        let stop_stat = (linux >= HAS_STAT).then(|| "module stat write enabled N".to_owned());
+        Ok(Damo { files: files.to_owned(), commands: stop_stat.into_iter().chain([start]).collect() })
+    }
+
+    /// Its command lines.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.commands.iter().map(|command| format!("damo {command}"))
+    }
+
+    /// Puts it into the guest.
+    pub(crate) fn add_to(&self, archive: &mut Archive) -> Result<Preparation, LabError> {
+        let guest = Path::new(FOLDER);
+        let uname = find(OsStr::new(UNAME))
+            .ok_or_else(|| refused(OsStr::new(UNAME), "is not there, and damo needs it in the guest"))?;
+        add(archive, &guest.join("bin").join(UNAME), &uname, 0)?;
+        add(archive, &guest.join(PYTHON), &self.files.join(PYTHON), 0)?;
+        add_folder(archive, guest, &self.files)?;
+        let programs = self.commands.iter().map(|command| program(guest, command)).collect();
+        Ok(Preparation { programs, folder: guest.to_owned() })
+    }
+}
+
+fn program(folder: &Path, command: &str) -> Program {
+    let text = |path: PathBuf| path.display().to_string();
+    let environment = [
+        ("PATH", text(folder.join("bin"))),
+        ("HOME", text(folder.to_owned())),
+        ("PYTHONHOME", text(folder.to_owned())),
+    ];
+    let words = ["damo".to_owned(), text(folder.join(PROGRAM))].into_iter();
+    Program {
+        file: folder.join(PYTHON),
+        arguments: words.chain(command.split_whitespace().map(str::to_owned)).collect(),
+        environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
+        folder: folder.to_owned(),
+    }
+}
+
+/// Adds plain files only; scripts among them come without their interpreters.
+fn add_folder(archive: &mut Archive, guest: &Path, host: &Path) -> Result<(), LabError> {
+    let unreadable = || LabError::file(host, "read it for the guest");
+    for entry in fs::read_dir(host).map_err(unreadable())? {
+        let entry = entry.map_err(unreadable())?;
+        let (kind, inside) = (entry.file_type().map_err(unreadable())?, guest.join(entry.file_name()));
+        if kind.is_dir() {
+            add_folder(archive, &inside, &entry.path())?;
+        } else if kind.is_file() {
+            archive.host(&inside, &entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn start(layout: &Layout, style: &Style) -> Result<String, String> {
+    let nodes = &layout.machine.nodes;
+    let mut tiers: Vec<_> = nodes.iter().map(|node| node.tier).collect();
+    tiers.sort_unstable();
+    tiers.dedup();
+    let [fast, slow] = tiers[..] else {
+        let (machine, count) = (&layout.machine.name, tiers.len());
+        let tiers = if count == 1 { "1 tier".to_owned() } else { format!("{count} tiers") };
+        return Err(format!("{machine} has {tiers} of memory, and damo's set-up is for 2"));
+    };
+    let of = |tier| (0..nodes.len()).filter(move |&node| nodes[node].tier == tier);
+    let nearest = |from: usize, tier| of(tier).min_by_key(|&to| (layout.distances[from][to], to));
+    let numbers = layout.linux_numbers();
+    let thread = |from: usize, to: usize, options: &str| {
+        let (from, to) = (numbers[from].to_string(), numbers[to].to_string());
+        format!(" --numa_node {from} {}", options.replace("{from}", &from).replace("{to}", &to))
+    };
+    let demotions = of(fast).filter_map(|from| Some(thread(from, nearest(from, slow)?, style.demote)));
+    let promotions = of(slow).filter_map(|from| Some(thread(from, nearest(from, fast)?, style.promote)));
+    let threads: String = demotions.chain(promotions).collect();
+    let ones = " 1".repeat(nodes.len());
+    let counts: String = style.each.iter().map(|option| format!(" {option}{ones}")).collect();
+    Ok(format!("start{threads}{counts}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_core::Machine;
+
+    fn lines(machine: &str, linux: Release) -> Result<Vec<String>, String> {
+        let machine = Machine::parse("test", machine).expect("a machine");
+        let layout = Layout::new(&machine, None).expect("a layout");
+        Damo::new(Path::new("/files"), &layout, linux).map(|damo| damo.lines().collect())
+    }
+
+    #[test]
+    fn each_node_has_a_thread_and_moves_to_the_nearest_of_the_other_tier() {
+        let two = include_str!("../../../machines/hinuma.toml");
+        let [start] = &lines(two, (6, 12)).unwrap()[..] else { panic!("one command") };
+        assert!(start.starts_with("damo start --numa_node 0 --monitoring_intervals 100ms 2s 20s"), "{start}");
+        assert!(start.contains("--damos_action migrate_cold 1 --damos_sz_region 4096 max"), "{start}");
+        assert!(start.contains("--numa_node 1 --monitoring_intervals"), "{start}");
+        assert!(start.contains("--damos_action migrate_hot 0 "), "{start}");
+        assert!(start.ends_with("--nr_targets 1 1 --nr_schemes 1 1 --nr_ctxs 1 1"), "{start}");
+
+        let three = include_str!("../../../machines/ddr5-cxl.toml");
+        let start = lines(three, (6, 12)).unwrap().pop().unwrap();
+        let counted = |text: &str| start.matches(text).count();
+        assert_eq!(
+            (counted("migrate_cold 2"), counted("migrate_hot 0"), counted("migrate_hot 1")),
+            (2, 1, 0)
+        );
+        assert!(start.ends_with("--nr_ctxs 1 1 1"), "{start}");
+    }
+
+    #[test]
+    fn newer_kernels_tune_towards_the_use_of_the_fast_node() {
+        let all = lines(include_str!("../../../machines/hinuma.toml"), (7, 3)).unwrap();
+        assert_eq!(all[0], "damo module stat write enabled N");
+        assert!(all[1].contains("--damos_quota_goal node_mem_free_bp 0.5% 0 --damos_filter reject young"));
+        assert!(all[1].contains("--damos_quota_goal node_mem_used_bp 99.7% 0 --damos_filter allow young"));
+        assert_eq!(lines(include_str!("../../../machines/hinuma.toml"), (6, 16)).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn machines_and_kernels_without_what_it_needs_are_refused() {
+        let two = include_str!("../../../machines/hinuma.toml");
+        assert!(lines(two, (6, 10)).unwrap_err().contains("6.11"));
+        let one = two.replace("tier = 1", "tier = 0");
+        assert_eq!(
+            lines(&one, (6, 12)).unwrap_err(),
+            "test has 1 tier of memory, and damo's set-up is for 2"
+        );
+    }
+}
