@@ -59,28 +59,30 @@ struct Style {
 /// damo and what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damo {
-    files: PathBuf,
-    commands: Vec<String>,
+    /// As it was fetched.
+    pub files: PathBuf,
+    /// Each its arguments.
+    pub commands: Vec<String>,
+}
+
+/// A thread for each node: pages of a fast one that nothing accesses move to the nearest slow one, and pages of a slow one that
+/// are accessed to the nearest fast one.
+///
+/// # Errors
+/// With the reason, if the machine has not two tiers or the kernel lacks what damo needs.
+pub fn commands(layout: &Layout, linux: Release) -> Result<Vec<String>, String> {
+    if linux < MIGRATES {
+        let ((major, minor), (least, most)) = (linux, MIGRATES);
+        return Err(format!(
+            "Linux {major}.{minor} does not migrate with DAMON; take {least}.{most} or later"
+        ));
+    }
+    let start = start(layout, if linux < TUNES { &FIXED } else { &TUNED })?;
+    let stop_stat = (linux >= HAS_STAT).then(|| "module stat write enabled N".to_owned());
+    Ok(stop_stat.into_iter().chain([start]).collect())
 }
 
 impl Damo {
-    /// A thread for each node: pages of a fast one that nothing accesses move to the nearest slow one, and pages of a slow one
-    /// that are accessed to the nearest fast one. `files` is damo as it was fetched.
-    ///
-    /// # Errors
-    /// With the reason, if the machine has not two tiers or the kernel lacks what damo needs.
-    pub fn new(files: &Path, layout: &Layout, linux: Release) -> Result<Damo, String> {
-        if linux < MIGRATES {
-            let ((major, minor), (least, most)) = (linux, MIGRATES);
-            return Err(format!(
-                "Linux {major}.{minor} does not migrate with DAMON; take {least}.{most} or later"
-            ));
-        }
-        let start = start(layout, if linux < TUNES { &FIXED } else { &TUNED })?;
-        let stop_stat = (linux >= HAS_STAT).then(|| "module stat write enabled N".to_owned());
-        Ok(Damo { files: files.to_owned(), commands: stop_stat.into_iter().chain([start]).collect() })
-    }
-
     /// Its command lines.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.commands.iter().map(|command| format!("damo {command}"))
@@ -163,14 +165,14 @@ mod tests {
     fn lines(machine: &str, linux: Release) -> Result<Vec<String>, String> {
         let machine = Machine::parse("test", machine).expect("a machine");
         let layout = Layout::new(&machine, None).expect("a layout");
-        Damo::new(Path::new("/files"), &layout, linux).map(|damo| damo.lines().collect())
+        commands(&layout, linux)
     }
 
     #[test]
     fn each_node_has_a_thread_and_moves_to_the_nearest_of_the_other_tier() {
         let two = include_str!("../../../machines/hinuma.toml");
         let [start] = &lines(two, (6, 12)).unwrap()[..] else { panic!("one command") };
-        assert!(start.starts_with("damo start --numa_node 0 --monitoring_intervals 100ms 2s 20s"), "{start}");
+        assert!(start.starts_with("start --numa_node 0 --monitoring_intervals 100ms 2s 20s"), "{start}");
         assert!(start.contains("--damos_action migrate_cold 1 --damos_sz_region 4096 max"), "{start}");
         assert!(start.contains("--numa_node 1 --monitoring_intervals"), "{start}");
         assert!(start.contains("--damos_action migrate_hot 0 "), "{start}");
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn newer_kernels_tune_towards_the_use_of_the_fast_node() {
         let all = lines(include_str!("../../../machines/hinuma.toml"), (7, 3)).unwrap();
-        assert_eq!(all[0], "damo module stat write enabled N");
+        assert_eq!(all[0], "module stat write enabled N");
         assert!(all[1].contains("--damos_quota_goal node_mem_free_bp 0.5% 0 --damos_filter reject young"));
         assert!(all[1].contains("--damos_quota_goal node_mem_used_bp 99.7% 0 --damos_filter allow young"));
         assert_eq!(lines(include_str!("../../../machines/hinuma.toml"), (6, 16)).unwrap().len(), 1);

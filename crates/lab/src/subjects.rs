@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use memtide_core::Machine;
 use memtide_guest::{MemoryPolicy, Write};
 
+use crate::damo::commands;
 use crate::{Damo, LabError, Layout, Tools};
 
 /// Every subject as a user writes it, and what it is.
@@ -124,8 +125,10 @@ impl Subject {
                 Setting { writes, ..Setting::default() }
             }
             Way::Damo => {
-                let damo = Damo::new(tools.damo()?, layout, tools.linux()?);
-                let damo = damo.map_err(|what| LabError::Subject { subject: self.name.clone(), what })?;
+                let commands = commands(layout, tools.linux()?);
+                let commands =
+                    commands.map_err(|what| LabError::Subject { subject: self.name.clone(), what })?;
+                let damo = Damo { files: tools.damo()?.to_owned(), commands };
                 Setting { writes: quiet(), damo: Some(damo), ..Setting::default() }
             }
         })

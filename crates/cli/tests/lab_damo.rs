@@ -1,0 +1,145 @@
+//! `damo` as a subject: pages that are read move to the fast node, and what it lacks is said before anything boots.
+
+mod support;
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::Value;
+use support::{MEMTIDE, lab_is_here};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 6 << 10;
+
+/// Set where the test below runs in the guest.
+const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
+
+/// What the program takes: some of the intervals of 2 s after which damo's set-up for Linux 6.12 acts.
+const TIME: Duration = Duration::from_secs(9);
+
+fn compare(arguments: &[&str], program: &[&str]) -> Output {
+    let command = ["lab", "compare", "-o", "json", "--subjects", "default,damo"];
+    Command::new(MEMTIDE).args(command).args(arguments).arg("--").args(program).output().expect("it runs")
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn setup() -> Value {
+    let output = Command::new(MEMTIDE).args(["lab", "setup", "-o", "json"]).output().expect("it runs");
+    assert!(output.status.success(), "{}", told(&output));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn file_of(setup: &Value, part: &str) -> Option<String> {
+    let parts = setup["parts"].as_array().expect("parts");
+    let part = parts.iter().find(|row| row["part"] == part).expect("a part");
+    part["file"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn pages_that_are_read_move_to_the_fast_node() {
+    if env::var_os(IN_GUEST).is_some() {
+        return in_guest();
+    }
+    if !lab_is_here() {
+        return;
+    }
+    let setup = setup();
+    if file_of(&setup, "damo").is_none() {
+        assert!(env::var_os("CI").is_none_or(|ci| ci != "true"), "{setup}");
+        eprintln!("skipped, for damo is not here: {setup}");
+        return;
+    }
+    let results = tempfile::tempdir().expect("a folder");
+    let results = results.path().display().to_string();
+    let variable = format!("{IN_GUEST}=1");
+    let test = env::current_exe().expect("this test's file").display().to_string();
+    let arguments = ["--machine", "hinuma", "--timing", "on", "--env", &variable, "--results", &results];
+    let output = compare(&arguments, &[&test, "--exact", "pages_that_are_read_move_to_the_fast_node"]);
+    assert!(output.status.success(), "{}", told(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    println!("{answer:#}");
+    let figure = |row: usize, key: &str| answer["subjects"][row][key].as_f64().expect("a figure");
+    let share = |row| {
+        let [dram, nvm] = ["dram", "nvm"].map(|node| figure(row, &format!("{node}_traffic_mb")));
+        dram / (dram + nvm)
+    };
+    assert_eq!(figure(0, "migrated_pages"), 0.0);
+    assert!(figure(1, "migrated_pages") > 0.8 * PAGES as f64, "{answer:#}");
+    assert!(share(1) > share(0) + 0.3, "traffic of dram: {} without, {} with damo", share(0), share(1));
+}
+
+/// Touches pages from the CPU beside the slow node, then reads them from the one beside the fast node.
+fn in_guest() {
+    run_on(1);
+    let memory = vec![1u8; PAGES * PAGE];
+    run_on(0);
+    let begin = Instant::now();
+    let mut sum = 0;
+    while begin.elapsed() < TIME {
+        sum += (0..PAGES).map(|page| u64::from(memory[page * PAGE + (page * 64) % PAGE])).sum::<u64>();
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(sum > 0);
+}
+
+fn run_on(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).expect("a CPU of the guest");
+}
+
+#[test]
+fn a_machine_with_one_tier_is_refused_before_anything_boots() {
+    if !lab_is_here() {
+        return;
+    }
+    let started = Instant::now();
+    let output = compare(&["--machine", "ddr4-2400", "--timing", "on"], &["/bin/true"]);
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(told(&output).contains("ddr4-2400-lab has 1 tier"), "{}", told(&output));
+    assert!(started.elapsed() < Duration::from_secs(3), "nothing boots that soon");
+}
+
+#[test]
+fn what_is_in_the_way_of_damo_is_said_and_all_else_is_set_up() {
+    if !lab_is_here() {
+        return;
+    }
+    let here = setup();
+    let part = |name| file_of(&here, name).expect("a part");
+    let folder = tempfile::tempdir().expect("a folder");
+    let only_qemu = folder.path().join("bin");
+    std::fs::create_dir(&only_qemu).expect("a folder");
+    symlink(part("QEMU"), only_qemu.join("qemu-system-x86_64")).expect("a link");
+    let without = |arguments: &[&str]| {
+        let mut command = Command::new(MEMTIDE);
+        command.env("PATH", &only_qemu).env("XDG_CACHE_HOME", folder.path().join("cache"));
+        command.arg("lab").args(arguments).output().expect("it runs")
+    };
+    let kernel = part("kernel");
+    let output = without(&["setup", "--kernel", &kernel]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(
+        said.contains("python3-pip") && said.contains("all but the subject damo works without"),
+        "{said}"
+    );
+
+    let compare =
+        ["compare", "--timing", "on", "--machine", "hinuma", "--subjects", "damo", "--kernel", &kernel];
+    let output = without(&[&compare[..], &["--", "/bin/true"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(
+        told(&output).contains("damo 3.4.3 has not been fetched; run: memtide lab setup"),
+        "{}",
+        told(&output)
+    );
+    assert!(Path::new(&kernel).is_file(), "the kernel is where it was");
+}
