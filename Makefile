@@ -25,7 +25,7 @@ build: setup clock ## build the memtide command and what belongs to it
 clock:
 	$(CARGO) build --release $(CLOCK_WORKSPACE) --target-dir target
 
-lab: build ## get QEMU and a kernel for the lab, or say what is missing
+lab: build ## get QEMU, a kernel and damo for the lab, or say what is missing
 	$(MEMTIDE) lab setup
 
 demo: build ## compare all policies on a bundled trace of a real program

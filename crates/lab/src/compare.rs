@@ -32,6 +32,8 @@ pub struct Compared {
     pub subject: Subject,
     /// What it is in the guest.
     pub setting: Setting,
+    /// What Linux cannot do on this machine for it.
+    pub caveat: Option<String>,
     /// One outcome for each layout.
     pub outcomes: Vec<Outcome>,
 }
@@ -76,7 +78,12 @@ impl Comparison {
                 tell(&Step { done, of, subject, outcome: &outcome, took });
                 outcomes.push(outcome);
             }
-            all.push(Compared { subject: subject.clone(), setting, outcomes });
+            all.push(Compared {
+                subject: subject.clone(),
+                setting,
+                caveat: subject.caveat(&layout),
+                outcomes,
+            });
         }
         Ok(all)
     }

@@ -138,9 +138,9 @@ fn start(layout: &Layout, style: &Style) -> Result<String, String> {
     tiers.sort_unstable();
     tiers.dedup();
     let [fast, slow] = tiers[..] else {
-        let (machine, count) = (&layout.machine.name, tiers.len());
-        let tiers = if count == 1 { "1 tier".to_owned() } else { format!("{count} tiers") };
-        return Err(format!("{machine} has {tiers} of memory, and damo's set-up is for 2"));
+        let count = tiers.len();
+        let tiers = if count == 1 { "tier" } else { "tiers" };
+        return Err(format!("the machine has {count} {tiers} of memory, and damo's set-up is for 2"));
     };
     let of = |tier| (0..nodes.len()).filter(move |&node| nodes[node].tier == tier);
     let nearest = |from: usize, tier| of(tier).min_by_key(|&to| (layout.distances[from][to], to));
@@ -204,7 +204,7 @@ mod tests {
         let one = two.replace("tier = 1", "tier = 0");
         assert_eq!(
             lines(&one, (6, 12)).unwrap_err(),
-            "test has 1 tier of memory, and damo's set-up is for 2"
+            "the machine has 1 tier of memory, and damo's set-up is for 2"
         );
     }
 }

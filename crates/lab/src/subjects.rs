@@ -15,7 +15,7 @@ pub const SUBJECTS: [(&str, &str); 6] = [
     ("weighted", "pages in proportion to the nodes' bandwidths (MPOL_WEIGHTED_INTERLEAVE)"),
     ("weighted:W1:W2..", "the same with weights from 1 to 255, in the order of the machine file's nodes"),
     ("numab=0|1|2[+demotion]", "kernel.numa_balancing off, balancing or tiering; with demotion on reclaim"),
-    ("damo", "DAMON's tool with its authors' set-up for two tiers: migrate_hot and migrate_cold"),
+    ("damo", "damo, DAMON's tool, with its authors' set-up for two tiers"),
 ];
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
@@ -92,6 +92,18 @@ impl Subject {
     /// Whether it goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB.
     pub fn needs_accessed_bits(&self) -> bool {
         matches!(self.way, Way::Balancing { demotion: true, .. } | Way::Damo)
+    }
+
+    /// What Linux cannot do there for it: it counts every node with CPUs to the fastest tier.
+    pub fn caveat(&self, layout: &Layout) -> Option<String> {
+        let tiering =
+            matches!(self.way, Way::Balancing { mode: 2, .. } | Way::Balancing { demotion: true, .. });
+        let nodes = layout.nodes.iter().take(layout.machine.nodes.len());
+        (tiering && nodes.clone().all(|node| !node.vcpus.is_empty())).then(|| {
+            "Linux sees one tier only, for every node has virtual CPUs, and neither promotes nor demotes; with fewer --vcpus the \
+             slower nodes have none"
+                .to_owned()
+        })
     }
 
     /// Whether it goes by faults that the kernel provokes now and then.
@@ -213,6 +225,23 @@ mod tests {
         assert_eq!(way("numab=0"), Some(Way::Balancing { mode: 0, demotion: false }));
         for wrong in ["", "weighted:", "weighted:0:1", "weighted:256:1", "numab=3", "numab=", "demotion"] {
             assert_eq!(way(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tiering_is_in_vain_where_every_node_has_cpus() {
+        let machine =
+            Machine::parse("test", include_str!("../../../machines/hinuma.toml")).expect("a machine");
+        for (name, vcpus, warned) in [
+            ("numab=2+demotion", 2, true),
+            ("numab=0+demotion", 2, true),
+            ("numab=2", 1, false),
+            ("numab=1", 2, false),
+            ("damo", 2, false),
+        ] {
+            let layout = Layout::new(&machine, Some(vcpus)).expect("a layout");
+            let subject = Subject::parse(name).expect("a subject");
+            assert_eq!(subject.caveat(&layout).is_some(), warned, "{name} with {vcpus}");
         }
     }
 

@@ -136,7 +136,7 @@ fn notes(compared: &[Compared]) -> Vec<String> {
         let why = timing.why.as_deref().unwrap_or("QEMU's clock was not found");
         notes.push(format!("the guest's clock did not follow the model: {why}"));
     }
-    for Compared { subject, setting, outcomes } in compared {
+    for Compared { subject, setting, caveat, outcomes } in compared {
         let name = subject.name();
         if let Some(weights) = &setting.weights {
             let nodes = first.nodes.iter().zip(weights);
@@ -145,7 +145,11 @@ fn notes(compared: &[Compared]) -> Vec<String> {
             notes.push(format!("{name}: pages in turn, {}", words.join(", ")));
         }
         notes.extend(setting.damo.iter().flat_map(Damo::lines).map(|line| format!("{name}: {line}")));
-        if subject.needs_hint_faults() && outcomes.iter().all(|run| run.events.hint_faults == 0) {
+        notes.extend(caveat.iter().map(|caveat| format!("{name}: {caveat}")));
+        if caveat.is_none()
+            && subject.needs_hint_faults()
+            && outcomes.iter().all(|run| run.events.hint_faults == 0)
+        {
             notes.push(format!(
                 "{name} saw no NUMA hint fault: the kernel first scans a program after 1 s of its processor time, and with 2 \
                  only memory of a slower tier"
