@@ -10,6 +10,7 @@ mod interrupt;
 mod layout;
 mod machines;
 mod parallel;
+mod processes;
 mod progress;
 mod report;
 mod runs;

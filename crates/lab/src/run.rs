@@ -1,12 +1,13 @@
 //! A run: the virtual machine from its start to its end.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use memtide_guest::{ERR_PORT, Ending, Message, OUT_PORT, RESULT_PORT};
-use memtide_memory::curve::{Config, Results};
+use memtide_memory::curve::{Config, Results, live};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::outcome::Events;
 use crate::qemu::{Process, Pump, Tail, VirtualMachine};
@@ -98,11 +99,20 @@ fn configure(plugin: &Path, layout: &Layout, folder: &Path) -> Result<(PathBuf, 
         memory: layout.ranges(),
         boot_ps: BOOT_PS,
         results: folder.join(work::RESULTS),
+        counters: shared(&folder.join(work::COUNTERS), live::bytes(layout.machine.nodes.len()))?,
+        guest_nodes: layout.linux_numbers().into_iter().map(|number| number as u64).collect(),
     };
     let path = folder.join(work::CLOCK);
     let text = serde_json::to_vec(&config).expect("configurations are plain data");
     fs::write(&path, text).map_err(LabError::file(&path, "write it"))?;
     Ok((plugin.to_owned(), path))
+}
+
+/// Makes a file that is mapped: whoever writes to it could not be told that there is no space for it.
+fn shared(path: &Path, bytes: u64) -> Result<PathBuf, LabError> {
+    let make = || Ok(fallocate(File::create_new(path)?, FallocateFlags::empty(), 0, bytes)?);
+    make().map_err(LabError::file(path, "reserve space for it"))?;
+    Ok(path.to_owned())
 }
 
 fn results(path: &Path) -> Result<Results, LabError> {

@@ -14,6 +14,8 @@ pub const CONSOLE: &str = "console";
 pub const CLOCK: &str = "clock.json";
 /// What the clock plugin found.
 pub const RESULTS: &str = "results.json";
+/// Memory that the clock plugin and the guest share.
+pub const COUNTERS: &str = "counters";
 /// The command line, for a folder that is kept.
 pub const COMMAND: &str = "command";
 

@@ -1,5 +1,6 @@
 //! The real machine, as a stock Linux kernel shows it.
 
+pub mod counters;
 pub mod measure;
 pub mod placement;
 mod sys;

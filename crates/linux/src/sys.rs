@@ -2,12 +2,14 @@
 
 #![allow(unsafe_code, reason = "system calls on memory")]
 
+use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::AtomicU64;
 
 use memtide_core::NodeId;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// A memory policy's mode (set_mempolicy(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +122,41 @@ impl Drop for Words {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's, and nothing refers to it any more. It cannot fail then.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * 8) };
+    }
+}
+
+/// Memory that somebody else writes to.
+#[derive(Debug)]
+pub struct Watched {
+    start: NonNull<AtomicU64>,
+    len: usize,
+}
+
+impl Watched {
+    /// Maps `bytes` of a file, to be read alone.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn map(file: &File, bytes: usize) -> io::Result<Watched> {
+        // SAFETY: a new mapping, anywhere.
+        let start = unsafe { mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Watched { start, len: bytes / size_of::<AtomicU64>() })
+    }
+}
+
+impl Deref for Watched {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: a mapping of this length that lives as long as `self`; it is only loaded from.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and nothing refers to it any more. It cannot fail then.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * size_of::<AtomicU64>()) };
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod compare;
 mod completions;
+mod counters;
 mod lab;
 mod machine;
 mod man;
@@ -45,6 +46,8 @@ pub enum Command {
     Lab(lab::Command),
     /// Mark where a script's region of interest begins or ends, for `memtide lab run --region marks`
     Mark(mark::Arguments),
+    /// Show what nodes and processes have read and written, in a guest of the lab
+    Counters(counters::Arguments),
     /// Measure latency and bandwidth of this system's memory nodes
     Measure(measure::Arguments),
     /// Show this system's memory nodes: CPUs, sizes, tiers, distances, the firmware's figures; or write its machine file
@@ -73,6 +76,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             mark::run(&arguments);
             Ok(())
         }
+        Command::Counters(arguments) => counters::run(&arguments),
         Command::Measure(arguments) => measure::run(&arguments),
         Command::Topo(arguments) => topo::run(&arguments),
         Command::Trace(command) => trace::run(command),

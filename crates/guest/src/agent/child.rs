@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use memtide_guest::mark::{BEGIN, END, mark};
+use memtide_guest::mark::{AGENT, BEGIN, END, mark};
 use memtide_guest::{Ending, MemoryPolicy, Region, Task};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
@@ -20,6 +20,7 @@ pub fn run(task: &Task, ports: &Ports) -> Result<Ending, String> {
     let mut command = command(task)?;
     let before = counters::now();
     let sampler = Sampler::start();
+    mark(AGENT, 0);
     let started = Instant::now();
     let mut child =
         command.spawn().map_err(|error| format!("{} cannot be run: {error}", task.program.file.display()))?;

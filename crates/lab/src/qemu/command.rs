@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use memtide_guest::{ERR_PORT, OUT_PORT, RESULT_PORT};
+use memtide_memory::curve::live;
 
 use crate::Layout;
 use crate::work;
@@ -68,6 +69,7 @@ impl VirtualMachine<'_> {
             text.push(",config=");
             text.push(escaped(config.as_os_str()));
             all.extend(["-plugin".into(), text]);
+            all.extend(self.counters().map(OsString::from));
         }
         all
     }
@@ -117,6 +119,14 @@ impl VirtualMachine<'_> {
                 format!("{ends},data-type=access-bandwidth,bandwidth={mib}M"),
             ]
         })
+    }
+
+    /// A PCI device with memory that the clock plugin writes counters to.
+    fn counters(&self) -> [String; 4] {
+        let bytes = live::bytes(self.layout.machine.nodes.len());
+        let memory =
+            format!("memory-backend-file,id=counters,mem-path={},share=on,size={bytes}", work::COUNTERS);
+        ["-object".into(), memory, "-device".into(), "ivshmem-plain,memdev=counters".into()]
     }
 
     fn channels(&self) -> Vec<(&'static str, String)> {

@@ -1,5 +1,7 @@
 //! What the lab tells its clock plugin.
 
+use std::path::PathBuf;
+
 use memtide_core::{InitiatorId, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -28,5 +30,9 @@ pub struct Config {
     /// Time of an instruction while the model is off, in ps.
     pub boot_ps: u64,
     /// File that results are written to.
-    pub results: std::path::PathBuf,
+    pub results: PathBuf,
+    /// File of at least [`super::live::bytes`] bytes that the guest has as a device's memory.
+    pub counters: PathBuf,
+    /// The number that the guest gives each node.
+    pub guest_nodes: Vec<u64>,
 }

@@ -10,6 +10,8 @@
 
 mod buckets;
 mod config;
+mod counts;
+pub mod live;
 mod node;
 mod prepare;
 mod reach;
@@ -18,14 +20,15 @@ mod shared;
 mod window;
 
 use memtide_core::machine::Machine;
-use memtide_core::{CpuId, NodeId, Time};
+use memtide_core::{CpuId, Time};
 
 pub use self::config::{Config, Range};
-pub use self::node::{CurveCounts, CurveNode};
+pub use self::counts::{Counts, NodeCounts};
+pub use self::node::CurveNode;
 pub use self::prepare::{Prepared, prepare};
 pub use self::reach::Looked;
 use self::reach::Reach;
-pub use self::results::{NodeTraffic, Region, Results, SpaceTraffic};
+pub use self::results::{Process, Region, Results, Who, between};
 use self::shared::Shared;
 use self::window::Window;
 use crate::prefetch::Prefetcher;
@@ -198,9 +201,8 @@ impl Curve {
         }
     }
 
-    /// An access that takes longer than a hit in the first cache, or whose translation takes time. The node is told if its
-    /// line comes from one.
-    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) -> Option<NodeId> {
+    /// An access that takes longer than a hit in the first cache, or whose translation takes time.
+    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) {
         let Curve { cpus, shared, hidden } = self;
         let c = &mut cpus[cpu.index()];
         let Access { instruction, line, write, .. } = access;
@@ -210,9 +212,9 @@ impl Curve {
         }
         let now = c.clock.at(instruction);
         let begin = c.translated(now, access);
-        let (end, node) = match touched {
-            Touched::First => ((begin + c.first_hit).max(c.window.line_came(line)), None),
-            Touched::Private(latency) => ((begin + latency).max(c.window.line_came(line)), None),
+        let end = match touched {
+            Touched::First => (begin + c.first_hit).max(c.window.line_came(line)),
+            Touched::Private(latency) => (begin + latency).max(c.window.line_came(line)),
             Touched::Missed => c.miss(shared, cpu, line, begin),
         };
         for line in c.spilled.drain(..) {
@@ -221,22 +223,11 @@ impl Curve {
         if !write && end > now + *hidden {
             c.window.must_retire(instruction, end);
         }
-        node
     }
 
-    /// Lines that missed all caches.
-    pub fn misses(&self) -> u64 {
-        self.shared.misses
-    }
-
-    /// Page walks of all CPUs.
-    pub fn walks(&self) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.reach.walks).sum()
-    }
-
-    /// What was asked of a node.
-    pub fn counts(&self, node: NodeId) -> CurveCounts {
-        self.shared.nodes[node.index()].counts()
+    /// What a CPU has asked for: misses, page walks and nodes. Whoever executes its instructions counts those.
+    pub fn counts(&self, cpu: CpuId) -> Counts {
+        Counts { page_walks: self.cpus[cpu.index()].reach.walks, ..self.shared.counts[cpu.index()].clone() }
     }
 }
 
@@ -258,11 +249,11 @@ impl Cpu {
         end
     }
 
-    fn miss(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, begin: Time) -> (Time, Option<NodeId>) {
+    fn miss(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, begin: Time) -> Time {
         let (register, free) = self.window.register();
         let at = begin.max(free);
         let alone = self.window.latest_line() <= at;
-        let (end, node) = shared.demand(cpu, line, at, alone);
+        let end = shared.demand(cpu, line, at, alone);
         self.window.hold(register, end);
         self.window.opened(end);
         self.window.line_comes(line, end);
@@ -270,7 +261,7 @@ impl Cpu {
         for line in ahead.into_iter().flat_map(crate::prefetch::Ahead::lines) {
             shared.prefetch(cpu, line, at);
         }
-        (end, node)
+        end
     }
 }
 

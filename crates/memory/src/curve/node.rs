@@ -18,20 +18,6 @@ pub struct CurveNode {
     service: [u64; 2],
     /// Latency beside the way through the caches, at utilisations of `step / STEPS`.
     latency: Vec<Time>,
-    counts: CurveCounts,
-}
-
-/// What was asked of a node since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CurveCounts {
-    /// Lines read because a core wanted them.
-    pub demand_reads: u64,
-    /// Lines fetched ahead.
-    pub prefetches: u64,
-    /// Lines written.
-    pub writes: u64,
-    /// Latency of the demand reads, added up, from the miss in the last cache to the line's arrival.
-    pub latency: Time,
 }
 
 impl CurveNode {
@@ -44,7 +30,6 @@ impl CurveNode {
             pressure: Buckets::new(),
             service: [Buckets::service(given.read_bandwidth_mbps), Buckets::service(write_mbps)],
             latency: (0..=STEPS).map(at).collect(),
-            counts: CurveCounts::default(),
         }
     }
 
@@ -69,16 +54,6 @@ impl CurveNode {
     pub fn write(&mut self, at: Time) {
         self.server.take(at, self.service[1]);
         self.pressure.count(at, self.service[1]);
-        self.counts.writes += 1;
-    }
-
-    /// What was asked of it.
-    pub fn counts(&self) -> CurveCounts {
-        self.counts
-    }
-
-    pub(super) fn counts_mut(&mut self) -> &mut CurveCounts {
-        &mut self.counts
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Counts;
+
 /// What the plugin has measured so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
@@ -20,40 +22,60 @@ pub struct Region {
     pub guest_ns: f64,
     /// Processor time of the host that it took, in ns: the one figure that differs from run to run.
     pub host_cpu_ns: u64,
-    /// Instructions of all virtual CPUs.
-    pub instructions: u64,
-    /// Accesses to memory that the model saw.
-    pub accesses: u64,
-    /// Lines that missed all caches.
-    pub llc_misses: u64,
-    /// TLB misses.
-    pub page_walks: u64,
-    /// By node.
-    pub nodes: Vec<NodeTraffic>,
-    /// Address spaces that read memory, in the order in which they were first seen.
-    pub spaces: Vec<SpaceTraffic>,
+    /// The sum over all processes.
+    pub total: Counts,
+    /// Processes that ran, in the order in which they were first seen.
+    pub processes: Vec<Process>,
 }
 
-/// What was asked of a node.
+/// A process, which is known by its address space.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NodeTraffic {
-    /// Lines read because a program wanted them.
-    pub reads: u64,
-    /// Lines fetched ahead.
-    pub prefetches: u64,
-    /// Lines written.
-    pub writes: u64,
-    /// Bytes moved.
-    pub bytes: u64,
-    /// Mean latency of the reads, in ns; 0 without any.
-    pub mean_latency_ns: f64,
-}
-
-/// What one address space asked for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SpaceTraffic {
+pub struct Process {
     /// Guest-physical address of its page table.
     pub root: u64,
-    /// Lines read from each node because a program wanted them.
-    pub reads: Vec<u64>,
+    /// Name of the file that it runs, as far as [`super::live::NAME_BYTES`] bytes go; empty if it is not known, as of a
+    /// process that was forked and has started no program.
+    pub name: String,
+    /// Whose it is.
+    pub who: Who,
+    /// What happened while its address space was in use: its own instructions, system calls and faults, and the interrupts and
+    /// kernel threads that came upon it. A line that is written back counts for the process that displaced it.
+    pub counts: Counts,
+}
+
+/// Whose a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Who {
+    /// An address space in which nothing but the kernel ran.
+    Kernel,
+    /// The lab's agent.
+    Agent,
+    /// The program, or a process that it started.
+    Program,
+}
+
+impl Region {
+    /// Instructions of the program and the processes that it started, outside the kernel.
+    pub fn program_instructions(&self) -> u64 {
+        let own = self.processes.iter().filter(|process| process.who == Who::Program);
+        own.map(|process| process.counts.user_instructions).sum()
+    }
+
+    /// All other instructions: the kernel's, on the program's behalf or not, and those of other processes.
+    pub fn outside_instructions(&self) -> u64 {
+        self.total.instructions - self.program_instructions()
+    }
+}
+
+/// What the processes did from one time to a later one; those that did nothing are left out.
+pub fn between(before: &[Process], after: &[Process]) -> Vec<Process> {
+    let did = after.iter().enumerate().map(|(number, after)| {
+        let counts = match before.get(number) {
+            Some(before) => after.counts.since(&before.counts),
+            None => after.counts.clone(),
+        };
+        Process { counts, ..after.clone() }
+    });
+    did.filter(|process| process.counts.instructions > 0).collect()
 }

@@ -3,9 +3,9 @@
 use memtide_core::machine::{Hop, Machine};
 use memtide_core::{CpuId, InitiatorId, NodeId, Time};
 
-use super::Range;
 use super::buckets::Buckets;
 use super::node::{CurveNode, Map};
+use super::{Counts, Range};
 use crate::cache::Cache;
 
 /// Lines on their way into a shared cache that are remembered; a power of two.
@@ -15,7 +15,7 @@ const ARRIVALS: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     levels: Vec<Level>,
-    pub nodes: Vec<CurveNode>,
+    nodes: Vec<CurveNode>,
     links: Vec<Link>,
     map: Map,
     /// By CPU and node.
@@ -23,7 +23,8 @@ pub(super) struct Shared {
     /// From a core's request to a node's door, beside links; a given node's latency holds it.
     out: Time,
     arrivals: Vec<(u64, Time)>,
-    pub misses: u64,
+    /// By CPU; of them, misses and nodes alone.
+    pub counts: Vec<Counts>,
 }
 
 #[derive(Clone, Debug)]
@@ -68,26 +69,27 @@ impl Shared {
             hops: cpu_initiators.iter().map(hops).collect(),
             out: machine.core.cycles(last),
             arrivals: vec![(u64::MAX, Time::ZERO); ARRIVALS],
-            misses: 0,
+            counts: vec![Counts::none(machine.nodes.len()); cpu_initiators.len()],
         }
     }
 
-    /// A line that missed the private caches at `at`: when it comes, and the node if it comes from one. The CPU waits for no
-    /// other line if it is `alone`.
+    /// A line that missed the private caches at `at`: when it comes. The CPU waits for no other line if it is
+    /// `alone`.
     #[inline]
-    pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, alone: bool) -> (Time, Option<NodeId>) {
+    pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, alone: bool) -> Time {
         if let Some(there) = self.look_up(cpu, line, at) {
-            return (there, None);
+            return there;
         }
-        self.misses += 1;
         self.fill(self.levels.len(), cpu, line, at);
-        let Some(node) = self.map.node_of(line) else { return (at, None) };
+        let Some(node) = self.map.node_of(line) else { return at };
         let end = self.read(cpu, node, at, alone);
-        let counts = self.nodes[node.index()].counts_mut();
-        counts.demand_reads += 1;
+        let counts = &mut self.counts[cpu.index()];
+        counts.llc_misses += 1;
+        let counts = &mut counts.nodes[node.index()];
+        counts.reads += 1;
         counts.latency += end.since(at);
         self.note(line, end);
-        (end, Some(node))
+        end
     }
 
     /// Fetches a line ahead into the last level, unless it is there.
@@ -102,7 +104,7 @@ impl Shared {
             self.write(cpu, victim.line, at);
         }
         let end = self.read(cpu, node, at, false);
-        self.nodes[node.index()].counts_mut().prefetches += 1;
+        self.counts[cpu.index()].nodes[node.index()].prefetches += 1;
         self.note(line, end);
     }
 
@@ -158,6 +160,7 @@ impl Shared {
         let hops = &hops[cpu.index()][node.index()];
         let arrival = hops.iter().fold(at + *out, |at, hop| links[hop.link].carry(hop.reversed, at, false));
         nodes[node.index()].write(arrival);
+        self.counts[cpu.index()].nodes[node.index()].writes += 1;
     }
 }
 

@@ -1,4 +1,4 @@
-use memtide_core::{InitiatorId, LINE_BYTES};
+use memtide_core::{InitiatorId, LINE_BYTES, NodeId};
 
 use super::*;
 
@@ -60,6 +60,8 @@ impl Run {
             vcpu_initiators: vec![InitiatorId(0)],
             memory: vec![range(0), range(1)],
             boot_ps: 250,
+            counters: "unused".into(),
+            guest_nodes: vec![0, 1],
             results: "unused".into(),
         };
         Run { curve: Curve::new(&machine, &config), instruction: 0 }
@@ -123,8 +125,8 @@ fn written_lines_come_and_go() {
     scattered(0, 100_000).for_each(|address| run.access(address, true, Time::ZERO));
     let ns = run.end().as_ns() / 100_000.0;
     assert!((ns / 20.0 - 1.0).abs() < 0.06, "{ns} ns a line");
-    let counts = run.curve.counts(NodeId(0));
-    assert_eq!(counts.demand_reads, 100_000);
+    let counts = run.curve.counts(CpuId(0)).nodes[0];
+    assert_eq!(counts.reads, 100_000);
     assert!(counts.writes > 95_000, "{counts:?}");
 }
 

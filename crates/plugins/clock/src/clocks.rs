@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use memtide_core::Time;
 use memtide_memory::curve::Clock;
 
+use crate::lab::Executed;
 use crate::op::MAX_VCPUS;
 
 /// What QEMU counts for each virtual CPU by itself.
@@ -14,6 +15,8 @@ use crate::op::MAX_VCPUS;
 pub struct Score {
     /// Instructions of all blocks begun.
     pub instructions: u64,
+    /// Of them, those outside the kernel.
+    pub user_instructions: u64,
     /// Instructions, and time waited in instructions, since its turn began.
     pub turn: u64,
 }
@@ -49,6 +52,15 @@ impl Shared {
         let score = self.score.load(Ordering::Relaxed);
         // SAFETY: QEMU's scoreboard, which lives as long as the plugin; QEMU writes whole words to it.
         if score.is_null() { 0 } else { unsafe { (&raw const (*score).instructions).read_volatile() } }
+    }
+
+    pub fn executed(&self) -> Executed {
+        let score = self.score.load(Ordering::Relaxed);
+        // SAFETY: as above.
+        let user = || unsafe {
+            if score.is_null() { 0 } else { (&raw const (*score).user_instructions).read_volatile() }
+        };
+        Executed { instructions: self.instructions(), user_instructions: user() }
     }
 
     pub fn set_turn(&self, turn: u64) {

@@ -2,10 +2,12 @@
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
-use memtide_memory::curve::{Access, Config, Curve, Results, Touched};
+use memtide_memory::curve::live::{self, Writer};
+use memtide_memory::curve::{Access, Config, Counts, Curve, Process, Region, Results, Touched, between};
 
+use crate::ledger::Ledger;
 use crate::op::{MAX_VCPUS, Op};
-use crate::regions::{Counts, Spaces};
+use crate::shared_memory;
 use crate::vcpu::Vcpu;
 
 /// Time that a virtual CPU runs before the next one does.
@@ -17,14 +19,31 @@ pub struct Lab {
     pub config: Config,
     pub curve: Curve,
     pub vcpus: Vec<Vcpu>,
-    pub spaces: Spaces,
+    pub ledger: Ledger,
     pub results: Results,
+    counters: Writer<'static>,
     /// The model is on: a region of interest is under way.
     pub on: bool,
     /// Time of an instruction on the modelled core, in ps.
     model_ps: f64,
-    /// What had been counted when the region of interest under way began.
-    begun: Option<Counts>,
+    begun: Option<Begun>,
+}
+
+/// What there was when the region of interest under way began.
+#[derive(Debug)]
+struct Begun {
+    time: Time,
+    host_cpu_ns: u64,
+    processes: Vec<Process>,
+}
+
+/// What a virtual CPU has executed.
+#[derive(Clone, Copy, Debug)]
+pub struct Executed {
+    /// Instructions.
+    pub instructions: u64,
+    /// Of them, those outside the kernel.
+    pub user_instructions: u64,
 }
 
 impl Lab {
@@ -40,10 +59,17 @@ impl Lab {
         if machine.nodes.iter().any(|node| node.given.is_none()) {
             return Err(format!("{file}: every node must be given"));
         }
+        let nodes = machine.nodes.len();
+        let memory = shared_memory::map(&config.counters);
+        let memory = memory.map_err(|error| format!("{}: {error}", config.counters.display()))?;
+        if config.guest_nodes.len() != nodes || (memory.len() as u64) < live::bytes(nodes) / 8 {
+            return Err(format!("{file}: the counters are not those of {nodes} nodes"));
+        }
         Ok(Lab {
+            counters: Writer::new(memory, &config.guest_nodes),
             curve: Curve::new(&machine, &config),
             vcpus: (0..count).map(|cpu| Vcpu::new(cpu == 0)).collect(),
-            spaces: Spaces::new(machine.nodes.len()),
+            ledger: Ledger::new(count, nodes),
             results: Results::default(),
             on: false,
             model_ps: 1e6 / (machine.core.clock_mhz * machine.core.instructions_per_cycle),
@@ -59,28 +85,34 @@ impl Lab {
 
     /// Turns the model on or off; each virtual CPU has executed so many instructions. False if nothing
     /// changes.
-    pub fn turn(&mut self, on: bool, instructions: &[u64]) -> bool {
+    pub fn turn(&mut self, on: bool, executed: &[Executed]) -> bool {
         if self.on == on {
             return false;
         }
         self.on = on;
         let ps = self.instruction_ps();
-        for (cpu, &instruction) in instructions.iter().enumerate() {
+        for (cpu, &Executed { instructions, .. }) in executed.iter().enumerate() {
             let cpu = CpuId::from(cpu);
-            self.curve.drain(cpu, instruction);
-            self.curve.change_rate(cpu, instruction, ps);
+            self.curve.drain(cpu, instructions);
+            self.curve.change_rate(cpu, instructions, ps);
         }
         true
     }
 
-    fn counts(&self, time: Time, instructions: &[u64]) -> Counts {
-        let accesses = self.vcpus.iter().map(|vcpu| vcpu.accesses).sum();
-        Counts::of(time, instructions.iter().sum(), accesses, &self.curve, &self.spaces)
+    /// What a virtual CPU has done up to now.
+    fn counts(&self, cpu: usize, executed: Executed) -> Counts {
+        let Executed { instructions, user_instructions } = executed;
+        let accesses = self.vcpus[cpu].accesses;
+        Counts { instructions, user_instructions, accesses, ..self.curve.counts(CpuId::from(cpu)) }
     }
 
     /// A region of interest begins.
-    pub fn begin(&mut self, time: Time, instructions: &[u64]) {
-        self.begun = Some(self.counts(time, instructions));
+    pub fn begin(&mut self, time: Time, executed: &[Executed]) {
+        for (cpu, &executed) in executed.iter().enumerate() {
+            self.ledger.skip(cpu, self.counts(cpu, executed));
+        }
+        let processes = self.ledger.processes().to_vec();
+        self.begun = Some(Begun { time, host_cpu_ns: thread_cpu_ns(), processes });
     }
 
     /// Whether one is under way.
@@ -88,11 +120,48 @@ impl Lab {
         self.begun.is_some()
     }
 
-    /// It has ended; results are written.
-    pub fn end(&mut self, time: Time, instructions: &[u64]) {
+    /// A virtual CPU runs the process with this page table from now on.
+    pub fn enter(&mut self, cpu: usize, root: u64, executed: Executed) {
+        if self.has_begun() {
+            self.ledger.settle(cpu, self.counts(cpu, executed));
+        }
+        self.ledger.enter(cpu, root);
+    }
+
+    /// Has the guest see what was counted up to now. Called where all virtual CPUs' turns end.
+    pub fn show(&mut self, time: Time, executed: &[Executed]) {
+        if self.has_begun() {
+            self.settle(executed);
+        }
+        self.counters.write(time.0 / 1000, self.has_begun(), self.ledger.processes());
+    }
+
+    fn settle(&mut self, executed: &[Executed]) {
+        for (cpu, &executed) in executed.iter().enumerate() {
+            self.ledger.settle(cpu, self.counts(cpu, executed));
+        }
+    }
+
+    /// A program begins in a virtual CPU's address space.
+    pub fn start(&mut self, cpu: usize, name: &str, executed: Executed) {
+        if self.has_begun() {
+            self.ledger.settle(cpu, self.counts(cpu, executed));
+        }
+        self.ledger.start(cpu, name);
+    }
+
+    /// The region of interest has ended; results are written.
+    pub fn end(&mut self, time: Time, executed: &[Executed]) {
         let Some(begun) = self.begun.take() else { return };
-        let region = self.counts(time, instructions).since(&begun);
-        self.results.regions.push(region);
+        self.settle(executed);
+        let processes = between(&begun.processes, self.ledger.processes());
+        let nodes = self.config.guest_nodes.len();
+        self.results.regions.push(Region {
+            guest_ns: time.since(begun.time).as_ns(),
+            host_cpu_ns: thread_cpu_ns() - begun.host_cpu_ns,
+            total: Counts::sum(nodes, processes.iter().map(|process| &process.counts)),
+            processes,
+        });
         self.write();
     }
 
@@ -139,8 +208,14 @@ impl Lab {
         } else {
             Time::ZERO
         };
-        if let Some(node) = self.curve.open(cpu, Access { ready, ..access }, touched) {
-            self.spaces.read(vcpu.space, node);
-        }
+        self.curve.open(cpu, Access { ready, ..access }, touched);
     }
+}
+
+/// Processor time of the thread that runs the virtual CPUs, in ns.
+fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

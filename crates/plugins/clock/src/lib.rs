@@ -10,9 +10,11 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod lab;
+mod ledger;
 mod marks;
 mod op;
-mod regions;
+mod shared_memory;
+mod start;
 mod vcpu;
 
 #[cfg(not(test))]

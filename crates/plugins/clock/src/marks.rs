@@ -9,6 +9,8 @@ pub enum Special {
     Halt,
     /// `mov cr3, REGISTER`: another address space.
     AddressSpace(u8),
+    /// `iretq`: perhaps to a program that begins.
+    Return,
     /// `mov cr0/cr4`, `invlpg`, `invpcid`: translations may change.
     Translations,
 }
@@ -19,6 +21,8 @@ pub mod command {
     pub const BEGIN: u64 = 1;
     /// It ends: the model is off.
     pub const END: u64 = 2;
+    /// The process that makes the mark is the lab's agent.
+    pub const AGENT: u64 = 3;
 }
 
 impl Special {
@@ -27,6 +31,7 @@ impl Special {
         match code {
             [0x66, 0x87, 0xdb] => return Some(Special::Mark),
             [0xf4] => return Some(Special::Halt),
+            [0x48, 0xcf] => return Some(Special::Return),
             _ => {}
         }
         let mut rest = code;
@@ -63,6 +68,7 @@ mod tests {
         assert_eq!(of(&[0x66, 0x87, 0xdb]), Some(Special::Mark));
         assert_eq!(of(&[0x87, 0xdb]), None, "xchg ebx, ebx is no mark");
         assert_eq!(of(&[0xf4]), Some(Special::Halt));
+        assert_eq!(of(&[0x48, 0xcf]), Some(Special::Return));
         assert_eq!(of(&[0x0f, 0x22, 0xd8]), Some(Special::AddressSpace(0)));
         assert_eq!(of(&[0x41, 0x0f, 0x22, 0xdc]), Some(Special::AddressSpace(12)));
         assert_eq!(of(&[0x0f, 0x22, 0xe0]), Some(Special::Translations), "mov cr4, rax");

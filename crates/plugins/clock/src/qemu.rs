@@ -11,9 +11,10 @@ use qemu_plugin_sys as sys;
 
 use crate::clocks::{LATEST, SHARED, SKIPPED_NS, Score, Shared, common_time_ns};
 use crate::internals::{Internals, current_cpu};
-use crate::lab::{Lab, QUANTUM};
+use crate::lab::{Executed, Lab, QUANTUM};
 use crate::marks::{Special, command};
 use crate::op::{self, MAX_VCPUS, Op};
+use crate::start;
 use crate::vcpu::Vcpu;
 
 /// The API version that the plugin is made for.
@@ -71,8 +72,8 @@ impl Plugin {
         unsafe { &mut *self.lab.get() }
     }
 
-    fn instructions(&self) -> Vec<u64> {
-        SHARED.iter().take(self.lab().vcpus.len()).map(Shared::instructions).collect()
+    fn executed(&self) -> Vec<Executed> {
+        SHARED.iter().take(self.lab().vcpus.len()).map(Shared::executed).collect()
     }
 
     /// Instructions that make a turn's length.
@@ -85,6 +86,11 @@ impl Plugin {
         let clock = self.lab().curve.clock(CpuId::from(cpu), instruction);
         SHARED[cpu].publish(clock);
         clock.at(instruction)
+    }
+
+    /// Time on the guest's clock. QEMU allows no look at its own everywhere; what it skipped is as when the guest last asked.
+    fn guest_time(&self, time: Time) -> Time {
+        time + Time::from_ns(SKIPPED_NS.load(Ordering::Relaxed) as f64)
     }
 
     fn publish_all(&self) {
@@ -112,6 +118,16 @@ impl Plugin {
                 return 0;
             }
             (*registers.value).data.cast::<u64>().read_unaligned()
+        }
+    }
+
+    /// A word of the guest's memory, at an address of the address space in use.
+    fn word(&self, address: u64) -> Option<u64> {
+        // SAFETY: as in `register`; QEMU makes the array as long as what it reads.
+        unsafe {
+            let value = (*self.registers.get()).value;
+            let read = sys::qemu_plugin_read_memory_vaddr(address, value, size_of::<u64>());
+            read.then(|| (*value).data.cast::<u64>().read_unaligned())
         }
     }
 }
@@ -321,16 +337,19 @@ unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mut sys::qemu
     }
 }
 
-/// Has QEMU count a block's instructions, and end turns.
+/// Has QEMU count a block's instructions, and end turns. A block is the kernel's or a program's by where it lies.
 ///
 /// # Safety
 /// `tb` must be valid.
 unsafe fn count_block(plugin: &Plugin, tb: *mut sys::qemu_plugin_tb, instructions: u64) {
     let entry = |offset| sys::qemu_plugin_u64 { score: plugin.scores, offset };
     let add = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
-    // SAFETY: the entries are fields of `Score`.
+    use std::mem::offset_of;
+    // SAFETY: the block is valid, and the entries are fields of `Score`.
     unsafe {
-        for offset in [std::mem::offset_of!(Score, instructions), std::mem::offset_of!(Score, turn)] {
+        let user = !Vcpu::is_kernel(sys::qemu_plugin_tb_vaddr(tb));
+        let user = user.then_some(offset_of!(Score, user_instructions));
+        for offset in [offset_of!(Score, instructions), offset_of!(Score, turn)].into_iter().chain(user) {
             sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, add, entry(offset), instructions);
         }
         sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
@@ -338,7 +357,7 @@ unsafe fn count_block(plugin: &Plugin, tb: *mut sys::qemu_plugin_tb, instruction
             Some(on_turn_end),
             NO_REGISTERS,
             sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE,
-            entry(std::mem::offset_of!(Score, turn)),
+            entry(offset_of!(Score, turn)),
             plugin.turn_length(),
             null_mut(),
         );
@@ -353,6 +372,7 @@ unsafe fn watch(instruction: *mut sys::qemu_plugin_insn, special: Special) {
         Special::Mark => (on_mark, READS_REGISTERS, 0),
         Special::Halt => (on_halt, NO_REGISTERS, 0),
         Special::AddressSpace(register) => (on_address_space, READS_REGISTERS, register.into()),
+        Special::Return => (on_return, READS_REGISTERS, 0),
         Special::Translations => (on_translations, NO_REGISTERS, 0),
     };
     // SAFETY: a callback of the type that QEMU asks for; the data is a number.
@@ -462,6 +482,10 @@ unsafe extern "C" fn on_turn_end(cpu: c_uint, _: *mut c_void) {
         plugin.lab().curve.idle_until(CpuId::from(cpu), shared.instructions(), wakes);
     }
     let now = plugin.time(cpu);
+    if plugin.lab().has_begun() {
+        let time = plugin.guest_time(now.min(other.unwrap_or(now)));
+        plugin.lab().show(time, &plugin.executed());
+    }
     let ahead = other.is_some_and(|other| now > other + QUANTUM);
     shared.set_turn(if ahead { AT_ONCE } else { 0 });
     if let Some(internals) = &plugin.internals {
@@ -487,37 +511,53 @@ unsafe extern "C" fn on_address_space(cpu: c_uint, register: *mut c_void) {
     let plugin = Plugin::get();
     let root = plugin.register(register as u8) & ROOT;
     let lab = plugin.lab();
-    let space = lab.spaces.number(root);
-    let vcpu = &mut lab.vcpus[cpu as usize];
-    vcpu.space = space;
-    vcpu.forget_all();
+    lab.enter(cpu as usize, root, SHARED[cpu as usize].executed());
+    lab.vcpus[cpu as usize].forget_all();
     lab.curve.flush(CpuId::from(cpu as usize));
+}
+
+/// The kernel returns from an interrupt, or to a program that begins: then all general registers are zero.
+unsafe extern "C" fn on_return(cpu: c_uint, _: *mut c_void) {
+    const RSP: u8 = 4;
+    let plugin = Plugin::get();
+    let frame = plugin.register(RSP);
+    let at = |place: u64| plugin.word(frame.wrapping_add(8 * place));
+    let to_user = at(1).is_some_and(|selector| selector & 3 == 3);
+    if !to_user || !plugin.lab().ledger.returns(cpu as usize) {
+        return;
+    }
+    if (0..16).any(|register| register != RSP && plugin.register(register) != 0) {
+        return;
+    }
+    let name = at(3).and_then(|stack| start::program(stack, |address| plugin.word(address)));
+    if let Some(name) = name {
+        plugin.lab().start(cpu as usize, &name, SHARED[cpu as usize].executed());
+    }
 }
 
 unsafe extern "C" fn on_mark(cpu: c_uint, _: *mut c_void) {
     const RAX: u8 = 0;
     let plugin = Plugin::get();
-    let command = plugin.register(RAX);
-    let on = match command {
+    let on = match plugin.register(RAX) {
         command::BEGIN => true,
         command::END => false,
+        command::AGENT => return plugin.lab().ledger.is_agent(cpu as usize),
         _ => return,
     };
-    // QEMU allows no look at its clock here; what it skipped is as when the guest last read its own.
-    let skipped = Time::from_ns(SKIPPED_NS.load(Ordering::Relaxed) as f64);
-    let time = || plugin.time(cpu as usize) + skipped;
-    let instructions = plugin.instructions();
+    let time = || plugin.guest_time(plugin.time(cpu as usize));
+    let executed = plugin.executed();
     if on == plugin.lab().has_begun() {
         return;
     }
     if on {
-        plugin.lab().begin(time(), &instructions);
+        plugin.lab().begin(time(), &executed);
     }
-    let turned = plugin.lab().turn(on, &instructions);
+    let turned = plugin.lab().turn(on, &executed);
     plugin.publish_all();
     if !on {
-        plugin.lab().end(time(), &instructions);
+        plugin.lab().end(time(), &executed);
     }
+    plugin.lab().show(time(), &executed);
     if !turned {
         return;
     }
@@ -528,9 +568,8 @@ unsafe extern "C" fn on_mark(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_exit(_: sys::qemu_plugin_id_t, _: *mut c_void) {
     let plugin = Plugin::get();
     if plugin.lab().has_begun() {
-        let time = Time(common_time_ns() * 1000);
-        let instructions = plugin.instructions();
-        plugin.lab().end(time, &instructions);
+        let time = plugin.guest_time(Time(common_time_ns() * 1000));
+        plugin.lab().end(time, &plugin.executed());
     }
     plugin.lab().write();
 }

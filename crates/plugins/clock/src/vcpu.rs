@@ -44,8 +44,6 @@ pub struct Vcpu {
     known: [Translation; SYSTEM],
     /// Pages that left the modelled TLB in this turn, each in the place of its number; [`NO_PAGE`] where there is none.
     evicted: Box<[u64; EVICTED]>,
-    /// Which address space it is in, of those that are counted.
-    pub space: usize,
     /// It has halted.
     pub idle: bool,
 }
@@ -61,7 +59,6 @@ impl Vcpu {
             system: [NONE; SYSTEM],
             known: [NONE; SYSTEM],
             evicted: Box::new([NO_PAGE; EVICTED]),
-            space: 0,
             idle: !first,
         }
     }

@@ -4,6 +4,7 @@ use memtide_lab::Outcome;
 use memtide_memory::curve::Region;
 
 use crate::answer::{Answer, Cell, Table};
+use crate::processes;
 
 /// All figures of a run.
 pub fn answer(outcome: &Outcome) -> Answer {
@@ -15,6 +16,10 @@ pub fn answer(outcome: &Outcome) -> Answer {
     notes.extend(outcome.signal.map(|signal| format!("signal {signal} ended the program")));
     notes.extend(outcome.kept.as_ref().map(|kept| format!("kept in {}", kept.display())));
     let region = outcome.timing.as_ref().and_then(|timing| timing.regions.last());
+    let tables = [run(outcome, region)]
+        .into_iter()
+        .chain(region.map(|region| processes::table(&region.processes)))
+        .chain([nodes(outcome, region)]);
     Answer {
         about: vec![
             ("machine", Cell::text(&outcome.machine)),
@@ -24,7 +29,7 @@ pub fn answer(outcome: &Outcome) -> Answer {
             ("timing", Cell::text(if outcome.timing.is_some() { "on" } else { "off" })),
             ("status", Cell::Whole(outcome.status.into())),
         ],
-        tables: vec![run(outcome, region), nodes(outcome, region)],
+        tables: tables.collect(),
         notes,
     }
 }
@@ -53,19 +58,21 @@ fn run(outcome: &Outcome, region: Option<&Region>) -> Table {
     table
 }
 
-fn timed(region: &Region) -> [(&'static str, &'static str, u64); 5] {
+fn timed(region: &Region) -> [(&'static str, &'static str, u64); 6] {
+    let total = &region.total;
     [
-        ("instructions", "instructions", region.instructions),
-        ("accesses", "loads and stores", region.accesses),
-        ("llc_misses", "LLC misses", region.llc_misses),
-        ("page_walks", "page walks", region.page_walks),
+        ("instructions", "instructions", total.instructions),
+        ("outside_instructions", "of them outside the program", region.outside_instructions()),
+        ("accesses", "loads and stores", total.accesses),
+        ("llc_misses", "LLC misses", total.llc_misses),
+        ("page_walks", "page walks", total.page_walks),
         ("accesses_per_host_second", "loads and stores a host CPU second", accesses_per_second(region)),
     ]
 }
 
 /// How fast they were modelled.
 fn accesses_per_second(region: &Region) -> u64 {
-    (region.accesses as f64 * 1e9 / region.host_cpu_ns.max(1) as f64) as u64
+    (region.total.accesses as f64 * 1e9 / region.host_cpu_ns.max(1) as f64) as u64
 }
 
 fn nodes(outcome: &Outcome, region: Option<&Region>) -> Table {
@@ -95,10 +102,10 @@ fn nodes(outcome: &Outcome, region: Option<&Region>) -> Table {
             real(node.mean_mib),
             real(node.peak_mib),
         ];
-        if let Some(traffic) = region.and_then(|region| region.nodes.get(number)) {
+        if let Some(traffic) = region.and_then(|region| region.total.nodes.get(number)) {
             let lines = [traffic.reads, traffic.prefetches, traffic.writes];
             row.extend(lines.map(Cell::Whole));
-            row.push(Cell::Real(traffic.mean_latency_ns, 1));
+            row.push(traffic.mean_latency_ns().map_or(Cell::Absent, |ns| Cell::Real(ns, 1)));
         }
         table.rows.push(row);
     }

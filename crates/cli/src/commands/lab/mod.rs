@@ -10,6 +10,8 @@ mod setup;
 mod shell;
 mod span;
 
+pub use span::seconds;
+
 use clap::Subcommand;
 
 use crate::failure::Failure;

@@ -12,14 +12,17 @@ type Figure = (String, String, Cell);
 /// A column of what the kernel or the clock plugin counts.
 type Count = (&'static str, &'static str, fn(&Outcome) -> Option<u64>);
 
-const COUNTS: [Count; 7] = [
+const COUNTS: [Count; 8] = [
     ("faults", "page faults", |run| Some(run.events.faults)),
     ("hint_faults", "NUMA hint faults", |run| Some(run.events.hint_faults)),
     ("migrated_pages", "migrated pages", |run| Some(run.events.migrated_pages)),
     ("promoted_pages", "promoted", |run| Some(run.events.promoted_pages)),
     ("demoted_pages", "demoted", |run| Some(run.events.demoted_pages)),
-    ("instructions", "instructions", |run| timed(run, |timing| timing.instructions)),
-    ("llc_misses", "LLC misses", |run| timed(run, |timing| timing.llc_misses)),
+    ("instructions", "instructions", |run| timed(run, |region| region.total.instructions)),
+    ("outside_instructions", "of them outside the program", |run| {
+        timed(run, |region| region.outside_instructions())
+    }),
+    ("llc_misses", "LLC misses", |run| timed(run, |region| region.total.llc_misses)),
 ];
 
 /// All that a comparison shows.
@@ -75,7 +78,18 @@ fn of_runs(subject: &Compared, base: &[f64], base_name: &str, region: Region) ->
             all.push((key.to_owned(), title.to_owned(), mean_count(&counts)));
         }
     }
+    let shares: Option<Vec<f64>> = subject.outcomes.iter().map(outside_share).collect();
+    if let Some(shares) = shares {
+        let title = "outside, %".to_owned();
+        all.push(("outside_share".to_owned(), title, Cell::Percent(Interval::of(&shares).mean)));
+    }
     all
+}
+
+/// The part of the instructions that was not the program's own, if the run was timed.
+fn outside_share(run: &Outcome) -> Option<f64> {
+    let all = timed(run, |region| region.total.instructions)?.max(1);
+    Some(timed(run, |region| region.outside_instructions())? as f64 / all as f64)
 }
 
 /// A mean, with an interval if there are several values.
@@ -108,8 +122,9 @@ fn of_nodes(subject: &Compared) -> Vec<Figure> {
         let name = &node.name;
         let peak = mean(&|run| run.nodes[number].peak_mib);
         all.push((format!("{name}_peak_mib"), format!("{name}, most MiB"), real(peak)));
-        let bytes =
-            |run: &Outcome| timed(run, |region| region.nodes.get(number).map_or(0, |node| node.bytes));
+        let bytes = |run: &Outcome| {
+            timed(run, |region| region.total.nodes.get(number).map_or(0, |node| node.bytes()))
+        };
         if let Some(moved) = mean(&|run| bytes(run).map(|bytes| bytes as f64 / 1e6)) {
             all.push((format!("{name}_traffic_mb"), format!("{name} traffic, MB"), real(Some(moved))));
         }

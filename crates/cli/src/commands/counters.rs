@@ -1,0 +1,87 @@
+//! `memtide counters`.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use memtide_linux::counters::{Counters, CountersError};
+use memtide_memory::curve::live::Snapshot;
+use memtide_memory::curve::{NodeCounts, between};
+
+use super::lab::seconds;
+use crate::answer::{Answer, Cell, Format, Table};
+use crate::failure::Failure;
+use crate::{interrupt, processes};
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Show anew, each time so many seconds have passed, what was counted meanwhile
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    interval: Option<Duration>,
+    /// End after so many answers; without it they go on until Ctrl-C
+    #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// How to print the answer
+    #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    output: Format,
+}
+
+/// Shows the counters: first what was counted so far, then what from one answer to the next.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let failure = |error: CountersError| Failure::Run(error.to_string());
+    let counters = Counters::open().map_err(failure)?;
+    let mut before = counters.read().map_err(failure)?;
+    answer(&before).print(arguments.output)?;
+    let Some(interval) = arguments.interval else { return Ok(()) };
+    for _ in 1..arguments.count.unwrap_or(u64::MAX) {
+        sleep(interval);
+        interrupt::check()?;
+        let now = counters.read().map_err(failure)?;
+        answer(&since(&before, &now)).print(arguments.output)?;
+        before = now;
+    }
+    Ok(())
+}
+
+fn since(before: &Snapshot, now: &Snapshot) -> Snapshot {
+    Snapshot {
+        total: now.total.since(&before.total),
+        processes: between(&before.processes, &now.processes),
+        ..now.clone()
+    }
+}
+
+fn answer(seen: &Snapshot) -> Answer {
+    let about = vec![
+        ("guest_ns", Cell::Whole(seen.guest_ns)),
+        ("counting", Cell::text(if seen.on { "on" } else { "off" })),
+        ("instructions", Cell::Whole(seen.total.instructions)),
+        ("llc_misses", Cell::Whole(seen.total.llc_misses)),
+    ];
+    let processes = processes::table(&between(&[], &seen.processes));
+    Answer { about, tables: vec![nodes(seen), processes], notes: Vec::new() }
+}
+
+fn nodes(seen: &Snapshot) -> Table {
+    let columns = [
+        ("node", "node"),
+        ("read_lines", "lines read"),
+        ("prefetched_lines", "prefetched"),
+        ("written_lines", "written"),
+        ("bytes", "bytes"),
+        ("latency_mean_ns", "mean latency, ns"),
+    ];
+    let mut table = Table::new("nodes", &columns);
+    let row = |(number, node): (&u64, &NodeCounts)| {
+        vec![
+            Cell::Whole(*number),
+            Cell::Whole(node.reads),
+            Cell::Whole(node.prefetches),
+            Cell::Whole(node.writes),
+            Cell::Whole(node.bytes()),
+            node.mean_latency_ns().map_or(Cell::Absent, |ns| Cell::Real(ns, 1)),
+        ]
+    };
+    table.rows = seen.nodes.iter().zip(&seen.total.nodes).map(row).collect();
+    table
+}

@@ -1,0 +1,105 @@
+//! Who did what in the lab: the figures of processes, on the host's side and in the guest.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{MEMTIDE, lab_is_here};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs a command in the lab; gives its standard output, and the lab's answer.
+fn lab(options: &[&str], program: &[&str]) -> (String, Value) {
+    let mut command = Command::new(MEMTIDE);
+    command.args(["lab", "run", "-o", "json", "--timing", "on"]).args(options).arg("--").args(program);
+    let run = command.output().expect("memtide runs");
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{program:?}: {told}");
+    let answer = told.find('{').and_then(|at| serde_json::from_str(&told[at..]).ok());
+    (String::from_utf8_lossy(&run.stdout).into_owned(), answer.unwrap_or_else(|| panic!("no JSON: {told}")))
+}
+
+fn workload() -> String {
+    Path::new(MEMTIDE).with_file_name("memtide-workload").display().to_string()
+}
+
+fn figure(row: &Value, key: &str) -> u64 {
+    row[key].as_u64().unwrap_or_else(|| panic!("{key} in {row}"))
+}
+
+fn sum(rows: &Value, key: &str) -> u64 {
+    rows.as_array().expect("rows").iter().map(|row| figure(row, key)).sum()
+}
+
+#[test]
+fn processes_add_up_to_nodes_and_the_program_is_told_apart() {
+    if !lab_is_here() {
+        return;
+    }
+    let (_, answer) =
+        lab(&["-m", "bmpm-5"], &[&workload(), "stream:threads=2,footprint_mib=24,iterations=1"]);
+    let (run, rows, nodes) = (&answer["run"][0], &answer["processes"], &answer["nodes"]);
+    for key in ["read_lines", "prefetched_lines", "written_lines"] {
+        assert_eq!(sum(rows, key), sum(nodes, key), "{key}");
+    }
+    assert_eq!(sum(rows, "instructions"), figure(run, "instructions"));
+    assert_eq!(sum(rows, "llc_misses"), figure(run, "llc_misses"));
+    let of = |who: &str| rows.as_array().expect("rows").iter().filter(move |row| row["who"] == who);
+    let own: u64 =
+        of("program").map(|row| figure(row, "instructions") - figure(row, "kernel_instructions")).sum();
+    assert_eq!(figure(run, "instructions") - figure(run, "outside_instructions"), own);
+    assert_eq!(of("agent").count(), 1);
+    // Three arrays of 8 MiB, each of which is read or written more than once.
+    let program = of("program").max_by_key(|row| figure(row, "bytes")).expect("the program");
+    assert!(figure(program, "bytes") > 48 * MIB, "{program}");
+    let others: u64 = of("agent").chain(of("kernel")).map(|row| figure(row, "bytes")).sum();
+    assert!(others < figure(program, "bytes") / 10, "{rows}");
+    assert!(own > figure(run, "instructions") / 4 && own < figure(run, "instructions"), "{run}");
+}
+
+/// Memory that the chase goes through, many times its caches, and its loads.
+const CHASE: &str = "chase:footprint_mib=32,operations=400000";
+const LOADS: u64 = 400_000;
+
+#[test]
+fn a_guest_reads_the_counters_that_the_host_reports() {
+    if !lab_is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    let text = "#!/bin/sh\n\"$1\" \"$2\" >&2 && memtide counters -o json\n";
+    fs::write(&script, text).expect("a script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a program");
+    let (file, workload) = (format!("{MEMTIDE}:/usr/bin/memtide"), workload());
+    // The workload marks a region of interest, and once that has ended the counters stand still.
+    let options = ["-m", "bmpm-5", "--vcpus", "1", "--region", "marks", "--file", &file, "--file", &workload];
+    let (seen, answer) = lab(&options, &[&script.display().to_string(), &workload, CHASE]);
+    let seen: Value = serde_json::from_str(&seen).expect("the guest's JSON");
+    assert_eq!(seen["counting"], "off");
+    assert_eq!(seen["processes"], answer["processes"], "the guest's and the host's");
+    for (guest, host) in
+        seen["nodes"].as_array().expect("nodes").iter().zip(answer["nodes"].as_array().expect("nodes"))
+    {
+        for key in ["read_lines", "prefetched_lines", "written_lines", "latency_mean_ns"] {
+            assert_eq!(guest[key], host[key], "{key} of {guest} and {host}");
+        }
+    }
+    let rows = seen["processes"].as_array().expect("processes");
+    let program = rows.iter().find(|row| row["name"] == "memtide-workload").expect("the program by its name");
+    let read = figure(program, "read_lines");
+    println!("{read} lines for {LOADS} loads: {program}");
+    assert!(read > LOADS * 9 / 10 && read < LOADS * 11 / 10, "{read} lines for {LOADS} loads");
+}
+
+#[test]
+fn where_there_are_no_counters_it_is_said() {
+    let run = Command::new(MEMTIDE).arg("counters").output().expect("memtide runs");
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{told}");
+    assert!(told.contains("only a guest of the lab has them"), "{told}");
+}

@@ -1,0 +1,131 @@
+//! The lab's counters, which a guest finds in the memory of a PCI device: what an emulated CPU has instead of hardware
+//! counters.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use memtide_memory::curve::live::{self, LiveError, Snapshot};
+
+use crate::sys::Watched;
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+
+/// QEMU's ivshmem (docs/specs/ivshmem-spec), whose memory is its third resource.
+const VENDOR: &str = "0x1af4";
+const DEVICE: &str = "0x1110";
+const MEMORY: &str = "resource2";
+
+/// More than this no machine's counters take.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Why there are no counters.
+#[derive(Debug, thiserror::Error)]
+pub enum CountersError {
+    /// No such device.
+    #[error(
+        "there are no counters here: only a guest of the lab has them (memtide lab run --timing on -- memtide counters)"
+    )]
+    None,
+    /// The memory cannot be had.
+    #[error("{path}: the counters cannot be read ({source}){}", if source.kind() == io::ErrorKind::PermissionDenied { "; only root may" } else { "" })]
+    Device {
+        /// The device's memory.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// They are not what this version reads.
+    #[error("{path}: {source}")]
+    Content {
+        /// The device's memory.
+        path: PathBuf,
+        /// What is wrong.
+        source: LiveError,
+    },
+}
+
+/// The counters of the guest that this runs in.
+#[derive(Debug)]
+pub struct Counters {
+    path: PathBuf,
+    memory: Watched,
+}
+
+impl Counters {
+    /// Finds them.
+    ///
+    /// # Errors
+    /// If there are none, or they cannot be read.
+    pub fn open() -> Result<Counters, CountersError> {
+        Counters::open_in(Path::new(DEVICES))
+    }
+
+    fn open_in(devices: &Path) -> Result<Counters, CountersError> {
+        let entries = fs::read_dir(devices).map_err(|_| CountersError::None)?;
+        let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        found.sort();
+        let is = |device: &Path, name: &str, id: &str| {
+            fs::read_to_string(device.join(name)).is_ok_and(|text| text.trim() == id)
+        };
+        let mine =
+            found.into_iter().find(|device| is(device, "vendor", VENDOR) && is(device, "device", DEVICE));
+        let path = mine.ok_or(CountersError::None)?.join(MEMORY);
+        let map = || {
+            let file = File::open(&path)?;
+            let bytes = file.metadata()?.len().min(MOST_BYTES);
+            Watched::map(&file, bytes as usize)
+        };
+        match map() {
+            Ok(memory) => Ok(Counters { path, memory }),
+            Err(source) => Err(CountersError::Device { path, source }),
+        }
+    }
+
+    /// What has been counted, as it was at one time.
+    ///
+    /// # Errors
+    /// If the memory does not hold counters that this version reads.
+    pub fn read(&self) -> Result<Snapshot, CountersError> {
+        live::read(&self.memory).map_err(|source| CountersError::Content { path: self.path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_memory::curve::live::MAGIC;
+
+    use super::*;
+
+    fn device(devices: &Path, name: &str, id: &str, words: &[u64]) {
+        let folder = devices.join(name);
+        fs::create_dir(&folder).expect("a folder");
+        let memory: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let files = [("vendor", VENDOR.as_bytes()), ("device", id.as_bytes()), (MEMORY, &memory)];
+        files.map(|(file, text)| fs::write(folder.join(file), text).expect("a file"));
+    }
+
+    #[test]
+    fn the_device_is_found_and_what_it_holds_is_checked() {
+        let devices = tempfile::tempdir().expect("a folder");
+        let open = || Counters::open_in(devices.path());
+        device(devices.path(), "1", "0x1000", &[0; 512]);
+        assert!(matches!(open(), Err(CountersError::None)), "another device of the same vendor");
+        let mut words = vec![0; 512];
+        words[..8].copy_from_slice(&[MAGIC, 1, 2, 9, 1, 1, 1, 0]);
+        device(devices.path(), "2", "0x1110\n", &words);
+        let seen = open().and_then(|counters| counters.read()).expect("counters");
+        assert_eq!((seen.guest_ns, seen.processes.len()), (9, 0));
+        fs::write(devices.path().join("2").join(MEMORY), [7; 4096]).expect("other content");
+        let wrong = open().and_then(|counters| counters.read()).expect_err("it is foreign");
+        assert!(wrong.to_string().contains("no memory of memtide"), "{wrong}");
+        fs::write(devices.path().join("2").join(MEMORY), []).expect("no content");
+        assert!(matches!(open(), Err(CountersError::Device { .. })), "nothing can be mapped");
+    }
+
+    #[test]
+    fn without_a_bus_there_are_none_and_the_message_says_where_there_are() {
+        let none = Counters::open_in(Path::new("/no/such/bus")).expect_err("there is none");
+        assert!(none.to_string().contains("memtide lab run"), "{none}");
+    }
+}
