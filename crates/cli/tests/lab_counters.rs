@@ -48,7 +48,7 @@ fn processes_add_up_to_nodes_and_the_program_is_told_apart() {
     }
     assert_eq!(sum(rows, "instructions"), figure(run, "instructions"));
     assert_eq!(sum(rows, "llc_misses"), figure(run, "llc_misses"));
-    let of = |who: &str| rows.as_array().expect("rows").iter().filter(move |row| row["who"] == who);
+    let of = |who: &'static str| rows.as_array().expect("rows").iter().filter(move |row| row["who"] == who);
     let own: u64 =
         of("program").map(|row| figure(row, "instructions") - figure(row, "kernel_instructions")).sum();
     assert_eq!(figure(run, "instructions") - figure(run, "outside_instructions"), own);

@@ -1,7 +1,11 @@
 //! The report in a browser: every chart is drawn, and nothing is asked of a network.
 
+mod support;
+
 use std::path::Path;
 use std::process::Command;
+
+use support::{MEMTIDE, lab_is_here};
 
 const POLICIES: &str = "local,interleave,bw-random";
 
@@ -38,28 +42,23 @@ fn drawn(browser: &str, page: &Path, profile: &Path) -> String {
 fn every_chart_is_drawn_without_a_network() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("report.html");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_memtide"));
+    let mut command = Command::new(MEMTIDE);
     command.args(["compare", "-m", "bmpm-2", "-w", "stream:threads=8,footprint_mib=8,iterations=1"]);
     let status =
         command.args(["-p", POLICIES, "--seed", "3", "--report"]).arg(&page).output().unwrap().status;
     assert!(status.success());
-    let written = std::fs::read_to_string(&page).unwrap();
-    let own = written.split("</script>").skip(1).collect::<String>();
-    for foreign in ["src=", "href=", "http:", "https:", "@import", "url("] {
-        assert!(!own.contains(foreign), "the page refers to something outside: {foreign}");
-    }
+    let own = own(&page);
     for part in ["bmpm-2", "seed <b>3</b>", "memtide <b>0.", " best: ", "--seed 3", "speed-up over local"] {
         assert!(own.contains(part), "the page lacks '{part}'");
     }
 
     let Some(browser) = chromium() else { return };
     let dom = drawn(browser, &page, &folder.path().join("profile"));
-    let body = &dom[dom.find("<body").expect("a body")..];
-    let charts: Vec<&str> = body.split("<div id=\"chart-").skip(1).collect();
+    let charts = charts(&dom);
     let policies = POLICIES.split(',').count();
     assert_eq!(charts.len(), 4 + policies, "time, pages, accesses, latency, and bandwidth of every policy");
     for chart in charts {
-        let (id, marks) = (chart.split('"').next().unwrap(), marks(chart));
+        let (id, marks) = (id(chart), marks(chart));
         let wanted = match id {
             "time" => 4 * policies,
             "pages" | "accesses" => 2 * policies,
@@ -69,6 +68,54 @@ fn every_chart_is_drawn_without_a_network() {
         assert_eq!(marks, wanted, "chart {id}");
         assert!(chart.contains("xtitle"), "chart {id} has no axis title");
     }
+}
+
+#[test]
+fn a_report_of_the_lab_shows_every_subject_over_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    if !lab_is_here() {
+        return;
+    }
+    let mut command = Command::new(MEMTIDE);
+    command.args(["lab", "compare", "-m", "bmpm-5", "--timing", "on", "--subjects", "default,interleave"]);
+    command.arg("--results").arg(folder.path().join("results")).arg("--report").arg(&page).arg("--");
+    command.arg(Path::new(MEMTIDE).with_file_name("memtide-workload"));
+    let run = command.arg("stream:threads=2,footprint_mib=24,iterations=2").output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let own = own(&page);
+    for part in
+        ["memtide-workload stream:", "on bmpm-5", "Guest time, and speed-up over default", "outside, %"]
+    {
+        assert!(own.contains(part), "the page lacks '{part}'");
+    }
+
+    let Some(browser) = chromium() else { return };
+    let dom = drawn(browser, &page, &folder.path().join("profile"));
+    let drawn: Vec<(&str, usize)> = charts(&dom).into_iter().map(|chart| (id(chart), marks(chart))).collect();
+    // A bar a subject; of the others each has two nodes, with their entries in the legend.
+    let lines = ["bandwidth-0", "bandwidth-1", "memory-0", "memory-1"].map(|id| (id, 4));
+    assert_eq!(drawn, [&[("time", 2)], &lines[..]].concat());
+}
+
+/// The page without the chart library, which refers to nothing outside.
+fn own(page: &Path) -> String {
+    let written = std::fs::read_to_string(page).unwrap();
+    let own = written.split("</script>").skip(1).collect::<String>();
+    for foreign in ["src=", "href=", "http:", "https:", "@import", "url("] {
+        assert!(!own.contains(foreign), "the page refers to something outside: {foreign}");
+    }
+    own
+}
+
+/// The charts of a page, each from its identifier on.
+fn charts(dom: &str) -> Vec<&str> {
+    let body = &dom[dom.find("<body").expect("a body")..];
+    body.split("<div id=\"chart-").skip(1).collect()
+}
+
+fn id(chart: &str) -> &str {
+    chart.split('"').next().unwrap()
 }
 
 /// Bars, and lines with their entries in the legend, that a chart shows.

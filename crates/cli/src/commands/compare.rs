@@ -11,7 +11,7 @@ use crate::cli::Common;
 use crate::comparison::Comparison;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::report::Draft;
+use crate::report::{self, Draft};
 use crate::runs::{self, Setting};
 use crate::{columns, parallel};
 
@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         notes: comparison.verdict(),
     };
     if let Some(draft) = draft {
-        draft.write(&runs, &comparison, &answer)?;
+        draft.write(&report::of_simulation(&runs, &comparison, &answer))?;
     }
     if common.output == Format::Json {
         let mut whole = answer.json();

@@ -1,6 +1,8 @@
-//! The report of a comparison: one HTML file that needs no network.
+//! Reports: one HTML file each, which needs no network.
 
-mod charts;
+mod chart;
+mod lab;
+mod simulated;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,11 +10,12 @@ use std::path::Path;
 use plotly::Plot;
 use tempfile::NamedTempFile;
 
-use crate::answer::{Answer, Table};
-use crate::comparison::Comparison;
+use crate::answer::{Answer, Cell, Table};
 use crate::failure::Failure;
-use crate::runs::Runs;
-use charts::Chart;
+use chart::Chart;
+
+pub use lab::{Shown, page as of_lab};
+pub use simulated::page as of_simulation;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -36,9 +39,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Writes it.
-    pub fn write(mut self, runs: &Runs, comparison: &Comparison, answer: &Answer) -> Result<(), Failure> {
-        let page = page(runs, comparison, answer);
-        let written = self.file.write_all(page.as_bytes());
+    pub fn write(mut self, page: &Page) -> Result<(), Failure> {
+        let written = self.file.write_all(page.html().as_bytes());
         written
             .and_then(|()| Ok(self.file.persist(self.path)?))
             .map_err(|error| Failure::unwritable(self.path.display(), &error))?;
@@ -51,38 +53,44 @@ fn permissions() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
-fn page(runs: &Runs, comparison: &Comparison, answer: &Answer) -> String {
-    let grid = |title: &str, wide: &str, charts: &[Chart]| {
-        let charts: String = charts.iter().map(small).collect();
-        format!("<section><h2>{title}</h2><div class=\"grid {wide}\">{charts}</div></section>")
-    };
-    let sections = [
-        section(&charts::time(comparison)),
-        grid(
-            "Pages and accesses by node",
-            "wide",
-            &[charts::pages(comparison), charts::accesses(comparison)],
-        ),
-        grid("Bandwidth of every node over time", "", &charts::bandwidths(comparison)),
-        section(&charts::latency(comparison)),
-    ];
-    let facts =
-        answer.about.iter().map(|(key, cell)| format!("<li>{key} <b>{}</b></li>", escaped(&cell.shown())));
-    let program = escaped(&runs.program_names());
-    let command: Vec<String> = std::env::args().map(|word| quoted(&word)).collect();
-    let parts = [
-        ("{{title}}", format!("{program} on {}", escaped(&runs.machine.name))),
-        ("{{summary}}", escaped(&runs.machine.summary)),
-        ("{{facts}}", facts.collect()),
-        ("{{verdict}}", answer.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect()),
-        ("{{charts}}", sections.concat()),
-        ("{{tables}}", answer.tables.iter().map(table).collect()),
-        ("{{command}}", escaped(&command.join(" "))),
-        ("{{library}}", library()),
-    ];
-    parts.iter().fold(PAGE.to_owned(), |page, (place, text)| page.replace(place, text))
+/// What a report shows.
+pub struct Page<'a> {
+    /// What was run, and where.
+    pub title: String,
+    /// The machine in a sentence.
+    pub summary: &'a str,
+    /// All figures.
+    pub answer: &'a Answer,
+    /// Sections with charts.
+    pub sections: Vec<String>,
 }
 
+impl Page<'_> {
+    fn html(&self) -> String {
+        let Page { title, summary, answer, sections } = self;
+        let fact = |(key, cell): &(&str, Cell)| format!("<li>{key} <b>{}</b></li>", escaped(&cell.shown()));
+        let command: Vec<String> = std::env::args().map(|word| quoted(&word)).collect();
+        let parts = [
+            ("{{title}}", escaped(title)),
+            ("{{summary}}", escaped(summary)),
+            ("{{facts}}", answer.about.iter().map(fact).collect()),
+            ("{{verdict}}", answer.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect()),
+            ("{{charts}}", sections.concat()),
+            ("{{tables}}", answer.tables.iter().map(table).collect()),
+            ("{{command}}", escaped(&command.join(" "))),
+            ("{{library}}", library()),
+        ];
+        parts.iter().fold(PAGE.to_owned(), |page, (place, text)| page.replace(place, text))
+    }
+}
+
+/// Small charts under one heading.
+fn grid(title: &str, wide: &str, charts: &[Chart]) -> String {
+    let charts: String = charts.iter().map(small).collect();
+    format!("<section><h2>{title}</h2><div class=\"grid {wide}\">{charts}</div></section>")
+}
+
+/// A chart of its own.
 fn section(chart: &Chart) -> String {
     let Chart { title, height, .. } = chart;
     format!(
@@ -100,8 +108,8 @@ fn small(chart: &Chart) -> String {
 fn table(table: &Table) -> String {
     let head: String =
         table.columns.iter().map(|column| format!("<th>{}</th>", escaped(&column.title))).collect();
-    let row = |row: &Vec<crate::answer::Cell>| {
-        let cell = |cell: &crate::answer::Cell| {
+    let row = |row: &Vec<Cell>| {
+        let cell = |cell: &Cell| {
             let class = if cell.is_number() { " class=\"number\"" } else { "" };
             format!("<td{class}>{}</td>", escaped(&cell.shown()))
         };

@@ -17,6 +17,7 @@ mod prepare;
 mod reach;
 mod results;
 mod shared;
+mod timeline;
 mod window;
 
 use memtide_core::machine::Machine;
@@ -30,6 +31,7 @@ pub use self::reach::Looked;
 use self::reach::Reach;
 pub use self::results::{Process, Region, Results, Who, between};
 use self::shared::Shared;
+pub use self::timeline::Timeline;
 use self::window::Window;
 use crate::prefetch::Prefetcher;
 use crate::private::PrivateCaches;

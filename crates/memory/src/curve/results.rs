@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Counts;
+use super::{Counts, Timeline};
 
 /// What the plugin has measured so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub struct Results {
 /// A region of interest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Region {
+    /// Time on the guest's clock from the program's start to the region's, in ns.
+    pub start_ns: f64,
     /// Time on the guest's clock, in ns.
     pub guest_ns: f64,
     /// Processor time of the host that it took, in ns: the one figure that differs from run to run.
@@ -26,6 +28,8 @@ pub struct Region {
     pub total: Counts,
     /// Processes that ran, in the order in which they were first seen.
     pub processes: Vec<Process>,
+    /// Traffic over time.
+    pub timeline: Timeline,
 }
 
 /// A process, which is known by its address space.

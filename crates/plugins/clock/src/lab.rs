@@ -3,7 +3,9 @@
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
 use memtide_memory::curve::live::{self, Writer};
-use memtide_memory::curve::{Access, Config, Counts, Curve, Process, Region, Results, Touched, between};
+use memtide_memory::curve::{
+    Access, Config, Counts, Curve, Process, Region, Results, Timeline, Touched, between,
+};
 
 use crate::ledger::Ledger;
 use crate::op::{MAX_VCPUS, Op};
@@ -27,6 +29,8 @@ pub struct Lab {
     /// Time of an instruction on the modelled core, in ps.
     model_ps: f64,
     begun: Option<Begun>,
+    /// When the agent started the program.
+    program: Time,
 }
 
 /// What there was when the region of interest under way began.
@@ -35,6 +39,7 @@ struct Begun {
     time: Time,
     host_cpu_ns: u64,
     processes: Vec<Process>,
+    timeline: Timeline,
 }
 
 /// What a virtual CPU has executed.
@@ -74,6 +79,7 @@ impl Lab {
             on: false,
             model_ps: 1e6 / (machine.core.clock_mhz * machine.core.instructions_per_cycle),
             begun: None,
+            program: Time::ZERO,
             config,
         })
     }
@@ -112,7 +118,8 @@ impl Lab {
             self.ledger.skip(cpu, self.counts(cpu, executed));
         }
         let processes = self.ledger.processes().to_vec();
-        self.begun = Some(Begun { time, host_cpu_ns: thread_cpu_ns(), processes });
+        let timeline = Timeline::new(self.bytes());
+        self.begun = Some(Begun { time, host_cpu_ns: thread_cpu_ns(), processes, timeline });
     }
 
     /// Whether one is under way.
@@ -128,12 +135,34 @@ impl Lab {
         self.ledger.enter(cpu, root);
     }
 
+    /// Bytes that each node has moved since the start.
+    fn bytes(&self) -> Vec<u64> {
+        let cpus = (0..self.vcpus.len()).map(|cpu| self.curve.counts(CpuId::from(cpu)));
+        let cpus: Vec<Counts> = cpus.collect();
+        let sum = Counts::sum(self.config.guest_nodes.len(), cpus.iter());
+        sum.nodes.into_iter().map(|node| node.bytes()).collect()
+    }
+
+    /// A virtual CPU runs the lab's agent, which starts the program.
+    pub fn is_agent(&mut self, cpu: usize, time: Time) {
+        self.ledger.is_agent(cpu);
+        self.program = time;
+    }
+
     /// Has the guest see what was counted up to now. Called where all virtual CPUs' turns end.
     pub fn show(&mut self, time: Time, executed: &[Executed]) {
         if self.has_begun() {
             self.settle(executed);
         }
+        self.note(time);
         self.counters.write(time.0 / 1000, self.has_begun(), self.ledger.processes());
+    }
+
+    fn note(&mut self, time: Time) {
+        let bytes = self.bytes();
+        if let Some(begun) = &mut self.begun {
+            begun.timeline.note(time.since(begun.time).0 / 1000, bytes);
+        }
     }
 
     fn settle(&mut self, executed: &[Executed]) {
@@ -152,12 +181,15 @@ impl Lab {
 
     /// The region of interest has ended; results are written.
     pub fn end(&mut self, time: Time, executed: &[Executed]) {
+        self.note(time);
         let Some(begun) = self.begun.take() else { return };
         self.settle(executed);
         let processes = between(&begun.processes, self.ledger.processes());
         let nodes = self.config.guest_nodes.len();
         self.results.regions.push(Region {
+            start_ns: begun.time.since(self.program).as_ns(),
             guest_ns: time.since(begun.time).as_ns(),
+            timeline: begun.timeline,
             host_cpu_ns: thread_cpu_ns() - begun.host_cpu_ns,
             total: Counts::sum(nodes, processes.iter().map(|process| &process.counts)),
             processes,

@@ -538,13 +538,13 @@ unsafe extern "C" fn on_return(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_mark(cpu: c_uint, _: *mut c_void) {
     const RAX: u8 = 0;
     let plugin = Plugin::get();
+    let time = || plugin.guest_time(plugin.time(cpu as usize));
     let on = match plugin.register(RAX) {
         command::BEGIN => true,
         command::END => false,
-        command::AGENT => return plugin.lab().ledger.is_agent(cpu as usize),
+        command::AGENT => return plugin.lab().is_agent(cpu as usize, time()),
         _ => return,
     };
-    let time = || plugin.guest_time(plugin.time(cpu as usize));
     let executed = plugin.executed();
     if on == plugin.lab().has_begun() {
         return;

@@ -10,6 +10,7 @@ use super::{guest, rows, span};
 use crate::cli::Common;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::report::{self, Draft};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,9 @@ pub struct Arguments {
     /// [default: memtide/lab/results in the cache folder]
     #[arg(long, visible_alias = "resume", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     results: Option<PathBuf>,
+    /// Write a report with charts, one HTML file that needs no network
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
@@ -49,6 +53,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let subjects = arguments.subjects.iter().map(|text| Subject::parse(text)).collect::<Result<_, _>>();
     let subjects = subjects.map_err(|error| Failure::Usage(error.to_string()))?;
+    let draft = arguments.report.as_deref().map(Draft::create).transpose()?;
     let (options, tools) = arguments.guest.options(arguments.command, common.seed).map_err(failure)?;
     let results = arguments.results.map_or_else(results_folder, Ok).map_err(guest::failure)?;
     let comparison = Comparison {
@@ -70,7 +75,13 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         )),
         other => failure(guest::failure(other)),
     })?;
-    rows::answer(&comparison, &compared, common).print(common.output)
+    let answer = rows::answer(&comparison, &compared, common);
+    if let Some(draft) = draft {
+        let options = &comparison.options;
+        let shown = rows::shown(&comparison, &compared);
+        draft.write(&report::of_lab(&guest::line(&options.command), &options.machine, &shown, &answer))?;
+    }
+    answer.print(common.output)
 }
 
 fn progress(step: &Step) -> String {

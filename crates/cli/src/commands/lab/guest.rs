@@ -65,6 +65,12 @@ impl Guest {
     }
 }
 
+/// A command as people read it.
+pub fn line(command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
 fn file(text: &str) -> Result<GuestFile, String> {
     let (host, guest) = text.split_once(':').unwrap_or((text, text));
     if host.is_empty() || guest.is_empty() {

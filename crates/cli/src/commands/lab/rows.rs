@@ -5,6 +5,7 @@ use memtide_lab::{Compared, Comparison, Damo, Outcome, Region};
 use super::interval::{Interval, LEAST_FOR_T};
 use crate::answer::{Answer, Cell, Format, Table};
 use crate::cli::Common;
+use crate::report::Shown;
 
 /// A column's key (unit last) and title, and its value for a subject.
 type Figure = (String, String, Cell);
@@ -41,6 +42,17 @@ pub fn answer(comparison: &Comparison, compared: &[Compared], common: Common) ->
         _ => vec![runs.beside(nodes)],
     };
     Answer { about: about(comparison, &compared[0].outcomes[0], common.seed), tables, notes: notes(compared) }
+}
+
+/// What a report shows of each subject.
+pub fn shown<'a>(comparison: &Comparison, compared: &'a [Compared]) -> Vec<Shown<'a>> {
+    let region = comparison.options.region;
+    let of = |subject: &'a Compared| {
+        let times: Vec<f64> = subject.outcomes.iter().map(|run| guest_ms(run, region)).collect();
+        let name = subject.subject.name().to_owned();
+        Shown { name, guest_ms: Interval::of(&times).mean, outcome: &subject.outcomes[0] }
+    };
+    compared.iter().map(of).collect()
 }
 
 fn about(comparison: &Comparison, run: &Outcome, seed: u64) -> Vec<(&'static str, Cell)> {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{stderr, stdout};
+use std::path::PathBuf;
 
 use clap::ValueHint;
 use memtide_lab::{Output, run as run_in_lab};
@@ -9,6 +10,7 @@ use memtide_lab::{Output, run as run_in_lab};
 use super::{figures, guest, span};
 use crate::cli::Common;
 use crate::failure::Failure;
+use crate::report::{self, Draft, Shown};
 use crate::{interrupt, layout};
 
 /// Its arguments.
@@ -18,6 +20,9 @@ pub struct Arguments {
     guest: guest::Guest,
     #[command(flatten)]
     span: span::Span,
+    /// Write a report with charts, one HTML file that needs no network
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
@@ -28,12 +33,18 @@ pub struct Arguments {
 /// Runs the program and says what was measured, on standard error: standard output is the program's. Then passes the program's
 /// exit status on.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let draft = arguments.report.as_deref().map(Draft::create).transpose()?;
     let (options, tools) = arguments.guest.options(arguments.command, arguments.common.seed)?;
     let options = arguments.span.of(options);
     let output = Output { out: Box::new(stdout()), err: Box::new(stderr()) };
     let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;
     let answer = figures::answer(&outcome);
     eprint!("{}", answer.text(arguments.common.output, layout::width_of(stderr())));
+    if let Some(draft) = draft {
+        let guest_ms = outcome.guest_ns as f64 / 1e6;
+        let shown = [Shown { name: outcome.machine.clone(), guest_ms, outcome: &outcome }];
+        draft.write(&report::of_lab(&guest::line(&options.command), &options.machine, &shown, &answer))?;
+    }
     match outcome.status {
         0 => Ok(()),
         status => Err(Failure::Program(status)),

@@ -1,0 +1,121 @@
+//! The report of runs in the lab.
+
+use memtide_core::Machine;
+use memtide_lab::Outcome;
+use plotly::common::{Anchor, Marker, Orientation};
+use plotly::layout::{Annotation, Margin};
+use plotly::{Bar, Layout};
+
+use super::chart::{Chart, OverTime, axis, bars_height, colour, greatest, names, over_time, plot};
+use super::{Page, grid, section};
+use crate::answer::Answer;
+
+/// A run that is shown, under the name of its subject.
+pub struct Shown<'a> {
+    /// The subject.
+    pub name: String,
+    /// Guest time in ms: the mean over all layouts.
+    pub guest_ms: f64,
+    /// Its run; of several layouts, the first.
+    pub outcome: &'a Outcome,
+}
+
+/// The page of runs of a program.
+pub fn page<'a>(program: &str, machine: &'a Machine, shown: &[Shown], answer: &'a Answer) -> Page<'a> {
+    let mut sections = Vec::new();
+    if shown.len() > 1 {
+        sections.push(section(&time(shown)));
+    }
+    let lines = |of: fn(&Outcome) -> Vec<OverTime>| shown.iter().map(|run| of(run.outcome)).collect();
+    for (key, title, unit, lines) in [
+        ("bandwidth", "Bandwidth of every node over the guest's time", "GB/s", lines(bandwidths)),
+        ("memory", "Memory in use on every node over the guest's time", "MiB", lines(in_use)),
+    ] {
+        let charts = charts(key, unit, shown, lines);
+        if !charts.is_empty() {
+            sections.push(grid(title, "", &charts));
+        }
+    }
+    Page { title: format!("{program} on {}", machine.name), summary: &machine.summary, answer, sections }
+}
+
+/// How long each subject takes.
+fn time(shown: &[Shown]) -> Chart {
+    let subjects: Vec<String> = shown.iter().map(|run| run.name.clone()).collect();
+    let annotations = shown.iter().map(|run| {
+        Annotation::new()
+            .x(run.guest_ms)
+            .y(run.name.as_str())
+            .text(format!(" {:.2} x", shown[0].guest_ms / run.guest_ms))
+            .x_anchor(Anchor::Left)
+            .show_arrow(false)
+    });
+    let layout = Layout::new().x_axis(axis("guest time, ms")).y_axis(names(&subjects));
+    let layout = layout.margin(Margin::new().top(10).right(70).bottom(50));
+    let mut plot = plot(layout.annotations(annotations.collect()));
+    let bars = Bar::new(shown.iter().map(|run| run.guest_ms).collect(), subjects)
+        .orientation(Orientation::Horizontal)
+        .marker(Marker::new().color(colour(0)))
+        .hover_template("%{y}: %{x:.3f} ms<extra></extra>");
+    plot.add_trace(bars);
+    Chart::new(
+        "chart-time",
+        format!("Guest time, and speed-up over {}", shown[0].name),
+        bars_height(shown.len()),
+        plot,
+    )
+}
+
+/// A chart a run, all on the same axes; none if there is nothing to show.
+fn charts(key: &str, unit: &str, shown: &[Shown], lines: Vec<Vec<OverTime>>) -> Vec<Chart> {
+    let most = greatest(lines.iter().flatten());
+    if most == 0.0 {
+        return Vec::new();
+    }
+    let longest = shown.iter().map(|run| run.outcome.guest_ns as f64 / 1e6).fold(0.0, f64::max);
+    let chart = |(index, nodes): (usize, Vec<OverTime>)| {
+        over_time(format!("chart-{key}-{index}"), &shown[index].name, unit, (longest, most), nodes)
+    };
+    lines.into_iter().enumerate().map(chart).collect()
+}
+
+/// Each node's bandwidth, in GB/s: nothing outside the regions of interest.
+fn bandwidths(run: &Outcome) -> Vec<OverTime> {
+    let regions = run.timing.iter().flat_map(|timing| &timing.regions);
+    let mut nodes = empty(run);
+    for region in regions {
+        let line = &region.timeline;
+        let interval = line.interval_ns as f64;
+        for (number, bytes) in line.bytes.iter().enumerate() {
+            let begin = number as f64 * interval;
+            let length = (region.guest_ns - begin).clamp(1.0, interval);
+            for (node, &bytes) in nodes.iter_mut().zip(bytes) {
+                node.times_ms.push((region.start_ns + begin + length / 2.0) / 1e6);
+                node.values.push(bytes as f64 / length);
+            }
+        }
+        // The line is broken where the region ends.
+        for node in &mut nodes {
+            node.times_ms.push((region.start_ns + region.guest_ns) / 1e6);
+            node.values.push(f64::NAN);
+        }
+    }
+    nodes
+}
+
+/// Memory that programs use on each node, in MiB.
+fn in_use(run: &Outcome) -> Vec<OverTime> {
+    let mut nodes = empty(run);
+    for (number, node) in nodes.iter_mut().enumerate() {
+        node.times_ms = run.samples.iter().map(|sample| sample.guest_ns as f64 / 1e6).collect();
+        let mib = |kib: &u64| *kib as f64 / 1024.0;
+        node.values =
+            run.samples.iter().map(|sample| sample.nodes_kib.get(number).map_or(0.0, mib)).collect();
+    }
+    nodes
+}
+
+fn empty(run: &Outcome) -> Vec<OverTime> {
+    let nodes = run.nodes.iter();
+    nodes.map(|node| OverTime { name: node.name.clone(), times_ms: Vec::new(), values: Vec::new() }).collect()
+}

@@ -1,0 +1,92 @@
+//! Traffic over time.
+
+use serde::{Deserialize, Serialize};
+
+/// Intervals at first, and how many there are at most.
+const SHORTEST_NS: u64 = 100_000;
+const MOST: u64 = 200;
+
+/// Bytes that each node moved, in intervals of equal length. Their number is bounded: when a run goes on for longer, two become
+/// one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// Length of an interval in ns.
+    pub interval_ns: u64,
+    /// By interval, then by node. The last interval is not over.
+    pub bytes: Vec<Vec<u64>>,
+    /// What had been counted in all when it was last looked at.
+    #[serde(skip)]
+    counted: Vec<u64>,
+}
+
+impl Timeline {
+    /// Begins, when so many bytes of each node have been counted.
+    pub fn new(counted: Vec<u64>) -> Timeline {
+        Timeline { interval_ns: SHORTEST_NS, bytes: Vec::new(), counted }
+    }
+
+    /// So many bytes have been counted `at_ns` after it began. What came since the call before is put where the time
+    /// is now.
+    pub fn note(&mut self, at_ns: u64, counted: Vec<u64>) {
+        while at_ns > self.interval_ns * MOST {
+            self.halve();
+        }
+        let interval = (at_ns.saturating_sub(1) / self.interval_ns) as usize;
+        if self.bytes.len() <= interval {
+            self.bytes.resize(interval + 1, vec![0; counted.len()]);
+        }
+        let pairs = counted.iter().zip(&self.counted);
+        for (bytes, (now, before)) in self.bytes[interval].iter_mut().zip(pairs) {
+            *bytes += now - before;
+        }
+        self.counted = counted;
+    }
+
+    fn halve(&mut self) {
+        self.interval_ns *= 2;
+        let two = |pair: &[Vec<u64>]| {
+            let sum = |node: usize| pair.iter().map(|bytes| bytes[node]).sum();
+            (0..pair[0].len()).map(sum).collect()
+        };
+        self.bytes = self.bytes.chunks(2).map(two).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_lie_where_they_were_counted_and_none_is_lost() {
+        let mut line = Timeline::new(vec![5, 0]);
+        line.note(20_000, vec![15, 1]);
+        line.note(100_000, vec![20, 1]);
+        line.note(100_001, vec![27, 3]);
+        line.note(350_000, vec![28, 3]);
+        assert_eq!(
+            (line.interval_ns, &line.bytes[..]),
+            (100_000, &[vec![15, 1], vec![7, 2], vec![0, 0], vec![1, 0]][..])
+        );
+    }
+
+    #[test]
+    fn a_long_run_has_longer_intervals() {
+        let mut line = Timeline::new(vec![0]);
+        (1..=1_000).for_each(|n| line.note(n * 90_000, vec![n]));
+        assert_eq!(line.interval_ns, 800_000);
+        assert!(
+            line.bytes.len() as u64 <= MOST && line.bytes.len() as u64 > MOST / 2,
+            "{}",
+            line.bytes.len()
+        );
+        assert_eq!(line.bytes.iter().flatten().sum::<u64>(), 1_000);
+        // 800 us hold eight or nine notes, 90 us apart.
+        assert!(
+            line.bytes[..line.bytes.len() - 1].iter().all(|bytes| (8..=9).contains(&bytes[0])),
+            "{:?}",
+            line.bytes
+        );
+        line.note(1 << 50, vec![1_001]);
+        assert!(line.bytes.len() as u64 <= MOST, "however long nothing happens");
+    }
+}
