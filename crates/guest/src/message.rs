@@ -17,10 +17,12 @@ pub enum Message {
 }
 
 /// The guest as it is when the agent starts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// Release of its kernel.
     pub kernel: String,
+    /// The ACPI proximity domain of each of its nodes, which is the node's number in the virtual machine.
+    pub domains: Vec<u32>,
 }
 
 /// How a program ended, and what happened meanwhile.

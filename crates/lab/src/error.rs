@@ -68,6 +68,22 @@ pub enum LabError {
         /// What is wrong and what is allowed.
         what: String,
     },
+    /// A node is not as asked for, or cannot be brought there.
+    #[error("node '{node}': {what}")]
+    Node {
+        /// Its name.
+        node: String,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// QEMU does not do what it is asked while it runs.
+    #[error("the virtual machine of run {run}: {what}")]
+    Monitor {
+        /// The run.
+        run: u32,
+        /// What it was asked, and what it said.
+        what: String,
+    },
     /// A command that setup needs has failed.
     #[error("{command} failed: {why}")]
     Command {

@@ -1,9 +1,9 @@
 //! The virtual machine that a machine file describes.
 
 use memtide_core::{InitiatorId, Machine, NodeId};
-use memtide_memory::curve::{Prepared, Range, prepare};
+use memtide_memory::curve::{Prepared, prepare};
 
-use crate::LabError;
+use crate::{LabError, Memory};
 
 /// Sizes of nodes are multiples of a section of Linux's memory map on x86-64.
 const SECTION_MIB: u64 = 128;
@@ -14,11 +14,6 @@ const FIRST_NODE_MIB: u64 = 256;
 /// Virtual CPUs unless asked for more: each one slows the others down.
 const DEFAULT_VCPUS: usize = 4;
 const MOST_VCPUS: u16 = 64;
-
-/// With this much memory, QEMU's q35 machine puts what is above the first 2 GiB above 4 GiB.
-const SPLIT_FROM: u64 = 0xb000_0000;
-const BELOW_SPLIT: u64 = 2 << 30;
-const ABOVE_SPLIT: u64 = 4 << 30;
 
 /// Distances of ACPI's SLIT: 10 is a node's own, 255 unreachable.
 const OWN_DISTANCE: u8 = 10;
@@ -32,7 +27,7 @@ pub struct Layout {
     pub machine: Machine,
     /// The initiator of each virtual CPU.
     pub vcpu_initiators: Vec<InitiatorId>,
-    /// The guest's nodes: those of `machine`, the ones with virtual CPUs first, then one without memory for each initiator with
+    /// The guest's nodes: those of `machine`, the ones with virtual CPUs first and absent ones last, then one without memory for each initiator with
     /// virtual CPUs and no node beside it. [`Layout::linux_numbers`] has the numbers that the guest gives them.
     pub nodes: Vec<GuestNode>,
     /// Distances between the guest's nodes, as ACPI's SLIT has them.
@@ -48,6 +43,8 @@ pub struct GuestNode {
     pub name: String,
     /// Memory in MiB.
     pub mib: u64,
+    /// How that comes into the guest.
+    pub memory: Memory,
     /// Virtual CPUs in it.
     pub vcpus: Vec<u16>,
     /// The node whose CPUs reach it soonest.
@@ -63,19 +60,32 @@ impl Layout {
     /// # Errors
     /// If the number of virtual CPUs is not from 1 to 64.
     pub fn new(machine: &Machine, vcpus: Option<u16>) -> Result<Layout, LabError> {
+        Layout::with(machine, vcpus, &[])
+    }
+
+    /// The same, the memory of some nodes being given as named.
+    ///
+    /// # Errors
+    /// And if there is no such node, it is named twice, or its memory must be plain because virtual CPUs are beside it.
+    pub fn with(
+        machine: &Machine,
+        vcpus: Option<u16>,
+        named: &[(String, Memory)],
+    ) -> Result<Layout, LabError> {
         let vcpus = vcpus.unwrap_or(machine.initiators.len().min(DEFAULT_VCPUS) as u16);
         if !(1..=MOST_VCPUS).contains(&vcpus) {
             let what = format!("{vcpus} virtual CPUs; allowed are 1 to {MOST_VCPUS}");
             return Err(LabError::Machine { machine: machine.name.clone(), what });
         }
         let Prepared { machine, vcpu_initiators, .. } = prepare(machine, vcpus);
-        let machine = in_linux_order(machine, &vcpu_initiators);
+        let machine = in_linux_order(machine, &vcpu_initiators, named);
         let mut layout =
             Layout { machine, vcpu_initiators, nodes: Vec::new(), distances: Vec::new(), notes: Vec::new() };
         layout.add_memory();
         let homes = layout.add_vcpus();
         layout.set_initiators(&homes);
         layout.set_distances(&homes);
+        layout.set_memory(named)?;
         Ok(layout)
     }
 
@@ -93,7 +103,7 @@ impl Layout {
                 self.notes.push(format!("node '{name}' has {mib} MiB instead of {has}, {why}"));
             }
             let name = node.name.clone();
-            self.nodes.push(GuestNode { name, mib, vcpus: Vec::new(), initiator: 0 });
+            self.nodes.push(GuestNode { name, mib, memory: Memory::Plain, vcpus: Vec::new(), initiator: 0 });
         }
     }
 
@@ -104,7 +114,7 @@ impl Layout {
             let home = *homes[initiator.index()].get_or_insert_with(|| {
                 beside(&self.machine, initiator).unwrap_or_else(|| {
                     let name = self.machine.initiators[initiator.index()].name.clone();
-                    self.nodes.push(GuestNode { name, mib: 0, vcpus: Vec::new(), initiator: 0 });
+                    self.nodes.push(GuestNode { name, mib: 0, memory: Memory::Plain, vcpus: Vec::new(), initiator: 0 });
                     self.nodes.len() - 1
                 })
             });
@@ -163,31 +173,6 @@ impl Layout {
         (0..self.machine.nodes.len()).map(number).collect()
     }
 
-    /// Memory of all nodes, in MiB.
-    pub fn mib(&self) -> u64 {
-        self.nodes.iter().map(|node| node.mib).sum()
-    }
-
-    /// Where each node's memory lies in the guest's physical address space.
-    pub fn ranges(&self) -> Vec<Range> {
-        let low = if self.mib() << 20 >= SPLIT_FROM { BELOW_SPLIT } else { SPLIT_FROM };
-        let mut ranges = Vec::new();
-        let mut offset = 0;
-        for (number, node) in self.nodes.iter().enumerate() {
-            let end = offset + (node.mib << 20);
-            while offset < end {
-                let (start, bytes) = if offset < low {
-                    (offset, end.min(low) - offset)
-                } else {
-                    (offset - low + ABOVE_SPLIT, end - offset)
-                };
-                ranges.push(Range { node: NodeId::from(number), start, bytes });
-                offset += bytes;
-            }
-        }
-        ranges
-    }
-
     /// Idle read latency in ns and read bandwidth in MB/s of a node with memory, as CPUs of another node reach it.
     pub fn reach(&self, from: usize, to: usize) -> (f64, f64) {
         let vcpu = self.nodes[from].vcpus.first().copied().unwrap_or(0);
@@ -200,11 +185,18 @@ impl Layout {
     }
 }
 
-/// The machine with its nodes in the order in which Linux numbers them: it meets CPUs before memory in ACPI's SRAT.
-fn in_linux_order(mut machine: Machine, vcpu_initiators: &[InitiatorId]) -> Machine {
+/// The machine with its nodes in the order in which Linux numbers them: it meets CPUs before memory in ACPI's SRAT. Absent ones
+/// are last, for which QEMU has the memory's attributes of one in ACPI's tables: the last.
+fn in_linux_order(
+    mut machine: Machine,
+    vcpu_initiators: &[InitiatorId],
+    named: &[(String, Memory)],
+) -> Machine {
     let mut order: Vec<usize> = Vec::new();
     let homes = vcpu_initiators.iter().filter_map(|&initiator| beside(&machine, initiator));
-    for node in homes.chain(0..machine.nodes.len()) {
+    let absent = |&node: &usize| named.contains(&(machine.nodes[node].name.clone(), Memory::Absent));
+    let (late, early): (Vec<usize>, Vec<usize>) = (0..machine.nodes.len()).partition(absent);
+    for node in homes.chain(early).chain(late) {
         if !order.contains(&node) {
             order.push(node);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use memtide_core::Machine;
 use memtide_guest::{MemoryPolicy, Region, Write as KernelWrite};
 
-use crate::Damo;
+use crate::{Damo, Memory};
 
 /// What to run, and on which machine.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Virtual CPUs; as many as the machine has initiators, but at most 4, if `None`.
     pub vcpus: Option<u16>,
+    /// Nodes whose memory does not come into the guest in the plain way.
+    pub memory: Vec<(String, Memory)>,
     /// Whether the guest's clock follows the modelled machine; whether the clock plugin is there, if `None`.
     pub timing: Option<bool>,
     /// What of the run is modelled.
@@ -56,6 +58,7 @@ impl Options {
             files: Vec::new(),
             environment: Vec::new(),
             vcpus: None,
+            memory: Vec::new(),
             timing: None,
             region: Region::Program,
             policy: None,

@@ -4,13 +4,15 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use memtide_guest::{ERR_PORT, Ending, Message, OUT_PORT, RESULT_PORT};
+use memtide_guest::{ERR_PORT, Ending, Hello, Message, OUT_PORT, RESULT_PORT};
 use memtide_memory::curve::{Config, Results, live};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::outcome::Events;
+use crate::plug::pluggable;
 use crate::qemu::{Process, Pump, Tail, VirtualMachine};
+use crate::running::{self, Entry, Running};
 use crate::work::{self, Folder};
 use crate::{LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, program};
 
@@ -54,7 +56,7 @@ pub fn run(
         None => tools.clock.as_deref(),
     };
     let archive = program::guest(options, &tools.agent)?;
-    let layout = Layout::new(&options.machine, options.vcpus)?;
+    let layout = Layout::with(&options.machine, options.vcpus, &options.memory)?;
     let folder = Folder::new(options.keep)?;
     let bytes = archive.write(&folder.path().join(work::ARCHIVE))?;
     check_room(&layout, bytes)?;
@@ -68,6 +70,7 @@ pub fn run(
         interactive: options.interactive,
     };
     let mut guest = Guest::start(&machine, tools, &folder, output, options)?;
+    let _entry = enter(options, &layout, folder.path())?;
     let ending = guest.watch(options, stop)?;
     let (times, console) = guest.finish()?;
     let mut outcome = outcome(&layout, tools, &ending, times);
@@ -77,6 +80,23 @@ pub fn run(
     }
     outcome.kept = folder.kept().map(Path::to_owned);
     Ok(outcome)
+}
+
+/// Lets `memtide lab node` find the virtual machine, if there is something to find.
+fn enter(options: &Options, layout: &Layout, folder: &Path) -> Result<Option<Entry>, LabError> {
+    let nodes = pluggable(layout);
+    if nodes.is_empty() {
+        return Ok(None);
+    }
+    let program = options.command.first().map(|name| name.to_string_lossy().into_owned());
+    running::enter(&Running {
+        run: std::process::id(),
+        machine: layout.machine.name.clone(),
+        program: program.unwrap_or_default(),
+        nodes,
+        folder: folder.to_owned(),
+    })
+    .map(Some)
 }
 
 /// The files are in memory twice while the kernel unpacks them, and may fill half of what it has left then.
@@ -129,15 +149,15 @@ struct Guest {
     console: Option<Tail>,
     messages: Tail,
     started: Instant,
-    hello: Option<(Instant, String)>,
+    hello: Option<(Instant, Hello)>,
     ended: Option<Instant>,
     kernel: PathBuf,
     boot_limit: Duration,
 }
 
-/// Kernel release, and host seconds of boot and program.
+/// What the guest told first, and host seconds of boot and program.
 struct Times {
-    kernel: String,
+    hello: Hello,
     boot: f64,
     program: f64,
 }
@@ -190,7 +210,7 @@ impl Guest {
             self.read();
             while let Some(line) = self.messages.line() {
                 match serde_json::from_str(&line) {
-                    Ok(Message::Hello(hello)) => self.hello = Some((Instant::now(), hello.kernel)),
+                    Ok(Message::Hello(hello)) => self.hello = Some((Instant::now(), hello)),
                     Ok(Message::Refused(what)) => {
                         return Err(LabError::Guest { what, console: String::new() });
                     }
@@ -265,10 +285,10 @@ impl Guest {
         self.process.end();
         self.read();
         let console = self.last_lines();
-        let (up, kernel) = self.hello.take().unwrap_or((self.started, String::new()));
+        let (up, hello) = self.hello.take().unwrap_or((self.started, Hello::default()));
         let ended = self.ended.unwrap_or(up);
         let times =
-            Times { kernel, boot: (up - self.started).as_secs_f64(), program: (ended - up).as_secs_f64() };
+            Times { hello, boot: (up - self.started).as_secs_f64(), program: (ended - up).as_secs_f64() };
         drop(self.process);
         self.out.finish()?;
         self.err.finish()?;
@@ -277,12 +297,14 @@ impl Guest {
 }
 
 fn outcome(layout: &Layout, tools: &Tools, ending: &Ending, times: Times) -> Outcome {
-    let ending = in_order(ending, &layout.linux_numbers());
+    let ending = in_order(ending, &times.hello.domains);
     let memory = layout.nodes.iter().take(layout.machine.nodes.len()).enumerate();
+    let mut notes = layout.notes.clone();
+    notes.extend(absent(layout, &times.hello.domains));
     Outcome {
         machine: layout.machine.name.clone(),
         vcpus: layout.vcpu_initiators.len() as u16,
-        kernel: times.kernel,
+        kernel: times.hello.kernel,
         qemu: tools.qemu_version.clone(),
         status: ending.status,
         signal: ending.signal,
@@ -293,19 +315,36 @@ fn outcome(layout: &Layout, tools: &Tools, ending: &Ending, times: Times) -> Out
         nodes: memory.map(|(number, node)| NodeOutcome::of(number, &node.name, node.mib, &ending)).collect(),
         samples: ending.samples,
         timing: None,
-        notes: layout.notes.clone(),
+        notes,
         kept: None,
     }
 }
 
-/// What the guest tells of its nodes, in the order of the layout's nodes, whose numbers in the guest are given.
-fn in_order(ending: &Ending, numbers: &[usize]) -> Ending {
+/// Which nodes were absent at boot; their numbers in the guest are others than without it.
+fn absent<'a>(layout: &'a Layout, domains: &'a [u32]) -> impl Iterator<Item = String> + 'a {
+    layout.absent().into_iter().map(|node| {
+        let name = &layout.nodes[node].name;
+        match place(domains, node) {
+            Some(number) => format!("node '{name}' was absent at boot; it is the guest's node {number}"),
+            None => format!("node '{name}' was absent at boot, and the guest does not know it"),
+        }
+    })
+}
+
+/// The number that the guest gives a node of the virtual machine.
+fn place(domains: &[u32], node: usize) -> Option<usize> {
+    domains.iter().position(|&domain| domain as usize == node)
+}
+
+/// What the guest tells of its nodes, in the order of their numbers in the virtual machine, which are given for each.
+fn in_order(ending: &Ending, domains: &[u32]) -> Ending {
+    let places: Vec<Option<usize>> = (0..domains.len()).map(|node| place(domains, node)).collect();
     let mut ending = ending.clone();
-    let pick = |number: &usize| ending.counters.nodes.get(*number).cloned().unwrap_or_default();
-    ending.counters.nodes = numbers.iter().map(pick).collect();
+    let pick = |place: &Option<usize>| ending.counters.nodes.get((*place)?).cloned();
+    ending.counters.nodes = places.iter().map(|place| pick(place).unwrap_or_default()).collect();
     for sample in &mut ending.samples {
-        let pick = |number: &usize| sample.nodes_kib.get(*number).copied().unwrap_or_default();
-        sample.nodes_kib = numbers.iter().map(pick).collect();
+        let pick = |place: &Option<usize>| sample.nodes_kib.get((*place)?).copied();
+        sample.nodes_kib = places.iter().map(|place| pick(place).unwrap_or_default()).collect();
     }
     ending
 }

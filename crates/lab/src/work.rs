@@ -1,5 +1,7 @@
 //! The folder of a run: all files of it are there, and all go with it.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -16,6 +18,8 @@ pub const CLOCK: &str = "clock.json";
 pub const RESULTS: &str = "results.json";
 /// Memory that the clock plugin and the guest share.
 pub const COUNTERS: &str = "counters";
+/// QEMU's monitor, a socket.
+pub const MONITOR: &str = "monitor";
 /// The command line, for a folder that is kept.
 pub const COMMAND: &str = "command";
 
@@ -28,9 +32,10 @@ pub enum Folder {
 }
 
 impl Folder {
-    /// Makes one where temporary files go.
+    /// Makes one where temporary files go, which nobody else may look into.
     pub fn new(keep: bool) -> Result<Folder, LabError> {
-        let made = tempfile::Builder::new().prefix("memtide-lab-").tempdir();
+        let owner = Permissions::from_mode(0o700);
+        let made = tempfile::Builder::new().prefix("memtide-lab-").permissions(owner).tempdir();
         let made = made.map_err(LabError::file(&std::env::temp_dir(), "make a folder in it"))?;
         Ok(if keep { Folder::Kept(made.keep()) } else { Folder::Passing(made) })
     }

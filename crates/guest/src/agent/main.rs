@@ -7,6 +7,7 @@ mod mounts;
 mod ports;
 mod preparation;
 mod sampler;
+mod srat;
 
 use std::fs;
 use std::process::exit;
@@ -31,7 +32,7 @@ fn main() {
         Err(error) => end(&format!("memtide-guest: {error}")),
     };
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    ports.tell(&Message::Hello(Hello { kernel }));
+    ports.tell(&Message::Hello(Hello { kernel, domains: srat::domains() }));
     let message = match task().and_then(|task| child::run(&task, &ports)) {
         Ok(ending) => Message::Ended(Box::new(ending)),
         Err(what) => Message::Refused(what),

@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 use memtide_guest::{ERR_PORT, OUT_PORT, RESULT_PORT};
 use memtide_memory::curve::live;
 
-use crate::Layout;
 use crate::work;
+use crate::{Layout, Memory};
 
 /// What the kernel is told: to be quiet, to end with a panic, to trust its clocks, to leave out what only a physical
 /// machine needs, and to lay out memory the same each time.
 const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 rdinit=/init tsc=reliable nokaslr norandmaps \
     no_timer_check cryptomgr.notests=1 mitigations=off audit=0 random.trust_cpu=on";
+
+/// What it is told beside if nodes can be plugged in: to use their memory for what it can move away again, and no bounce buffer
+/// for devices that do not reach it, which there are none of.
+const PLUGGABLE_LINE: &str = " memhp_default_state=online_movable swiotlb=noforce";
 
 /// QEMU's most complete CPU, without fast string instructions: it makes them a step a byte, in which the kernel would copy
 /// and clear.
@@ -26,6 +30,9 @@ const MOST_HMAT: f64 = 65_534.0;
 /// and without, where it is 8 ns, so that the kernel's waits for devices at boot do not take long.
 const ICOUNT_TIMED: &str = "shift=0,sleep=off";
 const ICOUNT_PLAIN: &str = "shift=3,sleep=off";
+
+/// The device that the guest's ports belong to.
+const PORTS: &str = "ports";
 
 /// What a virtual machine is made of.
 pub struct VirtualMachine<'a> {
@@ -54,15 +61,10 @@ impl VirtualMachine<'_> {
         for (option, value) in self.memory() {
             add(&[option, &value]);
         }
-        for (option, value) in self.channels() {
+        for (option, value) in self.channels().into_iter().chain(self.pluggable()) {
             add(&[option, &value]);
         }
-        let quiet = if self.interactive {
-            KERNEL_LINE.replace("quiet", "loglevel=1")
-        } else {
-            KERNEL_LINE.to_owned()
-        };
-        add(&["-initrd", work::ARCHIVE, "-append", &quiet, "-kernel"]);
+        add(&["-initrd", work::ARCHIVE, "-append", &self.kernel_line(), "-kernel"]);
         all.push(self.kernel.into());
         if let Some((plugin, config)) = &self.clock {
             let mut text = escaped(plugin.as_os_str());
@@ -74,14 +76,29 @@ impl VirtualMachine<'_> {
         all
     }
 
+    fn kernel_line(&self) -> String {
+        let mut line = KERNEL_LINE.to_owned();
+        if self.interactive {
+            line = line.replace("quiet", "loglevel=1");
+        }
+        if self.layout.absent_mib() > 0 {
+            line += PLUGGABLE_LINE;
+        }
+        line
+    }
+
     fn memory(&self) -> Vec<(&'static str, String)> {
         let layout = self.layout;
         let vcpus = layout.vcpu_initiators.len();
-        let mut options =
-            vec![("-smp", format!("{vcpus},sockets={vcpus}")), ("-m", format!("{}M", layout.mib()))];
+        let (mib, absent) = (layout.mib(), layout.absent());
+        let mut size = format!("{mib}M");
+        if !absent.is_empty() {
+            size += &format!(",slots={},maxmem={}M", absent.len(), mib + layout.absent_mib());
+        }
+        let mut options = vec![("-smp", format!("{vcpus},sockets={vcpus}")), ("-m", size)];
         for (id, node) in layout.nodes.iter().enumerate() {
             let mut text = format!("node,nodeid={id},initiator={}", node.initiator);
-            if node.mib > 0 {
+            if node.mib > 0 && node.memory == Memory::Plain {
                 options.push(("-object", format!("memory-backend-ram,id=m{id},size={}M", node.mib)));
                 text += &format!(",memdev=m{id}");
             }
@@ -137,11 +154,22 @@ impl VirtualMachine<'_> {
         let mut options = vec![
             ("-chardev", console),
             ("-serial", "chardev:console".to_owned()),
-            ("-device", "virtio-serial-pci,ioeventfd=off".to_owned()),
+            ("-device", format!("virtio-serial-pci,id={PORTS},ioeventfd=off")),
         ];
         for (number, port) in [OUT_PORT, ERR_PORT, RESULT_PORT].into_iter().enumerate() {
             options.push(("-chardev", format!("file,id={port},path={port}")));
             options.push(("-device", format!("virtserialport,chardev={port},nr={},name={port}", number + 1)));
+        }
+        options
+    }
+
+    /// What lets nodes without memory be there, and their memory come: a device each is said to be near, and the monitor.
+    fn pluggable(&self) -> Vec<(&'static str, String)> {
+        let near = |node: &usize| format!("acpi-generic-initiator,id=near{node},pci-dev={PORTS},node={node}");
+        let mut options: Vec<_> = self.layout.absent().iter().map(|node| ("-object", near(node))).collect();
+        if !options.is_empty() {
+            let socket = format!("socket,id=monitor,path={},server=on,wait=off", work::MONITOR);
+            options.extend([("-chardev", socket), ("-mon", "chardev=monitor,mode=control".to_owned())]);
         }
         options
     }

@@ -2,8 +2,10 @@
 
 mod channel;
 mod command;
+mod monitor;
 mod process;
 
 pub use channel::{Pump, Tail};
 pub use command::VirtualMachine;
+pub use monitor::Monitor;
 pub use process::Process;

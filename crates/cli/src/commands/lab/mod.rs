@@ -4,6 +4,8 @@ mod compare;
 mod figures;
 mod guest;
 mod interval;
+mod memory;
+mod node;
 mod rows;
 mod run;
 mod setup;
@@ -27,6 +29,9 @@ pub enum Command {
     Compare(compare::Arguments),
     /// Open a shell in such a virtual machine
     Shell(shell::Arguments),
+    /// Plug memory of nodes into running guests, and unplug it
+    #[command(subcommand)]
+    Node(node::Command),
 }
 
 /// Carries one out.
@@ -36,5 +41,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Run(arguments) => run::run(arguments),
         Command::Compare(arguments) => compare::run(arguments),
         Command::Shell(arguments) => shell::run(arguments),
+        Command::Node(command) => node::run(command),
     }
 }

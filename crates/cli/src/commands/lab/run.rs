@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use memtide_lab::{Output, run as run_in_lab};
 
-use super::{figures, guest, span};
+use super::{figures, guest, memory, span};
 use crate::cli::Common;
 use crate::failure::Failure;
 use crate::report::{self, Draft, Shown};
@@ -18,6 +18,8 @@ use crate::{interrupt, layout};
 pub struct Arguments {
     #[command(flatten)]
     guest: guest::Guest,
+    #[command(flatten)]
+    memory: memory::NodeMemory,
     #[command(flatten)]
     span: span::Span,
     /// Write a report with charts, one HTML file that needs no network
@@ -35,7 +37,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let draft = arguments.report.as_deref().map(Draft::create).transpose()?;
     let (options, tools) = arguments.guest.options(arguments.command, arguments.common.seed)?;
-    let options = arguments.span.of(options);
+    let options = arguments.memory.of(arguments.span.of(options));
     let output = Output { out: Box::new(stdout()), err: Box::new(stderr()) };
     let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;
     let answer = figures::answer(&outcome);

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, sink, stdin, stdout};
 
 use memtide_lab::{Options, Output, run as run_in_lab};
 
-use super::guest;
+use super::{guest, memory};
 use crate::failure::Failure;
 use crate::interrupt;
 
@@ -17,6 +17,8 @@ const BUSYBOX: &str = "busybox";
 pub struct Arguments {
     #[command(flatten)]
     guest: guest::Guest,
+    #[command(flatten)]
+    memory: memory::NodeMemory,
     /// Seed of what is random in the guest
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -33,6 +35,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let (options, tools) = arguments.guest.options(command, arguments.seed)?;
     let environment = options.environment.into_iter().chain([("PS1".to_owned(), "lab:\\w\\$ ".to_owned())]);
     let options = Options { environment: environment.collect(), interactive: true, ..options };
+    let options = arguments.memory.of(options);
     eprintln!("memtide: the guest boots; `exit` ends it");
     let output = Output { out: Box::new(sink()), err: Box::new(sink()) };
     let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;

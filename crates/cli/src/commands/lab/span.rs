@@ -36,7 +36,7 @@ impl Span {
     }
 }
 
-/// A time above zero.
+/// A time above 0, in seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|&seconds| seconds > 0.0);
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

@@ -1,0 +1,98 @@
+//! `memtide lab node`.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use memtide_lab::{LabError, Plug, running};
+
+use super::span;
+use crate::answer::{Answer, Cell, Format, Table};
+use crate::failure::Failure;
+
+/// Its subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Plug the memory of a node into a running guest
+    Add(One),
+    /// Unplug the memory of a node: the guest moves away what is in it
+    Remove(Remove),
+    /// List running guests with nodes that can come and go
+    List(List),
+}
+
+/// A node of a guest.
+#[derive(Debug, clap::Args)]
+pub struct One {
+    /// The node, which `--absent` of `memtide lab run` or `shell` names
+    #[arg(value_name = "NODE")]
+    node: String,
+    /// The guest, as `memtide lab node list` has it; the only one if not given
+    #[arg(long, value_name = "RUN")]
+    run: Option<u32>,
+}
+
+/// Arguments of `remove`.
+#[derive(Debug, clap::Args)]
+pub struct Remove {
+    #[command(flatten)]
+    one: One,
+    /// Give up if the guest has not let go of it after so many seconds of this system's time
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = span::seconds)]
+    timeout: Duration,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, clap::Args)]
+pub struct List {
+    /// How to print the answer
+    #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    output: Format,
+}
+
+/// Carries one out.
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Add(one) => one.find().and_then(|mut plug| plug.add()).map_err(failure),
+        Command::Remove(Remove { one, timeout }) => {
+            one.find().and_then(|mut plug| plug.remove(timeout)).map_err(failure)
+        }
+        Command::List(list) => nodes().map_err(failure)?.print(list.output),
+    }
+}
+
+impl One {
+    fn find(&self) -> Result<Plug, LabError> {
+        Plug::find(self.run, &self.node)
+    }
+}
+
+fn nodes() -> Result<Answer, LabError> {
+    let columns = [
+        ("run", "run"),
+        ("node", "node"),
+        ("machine", "machine"),
+        ("program", "program"),
+        ("capacity_mib", "capacity, MiB"),
+        ("is_in", "in"),
+    ];
+    let mut table = Table::new("nodes", &columns).with_keys(2);
+    for guest in running()? {
+        for node in &guest.nodes {
+            let is_in = Plug::find(Some(guest.run), &node.name)?.is_in()?;
+            table.rows.push(vec![
+                Cell::Whole(guest.run.into()),
+                Cell::text(&node.name),
+                Cell::text(&guest.machine),
+                Cell::text(&guest.program),
+                Cell::Whole(node.mib),
+                Cell::Flag(is_in, "yes"),
+            ]);
+        }
+    }
+    let nothing = table.rows.is_empty().then(|| "no guest runs whose nodes can come and go".to_owned());
+    Ok(Answer { notes: nothing.into_iter().collect(), ..Answer::of(table) })
+}
+
+fn failure(error: LabError) -> Failure {
+    Failure::Run(error.to_string())
+}

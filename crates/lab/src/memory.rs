@@ -1,0 +1,91 @@
+//! Where the memory of a guest's nodes is, and how it comes there.
+
+use memtide_core::NodeId;
+use memtide_memory::curve::Range;
+
+use crate::{LabError, Layout};
+
+/// With this much memory, QEMU's q35 machine puts what is above the first 2 GiB above 4 GiB.
+const SPLIT_FROM: u64 = 0xb000_0000;
+const BELOW_SPLIT: u64 = 2 << 30;
+const ABOVE_SPLIT: u64 = 4 << 30;
+
+/// QEMU puts memory that is plugged in from the next multiple of this on.
+const PLUGGED_ALIGNMENT: u64 = 1 << 30;
+
+/// How a node's memory comes into the guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// It is there from the start.
+    Plain,
+    /// The node is there and its memory not, until it is plugged in.
+    Absent,
+}
+
+impl Layout {
+    /// Gives nodes the memory that is named for them.
+    pub(crate) fn set_memory(&mut self, named: &[(String, Memory)]) -> Result<(), LabError> {
+        for (name, memory) in named {
+            let known: Vec<&str> = self.machine.nodes.iter().map(|node| node.name.as_str()).collect();
+            let refused = |what: String| LabError::Node { node: name.clone(), what };
+            let Some(number) = known.iter().position(|other| other == name) else {
+                return Err(refused(format!("no such node; the machine has {}", known.join(", "))));
+            };
+            let node = &mut self.nodes[number];
+            if number == 0 || !node.vcpus.is_empty() {
+                let what = "the kernel or virtual CPUs are in it, so that its memory has to be there from the start";
+                return Err(refused(what.to_owned()));
+            }
+            if node.memory != Memory::Plain {
+                return Err(refused("it is named more than once".to_owned()));
+            }
+            node.memory = memory.clone();
+        }
+        Ok(())
+    }
+
+    /// Memory that is there from the start, in MiB.
+    pub fn mib(&self) -> u64 {
+        self.mib_of(&Memory::Plain)
+    }
+
+    /// Memory that can be plugged in, in MiB.
+    pub fn absent_mib(&self) -> u64 {
+        self.mib_of(&Memory::Absent)
+    }
+
+    /// Nodes whose memory can be plugged in.
+    pub fn absent(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|&node| self.nodes[node].memory == Memory::Absent).collect()
+    }
+
+    fn mib_of(&self, memory: &Memory) -> u64 {
+        self.nodes.iter().filter(|node| node.memory == *memory).map(|node| node.mib).sum()
+    }
+
+    /// Where each node's memory lies in the guest's physical address space, or will lie once it is plugged in.
+    pub fn ranges(&self) -> Vec<Range> {
+        let low = if self.mib() << 20 >= SPLIT_FROM { BELOW_SPLIT } else { SPLIT_FROM };
+        let end = (self.mib() << 20).saturating_sub(low) + ABOVE_SPLIT;
+        let (mut offset, mut plugged) = (0, end.next_multiple_of(PLUGGED_ALIGNMENT));
+        let mut ranges = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let (node_id, bytes) = (NodeId::from(number), node.mib << 20);
+            match node.memory {
+                Memory::Plain => {
+                    let below = bytes.min(low.saturating_sub(offset));
+                    let above = (offset + below).saturating_sub(low) + ABOVE_SPLIT;
+                    ranges.push(Range { node: node_id, start: offset, bytes: below });
+                    ranges.push(Range { node: node_id, start: above, bytes: bytes - below });
+                    offset += bytes;
+                }
+                Memory::Absent => {
+                    ranges.push(Range { node: node_id, start: plugged, bytes });
+                    plugged += bytes;
+                }
+            }
+        }
+        ranges.retain(|range| range.bytes > 0);
+        ranges
+    }
+}

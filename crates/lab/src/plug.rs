@@ -1,0 +1,215 @@
+//! Memory of nodes that comes and goes while a guest runs.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::qemu::Monitor;
+use crate::running::{Pluggable, Running, running};
+use crate::{LabError, Layout};
+
+/// Host time in which a guest takes memory.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a guest tells of: memory that came, memory that is to go (ACPI 6.5, section 6.3.5: `_OST`).
+const OF_COMING: u64 = 1;
+const OF_GOING: u64 = 3;
+
+/// How it went.
+const DONE: u64 = 0;
+const UNDER_WAY: u64 = 0x84;
+
+/// The nodes of a layout that can be plugged in.
+pub fn pluggable(layout: &Layout) -> Vec<Pluggable> {
+    let ranges = layout.ranges();
+    let of = |number: usize| {
+        let start = ranges.iter().find(|range| range.node.index() == number)?.start;
+        let node = &layout.nodes[number];
+        Some(Pluggable { name: node.name.clone(), mib: node.mib, number, start })
+    };
+    layout.absent().into_iter().filter_map(of).collect()
+}
+
+/// A node of a guest that runs.
+pub struct Plug {
+    node: Pluggable,
+    run: u32,
+    monitor: Monitor,
+}
+
+impl Plug {
+    /// Finds a node of a guest: of the one that `run` names, or of the only one.
+    ///
+    /// # Errors
+    /// If there is no such guest or node, with those that there are, or it does not answer.
+    pub fn find(run: Option<u32>, node: &str) -> Result<Plug, LabError> {
+        let guest = choose(running()?, run)?;
+        let names: Vec<&str> = guest.nodes.iter().map(|known| known.name.as_str()).collect();
+        let Some(number) = names.iter().position(|&name| name == node) else {
+            let what = format!("run {} can plug in {} alone", guest.run, names.join(", "));
+            return Err(LabError::Node { node: node.to_owned(), what });
+        };
+        Ok(Plug { node: guest.nodes[number].clone(), run: guest.run, monitor: connect(&guest)? })
+    }
+
+    /// Whether the memory is in the guest.
+    ///
+    /// # Errors
+    /// If QEMU does not answer.
+    pub fn is_in(&mut self) -> Result<bool, LabError> {
+        let name = self.device();
+        let devices = self.ask("query-memory-devices", json!({}))?;
+        Ok(devices.as_array().into_iter().flatten().any(|device| device["data"]["id"] == name.as_str()))
+    }
+
+    /// Plugs the memory in and waits until the guest has taken it.
+    ///
+    /// # Errors
+    /// If it is in already, or the guest refuses it or does not answer.
+    pub fn add(&mut self) -> Result<(), LabError> {
+        if self.is_in()? {
+            return Err(self.failure("its memory is there already"));
+        }
+        let (memory, device, number) = (self.memory(), self.device(), self.node.number);
+        // It is there still if an unplugging was given up and came to its end later.
+        let _ = self.monitor.execute("object-del", json!({ "id": memory }));
+        let bytes = self.node.mib << 20;
+        self.ask("object-add", json!({ "qom-type": "memory-backend-ram", "id": memory, "size": bytes }))?;
+        let dimm = json!({
+            "driver": "pc-dimm", "id": device, "memdev": memory, "node": number, "addr": self.node.start
+        });
+        if let Err(error) = self.ask("device_add", dimm) {
+            self.ask("object-del", json!({ "id": memory }))?;
+            return Err(error);
+        }
+        let until = Instant::now() + PATIENCE;
+        while let Some(event) = self.event(until)? {
+            match self.status(&event, OF_COMING) {
+                Some(DONE) => return Ok(()),
+                Some(status) => {
+                    return Err(self.failure(&format!("the guest does not take its memory (_OST {status:#x})")));
+                }
+                None => {}
+            }
+        }
+        Err(self.failure(&format!("the guest has not taken its memory within {} s", PATIENCE.as_secs())))
+    }
+
+    /// Unplugs the memory: the guest moves away what is in it, and lets go of it.
+    ///
+    /// # Errors
+    /// If it is not in, or the guest refuses or has not let go of it within this time; it may do so later.
+    pub fn remove(&mut self, patience: Duration) -> Result<(), LabError> {
+        if !self.is_in()? {
+            return Err(self.failure("its memory is not there"));
+        }
+        let device = self.device();
+        self.ask("device_del", json!({ "id": device }))?;
+        let until = Instant::now() + patience;
+        while let Some(event) = self.event(until)? {
+            if event["event"] == "DEVICE_DELETED" && event["data"]["device"] == device.as_str() {
+                let memory = self.memory();
+                return self.ask("object-del", json!({ "id": memory })).map(drop);
+            }
+            if let Some(status) = self.status(&event, OF_GOING).filter(|&s| s != DONE && s != UNDER_WAY) {
+                let what = format!(
+                    "the guest does not let go of its memory (_OST {status:#x}): there is too little elsewhere for what \
+                     is in it, or some of it cannot be moved"
+                );
+                return Err(self.failure(&what));
+            }
+        }
+        let what = format!(
+            "the guest has not let go of its memory within {} s and goes on trying; pages that a program or device has \
+             pinned cannot be moved",
+            patience.as_secs_f64()
+        );
+        Err(self.failure(&what))
+    }
+
+    /// What the guest tells of this memory's coming or going, if that is what the event is about.
+    fn status(&self, event: &Value, of: u64) -> Option<u64> {
+        let info = &event["data"]["info"];
+        let this = event["event"] == "ACPI_DEVICE_OST" && info["device"] == self.device().as_str();
+        (this && info["source"] == of).then(|| info["status"].as_u64())?
+    }
+
+    fn event(&mut self, until: Instant) -> Result<Option<Value>, LabError> {
+        self.monitor.event(until).map_err(of_monitor(self.run))
+    }
+
+    fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, LabError> {
+        self.monitor.execute(command, arguments).map_err(of_monitor(self.run))
+    }
+
+    fn device(&self) -> String {
+        format!("dimm{}", self.node.number)
+    }
+
+    fn memory(&self) -> String {
+        format!("m{}", self.node.number)
+    }
+
+    fn failure(&self, what: &str) -> LabError {
+        LabError::Node { node: self.node.name.clone(), what: what.to_owned() }
+    }
+}
+
+fn connect(guest: &Running) -> Result<Monitor, LabError> {
+    Monitor::connect(&guest.folder).map_err(of_monitor(guest.run))
+}
+
+fn of_monitor(run: u32) -> impl FnOnce(io::Error) -> LabError {
+    move |error| LabError::Monitor { run, what: error.to_string() }
+}
+
+fn choose(all: Vec<Running>, run: Option<u32>) -> Result<Running, LabError> {
+    let remedy = |text: &str| text.to_owned();
+    let list = all.iter().map(|guest| format!("{} ({}: {})", guest.run, guest.machine, guest.program));
+    let list = list.collect::<Vec<_>>().join(", ");
+    let mut fit: Vec<Running> =
+        all.into_iter().filter(|guest| run.is_none_or(|run| run == guest.run)).collect();
+    match (fit.len(), run) {
+        (1, _) => Ok(fit.remove(0)),
+        _ if list.is_empty() => Err(LabError::Missing {
+            what: "no virtual machine runs whose nodes can come and go".to_owned(),
+            remedy: remedy("start one: memtide lab run --absent NODE ..."),
+        }),
+        (_, Some(run)) => Err(LabError::Missing {
+            what: format!("no run {run} has nodes that can come and go"),
+            remedy: format!("there are: {list}"),
+        }),
+        (_, None) => Err(LabError::Missing {
+            what: format!("several virtual machines run: {list}"),
+            remedy: remedy("choose one with --run RUN"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_guest_is_meant_and_of_several_one_must_be_named() {
+        let guest = |run| Running {
+            run,
+            machine: "m".into(),
+            program: "p".into(),
+            nodes: Vec::new(),
+            folder: "/".into(),
+        };
+        assert_eq!(choose(vec![guest(7)], None).unwrap().run, 7);
+        assert_eq!(choose(vec![guest(7), guest(8)], Some(8)).unwrap().run, 8);
+        for (all, run, says) in [
+            (vec![], None, "start one"),
+            (vec![], Some(7), "start one"),
+            (vec![guest(7)], Some(8), "there are: 7 (m: p)"),
+            (vec![guest(7), guest(8)], None, "7 (m: p), 8 (m: p); choose one"),
+        ] {
+            let error = choose(all, run).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Virtual machines that run, as other commands of the same user find them.
+
+use std::env;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+use crate::setup::cache;
+
+/// A virtual machine that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Running {
+    /// The process that runs it, which names it.
+    pub run: u32,
+    /// Its machine.
+    pub machine: String,
+    /// Its program.
+    pub program: String,
+    /// Its nodes that can be plugged in.
+    pub nodes: Vec<Pluggable>,
+    /// Its folder, where the monitor's socket is.
+    pub(crate) folder: PathBuf,
+}
+
+/// A node whose memory can be plugged in and unplugged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pluggable {
+    /// Its name in the machine file.
+    pub name: String,
+    /// Its memory in MiB.
+    pub mib: u64,
+    /// Its number in the virtual machine.
+    pub(crate) number: usize,
+    /// Where its memory goes in the guest's physical address space.
+    pub(crate) start: u64,
+}
+
+/// An entry for others to find. It is locked as long as the virtual machine runs, and goes when it is dropped.
+pub struct Entry {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // Whoever finds it without a lock removes it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The folder of entries, which nobody else may look into.
+fn folder() -> Result<PathBuf, LabError> {
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = match runtime {
+        Some(runtime) => runtime.join("memtide"),
+        None => cache::folder()?.join("running"),
+    };
+    let make = || -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let made = fs::symlink_metadata(&folder)?;
+        let own = made.uid() == rustix::process::getuid().as_raw();
+        if own && made.is_dir() && made.mode() & 0o077 == 0 {
+            return Ok(());
+        }
+        Err(io::Error::other("it is not this user's alone; chmod 700 it, or remove it"))
+    };
+    make().map_err(LabError::file(&folder, "keep running virtual machines in it"))?;
+    Ok(folder)
+}
+
+/// Lets others find a virtual machine.
+pub fn enter(running: &Running) -> Result<Entry, LabError> {
+    let folder = folder()?;
+    let path = folder.join(format!("{}.json", running.run));
+    let enter = || -> io::Result<File> {
+        let mut file = tempfile::NamedTempFile::new_in(&folder)?;
+        serde_json::to_writer(&mut file, running)?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file.persist(&path)?)
+    };
+    let _lock = enter().map_err(LabError::file(&path, "enter a running virtual machine"))?;
+    Ok(Entry { path, _lock })
+}
+
+/// All virtual machines that run and whose nodes can be plugged in, in the order of their numbers.
+///
+/// # Errors
+/// If there is no place where they would be found.
+pub fn running() -> Result<Vec<Running>, LabError> {
+    let folder = folder()?;
+    let entries = fs::read_dir(&folder).map_err(LabError::file(&folder, "look for running virtual machines"))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let named = paths.filter(|path| path.extension().is_some_and(|end| end == "json"));
+    let mut all: Vec<Running> = named.filter_map(|path| read(&path)).collect();
+    all.sort_by_key(|running| running.run);
+    Ok(all)
+}
+
+/// An entry, unless it was left behind by a process that was killed; that is removed.
+fn read(path: &Path) -> Option<Running> {
+    let file = File::open(path).ok()?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        // Another that finds it does the same.
+        let _ = fs::remove_file(path);
+        return None;
+    }
+    serde_json::from_reader(io::BufReader::new(file)).ok()
+}
