@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -130,4 +130,88 @@ fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
     assert!(lines("cxl").0 > 1000 && lines("cxl").1 > 100_000, "{answer:#}");
     assert_eq!(lines("dram1"), (0, 0), "{answer:#}");
     assert_eq!(lab.files(), Vec::<PathBuf>::new());
+}
+
+/// The shared node's memory.
+const SHARED_BYTES: usize = 512 << 20;
+
+#[test]
+fn two_guests_at_once_see_the_same_bytes() {
+    let Some(lab) = Lab::new() else { return };
+    let programs = tempfile::tempdir().expect("a folder");
+    let program = programs.path().join("shared");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/shared.c");
+    let cc = ["-Wall", "-Wextra", "-Werror", "-std=gnu11", "-O2", source, "-o"];
+    assert!(Command::new("cc").args(cc).arg(&program).status().expect("a C compiler").success());
+    let program = program.to_str().expect("a name");
+    // Commas mean something to QEMU.
+    let pool = programs.path().join("pool, shared");
+    let shared = format!("cxl={}", pool.display());
+    let bytes = SHARED_BYTES.to_string();
+    let start = |who: &str, timing: &str| {
+        let options = ["--timing", timing, "--shared", &shared, "-o", "json"];
+        lab.start(&options, &[program, "/dev/memtide/cxl", &bytes, who])
+    };
+    // One of them is timed: what it reads there has to come from the node.
+    let (mut first, mut second) = (start("first", "on"), start("second", "off"));
+    first.says("heard 43, sum 0");
+    second.says("heard 42, sum 0");
+    let told = first.ends();
+    second.ends();
+    let answer: Value = serde_json::from_str(&told[told.find('{').expect("JSON")..]).expect("JSON");
+    let node = &answer["nodes"][2];
+    let lines = ["read_lines", "prefetched_lines"].map(|key| node[key].as_u64().expect("a count"));
+    assert!(lines[0] + lines[1] >= (4 << 20) / 64, "{answer:#}");
+    let content = fs::read(&pool).expect("the file");
+    assert_eq!((content.len(), content[0], content[SHARED_BYTES - 8]), (SHARED_BYTES, 2, 43));
+    assert_eq!(lab.files(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn memory_that_cannot_be_as_asked_is_refused_before_anything_boots() {
+    let Some(lab) = Lab::new() else { return };
+    let file = lab.folder.path().with_extension("short");
+    fs::write(&file, "words").expect("a file");
+    let shared = format!("cxl={}", file.display());
+    for (options, says) in [
+        (&["--absent", "pool"][..], "node 'pool': no such node; the machine has dram0, dram1, cxl"),
+        (&["--absent", "dram0"], "node 'dram0': the kernel or virtual CPUs are in it"),
+        (&["--absent", "cxl,cxl"], "node 'cxl': it is named more than once"),
+        (&["--absent", "cxl", "--shared", &shared], "node 'cxl': it is named more than once"),
+        (&["--shared", &shared], "it is no plain file of 536870912 bytes"),
+        (&["--shared", "cxl=/no/such/folder/file"], "/no/such/folder/file: cannot share it"),
+        (&["--shared", "cxl"], "give NODE=FILE"),
+    ] {
+        let all = [&["run", "--machine", "ddr5-cxl", "--vcpus", "1"], options, &["--", "true"]].concat();
+        lab.fails(&all, says);
+    }
+    fs::remove_file(&file).expect("it is there");
+    lab.fails(&["node", "add", "cxl"], "no virtual machine runs whose nodes can come and go");
+    assert_eq!(lab.files(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn virtual_cpus_in_parallel_are_counted_and_say_what_they_are() {
+    let Some(lab) = Lab::new() else { return };
+    let program = Path::new(MEMTIDE).with_file_name("memtide-workload").display().to_string();
+    let workload = "stream:threads=2,footprint_mib=24,iterations=2";
+    let counted = |parallel: &[&str]| {
+        let options = ["run", "--machine", "bmpm-2", "--vcpus", "2", "--timing", "on", "-o", "json"];
+        let rest = ["--region", "marks", "--", &program, workload];
+        let all = [&options, parallel, &rest].concat();
+        let output = lab.command(&all).output().expect("memtide runs");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        let answer: Value = serde_json::from_str(&told[told.find('{').expect("JSON")..]).expect("JSON");
+        let figures = ["instructions", "accesses", "llc_misses"].map(|key| answer["run"][0][key].clone());
+        (figures.map(|figure| figure.as_f64().expect("a count")), told)
+    };
+    let (exact, told) = counted(&[]);
+    assert!(!told.contains("not deterministic"), "{told}");
+    let (about, told) = counted(&["--parallel"]);
+    assert!(told.contains("not deterministic; the guest's clock was this system's"), "{told}");
+    println!("{exact:?} and in parallel {about:?}");
+    for (exact, about) in exact.into_iter().zip(about) {
+        assert!((0.8..1.5).contains(&(about / exact)), "{about} for {exact}");
+    }
 }

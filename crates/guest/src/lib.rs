@@ -8,10 +8,19 @@ mod message;
 mod task;
 
 pub use message::{Counters, Ending, Hello, Message, NodeCounters, Sample};
-pub use task::{MemoryPolicy, Preparation, Program, Region, Task, Write};
+pub use task::{MemoryPolicy, Preparation, Program, Region, Shared, Task, Write};
 
 /// Where the agent finds its task.
 pub const TASK_FILE: &str = "/task.json";
+
+/// Where the agent finds the kernel's modules that make devices of shared memory, as the kernel's package has them.
+pub const MODULES: &str = "/lib/modules/memtide";
+
+/// What the kernel calls them: a device that is mapped, what finds such memory, and what makes it the kernel's own.
+pub const MODULE_FILES: [&str; 3] = ["device_dax.ko.xz", "dax_hmem.ko.xz", "kmem.ko.xz"];
+
+/// Folder of shared memory's devices in the guest.
+pub const SHARED_DEVICES: &str = "/dev/memtide";
 
 /// Port of the program's standard output.
 pub const OUT_PORT: &str = "out";

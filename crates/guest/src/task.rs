@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Task {
     /// Files of the kernel that are written before the program starts, in order.
     pub writes: Vec<Write>,
+    /// Memory that programs map, made a device before the program starts.
+    pub shared: Vec<Shared>,
     /// Memory policy that the program starts with; the kernel's default if `None`.
     pub policy: Option<MemoryPolicy>,
     /// What is run to its end before the program starts.
@@ -42,6 +44,16 @@ pub struct Preparation {
     pub programs: Vec<Program>,
     /// The folder with their files, which is removed then: the guest's files are in its memory.
     pub folder: PathBuf,
+}
+
+/// Memory that the kernel leaves alone and that programs map: `/dev/memtide/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    /// The node's name.
+    pub name: String,
+    /// Where it begins in physical memory.
+    pub start: u64,
 }
 
 /// A memory policy, as `set_mempolicy(2)` takes it.

@@ -54,6 +54,7 @@ pub fn key(options: &Options, tools: &Tools, layout: &Layout) -> Result<String, 
         kernel: Path::new("the kernel"),
         clock: None,
         seed: options.seed,
+        parallel: options.parallel,
         interactive: options.interactive,
     };
     for argument in machine.arguments() {
@@ -66,6 +67,7 @@ pub fn key(options: &Options, tools: &Tools, layout: &Layout) -> Result<String, 
         let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut digest));
         read.map_err(LabError::file(path, "read it"))?;
     }
-    program::guest(options, &tools.agent)?.write_to(&mut digest, Path::new("the name of a result"))?;
+    program::guest(options, layout, &tools.agent)?
+        .write_to(&mut digest, Path::new("the name of a result"))?;
     Ok(digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }

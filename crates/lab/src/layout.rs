@@ -114,7 +114,13 @@ impl Layout {
             let home = *homes[initiator.index()].get_or_insert_with(|| {
                 beside(&self.machine, initiator).unwrap_or_else(|| {
                     let name = self.machine.initiators[initiator.index()].name.clone();
-                    self.nodes.push(GuestNode { name, mib: 0, memory: Memory::Plain, vcpus: Vec::new(), initiator: 0 });
+                    self.nodes.push(GuestNode {
+                        name,
+                        mib: 0,
+                        memory: Memory::Plain,
+                        vcpus: Vec::new(),
+                        initiator: 0,
+                    });
                     self.nodes.len() - 1
                 })
             });

@@ -20,6 +20,7 @@ mod qemu;
 mod run;
 mod running;
 mod setup;
+mod shared;
 mod subjects;
 mod tools;
 mod work;

@@ -1,5 +1,7 @@
 //! Where the memory of a guest's nodes is, and how it comes there.
 
+use std::path::{Path, PathBuf};
+
 use memtide_core::NodeId;
 use memtide_memory::curve::Range;
 
@@ -20,6 +22,8 @@ pub enum Memory {
     Plain,
     /// The node is there and its memory not, until it is plugged in.
     Absent,
+    /// It is a file of the host, which other guests may have, too. Programs map it; the kernel leaves it alone.
+    Shared(PathBuf),
 }
 
 impl Layout {
@@ -33,7 +37,8 @@ impl Layout {
             };
             let node = &mut self.nodes[number];
             if number == 0 || !node.vcpus.is_empty() {
-                let what = "the kernel or virtual CPUs are in it, so that its memory has to be there from the start";
+                let what =
+                    "the kernel or virtual CPUs are in it, so that its memory has to be there from the start";
                 return Err(refused(what.to_owned()));
             }
             if node.memory != Memory::Plain {
@@ -46,12 +51,13 @@ impl Layout {
 
     /// Memory that is there from the start, in MiB.
     pub fn mib(&self) -> u64 {
-        self.mib_of(&Memory::Plain)
+        let plain = self.nodes.iter().filter(|node| node.memory == Memory::Plain);
+        plain.map(|node| node.mib).sum()
     }
 
-    /// Memory that can be plugged in, in MiB.
-    pub fn absent_mib(&self) -> u64 {
-        self.mib_of(&Memory::Absent)
+    /// Memory that is not there from the start as plain memory, in MiB.
+    pub fn other_mib(&self) -> u64 {
+        self.nodes.iter().map(|node| node.mib).sum::<u64>() - self.mib()
     }
 
     /// Nodes whose memory can be plugged in.
@@ -59,8 +65,18 @@ impl Layout {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].memory == Memory::Absent).collect()
     }
 
-    fn mib_of(&self, memory: &Memory) -> u64 {
-        self.nodes.iter().filter(|node| node.memory == *memory).map(|node| node.mib).sum()
+    /// Nodes whose memory is shared, and its file.
+    pub fn shared(&self) -> impl Iterator<Item = (usize, &Path)> {
+        self.nodes.iter().enumerate().filter_map(|(number, node)| match &node.memory {
+            Memory::Shared(file) => Some((number, file.as_path())),
+            Memory::Plain | Memory::Absent => None,
+        })
+    }
+
+    /// Where the memory of a node begins that is all in one piece, as all but plain memory is.
+    pub fn start(&self, node: usize) -> u64 {
+        let range = self.ranges().into_iter().find(|range| range.node.index() == node);
+        range.map_or(0, |range| range.start)
     }
 
     /// Where each node's memory lies in the guest's physical address space, or will lie once it is plugged in.
@@ -79,7 +95,7 @@ impl Layout {
                     ranges.push(Range { node: node_id, start: above, bytes: bytes - below });
                     offset += bytes;
                 }
-                Memory::Absent => {
+                Memory::Absent | Memory::Shared(_) => {
                     ranges.push(Range { node: node_id, start: plugged, bytes });
                     plugged += bytes;
                 }

@@ -26,6 +26,9 @@ pub struct Options {
     pub vcpus: Option<u16>,
     /// Nodes whose memory does not come into the guest in the plain way.
     pub memory: Vec<(String, Memory)>,
+    /// Run each virtual CPU on a thread of its own. The run is not deterministic then, and the guest's clock is the host's: the
+    /// model counts beside it.
+    pub parallel: bool,
     /// Whether the guest's clock follows the modelled machine; whether the clock plugin is there, if `None`.
     pub timing: Option<bool>,
     /// What of the run is modelled.
@@ -59,6 +62,7 @@ impl Options {
             environment: Vec::new(),
             vcpus: None,
             memory: Vec::new(),
+            parallel: false,
             timing: None,
             region: Region::Program,
             policy: None,

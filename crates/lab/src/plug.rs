@@ -22,13 +22,11 @@ const UNDER_WAY: u64 = 0x84;
 
 /// The nodes of a layout that can be plugged in.
 pub fn pluggable(layout: &Layout) -> Vec<Pluggable> {
-    let ranges = layout.ranges();
     let of = |number: usize| {
-        let start = ranges.iter().find(|range| range.node.index() == number)?.start;
         let node = &layout.nodes[number];
-        Some(Pluggable { name: node.name.clone(), mib: node.mib, number, start })
+        Pluggable { name: node.name.clone(), mib: node.mib, number, start: layout.start(number) }
     };
-    layout.absent().into_iter().filter_map(of).collect()
+    layout.absent().into_iter().map(of).collect()
 }
 
 /// A node of a guest that runs.
@@ -88,7 +86,9 @@ impl Plug {
             match self.status(&event, OF_COMING) {
                 Some(DONE) => return Ok(()),
                 Some(status) => {
-                    return Err(self.failure(&format!("the guest does not take its memory (_OST {status:#x})")));
+                    return Err(
+                        self.failure(&format!("the guest does not take its memory (_OST {status:#x})"))
+                    );
                 }
                 None => {}
             }

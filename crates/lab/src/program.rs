@@ -10,7 +10,7 @@ use memtide_guest::{Program, TASK_FILE, Task};
 
 use crate::archive::Archive;
 use crate::libraries::{Kind, kind, libraries};
-use crate::{GuestFile, LabError, Options};
+use crate::{GuestFile, LabError, Layout, Options, shared};
 
 /// Where the guest looks for programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -31,7 +31,7 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const DEEPEST: usize = 4;
 
 /// The guest's files and its task.
-pub fn guest(options: &Options, agent: &Path) -> Result<Archive, LabError> {
+pub fn guest(options: &Options, layout: &Layout, agent: &Path) -> Result<Archive, LabError> {
     let folder = env::current_dir().map_err(LabError::file(Path::new("."), "find the current folder"))?;
     let Some(name) = options.command.first() else {
         return Err(refused(
@@ -66,6 +66,7 @@ pub fn guest(options: &Options, agent: &Path) -> Result<Archive, LabError> {
     let arguments = options.command.iter().map(text).collect::<Result<_, _>>()?;
     let task = Task {
         writes: options.writes.clone(),
+        shared: shared::devices(layout),
         policy: options.policy,
         preparation,
         disorder: options.disorder,

@@ -14,7 +14,7 @@ use crate::plug::pluggable;
 use crate::qemu::{Process, Pump, Tail, VirtualMachine};
 use crate::running::{self, Entry, Running};
 use crate::work::{self, Folder};
-use crate::{LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, program};
+use crate::{LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, program, shared};
 
 /// Host time within which a guest boots, and what each virtual CPU adds: many times what it takes, for busy hosts.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
@@ -37,6 +37,10 @@ const PAGE_TABLE_PART: u64 = 50;
 /// Time of an instruction outside the region of interest, and without a model, in ps.
 const BOOT_PS: u64 = 10_000;
 
+/// What a run tells of itself whose virtual CPUs ran at the same time.
+const PARALLEL: &str = "virtual CPUs ran in parallel: not deterministic; the guest's clock was this system's, and what the \
+    model counts is beside it";
+
 /// Runs a program in a virtual machine. What it prints goes to `output` meanwhile; `stop` is asked now and then whether to
 /// end early.
 ///
@@ -55,18 +59,21 @@ pub fn run(
         Some(true) => Some(tools.clock()?),
         None => tools.clock.as_deref(),
     };
-    let archive = program::guest(options, &tools.agent)?;
     let layout = Layout::with(&options.machine, options.vcpus, &options.memory)?;
+    let mut archive = program::guest(options, &layout, &tools.agent)?;
+    shared::prepare(&layout, &tools.kernel, &mut archive)?;
     let folder = Folder::new(options.keep)?;
     let bytes = archive.write(&folder.path().join(work::ARCHIVE))?;
     check_room(&layout, bytes)?;
-    let clock = clock.map(|plugin| configure(plugin, &layout, folder.path())).transpose()?;
+    let clock =
+        clock.map(|plugin| configure(plugin, &layout, options.parallel, folder.path())).transpose()?;
     let timed = clock.is_some();
     let machine = VirtualMachine {
         layout: &layout,
         kernel: &tools.kernel,
         clock,
         seed: options.seed,
+        parallel: options.parallel,
         interactive: options.interactive,
     };
     let mut guest = Guest::start(&machine, tools, &folder, output, options)?;
@@ -74,6 +81,7 @@ pub fn run(
     let ending = guest.watch(options, stop)?;
     let (times, console) = guest.finish()?;
     let mut outcome = outcome(&layout, tools, &ending, times);
+    outcome.notes.extend(options.parallel.then(|| PARALLEL.to_owned()));
     outcome.notes.extend(out_of_memory(&outcome.events, &console));
     if timed {
         outcome.timing = Some(results(&folder.path().join(work::RESULTS))?);
@@ -112,11 +120,17 @@ fn check_room(layout: &Layout, archive_bytes: u64) -> Result<(), LabError> {
     Err(LabError::Machine { machine, what })
 }
 
-fn configure(plugin: &Path, layout: &Layout, folder: &Path) -> Result<(PathBuf, PathBuf), LabError> {
+fn configure(
+    plugin: &Path,
+    layout: &Layout,
+    parallel: bool,
+    folder: &Path,
+) -> Result<(PathBuf, PathBuf), LabError> {
     let config = Config {
         machine: layout.machine.to_toml(),
         vcpu_initiators: layout.vcpu_initiators.clone(),
         memory: layout.ranges(),
+        parallel,
         boot_ps: BOOT_PS,
         results: folder.join(work::RESULTS),
         counters: shared(&folder.join(work::COUNTERS), live::bytes(layout.machine.nodes.len()))?,

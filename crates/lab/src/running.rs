@@ -95,7 +95,8 @@ pub fn enter(running: &Running) -> Result<Entry, LabError> {
 /// If there is no place where they would be found.
 pub fn running() -> Result<Vec<Running>, LabError> {
     let folder = folder()?;
-    let entries = fs::read_dir(&folder).map_err(LabError::file(&folder, "look for running virtual machines"))?;
+    let entries =
+        fs::read_dir(&folder).map_err(LabError::file(&folder, "look for running virtual machines"))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let named = paths.filter(|path| path.extension().is_some_and(|end| end == "json"));
     let mut all: Vec<Running> = named.filter_map(|path| read(&path)).collect();

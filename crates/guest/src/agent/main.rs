@@ -7,6 +7,7 @@ mod mounts;
 mod ports;
 mod preparation;
 mod sampler;
+mod shared;
 mod srat;
 
 use std::fs;
@@ -53,6 +54,7 @@ fn end(why: &str) -> ! {
 fn task() -> Result<Task, String> {
     let text = fs::read_to_string(TASK_FILE).map_err(|error| format!("{TASK_FILE}: {error}"))?;
     let task: Task = serde_json::from_str(&text).map_err(|error| format!("{TASK_FILE}: {error}"))?;
+    shared::make_devices(&task.shared)?;
     for write in &task.writes {
         fs::write(&write.file, &write.text).map_err(|error| {
             format!("{:?} cannot be written to {}: {error}", write.text, write.file.display())

@@ -14,9 +14,14 @@ use crate::{Layout, Memory};
 const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 rdinit=/init tsc=reliable nokaslr norandmaps \
     no_timer_check cryptomgr.notests=1 mitigations=off audit=0 random.trust_cpu=on";
 
-/// What it is told beside if nodes can be plugged in: to use their memory for what it can move away again, and no bounce buffer
-/// for devices that do not reach it, which there are none of.
+/// What it is told beside if memory is not all there from the start: to use what comes for what it can move away again, and no
+/// bounce buffer for devices that do not reach it, which there are none of.
 const PLUGGABLE_LINE: &str = " memhp_default_state=online_movable swiotlb=noforce";
+
+/// Linux's number for memory that it leaves to drivers ("soft reserved").
+const SOFT_RESERVED: &str = "0xefffffff";
+
+const MACHINE: &str = "q35,hmat=on,i8042=off,smbus=off,sata=off,usb=off,vmport=off";
 
 /// QEMU's most complete CPU, without fast string instructions: it makes them a step a byte, in which the kernel would copy
 /// and clear.
@@ -44,6 +49,8 @@ pub struct VirtualMachine<'a> {
     pub clock: Option<(PathBuf, PathBuf)>,
     /// Seed of what is random in it.
     pub seed: u64,
+    /// Each virtual CPU has a thread of its own, and the clock is the host's.
+    pub parallel: bool,
     /// The guest's console is the caller's terminal.
     pub interactive: bool,
 }
@@ -55,8 +62,12 @@ impl VirtualMachine<'_> {
         let icount = if self.clock.is_some() { ICOUNT_TIMED } else { ICOUNT_PLAIN };
         let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
         add(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
-        add(&["-machine", "q35,hmat=on,i8042=off,smbus=off,sata=off,usb=off,vmport=off"]);
-        add(&["-cpu", CPU, "-accel", "tcg,thread=single", "-icount", icount]);
+        let shared = self.layout.shared().next().is_some();
+        add(&["-machine", &format!("{MACHINE}{}", if shared { ",nvdimm=on" } else { "" })]);
+        match self.parallel {
+            true => add(&["-cpu", CPU, "-accel", "tcg,thread=multi"]),
+            false => add(&["-cpu", CPU, "-accel", "tcg,thread=single", "-icount", icount]),
+        }
         add(&["-rtc", "base=2025-01-01,clock=vm", "-seed", &self.seed.to_string()]);
         for (option, value) in self.memory() {
             add(&[option, &value]);
@@ -64,6 +75,15 @@ impl VirtualMachine<'_> {
         for (option, value) in self.channels().into_iter().chain(self.pluggable()) {
             add(&[option, &value]);
         }
+        for (node, file) in self.layout.shared() {
+            let (mib, start) = (self.layout.nodes[node].mib, self.layout.start(node));
+            let mut object =
+                OsString::from(format!("memory-backend-file,id=m{node},share=on,size={mib}M,mem-path="));
+            object.push(escaped(file.as_os_str()));
+            let device = format!("nvdimm,id=dimm{node},memdev=m{node},node={node},addr={start:#x}");
+            all.extend(["-object".into(), object, "-device".into(), device.into()]);
+        }
+        let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
         add(&["-initrd", work::ARCHIVE, "-append", &self.kernel_line(), "-kernel"]);
         all.push(self.kernel.into());
         if let Some((plugin, config)) = &self.clock {
@@ -81,8 +101,12 @@ impl VirtualMachine<'_> {
         if self.interactive {
             line = line.replace("quiet", "loglevel=1");
         }
-        if self.layout.absent_mib() > 0 {
+        if self.layout.other_mib() > 0 {
             line += PLUGGABLE_LINE;
+        }
+        for (node, _) in self.layout.shared() {
+            let (mib, start) = (self.layout.nodes[node].mib, self.layout.start(node));
+            line += &format!(" memmap={mib}M%{start:#x}+{SOFT_RESERVED}");
         }
         line
     }
@@ -90,10 +114,11 @@ impl VirtualMachine<'_> {
     fn memory(&self) -> Vec<(&'static str, String)> {
         let layout = self.layout;
         let vcpus = layout.vcpu_initiators.len();
-        let (mib, absent) = (layout.mib(), layout.absent());
+        let (mib, other) = (layout.mib(), layout.other_mib());
         let mut size = format!("{mib}M");
-        if !absent.is_empty() {
-            size += &format!(",slots={},maxmem={}M", absent.len(), mib + layout.absent_mib());
+        if other > 0 {
+            let slots = layout.nodes.iter().filter(|node| node.memory != Memory::Plain).count();
+            size += &format!(",slots={slots},maxmem={}M", mib + other);
         }
         let mut options = vec![("-smp", format!("{vcpus},sockets={vcpus}")), ("-m", size)];
         for (id, node) in layout.nodes.iter().enumerate() {

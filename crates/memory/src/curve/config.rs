@@ -27,6 +27,8 @@ pub struct Config {
     pub vcpu_initiators: Vec<InitiatorId>,
     /// Which guest-physical memory is which node's.
     pub memory: Vec<Range>,
+    /// Each virtual CPU has a thread of the host: the guest's clock is the host's, and the model only counts.
+    pub parallel: bool,
     /// Time of an instruction while the model is off, in ps.
     pub boot_ps: u64,
     /// File that results are written to.

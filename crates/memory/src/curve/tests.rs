@@ -59,6 +59,7 @@ impl Run {
             machine: String::new(),
             vcpu_initiators: vec![InitiatorId(0)],
             memory: vec![range(0), range(1)],
+            parallel: false,
             boot_ps: 250,
             counters: "unused".into(),
             guest_nodes: vec![0, 1],

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memtide_core::{CpuId, Time};
@@ -24,6 +24,9 @@ pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION as c_int;
 
 struct Plugin {
     lab: UnsafeCell<Lab>,
+    /// Held while a callback uses `lab`, if each virtual CPU has a thread of its own.
+    alone: Mutex<()>,
+    parallel: bool,
     internals: Option<Internals>,
     scores: *mut sys::qemu_plugin_scoreboard,
     /// Ops of translated blocks, to be freed when QEMU drops all blocks.
@@ -40,7 +43,8 @@ struct Registers {
 }
 
 // SAFETY: with `thread=single` QEMU runs all virtual CPUs, and so all callbacks, on one thread; `clock_get` alone is called
-// by others, and then reads `SHARED` and `internals` alone, which does not change.
+// by others, and then reads `SHARED` and `internals` alone, which does not change. With `thread=multi` callbacks hold `alone`;
+// without it `on_access` changes what belongs to the virtual CPU of its thread alone.
 unsafe impl Sync for Plugin {}
 // SAFETY: as above.
 unsafe impl Send for Plugin {}
@@ -66,9 +70,15 @@ impl Plugin {
         PLUGIN.get().expect("QEMU calls back only after the plugin is installed")
     }
 
+    /// Keeps the callbacks of other threads out, if there are some.
+    #[inline]
+    fn alone(&self) -> Option<MutexGuard<'_, ()>> {
+        self.parallel.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     #[allow(clippy::mut_from_ref, reason = "callbacks do not nest; see `Sync` above")]
     fn lab(&self) -> &mut Lab {
-        // SAFETY: only callbacks on the one thread of the virtual CPUs use it, and none keeps the reference.
+        // SAFETY: only one callback at a time uses it, and none keeps the reference.
         unsafe { &mut *self.lab.get() }
     }
 
@@ -103,6 +113,21 @@ impl Plugin {
     fn slowest_other(&self, cpu: usize) -> Option<Time> {
         let others = (0..self.lab().vcpus.len()).filter(|&other| other != cpu && SHARED[other].runs());
         others.map(|other| SHARED[other].time()).min()
+    }
+
+    /// Lets a virtual CPU with a thread of its own begin another turn. One that has fallen behind the others has waited, and its
+    /// time is brought up to theirs: what the model knows of a node's load goes back some turns only.
+    fn keep_up(&self, cpu: usize) {
+        let shared = &SHARED[cpu];
+        shared.idle.store(false, Ordering::Relaxed);
+        let others = (0..self.lab().vcpus.len()).filter(|&other| other != cpu);
+        if let Some(latest) = others.map(|other| SHARED[other].time()).max() {
+            let lab = self.lab();
+            lab.curve.idle_until(CpuId::from(cpu), shared.instructions(), latest);
+            lab.vcpus[cpu].take_evicted().for_each(drop);
+        }
+        self.time(cpu);
+        shared.set_turn(0);
     }
 
     fn register(&self, number: u8) -> u64 {
@@ -193,6 +218,8 @@ pub unsafe extern "C" fn qemu_plugin_install(
         let registers = Registers { handles: [null_mut(); 16], value: g_byte_array_new() };
         PLUGIN.get_or_init(|| {
             Plugin {
+                parallel: lab.config.parallel,
+                alone: Mutex::new(()),
                 lab: UnsafeCell::new(lab),
                 internals: None,
                 scores: sys::qemu_plugin_scoreboard_new(size_of::<Score>()),
@@ -210,6 +237,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
 
 impl Plugin {
     fn with_internals(mut self) -> Plugin {
+        if self.parallel {
+            let why = "virtual CPUs that run at the same time have this system's clock";
+            self.lab.get_mut().results.why = Some(why.to_owned());
+            return self;
+        }
         match Internals::find() {
             Ok(internals) => self.internals = Some(internals),
             Err(why) => self.lab.get_mut().results.why = Some(why),
@@ -238,6 +270,7 @@ unsafe extern "C" fn on_reset(id: sys::qemu_plugin_id_t) {
 
 unsafe extern "C" fn on_flush(_: sys::qemu_plugin_id_t) {
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
     for vcpu in &mut plugin.lab().vcpus {
         vcpu.writers = op::NO_WRITERS;
     }
@@ -247,6 +280,7 @@ unsafe extern "C" fn on_flush(_: sys::qemu_plugin_id_t) {
 
 unsafe extern "C" fn on_vcpu(_: sys::qemu_plugin_id_t, cpu: c_uint) {
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
     let lab = plugin.lab();
     if cpu as usize >= lab.vcpus.len() {
         eprintln!("memtide clock: QEMU has more virtual CPUs than the configuration");
@@ -297,6 +331,7 @@ fn find_registers(plugin: &Plugin) {
 
 unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mut sys::qemu_plugin_tb) {
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
     let on = plugin.lab().on;
     // SAFETY: `tb` and its instructions are valid during this call; the ops handed over live until QEMU drops all blocks.
     unsafe {
@@ -422,7 +457,13 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
 /// Has the model take an access.
 #[inline(never)]
 fn take(cpu: usize, op: &Op, line: u64, write: bool, translation: Time) {
-    let lab = Plugin::get().lab();
+    let plugin = Plugin::get();
+    let _alone = plugin.alone();
+    model(plugin.lab(), cpu, op, line, write, translation);
+}
+
+#[inline]
+fn model(lab: &mut Lab, cpu: usize, op: &Op, line: u64, write: bool, translation: Time) {
     let shared = &SHARED[cpu];
     let before = lab.curve.clock_as_is(CpuId::from(cpu)).offset;
     let instruction = || shared.instructions() - u64::from(op.left);
@@ -444,6 +485,7 @@ fn take(cpu: usize, op: &Op, line: u64, write: bool, translation: Time) {
 #[inline(never)]
 unsafe fn on_new_page(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, op: &Op, write: bool) {
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
     let lab = plugin.lab();
     let line = match lab.vcpus[cpu].recall(address) {
         Some(line) => line,
@@ -469,11 +511,15 @@ unsafe fn on_new_page(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64
             internals.flush_page(page << 12);
         }
     }
-    take(cpu, op, line, write, translation);
+    model(lab, cpu, op, line, write, translation);
 }
 
 unsafe extern "C" fn on_turn_end(cpu: c_uint, _: *mut c_void) {
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
+    if plugin.parallel {
+        return plugin.keep_up(cpu as usize);
+    }
     let cpu = cpu as usize;
     let shared = &SHARED[cpu];
     let other = plugin.slowest_other(cpu);
@@ -496,19 +542,24 @@ unsafe extern "C" fn on_turn_end(cpu: c_uint, _: *mut c_void) {
 }
 
 unsafe extern "C" fn on_halt(cpu: c_uint, _: *mut c_void) {
-    Plugin::get().time(cpu as usize);
+    let plugin = Plugin::get();
+    let _alone = plugin.alone();
+    plugin.time(cpu as usize);
     SHARED[cpu as usize].idle.store(true, Ordering::Relaxed);
     SHARED[cpu as usize].set_turn(AT_ONCE);
 }
 
 unsafe extern "C" fn on_translations(cpu: c_uint, _: *mut c_void) {
-    Plugin::get().lab().vcpus[cpu as usize].forget_all();
+    let plugin = Plugin::get();
+    let _alone = plugin.alone();
+    plugin.lab().vcpus[cpu as usize].forget_all();
 }
 
 unsafe extern "C" fn on_address_space(cpu: c_uint, register: *mut c_void) {
     /// Bits of CR3 that are an address.
     const ROOT: u64 = 0x000f_ffff_ffff_f000;
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
     let root = plugin.register(register as u8) & ROOT;
     let lab = plugin.lab();
     lab.enter(cpu as usize, root, SHARED[cpu as usize].executed());
@@ -538,6 +589,7 @@ unsafe extern "C" fn on_return(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_mark(cpu: c_uint, _: *mut c_void) {
     const RAX: u8 = 0;
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
     let time = || plugin.guest_time(plugin.time(cpu as usize));
     let on = match plugin.register(RAX) {
         command::BEGIN => true,
@@ -567,6 +619,7 @@ unsafe extern "C" fn on_mark(cpu: c_uint, _: *mut c_void) {
 
 unsafe extern "C" fn on_exit(_: sys::qemu_plugin_id_t, _: *mut c_void) {
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
     if plugin.lab().has_begun() {
         let time = plugin.guest_time(Time(common_time_ns() * 1000));
         plugin.lab().end(time, &plugin.executed());

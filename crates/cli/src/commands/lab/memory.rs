@@ -1,4 +1,6 @@
-//! Nodes of the guest whose memory is not plain.
+//! What of a guest is not as usual: nodes whose memory is not plain, virtual CPUs that run in parallel.
+
+use std::path::PathBuf;
 
 use memtide_lab::{Memory, Options};
 
@@ -8,12 +10,32 @@ pub struct NodeMemory {
     /// Leave the memory of these nodes, separated by commas, out of the guest until `memtide lab node add` plugs it in
     #[arg(long, value_delimiter = ',', value_name = "NODE,..")]
     absent: Vec<String>,
+    /// Make this node's memory a file of this system that other guests may have at the same time, and a device that programs map,
+    /// /dev/memtide/NODE; the file is made if it is not there. Several are allowed
+    #[arg(long, value_name = "NODE=FILE", value_parser = shared)]
+    shared: Vec<(String, PathBuf)>,
+    /// Run each virtual CPU on a thread of its own: not deterministic, and the guest's clock is this system's, beside which the
+    /// model counts
+    #[arg(long)]
+    parallel: bool,
 }
 
 impl NodeMemory {
     /// The options with these in them.
     pub fn of(self, options: Options) -> Options {
-        let memory = self.absent.into_iter().map(|name| (name, Memory::Absent)).collect();
-        Options { memory, ..options }
+        let absent = self.absent.into_iter().map(|name| (name, Memory::Absent));
+        let shared = self.shared.into_iter().map(|(name, file)| (name, Memory::Shared(file)));
+        Options { memory: absent.chain(shared).collect(), parallel: self.parallel, ..options }
+    }
+}
+
+fn shared(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        // The virtual machine runs in a folder of its own.
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+            let file = std::path::absolute(file).map_err(|error| error.to_string())?;
+            Ok((name.to_owned(), file))
+        }
+        _ => Err("give NODE=FILE".to_owned()),
     }
 }
