@@ -102,7 +102,9 @@ mod tests {
         fs::create_dir(&folder).expect("a folder");
         let memory: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let files = [("vendor", VENDOR.as_bytes()), ("device", id.as_bytes()), (MEMORY, &memory)];
-        files.map(|(file, text)| fs::write(folder.join(file), text).expect("a file"));
+        for (file, text) in files {
+            fs::write(folder.join(file), text).expect("a file");
+        }
     }
 
     #[test]

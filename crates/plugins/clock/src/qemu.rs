@@ -3,8 +3,8 @@
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use memtide_core::{CpuId, Time};
 use qemu_plugin_sys as sys;
@@ -571,6 +571,7 @@ unsafe extern "C" fn on_address_space(cpu: c_uint, register: *mut c_void) {
 unsafe extern "C" fn on_return(cpu: c_uint, _: *mut c_void) {
     const RSP: u8 = 4;
     let plugin = Plugin::get();
+    let _alone = plugin.alone();
     let frame = plugin.register(RSP);
     let at = |place: u64| plugin.word(frame.wrapping_add(8 * place));
     let to_user = at(1).is_some_and(|selector| selector & 3 == 3);
