@@ -7,13 +7,13 @@ use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use memtide_core::machine::Machine;
+use memtide_core::{InitiatorId, NodeId};
+use memtide_memory::curve::prepare;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use support::{MEMTIDE, lab_is_here};
-
-/// Idle latency of node `cxl` of machine `ddr5-cxl` from its socket 0, in ns: what its file's source measured.
-const CXL_NS: f64 = 214.0;
 
 /// Where runs keep their files, and are found.
 struct Lab {
@@ -88,13 +88,27 @@ impl Guest {
     }
 }
 
-/// Says when the guest has nodes without memory, measures the one whose memory comes, and says when it is gone.
+/// Idle latency of a node from a machine's first initiator, in ns.
+fn idle_ns(machine: &str, node: &str) -> f64 {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../machines/{machine}.toml"));
+    let text = fs::read_to_string(file).expect("a machine file");
+    let machine = prepare(&Machine::parse(machine, &text).expect("a checked machine"), 1).machine;
+    let number = machine.nodes.iter().position(|known| known.name == node).expect("the node");
+    machine.idle_latency(InitiatorId::from(0usize), NodeId::from(number)).as_ns()
+}
+
+/// Says when the guest has nodes without memory, measures the one whose memory comes, and says when it goes, comes back and
+/// goes again.
 const MEASURES: &str = r#"
 there() { grep -l 'MemTotal: *524288 kB' /sys/devices/system/node/node[1-9]/meminfo; }
 test "$(cat /sys/devices/system/node/online)" = 0-2 && echo absent
 until file=$(there); do sleep 0.1; done
 node=${file%/meminfo}
 "$1" measure --nodes ${node##*node} --mib 64 --loads 100000 --rounds 1 -o csv
+while there >&2; do sleep 0.1; done
+echo gone
+until there >&2; do sleep 0.1; done
+echo back
 while there >&2; do sleep 0.1; done
 echo gone
 "#;
@@ -115,20 +129,29 @@ fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
         let column = header.split(',').position(|column| column == name).expect("a column");
         row.split(',').nth(column).and_then(|text| text.parse::<f64>().ok()).expect("a figure")
     };
-    println!("{} ns, {} MB/s", figure("idle_ns"), figure("triad_mbps"));
-    assert!((figure("idle_ns") / CXL_NS - 1.0).abs() < 0.02, "{header}\n{row}");
+    let expected = idle_ns("ddr5-cxl", "cxl");
+    println!("{} ns for {expected}, {} MB/s", figure("idle_ns"), figure("triad_mbps"));
+    assert!((figure("idle_ns") / expected - 1.0).abs() < 0.02, "{header}\n{row}");
     lab.fails(&["node", "add", "cxl"], "its memory is there already");
+    // It takes the guest longer than that, but it does it.
+    lab.fails(
+        &["node", "remove", "cxl", "--timeout", "0.001"],
+        "has not let go of its memory within 0.001 s",
+    );
+    guest.says("gone");
+    lab.succeeds(&["node", "add", "cxl"]);
+    guest.says("back");
     lab.succeeds(&["node", "remove", "cxl"]);
     guest.says("gone");
     let told = guest.ends();
     let answer: Value = serde_json::from_str(&told[told.find('{').expect("JSON")..]).expect("JSON");
-    let lines = |node: &str| {
+    let used = |node: &str| {
         let rows = answer["nodes"].as_array().expect("nodes");
         let row = rows.iter().find(|row| row["node"] == node).expect("the node");
-        (row["allocations"].as_u64().expect("a count"), row["read_lines"].as_u64().expect("a count"))
+        (row["peak_mib"].as_f64().expect("a size"), row["read_lines"].as_u64().expect("a count"))
     };
-    assert!(lines("cxl").0 > 1000 && lines("cxl").1 > 100_000, "{answer:#}");
-    assert_eq!(lines("dram1"), (0, 0), "{answer:#}");
+    assert!(used("cxl").0 >= 64.0 && used("cxl").1 > 100_000, "{answer:#}");
+    assert_eq!(used("dram1"), (0.0, 0), "{answer:#}");
     assert_eq!(lab.files(), Vec::<PathBuf>::new());
 }
 
@@ -204,14 +227,15 @@ fn virtual_cpus_in_parallel_are_counted_and_say_what_they_are() {
         assert!(output.status.success(), "{told}");
         let answer: Value = serde_json::from_str(&told[told.find('{').expect("JSON")..]).expect("JSON");
         let figures = ["instructions", "accesses", "llc_misses"].map(|key| answer["run"][0][key].clone());
-        (figures.map(|figure| figure.as_f64().expect("a count")), told)
+        let how = ["timing", "mode"].map(|key| answer[key].as_str().expect("a word").to_owned());
+        (figures.map(|figure| figure.as_f64().expect("a count")), how)
     };
-    let (exact, told) = counted(&[]);
-    assert!(!told.contains("not deterministic"), "{told}");
-    let (about, told) = counted(&["--parallel"]);
-    assert!(told.contains("not deterministic; the guest's clock was this system's"), "{told}");
+    let (exact, how) = counted(&[]);
+    assert_eq!(how, ["on", "deterministic"]);
+    let (about, how) = counted(&["--parallel"]);
+    assert_eq!(how, ["counted", "parallel"]);
     println!("{exact:?} and in parallel {about:?}");
     for (exact, about) in exact.into_iter().zip(about) {
-        assert!((0.8..1.5).contains(&(about / exact)), "{about} for {exact}");
+        assert!((0.7..2.5).contains(&(about / exact)), "{about} for {exact}");
     }
 }

@@ -12,6 +12,7 @@ mod kept;
 mod layout;
 mod libraries;
 mod memory;
+mod numbers;
 mod options;
 mod outcome;
 mod plug;

@@ -13,6 +13,8 @@ pub struct Outcome {
     pub machine: String,
     /// Virtual CPUs.
     pub vcpus: u16,
+    /// They ran at the same time, so that another run comes to something else.
+    pub parallel: bool,
     /// Release of the guest's kernel.
     pub kernel: String,
     /// Version of QEMU.

@@ -14,7 +14,7 @@ use crate::plug::pluggable;
 use crate::qemu::{Process, Pump, Tail, VirtualMachine};
 use crate::running::{self, Entry, Running};
 use crate::work::{self, Folder};
-use crate::{LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, program, shared};
+use crate::{LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, numbers, program, shared};
 
 /// Host time within which a guest boots, and what each virtual CPU adds: many times what it takes, for busy hosts.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
@@ -36,10 +36,6 @@ const PAGE_TABLE_PART: u64 = 50;
 
 /// Time of an instruction outside the region of interest, and without a model, in ps.
 const BOOT_PS: u64 = 10_000;
-
-/// What a run tells of itself whose virtual CPUs ran at the same time.
-const PARALLEL: &str = "virtual CPUs ran in parallel: not deterministic; the guest's clock was this system's, and what the \
-    model counts is beside it";
 
 /// Runs a program in a virtual machine. What it prints goes to `output` meanwhile; `stop` is asked now and then whether to
 /// end early.
@@ -81,7 +77,7 @@ pub fn run(
     let ending = guest.watch(options, stop)?;
     let (times, console) = guest.finish()?;
     let mut outcome = outcome(&layout, tools, &ending, times);
-    outcome.notes.extend(options.parallel.then(|| PARALLEL.to_owned()));
+    outcome.parallel = options.parallel;
     outcome.notes.extend(out_of_memory(&outcome.events, &console));
     if timed {
         outcome.timing = Some(results(&folder.path().join(work::RESULTS))?);
@@ -311,13 +307,14 @@ impl Guest {
 }
 
 fn outcome(layout: &Layout, tools: &Tools, ending: &Ending, times: Times) -> Outcome {
-    let ending = in_order(ending, &times.hello.domains);
+    let ending = numbers::in_order(ending, &times.hello.domains);
     let memory = layout.nodes.iter().take(layout.machine.nodes.len()).enumerate();
     let mut notes = layout.notes.clone();
-    notes.extend(absent(layout, &times.hello.domains));
+    notes.extend(numbers::absent(layout, &times.hello.domains));
     Outcome {
         machine: layout.machine.name.clone(),
         vcpus: layout.vcpu_initiators.len() as u16,
+        parallel: false,
         kernel: times.hello.kernel,
         qemu: tools.qemu_version.clone(),
         status: ending.status,
@@ -332,35 +329,6 @@ fn outcome(layout: &Layout, tools: &Tools, ending: &Ending, times: Times) -> Out
         notes,
         kept: None,
     }
-}
-
-/// Which nodes were absent at boot; their numbers in the guest are others than without it.
-fn absent<'a>(layout: &'a Layout, domains: &'a [u32]) -> impl Iterator<Item = String> + 'a {
-    layout.absent().into_iter().map(|node| {
-        let name = &layout.nodes[node].name;
-        match place(domains, node) {
-            Some(number) => format!("node '{name}' was absent at boot; it is the guest's node {number}"),
-            None => format!("node '{name}' was absent at boot, and the guest does not know it"),
-        }
-    })
-}
-
-/// The number that the guest gives a node of the virtual machine.
-fn place(domains: &[u32], node: usize) -> Option<usize> {
-    domains.iter().position(|&domain| domain as usize == node)
-}
-
-/// What the guest tells of its nodes, in the order of their numbers in the virtual machine, which are given for each.
-fn in_order(ending: &Ending, domains: &[u32]) -> Ending {
-    let places: Vec<Option<usize>> = (0..domains.len()).map(|node| place(domains, node)).collect();
-    let mut ending = ending.clone();
-    let pick = |place: &Option<usize>| ending.counters.nodes.get((*place)?).cloned();
-    ending.counters.nodes = places.iter().map(|place| pick(place).unwrap_or_default()).collect();
-    for sample in &mut ending.samples {
-        let pick = |place: &Option<usize>| sample.nodes_kib.get((*place)?).copied();
-        sample.nodes_kib = places.iter().map(|place| pick(place).unwrap_or_default()).collect();
-    }
-    ending
 }
 
 fn out_of_memory(events: &Events, console: &str) -> Option<String> {

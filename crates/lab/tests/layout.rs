@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use memtide_core::Machine;
-use memtide_lab::Layout;
+use memtide_lab::{Layout, Memory};
 
 fn machines() -> Vec<Machine> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
@@ -112,4 +112,34 @@ fn numbers_of_cpus_that_cannot_be_are_refused() {
         let error = Layout::new(&bundled("hinuma"), Some(vcpus)).unwrap_err().to_string();
         assert!(error.contains("allowed are 1 to 64"), "{error}");
     }
+}
+
+#[test]
+fn memory_that_is_not_plain_lies_above_all_that_is() {
+    for name in ["ddr5-cxl", "optane"] {
+        let machine = bundled(name);
+        let last = machine.nodes.last().unwrap().name.clone();
+        for memory in [Memory::Absent, Memory::Shared("/pool".into())] {
+            let plain = Layout::new(&machine, None).unwrap();
+            let layout = Layout::with(&machine, None, &[(last.clone(), memory)]).unwrap();
+            let node = layout.nodes.iter().position(|node| node.name == last).unwrap();
+            assert_eq!(layout.mib() + layout.other_mib(), plain.mib(), "{name}");
+            assert_eq!(layout.other_mib(), layout.nodes[node].mib, "{name}");
+            let start = layout.start(node);
+            assert!(start >= 4 << 30 && start.is_multiple_of(1 << 30), "{name}: {start:#x}");
+            let mut others = layout.ranges().into_iter().filter(|range| range.node.index() != node);
+            assert!(others.all(|range| range.start + range.bytes <= start), "{name}");
+        }
+    }
+}
+
+#[test]
+fn absent_nodes_are_last_and_several_lie_one_after_the_other() {
+    let named = ["dram1", "cxl"].map(|name| (name.to_owned(), Memory::Absent));
+    let layout = Layout::with(&bundled("ddr5-cxl"), Some(1), &named).unwrap();
+    let names: Vec<&str> = layout.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!((names, layout.absent()), (vec!["dram0", "dram1", "cxl"], vec![1, 2]));
+    assert_eq!(layout.start(2) - layout.start(1), layout.nodes[1].mib << 20);
+    let layout = Layout::with(&bundled("ddr5-cxl"), Some(1), &named[..1]).unwrap();
+    assert_eq!((layout.nodes[2].name.as_str(), layout.absent()), ("dram1", vec![2]));
 }

@@ -9,9 +9,15 @@ use crate::processes;
 /// All figures of a run.
 pub fn answer(outcome: &Outcome) -> Answer {
     let mut notes = outcome.notes.clone();
-    if let Some(timing) = outcome.timing.as_ref().filter(|timing| !timing.hook) {
+    if let Some(timing) = outcome.timing.as_ref().filter(|timing| !timing.hook && !outcome.parallel) {
         let why = timing.why.as_deref().unwrap_or("QEMU's clock was not found");
         notes.push(format!("the guest's clock did not follow the model: {why}"));
+    }
+    if outcome.parallel {
+        notes.push(
+            "not deterministic: virtual CPUs ran in parallel, and the guest's clock was this system's"
+                .to_owned(),
+        );
     }
     notes.extend(outcome.signal.map(|signal| format!("signal {signal} ended the program")));
     notes.extend(outcome.kept.as_ref().map(|kept| format!("kept in {}", kept.display())));
@@ -26,11 +32,21 @@ pub fn answer(outcome: &Outcome) -> Answer {
             ("vcpus", Cell::Whole(outcome.vcpus.into())),
             ("kernel", Cell::text(&outcome.kernel)),
             ("qemu", Cell::text(outcome.qemu.split(' ').next().unwrap_or_default())),
-            ("timing", Cell::text(if outcome.timing.is_some() { "on" } else { "off" })),
+            ("timing", Cell::text(timing(outcome))),
+            ("mode", Cell::text(if outcome.parallel { "parallel" } else { "deterministic" })),
             ("status", Cell::Whole(outcome.status.into())),
         ],
         tables: tables.collect(),
         notes,
+    }
+}
+
+/// Whether the guest's clock followed the model, or the model only counted, or there was none.
+fn timing(outcome: &Outcome) -> &'static str {
+    match &outcome.timing {
+        Some(results) if results.hook => "on",
+        Some(_) => "counted",
+        None => "off",
     }
 }
 
