@@ -8,11 +8,7 @@ type Checked = Result<(), Fault>;
 
 /// The first fault of a machine, in the file's order, but CPUs before the caches that they share.
 pub(super) fn check(machine: &Machine) -> Checked {
-    if machine.name.is_empty()
-        || !machine.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    {
-        return fault("name", "must be made of letters, digits, '-', '_' and '.'");
-    }
+    name("name", &machine.name)?;
     whole("scale", machine.scale.into(), 1, 1 << 20)?;
     sources(machine)?;
     core(machine)?;
@@ -20,9 +16,11 @@ pub(super) fn check(machine: &Machine) -> Checked {
     for (i, cache) in machine.caches.iter().enumerate() {
         cache_level(machine, i, cache)?;
     }
+    names("cache", machine.caches.iter().map(|cache| cache.name.as_str()))?;
     for (i, tlb) in machine.tlbs.iter().enumerate() {
         tlb_level(&format!("tlb[{i}]"), tlb)?;
     }
+    names("tlb", machine.tlbs.iter().map(|tlb| tlb.name.as_str()))?;
     if let Some(p) = &machine.prefetcher {
         whole("prefetcher.streams", p.streams.into(), 1, 256)?;
         whole("prefetcher.distance_lines", p.distance_lines.into(), 1, 64)?;
@@ -34,6 +32,27 @@ pub(super) fn check(machine: &Machine) -> Checked {
 
 fn fault<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, Fault> {
     Err(Fault::new(field, message))
+}
+
+fn name(field: impl Into<String>, name: &str) -> Checked {
+    if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+        return Ok(());
+    }
+    fault(field, format!("is {name:?}; must be made of letters, digits, '-', '_' and '.'"))
+}
+
+/// Names of a list's entries, each its own.
+fn names<'m>(list: &str, all: impl Iterator<Item = &'m str>) -> Checked {
+    let mut before: Vec<&str> = Vec::new();
+    for (i, this) in all.enumerate() {
+        let field = format!("{list}[{i}].name");
+        if before.contains(&this) {
+            return fault(field, format!("'{this}' is taken by another {list}"));
+        }
+        name(field, this)?;
+        before.push(this);
+    }
+    Ok(())
 }
 
 fn whole(field: &str, value: u64, least: u64, most: u64) -> Checked {
@@ -58,6 +77,14 @@ fn figure(field: &str, value: f64, least: f64, most: f64) -> Checked {
     }
     fault(field, format!("is {value}; allowed are figures from {least} to {most}"))
 }
+
+/// In MB/s.
+fn bandwidth(field: &str, mbps: f64) -> Checked {
+    figure(field, mbps, 1.0, 1e9)
+}
+
+/// The longest latency of memory, in ns.
+const LONGEST_NS: f64 = 1e6;
 
 fn positive(field: &str, value: f64, most: f64) -> Checked {
     if value.is_finite() && value > 0.0 && value <= most {
@@ -117,7 +144,7 @@ fn exists(tree: &toml::Value, path: &str) -> bool {
 fn core(machine: &Machine) -> Checked {
     let core = &machine.core;
     figure("core.clock_mhz", core.clock_mhz, 1.0, 100_000.0)?;
-    positive("core.instructions_per_cycle", core.instructions_per_cycle, 16.0)?;
+    figure("core.instructions_per_cycle", core.instructions_per_cycle, 0.01, 16.0)?;
     whole("core.reorder_buffer", core.reorder_buffer.into(), 1, 4096)?;
     whole("core.write_streaming_lines", core.write_streaming_lines.into(), 0, 1024)?;
     whole("core.outstanding_misses", core.outstanding_misses.into(), 1, 64)
@@ -184,23 +211,19 @@ fn initiators(machine: &Machine) -> Checked {
     for (i, initiator) in machine.initiators.iter().enumerate() {
         whole(&format!("initiator[{i}].cpus"), initiator.cpus.into(), 1, 1024)?;
     }
-    Ok(())
+    names("initiator", machine.initiators.iter().map(|initiator| initiator.name.as_str()))
 }
 
 fn nodes(machine: &Machine) -> Checked {
     if machine.nodes.is_empty() || machine.nodes.len() > 64 {
         return fault("node", "a machine has 1 to 64 of them");
     }
-    let mut names: Vec<&str> = machine.initiators.iter().map(|i| i.name.as_str()).collect();
+    names("node", machine.nodes.iter().map(|node| node.name.as_str()))?;
     for (i, node) in machine.nodes.iter().enumerate() {
         let at = format!("node[{i}]");
-        if names.contains(&node.name.as_str()) {
-            return fault(
-                format!("{at}.name"),
-                format!("'{}' is taken by another initiator or node", node.name),
-            );
+        if machine.initiators.iter().any(|initiator| initiator.name == node.name) {
+            return fault(format!("{at}.name"), format!("'{}' is taken by an initiator", node.name));
         }
-        names.push(&node.name);
         memory_node(machine, &at, node)?;
     }
     for tier in 0..machine.tiers() {
@@ -263,19 +286,19 @@ fn given(machine: &Machine, at: &str, given: &Given) -> Checked {
         );
         return fault(format!("{at}.read_latency_ns"), message);
     }
-    figure(&format!("{at}.read_latency_ns"), given.read_latency_ns, 0.001, 1e9)?;
+    figure(&format!("{at}.read_latency_ns"), given.read_latency_ns, 0.001, LONGEST_NS)?;
     if let Some(ns) = given.write_latency_ns {
-        figure(&format!("{at}.write_latency_ns"), ns, 0.001, 1e9)?;
+        figure(&format!("{at}.write_latency_ns"), ns, 0.001, LONGEST_NS)?;
     }
-    positive(&format!("{at}.read_bandwidth_mbps"), given.read_bandwidth_mbps, 1e9)?;
+    bandwidth(&format!("{at}.read_bandwidth_mbps"), given.read_bandwidth_mbps)?;
     if let Some(mbps) = given.write_bandwidth_mbps {
-        positive(&format!("{at}.write_bandwidth_mbps"), mbps, 1e9)?;
+        bandwidth(&format!("{at}.write_bandwidth_mbps"), mbps)?;
     }
     let mut before = (-1.0, 0.0);
     for (i, point) in given.loaded.iter().enumerate() {
         let at = format!("{at}.loaded[{i}]");
         figure(&format!("{at}.load"), point.load, 0.0, 1.0)?;
-        figure(&format!("{at}.latency_ns"), point.latency_ns, given.read_latency_ns, 1e9)?;
+        figure(&format!("{at}.latency_ns"), point.latency_ns, given.read_latency_ns, LONGEST_NS)?;
         if point.load <= before.0 || point.latency_ns < before.1 {
             return fault(at, "loads must rise from point to point, and latencies must not fall");
         }
@@ -335,7 +358,7 @@ fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
     whole(&field("write_queue"), d.write_queue.into(), 2, 1024)?;
     whole(&field("drain_high"), d.drain_high.into(), 1, d.write_queue.into())?;
     whole(&field("drain_low"), d.drain_low.into(), 0, u64::from(d.drain_high) - 1)?;
-    figure(&field("controller_ns"), d.controller_ns, 0.0, 1e6)?;
+    figure(&field("controller_ns"), d.controller_ns, 0.0, LONGEST_NS)?;
     d.map_fields().map_err(|message| Fault::new(field("address_map"), message))?;
     let device_mib = (d.channel_bytes() * u64::from(d.channels)) >> 20;
     if device_mib < capacity_mib {
@@ -361,8 +384,8 @@ fn links(machine: &Machine) -> Checked {
         if link.between[0] == link.between[1] {
             return fault(format!("{at}.between"), "names the same end twice");
         }
-        figure(&format!("{at}.latency_ns"), link.latency_ns, 0.0, 1e9)?;
-        positive(&format!("{at}.bandwidth_mbps"), link.bandwidth_mbps, 1e9)?;
+        figure(&format!("{at}.latency_ns"), link.latency_ns, 0.0, LONGEST_NS)?;
+        bandwidth(&format!("{at}.bandwidth_mbps"), link.bandwidth_mbps)?;
     }
     Ok(())
 }

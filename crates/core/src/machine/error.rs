@@ -1,5 +1,6 @@
 //! Errors of machine files, each with its place.
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Why a machine file is refused.
@@ -31,10 +32,11 @@ impl Fault {
 
 impl MachineError {
     pub(super) fn of_toml(file: &str, text: &str, error: &toml::de::Error) -> MachineError {
-        let line = error.span().map_or(1, |span| line_at(text, span.start));
-        let field = error.span().map_or(String::new(), |span| text[span].trim().to_owned());
-        let field = if field.lines().count() > 1 || field.len() > 60 { String::new() } else { field };
-        MachineError { file: file.to_owned(), line, field, message: error.message().replace('\n', " ") }
+        let at = error.span().map(|span| span.start);
+        let line = at.map_or(1, |at| line_at(text, at));
+        let root = DeTable::parse(text).ok();
+        let field = at.zip(root).and_then(|(at, root)| field_at(root.get_ref(), at)).unwrap_or_default();
+        MachineError { file: file.to_owned(), line, field, message: in_words(error.message()) }
     }
 
     pub(super) fn of_fault(file: &str, text: &str, fault: Fault) -> MachineError {
@@ -45,6 +47,54 @@ impl MachineError {
 
 fn line_at(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&b| b == b'\n').count()
+}
+
+/// The field whose name or value stands at a place in the text, the innermost one.
+fn field_at(table: &DeTable<'_>, at: usize) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let name = key.get_ref().as_ref();
+        if key.span().contains(&at) {
+            return Some(name.to_owned());
+        }
+        value_at(value, at).map(|below| format!("{name}{below}"))
+    })
+}
+
+/// What follows a value's name where something in it, or all of it, stands at a place in the text.
+fn value_at(value: &Spanned<DeValue<'_>>, at: usize) -> Option<String> {
+    let inner = match value.get_ref() {
+        DeValue::Table(table) => field_at(table, at).map(|field| format!(".{field}")),
+        DeValue::Array(list) => {
+            let mut entries = list.iter().enumerate();
+            entries.find_map(|(i, entry)| value_at(entry, at).map(|below| format!("[{i}]{below}")))
+        }
+        _ => None,
+    };
+    inner.or_else(|| value.span().contains(&at).then(String::new))
+}
+
+/// What the parser says, in the words of a machine file instead of Rust's.
+fn in_words(message: &str) -> String {
+    let message = message.replace('\n', " ");
+    let Some((found, expected)) = message.split_once(", expected ") else { return message };
+    let allowed = match expected {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" => "a whole number, 0 or more",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "string" => "a text in quotes",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        _ if expected.starts_with("struct ") => "a table",
+        _ => return message,
+    };
+    let found = ["invalid type: ", "invalid value: "].iter().find_map(|start| found.strip_prefix(start));
+    match found {
+        Some(found) => format!("is {}; expected is {allowed}", found.replace("floating point ", "")),
+        None => message,
+    }
 }
 
 /// Where the field, or the nearest thing around it that is there, begins in the text.

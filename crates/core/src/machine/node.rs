@@ -1,6 +1,7 @@
 //! Memory nodes and links.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::dram::Dram;
 use crate::units::{LINE_BYTES, PAGE_BYTES};
@@ -89,11 +90,20 @@ pub struct Energy {
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// Its two ends: names of initiators or nodes.
+    #[serde(deserialize_with = "two_ends")]
     pub between: [String; 2],
     /// What it adds to a read's latency (both ways together), in ns.
     pub latency_ns: f64,
     /// Payload that it carries in each direction, in MB/s.
     pub bandwidth_mbps: f64,
+}
+
+/// An array would take the first two of several and leave the others out.
+fn two_ends<'de, D: Deserializer<'de>>(from: D) -> Result<[String; 2], D::Error> {
+    Vec::<String>::deserialize(from)?.try_into().map_err(|ends: Vec<String>| {
+        let entries = if ends.len() == 1 { "entry" } else { "entries" };
+        D::Error::custom(format!("has {} {entries}; a link is between two", ends.len()))
+    })
 }
 
 impl Node {

@@ -20,7 +20,7 @@ pub struct Initiator {
 pub struct Core {
     /// Clock in MHz, 1 to 100 000.
     pub clock_mhz: f64,
-    /// Instructions retired a cycle when nothing waits for memory, above 0 and at most 16.
+    /// Instructions retired a cycle when nothing waits for memory, 0.01 to 16.
     pub instructions_per_cycle: f64,
     /// Instructions between the oldest unfinished one and the newest that may start; 1 is an in-order core.
     pub reorder_buffer: u32,

@@ -81,7 +81,7 @@ fn a_fault_is_reported_with_line_field_and_what_is_allowed() {
             "read_bandwidth_mbps = 0",
             "read_bandwidth_mbps",
             "node[0].given.read_bandwidth_mbps",
-            "above 0",
+            "from 1 to",
         ),
         ("ways = 8", "ways = 0", "ways", "cache[0].ways", "from 1 to 64"),
         ("ways = 8", "ways = 7", "capacity_kib", "cache[0].capacity_kib", "whole sets of 7 ways"),
@@ -127,6 +127,75 @@ fn unknown_missing_and_mistyped_fields_are_refused_with_their_line() {
     assert!(missing.message.contains("clock_mhz"), "{missing}");
     let broken = refused("[core]", "[core");
     assert_eq!(broken.line, 7, "{broken}");
+}
+
+#[test]
+fn values_of_another_kind_are_refused_in_words_with_their_field() {
+    let cases = [
+        (
+            "ways = 8",
+            "ways = -1",
+            "cache[0].ways",
+            "is integer `-1`; expected is a whole number from 0 to 65535",
+        ),
+        (
+            "clock_mhz = 2000",
+            "clock_mhz = \"fast\"",
+            "core.clock_mhz",
+            "is string \"fast\"; expected is a number",
+        ),
+        ("[\"a\", \"b\"]", "[\"a\", \"b\", \"far\"]", "link[0].between", "has 3 entries"),
+        ("[\"a\", \"b\"]", "[\"a\"]", "link[0].between", "has 1 entry; a link is between two"),
+        ("tier = 1", "tier = 1.5", "node[1].tier", "is `1.5`; expected is a whole number from 0 to 255"),
+        (
+            "[node.given]\nread_latency_ns = 80",
+            "given = 5\n[node.energy]",
+            "node[0].given",
+            "expected is a table",
+        ),
+    ];
+    for (from, to, field, says) in cases {
+        let error = refused(from, to);
+        assert_eq!(error.field, field, "{error}");
+        assert!(error.message.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn names_are_words_and_each_is_its_own() {
+    for name in ["", "a b", "x,y", "<b>", "line\nbreak", "tab\t", "naïve"] {
+        for (from, field) in
+            [("near", "node[0].name"), ("L1d", "cache[0].name"), ("two", "name"), ("b", "initiator[1].name")]
+        {
+            let error = refused(&format!("name = \"{from}\""), &format!("name = {name:?}"));
+            assert_eq!(error.field, field, "{error}");
+            assert!(error.message.contains("letters, digits"), "{error}");
+        }
+    }
+    let cache = "[[cache]]\nname = \"L1d\"\ncapacity_kib = 32\nways = 8\nlatency_cycles = 4\n";
+    let second = cache.replace("= 4", "= 9");
+    let error = refused(cache, &format!("{cache}{second}"));
+    assert_eq!((error.field.as_str(), error.line), ("cache[1].name", 18), "{error}");
+    let tlb = "[[tlb]]\nname = \"L1\"\nentries = 8\nways = 8\n";
+    assert_eq!(refused(cache, &format!("{cache}{tlb}{tlb}")).field, "tlb[1].name");
+    assert_eq!(refused("name = \"b\"", "name = \"a\"").field, "initiator[1].name");
+    assert_eq!(refused("name = \"far\"", "name = \"near\"").field, "node[1].name");
+    assert_eq!(refused("name = \"far\"", "name = \"a\"").field, "node[1].name");
+}
+
+#[test]
+fn figures_that_no_machine_has_are_refused() {
+    for (from, to) in [
+        ("instructions_per_cycle = 4", "instructions_per_cycle = 1e-308"),
+        ("read_bandwidth_mbps = 20000", "read_bandwidth_mbps = 1e-9"),
+        ("read_bandwidth_mbps = 20000", "read_bandwidth_mbps = 20000\nwrite_bandwidth_mbps = 0.5"),
+        ("read_latency_ns = 80", "read_latency_ns = 1e9"),
+        ("latency_ns = 60", "latency_ns = 1e9"),
+        ("bandwidth_mbps = 16000", "bandwidth_mbps = 0.1"),
+    ] {
+        let error = refused(from, to);
+        assert!(error.message.contains("allowed are figures from"), "{error}");
+    }
 }
 
 #[test]
