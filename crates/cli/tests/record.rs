@@ -101,7 +101,8 @@ fn ended_by(trap: &str, signals: &[&str], code: i32) {
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).expect("it says that it is ready");
     for name in signals {
         signal(name, child.id());
-        std::thread::sleep(Duration::from_millis(300));
+        // Signals that come sooner after each other are one request.
+        std::thread::sleep(Duration::from_millis(1100));
     }
     let output = child.wait_with_output().unwrap();
     assert!(started.elapsed() < Duration::from_secs(8), "{trap}");
@@ -120,6 +121,51 @@ fn a_signal_to_memtide_alone_ends_the_program_and_keeps_the_trace() {
         ended_by("true", &["-INT"], 130);
         ended_by("trap 'exit 3' TERM", &["-TERM"], 3);
         ended_by("trap '' INT", &["-INT", "-INT"], 137);
+    }
+}
+
+/// `timeout` sends its signal to memtide, and then to memtide and the program.
+#[test]
+fn what_timeout_ends_is_kept() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = Path::new(MEMTIDE).ancestors().nth(2).unwrap().join("debug/libmemtide_recorder.so");
+    let mut command = Command::new("timeout");
+    command.args(["-s", "INT", "4", MEMTIDE, "record", "--plugin"]).arg(plugin);
+    command.arg("-o").arg(folder.path().join("trace"));
+    let output = command.args(["--", "/bin/bash", "-c", "while :; do :; done"]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(124), "{error}");
+    assert_eq!(left(folder.path()), ["trace"], "{error}");
+    let info =
+        Command::new(MEMTIDE).args(["trace", "info"]).arg(folder.path().join("trace")).output().unwrap();
+    assert!(info.status.success());
+}
+
+#[test]
+fn the_program_is_not_replaced_by_its_trace() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("trace");
+    std::fs::copy("/bin/true", &program).unwrap();
+    let before = std::fs::read(&program).unwrap();
+    let output = recording(folder.path(), &["--", program.to_str().unwrap()]).wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{error}");
+    assert!(error.contains("there already, and no trace"), "{error}");
+    assert_eq!(std::fs::read(&program).unwrap(), before);
+}
+
+#[test]
+fn a_trace_without_accesses_says_why() {
+    if can_record() {
+        let output = record(&["--skip", "99999999999", "--", "/bin/true"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && error.contains("--skip 99999999999 leaves out all"), "{error}");
     }
 }
 

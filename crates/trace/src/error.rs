@@ -1,5 +1,6 @@
 //! What goes wrong with traces.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a trace cannot be read, written, recorded or imported.
@@ -14,7 +15,7 @@ pub enum TraceError {
         /// What was to be done with it.
         action: &'static str,
         /// What the system says.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Not a trace at all, or one of another version.
     #[error("{path}: {what}", path = .path.display())]
@@ -59,12 +60,20 @@ pub enum TraceError {
 }
 
 impl TraceError {
-    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> TraceError {
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> TraceError {
         let path = path.to_owned();
-        move |source| TraceError::Io { path, action, source }
+        move |source| TraceError::Io { path, action, source: without_temporary(source) }
     }
 
     pub(crate) fn damaged(path: &Path, what: impl ToString) -> TraceError {
         TraceError::Damaged { path: path.to_owned(), what: what.to_string() }
+    }
+}
+
+/// The error without the name of a temporary file, which nobody asked for.
+fn without_temporary(error: io::Error) -> io::Error {
+    match error.to_string().split_once(" at path ") {
+        Some((what, _)) => io::Error::new(error.kind(), what.to_owned()),
+        None => error,
     }
 }

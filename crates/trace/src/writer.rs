@@ -11,11 +11,11 @@ use parquet::errors::ParquetError;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use tempfile::NamedTempFile;
 
-use crate::TraceError;
 use crate::columns::{
     Columns, GROUP_ROWS, Kind, MAX_EPOCH_ROWS, MAX_NAME_BYTES, MAX_THREADS, Row, properties, schema,
 };
 use crate::metadata::{Group, Header, Metadata, Totals};
+use crate::{Trace, TraceError};
 
 /// Writes a trace, epoch by epoch. The file takes its name only when it is complete.
 pub struct TraceWriter {
@@ -155,12 +155,18 @@ impl TraceWriter {
     }
 }
 
-/// Refuses what a finished trace must not replace.
+/// Refuses what a finished trace must not replace: all but traces, whole or damaged, and empty files.
 pub(crate) fn check_target(path: &Path) -> Result<(), TraceError> {
+    let refused = |what: &str| Err(TraceError::io(path, "write it")(io::Error::other(what.to_owned())));
     match std::fs::metadata(path) {
-        Ok(found) if !found.is_file() => Err(TraceError::io(path, "write it")(io::Error::other(
-            "it is there already, and no regular file",
-        ))),
+        Ok(found) if !found.is_file() => refused("it is there already, and no regular file"),
+        Ok(found) if found.len() > 0 => match Trace::open(path) {
+            Err(TraceError::NotATrace { .. }) => {
+                refused("it is there already, and no trace; choose another name")
+            }
+            Ok(_) | Err(TraceError::Damaged { .. }) => Ok(()),
+            Err(unreadable) => Err(unreadable),
+        },
         _ => Ok(()),
     }
 }

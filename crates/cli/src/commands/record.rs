@@ -66,7 +66,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         TraceError::Interrupted => Failure::Interrupted,
         other => Failure::NotRun(other.to_string()),
     })?;
-    let answer = answer(&arguments.trace, &summary);
+    let answer = answer(&arguments.trace, arguments.skip, &summary);
     eprint!("{}", answer.text(arguments.common.output, layout::width_of(stderr())));
     let status = summary.status;
     match status.code().or_else(|| Some(128 + status.signal()?)) {
@@ -75,7 +75,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-fn answer(trace: &Path, summary: &RecordSummary) -> Answer {
+fn answer(trace: &Path, skip: u64, summary: &RecordSummary) -> Answer {
     let columns = [
         ("file", "trace"),
         ("accesses", "accesses"),
@@ -95,9 +95,13 @@ fn answer(trace: &Path, summary: &RecordSummary) -> Answer {
         Cell::Whole(summary.bytes),
         Cell::text(summary.status.to_string()),
     ]);
+    let made = summary.accesses_made;
+    let empty = (summary.totals.accesses == 0).then(|| {
+        format!("the trace has no access: --skip {skip} leaves out all {made} of the program; skip fewer")
+    });
     let why = summary.stopped.as_ref();
-    let notes = why.map(|why| format!("recording stopped before the program did: {why}"));
-    Answer { notes: notes.into_iter().collect(), ..Answer::of(table) }
+    let stopped = why.map(|why| format!("recording stopped before the program did: {why}"));
+    Answer { notes: empty.into_iter().chain(stopped).collect(), ..Answer::of(table) }
 }
 
 /// Tells how far a recording is: whole lines, each after twice the time of the one before but at least once a minute, since

@@ -57,7 +57,7 @@ impl Launch {
     }
 
     /// Runs the program to its end; `tell` is called every now and then. A signal to memtide alone is passed on to the
-    /// program, and the next one kills it.
+    /// program, and one that comes a second or more after it kills it.
     pub fn run(
         &self,
         dir: &Path,
@@ -81,6 +81,8 @@ impl Launch {
         let (mut told, mut asked) = (Instant::now(), false);
         loop {
             if let Some(status) = child.try_wait().map_err(TraceError::io(&self.qemu, "wait for it"))? {
+                // What came until now was meant for the program, and may have ended it.
+                signals.any();
                 return Ok(status);
             }
             if let Some(signal) = signals.for_memtide() {

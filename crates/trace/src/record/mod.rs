@@ -89,7 +89,8 @@ pub struct RecordSummary {
 ///
 /// Recording ends with the program's first process. An interrupt (Ctrl-C) reaches the program; whatever it did until
 /// it ended is in the trace. A signal (SIGINT, SIGTERM or SIGHUP) that is sent to this process alone is passed on to the
-/// program; the next one kills it. One that comes while the trace is being written gives it up, and leaves nothing.
+/// program; one a second or more after it kills the program. One that comes while the trace is being written, a second or
+/// more after the last, gives it up, and leaves nothing.
 ///
 /// # Errors
 /// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written or is given up.

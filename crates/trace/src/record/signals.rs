@@ -1,28 +1,45 @@
 //! Signals that come while a program is recorded.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
-use signal_hook::low_level::siginfo::Cause;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+/// Signals that come within this time are one request: `timeout` sends one to its child and one to all of its group.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Keeps signals from ending memtide before the trace is written, until it is dropped.
-pub struct Signals(SignalsInfo<WithOrigin>);
+pub struct Signals {
+    pending: SignalsInfo<WithOrigin>,
+    asked: Option<Instant>,
+}
 
 impl Signals {
     pub fn hold() -> io::Result<Signals> {
-        SignalsInfo::new([SIGINT, SIGTERM, SIGHUP]).map(Signals)
+        let pending = SignalsInfo::new([SIGINT, SIGTERM, SIGHUP])?;
+        Ok(Signals { pending, asked: None })
     }
 
-    /// Whether any has come since the last question.
+    /// Whether there was a request since the last question.
     pub fn any(&mut self) -> bool {
-        self.0.pending().count() > 0
+        self.request().is_some()
     }
 
-    /// The last one since the last question that was sent to memtide alone. What a terminal sends, it sends to the
-    /// program too.
+    /// The signal of a request since the last question, if it was sent to memtide alone. What a terminal sends, it sends
+    /// to the program too.
     pub fn for_memtide(&mut self) -> Option<i32> {
-        self.0.pending().filter(|origin| origin.cause != Cause::Kernel).last().map(|origin| origin.signal)
+        self.request().filter(|origin| origin.cause != Cause::Kernel).map(|origin| origin.signal)
+    }
+
+    fn request(&mut self) -> Option<Origin> {
+        let last = self.pending.pending().last()?;
+        if self.asked.is_some_and(|asked| asked.elapsed() < TOGETHER) {
+            return None;
+        }
+        self.asked = Some(Instant::now());
+        Some(last)
     }
 }
