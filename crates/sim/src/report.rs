@@ -177,7 +177,7 @@ pub struct MoveReport {
 pub struct TimelineReport {
     /// Length of a bucket, in ms.
     pub bucket_ms: f64,
-    /// Bandwidth in each bucket, in MB/s, by node.
+    /// Bandwidth in each bucket, in MB/s, by node; the last one ends with the run.
     pub bandwidth_mbps: Vec<Vec<f64>>,
 }
 
@@ -207,7 +207,7 @@ impl Report {
             latency: latency(&Latencies(&all)),
             links: links(engine, time),
             pages: pages(engine, moves),
-            timeline: timeline(engine),
+            timeline: timeline(engine, time),
             energy_mj: nodes.iter().map(|n| n.energy_mj).sum(),
             nodes,
         }
@@ -327,13 +327,17 @@ fn pages(engine: &Engine<'_>, moves: &Record) -> PagesReport {
     }
 }
 
-fn timeline(engine: &Engine<'_>) -> TimelineReport {
-    let bucket = engine.samples.bucket;
-    let of_node = |traffic: &Vec<u64>| {
-        traffic.iter().map(|lines| Bandwidth::of(lines * LINE_BYTES, bucket).as_mbps()).collect()
+fn timeline(engine: &Engine<'_>, end: Time) -> TimelineReport {
+    let samples = &engine.samples;
+    let left = end.since(samples.until());
+    let of_node = |node: NodeId| {
+        let rate = |lines: u64, time: Time| Bandwidth::of(lines * LINE_BYTES, time).as_mbps();
+        let whole = samples.traffic[node.index()].iter().map(|&lines| rate(lines, samples.bucket));
+        let last = (left > Time::ZERO).then(|| rate(samples.since_last(node, &engine.uncore, end), left));
+        whole.chain(last).collect()
     };
     TimelineReport {
-        bucket_ms: ms(bucket),
-        bandwidth_mbps: engine.samples.traffic.iter().map(of_node).collect(),
+        bucket_ms: ms(samples.bucket),
+        bandwidth_mbps: engine.machine.node_ids().map(of_node).collect(),
     }
 }

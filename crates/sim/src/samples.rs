@@ -57,6 +57,16 @@ impl Samples {
         }
     }
 
+    /// When the last sample was taken.
+    pub fn until(&self) -> Time {
+        self.bucket * self.taken
+    }
+
+    /// A node's traffic since the last sample.
+    pub fn since_last(&self, node: NodeId, uncore: &Uncore, now: Time) -> u64 {
+        uncore.node_counters(node, now).lines().saturating_sub(self.last[node.index()])
+    }
+
     /// Takes in the latencies that the uncore has for us.
     pub fn latencies(&mut self, uncore: &mut Uncore) {
         for (node, latency) in uncore.drain_latencies() {
