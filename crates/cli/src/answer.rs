@@ -28,7 +28,10 @@ pub enum Cell {
     Flag(bool, &'static str),
     /// A count.
     Whole(u64),
-    /// A figure, shown with as many digits after the point; JSON and CSV have it as it is.
+    /// Words that belong together: in JSON a list.
+    List(Vec<String>),
+    /// A figure, shown with as many digits after the point, or more where it is so small that two would not count; JSON and
+    /// CSV have it as it is.
     Real(f64, usize),
     /// A share, shown as per cent; 1 is 100 % in JSON and CSV.
     Percent(f64),
@@ -48,7 +51,11 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Flag(holds, word) => if *holds { *word } else { "" }.to_owned(),
             Cell::Whole(number) => number.to_string(),
-            Cell::Real(number, digits) => format!("{number:.digits$}"),
+            Cell::List(words) => words.join(" "),
+            Cell::Real(number, digits) => {
+                let digits = counting_digits(*number).max(*digits);
+                format!("{number:.digits$}")
+            }
             Cell::Percent(share) => format!("{:.1}", share * 100.0),
             Cell::Absent => "-".to_owned(),
         }
@@ -68,6 +75,7 @@ impl Cell {
             Cell::Text(text) => text.as_str().into(),
             Cell::Flag(holds, _) => (*holds).into(),
             Cell::Whole(number) => (*number).into(),
+            Cell::List(words) => words.as_slice().into(),
             Cell::Real(number, _) | Cell::Percent(number) => (*number).into(),
             Cell::Absent => Value::Null,
         }
@@ -75,8 +83,16 @@ impl Cell {
 
     /// Whether it is a figure, known or not.
     pub fn is_number(&self) -> bool {
-        !matches!(self, Cell::Text(_) | Cell::Flag(..))
+        !matches!(self, Cell::Text(_) | Cell::List(_) | Cell::Flag(..))
     }
+}
+
+/// Digits after the point with which two of a small figure count; 0 of one from 10 on, of 0 and of what is no number.
+fn counting_digits(number: f64) -> usize {
+    if number == 0.0 || !number.is_finite() {
+        return 0;
+    }
+    (1.0 - number.abs().log10().floor()).clamp(0.0, 300.0) as usize
 }
 
 /// A column: its key in JSON and CSV (unit last), and its title for people.
@@ -250,6 +266,9 @@ mod tests {
 
     #[test]
     fn the_table_rounds_and_aligns_numbers_right() {
+        let shown = |number, digits| Cell::Real(number, digits).shown();
+        assert_eq!([shown(0.0012, 3), shown(0.001, 2), shown(0.5, 0)], ["0.0012", "0.0010", "0.50"]);
+        assert_eq!([shown(0.0, 2), shown(12.3, 0), shown(1234.0, 0)], ["0.00", "12", "1234"]);
         assert_eq!(answer().table(None), "seed 7\n\nname  time, ms\na, b       1.2\nc            -\n");
     }
 }

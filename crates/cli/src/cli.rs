@@ -1,5 +1,6 @@
 //! The command line.
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::answer::Format;
@@ -19,13 +20,13 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Options of every command.
+/// Options of commands that answer.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Common {
     /// How to print the answer
     #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub output: Format,
-    /// Seed of everything that is drawn at random: the same seed gives the same answer, byte by byte
+    /// Seed of what is drawn at random, if anything is: the same seed gives the same answer, byte by byte
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
 }
@@ -33,7 +34,34 @@ pub struct Common {
 /// Reads the command line.
 pub fn parse() -> Result<Cli, Failure> {
     let read = definition().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
-    read.map_err(|error| Failure::Parser(Box::new(error)))
+    read.map_err(refused)
+}
+
+/// What the parser says, unless memtide can say it better.
+fn refused(error: clap::Error) -> Failure {
+    let said = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
+        _ => String::new(),
+    };
+    let (argument, value) = (said(ContextKind::InvalidArg), said(ContextKind::InvalidValue));
+    let given = |option: &str| std::env::args().any(|word| word.split('=').next() == Some(option));
+    if error.kind() == ErrorKind::MissingRequiredArgument
+        && argument.contains("--trace")
+        && let Some(option) = ["--skip", "--limit"].into_iter().find(|option| given(option))
+    {
+        return Failure::Usage(format!("{option} is for traces; give one by --trace FILE, or leave it out"));
+    }
+    let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    if error.kind() == ErrorKind::ValueValidation
+        && let Some((_, least)) =
+            why.strip_suffix(&format!("..{}", u64::MAX)).and_then(|w| w.rsplit_once(' '))
+    {
+        let message =
+            format!("invalid value '{value}' for '{argument}': allowed are whole numbers from {least}");
+        return Failure::Usage(message);
+    }
+    Failure::Parser(Box::new(error))
 }
 
 /// The definition that help, completions and man pages are made from.

@@ -1,5 +1,6 @@
 //! The figures of a run, as they stand in tables.
 
+use memtide_core::Machine;
 use memtide_sim::Report;
 
 use crate::answer::{Cell, Table};
@@ -95,8 +96,8 @@ pub fn counts(report: &Report) -> Vec<Figure> {
     figures
 }
 
-/// A row a node.
-pub fn nodes(report: &Report) -> Table {
+/// A row a node. What a node without reads or writes has no figure for, is absent.
+pub fn nodes(report: &Report, machine: &Machine) -> Table {
     let columns = [
         ("node", "node"),
         ("tier", "tier"),
@@ -111,7 +112,9 @@ pub fn nodes(report: &Report) -> Table {
         ("life_years", "life, years"),
     ];
     let mut table = Table::new("nodes", &columns);
-    for node in &report.nodes {
+    let known = |known: bool, cell: Cell| if known { cell } else { Cell::Absent };
+    for (node, spec) in report.nodes.iter().zip(&machine.nodes) {
+        let (is_read, is_used) = (node.latency_mean_ns > 0.0, node.reads + node.writes > 0);
         table.rows.push(vec![
             Cell::text(&node.name),
             Cell::Whole(node.tier.into()),
@@ -119,10 +122,10 @@ pub fn nodes(report: &Report) -> Table {
             Cell::Real(node.read_bandwidth_mbps, 0),
             Cell::Percent(node.page_share),
             Cell::Percent(node.access_share),
-            Cell::Real(node.latency_mean_ns, 1),
-            Cell::Real(node.latency_p99_ns, 1),
-            Cell::Percent(node.row_hit_rate),
-            if node.energy_mj > 0.0 { Cell::Real(node.energy_mj, 2) } else { Cell::Absent },
+            known(is_read, Cell::Real(node.latency_mean_ns, 1)),
+            known(is_read, Cell::Real(node.latency_p99_ns, 1)),
+            known(is_used && spec.timed.is_some(), Cell::Percent(node.row_hit_rate)),
+            known(node.energy_mj > 0.0, Cell::Real(node.energy_mj, 2)),
             node.wear.map_or(Cell::Absent, |wear| Cell::Real(wear.life_years, 2)),
         ]);
     }

@@ -1,7 +1,7 @@
 //! How the command ends when it cannot do what it was asked.
 
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -48,6 +48,9 @@ impl Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure::OutputClosed;
         }
+        // A temporary file's name says nothing to whoever asked for another one.
+        let error = error.to_string();
+        let error = error.split(" at path ").next().unwrap_or_default();
         Failure::Run(format!(
             "{path}: cannot be written ({error}); check the folder, its permissions and space"
         ))
@@ -69,8 +72,11 @@ impl Failure {
                 if error.use_stderr() && says_error {
                     eprint!("memtide: ");
                 }
-                let _ = error.print();
-                return ExitCode::from(error.exit_code() as u8);
+                let printed = error.print().and_then(|()| io::stdout().flush());
+                return match printed.map_err(|error| Failure::unwritable("standard output", &error)) {
+                    Err(unwritable @ Failure::Run(_)) => unwritable.report(),
+                    _ => ExitCode::from(error.exit_code() as u8),
+                };
             }
         };
         eprintln!("memtide: error: {message}");

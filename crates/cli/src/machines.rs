@@ -30,7 +30,8 @@ pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
     match bundled(name_or_path) {
         Some(machine) => machine,
         None if is_path => {
-            let text = std::fs::read_to_string(path).map_err(|e| Failure::unreadable(name_or_path, &e))?;
+            let bytes = std::fs::read(path).map_err(|e| Failure::unreadable(name_or_path, &e))?;
+            let text = String::from_utf8(bytes).map_err(|error| no_text(name_or_path, error.as_bytes()))?;
             parsed(name_or_path, &text)
         }
         None => {
@@ -54,6 +55,16 @@ pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failur
     }
     machine.scale = scale;
     Ok(machine)
+}
+
+/// A machine file is text; a trace is what is most easily taken for one.
+fn no_text(file: &str, bytes: &[u8]) -> Failure {
+    let what = if bytes.starts_with(b"PAR1") {
+        "a trace, no machine file; give it by --trace"
+    } else {
+        "no machine file, which is text in UTF-8"
+    };
+    Failure::Input(format!("{file}: {what}"))
 }
 
 fn parsed(file: &str, text: &str) -> Result<Machine, Failure> {

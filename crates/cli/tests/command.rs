@@ -109,12 +109,116 @@ fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
     for (from, to, field, says) in cases {
         let path = file(folder.path(), "mine.toml", good.replacen(from, to, 1));
         let place = format!("mine.toml:{}:", line(from));
-        refused(3, &["machine", "check", &path], &[&place, field, says]);
+        refused(3, &["machine", "show", &path], &[&place, field, says]);
         refused(3, &["simulate", "-m", &path, "-w", SMALL], &[&place]);
     }
     let mine = file(folder.path(), "mine.toml", good.replacen("\"laptop\"", "\"mine\"", 1));
     assert!(answer(&["machine", "check", &mine]).contains("sound"));
     refused(3, &["machine", "show", "no/such.toml"], &["no/such.toml", "cannot be read"]);
+}
+
+#[test]
+fn every_machine_file_is_checked_and_one_that_is_refused_is_told_by_the_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = file(folder.path(), "bad.toml", "name = 5\n");
+    let output = memtide(&["machine", "check", "-o", "json", &bad, "laptop", "no/such.toml"]);
+    assert_eq!(output.status.code(), Some(3));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let verdicts: Vec<_> = answer["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
+    assert_eq!(verdicts, ["refused", "sound", "refused"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    for part in ["bad.toml:1: name: is integer `5`; expected is a text", "no/such.toml"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn a_report_replaces_reports_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = file(folder.path(), "rows.csv", ROWS);
+    let trace = folder.path().join("good.mt").display().to_string();
+    answer(&["trace", "import", &rows, "--format", "csv", "--to", &trace]);
+    let machine = file(
+        folder.path(),
+        "mine.toml",
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/laptop.toml")),
+    );
+    let compare = ["compare", "-m", &machine, "-t", &trace, "-p", "local", "--report"];
+    for input in [&trace, &machine, &rows] {
+        let before = std::fs::read(input).unwrap();
+        refused(1, &[&compare[..], &[input]].concat(), &[input, "there already, and no report"]);
+        assert_eq!(std::fs::read(input).unwrap(), before);
+    }
+    let page = file(folder.path(), "page.html", "");
+    for _ in 0..2 {
+        answer(&[&compare[..], &[&page]].concat());
+    }
+    assert!(std::fs::metadata(&page).unwrap().len() > 1 << 20);
+    let other = folder.path().join("other.csv").display().to_string();
+    std::fs::copy(&rows, &other).unwrap();
+    let import = ["trace", "import", &rows, "--format", "csv", "--to", &other];
+    refused(3, &import, &["other.csv", "there already, and no trace"]);
+    refused(1, &[&compare[..], &["no/such/page.html"]].concat(), &["no/such/page.html: cannot be written"]);
+    let error = memtide(&[&compare[..], &["no/such/page.html"]].concat()).stderr;
+    assert!(!String::from_utf8_lossy(&error).contains("/.tmp"), "a temporary name is shown");
+}
+
+#[test]
+fn usage_errors_say_what_was_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = file(folder.path(), "mine.parquet", b"PAR1\xff\xfe");
+    refused(3, &["compare", "-m", &trace, "-w", SMALL], &["mine.parquet", "no machine file", "--trace"]);
+    let noise = file(folder.path(), "noise.toml", b"\xff\xfe");
+    refused(3, &["compare", "-m", &noise, "-w", SMALL], &["noise.toml", "text in UTF-8"]);
+    for option in ["--limit", "--skip"] {
+        refused(2, &["compare", "-m", "laptop", option, "5"], &[option, "is for traces", "--trace FILE"]);
+    }
+    refused(
+        2,
+        &["compare", "-m", "laptop", "-t", "x", "--limit", "0"],
+        &["'0'", "--limit", "numbers from 1"],
+    );
+    let error = memtide(&["compare", "-m", "laptop", "-t", "x", "--limit", "0"]).stderr;
+    assert!(!String::from_utf8_lossy(&error).contains("18446744073709551615"));
+    refused(1, &["man", &trace], &["mine.parquet", "it is a file; give a folder"]);
+}
+
+#[test]
+fn a_policy_is_shown_as_it_is_run() {
+    let of = |policy: &str| json(&["policy", "show", policy]);
+    let names = |answer: &serde_json::Value| -> Vec<String> {
+        let rows = answer["parameters"].as_array().unwrap();
+        rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let ratio = of("ratio:weights=4:1");
+    assert_eq!((&ratio["policy"], &ratio["kind"]), (&"ratio:weights=4:1".into(), &"placement".into()));
+    assert_eq!(names(&ratio), names(&of("ratio")));
+    let both = of("local+anb");
+    assert_eq!(both["kind"], "placement + migration");
+    assert_eq!(names(&both), [names(&of("local")), names(&of("anb"))].concat());
+    assert_eq!(of("+anb")["kind"], "migration");
+    refused(2, &["policy", "show", "ratio:weight=4"], &["weights"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    for args in [&["--help"][..], &["--version"], &["machine", "list"], &["compare", "--help"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_memtide")).args(args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("standard output: cannot be written"));
+    }
+}
+
+#[test]
+fn a_machine_is_shown_at_its_scale_or_another() {
+    let capacity =
+        |args: &[&str]| json(&[&["machine", "show"], args].concat())["node"][0]["capacity_mib"].clone();
+    let whole = capacity(&["ddr5-cxl"]).as_u64().unwrap();
+    let scale = json(&["machine", "show", "ddr5-cxl"])["scale"].as_u64().unwrap();
+    assert!(scale > 1);
+    assert_eq!(capacity(&["--scale", "ddr5-cxl"]), whole / scale);
+    assert_eq!(capacity(&["ddr5-cxl", "--scale=2"]), whole / 2);
 }
 
 #[test]
@@ -257,7 +361,18 @@ fn a_simulation_shows_everything_as_json_and_every_node_as_a_table() {
     let report = &run["report"];
     assert_eq!(report["nodes"].as_array().unwrap().len(), 2);
     assert!(report["time_ms"].as_f64().unwrap() > 0.0);
-    assert!(!report["timeline"]["bandwidth_mbps"][0].as_array().unwrap().is_empty());
+    let timeline = &report["timeline"];
+    let [time, bucket] = [&report["time_ms"], &timeline["bucket_ms"]].map(|ms| ms.as_f64().unwrap());
+    for (rates, node) in
+        timeline["bandwidth_mbps"].as_array().unwrap().iter().zip(report["nodes"].as_array().unwrap())
+    {
+        let rates: Vec<f64> = rates.as_array().unwrap().iter().map(|rate| rate.as_f64().unwrap()).collect();
+        assert_eq!(rates.len(), (time / bucket).ceil() as usize, "the run's end is left out");
+        let length = |index: usize| (time - index as f64 * bucket).min(bucket);
+        let mean = rates.iter().enumerate().map(|(index, rate)| rate * length(index)).sum::<f64>() / time;
+        let whole = node["bandwidth_mbps"].as_f64().unwrap();
+        assert!((mean - whole).abs() <= whole * 1e-6, "{mean} against {whole}");
+    }
     let csv = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-o", "csv"]);
     assert!(
         csv.contains("user_share,0.") && !csv.contains('%'),
@@ -265,6 +380,10 @@ fn a_simulation_shows_everything_as_json_and_every_node_as_a_table() {
     );
     let table = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL]);
     assert!(table.contains("page walks") && table.contains("nvm"), "{table}");
+    let fast = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-p", "fast-only"]);
+    let unused = fast.lines().find(|line| line.starts_with("nvm ")).expect("a row a node");
+    let unused: Vec<&str> = unused.split_whitespace().collect();
+    assert_eq!(unused[4..9], ["0.0", "0.0", "-", "-", "-"], "a node without reads has no latency:\n{fast}");
 }
 
 #[test]
@@ -307,6 +426,9 @@ fn lists_name_everything_that_can_be_shown() {
             assert!(shown.contains(entry["summary"].as_str().unwrap()), "{shown}");
         }
     }
+    let machines = json(&["machine", "list"]);
+    let laptop = machines["machines"].as_array().unwrap().iter().find(|m| m["name"] == "laptop").unwrap();
+    assert_eq!(laptop["nodes"], serde_json::json!(["dram"]));
     assert_eq!(json(&["machine", "show", "hinuma"])["node"][1]["given"]["read_latency_ns"], 170.0);
 }
 
@@ -323,6 +445,14 @@ fn completions_and_man_pages_come_from_the_definitions() {
     {
         let text = std::fs::read_to_string(folder.path().join(format!("man1/{page}.1"))).unwrap();
         assert!(text.contains(says) && text.contains("Exit codes"), "{page}");
+        assert!(!text.contains("EXTRA") && text.contains(".SH \"EXIT STATUS\""), "{text}");
+        let title = text.lines().find(|line| line.starts_with(".TH")).unwrap();
+        assert!(title.contains("\"memtide 0."), "{title}");
+    }
+    for (page, program) in [("record", "PROGRAM"), ("run", "PROGRAM"), ("lab-run", "PROGRAM")] {
+        let text = std::fs::read_to_string(folder.path().join(format!("man1/memtide-{page}.1"))).unwrap();
+        let synopsis = text.split(".SH SYNOPSIS").nth(1).unwrap().lines().nth(1).unwrap();
+        assert!(synopsis.contains(&format!("\\-\\- <\\fI{program}")), "{synopsis}");
     }
 }
 

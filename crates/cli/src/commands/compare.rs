@@ -45,14 +45,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let reports = reports.into_iter().collect::<Result<Vec<Report>, Failure>>()?;
     let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
     let comparison = Comparison::new(&runs.machine, names, reports);
-    let answer = Answer {
+    let answer_as = |format| Answer {
         about: runs.about(),
-        tables: tables(&comparison, common.output),
+        tables: tables(&comparison, format),
         notes: comparison.verdict(),
     };
     if let Some(draft) = draft {
-        draft.write(&report::of_simulation(&runs, &comparison, &answer))?;
+        draft.write(&report::of_simulation(&runs, &comparison, &answer_as(Format::Table)))?;
     }
+    let answer = answer_as(common.output);
     if common.output == Format::Json {
         let mut whole = answer.json();
         whole["verdict"] = answer.notes.join(" ").into();

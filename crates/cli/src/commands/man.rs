@@ -1,5 +1,6 @@
 //! `memtide man`.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
@@ -19,7 +20,11 @@ pub struct Arguments {
 /// Writes `memtide.1` and a page for every command below it.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folder = &arguments.folder;
-    std::fs::create_dir_all(folder).map_err(|error| Failure::unwritable(folder.display(), &error))?;
+    let made = match folder.exists() && !folder.is_dir() {
+        true => Err(io::Error::other("it is a file; give a folder")),
+        false => std::fs::create_dir_all(folder),
+    };
+    made.map_err(|error| Failure::unwritable(folder.display(), &error))?;
     let mut definition = cli::definition();
     definition.build();
     let written = pages(definition, "memtide", folder)?;
@@ -32,11 +37,23 @@ fn pages(command: clap::Command, name: &str, folder: &Path) -> Result<usize, Fai
         written += pages(sub.clone(), &format!("{name}-{}", sub.get_name()), folder)?;
     }
     let path = folder.join(format!("{name}.1"));
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command)
-        .title(name.to_uppercase())
-        .render(&mut page)
-        .and_then(|()| std::fs::write(&path, page))
+    page(command, name)
+        .and_then(|page| std::fs::write(&path, page))
         .map_err(|error| Failure::unwritable(path.display(), &error))?;
     Ok(written)
+}
+
+/// A page. The library leaves out the `--` before a program, and calls what stands below the options "extra".
+fn page(command: clap::Command, name: &str) -> io::Result<String> {
+    let program = command.get_positionals().find(|argument| argument.is_last_set()).cloned();
+    let mut page = Vec::new();
+    let source = format!("memtide {}", cli::VERSION);
+    clap_mangen::Man::new(command).title(name.to_uppercase()).source(source).render(&mut page)?;
+    let page = String::from_utf8_lossy(&page).replace(".SH EXTRA", ".SH \"EXIT STATUS\"");
+    let Some([value]) = program.as_ref().and_then(|program| program.get_value_names()) else {
+        return Ok(page);
+    };
+    Ok(["<", "["].iter().fold(page, |page, open| {
+        page.replacen(&format!("{open}\\fI{value}\\fR"), &format!("\\-\\- {open}\\fI{value}\\fR"), 1)
+    }))
 }

@@ -6,7 +6,7 @@ use memtide_policies::{Info, Parameter, migrations, placements};
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::suggest;
+use crate::{runs, suggest};
 
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
@@ -15,7 +15,8 @@ pub enum Command {
     List(Common),
     /// Show what a policy does, where it comes from, and its parameters
     Show {
-        /// The policy's name
+        /// The policy's name, or a policy as runs take it, such as ratio:weights=4:1 or local+anb
+        #[arg(value_name = "POLICY")]
         name: String,
         #[command(flatten)]
         common: Common,
@@ -44,9 +45,13 @@ fn list() -> Answer {
 }
 
 fn show(name: &str) -> Result<Answer, Failure> {
-    let Some((kind, info)) = kinds().find(|(_, info)| info.name == name) else {
-        let known: Vec<&str> = kinds().map(|(_, info)| info.name).collect();
-        return Err(Failure::Usage(suggest::unknown("policy", name, &known)));
+    let shown = match kinds().find(|(_, info)| info.name == name) {
+        Some(one) => vec![one],
+        None if name.contains([':', '+']) => parts(name)?,
+        None => {
+            let known: Vec<&str> = kinds().map(|(_, info)| info.name).collect();
+            return Err(Failure::Usage(suggest::unknown("policy", name, &known)));
+        }
     };
     let columns = [
         ("name", "parameter"),
@@ -56,14 +61,27 @@ fn show(name: &str) -> Result<Answer, Failure> {
         ("help", "what it is"),
     ];
     let mut table = Table::new("parameters", &columns);
-    table.rows = info.parameters.iter().map(row).collect();
+    table.rows = shown.iter().flat_map(|(_, info)| info.parameters).map(row).collect();
+    let of_each = |what: fn(&(&'static str, &'static Info)) -> &'static str, between: &str| {
+        Cell::text(shown.iter().map(what).collect::<Vec<_>>().join(between))
+    };
     let about = vec![
-        ("policy", Cell::text(info.name)),
-        ("kind", Cell::text(kind)),
-        ("summary", Cell::text(info.summary)),
-        ("source", Cell::text(info.source)),
+        ("policy", Cell::text(name)),
+        ("kind", of_each(|(kind, _)| kind, " + ")),
+        ("summary", of_each(|(_, info)| info.summary, "; then ")),
+        ("source", of_each(|(_, info)| info.source, "; ")),
     ];
     Ok(Answer { about, ..Answer::of(table) })
+}
+
+/// The placement of a policy, and its migration if it names one.
+fn parts(text: &str) -> Result<Vec<(&'static str, &'static Info)>, Failure> {
+    if let Some((_, info)) = kinds().find(|(_, info)| Some(info.name) == text.strip_prefix('+')) {
+        return Ok(vec![("migration", info)]);
+    }
+    let policy = runs::policy(text)?;
+    let migration = text.contains('+').then(|| ("migration", policy.migration_info()));
+    Ok([("placement", policy.placement_info())].into_iter().chain(migration).collect())
 }
 
 fn row(parameter: &Parameter) -> Vec<Cell> {

@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         measured.rows.push(vec![Cell::text(name), cell, Cell::text(unit)]);
     }
     let tables = match common.output {
-        Format::Table => vec![measured, columns::nodes(&report)],
+        Format::Table => vec![measured, columns::nodes(&report, &runs.machine)],
         _ => vec![measured],
     };
     Answer { about, tables, notes: Vec::new() }.print(common.output)

@@ -1,7 +1,7 @@
 //! A chart, and what all charts have in common.
 
 use plotly::common::{Anchor, Font, HoverInfo, Line, Mode, Orientation};
-use plotly::layout::{Axis, Legend, Margin, TraceOrder};
+use plotly::layout::{Axis, Legend, Margin, TicksDirection, TraceOrder};
 use plotly::{Configuration, Layout, Plot, Scatter};
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito).
@@ -49,9 +49,11 @@ pub fn plot(layout: Layout) -> Plot {
     plot
 }
 
-/// An axis with its title.
+/// An axis with its title. Its ticks keep figures off the other axis, so that those at the origin do not meet.
 pub fn axis(title: &str) -> Axis {
-    Axis::new().title(title).grid_color("rgba(128,128,128,0.25)").zero_line(false).auto_margin(true)
+    let grid = "rgba(128,128,128,0.25)";
+    let axis = Axis::new().title(title).grid_color(grid).zero_line(false).auto_margin(true);
+    axis.ticks(TicksDirection::Outside).tick_length(6).tick_color(grid)
 }
 
 /// What bars are of, from top to bottom in the table's order.

@@ -4,7 +4,8 @@ mod chart;
 mod lab;
 mod simulated;
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use plotly::Plot;
@@ -19,7 +20,11 @@ pub use simulated::page as of_simulation;
 
 const PAGE: &str = include_str!("page.html");
 
-/// A report that is to be written. A file that is there already is replaced only once the new one is whole.
+/// Columns of figures that a page has room for, beside those that tell what a row is about.
+const COLUMNS: usize = 12;
+
+/// A report that is to be written. A file that is there already is replaced only if it is a page or empty, and only once the new
+/// one is whole.
 pub struct Draft<'a> {
     path: &'a Path,
     file: NamedTempFile,
@@ -31,6 +36,9 @@ impl<'a> Draft<'a> {
         let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
         if path.metadata().is_ok_and(|found| !found.is_file()) {
             return Err(unwritable(io::Error::other("it is there already, and no regular file")));
+        }
+        if path.exists() && !is_page(path).map_err(unwritable)? {
+            return Err(unwritable(io::Error::other("it is there already, and no report")));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file =
@@ -46,6 +54,14 @@ impl<'a> Draft<'a> {
             .map_err(|error| Failure::unwritable(self.path.display(), &error))?;
         Ok(())
     }
+}
+
+/// Whether a file begins as a report does, or holds nothing.
+fn is_page(path: &Path) -> io::Result<bool> {
+    let start = PAGE.lines().next().unwrap_or_default();
+    let mut found = Vec::new();
+    File::open(path)?.take(start.len() as u64).read_to_end(&mut found)?;
+    Ok(found.is_empty() || found.eq_ignore_ascii_case(start.as_bytes()))
 }
 
 /// As of any file that a program makes; the user's mask is taken off.
@@ -105,15 +121,23 @@ fn small(chart: &Chart) -> String {
     format!("<div><h3>{}</h3><div style=\"height:{height}px\">{}</div></div>", escaped(title), chart.html())
 }
 
+/// A table, in several below each other if it has more columns than the page has room for.
 fn table(table: &Table) -> String {
+    let columns: Vec<usize> = (table.keys..table.columns.len()).collect();
+    columns.chunks(COLUMNS).map(|part| part_of(table, part)).collect()
+}
+
+/// The columns that tell what a row is about, and some others.
+fn part_of(table: &Table, columns: &[usize]) -> String {
+    let shown = || (0..table.keys).chain(columns.iter().copied());
     let head: String =
-        table.columns.iter().map(|column| format!("<th>{}</th>", escaped(&column.title))).collect();
+        shown().map(|column| format!("<th>{}</th>", escaped(&table.columns[column].title))).collect();
+    let cell = |cell: &Cell| {
+        let class = if cell.is_number() { " class=\"number\"" } else { "" };
+        format!("<td{class}>{}</td>", escaped(&cell.shown()))
+    };
     let row = |row: &Vec<Cell>| {
-        let cell = |cell: &Cell| {
-            let class = if cell.is_number() { " class=\"number\"" } else { "" };
-            format!("<td{class}>{}</td>", escaped(&cell.shown()))
-        };
-        format!("<tr>{}</tr>", row.iter().map(cell).collect::<String>())
+        format!("<tr>{}</tr>", shown().map(|column| cell(&row[column])).collect::<String>())
     };
     let body: String = table.rows.iter().map(row).collect();
     format!("<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")

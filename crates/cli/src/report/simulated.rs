@@ -9,7 +9,7 @@ use super::chart::{
     COLOURS, Chart, OverTime, axis, bars_height, colour, greatest, legend, names, over_time, plot,
 };
 use super::{Page, grid, section};
-use crate::answer::Answer;
+use crate::answer::{Answer, Cell};
 use crate::comparison::Comparison;
 use crate::runs::Runs;
 
@@ -46,7 +46,7 @@ fn time(comparison: &Comparison) -> Chart {
         Annotation::new()
             .x(report.time_ms)
             .y(comparison.names[index].as_str())
-            .text(format!(" {:.2} x", comparison.speedup(index)))
+            .text(format!(" {} x", Cell::Real(comparison.speedup(index), 2).shown()))
             .x_anchor(Anchor::Left)
             .show_arrow(false)
     });
@@ -151,7 +151,8 @@ fn thinned(report: &Report) -> Vec<OverTime> {
     let of_node = |(node, mbps): (usize, &Vec<f64>)| {
         let group = mbps.len().div_ceil(POINTS).max(1);
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64 / 1e3;
-        let middle = |index: usize| (index as f64 + 0.5) * group as f64 * timeline.bucket_ms;
+        let middle =
+            |index: usize| ((index as f64 + 0.5) * group as f64 * timeline.bucket_ms).min(report.time_ms);
         let values: Vec<f64> = mbps.chunks(group).map(mean).collect();
         let times_ms = (0..values.len()).map(middle).collect();
         OverTime { name: report.nodes[node].name.clone(), times_ms, values }

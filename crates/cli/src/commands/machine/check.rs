@@ -1,6 +1,7 @@
 //! `memtide machine check`.
 
 use clap::ValueHint;
+use memtide_core::Machine;
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
@@ -17,7 +18,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Reads all of them; the first fault ends it.
+/// Reads all of them: a row each, and what is wrong with the refused ones in the end.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let columns = [
@@ -29,16 +30,33 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ("verdict", "verdict"),
     ];
     let mut table = Table::new("checked", &columns);
+    let mut faults = Vec::new();
     for given in &arguments.machines {
-        let machine = machines::load(given)?;
-        table.rows.push(vec![
-            Cell::text(given),
-            Cell::text(&machine.name),
-            Cell::Whole(machine.cpus() as u64),
-            Cell::Whole(machine.nodes.len() as u64),
-            Cell::Whole(machine.tiers() as u64),
-            Cell::text("sound"),
-        ]);
+        match machines::load(given) {
+            Ok(machine) => table.rows.push(sound(given, &machine)),
+            Err(Failure::Input(fault)) => {
+                table.rows.push(refused(given));
+                faults.push(fault);
+            }
+            Err(other) => return Err(other),
+        }
     }
-    Answer::of(table).print(common.output)
+    Answer::of(table).print(common.output)?;
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Input(faults.join("\n"))) }
+}
+
+fn sound(given: &str, machine: &Machine) -> Vec<Cell> {
+    vec![
+        Cell::text(given),
+        Cell::text(&machine.name),
+        Cell::Whole(machine.cpus() as u64),
+        Cell::Whole(machine.nodes.len() as u64),
+        Cell::Whole(machine.tiers() as u64),
+        Cell::text("sound"),
+    ]
+}
+
+fn refused(given: &str) -> Vec<Cell> {
+    let unknown = [Cell::Absent, Cell::Absent, Cell::Absent, Cell::Absent];
+    [Cell::text(given)].into_iter().chain(unknown).chain([Cell::text("refused")]).collect()
 }

@@ -26,11 +26,10 @@ pub fn run(common: Common) -> Result<(), Failure> {
 fn row(machine: &Machine) -> Vec<Cell> {
     let mut nodes: Vec<_> = machine.nodes.iter().collect();
     nodes.sort_by_key(|node| node.tier);
-    let nodes: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     vec![
         Cell::text(&machine.name),
         Cell::Whole(machine.cpus() as u64),
-        Cell::text(nodes.join(" ")),
+        Cell::List(nodes.iter().map(|node| node.name.clone()).collect()),
         Cell::Whole(machine.scale.into()),
         Cell::text(&machine.summary),
     ]

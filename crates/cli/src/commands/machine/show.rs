@@ -15,8 +15,8 @@ pub struct Arguments {
     /// A bundled machine's name, or a machine file
     #[arg(value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
-    /// Show it as it is simulated: divided by its `scale`, or by this
-    #[arg(long, value_name = "N", num_args = 0..=1)]
+    /// Show it as it is simulated: divided by its `scale`, or, as in --scale=64, by this
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     scale: Option<Option<u32>>,
     #[command(flatten)]
     common: Common,
