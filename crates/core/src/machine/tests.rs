@@ -148,8 +148,8 @@ fn values_of_another_kind_are_refused_in_words_with_their_field() {
         ("[\"a\", \"b\"]", "[\"a\"]", "link[0].between", "has 1 entry; a link is between two"),
         ("tier = 1", "tier = 1.5", "node[1].tier", "is `1.5`; expected is a whole number from 0 to 255"),
         (
-            "[node.given]\nread_latency_ns = 80",
-            "given = 5\n[node.energy]",
+            "[node.given]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000",
+            "given = 5",
             "node[0].given",
             "expected is a table",
         ),
@@ -179,8 +179,8 @@ fn names_are_words_and_each_is_its_own() {
     let tlb = "[[tlb]]\nname = \"L1\"\nentries = 8\nways = 8\n";
     assert_eq!(refused(cache, &format!("{cache}{tlb}{tlb}")).field, "tlb[1].name");
     assert_eq!(refused("name = \"b\"", "name = \"a\"").field, "initiator[1].name");
-    assert_eq!(refused("name = \"far\"", "name = \"near\"").field, "node[1].name");
-    assert_eq!(refused("name = \"far\"", "name = \"a\"").field, "node[1].name");
+    assert_eq!(refused("name = \"near\"", "name = \"far\"").field, "node[1].name");
+    assert_eq!(refused("name = \"near\"", "name = \"a\"").field, "node[0].name");
 }
 
 #[test]
