@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Loads of a latency
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     loads: u64,
-    /// How often the memory of a bandwidth is passed over
+    /// How often the memory of a bandwidth is passed over; the best time counts, as with STREAM
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     #[command(flatten)]

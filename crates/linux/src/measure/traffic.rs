@@ -36,7 +36,8 @@ impl Kernel {
     }
 }
 
-/// Traffic of one thread on each CPU over `mib` MiB of a node each, in MB/s (10^6 bytes).
+/// Traffic of one thread on each CPU over `mib` MiB of a node each, in MB/s (10^6 bytes): that of the best of so many rounds,
+/// as STREAM tells it, since the system's own work now and then takes part of one.
 ///
 /// # Errors
 /// If a CPU or the memory cannot be had.
@@ -48,7 +49,7 @@ pub fn bandwidth_mbps(
     kernel: Kernel,
 ) -> Result<f64, MeasureError> {
     let barrier = Barrier::new(cpus.len());
-    let took: Result<Vec<Duration>, MeasureError> = std::thread::scope(|scope| {
+    let took: Result<Vec<Vec<Duration>>, MeasureError> = std::thread::scope(|scope| {
         let threads: Vec<_> = cpus
             .iter()
             .map(|&cpu| {
@@ -58,12 +59,14 @@ pub fn bandwidth_mbps(
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("a measuring thread does not panic")).collect()
     });
-    let longest = took?.into_iter().max().unwrap_or_default();
-    let bytes =
-        ((mib << 20) / kernel.arrays()) as f64 * kernel.traffic() * f64::from(rounds) * cpus.len() as f64;
-    Ok(bytes / 1e6 / longest.as_secs_f64())
+    let took = took?;
+    let longest = |round: usize| took.iter().map(|thread| thread[round]).max().unwrap_or_default();
+    let best = (0..rounds as usize).map(longest).min().unwrap_or_default();
+    let bytes = ((mib << 20) / kernel.arrays()) as f64 * kernel.traffic() * cpus.len() as f64;
+    Ok(bytes / 1e6 / best.as_secs_f64())
 }
 
+/// The times of its rounds, each of which all threads begin together.
 fn thread(
     cpu: CpuId,
     node: NodeId,
@@ -71,22 +74,25 @@ fn thread(
     rounds: u32,
     kernel: Kernel,
     barrier: &Barrier,
-) -> Result<Duration, MeasureError> {
+) -> Result<Vec<Duration>, MeasureError> {
     let memory = pin(cpu).and_then(|()| {
         Words::on_node(mib << 20, node).map_err(|source| MeasureError::Memory { node, mib, source })
     });
-    let warm = memory.map(|mut words| {
+    let mut warm = memory.map(|mut words| {
         run(&mut words, kernel);
         words
     });
-    // All threads wait for each other, those that failed as well.
-    barrier.wait();
-    let mut words = warm?;
-    let start = Instant::now();
-    for _ in 0..rounds {
-        run(&mut words, kernel);
-    }
-    Ok(start.elapsed())
+    let round = |_| {
+        // All threads wait for each other, those that failed as well.
+        barrier.wait();
+        let start = Instant::now();
+        if let Ok(words) = &mut warm {
+            run(words, kernel);
+        }
+        start.elapsed()
+    };
+    let took = (0..rounds).map(round).collect();
+    warm.map(|_| took)
 }
 
 fn run(words: &mut [u64], kernel: Kernel) {
