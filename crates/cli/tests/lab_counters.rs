@@ -62,8 +62,8 @@ fn processes_add_up_to_nodes_and_the_program_is_told_apart() {
 }
 
 /// Memory that the chase goes through, many times its caches, and its loads.
-const CHASE: &str = "chase:footprint_mib=32,operations=400000";
-const LOADS: u64 = 400_000;
+const CHASE: &str = "chase:footprint_mib=32,operations=800000";
+const LOADS: u64 = 800_000;
 
 #[test]
 fn a_guest_reads_the_counters_that_the_host_reports() {

@@ -156,6 +156,9 @@ fn number(who: Who) -> u64 {
 /// # Errors
 /// If the memory does not hold them.
 pub fn read(words: &[AtomicU64]) -> Result<Snapshot, LiveError> {
+    if words.first().is_none_or(|word| word.load(Ordering::Relaxed) != MAGIC.to_le()) {
+        return Err(LiveError::Foreign);
+    }
     for _ in 0..TRIES {
         let before = words.get(SEQUENCE).ok_or(LiveError::Foreign)?.load(Ordering::Acquire);
         let copy: Vec<u64> = copy(words);

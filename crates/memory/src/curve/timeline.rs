@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Intervals at first, and how many there are at most.
-const SHORTEST_NS: u64 = 100_000;
+/// Length of an interval at first, and how many there are at most.
+const SHORTEST_NS: u64 = 1_000_000;
 const MOST: u64 = 200;
 
 /// Bytes that each node moved, in intervals of equal length. Their number is bounded: when a run goes on for longer, two become
@@ -59,28 +59,28 @@ mod tests {
     #[test]
     fn bytes_lie_where_they_were_counted_and_none_is_lost() {
         let mut line = Timeline::new(vec![5, 0]);
-        line.note(20_000, vec![15, 1]);
-        line.note(100_000, vec![20, 1]);
-        line.note(100_001, vec![27, 3]);
-        line.note(350_000, vec![28, 3]);
+        line.note(200_000, vec![15, 1]);
+        line.note(1_000_000, vec![20, 1]);
+        line.note(1_000_001, vec![27, 3]);
+        line.note(3_500_000, vec![28, 3]);
         assert_eq!(
             (line.interval_ns, &line.bytes[..]),
-            (100_000, &[vec![15, 1], vec![7, 2], vec![0, 0], vec![1, 0]][..])
+            (1_000_000, &[vec![15, 1], vec![7, 2], vec![0, 0], vec![1, 0]][..])
         );
     }
 
     #[test]
     fn a_long_run_has_longer_intervals() {
         let mut line = Timeline::new(vec![0]);
-        (1..=1_000).for_each(|n| line.note(n * 90_000, vec![n]));
-        assert_eq!(line.interval_ns, 800_000);
+        (1..=1_000).for_each(|n| line.note(n * 900_000, vec![n]));
+        assert_eq!(line.interval_ns, 8_000_000);
         assert!(
             line.bytes.len() as u64 <= MOST && line.bytes.len() as u64 > MOST / 2,
             "{}",
             line.bytes.len()
         );
         assert_eq!(line.bytes.iter().flatten().sum::<u64>(), 1_000);
-        // 800 us hold eight or nine notes, 90 us apart.
+        // 8 ms hold eight or nine notes, 0.9 ms apart.
         assert!(
             line.bytes[..line.bytes.len() - 1].iter().all(|bytes| (8..=9).contains(&bytes[0])),
             "{:?}",

@@ -15,6 +15,9 @@ use crate::vcpu::Vcpu;
 /// Time that a virtual CPU runs before the next one does.
 pub const QUANTUM: Time = Time::from_us(20);
 
+/// How often the guest's counters are written: that takes as long as some hundred modelled accesses.
+const SHOWN_EVERY: Time = Time::from_us(200);
+
 /// Everything that the plugin knows beside QEMU.
 #[derive(Debug)]
 pub struct Lab {
@@ -24,6 +27,7 @@ pub struct Lab {
     pub ledger: Ledger,
     pub results: Results,
     counters: Writer<'static>,
+    shown: Time,
     /// The model is on: a region of interest is under way.
     pub on: bool,
     /// Time of an instruction on the modelled core, in ps.
@@ -72,6 +76,7 @@ impl Lab {
         }
         Ok(Lab {
             counters: Writer::new(memory, &config.guest_nodes),
+            shown: Time::ZERO,
             curve: Curve::new(&machine, &config),
             vcpus: (0..count).map(|cpu| Vcpu::new(cpu == 0)).collect(),
             ledger: Ledger::new(count, nodes),
@@ -149,12 +154,18 @@ impl Lab {
         self.program = time;
     }
 
+    /// Whether it is time to show the guest what was counted.
+    pub fn is_due(&self, time: Time) -> bool {
+        self.has_begun() && time >= self.shown + SHOWN_EVERY
+    }
+
     /// Has the guest see what was counted up to now. Called where all virtual CPUs' turns end.
     pub fn show(&mut self, time: Time, executed: &[Executed]) {
         if self.has_begun() {
             self.settle(executed);
         }
         self.note(time);
+        self.shown = time;
         self.counters.write(time.0 / 1000, self.has_begun(), self.ledger.processes());
     }
 

@@ -528,8 +528,8 @@ unsafe extern "C" fn on_turn_end(cpu: c_uint, _: *mut c_void) {
         plugin.lab().curve.idle_until(CpuId::from(cpu), shared.instructions(), wakes);
     }
     let now = plugin.time(cpu);
-    if plugin.lab().has_begun() {
-        let time = plugin.guest_time(now.min(other.unwrap_or(now)));
+    let time = plugin.guest_time(now.min(other.unwrap_or(now)));
+    if plugin.lab().is_due(time) {
         plugin.lab().show(time, &plugin.executed());
     }
     let ahead = other.is_some_and(|other| now > other + QUANTUM);

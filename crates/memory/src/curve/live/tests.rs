@@ -79,7 +79,7 @@ fn no_reader_sees_parts_of_two_writes() {
             }
         });
         let (mut seen, mut last) = (0, 0);
-        while seen < 2000 {
+        while seen < 2000 || last < 2000 {
             match read(&memory) {
                 Ok(snapshot) => {
                     let n = snapshot.guest_ns;
@@ -92,7 +92,6 @@ fn no_reader_sees_parts_of_two_writes() {
             }
         }
         ended.store(true, Ordering::Relaxed);
-        assert!(last > 0, "nothing was written meanwhile");
     });
 }
 
