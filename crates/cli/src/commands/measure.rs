@@ -22,7 +22,7 @@ pub struct Arguments {
     /// Memory that a latency is measured over, and each CPU's part of a bandwidth; several times the last cache
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     mib: u32,
-    /// Loads of a latency
+    /// Loads of a latency, in five parts of which the quickest counts
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     loads: u64,
     /// How often the memory of a bandwidth is passed over; the best time counts, as with STREAM
