@@ -8,6 +8,7 @@ mod archive;
 mod compare;
 mod damo;
 mod error;
+mod guest;
 mod kept;
 mod layout;
 mod libraries;

@@ -1,0 +1,185 @@
+//! A virtual machine while it runs: watched from its start to its end.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use memtide_guest::{ERR_PORT, Ending, Hello, Message, OUT_PORT, RESULT_PORT};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::qemu::{Process, Pump, Tail, VirtualMachine};
+use crate::work::{self, Folder};
+use crate::{LabError, Options, Output, Tools};
+
+/// Host time within which a guest boots, and what each virtual CPU adds: many times what it takes, for busy hosts.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+const BOOT_LIMIT_OF_VCPU: Duration = Duration::from_secs(5);
+
+/// How often the caller's wishes are asked for.
+const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Of the console, the last bytes are kept; of the agent's messages, all.
+const CONSOLE_BYTES: usize = 64 << 10;
+const MESSAGE_BYTES: usize = 64 << 20;
+
+/// Lines of the console that an error shows.
+const SHOWN_LINES: usize = 12;
+
+/// A running virtual machine.
+pub struct Guest {
+    process: Process,
+    out: Pump,
+    err: Pump,
+    console: Option<Tail>,
+    messages: Tail,
+    started: Instant,
+    hello: Option<(Instant, Hello)>,
+    ended: Option<Instant>,
+    kernel: PathBuf,
+    boot_limit: Duration,
+}
+
+/// What the guest told first, and host seconds of boot and program.
+pub struct Times {
+    /// What it told.
+    pub hello: Hello,
+    /// From QEMU's start to the agent's.
+    pub boot: f64,
+    /// From there to the program's end.
+    pub program: f64,
+}
+
+impl Guest {
+    /// Starts it in its folder.
+    pub fn start(
+        machine: &VirtualMachine,
+        tools: &Tools,
+        folder: &Folder,
+        output: Output,
+        options: &Options,
+    ) -> Result<Guest, LabError> {
+        let path = folder.path();
+        let out = Pump::start(&path.join(OUT_PORT), output.out)?;
+        let err = Pump::start(&path.join(ERR_PORT), output.err)?;
+        let messages = Tail::named(&path.join(RESULT_PORT), MESSAGE_BYTES)?;
+        let console = (!options.interactive).then(|| Tail::named(&path.join(work::CONSOLE), CONSOLE_BYTES));
+        let console = console.transpose()?;
+        let arguments = machine.arguments();
+        if options.keep {
+            let words: Vec<_> =
+                arguments.iter().map(|word| format!("'{}'", word.to_string_lossy())).collect();
+            let line = format!("{} {}\n", tools.qemu.display(), words.join(" "));
+            let file = path.join(work::COMMAND);
+            fs::write(&file, line).map_err(LabError::file(&file, "write it"))?;
+        }
+        let process = Process::start(&tools.qemu, &arguments, path, options.interactive)?;
+        let started = Instant::now();
+        let boot_limit = BOOT_LIMIT + BOOT_LIMIT_OF_VCPU * machine.layout.vcpu_initiators.len() as u32;
+        let kernel = tools.kernel.clone();
+        Ok(Guest {
+            process,
+            out,
+            err,
+            console,
+            messages,
+            started,
+            hello: None,
+            ended: None,
+            kernel,
+            boot_limit,
+        })
+    }
+
+    /// Waits for the program's end and for all that it has printed.
+    pub fn watch(&mut self, options: &Options, stop: &dyn Fn() -> bool) -> Result<Ending, LabError> {
+        let mut ending: Option<Box<Ending>> = None;
+        loop {
+            let gone = self.process.ended();
+            self.read();
+            while let Some(line) = self.messages.line() {
+                match serde_json::from_str(&line) {
+                    Ok(Message::Hello(hello)) => self.hello = Some((Instant::now(), hello)),
+                    Ok(Message::Refused(what)) => {
+                        return Err(LabError::Guest { what, console: String::new() });
+                    }
+                    Ok(Message::Ended(ended)) => {
+                        self.ended = Some(Instant::now());
+                        ending = Some(ended);
+                    }
+                    Err(error) => return Err(self.failure(format!("the guest says '{line}' ({error})"))),
+                }
+            }
+            self.out.check()?;
+            self.err.check()?;
+            if let Some(ended) = &ending
+                && self.out.bytes() >= ended.out_bytes
+                && self.err.bytes() >= ended.err_bytes
+            {
+                return Ok(*ending.take().expect("it has ended"));
+            }
+            if let Some(status) = gone {
+                return Err(self.failure(match self.hello {
+                    Some(_) => format!("the virtual machine ended while the program ran (QEMU: {status})"),
+                    None => format!("the kernel {} did not boot (QEMU: {status})", self.kernel.display()),
+                }));
+            }
+            self.check_time(options)?;
+            if stop() {
+                return Err(LabError::Interrupted);
+            }
+            self.wait();
+        }
+    }
+
+    fn check_time(&self, options: &Options) -> Result<(), LabError> {
+        match (&self.hello, options.timeout) {
+            (None, _) if self.started.elapsed() > self.boot_limit => {
+                let (kernel, seconds) = (self.kernel.display(), self.boot_limit.as_secs());
+                Err(self.failure(format!("the kernel {kernel} had not booted after {seconds} s")))
+            }
+            (Some((since, _)), Some(limit)) if self.ended.is_none() && since.elapsed() > limit => {
+                Err(LabError::Timeout { seconds: limit.as_secs_f64(), console: self.last_lines() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&mut self) {
+        self.messages.read();
+        self.process.said.read();
+        self.console.iter_mut().for_each(Tail::read);
+    }
+
+    /// Waits until something comes, but not for long.
+    fn wait(&self) {
+        let readers = [self.messages.reader(), self.process.said.reader()];
+        let mut waited: Vec<PollFd> =
+            readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)).collect();
+        // Whatever ends the wait, the next turn looks.
+        let _ = poll(&mut waited, Some(&TURN));
+    }
+
+    fn failure(&self, what: String) -> LabError {
+        LabError::Guest { what, console: self.last_lines() }
+    }
+
+    fn last_lines(&self) -> String {
+        let console = self.console.as_ref().map_or(String::new(), |console| console.last(SHOWN_LINES));
+        [console, self.process.said.last(SHOWN_LINES)].join("\n").trim().to_owned()
+    }
+
+    /// Ends the machine in order; gives its times and the last of its console.
+    pub fn finish(mut self) -> Result<(Times, String), LabError> {
+        self.process.end();
+        self.read();
+        let console = self.last_lines();
+        let (up, hello) = self.hello.take().unwrap_or((self.started, Hello::default()));
+        let ended = self.ended.unwrap_or(up);
+        let times =
+            Times { hello, boot: (up - self.started).as_secs_f64(), program: (ended - up).as_secs_f64() };
+        drop(self.process);
+        self.out.finish()?;
+        self.err.finish()?;
+        Ok((times, console))
+    }
+}

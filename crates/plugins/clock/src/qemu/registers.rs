@@ -1,0 +1,76 @@
+//! The guest's registers and memory, as callbacks read them.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ptr::null_mut;
+
+use qemu_plugin_sys as sys;
+
+use super::Plugin;
+
+/// Handles of the general registers, in the order of their numbers, and room for a value.
+pub(super) struct Registers {
+    handles: [*mut sys::qemu_plugin_register; 16],
+    value: *mut sys::GByteArray,
+}
+
+unsafe extern "C" {
+    fn g_byte_array_new() -> *mut sys::GByteArray;
+    fn g_byte_array_set_size(array: *mut sys::GByteArray, size: c_uint) -> *mut sys::GByteArray;
+    fn g_array_free(array: *mut sys::GArray, free_segment: c_int) -> *mut c_char;
+}
+
+impl Registers {
+    pub(super) fn new() -> Registers {
+        // SAFETY: it makes an empty array.
+        Registers { handles: [null_mut(); 16], value: unsafe { g_byte_array_new() } }
+    }
+
+    /// Finds the registers' handles, which are the same for all virtual CPUs. Called while one is initialised.
+    pub(super) fn find(&mut self) {
+        const NAMES: [&CStr; 16] = [
+            c"rax", c"rcx", c"rdx", c"rbx", c"rsp", c"rbp", c"rsi", c"rdi", c"r8", c"r9", c"r10", c"r11",
+            c"r12", c"r13", c"r14", c"r15",
+        ];
+        // SAFETY: the array holds `len` descriptors, and is the caller's to free.
+        unsafe {
+            let array = sys::qemu_plugin_get_registers();
+            let found = (*array).data.cast::<sys::qemu_plugin_reg_descriptor>();
+            for i in 0..(*array).len as usize {
+                let descriptor = *found.add(i);
+                if let Some(number) = NAMES.iter().position(|&name| name == CStr::from_ptr(descriptor.name)) {
+                    self.handles[number] = descriptor.handle;
+                }
+            }
+            g_array_free(array, 1);
+        }
+    }
+}
+
+impl Plugin {
+    /// The value of a general register.
+    pub(super) fn register(&self, number: u8) -> u64 {
+        // SAFETY: used on the one thread of the virtual CPUs, in callbacks that may read registers.
+        unsafe {
+            let registers = &mut *self.registers.get();
+            let handle = registers.handles[usize::from(number)];
+            if handle.is_null() {
+                return 0;
+            }
+            g_byte_array_set_size(registers.value, 0);
+            if sys::qemu_plugin_read_register(handle, registers.value) < 8 {
+                return 0;
+            }
+            (*registers.value).data.cast::<u64>().read_unaligned()
+        }
+    }
+
+    /// A word of the guest's memory, at an address of the address space in use.
+    pub(super) fn word(&self, address: u64) -> Option<u64> {
+        // SAFETY: as in `register`; QEMU makes the array as long as what it reads.
+        unsafe {
+            let value = (*self.registers.get()).value;
+            let read = sys::qemu_plugin_read_memory_vaddr(address, value, size_of::<u64>());
+            read.then(|| (*value).data.cast::<u64>().read_unaligned())
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What QEMU is to call when a block of the guest's code runs.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr::null_mut;
+
+use qemu_plugin_sys as sys;
+
+use super::access::{on_load, on_store};
+use super::events::{on_address_space, on_mark, on_return, on_translations};
+use super::turns::{on_halt, on_turn_end};
+use super::{NO_REGISTERS, Plugin};
+use crate::clocks::Score;
+use crate::marks::Special;
+use crate::op;
+use crate::vcpu::Vcpu;
+
+const READS_REGISTERS: sys::qemu_plugin_cb_flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
+
+pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mut sys::qemu_plugin_tb) {
+    let plugin = Plugin::get();
+    let _alone = plugin.alone();
+    let on = plugin.lab().on;
+    // SAFETY: `tb` and its instructions are valid during this call; the ops handed over live until QEMU drops all blocks.
+    unsafe {
+        let count = sys::qemu_plugin_tb_n_insns(tb);
+        count_block(plugin, tb, count as u64);
+        let instructions: Vec<_> = (0..count).map(|i| sys::qemu_plugin_tb_get_insn(tb, i)).collect();
+        let code: Vec<_> =
+            instructions.iter().map(|&at| (sys::qemu_plugin_insn_vaddr(at), bytes(at))).collect();
+        for (&at, (_, code)) in instructions.iter().zip(&code) {
+            if let Some(special) = Special::of(code) {
+                watch(at, special);
+            }
+        }
+        if !on {
+            return;
+        }
+        let ops = op::of_block(code.iter().map(|(pc, bytes)| (*pc, bytes.as_slice())));
+        for (&at, op) in instructions.iter().zip(ops) {
+            let Some(op) = op else { continue };
+            let address = std::ptr::from_ref(op.as_ref()).cast_mut().cast();
+            (*plugin.ops.get()).push(op);
+            use sys::qemu_plugin_mem_rw::{QEMU_PLUGIN_MEM_R, QEMU_PLUGIN_MEM_W};
+            sys::qemu_plugin_register_vcpu_mem_cb(
+                at,
+                Some(on_load),
+                NO_REGISTERS,
+                QEMU_PLUGIN_MEM_R,
+                address,
+            );
+            sys::qemu_plugin_register_vcpu_mem_cb(
+                at,
+                Some(on_store),
+                NO_REGISTERS,
+                QEMU_PLUGIN_MEM_W,
+                address,
+            );
+        }
+    }
+}
+
+/// Has QEMU count a block's instructions, and end turns. A block is the kernel's or a program's by where it lies.
+///
+/// # Safety
+/// `tb` must be valid.
+unsafe fn count_block(plugin: &Plugin, tb: *mut sys::qemu_plugin_tb, instructions: u64) {
+    let entry = |offset| sys::qemu_plugin_u64 { score: plugin.scores, offset };
+    let add = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
+    use std::mem::offset_of;
+    // SAFETY: the block is valid, and the entries are fields of `Score`.
+    unsafe {
+        let user = !Vcpu::is_kernel(sys::qemu_plugin_tb_vaddr(tb));
+        let user = user.then_some(offset_of!(Score, user_instructions));
+        for offset in [offset_of!(Score, instructions), offset_of!(Score, turn)].into_iter().chain(user) {
+            sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, add, entry(offset), instructions);
+        }
+        sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
+            tb,
+            Some(on_turn_end),
+            NO_REGISTERS,
+            sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE,
+            entry(offset_of!(Score, turn)),
+            plugin.turn_length(),
+            null_mut(),
+        );
+    }
+}
+
+/// # Safety
+/// `instruction` must be valid.
+unsafe fn watch(instruction: *mut sys::qemu_plugin_insn, special: Special) {
+    type Callback = unsafe extern "C" fn(c_uint, *mut c_void);
+    let (callback, flags, data): (Callback, _, usize) = match special {
+        Special::Mark => (on_mark, READS_REGISTERS, 0),
+        Special::Halt => (on_halt, NO_REGISTERS, 0),
+        Special::AddressSpace(register) => (on_address_space, READS_REGISTERS, register.into()),
+        Special::Return => (on_return, READS_REGISTERS, 0),
+        Special::Translations => (on_translations, NO_REGISTERS, 0),
+    };
+    // SAFETY: a callback of the type that QEMU asks for; the data is a number.
+    unsafe {
+        sys::qemu_plugin_register_vcpu_insn_exec_cb(instruction, Some(callback), flags, data as *mut c_void);
+    }
+}
+
+/// # Safety
+/// `instruction` must be valid.
+unsafe fn bytes(instruction: *mut sys::qemu_plugin_insn) -> Vec<u8> {
+    let mut bytes = vec![0; 16];
+    // SAFETY: QEMU copies as many bytes as there is room for.
+    let copied = unsafe { sys::qemu_plugin_insn_data(instruction, bytes.as_mut_ptr().cast(), bytes.len()) };
+    bytes.truncate(copied);
+    bytes
+}
