@@ -45,6 +45,19 @@ pub fn check() -> Result<(), Failure> {
     if asked() { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
+/// Waits, unless the command is asked to end.
+pub fn pause(time: Duration) -> Result<(), Failure> {
+    let until = Instant::now() + time;
+    while !asked() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(POLL));
+    }
+    Err(Failure::Interrupted)
+}
+
 /// Does long work that cannot be stopped and leaves nothing behind: if the command is asked to end, the work is left to end
 /// with the process.
 pub fn abandonable<T: Send + 'static>(

@@ -1,8 +1,5 @@
 //! `memtide compare`.
 
-use std::path::PathBuf;
-
-use clap::ValueHint;
 use memtide_policies::{Policy, default_comparison};
 use memtide_sim::Report;
 
@@ -11,7 +8,7 @@ use crate::cli::Common;
 use crate::comparison::Comparison;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::report::{self, Draft};
+use crate::report::{self, ReportFile};
 use crate::runs::{self, Setting};
 use crate::{columns, parallel};
 
@@ -25,9 +22,8 @@ pub struct Arguments {
     /// The policies, separated by commas [default: every placement, local with NUMA balancing, bw-local with bw-migration]
     #[arg(short, long, value_delimiter = ',', value_name = "POLICIES")]
     policies: Vec<String>,
-    /// Write a report with charts, one HTML file that needs no network
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportFile,
 }
 
 /// Runs every policy, on as many cores as there are, and prints a row for each.
@@ -38,7 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         texts => runs::policies(texts)?,
     };
     let runs = arguments.setting.runs(common.seed)?;
-    let draft = arguments.report.as_deref().map(Draft::create).transpose()?;
+    let draft = arguments.report.draft()?;
     let progress = Progress::new("simulating", policies.len());
     let reports = parallel::map(&policies, |index, policy: &Policy| runs.run(policy, &progress, index));
     drop(progress);

@@ -1,6 +1,5 @@
 //! `memtide counters`.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use memtide_linux::counters::{Counters, CountersError};
@@ -34,8 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     answer(&before).print(arguments.output)?;
     let Some(interval) = arguments.interval else { return Ok(()) };
     for _ in 1..arguments.count.unwrap_or(u64::MAX) {
-        sleep(interval);
-        interrupt::check()?;
+        interrupt::pause(interval)?;
         let now = counters.read().map_err(failure)?;
         answer(&since(&before, &now)).print(arguments.output)?;
         before = now;

@@ -6,8 +6,9 @@ mod simulated;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
 use plotly::Plot;
 use tempfile::NamedTempFile;
 
@@ -23,6 +24,21 @@ const PAGE: &str = include_str!("page.html");
 /// Columns of figures that a page has room for, beside those that tell what a row is about.
 const COLUMNS: usize = 12;
 
+/// The option of commands that can write one.
+#[derive(Debug, clap::Args)]
+pub struct ReportFile {
+    /// Write a report with charts, one HTML file that needs no network
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
+}
+
+impl ReportFile {
+    /// Begins the report, if one is wanted.
+    pub fn draft(&self) -> Result<Option<Draft<'_>>, Failure> {
+        self.report.as_deref().map(Draft::create).transpose()
+    }
+}
+
 /// A report that is to be written. A file that is there already is replaced only if it is a page or empty, and only once the new
 /// one is whole.
 pub struct Draft<'a> {
@@ -32,7 +48,7 @@ pub struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Begins it, so that a report that cannot be written is refused before anything runs.
-    pub fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
+    fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
         let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
         if path.metadata().is_ok_and(|found| !found.is_file()) {
             return Err(unwritable(io::Error::other("it is there already, and no regular file")));

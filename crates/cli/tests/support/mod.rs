@@ -1,4 +1,8 @@
-//! What the lab's tests share.
+//! What tests of the command share.
+
+#![allow(dead_code, reason = "each file of tests uses its part")]
+
+pub mod call;
 
 use std::process::Command;
 use std::sync::LazyLock;

@@ -10,7 +10,7 @@ use super::{guest, rows, span};
 use crate::cli::Common;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::report::{self, Draft};
+use crate::report::{self, ReportFile};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -31,9 +31,8 @@ pub struct Arguments {
     /// [default: memtide/lab/results in the cache folder]
     #[arg(long, visible_alias = "resume", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     results: Option<PathBuf>,
-    /// Write a report with charts, one HTML file that needs no network
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportFile,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
@@ -53,7 +52,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let subjects = arguments.subjects.iter().map(|text| Subject::parse(text)).collect::<Result<_, _>>();
     let subjects = subjects.map_err(|error| Failure::Usage(error.to_string()))?;
-    let draft = arguments.report.as_deref().map(Draft::create).transpose()?;
+    let draft = arguments.report.draft()?;
     let (options, tools) = arguments.guest.options(arguments.command, common.seed).map_err(failure)?;
     let results = arguments.results.map_or_else(results_folder, Ok).map_err(guest::failure)?;
     let comparison = Comparison {

@@ -9,10 +9,7 @@ use crate::processes;
 /// All figures of a run.
 pub fn answer(outcome: &Outcome) -> Answer {
     let mut notes = outcome.notes.clone();
-    if let Some(timing) = outcome.timing.as_ref().filter(|timing| !timing.hook && !outcome.parallel) {
-        let why = timing.why.as_deref().unwrap_or("QEMU's clock was not found");
-        notes.push(format!("the guest's clock did not follow the model: {why}"));
-    }
+    notes.extend(unfollowed(outcome).filter(|_| !outcome.parallel));
     if outcome.parallel {
         notes.push(
             "not deterministic: virtual CPUs ran in parallel, and the guest's clock was this system's"
@@ -27,18 +24,35 @@ pub fn answer(outcome: &Outcome) -> Answer {
         .chain(region.map(|region| processes::table(&region.processes)))
         .chain([nodes(outcome, region)]);
     Answer {
-        about: vec![
-            ("machine", Cell::text(&outcome.machine)),
-            ("vcpus", Cell::Whole(outcome.vcpus.into())),
-            ("kernel", Cell::text(&outcome.kernel)),
-            ("qemu", Cell::text(outcome.qemu.split(' ').next().unwrap_or_default())),
-            ("timing", Cell::text(timing(outcome))),
-            ("mode", Cell::text(if outcome.parallel { "parallel" } else { "deterministic" })),
-            ("status", Cell::Whole(outcome.status.into())),
-        ],
+        about: [
+            &about(outcome)[..],
+            &[
+                ("mode", Cell::text(if outcome.parallel { "parallel" } else { "deterministic" })),
+                ("status", Cell::Whole(outcome.status.into())),
+            ],
+        ]
+        .concat(),
         tables: tables.collect(),
         notes,
     }
+}
+
+/// What a run was made of.
+pub fn about(outcome: &Outcome) -> [(&'static str, Cell); 5] {
+    [
+        ("machine", Cell::text(&outcome.machine)),
+        ("vcpus", Cell::Whole(outcome.vcpus.into())),
+        ("kernel", Cell::text(&outcome.kernel)),
+        ("qemu", Cell::text(outcome.qemu.split(' ').next().unwrap_or_default())),
+        ("timing", Cell::text(timing(outcome))),
+    ]
+}
+
+/// Why the guest's clock did not follow the model, if there was one.
+pub fn unfollowed(outcome: &Outcome) -> Option<String> {
+    let results = outcome.timing.as_ref().filter(|results| !results.hook)?;
+    let why = results.why.as_deref().unwrap_or("QEMU's clock was not found");
+    Some(format!("the guest's clock did not follow the model: {why}"))
 }
 
 /// Whether the guest's clock followed the model, or the model only counted, or there was none.

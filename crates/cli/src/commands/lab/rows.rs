@@ -2,6 +2,7 @@
 
 use memtide_lab::{Compared, Comparison, Damo, Outcome, Region};
 
+use super::figures;
 use super::interval::{Interval, LEAST_FOR_T};
 use crate::answer::{Answer, Cell, Format, Table};
 use crate::cli::Common;
@@ -56,15 +57,8 @@ pub fn shown<'a>(comparison: &Comparison, compared: &'a [Compared]) -> Vec<Shown
 }
 
 fn about(comparison: &Comparison, run: &Outcome, seed: u64) -> Vec<(&'static str, Cell)> {
-    vec![
-        ("machine", Cell::text(&run.machine)),
-        ("vcpus", Cell::Whole(run.vcpus.into())),
-        ("kernel", Cell::text(&run.kernel)),
-        ("qemu", Cell::text(run.qemu.split(' ').next().unwrap_or_default())),
-        ("timing", Cell::text(if run.timing.is_some() { "on" } else { "off" })),
-        ("layouts", Cell::Whole(comparison.layouts.into())),
-        ("seed", Cell::Whole(seed)),
-    ]
+    let all = [("layouts", Cell::Whole(comparison.layouts.into())), ("seed", Cell::Whole(seed))];
+    [&figures::about(run)[..], &all].concat()
 }
 
 fn add(table: &mut Table, subject: &str, figures: Vec<Figure>) {
@@ -159,10 +153,7 @@ fn guest_ms(run: &Outcome, region: Region) -> f64 {
 fn notes(compared: &[Compared]) -> Vec<String> {
     let first = &compared[0].outcomes[0];
     let mut notes = first.notes.clone();
-    if let Some(timing) = first.timing.as_ref().filter(|timing| !timing.hook) {
-        let why = timing.why.as_deref().unwrap_or("QEMU's clock was not found");
-        notes.push(format!("the guest's clock did not follow the model: {why}"));
-    }
+    notes.extend(figures::unfollowed(first));
     for Compared { subject, setting, caveat, outcomes } in compared {
         let name = subject.name();
         if let Some(weights) = &setting.weights {

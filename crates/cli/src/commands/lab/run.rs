@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{stderr, stdout};
-use std::path::PathBuf;
 
 use clap::ValueHint;
 use memtide_lab::{Output, run as run_in_lab};
@@ -10,7 +9,7 @@ use memtide_lab::{Output, run as run_in_lab};
 use super::{figures, guest, memory, span};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::report::{self, Draft, Shown};
+use crate::report::{self, ReportFile, Shown};
 use crate::{interrupt, layout};
 
 /// Its arguments.
@@ -22,9 +21,8 @@ pub struct Arguments {
     memory: memory::NodeMemory,
     #[command(flatten)]
     span: span::Span,
-    /// Write a report with charts, one HTML file that needs no network
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportFile,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
@@ -35,7 +33,7 @@ pub struct Arguments {
 /// Runs the program and says what was measured, on standard error: standard output is the program's. Then passes the program's
 /// exit status on.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
-    let draft = arguments.report.as_deref().map(Draft::create).transpose()?;
+    let draft = arguments.report.draft()?;
     let (options, tools) = arguments.guest.options(arguments.command, arguments.common.seed)?;
     let options = arguments.memory.of(arguments.span.of(options));
     let output = Output { out: Box::new(stdout()), err: Box::new(stderr()) };
