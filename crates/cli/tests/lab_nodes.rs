@@ -226,16 +226,22 @@ fn virtual_cpus_in_parallel_are_counted_and_say_what_they_are() {
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{told}");
         let answer: Value = serde_json::from_str(&told[told.find('{').expect("JSON")..]).expect("JSON");
-        let figures = ["instructions", "accesses", "llc_misses"].map(|key| answer["run"][0][key].clone());
+        let figure = |key: &str| answer["run"][0][key].as_f64().expect("a count");
         let how = ["timing", "mode"].map(|key| answer[key].as_str().expect("a word").to_owned());
-        (figures.map(|figure| figure.as_f64().expect("a count")), how)
+        let own = figure("instructions") - figure("outside_instructions");
+        ([own, figure("accesses"), figure("llc_misses")], how)
     };
     let (exact, how) = counted(&[]);
     assert_eq!(how, ["on", "deterministic"]);
     let (about, how) = counted(&["--parallel"]);
     assert_eq!(how, ["counted", "parallel"]);
     println!("{exact:?} and in parallel {about:?}");
-    for (exact, about) in exact.into_iter().zip(about) {
-        assert!((0.7..2.5).contains(&(about / exact)), "{about} for {exact}");
+    assert!(
+        (about[0] / exact[0] - 1.0).abs() < 0.01,
+        "the program's own instructions: {about:?} for {exact:?}"
+    );
+    // The host's clock makes more timer ticks of the same work, whose kernel code counts, too.
+    for (exact, about) in exact.into_iter().zip(about).skip(1) {
+        assert!((0.95..2.5).contains(&(about / exact)), "{about} for {exact}");
     }
 }
