@@ -260,6 +260,18 @@ fn files_that_just_fit_are_there_and_larger_ones_are_refused() {
 }
 
 #[test]
+fn files_are_as_old_as_the_guests_clock() {
+    let Some(lab) = Lab::new() else { return };
+    let data = lab.folder.path().with_extension("words");
+    fs::write(&data, "words").expect("data");
+    let name = data.to_str().expect("a name");
+    // gzip ends with a warning if a file has no time.
+    let (output, told) = lab.run(&["--file", name], &["gzip", "-c", name]);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    fs::remove_file(&data).expect("it is there");
+}
+
+#[test]
 fn what_cannot_run_is_refused_before_anything_boots() {
     let Some(lab) = Lab::new() else { return };
     let data = lab.folder.path().with_extension("data");

@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use cpio::newc::{self, ModeFileType};
 
 use crate::LabError;
+use crate::qemu::START_SECONDS;
 
 /// Files of the guest by their absolute path.
 #[derive(Debug, Default)]
@@ -88,7 +89,7 @@ impl Archive {
     ) -> Result<W, LabError> {
         let fail = || LabError::file(to, WRITE);
         let name = guest.strip_prefix("/").unwrap_or(guest).to_string_lossy();
-        let header = newc::Builder::new(&name).ino(number);
+        let header = newc::Builder::new(&name).ino(number).mtime(START_SECONDS);
         let (header, content) = match entry {
             Entry::Folder => (header.mode(0o755).set_mode_file_type(ModeFileType::Directory), Vec::new()),
             Entry::Text(text) => (header.mode(0o644).set_mode_file_type(ModeFileType::Regular), text.clone()),

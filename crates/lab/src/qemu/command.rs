@@ -23,6 +23,11 @@ const SOFT_RESERVED: &str = "0xefffffff";
 
 const MACHINE: &str = "q35,hmat=on,i8042=off,smbus=off,sata=off,usb=off,vmport=off";
 
+/// When the guest's clock starts, and the same in seconds since 1970. Its files are as old, since gzip, for one, takes a time of 0 for
+/// none.
+const START: &str = "base=2025-01-01,clock=vm";
+pub const START_SECONDS: u32 = 1_735_689_600;
+
 /// QEMU's most complete CPU, without fast string instructions: it makes them a step a byte, in which the kernel would copy
 /// and clear.
 const CPU: &str = "max,erms=off,fsrm=off";
@@ -68,7 +73,7 @@ impl VirtualMachine<'_> {
             true => add(&["-cpu", CPU, "-accel", "tcg,thread=multi"]),
             false => add(&["-cpu", CPU, "-accel", "tcg,thread=single", "-icount", icount]),
         }
-        add(&["-rtc", "base=2025-01-01,clock=vm", "-seed", &self.seed.to_string()]);
+        add(&["-rtc", START, "-seed", &self.seed.to_string()]);
         for (option, value) in self.memory() {
             add(&[option, &value]);
         }

@@ -1,4 +1,4 @@
-//! QEMU: its command line, its process, and the pipes to it.
+//! QEMU: its command line, its process, its monitor, and the pipes to it.
 
 mod channel;
 mod command;
@@ -6,6 +6,6 @@ mod monitor;
 mod process;
 
 pub use channel::{Pump, Tail};
-pub use command::VirtualMachine;
+pub use command::{START_SECONDS, VirtualMachine};
 pub use monitor::Monitor;
 pub use process::Process;
