@@ -16,11 +16,8 @@ pub trait Host {
     /// as `needs` asks for them.
     fn observe(&mut self, needs: &Needs, events: &mut Vec<Event>, seen: &mut Observation);
 
-    /// Makes a move.
-    ///
-    /// # Errors
-    /// Why it could not be made; the page then lies where it lay.
-    fn act(&mut self, wanted: &Move) -> Result<(), Refusal>;
+    /// Makes moves, and tells of each why it could not be made; such a page lies where it lay.
+    fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>>;
 }
 
 /// One epoch: the policy gets the outcomes of its last plan, what happened since, and what was seen; what it plans is
@@ -53,9 +50,20 @@ pub fn deliver(host: &mut impl Host, policy: &mut dyn Migration, governor: &mut 
 
 fn apply(host: &mut impl Host, plan: &Plan, governor: &mut Governor) {
     governor.start_plan();
-    for wanted in &plan.moves {
-        let time = host.now();
-        let result = governor.admit(time, wanted).and_then(|()| host.act(wanted));
+    let time = host.now();
+    let verdicts: Vec<_> = plan.moves.iter().map(|wanted| governor.admit(time, wanted)).collect();
+    let admitted = plan.moves.iter().zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
+    let admitted: Vec<Move> = admitted.map(|(wanted, _)| *wanted).collect();
+    let mut results = host.act(&admitted).into_iter();
+    let time = host.now();
+    for (wanted, verdict) in plan.moves.iter().zip(verdicts) {
+        let result = verdict.and_then(|()| match results.next().expect("a result for each move") {
+            Err(why) => {
+                governor.take_back(wanted);
+                Err(why)
+            }
+            made => made,
+        });
         governor.record(Outcome { time, wanted: *wanted, result });
     }
 }

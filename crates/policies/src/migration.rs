@@ -2,6 +2,7 @@
 
 mod anb;
 mod bw_migration;
+mod hot_cold;
 mod none;
 mod trigger;
 
@@ -12,7 +13,7 @@ use crate::parameter::Values;
 use crate::policy::Info;
 
 /// Every migration policy.
-pub(crate) const ALL: &[MigrationEntry] = &[none::ENTRY, anb::ENTRY, bw_migration::ENTRY];
+pub(crate) const ALL: &[MigrationEntry] = &[none::ENTRY, anb::ENTRY, bw_migration::ENTRY, hot_cold::ENTRY];
 
 /// How a migration policy registers.
 pub(crate) struct MigrationEntry {

@@ -74,7 +74,7 @@ impl Governor {
         self.named.clear();
     }
 
-    /// Decides on a move; what it admits counts towards the limits, whether it is made in the end or not.
+    /// Decides on a move; what it admits counts towards the limits.
     pub(super) fn admit(&mut self, now: Time, wanted: &Move) -> Result<(), Refusal> {
         self.earn(now);
         let head = Vpn(wanted.page.0 - wanted.page.0 % wanted.size.base_pages());
@@ -96,6 +96,14 @@ impl Governor {
         self.named.insert((wanted.task, head));
         self.admitted += 1;
         Ok(())
+    }
+
+    /// A move that was admitted was not made: others may have its share.
+    pub(super) fn take_back(&mut self, wanted: &Move) {
+        self.admitted -= 1;
+        if self.limits.bytes_per_second.is_some() {
+            self.credit += i128::from(wanted.size.bytes()) * 1_000_000_000_000;
+        }
     }
 
     pub(super) fn record(&mut self, outcome: Outcome) {

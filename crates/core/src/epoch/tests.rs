@@ -51,12 +51,10 @@ impl Host for Bench {
         events.append(&mut self.events);
     }
 
-    fn act(&mut self, wanted: &Move) -> Result<(), Refusal> {
-        if wanted.page.0 > 1000 {
-            return Err(Refusal::NoRoom);
-        }
-        self.moved.push(wanted.page);
-        Ok(())
+    fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
+        let fits = |wanted: &Move| if wanted.page.0 > 1000 { Err(Refusal::NoRoom) } else { Ok(()) };
+        self.moved.extend(wanted.iter().filter(|&wanted| fits(wanted).is_ok()).map(|wanted| wanted.page));
+        wanted.iter().map(fits).collect()
     }
 }
 
@@ -154,6 +152,18 @@ fn a_page_larger_than_the_allowance_moves_and_later_ones_wait() {
         step(&mut host, &mut policy, &mut governor);
     }
     assert_eq!(host.moved.len(), 5, "a 2 MiB page each two seconds of ten");
+}
+
+#[test]
+fn a_move_that_was_not_made_leaves_its_share_to_others() {
+    let limits = Limits { bytes_per_second: Some(10 * PAGE_BYTES), ..Limits::default() };
+    let (mut host, mut policy, mut governor) = (bench(Vec::new()), Pull::default(), governor(limits));
+    for epoch in 0..100 {
+        host.now = Time::from_ms(100 * epoch);
+        host.events = base([if epoch % 2 == 0 { 2000 } else { 3 }]);
+        step(&mut host, &mut policy, &mut governor);
+    }
+    assert_eq!(host.moved.len(), 50);
 }
 
 #[test]

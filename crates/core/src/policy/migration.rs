@@ -123,6 +123,14 @@ pub struct Move {
 pub enum Reason {
     /// CPUs of the other node access it.
     Locality,
+    /// It is accessed often, and lies on slow memory.
+    Hot,
+    /// It is not accessed, and lies on fast memory.
+    Cold,
+    /// It is accessed less than another page that is to have its place.
+    MakeRoom,
+    /// Somebody asked for it.
+    Request,
 }
 
 /// What became of a move.

@@ -24,9 +24,22 @@ pub struct Region {
     pub age: u32,
 }
 
+/// How full a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeUse {
+    /// The node.
+    pub node: NodeId,
+    /// Base pages that it has.
+    pub pages: u64,
+    /// Of them, those that nobody uses.
+    pub free_pages: u64,
+}
+
 /// Regions as columns, sorted by task and start; a page is a region of length one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
+    /// How full the nodes are, where the host tells it.
+    pub nodes_use: Vec<NodeUse>,
     tasks: Vec<TaskId>,
     starts: Vec<Vpn>,
     pages: Vec<u64>,
@@ -50,6 +63,7 @@ impl Observation {
 
     /// Forgets everything, keeping the memory.
     pub fn clear(&mut self) {
+        self.nodes_use.clear();
         self.tasks.clear();
         self.starts.clear();
         self.pages.clear();

@@ -35,7 +35,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     );
     assert_eq!(
         refused("local+numa"),
-        "no migration policy is called `numa`; known are none, anb, bw-migration"
+        "no migration policy is called `numa`; known are none, anb, bw-migration, hot-cold"
     );
     assert!(refused("anb").ends_with("; a policy is written PLACEMENT+MIGRATION, such as local+anb"));
     assert!(refused("local+bw-local").ends_with("such as local+anb"));

@@ -21,10 +21,14 @@ impl Host for InFault<'_, '_> {
 
     fn observe(&mut self, _needs: &Needs, _events: &mut Vec<Event>, _seen: &mut Observation) {}
 
-    fn act(&mut self, wanted: &Move) -> Result<(), Refusal> {
-        let frame = self.engine.reserve(wanted)?;
-        self.engine.start_copy(*wanted, frame, Some(self.cpu));
-        Ok(())
+    fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
+        let cpu = Some(self.cpu);
+        let mut start = |wanted: &Move| {
+            let frame = self.engine.reserve(wanted)?;
+            self.engine.start_copy(*wanted, frame, cpu);
+            Ok(())
+        };
+        wanted.iter().map(&mut start).collect()
     }
 }
 
@@ -43,18 +47,24 @@ impl Host for Deployed<'_, '_> {
         events.append(&mut self.events);
     }
 
-    fn act(&mut self, wanted: &Move) -> Result<(), Refusal> {
-        let frame = self.engine.reserve(wanted)?;
-        if let Some((entry, _)) = self.engine.os.spaces[wanted.task.index()].table.find(wanted.page) {
-            entry.set(Entry::CLAIMED);
-        }
-        self.engine.daemon.queue.push_back((*wanted, frame));
+    fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
+        let made = wanted.iter().map(|wanted| self.engine.queue_move(wanted)).collect();
         self.engine.wake_daemon(self.engine.now);
-        Ok(())
+        made
     }
 }
 
 impl Engine<'_> {
+    /// Has the kernel thread make a move.
+    fn queue_move(&mut self, wanted: &Move) -> Result<(), Refusal> {
+        let frame = self.reserve(wanted)?;
+        if let Some((entry, _)) = self.os.spaces[wanted.task.index()].table.find(wanted.page) {
+            entry.set(Entry::CLAIMED);
+        }
+        self.daemon.queue.push_back((*wanted, frame));
+        Ok(())
+    }
+
     /// Takes a frame for a move, if it can be made.
     fn reserve(&mut self, wanted: &Move) -> Result<u32, Refusal> {
         let space = self.os.spaces.get_mut(wanted.task.index()).ok_or(Refusal::Gone)?;

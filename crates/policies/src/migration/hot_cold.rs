@@ -1,0 +1,268 @@
+//! `hot-cold`: the hottest pages to the fastest tier, idle ones to a slower one.
+
+use memtide_core::policy::{
+    Delivery, Event, Migration, Move, Needs, NodeOrder, NodeUse, Observation, Plan, Reason, Region,
+    RegionNeeds,
+};
+use memtide_core::{Machine, NodeId, Time, Vpn};
+
+use super::MigrationEntry;
+use crate::parameter::{Kind, Parameter, Values};
+use crate::policy::Info;
+
+pub(super) const ENTRY: MigrationEntry = MigrationEntry {
+    info: Info {
+        name: "hot-cold",
+        summary: "moves the regions that are accessed most to the fastest tier, and those that stay idle off it",
+        source: "memtide's yardstick; watermarks after Linux's kswapd, regions after Linux's DAMON",
+        parameters: &[
+            whole("epoch_ms", "ms", (10, 600_000, 2000), "time between two decisions"),
+            whole("sampling_us", "us", (100, 1_000_000, 5000), "time between two samples of a region"),
+            whole("regions", "regions", (10, 100_000, 500), "regions that memory is watched in at most"),
+            whole("hot", "%", (1, 100, 30), "a region is hot if so many of its samples are accesses"),
+            whole("cold_epochs", "epochs", (1, 10_000, 4), "a region is cold if it was idle for so long"),
+            whole("low", "%", (0, 99, 3), "share of a node that is kept free: no promotion goes below it"),
+            whole("high", "%", (0, 99, 6), "below `low`, the coldest are demoted until so much is free"),
+            whole(
+                "pages",
+                "pages",
+                (1, 100_000_000, 16_384),
+                "most that an epoch promotes, and most it demotes",
+            ),
+        ],
+    },
+    make: |machine, values| Box::new(HotCold::new(machine, values)),
+};
+
+const fn whole(
+    name: &'static str,
+    unit: &'static str,
+    (min, max, default): (u32, u32, u32),
+    help: &'static str,
+) -> Parameter {
+    Parameter { name, unit, kind: Kind::Whole { min, max, default }, help }
+}
+
+/// Samples of a region in an aggregation interval.
+const SAMPLES: u32 = 20;
+
+/// A region makes room for one that was accessed more than so many times as often.
+const MARGIN: u32 = 2;
+
+struct HotCold {
+    order: NodeOrder,
+    /// Tier of each node, 0 the fastest.
+    tiers: Vec<usize>,
+    epoch: Time,
+    sampling: Time,
+    regions_max: u32,
+    hot: u32,
+    /// Aggregation intervals of idleness that make a region cold.
+    cold_age: u32,
+    low: u64,
+    high: u64,
+    pages: u64,
+}
+
+impl HotCold {
+    fn new(machine: &Machine, values: &Values) -> HotCold {
+        let epoch = Time::from_ms(values.whole("epoch_ms").into());
+        let sampling = Time::from_us(values.whole("sampling_us").into());
+        let sampling = Time(sampling.0.min(epoch.0 / u64::from(SAMPLES)));
+        let intervals = epoch.0 / (sampling.0 * u64::from(SAMPLES));
+        HotCold {
+            order: NodeOrder::of(machine),
+            tiers: machine.node_ids().map(|node| machine.tier_of(node).index()).collect(),
+            epoch,
+            sampling,
+            regions_max: values.whole("regions"),
+            hot: (values.whole("hot") * SAMPLES).div_ceil(100),
+            cold_age: (u64::from(values.whole("cold_epochs")) * intervals) as u32,
+            low: values.whole("low").into(),
+            high: values.whole("high").into(),
+            pages: values.whole("pages").into(),
+        }
+    }
+
+    fn tier(&self, node: NodeId) -> usize {
+        self.tiers[node.index()]
+    }
+
+    fn is_hot(&self, region: &Region) -> bool {
+        heat(region) >= self.hot
+    }
+
+    fn is_cold(&self, region: &Region) -> bool {
+        heat(region) == 0 && region.age >= self.cold_age
+    }
+
+    /// The nearest node of a tier that has room.
+    fn to(&self, tier: usize, from: NodeId, room: &Room) -> Option<NodeId> {
+        let near = self.order.from_node(from).iter().copied();
+        near.filter(|&node| self.tier(node) == tier).find(|&node| room.has(node))
+    }
+
+    /// Moves a region's pages while there is room, and none beyond `most`; gives how many base pages are to move.
+    fn send(&self, region: &Region, tier: usize, reason: Reason, most: u64, draft: &mut Draft) -> u64 {
+        let mut sent = 0;
+        for at in 0..region.pages {
+            let size = region.size;
+            let Some(to) = self.to(tier, region.node, &draft.room) else { break };
+            if sent + size.base_pages() > most {
+                break;
+            }
+            let page = Vpn(region.start.0 + at * size.base_pages());
+            draft.moves.push(Move { task: region.task, page, size, from: region.node, to, reason });
+            draft.room.shift(region.node, to, size.base_pages());
+            sent += size.base_pages();
+        }
+        sent
+    }
+
+    /// Demotes what stays idle.
+    fn demote_cold(&self, regions: &[Region], draft: &mut Draft) {
+        let slowest = self.tiers.iter().copied().max().unwrap_or(0);
+        let mut cold: Vec<&Region> =
+            regions.iter().filter(|r| self.is_cold(r) && self.tier(r.node) < slowest).collect();
+        cold.sort_by_key(|r| (std::cmp::Reverse(r.age), r.task, r.start));
+        for region in cold {
+            let most = self.pages - draft.demoted;
+            draft.demoted += self.send(region, self.tier(region.node) + 1, Reason::Cold, most, draft);
+        }
+    }
+
+    /// Demotes the coolest of a node that has less than `low` free, until `high` is.
+    fn relieve(&self, seen: &Observation, draft: &mut Draft) {
+        for used in seen.nodes_use.iter().filter(|used| self.tier(used.node) == 0) {
+            if used.free_pages * 100 < used.pages * self.low {
+                let high = (used.pages * self.high).div_ceil(100);
+                let wanted = high.saturating_sub(draft.room.free(used.node));
+                self.make_room(wanted, |victim| victim.node == used.node, draft);
+            }
+        }
+    }
+
+    /// Promotes what is hot, hottest first; what is much cooler makes room for it.
+    fn promote_hot(&self, regions: &[Region], draft: &mut Draft) {
+        let mut hot: Vec<&Region> =
+            regions.iter().filter(|r| self.is_hot(r) && self.tier(r.node) > 0).collect();
+        hot.sort_by_key(|r| (std::cmp::Reverse(heat(r)), r.task, r.start));
+        let mut sent = 0;
+        for region in hot {
+            let wanted = (region.pages * region.size.base_pages()).min(self.pages - sent);
+            let lacking = wanted.saturating_sub(self.room_in_fastest(draft));
+            self.make_room(lacking, |victim| heat(victim) * MARGIN < heat(region), draft);
+            sent += self.send(region, 0, Reason::Hot, self.pages - sent, draft);
+        }
+    }
+
+    /// Demotes the coolest victims of those that may be, until so many pages are free that were not.
+    fn make_room(&self, mut wanted: u64, may: impl Fn(&Region) -> bool, draft: &mut Draft) {
+        while wanted > 0 {
+            let Some(at) = draft.victims.iter().rposition(&may) else { return };
+            let mut victim = draft.victims.remove(at);
+            let most = wanted.min(self.pages - draft.demoted);
+            let gone = self.send(&victim, 1, Reason::MakeRoom, most, draft);
+            if gone == 0 {
+                return;
+            }
+            draft.demoted += gone;
+            wanted -= gone;
+            victim.start = Vpn(victim.start.0 + gone);
+            victim.pages -= gone / victim.size.base_pages();
+            if victim.pages > 0 {
+                draft.victims.insert(at, victim);
+            }
+        }
+    }
+
+    /// What may have to make room on the fastest tier, the coolest last; what is cold goes anyway.
+    fn victims(&self, regions: &[Region]) -> Vec<Region> {
+        let movable = |r: &&Region| self.tier(r.node) == 0 && !self.is_cold(r) && !self.is_hot(r);
+        let mut victims: Vec<Region> = regions.iter().filter(movable).copied().collect();
+        victims.sort_by_key(|r| (std::cmp::Reverse(heat(r)), r.age, r.task, r.start));
+        victims
+    }
+
+    fn room_in_fastest(&self, draft: &Draft) -> u64 {
+        let fastest = (0..self.tiers.len()).filter(|&node| self.tiers[node] == 0);
+        fastest.map(|node| draft.room.of(NodeId(node as u8))).sum()
+    }
+}
+
+/// How often a region was accessed, in samples.
+fn heat(region: &Region) -> u32 {
+    region.reads.max(region.writes)
+}
+
+/// A plan under way.
+struct Draft {
+    moves: Vec<Move>,
+    room: Room,
+    /// Regions that may have to make room, the coolest last.
+    victims: Vec<Region>,
+    /// Base pages that are to go down.
+    demoted: u64,
+}
+
+/// Base pages that are free on each node and those that are to stay free; a node that is not told of takes any number.
+struct Room(Vec<Option<(u64, u64)>>);
+
+impl Room {
+    fn new(nodes: usize, used: &[NodeUse], low_percent: u64) -> Room {
+        let mut room = vec![None; nodes];
+        for used in used {
+            room[used.node.index()] = Some((used.free_pages, (used.pages * low_percent).div_ceil(100)));
+        }
+        Room(room)
+    }
+
+    fn free(&self, node: NodeId) -> u64 {
+        self.0[node.index()].map_or(u64::MAX >> 8, |(free, _)| free)
+    }
+
+    fn of(&self, node: NodeId) -> u64 {
+        self.0[node.index()].map_or(u64::MAX >> 8, |(free, kept)| free.saturating_sub(kept))
+    }
+
+    fn has(&self, node: NodeId) -> bool {
+        self.of(node) > 0
+    }
+
+    fn shift(&mut self, from: NodeId, to: NodeId, pages: u64) {
+        if let Some((free, _)) = &mut self.0[from.index()] {
+            *free += pages;
+        }
+        if let Some((free, _)) = &mut self.0[to.index()] {
+            *free = free.saturating_sub(pages);
+        }
+    }
+}
+
+impl Migration for HotCold {
+    fn needs(&self) -> Needs {
+        let aggregation = Time(self.sampling.0 * u64::from(SAMPLES));
+        let regions = RegionNeeds { sampling: self.sampling, aggregation, regions_max: self.regions_max };
+        Needs {
+            hint_faults: false,
+            regions: Some(regions),
+            delivery: Delivery::Deployable,
+            epoch: self.epoch,
+        }
+    }
+
+    fn on_events(&mut self, _: &[Event], _: &mut Plan) {}
+
+    fn decide(&mut self, seen: &Observation, plan: &mut Plan) {
+        let regions: Vec<Region> = seen.iter().collect();
+        let room = Room::new(self.tiers.len(), &seen.nodes_use, self.low);
+        let mut draft = Draft { moves: Vec::new(), room, victims: self.victims(&regions), demoted: 0 };
+        self.demote_cold(&regions, &mut draft);
+        self.relieve(seen, &mut draft);
+        self.promote_hot(&regions, &mut draft);
+        plan.moves.append(&mut draft.moves);
+    }
+}
+
+#[cfg(test)]
+mod tests;

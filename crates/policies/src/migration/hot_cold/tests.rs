@@ -1,0 +1,132 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{machine, node};
+use memtide_core::{PageSize, TaskId};
+
+const FAST: NodeId = NodeId(0);
+const SLOW: NodeId = NodeId(2);
+
+/// Two sockets, each with a fast node and a slow one.
+fn four() -> Machine {
+    machine(&[node(0, 0, 9000.0), node(0, 1, 9000.0), node(1, 0, 2000.0), node(1, 1, 2000.0)])
+}
+
+fn policy(machine: &Machine, text: &str) -> Box<dyn Migration> {
+    crate::parse(&format!("local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(machine)
+}
+
+/// A region on a node: first page, pages, samples that were reads, intervals since it changed.
+fn region(start: u64, pages: u64, node: NodeId, reads: u32, age: u32) -> Region {
+    let (task, start, size) = (TaskId(0), Vpn(start), PageSize::Base);
+    Region { task, start, pages, size, node, reads, writes: 0, age }
+}
+
+fn seen(regions: &[Region], free: u64) -> Observation {
+    let mut seen = Observation::default();
+    regions.iter().for_each(|&region| seen.push(region));
+    let fast = |node| NodeUse { node, pages: 1000, free_pages: free };
+    seen.nodes_use = vec![fast(FAST), fast(NodeId(1))];
+    seen
+}
+
+fn decide(text: &str, seen: &Observation) -> Vec<Move> {
+    let mut plan = Plan::default();
+    policy(&four(), text).decide(seen, &mut plan);
+    plan.moves
+}
+
+fn count(moves: &[Move], reason: Reason) -> usize {
+    moves.iter().filter(|wanted| wanted.reason == reason).count()
+}
+
+#[test]
+fn the_hot_go_up_the_cold_down_and_what_is_between_stays() {
+    let regions = [
+        region(0, 10, SLOW, 20, 0),
+        region(100, 10, FAST, 0, 1000),
+        region(200, 10, SLOW, 3, 0),
+        region(300, 10, FAST, 3, 1000),
+        region(400, 10, FAST, 0, 3),
+    ];
+    let moves = decide("hot-cold", &seen(&regions, 500));
+    assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::Cold), moves.len()), (10, 10, 20));
+    assert!(moves.iter().all(|m| (m.reason == Reason::Hot) == (m.page.0 < 10)));
+}
+
+#[test]
+fn a_page_that_is_written_only_is_hot_too() {
+    let written = Region { reads: 0, writes: 20, ..region(0, 10, SLOW, 0, 5000) };
+    assert_eq!(count(&decide("hot-cold", &seen(&[written], 500)), Reason::Hot), 10);
+}
+
+#[test]
+fn promotions_stop_at_the_low_watermark() {
+    let moves = decide("hot-cold:low=3", &seen(&[region(0, 400, SLOW, 20, 0)], 100));
+    assert_eq!(moves.len(), 2 * 70, "3 % of each of two nodes of 1000 pages stay free");
+}
+
+#[test]
+fn the_hotter_takes_the_place_of_what_is_less_than_half_as_hot() {
+    for (victim, moved) in [(5, 100), (12, 0)] {
+        let regions = [region(0, 100, SLOW, 20, 0), region(1000, 900, FAST, victim, 50)];
+        let moves = decide("hot-cold:hot=70:low=3:high=3", &seen(&regions, 30));
+        assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::MakeRoom)), (moved, moved), "{victim}");
+        let first_up = moves.iter().position(|m| m.reason == Reason::Hot).unwrap_or(0);
+        assert!(moves[..first_up].iter().all(|m| m.reason == Reason::MakeRoom), "room is made first");
+    }
+}
+
+#[test]
+fn a_full_node_is_relieved_up_to_the_high_watermark() {
+    let regions = [region(0, 500, FAST, 2, 0), region(500, 500, FAST, 5, 0)];
+    let moves = decide("hot-cold", &seen(&regions, 20));
+    assert_eq!(moves.len(), 40, "from 2 % free to 6 %");
+    assert!(moves.iter().all(|m| m.page.0 < 500), "the coolest first");
+}
+
+#[test]
+fn an_epoch_moves_no_more_than_it_may() {
+    let regions = [region(0, 300, SLOW, 20, 0), region(1000, 300, FAST, 0, 900)];
+    let moves = decide("hot-cold:pages=100", &seen(&regions, 500));
+    assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::Cold)), (100, 100));
+}
+
+#[test]
+fn it_asks_for_as_many_samples_as_fit_an_epoch() {
+    let needs = policy(&four(), "hot-cold:epoch_ms=10").needs();
+    let regions = needs.regions.unwrap();
+    assert_eq!(
+        (needs.epoch, regions.sampling, regions.aggregation),
+        (Time::from_ms(10), Time::from_us(500), needs.epoch)
+    );
+}
+
+proptest! {
+    #[test]
+    fn moves_go_between_tiers_name_pages_that_were_seen_and_never_more_than_there_is_room(
+        kinds in proptest::collection::vec((1u64..200, 0u8..4, 0u32..=20, 0u32..400), 1..30),
+        free in 0u64..1000,
+    ) {
+        let mut start = 0;
+        let regions: Vec<Region> = kinds.iter().map(|&(pages, node, reads, age)| {
+            start += pages + 1;
+            region(start - pages, pages, NodeId(node), reads, age)
+        }).collect();
+        let moves = decide("hot-cold", &seen(&regions, free));
+        let mut named = std::collections::BTreeSet::new();
+        let mut room = [free as i64; 2];
+        for wanted in &moves {
+            let of = regions.iter().find(|r| (r.start.0..r.start.0 + r.pages).contains(&wanted.page.0));
+            prop_assert_eq!(of.map(|r| r.node), Some(wanted.from));
+            prop_assert!(named.insert(wanted.page));
+            let (from, to) = (wanted.from.index() / 2, wanted.to.index() / 2);
+            prop_assert_eq!((wanted.reason == Reason::Hot, from, to), if from == 1 { (true, 1, 0) } else { (false, 0, 1) });
+            if let Some(room) = room.get_mut(wanted.from.index()) { *room += 1; }
+            if let Some(room) = room.get_mut(wanted.to.index()) {
+                *room -= 1;
+                prop_assert!(*room >= 30, "3 % stay free");
+            }
+        }
+    }
+}
