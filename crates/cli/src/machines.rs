@@ -4,6 +4,7 @@ use std::path::Path;
 
 use include_dir::{Dir, include_dir};
 use memtide_core::Machine;
+use memtide_linux::topology::Host;
 
 use crate::failure::Failure;
 use crate::suggest;
@@ -54,6 +55,24 @@ pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failur
         return Err(Failure::Usage(message));
     }
     machine.scale = scale;
+    Ok(machine)
+}
+
+/// This system as a machine: the one named, which has as many nodes as there are here, in their order, or the firmware's figures.
+pub fn of_host(host: &Host, name: Option<&str>) -> Result<Machine, Failure> {
+    let Some(name) = name else {
+        let text = host.machine_file("host", &[]).map_err(|error| Failure::Run(error.to_string()))?;
+        return Machine::parse("host", &text).map_err(|error| Failure::Run(error.to_string()));
+    };
+    let machine = load(name)?;
+    let here = host.with_memory().count();
+    if machine.nodes.len() != here {
+        let (named, nodes) = (&machine.name, machine.nodes.len());
+        return Err(Failure::Usage(format!(
+            "machine '{named}' has {nodes} memory nodes, this system {here}; see `memtide topo`, and \
+             `memtide topo -o machine` for a file of it"
+        )));
+    }
     Ok(machine)
 }
 

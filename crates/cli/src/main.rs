@@ -5,6 +5,7 @@ mod cli;
 mod columns;
 mod commands;
 mod comparison;
+mod daemon;
 mod failure;
 mod interrupt;
 mod layout;

@@ -1,5 +1,6 @@
 //! The epoch loop: observe, decide, admit, act, record. Simulator and host supply the first and the fourth.
 
+mod cooldown;
 mod governor;
 
 pub use governor::{Governor, Limits, Record};
@@ -20,11 +21,32 @@ pub trait Host {
     fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>>;
 }
 
+/// Is told what happens, to keep or to show it.
+pub trait Watcher {
+    /// What the policy was given in an epoch, and what it planned.
+    fn planned(&mut self, now: Time, events: &[Event], seen: &Observation, plan: &Plan);
+
+    /// What became of a plan.
+    fn happened(&mut self, outcomes: &[Outcome]);
+}
+
+/// Nobody.
+impl Watcher for () {
+    fn planned(&mut self, _: Time, _: &[Event], _: &Observation, _: &Plan) {}
+
+    fn happened(&mut self, _: &[Outcome]) {}
+}
+
 /// One epoch: the policy gets the outcomes of its last plan, what happened since, and what was seen; what it plans is
 /// made as far as the governor admits it.
 ///
 /// Events with the same time reach the policy in one slice, as concurrent ones.
-pub fn step(host: &mut impl Host, policy: &mut dyn Migration, governor: &mut Governor) {
+pub fn step(
+    host: &mut impl Host,
+    policy: &mut dyn Migration,
+    governor: &mut Governor,
+    watcher: &mut impl Watcher,
+) {
     let mut plan = Plan::default();
     let mut events: Vec<Event> = governor.take_outcomes().into_iter().map(Event::Outcome).collect();
     let mut seen = Observation::default();
@@ -33,8 +55,10 @@ pub fn step(host: &mut impl Host, policy: &mut dyn Migration, governor: &mut Gov
         policy.on_events(slice, &mut plan);
     }
     policy.decide(&seen, &mut plan);
+    watcher.planned(host.now(), &events, &seen, &plan);
     governor.start_epoch();
     apply(host, &plan, governor);
+    watcher.happened(governor.outcomes());
 }
 
 /// In-kernel delivery of one event: what the policy wants is made at once, through the same governor. The outcomes of

@@ -1,8 +1,12 @@
 //! The real machine, as a stock Linux kernel shows it.
 
 pub mod counters;
+pub mod live;
 pub mod measure;
+pub mod monitors;
+pub mod movers;
 pub mod placement;
+pub mod processes;
 mod sys;
 pub mod topology;
 

@@ -3,6 +3,7 @@
 mod compare;
 mod completions;
 mod counters;
+mod daemon;
 mod lab;
 mod machine;
 mod man;
@@ -41,6 +42,16 @@ pub enum Command {
     Record(record::Arguments),
     /// Run a program on this system with its pages placed by a policy
     Run(run::Arguments),
+    /// Watch processes of this system, and move their pages as a migration policy says
+    Daemon(daemon::Arguments),
+    /// Show what the daemon watches, and what it has done
+    Status(daemon::At),
+    /// Show why a page of a process lies where it lies
+    Why(daemon::Why),
+    /// Have the daemon move nothing for now
+    Pause(daemon::At),
+    /// Have the daemon move pages again
+    Resume(daemon::At),
     /// Run programs on a real kernel in a virtual machine whose memory is the machine's
     #[command(subcommand)]
     Lab(lab::Command),
@@ -71,6 +82,11 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Policy(command) => policy::run(command),
         Command::Record(arguments) => record::run(arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Status(at) => daemon::status(&at),
+        Command::Why(arguments) => daemon::why(&arguments),
+        Command::Pause(at) => daemon::pause(&at),
+        Command::Resume(at) => daemon::resume(&at),
         Command::Lab(command) => lab::run(command),
         Command::Mark(arguments) => {
             mark::run(&arguments);

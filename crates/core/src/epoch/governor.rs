@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cooldown::Cooldown;
 use crate::ids::{NodeId, TaskId};
 use crate::policy::{Move, Outcome, Refusal};
 use crate::units::{Time, Vpn};
@@ -18,6 +19,8 @@ pub struct Limits {
     pub bytes_per_second: Option<u64>,
     /// Moves an epoch; none for no limit.
     pub moves_per_epoch: Option<u64>,
+    /// How long a page that moved may not move anywhere else; doubled each time that it comes back to where it was, up to 64 times that.
+    pub cooldown: Time,
 }
 
 /// What became of moves.
@@ -38,6 +41,7 @@ pub struct Governor {
     credit_max: i128,
     credited_at: Time,
     named: BTreeSet<(TaskId, Vpn)>,
+    cooldown: Cooldown,
     admitted: u64,
     record: Record,
     outcomes: Vec<Outcome>,
@@ -53,6 +57,7 @@ impl Governor {
             credit_max,
             credited_at: Time::ZERO,
             named: BTreeSet::new(),
+            cooldown: Cooldown::new(limits.cooldown),
             admitted: 0,
             record: Record::default(),
             outcomes: Vec::new(),
@@ -84,6 +89,9 @@ impl Governor {
         if self.named.contains(&(wanted.task, head)) {
             return Err(Refusal::Duplicate);
         }
+        if !self.cooldown.allows(now, wanted) {
+            return Err(Refusal::Cooling);
+        }
         if self.limits.moves_per_epoch.is_some_and(|cap| self.admitted >= cap) {
             return Err(Refusal::OverCap);
         }
@@ -109,10 +117,23 @@ impl Governor {
     pub(super) fn record(&mut self, outcome: Outcome) {
         let Move { from, to, size, .. } = outcome.wanted;
         match outcome.result {
-            Ok(()) => *self.record.moved_pages.entry((from, to)).or_default() += size.base_pages(),
-            Err(refusal) => *self.record.refused.entry(refusal).or_default() += 1,
+            Ok(()) => {
+                *self.record.moved_pages.entry((from, to)).or_default() += size.base_pages();
+                self.cooldown.note(outcome.time, &outcome.wanted);
+            }
+            Err(refusal) => {
+                *self.record.refused.entry(refusal).or_default() += 1;
+                if refusal == Refusal::NotAllowed {
+                    self.cooldown.note_stays(outcome.time, &outcome.wanted);
+                }
+            }
         }
         self.outcomes.push(outcome);
+    }
+
+    /// What became of the moves since they were last taken.
+    pub(super) fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
     }
 
     pub(super) fn take_outcomes(&mut self) -> Vec<Outcome> {

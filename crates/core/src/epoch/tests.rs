@@ -92,14 +92,14 @@ fn refusals(governor: &Governor) -> Vec<(Refusal, u64)> {
 fn what_is_planned_is_done_recorded_and_told_to_the_policy() {
     let (mut host, mut policy, mut governor) =
         (bench(base([3, 2000])), Pull::default(), governor(Limits::default()));
-    step(&mut host, &mut policy, &mut governor);
+    step(&mut host, &mut policy, &mut governor, &mut ());
     assert_eq!(host.moved, [Vpn(3)]);
     assert_eq!(refusals(&governor), [(Refusal::NoRoom, 1)]);
     assert_eq!(governor.recorded().moved_pages[&(NodeId(0), NodeId(1))], 1);
     assert!(policy.outcomes.is_empty());
-    step(&mut host, &mut policy, &mut governor);
+    step(&mut host, &mut policy, &mut governor, &mut ());
     assert_eq!(policy.outcomes, [Ok(()), Err(Refusal::NoRoom)]);
-    step(&mut host, &mut policy, &mut governor);
+    step(&mut host, &mut policy, &mut governor, &mut ());
     assert_eq!(policy.outcomes.len(), 2);
 }
 
@@ -111,7 +111,7 @@ fn a_page_named_twice_or_already_there_does_not_move() {
         fault(3, 5, 1, PageSize::Base),
     ];
     let (mut host, mut policy, mut governor) = (bench(events), Pull::default(), governor(Limits::default()));
-    step(&mut host, &mut policy, &mut governor);
+    step(&mut host, &mut policy, &mut governor, &mut ());
     assert_eq!(host.moved, [Vpn(512)]);
     assert_eq!(refusals(&governor), [(Refusal::Duplicate, 1), (Refusal::AlreadyThere, 1)]);
     assert_eq!(governor.recorded().moved_pages[&(NodeId(0), NodeId(1))], 512);
@@ -121,10 +121,10 @@ fn a_page_named_twice_or_already_there_does_not_move() {
 fn an_epoch_has_no_more_moves_than_its_cap() {
     let limits = Limits { moves_per_epoch: Some(2), ..Limits::default() };
     let (mut host, mut policy, mut governor) = (bench(base(0..5)), Pull::default(), governor(limits));
-    step(&mut host, &mut policy, &mut governor);
+    step(&mut host, &mut policy, &mut governor, &mut ());
     assert_eq!((host.moved.len(), refusals(&governor)), (2, vec![(Refusal::OverCap, 3)]));
     host.events = base(0..1);
-    step(&mut host, &mut policy, &mut governor);
+    step(&mut host, &mut policy, &mut governor, &mut ());
     assert_eq!(host.moved.len(), 3);
 }
 
@@ -136,7 +136,7 @@ fn bytes_a_second_stay_within_the_rate() {
     for epoch in 0..50 {
         host.now = Time::from_ms(100 * epoch);
         host.events = base(0..30);
-        step(&mut host, &mut policy, &mut governor);
+        step(&mut host, &mut policy, &mut governor, &mut ());
     }
     assert_eq!(host.moved.len(), 500, "10 an epoch of a tenth of a second");
     assert_eq!(refusals(&governor), [(Refusal::RateLimited, 1000)]);
@@ -149,7 +149,7 @@ fn a_page_larger_than_the_allowance_moves_and_later_ones_wait() {
     for epoch in 0..100 {
         host.now = Time::from_ms(100 * epoch);
         host.events = vec![fault(1, 512, 0, PageSize::Huge)];
-        step(&mut host, &mut policy, &mut governor);
+        step(&mut host, &mut policy, &mut governor, &mut ());
     }
     assert_eq!(host.moved.len(), 5, "a 2 MiB page each two seconds of ten");
 }
@@ -161,7 +161,7 @@ fn a_move_that_was_not_made_leaves_its_share_to_others() {
     for epoch in 0..100 {
         host.now = Time::from_ms(100 * epoch);
         host.events = base([if epoch % 2 == 0 { 2000 } else { 3 }]);
-        step(&mut host, &mut policy, &mut governor);
+        step(&mut host, &mut policy, &mut governor, &mut ());
     }
     assert_eq!(host.moved.len(), 50);
 }
@@ -171,7 +171,7 @@ fn events_of_one_time_come_in_one_slice() {
     let mut events = base([1, 2]);
     events.push(fault(2, 3, 0, PageSize::Base));
     let (mut host, mut policy, mut governor) = (bench(events), Pull::default(), governor(Limits::default()));
-    step(&mut host, &mut policy, &mut governor);
+    step(&mut host, &mut policy, &mut governor, &mut ());
     assert_eq!(policy.slices, [2, 1]);
 }
 

@@ -163,4 +163,8 @@ pub enum Refusal {
     Busy,
     /// The task may not have pages there.
     NotAllowed,
+    /// It moved the other way a short time ago.
+    Cooling,
+    /// Nothing is to be moved, only told.
+    DryRun,
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use memtide_core::NodeId;
 
 pub use machine::{Measured, NoMachine};
-pub use node::{Capacity, Node, Performance};
+pub use node::{Capacity, Node, Performance, memory_of};
 pub use processor::{Cache, Processor};
 
 use sysfs::Sysfs;

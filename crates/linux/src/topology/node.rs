@@ -1,5 +1,7 @@
 //! Memory nodes.
 
+use std::path::Path;
+
 use memtide_core::{CpuId, NodeId};
 
 use super::TopologyError;
@@ -103,6 +105,12 @@ fn node(
         distances: all.iter().copied().zip(distances).collect(),
         firmware: firmware(sysfs, &file(""))?,
     })
+}
+
+/// The memory that a node of this system has now; none if there is no such node, or it has none.
+pub fn memory_of(id: NodeId) -> Option<Capacity> {
+    let meminfo = format!("{NODES}/node{}/meminfo", id.0);
+    Sysfs(Path::new("/sys")).read(&meminfo, capacity).ok()?
 }
 
 fn capacity(meminfo: &str) -> Option<Capacity> {

@@ -307,7 +307,7 @@ impl<'p> Engine<'p> {
     fn epoch(&mut self) {
         let Some(mut policed) = self.migration.take() else { return };
         let mut host = moves::Deployed { engine: self, events: std::mem::take(&mut policed.events) };
-        epoch::step(&mut host, policed.policy.as_mut(), &mut policed.governor);
+        epoch::step(&mut host, policed.policy.as_mut(), &mut policed.governor, &mut ());
         self.set_timer(Timer::Epoch, self.now + policed.needs.epoch);
         self.migration = Some(policed);
     }

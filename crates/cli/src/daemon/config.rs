@@ -1,0 +1,181 @@
+//! The daemon's configuration file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memtide_linux::processes::Process;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// What the daemon does; each key may be left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Migration policy, with its parameters.
+    pub policy: String,
+    /// Machine file or bundled machine that the policy reckons with; the firmware's figures if not given.
+    pub machine: Option<String>,
+    /// Which processes are watched.
+    pub watch: Filter,
+    /// Only processes that have as much in memory, in MiB, are watched.
+    pub least_mib: u64,
+    /// Most that may move, in MB/s.
+    pub max_rate_mbps: u64,
+    /// How long a process may be held up by a batch of moves, in ms.
+    pub stall_ms: u64,
+    /// How long a page that moved may not move back, in s.
+    pub cooldown_s: u64,
+    /// Nothing is moved, only told.
+    pub dry_run: bool,
+    /// The control socket; by default `/run/memtide/memtide.sock` for root, else in the user's runtime folder.
+    pub socket: Option<PathBuf>,
+    /// Where decisions are noted; nowhere if not given.
+    pub journal: Option<PathBuf>,
+    /// Most that the journal may take on disk, in MiB.
+    pub journal_mib: u64,
+}
+
+/// A condition on processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Filter {
+    /// Any process.
+    #[default]
+    Every,
+    /// The program's name, at most 15 bytes.
+    Name(String),
+    /// The process's number.
+    Pid(i32),
+    /// Its user.
+    Uid(u32),
+    /// Its control group, or one within this.
+    Cgroup(String),
+    /// Each of these.
+    All(Vec<Filter>),
+    /// One of these.
+    Any(Vec<Filter>),
+    /// Not this.
+    Not(Box<Filter>),
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            policy: "hot-cold".to_owned(),
+            machine: None,
+            watch: Filter::Every,
+            least_mib: 16,
+            max_rate_mbps: 200,
+            stall_ms: 20,
+            cooldown_s: 10,
+            dry_run: false,
+            socket: None,
+            journal: None,
+            journal_mib: 64,
+        }
+    }
+}
+
+impl Config {
+    /// Reads a configuration.
+    pub fn read(file: &Path) -> Result<Config, Failure> {
+        let name = file.display().to_string();
+        let text = fs::read_to_string(file).map_err(|error| Failure::unreadable(&name, &error))?;
+        let config: Config =
+            toml::from_str(&text).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+        config.check().map_err(|why| Failure::Input(format!("{name}: {why}")))?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let within = |key: &str, value: u64, least: u64, most: u64| {
+            let why = || format!("{key} is {value}; allowed are whole numbers from {least} to {most}");
+            if (least..=most).contains(&value) { Ok(()) } else { Err(why()) }
+        };
+        within("least_mib", self.least_mib, 0, 1 << 30)?;
+        within("max_rate_mbps", self.max_rate_mbps, 1, 1_000_000)?;
+        within("stall_ms", self.stall_ms, 1, 60_000)?;
+        within("cooldown_s", self.cooldown_s, 0, 86_400)?;
+        within("journal_mib", self.journal_mib, 1, 1 << 20)
+    }
+
+    /// Whether a process is to be watched.
+    pub fn watches(&self, process: &Process) -> bool {
+        process.resident_pages >= self.least_mib << 8 && self.watch.holds(process)
+    }
+}
+
+impl Filter {
+    /// Whether a process meets the condition.
+    pub fn holds(&self, process: &Process) -> bool {
+        match self {
+            Filter::Every => true,
+            Filter::Name(name) => *name == process.name,
+            Filter::Pid(pid) => *pid == process.pid.as_raw_nonzero().get(),
+            Filter::Uid(uid) => *uid == process.uid,
+            Filter::Cgroup(group) => {
+                let rest = process.cgroup.strip_prefix(group.trim_end_matches('/'));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            Filter::All(all) => all.iter().all(|filter| filter.holds(process)),
+            Filter::Any(any) => any.iter().any(|filter| filter.holds(process)),
+            Filter::Not(filter) => !filter.holds(process),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process() -> Process {
+        let mut me = memtide_linux::processes::one(rustix::process::getpid()).expect("this process");
+        (me.name, me.uid, me.cgroup) = ("redis-server".to_owned(), 7, "/a/b".to_owned());
+        me
+    }
+
+    fn holds(text: &str) -> bool {
+        let config: Config = toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        config.watch.holds(&process())
+    }
+
+    #[test]
+    fn filters_hold_as_they_say() {
+        for (text, expected) in [
+            ("", true),
+            ("watch = 'every'", true),
+            ("watch = { name = 'redis-server' }", true),
+            ("watch.name = 'redis'", false),
+            ("watch.uid = 7", true),
+            ("watch.cgroup = '/a'", true),
+            ("watch.cgroup = '/a/b/'", true),
+            ("watch.cgroup = '/a/bc'", false),
+            ("watch.cgroup = '/'", true),
+            ("watch.not.uid = 7", false),
+            ("watch.pid = 1", false),
+            ("watch.all = [{ uid = 7 }, { not = { name = 'perl' } }]", true),
+            ("watch.any = [{ uid = 8 }, { name = 'perl' }]", false),
+        ] {
+            assert_eq!(holds(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for (text, word) in [
+            ("polcy = 'hot-cold'", "unknown field"),
+            ("watch.user = 7", "unknown variant"),
+            ("watch.uid = 'root'", "invalid type"),
+            ("watch = { uid = 7, pid = 8 }", "wanted exactly 1"),
+        ] {
+            let error = toml::from_str::<Config>(text).expect_err(text).to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        let config = Config { stall_ms: 0, ..Config::default() };
+        assert_eq!(
+            config.check(),
+            Err("stall_ms is 0; allowed are whole numbers from 1 to 60000".to_owned())
+        );
+    }
+}

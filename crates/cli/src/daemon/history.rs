@@ -1,0 +1,131 @@
+//! What the daemon remembers: what it saw last, and the last decision about each page, as far as there is room.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use memtide_core::epoch::Watcher;
+use memtide_core::policy::{Event, Observation, Outcome, Plan, Reason, Refusal, Region};
+use memtide_core::{NodeId, TaskId, Time, Vpn};
+
+/// Runs of pages that are remembered.
+const RUNS_MAX: usize = 8192;
+
+/// A decision about neighbouring pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    task: TaskId,
+    start: Vpn,
+    pages: u64,
+    /// When it was carried out.
+    pub time: Time,
+    /// The node they lay on.
+    pub from: NodeId,
+    /// The node they were to go to.
+    pub to: NodeId,
+    /// Why.
+    pub reason: Reason,
+    /// Why they did not, if they did not.
+    pub refused: Option<Refusal>,
+}
+
+/// What is remembered.
+#[derive(Debug, Default)]
+pub struct History {
+    seen: Observation,
+    decisions: VecDeque<Decision>,
+    moved: BTreeMap<TaskId, u64>,
+}
+
+impl History {
+    /// Pages of a task that were moved.
+    pub fn moved(&self, task: TaskId) -> u64 {
+        self.moved.get(&task).copied().unwrap_or(0)
+    }
+
+    /// The region of a page when it was last seen.
+    pub fn region(&self, task: TaskId, page: Vpn) -> Option<Region> {
+        self.seen.iter().find(|region| {
+            let end = region.start.0 + region.pages * region.size.base_pages();
+            region.task == task && (region.start.0..end).contains(&page.0)
+        })
+    }
+
+    /// The last decision about a page.
+    pub fn last(&self, task: TaskId, page: Vpn) -> Option<&Decision> {
+        let about = |made: &&Decision| {
+            made.task == task && (made.start.0..made.start.0 + made.pages).contains(&page.0)
+        };
+        self.decisions.iter().rev().find(about)
+    }
+
+    fn note(&mut self, outcome: &Outcome) {
+        let Outcome { time, wanted, result } = *outcome;
+        let pages = wanted.size.base_pages();
+        if result.is_ok() {
+            *self.moved.entry(wanted.task).or_default() += pages;
+        }
+        let new = Decision {
+            task: wanted.task,
+            start: wanted.page,
+            pages,
+            time,
+            from: wanted.from,
+            to: wanted.to,
+            reason: wanted.reason,
+            refused: result.err(),
+        };
+        if let Some(last) = self.decisions.back_mut() {
+            let goes_on = Vpn(last.start.0 + last.pages) == new.start;
+            if goes_on && *last == (Decision { start: last.start, pages: last.pages, ..new }) {
+                last.pages += pages;
+                return;
+            }
+        }
+        if self.decisions.len() == RUNS_MAX {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(new);
+    }
+}
+
+impl Watcher for History {
+    fn planned(&mut self, _: Time, _: &[Event], seen: &Observation, _: &Plan) {
+        self.seen = seen.clone();
+    }
+
+    fn happened(&mut self, outcomes: &[Outcome]) {
+        outcomes.iter().for_each(|outcome| self.note(outcome));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_core::PageSize;
+    use memtide_core::policy::Move;
+
+    fn outcome(page: u64, result: Result<(), Refusal>) -> Outcome {
+        let (task, page, size) = (TaskId(7), Vpn(page), PageSize::Base);
+        let wanted = Move { task, page, size, from: NodeId(1), to: NodeId(0), reason: Reason::Hot };
+        Outcome { time: Time::from_ms(3), wanted, result }
+    }
+
+    #[test]
+    fn neighbouring_pages_are_one_decision_and_the_last_one_counts() {
+        let mut history = History::default();
+        history.happened(&[
+            outcome(1, Ok(())),
+            outcome(2, Ok(())),
+            outcome(3, Err(Refusal::Busy)),
+            outcome(5, Ok(())),
+        ]);
+        assert_eq!((history.decisions.len(), history.moved(TaskId(7))), (3, 3));
+        history.happened(&[outcome(2, Err(Refusal::NoRoom))]);
+        assert_eq!(history.last(TaskId(7), Vpn(2)).and_then(|made| made.refused), Some(Refusal::NoRoom));
+        assert_eq!(history.last(TaskId(7), Vpn(1)).map(|made| made.refused), Some(None));
+        assert_eq!((history.last(TaskId(7), Vpn(4)), history.last(TaskId(8), Vpn(1))), (None, None));
+        for page in (10..10 + 2 * RUNS_MAX as u64 + 10).step_by(2) {
+            history.happened(&[outcome(page, Ok(()))]);
+        }
+        assert_eq!(history.decisions.len(), RUNS_MAX);
+    }
+}

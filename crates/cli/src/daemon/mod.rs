@@ -1,0 +1,230 @@
+//! The daemon: watches processes, and moves their pages as a migration policy says.
+
+pub mod config;
+pub mod control;
+mod history;
+
+use std::path::PathBuf;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use memtide_core::epoch::{Governor, Host as _, Limits, step};
+use memtide_core::policy::{Migration, Needs};
+use memtide_core::{Machine, NodeId, Time, Vpn};
+use memtide_linux::live::{Live, task};
+use memtide_linux::processes;
+use memtide_linux::topology::Host;
+use serde_json::{Value, json};
+
+use self::config::Config;
+use self::control::{Asked, Reply, Request, Socket};
+use self::history::History;
+use crate::failure::Failure;
+use crate::{interrupt, machines};
+
+/// How often signals are looked at.
+const POLL: Duration = Duration::from_millis(200);
+
+/// A daemon at work.
+pub struct Daemon {
+    config: Config,
+    /// The system's numbers of the machine's nodes.
+    nodes: Vec<NodeId>,
+    machine: Machine,
+    policy: Box<dyn Migration>,
+    needs: Needs,
+    governor: Governor,
+    live: Live,
+    history: History,
+    paused: bool,
+    epochs: u64,
+    troubles: Vec<String>,
+}
+
+impl Daemon {
+    /// A daemon as configured, that has not begun yet.
+    pub fn new(config: Config) -> Result<Daemon, Failure> {
+        let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+        let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
+        let machine = machines::of_host(&host, config.machine.as_deref())?;
+        let policy = policy(&config, &machine)?;
+        let needs = policy.needs();
+        let limits = Limits {
+            bytes_per_second: Some(config.max_rate_mbps * 1_000_000),
+            cooldown: Time::from_ms(config.cooldown_s * 1000),
+            ..Limits::default()
+        };
+        let stall = Duration::from_millis(config.stall_ms);
+        let live = Live::new(nodes.clone(), &needs, stall, config.dry_run)
+            .map_err(|error| Failure::Run(format!("memory cannot be watched: {error}")))?;
+        let governor = Governor::new(limits, needs.epoch);
+        let (history, troubles) = (History::default(), Vec::new());
+        Ok(Daemon {
+            config,
+            nodes,
+            machine,
+            policy,
+            needs,
+            governor,
+            live,
+            history,
+            paused: false,
+            epochs: 0,
+            troubles,
+        })
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.config.socket.clone().unwrap_or_else(control::default_file)
+    }
+
+    /// Works until it is asked to end.
+    pub fn run(&mut self, socket: &Socket) -> Result<(), Failure> {
+        let epoch = Duration::from_nanos(self.needs.epoch.as_ns() as u64);
+        let mut next = Instant::now();
+        while !interrupt::asked() {
+            let left = next.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                match socket.asked.recv_timeout(left.min(POLL)) {
+                    Ok(asked) => self.reply(&asked),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => {
+                        return Err(Failure::Run("the control socket has failed".to_owned()));
+                    }
+                }
+                continue;
+            }
+            self.epoch();
+            next = (next + epoch).max(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn epoch(&mut self) {
+        let me = rustix::process::getpid();
+        match processes::all() {
+            Ok(all) => {
+                let watched =
+                    all.into_iter().filter(|process| process.pid != me && self.config.watches(process));
+                self.live.watch(watched.collect());
+            }
+            Err(error) => self.trouble(format!("/proc: {error}")),
+        }
+        if !self.paused && !self.live.watched().is_empty() {
+            step(&mut self.live, self.policy.as_mut(), &mut self.governor, &mut self.history);
+            self.epochs += 1;
+        }
+        for trouble in self.live.take_troubles() {
+            self.trouble(trouble);
+        }
+    }
+
+    /// Tells of a trouble, unless it is the same as the last one.
+    fn trouble(&mut self, trouble: String) {
+        if self.troubles.last() != Some(&trouble) {
+            eprintln!("memtide daemon: {trouble}");
+            self.troubles.clear();
+            self.troubles.push(trouble);
+        }
+    }
+
+    fn reply(&mut self, asked: &Asked) {
+        let reply = match self.answer(asked) {
+            Ok(value) => Reply::Done(value),
+            Err(why) => Reply::Refused(why),
+        };
+        // A client that does not wait for its answer needs none.
+        let _ = asked.reply.send(reply);
+    }
+
+    fn answer(&mut self, asked: &Asked) -> Result<Value, String> {
+        match asked.request {
+            Request::Status => Ok(self.status(asked.uid)),
+            Request::Why { pid, address } => self.why(asked.uid, pid, address),
+            Request::Pause => self.pause(asked.uid, true),
+            Request::Resume => self.pause(asked.uid, false),
+        }
+    }
+
+    /// Whether a user may see and touch a user's processes.
+    fn may(uid: u32, owner: u32) -> bool {
+        uid == 0 || uid == owner
+    }
+
+    fn pause(&mut self, uid: u32, paused: bool) -> Result<Value, String> {
+        if !Daemon::may(uid, rustix::process::geteuid().as_raw()) {
+            return Err("only root, and the user whom the daemon runs as, may do that".to_owned());
+        }
+        self.paused = paused;
+        Ok(json!({ "paused": paused }))
+    }
+
+    fn status(&self, uid: u32) -> Value {
+        let seen = self.live.watched().iter().filter(|process| Daemon::may(uid, process.uid));
+        let processes: Vec<Value> = seen
+            .map(|process| {
+                let moved = self.history.moved(task(process.pid));
+                json!({
+                    "pid": process.pid.as_raw_nonzero().get(), "name": process.name, "uid": process.uid,
+                    "resident_mib": process.resident_pages >> 8, "moved_pages": moved,
+                })
+            })
+            .collect();
+        let record = self.governor.recorded();
+        let name = |node: NodeId| self.machine.nodes[node.index()].name.clone();
+        let moved = record.moved_pages.iter();
+        let moved: Vec<Value> = moved
+            .map(|(&(from, to), pages)| json!({ "from": name(from), "to": name(to), "pages": pages }))
+            .collect();
+        let refused = record.refused.iter().map(|(why, moves)| (format!("{why:?}"), json!(moves)));
+        json!({
+            "policy": self.config.policy, "monitor": self.live.monitor(), "paused": self.paused,
+            "dry_run": self.config.dry_run, "epochs": self.epochs, "watched": self.live.watched().len(),
+            "uptime_s": self.live.now().as_seconds(),
+            "processes": processes, "moved": moved, "refused": refused.collect::<serde_json::Map<_, _>>(),
+            "trouble": self.troubles.last(),
+        })
+    }
+
+    fn why(&self, uid: u32, pid: i32, address: u64) -> Result<Value, String> {
+        let process = self.live.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
+        let process = process.filter(|process| Daemon::may(uid, process.uid));
+        let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
+        let page = Vpn(address / 4096);
+        let lies = self.live.node_of(process, page);
+        let name = |node: NodeId| self.machine.nodes[node.index()].name.clone();
+        let region = self.history.region(task(process.pid), page).map(|region| {
+            json!({
+                "start": format!("{:#x}", region.start.0 * 4096), "pages": region.pages, "reads": region.reads,
+                "writes": region.writes, "age": region.age,
+            })
+        });
+        let last = self.history.last(task(process.pid), page).map(|made| {
+            json!({
+                "from": name(made.from), "to": name(made.to), "reason": format!("{:?}", made.reason),
+                "refused": made.refused.map(|why| format!("{why:?}")), "seconds_ago": self.live.now().since(made.time).as_seconds(),
+            })
+        });
+        Ok(json!({ "node": lies.map(name), "region": region, "last_decision": last }))
+    }
+
+    /// The nodes that it works on, by their names in the machine.
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
+        self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.nodes.iter().copied())
+    }
+}
+
+fn policy(config: &Config, machine: &Machine) -> Result<Box<dyn Migration>, Failure> {
+    let text = &config.policy;
+    let parsed = memtide_policies::parse(&format!("local+{text}"))
+        .map_err(|error| Failure::Input(error.to_string()))?;
+    let policy = parsed.migration(machine);
+    if policy.needs().hint_faults {
+        return Err(Failure::Input(format!(
+            "policy '{text}' goes by NUMA hint faults, which a stock kernel shows to nobody outside it; take 'hot-cold', \
+             or try it with `memtide simulate`"
+        )));
+    }
+    Ok(policy)
+}

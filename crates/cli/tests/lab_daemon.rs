@@ -1,0 +1,100 @@
+//! `memtide daemon` on a real kernel whose accessed bits are true.
+
+mod support;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use memtide_core::NodeId;
+use memtide_linux::movers::nodes_of;
+use support::{MEMTIDE, lab_is_here};
+
+const MIB: usize = 1 << 20;
+
+/// Set where the program below runs in the guest.
+const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
+
+/// What the program has, and of that what it uses every few ms: the first half is read, the second one written.
+const ALL: usize = 256 * MIB;
+const HOT: std::ops::Range<usize> = 176 * MIB..240 * MIB;
+
+/// How long it runs, and how long everything may take to be in its place.
+const TIME: Duration = Duration::from_secs(24);
+const SETTLED: f64 = 20.0;
+
+#[test]
+fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
+    if env::var_os(IN_GUEST).is_some() {
+        return in_guest();
+    }
+    if !lab_is_here() {
+        return;
+    }
+    let test = env::current_exe().expect("this test's file").display().to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    let name = "the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it";
+    let text = format!(
+        "echo 0 > /proc/sys/kernel/numa_balancing\nmemtide daemon & daemon=$!\n\
+         {IN_GUEST}=1 memtide run -p interleave -- {test} --exact {name} --nocapture || exit 1\n\
+         memtide status\nkill $daemon; wait $daemon; echo ended $?\n"
+    );
+    fs::write(&script, text).expect("a script");
+    let script = script.to_str().expect("a name");
+    let mut command = Command::new(MEMTIDE);
+    command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--vcpus", "1", "--timing", "on"]);
+    for file in [&format!("{MEMTIDE}:/bin/memtide"), &test, script] {
+        command.args(["--file", file]);
+    }
+    let run = command.args(["--", "sh", script]).output().expect("memtide runs");
+    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    println!("{out}\n{told}");
+    assert!(run.status.success() && out.contains("ended 0"), "{out}\n{told}");
+    let shares = |line: &str| -> Option<[f64; 3]> {
+        let words: Vec<f64> =
+            line.strip_prefix("at ")?.split(' ').filter_map(|word| word.parse().ok()).collect();
+        words.try_into().ok()
+    };
+    let seen: Vec<[f64; 3]> = out.lines().filter_map(shares).collect();
+    let (first, last) = (seen[0], seen[seen.len() - 1]);
+    assert!((0.3..0.95).contains(&first[1]) && first[2] > 0.3, "it began on both nodes: {first:?}");
+    for [at, hot, cold] in seen.into_iter().filter(|[at, ..]| *at > SETTLED) {
+        assert!(
+            hot > 0.95 && cold < 0.05,
+            "after {at} s {hot} of the hot part and {cold} of the cold one are fast"
+        );
+    }
+    assert!(last[0] > SETTLED, "{last:?}");
+}
+
+/// Uses a part of its memory, and tells now and then how much of that and of the rest is on fast memory.
+fn in_guest() {
+    let mut memory = vec![1u8; ALL];
+    let begin = Instant::now();
+    let mut tell = begin;
+    let middle = (HOT.start + HOT.end) / 2;
+    let mut sum = 0u64;
+    while begin.elapsed() < TIME {
+        sum += (HOT.start..middle).step_by(4096).map(|at| u64::from(memory[at])).sum::<u64>();
+        (middle..HOT.end).step_by(4096).for_each(|at| memory[at] = 1);
+        thread::sleep(Duration::from_millis(7));
+        if tell.elapsed() > Duration::from_secs(2) {
+            tell = Instant::now();
+            let (hot, cold) =
+                (share(&memory, |page| HOT.contains(&page)), share(&memory, |page| !HOT.contains(&page)));
+            println!("at {:.1} {hot:.4} {cold:.4}", begin.elapsed().as_secs_f64());
+        }
+    }
+    assert!(sum > 0);
+    assert!(memory.iter().all(|&byte| byte == 1), "a page lost its content");
+}
+
+/// How much of the pages that are chosen by their place lies on node 0.
+fn share(memory: &[u8], chosen: impl Fn(usize) -> bool) -> f64 {
+    let first = memory.as_ptr() as u64 / 4096 + 1;
+    let places = (0..memory.len() - 4096).step_by(4096).filter(|&page| chosen(page));
+    let pages: Vec<u64> = places.map(|page| first + page as u64 / 4096).collect();
+    let nodes = nodes_of(rustix::process::getpid(), &pages).expect("nodes");
+    nodes.iter().filter(|node| **node == Some(NodeId(0))).count() as f64 / nodes.len() as f64
+}

@@ -1,0 +1,129 @@
+//! Pages that moved a short time ago, so that none goes to and fro.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{NodeId, TaskId};
+use crate::policy::Move;
+use crate::units::{HUGE_PAGE_BYTES, PAGE_BYTES, Time};
+
+/// Base pages that are remembered together.
+const TOGETHER: u64 = HUGE_PAGE_BYTES / PAGE_BYTES;
+
+/// How often a wait is doubled at most.
+const DOUBLED_MAX: u32 = 6;
+
+/// Stretches that are remembered at most, before those are forgotten that have waited long enough.
+const REMEMBERED: usize = 1 << 16;
+
+/// The last moves of stretches of memory of 2 MiB.
+#[derive(Clone, Debug)]
+pub(super) struct Cooldown {
+    time: Time,
+    moved: BTreeMap<(TaskId, u64), Moved>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    at: Time,
+    from: NodeId,
+    to: NodeId,
+    returns: u32,
+}
+
+impl Cooldown {
+    pub fn new(time: Time) -> Cooldown {
+        Cooldown { time, moved: BTreeMap::new() }
+    }
+
+    fn until(&self, moved: &Moved) -> Time {
+        moved.at + Time(self.time.0 << moved.returns.min(DOUBLED_MAX))
+    }
+
+    fn make_room(&mut self, now: Time) {
+        if self.moved.len() >= REMEMBERED {
+            let waits: Vec<_> = self.moved.iter().filter(|(_, moved)| now < self.until(moved)).collect();
+            self.moved = waits.into_iter().map(|(key, moved)| (*key, *moved)).collect();
+        }
+    }
+
+    /// Whether a page may move, for all that its stretch has done.
+    pub fn allows(&self, now: Time, wanted: &Move) -> bool {
+        let moved = self.moved.get(&key(wanted));
+        moved.is_none_or(|moved| moved.to == wanted.to || now >= self.until(moved))
+    }
+
+    /// A page may not move: nor, very likely, may its neighbours.
+    pub fn note_stays(&mut self, now: Time, wanted: &Move) {
+        let Move { from, .. } = *wanted;
+        if self.time > Time::ZERO {
+            self.make_room(now);
+            self.moved.insert(key(wanted), Moved { at: now, from, to: from, returns: DOUBLED_MAX });
+        }
+    }
+
+    /// A page has moved.
+    pub fn note(&mut self, now: Time, made: &Move) {
+        if self.time == Time::ZERO {
+            return;
+        }
+        self.make_room(now);
+        let new = Moved { at: now, from: made.from, to: made.to, returns: 0 };
+        self.moved
+            .entry(key(made))
+            .and_modify(|moved| {
+                let returns = moved.returns + u32::from(moved.from == made.to && moved.to != made.to);
+                *moved = Moved { returns, ..new };
+            })
+            .or_insert(new);
+    }
+}
+
+fn key(wanted: &Move) -> (TaskId, u64) {
+    (wanted.task, wanted.page.0 / TOGETHER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Reason;
+    use crate::units::{PageSize, Vpn};
+
+    fn to(node: u8, page: u64) -> Move {
+        let (task, page, size) = (TaskId(1), Vpn(page), PageSize::Base);
+        Move { task, page, size, from: NodeId(1 - node), to: NodeId(node), reason: Reason::Hot }
+    }
+
+    #[test]
+    fn what_moved_waits_before_it_goes_back_and_longer_each_time() {
+        let mut cooldown = Cooldown::new(Time::from_ms(10));
+        let mut now = Time::ZERO;
+        cooldown.note(now, &to(0, 5));
+        assert!(cooldown.allows(now, &to(0, 6)), "the same way");
+        assert!(cooldown.allows(now, &to(1, 512)), "elsewhere");
+        for (node, wait_ms) in [(1, 10), (0, 20), (1, 40), (0, 80), (1, 160), (0, 320), (1, 640), (0, 640)] {
+            let end = now + Time::from_ms(wait_ms);
+            assert!(
+                !cooldown.allows(end - Time(1), &to(node, 7)) && cooldown.allows(end, &to(node, 7)),
+                "{wait_ms}"
+            );
+            now = end;
+            cooldown.note(now, &to(node, 7));
+        }
+    }
+
+    #[test]
+    fn what_may_not_move_is_left_alone_for_a_while() {
+        let mut cooldown = Cooldown::new(Time::from_ms(10));
+        cooldown.note_stays(Time::ZERO, &to(0, 5));
+        assert!(
+            !cooldown.allows(Time::from_ms(639), &to(0, 6)) && cooldown.allows(Time::from_ms(640), &to(0, 6))
+        );
+    }
+
+    #[test]
+    fn without_a_time_nothing_waits() {
+        let mut cooldown = Cooldown::new(Time::ZERO);
+        cooldown.note(Time::ZERO, &to(0, 5));
+        assert!(cooldown.allows(Time::ZERO, &to(1, 5)) && cooldown.moved.is_empty());
+    }
+}

@@ -1,0 +1,73 @@
+//! The processes of this system.
+
+use std::io;
+
+use procfs::ProcError;
+use procfs::process::{self, ProcState};
+use rustix::process::Pid;
+
+/// A process that has memory of its own: no thread of the kernel, nothing that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: Pid,
+    /// When it started, in ticks since boot: tells it from a later one of the same number.
+    pub started_ticks: u64,
+    /// Base pages of it that are in memory.
+    pub resident_pages: u64,
+    /// The name of its program, at most 15 bytes (proc_pid_comm(5)).
+    pub name: String,
+    /// Its user: who it acts as.
+    pub uid: u32,
+    /// Its control group in the unified hierarchy; `/` if there is none.
+    pub cgroup: String,
+}
+
+/// All processes, by number. Those that end meanwhile are left out.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn all() -> io::Result<Vec<Process>> {
+    let listed = process::all_processes().map_err(io::Error::other)?;
+    let mut processes: Vec<Process> = listed.filter_map(|found| known(&found.ok()?).ok()?).collect();
+    processes.sort_by_key(|process| process.pid.as_raw_nonzero());
+    Ok(processes)
+}
+
+/// A process by its number; none if there is no such process with memory.
+pub fn one(pid: Pid) -> Option<Process> {
+    process::Process::new(pid.as_raw_nonzero().get()).ok().and_then(|found| known(&found).ok()?)
+}
+
+fn known(found: &process::Process) -> Result<Option<Process>, ProcError> {
+    let stat = found.stat()?;
+    let Some(pid) = Pid::from_raw(stat.pid) else { return Ok(None) };
+    if stat.vsize == 0 || matches!(stat.state(), Ok(ProcState::Zombie | ProcState::Dead)) {
+        return Ok(None);
+    }
+    let cgroups = found.cgroups()?.0;
+    let unified = cgroups.into_iter().find(|group| group.hierarchy == 0);
+    Ok(Some(Process {
+        pid,
+        started_ticks: stat.starttime,
+        resident_pages: stat.rss,
+        name: stat.comm,
+        uid: found.status()?.euid,
+        cgroup: unified.map_or_else(|| "/".to_owned(), |group| group.pathname),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_among_them_and_kernel_threads_are_not() {
+        let me = rustix::process::getpid();
+        let found = all().expect("/proc");
+        let mine = found.iter().find(|process| process.pid == me).expect("this process");
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!((mine.uid, one(me).map(|me| me.uid)), (uid, Some(uid)));
+        assert!(found.iter().all(|process| process.name != "kthreadd"));
+    }
+}
