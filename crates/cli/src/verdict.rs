@@ -25,6 +25,7 @@ impl Comparison {
         let mut sentences = if self.spread() < 1.0 + EQUAL { vec![self.alike()] } else { self.ranked() };
         sentences.extend(self.shortage());
         sentences.extend(self.unmoved());
+        sentences.extend(self.undecided());
         vec![sentences.join(" ")]
     }
 
@@ -172,17 +173,35 @@ impl Comparison {
         })
     }
 
-    /// The policies that had no occasion to migrate.
+    /// The policies that no hint fault gave an occasion to migrate.
     fn unmoved(&self) -> Option<String> {
-        let idle = |&run: &usize| self.names[run].contains('+') && self.reports[run].pages.hint_faults == 0;
-        let idle: Vec<&str> =
-            (0..self.reports.len()).filter(idle).map(|run| self.names[run].as_str()).collect();
+        let idle =
+            self.migrating(|report| report.pages.observations.is_none() && report.pages.hint_faults == 0);
         (!idle.is_empty()).then(|| {
             format!(
                 "No NUMA hint fault came under {}, so that nothing could migrate: the run ends before the kernel's scanner begins.",
                 idle.join(", ")
             )
         })
+    }
+
+    /// The policies that never came to decide anything.
+    fn undecided(&self) -> Option<String> {
+        let idle = self.migrating(|report| report.pages.observations == Some(0));
+        (!idle.is_empty()).then(|| {
+            format!(
+                "No epoch took place under {}, so that nothing could migrate: the run ends before the first; give it a shorter one \
+                 (epoch_ms, which the scale divides) or the program more to do.",
+                idle.join(", ")
+            )
+        })
+    }
+
+    /// The runs with a migration policy whose reports are like that.
+    fn migrating(&self, like: impl Fn(&Report) -> bool) -> Vec<&str> {
+        let names = self.names.iter().zip(&self.reports);
+        let those = names.filter(|(name, report)| name.contains('+') && like(report));
+        those.map(|(name, _)| name.as_str()).collect()
     }
 
     /// The node that uses most of what it can do, and the share that it uses.

@@ -6,6 +6,7 @@
 mod agenda;
 mod core;
 mod engine;
+mod monitor;
 mod mover;
 mod os;
 mod report;
@@ -32,7 +33,8 @@ pub struct Job<'p> {
     pub cpus: Vec<CpuId>,
 }
 
-/// A policy to run under, made for the machine before its scale is carried out: its epoch is divided by the scale, too.
+/// A policy to run under, made for the machine before its scale is carried out: its epoch and its monitor's intervals are
+/// divided by the scale, too.
 pub struct Policy {
     /// Chooses nodes at first touch.
     pub placement: Box<dyn Placement>,

@@ -61,7 +61,7 @@ pub struct Report {
 pub struct TimeReport {
     /// Retiring instructions.
     pub user_ms: f64,
-    /// In the operating system: faults, moves, shootdowns; a policy's kernel thread included.
+    /// In the operating system: faults, moves, shootdowns; a policy's kernel threads included.
     pub system_ms: f64,
     /// Waiting for memory.
     pub stall_ms: f64,
@@ -155,6 +155,9 @@ pub struct PagesReport {
     pub swapped_in: u64,
     /// Base pages migrated.
     pub migrated: u64,
+    /// Epochs at which a policy saw accesses by region; none if it asks for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observations: Option<u64>,
     /// Moves that were begun, by the nodes' numbers.
     pub moves: Vec<MoveReport>,
     /// Moves that were not made, by reason.
@@ -227,9 +230,10 @@ fn spent(engine: &Engine<'_>, end: Time) -> TimeReport {
     let ended = engine.threads.iter().filter(|t| t.state == State::Ended);
     let after: Time = ended.map(|t| end.since(t.left_at)).sum();
     let sum = |of: fn(&Spent) -> Time| ms(engine.threads.iter().map(|t| of(&t.spent)).sum());
+    let monitored = engine.monitor.as_ref().map_or(Time::ZERO, |monitor| monitor.system);
     TimeReport {
         user_ms: sum(|s| s.user),
-        system_ms: sum(|s| s.system) + ms(engine.daemon.system),
+        system_ms: sum(|s| s.system) + ms(engine.daemon.system + monitored),
         stall_ms: sum(|s| s.stall),
         idle_ms: sum(|s| s.idle) + ms(after),
     }
@@ -322,6 +326,7 @@ fn pages(engine: &Engine<'_>, moves: &Record) -> PagesReport {
         swapped_out: counts.swapped_out_pages,
         swapped_in: counts.swapped_in_pages,
         migrated: engine.migrated_pages,
+        observations: engine.monitor.as_ref().map(|monitor| monitor.observations),
         moves: moves.moved_pages.iter().map(moved).collect(),
         refused: moves.refused.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
     }

@@ -194,6 +194,7 @@ fn kernel(machine: &Machine) -> Checked {
         ("kernel.shootdown_ns", k.shootdown_ns),
         ("kernel.remap_ns", k.remap_ns),
         ("kernel.swap_ns", k.swap_ns),
+        ("kernel.sample_ns", k.sample_ns),
     ];
     for (field, value) in costs {
         figure(field, value, 0.0, 1e9)?;

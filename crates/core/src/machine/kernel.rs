@@ -24,6 +24,9 @@ pub struct Kernel {
     pub remap_ns: f64,
     /// Writing a 4 KiB page to swap or reading it back, in ns.
     pub swap_ns: f64,
+    /// Looking whether a page was accessed and clearing its bits, for a monitor of regions, in ns. On Linux 7 it takes about
+    /// half the guest instructions of a first-touch fault.
+    pub sample_ns: f64,
     /// Time between two steps of the NUMA hint scanner on one task, in ms.
     pub numa_scan_period_ms: f64,
     /// What the scanner marks in a step, in MiB.
@@ -44,6 +47,7 @@ impl Default for Kernel {
             shootdown_ns: 200.0,
             remap_ns: 300.0,
             swap_ns: 10_000.0,
+            sample_ns: 250.0,
             numa_scan_period_ms: 1000.0,
             numa_scan_mib: 256,
             watermark_low_bp: 10,

@@ -6,6 +6,9 @@ impl Machine {
     /// The machine with its `scale` carried out: capacities, shared caches, TLB reach, and the kernel's periods and
     /// page counts are divided by it; private caches, latencies and bandwidths stay. The result has scale 1.
     ///
+    /// The cost of a monitor's sample is divided too: as many regions are sampled in a shorter time, and that is to take the
+    /// same share of a CPU.
+    ///
     /// A shared cache keeps at least one set, a TLB level at least one set.
     pub fn scaled(&self) -> Machine {
         let mut machine = self.clone();
@@ -21,6 +24,7 @@ impl Machine {
             tlb.entries = (tlb.entries / self.scale).max(u32::from(tlb.ways));
         }
         machine.kernel.numa_scan_period_ms /= by as f64;
+        machine.kernel.sample_ns /= by as f64;
         machine.kernel.numa_scan_mib = (machine.kernel.numa_scan_mib / by).max(1);
         machine.scale = 1;
         machine

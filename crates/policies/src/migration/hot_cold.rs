@@ -4,7 +4,7 @@ use memtide_core::policy::{
     Delivery, Event, Migration, Move, Needs, NodeOrder, NodeUse, Observation, Plan, Reason, Region,
     RegionNeeds,
 };
-use memtide_core::{Machine, NodeId, Time, Vpn};
+use memtide_core::{Machine, NodeId, PageSize, Time, Vpn};
 
 use super::MigrationEntry;
 use crate::parameter::{Kind, Parameter, Values};
@@ -61,6 +61,7 @@ struct HotCold {
     cold_age: u32,
     low: u64,
     high: u64,
+    /// Base pages that an epoch may promote, and those it may demote: divided by the scale, but not below a huge one.
     pages: u64,
 }
 
@@ -69,6 +70,7 @@ impl HotCold {
         let epoch = Time::from_ms(values.whole("epoch_ms").into());
         let sampling = Time::from_us(values.whole("sampling_us").into());
         let sampling = Time(sampling.0.min(epoch.0 / u64::from(SAMPLES)));
+        let pages = u64::from(values.whole("pages"));
         let intervals = epoch.0 / (sampling.0 * u64::from(SAMPLES));
         HotCold {
             order: NodeOrder::of(machine),
@@ -80,7 +82,7 @@ impl HotCold {
             cold_age: (u64::from(values.whole("cold_epochs")) * intervals) as u32,
             low: values.whole("low").into(),
             high: values.whole("high").into(),
-            pages: values.whole("pages").into(),
+            pages: (pages / u64::from(machine.scale)).max(pages.min(PageSize::Huge.base_pages())),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The event loop: cores, memory nodes and timers act in the order of their times.
 
+mod epochs;
 mod moves;
 mod programs;
 mod schedule;
@@ -7,15 +8,16 @@ mod traps;
 
 use std::collections::VecDeque;
 
-use memtide_core::epoch::{self, Governor};
 use memtide_core::machine::{self, Machine};
-use memtide_core::policy::{Delivery, Event, Migration, Move, Needs, Placement};
+use memtide_core::policy::{Delivery, Move, Placement};
 use memtide_core::{CpuId, NodeId, TaskId, Time};
 use memtide_memory::{Cache, Uncore, Waiter};
 
+use self::epochs::Policed;
 use self::programs::Running;
 use crate::agenda::Agenda;
 use crate::core::{Core, Stop};
+use crate::monitor::Monitor;
 use crate::mover::{COPY, Copy};
 use crate::os::Os;
 use crate::report::Report;
@@ -47,20 +49,13 @@ pub(crate) struct Engine<'p> {
     agenda: Agenda,
     placement: Box<dyn Placement>,
     migration: Option<Policed>,
+    pub monitor: Option<Monitor>,
     copies: Vec<Copy>,
     free_copies: Vec<usize>,
     /// CPUs that each task's threads have run on.
     task_cpus: Vec<Vec<CpuId>>,
     slice: Time,
     told: Vec<(Waiter, Time)>,
-}
-
-/// A migration policy at work.
-struct Policed {
-    policy: Box<dyn Migration>,
-    needs: Needs,
-    governor: Governor,
-    events: Vec<Event>,
 }
 
 /// The kernel thread that moves pages for a policy outside the kernel, one after another.
@@ -76,12 +71,13 @@ pub(crate) struct Daemon {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Timer {
     Scan,
+    Monitor,
     Epoch,
     Sample,
     Daemon,
 }
 
-const TIMERS: [Timer; 4] = [Timer::Scan, Timer::Epoch, Timer::Sample, Timer::Daemon];
+const TIMERS: [Timer; 5] = [Timer::Scan, Timer::Monitor, Timer::Epoch, Timer::Sample, Timer::Daemon];
 
 /// Turns of actors after which the watcher is told: a small part of a second. Samples grow further apart as a run goes on.
 const WATCH_TURNS: u32 = 1 << 17;
@@ -104,12 +100,8 @@ impl<'p> Engine<'p> {
         if pages >= u64::from(u32::MAX) || machine.caches.iter().any(too_many) {
             return Err(SimError::TooLarge { machine: machine.name });
         }
-        let migration = policy.migration.map(|migration| {
-            let mut needs = migration.needs();
-            needs.epoch = Time((needs.epoch.0 / u64::from(scale)).max(1));
-            let governor = Governor::new(policy.limits, needs.epoch);
-            Policed { policy: migration, needs, governor, events: Vec::new() }
-        });
+        let migration = policy.migration.map(|migration| Policed::new(migration, policy.limits, scale));
+        let regions = migration.as_ref().and_then(|policed| policed.needs.regions);
         let nodes = machine.nodes.len();
         let mut engine = Engine {
             scale,
@@ -127,6 +119,7 @@ impl<'p> Engine<'p> {
             agenda: Agenda::new(machine.cpus() + nodes + TIMERS.len()),
             placement: policy.placement,
             migration,
+            monitor: regions.map(|needs| Monitor::new(needs, seed)),
             copies: Vec::new(),
             free_copies: Vec::new(),
             task_cpus: Vec::new(),
@@ -167,6 +160,7 @@ impl<'p> Engine<'p> {
         }
         match TIMERS[actor - self.machine.nodes.len()] {
             Timer::Scan => self.scan(),
+            Timer::Monitor => self.monitor(),
             Timer::Epoch => self.epoch(),
             Timer::Sample => return self.sample(watch),
             Timer::Daemon => self.run_daemon(),
@@ -288,6 +282,9 @@ impl<'p> Engine<'p> {
         if hint_faults {
             self.set_timer(Timer::Scan, self.scan_period());
         }
+        if let Some(monitor) = &self.monitor {
+            self.set_timer(Timer::Monitor, monitor.sampling);
+        }
     }
 
     fn scan_period(&self) -> Time {
@@ -302,14 +299,6 @@ impl<'p> Engine<'p> {
             self.shoot_down(None);
         }
         self.set_timer(Timer::Scan, self.now + self.scan_period());
-    }
-
-    fn epoch(&mut self) {
-        let Some(mut policed) = self.migration.take() else { return };
-        let mut host = moves::Deployed { engine: self, events: std::mem::take(&mut policed.events) };
-        epoch::step(&mut host, policed.policy.as_mut(), &mut policed.governor, &mut ());
-        self.set_timer(Timer::Epoch, self.now + policed.needs.epoch);
-        self.migration = Some(policed);
     }
 
     fn sample(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {

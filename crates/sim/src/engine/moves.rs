@@ -43,8 +43,11 @@ impl Host for Deployed<'_, '_> {
         self.engine.now
     }
 
-    fn observe(&mut self, _needs: &Needs, events: &mut Vec<Event>, _seen: &mut Observation) {
+    fn observe(&mut self, _needs: &Needs, events: &mut Vec<Event>, seen: &mut Observation) {
         events.append(&mut self.events);
+        if let Some(monitor) = &mut self.engine.monitor {
+            monitor.observe(&mut self.engine.os, seen);
+        }
     }
 
     fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {

@@ -1,7 +1,7 @@
 //! Page frames: free lists, watermarks and the lists of pages by recency, for every node.
 
 use memtide_core::machine::Machine;
-use memtide_core::policy::Room;
+use memtide_core::policy::{NodeUse, Room};
 use memtide_core::{NodeId, PageSize, TaskId, Vpn};
 
 const NONE: u32 = u32::MAX;
@@ -109,6 +109,16 @@ impl Frames {
     pub fn used(&self, node: NodeId) -> u64 {
         let n = &self.nodes[node.index()];
         u64::from(n.end - n.first) - n.free
+    }
+
+    /// How full the nodes are.
+    pub fn nodes_use(&self) -> impl Iterator<Item = NodeUse> + '_ {
+        let node_use = |(node, n): (usize, &NodeFrames)| NodeUse {
+            node: NodeId::from(node),
+            pages: u64::from(n.end - n.first),
+            free_pages: n.free,
+        };
+        self.nodes.iter().enumerate().map(node_use)
     }
 
     /// Free base pages still wanted until the node is back at its high watermark.

@@ -46,6 +46,7 @@ pub(crate) struct Costs {
     pub shootdown: Time,
     pub remap: Time,
     pub swap: Time,
+    pub sample: Time,
 }
 
 impl Costs {
@@ -58,6 +59,7 @@ impl Costs {
             shootdown: Time::from_ns(kernel.shootdown_ns),
             remap: Time::from_ns(kernel.remap_ns),
             swap: Time::from_ns(kernel.swap_ns),
+            sample: Time::from_ns(kernel.sample_ns),
         }
     }
 }

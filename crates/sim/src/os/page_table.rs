@@ -22,6 +22,8 @@ impl Entry {
     pub const MOVING: u64 = 1 << 36;
     /// To be moved; the kernel thread has not come to it yet.
     pub const CLAIMED: u64 = 1 << 38;
+    /// It was accessed before a monitor cleared its accessed bit.
+    pub const YOUNG: u64 = 1 << 39;
     /// Its content is in swap.
     pub const SWAPPED: u64 = 1 << 37;
 

@@ -35,8 +35,8 @@ impl Os {
             self.frames.activate(frame);
             return 0;
         };
-        if entry.any(Entry::ACCESSED | Entry::MOVING) {
-            entry.clear(Entry::ACCESSED);
+        if entry.any(Entry::ACCESSED | Entry::YOUNG | Entry::MOVING) {
+            entry.clear(Entry::ACCESSED | Entry::YOUNG);
             self.frames.activate(frame);
             return 0;
         }

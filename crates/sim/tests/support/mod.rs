@@ -16,8 +16,16 @@ pub struct MachineText {
 impl MachineText {
     /// A machine whose kernel costs nothing and has the given further lines, such as `swap_ns = 100`.
     pub fn new(kernel: &str) -> MachineText {
-        let free =
-            ["fault_ns", "huge_fault_ns", "hint_fault_ns", "unmap_ns", "shootdown_ns", "remap_ns", "swap_ns"];
+        let free = [
+            "fault_ns",
+            "huge_fault_ns",
+            "hint_fault_ns",
+            "unmap_ns",
+            "shootdown_ns",
+            "remap_ns",
+            "swap_ns",
+            "sample_ns",
+        ];
         let defaults = free.iter().filter(|name| !kernel.contains(&format!("{name} =")));
         let zeros: String = defaults
             .filter(|name| !kernel.lines().any(|line| line.starts_with(**name)))

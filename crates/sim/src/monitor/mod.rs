@@ -1,0 +1,139 @@
+//! The region monitor: how often memory is accessed, by regions that adapt to what is accessed alike, as Linux's DAMON
+//! tells it (Documentation/mm/damon/design.rst).
+
+mod mapped;
+mod regions;
+
+use memtide_core::policy::{Observation, Region, RegionNeeds};
+use memtide_core::{Time, Vpn};
+use rand_core::SeedableRng;
+use rand_xoshiro::SplitMix64;
+
+use self::regions::{Regions, Watched};
+use crate::os::{Entry, Os};
+
+/// Regions that memory is watched in at least, if it has as many pages and alike neighbours (DAMON's default).
+const REGIONS_MIN: u64 = 10;
+
+/// Counts as alike as this part of the largest one are taken for the same (DAMON's choice).
+const ALIKE: u32 = 10;
+
+/// Watches all tasks' memory. Each sampling interval it looks at one page of each region.
+pub(crate) struct Monitor {
+    pub sampling: Time,
+    /// Time it has worked.
+    pub system: Time,
+    /// Times that it was asked what it saw.
+    pub observations: u64,
+    /// Samples of an aggregation interval, and those taken so far.
+    samples: u64,
+    taken: u64,
+    regions_max: usize,
+    regions: Regions,
+    /// The regions as the last aggregation interval left them.
+    latest: Vec<Watched>,
+    random: SplitMix64,
+}
+
+impl Monitor {
+    pub fn new(needs: RegionNeeds, seed: u64) -> Monitor {
+        Monitor {
+            sampling: needs.sampling,
+            system: Time::ZERO,
+            observations: 0,
+            samples: (needs.aggregation.0 / needs.sampling.0).max(1),
+            taken: 0,
+            regions_max: (needs.regions_max as usize).max(2),
+            regions: Regions::default(),
+            latest: Vec::new(),
+            random: SplitMix64::seed_from_u64(seed),
+        }
+    }
+
+    /// A sampling interval is over.
+    pub fn sample(&mut self, os: &mut Os) {
+        self.check(os);
+        self.system += os.costs.sample * self.regions.len() as u64;
+        self.taken += 1;
+        if self.taken == self.samples {
+            self.taken = 0;
+            self.aggregate(os);
+        }
+        self.prepare(os);
+    }
+
+    /// Counts the pages that were accessed since they were picked.
+    fn check(&mut self, os: &mut Os) {
+        for region in self.regions.iter_mut() {
+            let Some((entry, _)) = os.spaces[region.task.index()].table.find(region.picked) else { continue };
+            if entry.has(Entry::PRESENT) {
+                region.counts.reads += u32::from(entry.has(Entry::ACCESSED));
+                region.counts.writes += u32::from(entry.has(Entry::DIRTY));
+            }
+        }
+    }
+
+    /// Picks a page of each region and clears its accessed and dirty bits. A translation that a TLB holds stays there, as
+    /// in Linux: accesses through it are not seen. Reclaim still learns of earlier ones.
+    fn prepare(&mut self, os: &mut Os) {
+        for region in self.regions.iter_mut() {
+            region.pick(&mut self.random);
+            let Some((entry, _)) = os.spaces[region.task.index()].table.find(region.picked) else { continue };
+            if entry.has(Entry::ACCESSED) {
+                entry.set(Entry::YOUNG);
+            }
+            entry.clear(Entry::ACCESSED | Entry::DIRTY);
+        }
+    }
+
+    /// An aggregation interval is over: regions age, and those that are alike become one. What is mapped by now is cut up
+    /// anew for the next interval.
+    fn aggregate(&mut self, os: &mut Os) {
+        let threshold = self.regions.largest_count() / ALIKE;
+        let limit = self.regions.pages() / REGIONS_MIN;
+        self.regions.grow_older(threshold);
+        self.regions.merge(threshold, limit);
+        self.latest.clone_from(&self.regions);
+        self.regions.cover(&mapped::spans(&mut os.spaces, self.regions_max / 2));
+        self.regions.fit(threshold, limit, self.regions_max);
+        self.regions.start_anew();
+        self.regions.split(&mut self.random, self.regions_max);
+    }
+
+    /// Tells what the last aggregation interval came to, as runs of pages of one size on one node.
+    pub fn observe(&mut self, os: &mut Os, seen: &mut Observation) {
+        self.observations += 1;
+        seen.nodes_use.extend(os.frames.nodes_use());
+        for watched in &self.latest {
+            runs(watched, os).into_iter().for_each(|run| seen.push(run));
+        }
+    }
+}
+
+/// The pages of a region that are there; a huge page belongs to the region that it begins in.
+fn runs(watched: &Watched, os: &mut Os) -> Vec<Region> {
+    let mut runs: Vec<Region> = Vec::new();
+    let Watched { task, start, end, counts, age, .. } = *watched;
+    let frames = &os.frames;
+    os.spaces[task.index()].table.walk(Vpn(start), Vpn(end), |page, size, entry| {
+        if page.0 < start || !entry.has(Entry::PRESENT) {
+            return true;
+        }
+        let node = frames.node_of(entry.frame());
+        let goes_on = |run: &&mut Region| {
+            (run.size, run.node, run.start.0 + run.pages * size.base_pages()) == (size, node, page.0)
+        };
+        match runs.last_mut().filter(goes_on) {
+            Some(run) => run.pages += 1,
+            None => {
+                let (reads, writes) = (counts.reads, counts.writes);
+                runs.push(Region { task, start: page, pages: 1, size, node, reads, writes, age });
+            }
+        }
+        true
+    });
+    runs
+}
+
+#[cfg(test)]
+mod tests;

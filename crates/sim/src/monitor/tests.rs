@@ -1,0 +1,154 @@
+use memtide_core::machine::Machine;
+use memtide_core::policy::{GroupOrder, Rule, Spill, Within};
+use memtide_core::{NodeId, PageSize, TaskId};
+use proptest::prelude::*;
+
+use super::*;
+use crate::os::{Owner, Space};
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+const REGIONS_MAX: u32 = 20;
+
+fn machine() -> Machine {
+    support::two_sockets("sample_ns = 100", 1, [64, 64], [1e4, 1e4])
+}
+
+fn monitor() -> Monitor {
+    let (sampling, aggregation) = (Time::from_us(10), Time::from_us(200));
+    Monitor::new(RegionNeeds { sampling, aggregation, regions_max: REGIONS_MAX }, 1)
+}
+
+/// An operating system with tasks that have these pages, on one of two nodes each.
+fn os(tasks: &[Vec<(u64, u8)>]) -> Os {
+    let mut os = Os::new(&machine());
+    for (task, pages) in tasks.iter().enumerate() {
+        let (order, within, spill) = (GroupOrder::Cycle, Within::Nearest, Spill::Nearest);
+        let task = TaskId::from(task);
+        os.spaces.push(Space::new(task, Rule { groups: Vec::new(), order, within, spill }));
+        pages.iter().for_each(|&(page, node)| map(&mut os, task, page, PageSize::Base, node));
+    }
+    os
+}
+
+fn map(os: &mut Os, task: TaskId, page: u64, size: PageSize, node: u8) {
+    let page = Vpn(page);
+    let frame = os.frames.take(NodeId(node), Owner { task, page, size }).expect("a free frame");
+    os.spaces[task.index()].table.map(page, size, Entry::present(frame));
+}
+
+/// Has pages accessed, or written, between any two samples of so many aggregation intervals.
+fn watch(monitor: &mut Monitor, os: &mut Os, intervals: u64, read: &[u64], written: &[u64]) {
+    for _ in 0..intervals * monitor.samples {
+        for (pages, flags) in [(read, Entry::ACCESSED), (written, Entry::ACCESSED | Entry::DIRTY)] {
+            for &page in pages {
+                os.spaces[0].table.find(Vpn(page)).expect("a mapped page").0.set(flags);
+            }
+        }
+        monitor.sample(os);
+    }
+}
+
+fn observed(monitor: &mut Monitor, os: &mut Os) -> Vec<Region> {
+    let mut seen = Observation::default();
+    monitor.observe(os, &mut seen);
+    seen.iter().collect()
+}
+
+/// Pages and the nodes that they are on.
+type Pages = std::collections::BTreeMap<u64, u8>;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_observation_has_each_page_that_is_mapped_once_and_where_it_is(
+        tasks in proptest::collection::vec(proptest::collection::btree_map(0u64..3000, 0u8..2, 0..200), 1..4),
+        intervals in 2u64..6,
+    ) {
+        let tasks: Vec<Vec<(u64, u8)>> =
+            tasks.into_iter().map(|pages: Pages| pages.into_iter().collect()).collect();
+        let mut os = os(&tasks);
+        let mut monitor = monitor();
+        watch(&mut monitor, &mut os, intervals, &[], &[]);
+        prop_assert!(monitor.regions.len() <= REGIONS_MAX as usize);
+        prop_assert!(monitor.latest.len() <= REGIONS_MAX as usize);
+        let mut found = vec![Vec::new(); tasks.len()];
+        for run in observed(&mut monitor, &mut os) {
+            let pages = run.start.0..run.start.0 + run.pages;
+            found[run.task.index()].extend(pages.map(|page| (page, run.node.0)));
+        }
+        prop_assert_eq!(found, tasks);
+    }
+}
+
+#[test]
+fn more_tasks_than_regions_leave_the_last_ones_out() {
+    let tasks: Vec<Vec<(u64, u8)>> = (0..50).map(|task| vec![(task, 0)]).collect();
+    let (mut os, mut monitor) = (os(&tasks), monitor());
+    watch(&mut monitor, &mut os, 3, &[], &[]);
+    let seen: Vec<u32> = observed(&mut monitor, &mut os).iter().map(|run| run.task.0).collect();
+    assert_eq!(seen, (0..REGIONS_MAX / 2).collect::<Vec<u32>>());
+}
+
+#[test]
+fn reads_and_writes_are_told_apart_and_counted_by_sample() {
+    let pages: Vec<(u64, u8)> = (0..300).map(|page| (page, 0)).collect();
+    let (mut os, mut monitor) = (os(&[pages]), monitor());
+    let [read, written] = [0..100, 100..200].map(|pages| pages.collect::<Vec<u64>>());
+    watch(&mut monitor, &mut os, 30, &read, &written);
+    let mut right = 0;
+    for run in observed(&mut monitor, &mut os) {
+        assert!(run.reads <= 20 && run.writes <= 20, "{run:?}");
+        let truth = |page: &u64| (if *page < 200 { 20 } else { 0 }, if *page / 100 == 1 { 20 } else { 0 });
+        let pages = run.start.0..run.start.0 + run.pages;
+        right += pages.filter(|page| (run.reads, run.writes) == truth(page)).count();
+    }
+    assert!(right >= 270, "{right} of 300 pages");
+}
+
+#[test]
+fn a_page_that_is_not_there_is_not_accessed_and_each_sample_costs() {
+    let (mut os, mut monitor) = (os(&[vec![(7, 1)]]), monitor());
+    watch(&mut monitor, &mut os, 3, &[7], &[]);
+    assert_eq!(monitor.system, Time::from_ns(100.0) * (2 * 20), "nothing is watched in the first interval");
+    let seen = observed(&mut monitor, &mut os);
+    assert_eq!(seen.iter().map(|run| (run.start, run.reads, run.age)).collect::<Vec<_>>(), [(Vpn(7), 20, 1)]);
+    os.free_pages(TaskId(0), Vpn(0), Vpn(100));
+    assert_eq!(observed(&mut monitor, &mut os), []);
+    watch(&mut monitor, &mut os, 1, &[], &[]);
+    assert_eq!(monitor.regions.len(), 0);
+}
+
+#[test]
+fn a_huge_page_is_seen_whole_and_once() {
+    let mut os = os(&[vec![(511, 0), (1024, 0)]]);
+    map(&mut os, TaskId(0), 512, PageSize::Huge, 1);
+    let mut monitor = monitor();
+    watch(&mut monitor, &mut os, 12, &[600], &[]);
+    let seen = observed(&mut monitor, &mut os);
+    let runs: Vec<_> = seen.iter().map(|run| (run.start.0, run.pages, run.size, run.node.0)).collect();
+    assert_eq!(
+        runs,
+        [(511, 1, PageSize::Base, 0), (512, 1, PageSize::Huge, 1), (1024, 1, PageSize::Base, 0)]
+    );
+    assert!(seen[1].reads > 15, "{:?}", seen[1]);
+}
+
+#[test]
+fn reclaim_still_learns_of_accesses_that_the_monitor_has_cleared() {
+    let (mut os, mut monitor) = (os(&[vec![(7, 1)]]), monitor());
+    watch(&mut monitor, &mut os, 2, &[7], &[7]);
+    let (entry, _) = os.spaces[0].table.find(Vpn(7)).expect("a mapped page");
+    assert!(!entry.any(Entry::ACCESSED | Entry::DIRTY) && entry.has(Entry::YOUNG));
+}
+
+#[test]
+fn nodes_tell_how_full_they_are() {
+    let (mut os, mut monitor) = (os(&[vec![(1, 0), (2, 1), (3, 1)]]), monitor());
+    let mut seen = Observation::default();
+    monitor.observe(&mut os, &mut seen);
+    let free: Vec<(u64, u64)> = seen.nodes_use.iter().map(|n| (n.pages, n.pages - n.free_pages)).collect();
+    assert_eq!(free, [(16384, 1), (16384, 2)]);
+}
