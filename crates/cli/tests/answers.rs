@@ -62,6 +62,13 @@ fn the_verdict_names_ties_what_could_not_migrate_and_no_node_busier_than_it_can_
     assert!(tie.contains("No NUMA hint fault came under bw-local+bw-migration"), "{tie}");
     let alike = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+anb"]);
     assert!(alike.contains("they place pages alike"), "{alike}");
+    let early = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold"]);
+    assert!(
+        early.contains("No epoch took place under local+hot-cold,") && !early.contains("hint fault"),
+        "{early}"
+    );
+    let in_time = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold:epoch_ms=10"]);
+    assert!(!in_time.contains("No epoch"), "{in_time}");
     let triad = "stream:kernel=triad,threads=16,footprint_mib=48,iterations=1";
     let link = verdict(&["-m", "ddr5-cxl", "-w", triad, "-p", "local,ratio:weights=1:1"]);
     let busy = link.split("cxl is ").nth(1).and_then(|rest| rest.split(" %").next()).expect("a busy node");

@@ -238,6 +238,6 @@ fn scale_divides_what_is_big_and_leaves_what_is_private() {
     let text = GOOD.replacen("name = \"two\"", "scale = 4\nname = \"two\"", 1);
     let m = Machine::parse("m.toml", &text).unwrap().scaled();
     assert_eq!((m.nodes[0].capacity_mib, m.caches[0].capacity_kib, m.scale), (16, 32, 1));
-    assert_eq!(m.kernel.numa_scan_mib, 64);
+    assert_eq!((m.kernel.numa_scan_mib, m.kernel.sample_ns), (64, 62.5));
     assert_eq!(m.idle_latency(InitiatorId(0), NodeId(0)), Time::from_ns(80.0));
 }

@@ -130,3 +130,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_epoch_moves_as_many_pages_as_the_scale_leaves_but_a_huge_one_at_least() {
+    let hot = seen(&[region(0, 9000, SLOW, 20, 0)], 9000);
+    let moves = |pages: u32, scale| {
+        let mut plan = Plan::default();
+        policy(&Machine { scale, ..four() }, &format!("hot-cold:pages={pages}")).decide(&hot, &mut plan);
+        plan.moves.len()
+    };
+    assert_eq!([moves(4096, 1), moves(4096, 4), moves(4096, 64), moves(100, 64)], [4096, 1024, 512, 100]);
+}
