@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memtide_core::epoch::Limits;
 use memtide_core::policy::{
-    Delivery, Event, Group, GroupOrder, Migration, Move, Needs, Observation, Placement, Plan, Reason, Rule,
-    Spill, Task, Within,
+    Delivery, Event, Group, GroupOrder, Migration, Move, Needs, Observation, Placement, Plan, Reason, Region,
+    RegionNeeds, Rule, Spill, Task, Within,
 };
 use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Then, ThreadId, Time, Vpn};
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ impl Placement for InTurn {
     }
 }
 
-/// Moves every page that faults, and some that did long ago, to any node.
+/// Moves every page that faults, some that did long ago, and the first of every region, to any node.
 struct Restless {
     delivery: Delivery,
     seen: Vec<Move>,
@@ -50,7 +50,9 @@ impl Restless {
 
 impl Migration for Restless {
     fn needs(&self) -> Needs {
-        Needs { hint_faults: true, regions: None, delivery: self.delivery, epoch: Time::from_us(15) }
+        let (sampling, aggregation) = (Time::from_us(1), Time::from_us(5));
+        let regions = Some(RegionNeeds { sampling, aggregation, regions_max: 12 });
+        Needs { hint_faults: true, regions, delivery: self.delivery, epoch: Time::from_us(15) }
     }
 
     fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
@@ -65,7 +67,12 @@ impl Migration for Restless {
         }
     }
 
-    fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+    fn decide(&mut self, seen: &Observation, plan: &mut Plan) {
+        for Region { task, start: page, size, node: from, .. } in seen.iter() {
+            let to = NodeId(self.draw(2) as u8);
+            plan.moves.push(Move { task, page, size, from, to, reason: Reason::Hot });
+        }
+    }
 }
 
 /// A step of a random program; numbers are drawn from small ranges, so that threads meet.
