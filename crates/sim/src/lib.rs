@@ -11,6 +11,9 @@ mod mover;
 mod os;
 mod report;
 mod samples;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 mod thread;
 
 use memtide_core::epoch::Limits;

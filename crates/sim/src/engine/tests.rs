@@ -1,8 +1,5 @@
 //! What must hold in every run: random programs under a policy that moves pages for no reason.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use memtide_core::epoch::Limits;
@@ -13,9 +10,9 @@ use memtide_core::policy::{
 use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Then, ThreadId, Time, Vpn};
 use proptest::prelude::*;
 
-use self::support::{MachineText, Script, after, doing, load, map, mixed, store, touch, unmap};
 use super::Engine;
 use crate::os::{Entry, Owner, PAGES};
+use crate::support::{MachineText, Script, after, doing, load, map, mixed, store, touch, unmap};
 use crate::thread::{Spent, State};
 use crate::{Job, Policy, Report};
 

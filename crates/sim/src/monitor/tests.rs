@@ -5,9 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::os::{Owner, Space};
-
-#[path = "../../tests/support/mod.rs"]
-mod support;
+use crate::support;
 
 const REGIONS_MAX: u32 = 20;
 
