@@ -73,7 +73,8 @@ pub fn of_host(host: &Host, name: Option<&str>) -> Result<Machine, Failure> {
              `memtide topo -o machine` for a file of it"
         )));
     }
-    Ok(machine)
+    // What is real is not scaled.
+    Ok(Machine { scale: 1, ..machine })
 }
 
 /// A machine file is text; a trace is what is most easily taken for one.

@@ -1,5 +1,6 @@
 //! A real machine as the epoch loop sees it: processes are watched, and their pages moved.
 
+use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use rustix::process::Pid;
 use crate::monitors::{self, Found, Monitor};
 use crate::movers::{Mover, nodes_of};
 use crate::processes::{self, Process};
+use crate::sys;
 use crate::topology::memory_of;
 
 /// Pages of a region of which it is asked where they lie.
@@ -118,19 +120,38 @@ impl Live {
     /// Splits what was found into runs that lie on one node, as far as some pages tell.
     fn locate(&mut self, process: &Process, found: &[Found], seen: &mut Observation) {
         let asked: Vec<Vec<u64>> = found.iter().map(|found| self.some_pages(found)).collect();
-        let Ok(nodes) = nodes_of(process.pid, &asked.concat()) else { return };
-        let mut nodes = nodes.into_iter();
-        for (found, asked) in found.iter().zip(asked) {
-            let at: Vec<(u64, Option<NodeId>)> =
-                asked.iter().copied().zip(nodes.by_ref().take(asked.len())).collect();
-            for (start, pages, id) in runs(found, &at) {
-                if let Some(node) = self.number(id) {
-                    let (task, start, size) = (task(process.pid), Vpn(start), PageSize::Base);
-                    let Found { reads, writes, age, .. } = *found;
-                    seen.push(Region { task, start, pages, size, node, reads, writes, age });
-                }
+        let all = asked.concat();
+        let Ok(nodes) = nodes_of(process.pid, &all) else { return };
+        let pagemap = pagemap(process.pid);
+        let huge = |page| pagemap.as_ref().is_some_and(|pagemap| sys::is_huge(pagemap, page));
+        let size = |page| if huge(page) { PageSize::Huge } else { PageSize::Base };
+        let mut lies = nodes.iter().zip(&all).map(|(id, &page)| Some((self.number((*id)?)?, size(page))));
+        let mut end = 0;
+        for (found, asked) in found.iter().zip(&asked) {
+            let at: Vec<Option<Lies>> = lies.by_ref().take(asked.len()).collect();
+            for run in runs(found, &at) {
+                let Some((start, pages)) = run.whole(end) else { continue };
+                let (task, start, (node, size)) = (task(process.pid), Vpn(start), run.lies);
+                let Found { reads, writes, age, .. } = *found;
+                seen.push(Region { task, start, pages, size, node, reads, writes, age });
+                end = start.0 + pages * size.base_pages();
             }
         }
+    }
+
+    /// Moves pages of a process. A huge page goes whole when its first base page is named; one that is not huge any more is gone.
+    fn carry_out(&mut self, pid: Pid, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
+        let pagemap = pagemap(pid);
+        let huge = |page| pagemap.as_ref().is_some_and(|pagemap| sys::is_huge(pagemap, page));
+        let is_there = |wanted: &Move| wanted.size == PageSize::Base || huge(wanted.page.0);
+        let there: Vec<bool> = wanted.iter().map(is_there).collect();
+        let named = wanted.iter().zip(&there).filter(|(_, there)| **there);
+        let pages: Vec<(u64, NodeId)> =
+            named.map(|(wanted, _)| (wanted.page.0, self.nodes[wanted.to.index()])).collect();
+        let mut moved = self.mover.move_pages(pid, &pages).into_iter();
+        let result =
+            |there| if there { moved.next().expect("a result for each page") } else { Err(Refusal::Gone) };
+        there.into_iter().map(result).collect()
     }
 
     /// Pages of a region, one drawn from each of so many equal parts.
@@ -145,21 +166,47 @@ impl Live {
     }
 }
 
-/// Runs of a region that lie on one node: each page that was asked for stands for its part of the region. Parts that are not in memory
+/// Where a page lies, and how large it is.
+type Lies = (NodeId, PageSize);
+
+/// Base pages of a region that lie alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    start: u64,
+    end: u64,
+    lies: Lies,
+}
+
+impl Run {
+    /// First base page and number of its pages, in whole pages that begin at `from` or later; none if there is none.
+    fn whole(&self, from: u64) -> Option<(u64, u64)> {
+        let size = self.lies.1.base_pages();
+        let start = (self.start / size * size).max(from.next_multiple_of(size));
+        let pages = self.end.next_multiple_of(size).checked_sub(start)? / size;
+        (pages > 0).then_some((start, pages))
+    }
+}
+
+/// Runs of a region that lie alike: each page that was asked for stands for its part of the region. Parts that are not in memory
 /// are left out.
-fn runs(found: &Found, at: &[(u64, Option<NodeId>)]) -> Vec<(u64, u64, NodeId)> {
+fn runs(found: &Found, at: &[Option<Lies>]) -> Vec<Run> {
     let parts = at.len() as u64;
-    let mut runs: Vec<(u64, u64, NodeId)> = Vec::new();
-    for (part, &(_, node)) in (0..parts).zip(at) {
-        let (from, to) =
-            (found.start + found.pages * part / parts, found.start + found.pages * (part + 1) / parts);
-        let Some(node) = node else { continue };
+    let mut runs: Vec<Run> = Vec::new();
+    for (part, &lies) in (0..parts).zip(at) {
+        let bound = |part| found.start + found.pages * part / parts;
+        let (start, end) = (bound(part), bound(part + 1));
+        let Some(lies) = lies else { continue };
         match runs.last_mut() {
-            Some((start, pages, on)) if *on == node && *start + *pages == from => *pages = to - *start,
-            _ => runs.push((from, to - from, node)),
+            Some(last) if last.lies == lies && last.end == start => last.end = end,
+            _ => runs.push(Run { start, end, lies }),
         }
     }
     runs
+}
+
+/// A process's page map, if it may be read.
+fn pagemap(pid: Pid) -> Option<File> {
+    File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok()
 }
 
 impl Host for Live {
@@ -191,9 +238,8 @@ impl Host for Live {
                 None => results.extend(run.iter().map(|_| Err(Refusal::Gone))),
                 Some(_) if self.dry_run => results.extend(run.iter().map(|_| Err(Refusal::DryRun))),
                 Some(process) => {
-                    let to = |wanted: &Move| (wanted.page.0, self.nodes[wanted.to.index()]);
-                    let pages: Vec<(u64, NodeId)> = run.iter().map(to).collect();
-                    results.extend(self.mover.move_pages(process.pid, &pages));
+                    let pid = process.pid;
+                    results.extend(self.carry_out(pid, run));
                 }
             }
         }
@@ -205,15 +251,32 @@ impl Host for Live {
 mod tests {
     use super::*;
 
+    const FOUND: Found = Found { start: 1000, pages: 10, reads: 3, writes: 0, age: 7 };
+
+    fn on(node: u8, size: PageSize) -> Option<Lies> {
+        Some((NodeId(node), size))
+    }
+
     #[test]
     fn a_region_is_split_where_its_node_changes_and_what_is_not_there_is_left_out() {
-        let found = Found { start: 1000, pages: 10, reads: 3, writes: 0, age: 7 };
-        let (a, b) = (Some(NodeId(0)), Some(NodeId(1)));
-        let at = |nodes: [Option<NodeId>; 5]| -> Vec<_> { (1000..).step_by(2).zip(nodes).collect() };
-        assert_eq!(
-            runs(&found, &at([a, a, b, None, b])),
-            [(1000, 4, NodeId(0)), (1004, 2, NodeId(1)), (1008, 2, NodeId(1))]
-        );
-        assert_eq!(runs(&found, &at([None; 5])), []);
+        let (a, b) = (on(0, PageSize::Base), on(1, PageSize::Base));
+        let runs = runs(&FOUND, &[a, a, b, None, b]);
+        let bounds: Vec<(u64, u64, u8)> = runs.iter().map(|run| (run.start, run.end, run.lies.0.0)).collect();
+        assert_eq!(bounds, [(1000, 1004, 0), (1004, 1006, 1), (1008, 1010, 1)]);
+        assert_eq!(super::runs(&FOUND, &[None; 5]), []);
+    }
+
+    #[test]
+    fn huge_pages_are_whole_and_never_overlap_what_came_before() {
+        let run = |start, end, size| Run { start, end, lies: (NodeId(0), size) };
+        for (run, from, whole) in [
+            (run(700, 900, PageSize::Huge), 0, Some((512, 1))),
+            (run(700, 1100, PageSize::Huge), 600, Some((1024, 1))),
+            (run(700, 900, PageSize::Huge), 513, None),
+            (run(700, 900, PageSize::Base), 800, Some((800, 100))),
+            (run(700, 900, PageSize::Base), 1024, None),
+        ] {
+            assert_eq!(run.whole(from), whole, "{run:?}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::AtomicU64;
 
@@ -73,6 +74,54 @@ pub fn move_pages(process: Pid, pages: &[u64], to: Option<&[NodeId]>, status: &m
         )
     };
     u64::try_from(done).map_err(|_| io::Error::last_os_error())
+}
+
+/// What the ioctl `PAGEMAP_SCAN` takes (linux/fs.h, Linux 6.7).
+#[repr(C)]
+#[derive(Default)]
+struct PagemapScan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    ranges: u64,
+    ranges_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// A range of pages that [`PagemapScan`] found.
+#[repr(C)]
+#[derive(Default)]
+struct PagemapRange {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+const PAGE_IS_HUGE: u64 = 1 << 6;
+
+/// Whether a base page is part of a huge one that is mapped whole, by its process's /proc/PID/pagemap; not, on a kernel that does
+/// not tell.
+pub fn is_huge(pagemap: &File, page: u64) -> bool {
+    let mut range = PagemapRange::default();
+    let mut scan = PagemapScan {
+        size: size_of::<PagemapScan>() as u64,
+        start: page << 12,
+        end: (page + 1) << 12,
+        ranges: &raw mut range as u64,
+        ranges_len: 1,
+        category_mask: PAGE_IS_HUGE,
+        return_mask: PAGE_IS_HUGE,
+        ..PagemapScan::default()
+    };
+    let request = libc::_IOWR::<PagemapScan>(b'f'.into(), 16);
+    // SAFETY: the request's own structure, which names room for one range; both live as long as the call.
+    unsafe { libc::ioctl(pagemap.as_raw_fd(), request, &raw mut scan) == 1 }
 }
 
 /// Bits of a node mask: one for each that [`NodeId`] can name, and a word that the kernel does not look at.

@@ -30,10 +30,6 @@ pub struct Config {
     pub dry_run: bool,
     /// The control socket; by default `/run/memtide/memtide.sock` for root, else in the user's runtime folder.
     pub socket: Option<PathBuf>,
-    /// Where decisions are noted; nowhere if not given.
-    pub journal: Option<PathBuf>,
-    /// Most that the journal may take on disk, in MiB.
-    pub journal_mib: u64,
 }
 
 /// A condition on processes.
@@ -71,8 +67,6 @@ impl Default for Config {
             cooldown_s: 10,
             dry_run: false,
             socket: None,
-            journal: None,
-            journal_mib: 64,
         }
     }
 }
@@ -96,8 +90,7 @@ impl Config {
         within("least_mib", self.least_mib, 0, 1 << 30)?;
         within("max_rate_mbps", self.max_rate_mbps, 1, 1_000_000)?;
         within("stall_ms", self.stall_ms, 1, 60_000)?;
-        within("cooldown_s", self.cooldown_s, 0, 86_400)?;
-        within("journal_mib", self.journal_mib, 1, 1 << 20)
+        within("cooldown_s", self.cooldown_s, 0, 86_400)
     }
 
     /// Whether a process is to be watched.
