@@ -8,16 +8,29 @@ mod message;
 mod task;
 
 pub use message::{Counters, Ending, Hello, Message, NodeCounters, Sample};
-pub use task::{MemoryPolicy, Preparation, Program, Region, Shared, Task, Write};
+pub use task::{Expander, MemoryPolicy, Preparation, Program, Region, Shared, Task, Write};
 
 /// Where the agent finds its task.
 pub const TASK_FILE: &str = "/task.json";
 
-/// Where the agent finds the kernel's modules that make devices of shared memory, as the kernel's package has them.
+/// Where the agent finds the kernel's modules that memory of a special kind takes, as the kernel's package has them.
 pub const MODULES: &str = "/lib/modules/memtide";
 
-/// What the kernel calls them: a device that is mapped, what finds such memory, and what makes it the kernel's own.
-pub const MODULE_FILES: [&str; 3] = ["device_dax.ko.xz", "dax_hmem.ko.xz", "kmem.ko.xz"];
+/// Those of shared memory: a device that is mapped, what finds such memory, and what makes it the kernel's own.
+pub const SHARED_MODULES: [&str; 3] = ["device_dax.ko.xz", "dax_hmem.ko.xz", "kmem.ko.xz"];
+
+/// Those of CXL memory, each after those that it needs: what finds its windows, its devices and what is in them, and what makes it
+/// the kernel's own.
+pub const CXL_MODULES: [&str; 8] = [
+    "libnvdimm.ko.xz",
+    "cxl_pmem.ko.xz",
+    "cxl_acpi.ko.xz",
+    "cxl_mem.ko.xz",
+    "cxl_pci.ko.xz",
+    "dax_hmem.ko.xz",
+    "dax_cxl.ko.xz",
+    "kmem.ko.xz",
+];
 
 /// Folder of shared memory's devices in the guest.
 pub const SHARED_DEVICES: &str = "/dev/memtide";

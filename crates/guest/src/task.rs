@@ -12,6 +12,8 @@ pub struct Task {
     pub writes: Vec<Write>,
     /// Memory that programs map, made a device before the program starts.
     pub shared: Vec<Shared>,
+    /// CXL memory that is made nodes before the program starts, in the order of its windows.
+    pub expanders: Vec<Expander>,
     /// Memory policy that the program starts with; the kernel's default if `None`.
     pub policy: Option<MemoryPolicy>,
     /// What is run to its end before the program starts.
@@ -54,6 +56,20 @@ pub struct Shared {
     pub name: String,
     /// Where it begins in physical memory.
     pub start: u64,
+}
+
+/// A CXL memory expander, whose serial number is its place among all, counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expander {
+    /// The node's name.
+    pub name: String,
+    /// Where its window begins in physical memory.
+    pub start: u64,
+    /// Its length in bytes, and its memory's.
+    pub bytes: u64,
+    /// The number that the kernel should give the node.
+    pub node: usize,
 }
 
 /// A memory policy, as `set_mempolicy(2)` takes it.

@@ -27,7 +27,7 @@ pub struct Layout {
     pub machine: Machine,
     /// The initiator of each virtual CPU.
     pub vcpu_initiators: Vec<InitiatorId>,
-    /// The guest's nodes: those of `machine`, the ones with virtual CPUs first and absent ones last, then one without memory for each initiator with
+    /// The guest's nodes: those of `machine`, the ones with virtual CPUs first, absent ones and then those of CXL last, then one without memory for each initiator with
     /// virtual CPUs and no node beside it. [`Layout::linux_numbers`] has the numbers that the guest gives them.
     pub nodes: Vec<GuestNode>,
     /// Distances between the guest's nodes, as ACPI's SLIT has them.
@@ -171,12 +171,29 @@ impl Layout {
     }
 
     /// The number that the guest's kernel gives each node with memory: it counts nodes with CPUs first, whether they have memory
-    /// or not.
+    /// or not, then absent ones, and those of CXL after all others.
     pub fn linux_numbers(&self) -> Vec<usize> {
+        let rank = |node: &GuestNode| match node.memory {
+            Memory::Plain | Memory::Shared(_) => 1,
+            Memory::Absent => 0,
+            Memory::Cxl => 2,
+        };
+        let numbers = self.numbers(|node| (node.vcpus.first().map_or(u16::MAX, |&vcpu| vcpu), rank(node)));
+        numbers[..self.machine.nodes.len()].to_vec()
+    }
+
+    /// The number of each node in the virtual machine, its ACPI proximity domain. Those of CXL come last: ACPI's tables do not have
+    /// them, and Linux gives them the next ones.
+    pub fn domains(&self) -> Vec<usize> {
+        self.numbers(|node| node.memory == Memory::Cxl)
+    }
+
+    /// The place of each node among all if they are sorted by a key.
+    fn numbers<K: Ord>(&self, key: impl Fn(&GuestNode) -> K) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
-        order.sort_by_key(|&node| (self.nodes[node].vcpus.first().map_or(u16::MAX, |&vcpu| vcpu), node));
+        order.sort_by_key(|&node| key(&self.nodes[node]));
         let number = |node| order.iter().position(|&other| other == node).expect("each node is among all");
-        (0..self.machine.nodes.len()).map(number).collect()
+        (0..self.nodes.len()).map(number).collect()
     }
 
     /// Idle read latency in ns and read bandwidth in MB/s of a node with memory, as CPUs of another node reach it.
@@ -192,7 +209,7 @@ impl Layout {
 }
 
 /// The machine with its nodes in the order in which Linux numbers them: it meets CPUs before memory in ACPI's SRAT. Absent ones
-/// are last, for which QEMU has the memory's attributes of one in ACPI's tables: the last.
+/// are last but for those of CXL: QEMU has the memory's attributes of one of them in ACPI's tables, the last.
 fn in_linux_order(
     mut machine: Machine,
     vcpu_initiators: &[InitiatorId],
@@ -200,9 +217,10 @@ fn in_linux_order(
 ) -> Machine {
     let mut order: Vec<usize> = Vec::new();
     let homes = vcpu_initiators.iter().filter_map(|&initiator| beside(&machine, initiator));
-    let absent = |&node: &usize| named.contains(&(machine.nodes[node].name.clone(), Memory::Absent));
-    let (late, early): (Vec<usize>, Vec<usize>) = (0..machine.nodes.len()).partition(absent);
-    for node in homes.chain(early).chain(late) {
+    let is = |node: usize, memory| named.contains(&(machine.nodes[node].name.clone(), memory));
+    let mut all: Vec<usize> = (0..machine.nodes.len()).collect();
+    all.sort_by_key(|&node| (is(node, Memory::Cxl), is(node, Memory::Absent)));
+    for node in homes.chain(all) {
         if !order.contains(&node) {
             order.push(node);
         }

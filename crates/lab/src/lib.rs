@@ -6,6 +6,7 @@
 
 mod archive;
 mod compare;
+mod cxl;
 mod damo;
 mod error;
 mod guest;
@@ -13,6 +14,7 @@ mod kept;
 mod layout;
 mod libraries;
 mod memory;
+mod modules;
 mod numbers;
 mod options;
 mod outcome;

@@ -15,6 +15,10 @@ const ABOVE_SPLIT: u64 = 4 << 30;
 /// QEMU puts memory that is plugged in from the next multiple of this on.
 const PLUGGED_ALIGNMENT: u64 = 1 << 30;
 
+/// Windows of CXL memory begin at a multiple of this, after QEMU's registers for them, and are as long.
+const WINDOW_MIB: u64 = 256;
+const WINDOW_REGISTERS: u64 = 1 << 20;
+
 /// How a node's memory comes into the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Memory {
@@ -24,6 +28,15 @@ pub enum Memory {
     Absent,
     /// It is a file of the host, which other guests may have, too. Programs map it; the kernel leaves it alone.
     Shared(PathBuf),
+    /// It is that of a CXL memory expander, which the guest's own drivers make a node.
+    Cxl,
+}
+
+impl Memory {
+    /// Whether it comes as a device of ACPI.
+    fn is_device(&self) -> bool {
+        matches!(self, Memory::Absent | Memory::Shared(_))
+    }
 }
 
 impl Layout {
@@ -45,19 +58,44 @@ impl Layout {
                 return Err(refused("it is named more than once".to_owned()));
             }
             node.memory = memory.clone();
+            if *memory == Memory::Cxl && !node.mib.is_multiple_of(WINDOW_MIB) {
+                let has = node.mib;
+                node.mib = has.next_multiple_of(WINDOW_MIB);
+                let note =
+                    format!("node '{name}' has {} MiB instead of {has}, a multiple of CXL's", node.mib);
+                self.notes.push(note);
+            }
         }
-        Ok(())
+        match (self.cxl().next(), self.shared().next()) {
+            (Some(cxl), Some((shared, _))) => Err(LabError::Node {
+                node: self.nodes[cxl].name.clone(),
+                what: format!(
+                    "CXL memory cannot be in a guest with shared memory ('{}'): Linux then finds no room for the expander's \
+                     registers",
+                    self.nodes[shared].name
+                ),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Memory that is there from the start, in MiB.
     pub fn mib(&self) -> u64 {
-        let plain = self.nodes.iter().filter(|node| node.memory == Memory::Plain);
-        plain.map(|node| node.mib).sum()
+        self.mib_of(|memory| *memory == Memory::Plain)
     }
 
-    /// Memory that is not there from the start as plain memory, in MiB.
-    pub fn other_mib(&self) -> u64 {
-        self.nodes.iter().map(|node| node.mib).sum::<u64>() - self.mib()
+    /// Memory that comes as a device of ACPI, in MiB.
+    pub fn device_mib(&self) -> u64 {
+        self.mib_of(Memory::is_device)
+    }
+
+    fn mib_of(&self, is_meant: impl Fn(&Memory) -> bool) -> u64 {
+        self.nodes.iter().filter(|node| is_meant(&node.memory)).map(|node| node.mib).sum()
+    }
+
+    /// Devices of ACPI that memory comes as.
+    pub fn slots(&self) -> u64 {
+        self.nodes.iter().filter(|node| node.memory.is_device()).count() as u64
     }
 
     /// Nodes whose memory can be plugged in.
@@ -69,8 +107,13 @@ impl Layout {
     pub fn shared(&self) -> impl Iterator<Item = (usize, &Path)> {
         self.nodes.iter().enumerate().filter_map(|(number, node)| match &node.memory {
             Memory::Shared(file) => Some((number, file.as_path())),
-            Memory::Plain | Memory::Absent => None,
+            Memory::Plain | Memory::Absent | Memory::Cxl => None,
         })
+    }
+
+    /// Nodes whose memory is that of CXL expanders, in the order of their windows.
+    pub fn cxl(&self) -> impl Iterator<Item = usize> {
+        (0..self.nodes.len()).filter(|&node| self.nodes[node].memory == Memory::Cxl)
     }
 
     /// Where the memory of a node begins that is all in one piece, as all but plain memory is.
@@ -84,6 +127,7 @@ impl Layout {
         let low = if self.mib() << 20 >= SPLIT_FROM { BELOW_SPLIT } else { SPLIT_FROM };
         let end = (self.mib() << 20).saturating_sub(low) + ABOVE_SPLIT;
         let (mut offset, mut plugged) = (0, end.next_multiple_of(PLUGGED_ALIGNMENT));
+        let mut window = self.first_window(end);
         let mut ranges = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
             let (node_id, bytes) = (NodeId::from(number), node.mib << 20);
@@ -99,9 +143,26 @@ impl Layout {
                     ranges.push(Range { node: node_id, start: plugged, bytes });
                     plugged += bytes;
                 }
+                Memory::Cxl => {
+                    ranges.push(Range { node: node_id, start: window, bytes });
+                    window += bytes;
+                }
             }
         }
         ranges.retain(|range| range.bytes > 0);
         ranges
+    }
+
+    /// Where the first window of CXL memory begins, other memory being up to `end`: QEMU leaves a GiB for each slot.
+    fn first_window(&self, end: u64) -> u64 {
+        let slots = match self.slots() {
+            0 => end,
+            slots => {
+                end.next_multiple_of(PLUGGED_ALIGNMENT)
+                    + (self.device_mib() << 20)
+                    + slots * PLUGGED_ALIGNMENT
+            }
+        };
+        (slots + WINDOW_REGISTERS).next_multiple_of(WINDOW_MIB << 20)
     }
 }

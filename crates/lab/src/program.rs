@@ -10,7 +10,7 @@ use memtide_guest::{Program, TASK_FILE, Task};
 
 use crate::archive::Archive;
 use crate::libraries::{Kind, kind, libraries};
-use crate::{GuestFile, LabError, Layout, Options, shared};
+use crate::{GuestFile, LabError, Layout, Options, cxl, shared};
 
 /// Where the guest looks for programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -67,6 +67,7 @@ pub fn guest(options: &Options, layout: &Layout, agent: &Path) -> Result<Archive
     let task = Task {
         writes: options.writes.clone(),
         shared: shared::devices(layout),
+        expanders: cxl::expanders(layout),
         policy: options.policy,
         preparation,
         disorder: options.disorder,

@@ -13,7 +13,9 @@ use crate::plug::pluggable;
 use crate::qemu::VirtualMachine;
 use crate::running::{self, Entry, Running};
 use crate::work::{self, Folder};
-use crate::{LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, numbers, program, shared};
+use crate::{
+    LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, modules, numbers, program, shared,
+};
 
 /// Memory that a kernel takes before it unpacks its files: its own, with a reserve, and its table of pages.
 const KERNEL_MIB: u64 = 64;
@@ -42,7 +44,8 @@ pub fn run(
     };
     let layout = Layout::with(&options.machine, options.vcpus, &options.memory)?;
     let mut archive = program::guest(options, &layout, &tools.agent)?;
-    shared::prepare(&layout, &tools.kernel, &mut archive)?;
+    shared::prepare(&layout)?;
+    modules::add(&layout, &tools.kernel, &mut archive)?;
     let folder = Folder::new(options.keep)?;
     let bytes = archive.write(&folder.path().join(work::ARCHIVE))?;
     check_room(&layout, bytes)?;
@@ -111,6 +114,7 @@ fn configure(
         vcpu_initiators: layout.vcpu_initiators.clone(),
         memory: layout.ranges(),
         parallel,
+        by_instruction: layout.cxl().next().is_some(),
         boot_ps: BOOT_PS,
         results: folder.join(work::RESULTS),
         counters: reserved(&folder.join(work::COUNTERS), live::bytes(layout.machine.nodes.len()))?,
@@ -136,10 +140,11 @@ fn results(path: &Path) -> Result<Results, LabError> {
 }
 
 fn outcome(layout: &Layout, options: &Options, tools: &Tools, ending: &Ending, times: Times) -> Outcome {
-    let ending = numbers::in_order(ending, &times.hello.domains);
+    let domains = numbers::of_guest(layout, &times.hello.domains);
+    let ending = numbers::in_order(ending, &layout.domains(), &domains);
     let memory = layout.nodes.iter().take(layout.machine.nodes.len()).enumerate();
     let mut notes = layout.notes.clone();
-    notes.extend(numbers::absent(layout, &times.hello.domains));
+    notes.extend(numbers::absent(layout, &domains));
     Outcome {
         machine: layout.machine.name.clone(),
         vcpus: layout.vcpu_initiators.len() as u16,

@@ -123,8 +123,8 @@ fn memory_that_is_not_plain_lies_above_all_that_is() {
             let plain = Layout::new(&machine, None).unwrap();
             let layout = Layout::with(&machine, None, &[(last.clone(), memory)]).unwrap();
             let node = layout.nodes.iter().position(|node| node.name == last).unwrap();
-            assert_eq!(layout.mib() + layout.other_mib(), plain.mib(), "{name}");
-            assert_eq!(layout.other_mib(), layout.nodes[node].mib, "{name}");
+            assert_eq!(layout.mib() + layout.device_mib(), plain.mib(), "{name}");
+            assert_eq!(layout.device_mib(), layout.nodes[node].mib, "{name}");
             let start = layout.start(node);
             assert!(start >= 4 << 30 && start.is_multiple_of(1 << 30), "{name}: {start:#x}");
             let mut others = layout.ranges().into_iter().filter(|range| range.node.index() != node);
@@ -142,4 +142,40 @@ fn absent_nodes_are_last_and_several_lie_one_after_the_other() {
     assert_eq!(layout.start(2) - layout.start(1), layout.nodes[1].mib << 20);
     let layout = Layout::with(&bundled("ddr5-cxl"), Some(1), &named[..1]).unwrap();
     assert_eq!((layout.nodes[2].name.as_str(), layout.absent()), ("dram1", vec![2]));
+}
+
+fn cxl(name: &str) -> (String, Memory) {
+    (name.to_owned(), Memory::Cxl)
+}
+
+#[test]
+fn cxl_memory_is_in_windows_above_all_other_and_its_nodes_come_last() {
+    let named = [cxl("dram1"), ("cxl".to_owned(), Memory::Absent)];
+    let layout = Layout::with(&bundled("ddr5-cxl"), Some(1), &named).unwrap();
+    let names: Vec<&str> = layout.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!((names, layout.linux_numbers()), (vec!["dram0", "cxl", "dram1"], vec![0, 1, 2]));
+    // Where Linux found them in guests of QEMU 10.0: one device of 512 MiB and a slot before it, and none.
+    assert_eq!(layout.start(2), 0x1_7000_0000);
+    let layout = Layout::with(&bundled("ddr5-cxl"), Some(1), &[cxl("cxl"), cxl("dram1")]).unwrap();
+    assert_eq!([1, 2].map(|node| layout.start(node)), [0x1_1000_0000, 0x1_3000_0000]);
+    assert_eq!((layout.mib(), layout.device_mib()), (512, 0));
+}
+
+#[test]
+fn cxl_memory_has_multiples_of_256_mib() {
+    let text = bundled("ddr5-cxl").to_toml().replacen("scale = 256", "scale = 1024", 1);
+    let machine = Machine::parse("changed", &text).unwrap();
+    let layout = Layout::with(&machine, Some(1), &[cxl("cxl")]).unwrap();
+    assert_eq!(layout.nodes[2].mib, 256);
+    assert!(layout.notes.iter().any(|note| note.contains("'cxl' has 256 MiB instead of 128")), "{layout:?}");
+}
+
+#[test]
+fn nodes_of_cxl_memory_come_after_those_of_cpus_alone() {
+    let text = bundled("hinuma").to_toml().replacen("initiator = \"socket1\"", "", 1);
+    let text = format!(
+        "{text}\n[[link]]\nbetween = [\"socket1\", \"nvm\"]\nlatency_ns = 10\nbandwidth_mbps = 10000\n"
+    );
+    let layout = Layout::with(&Machine::parse("changed", &text).unwrap(), None, &[cxl("nvm")]).unwrap();
+    assert_eq!((layout.domains(), layout.linux_numbers()), (vec![0, 2, 1], vec![0, 2]));
 }

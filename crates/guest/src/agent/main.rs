@@ -2,7 +2,9 @@
 
 mod child;
 mod counters;
+mod cxl;
 mod disorder;
+mod modules;
 mod mounts;
 mod ports;
 mod preparation;
@@ -55,6 +57,7 @@ fn task() -> Result<Task, String> {
     let text = fs::read_to_string(TASK_FILE).map_err(|error| format!("{TASK_FILE}: {error}"))?;
     let task: Task = serde_json::from_str(&text).map_err(|error| format!("{TASK_FILE}: {error}"))?;
     shared::make_devices(&task.shared)?;
+    cxl::make_nodes(&task.expanders)?;
     for write in &task.writes {
         fs::write(&write.file, &write.text).map_err(|error| {
             format!("{:?} cannot be written to {}: {error}", write.text, write.file.display())

@@ -1,15 +1,13 @@
 //! Shared memory as devices that programs map.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use memtide_guest::{MODULE_FILES, MODULES, SHARED_DEVICES, Shared};
-use rustix::system::finit_module;
+use memtide_guest::{SHARED_DEVICES, SHARED_MODULES, Shared};
 
-/// The file is as its package has it (`MODULE_INIT_COMPRESSED_FILE` of the kernel's `linux/module.h`).
-const COMPRESSED: i32 = 4;
+use crate::modules::load;
 
 const DEVICES: &str = "/sys/bus/dax/devices";
 const DRIVER: &str = "/sys/bus/dax/drivers/device_dax/new_id";
@@ -19,21 +17,16 @@ pub fn make_devices(shared: &[Shared]) -> Result<(), String> {
     if shared.is_empty() {
         return Ok(());
     }
-    let failed = |what: &str| format!("shared memory cannot be made a device: {what}");
-    let [device, finder, kernels_own] = MODULE_FILES;
+    let failed = |what: String| format!("shared memory cannot be made a device: {what}");
+    let [device, finder, kernels_own] = SHARED_MODULES;
     for name in [device, finder] {
-        load(name).map_err(|error| failed(&format!("module {name}: {error}")))?;
+        load(name).map_err(failed)?;
     }
     for memory in shared {
-        make(memory).map_err(|error| failed(&format!("'{}': {error}", memory.name)))?;
+        make(memory).map_err(|error| failed(format!("'{}': {error}", memory.name)))?;
     }
     // It takes what is not a device yet, so it comes last.
-    load(kernels_own).map_err(|error| failed(&format!("module {kernels_own}: {error}")))
-}
-
-fn load(name: &str) -> io::Result<()> {
-    let file = File::open(Path::new(MODULES).join(name))?;
-    Ok(finit_module(&file, c"", COMPRESSED)?)
+    load(kernels_own).map_err(failed)
 }
 
 fn make(memory: &Shared) -> io::Result<()> {

@@ -7,7 +7,7 @@ use memtide_guest::{ERR_PORT, OUT_PORT, RESULT_PORT};
 use memtide_memory::curve::live;
 
 use crate::work;
-use crate::{Layout, Memory};
+use crate::{GuestNode, Layout, Memory};
 
 /// What the kernel is told: to be quiet, to end with a panic, to trust its clocks, to leave out what only a physical
 /// machine needs, and to lay out memory the same each time.
@@ -31,6 +31,12 @@ pub const START_SECONDS: u32 = 1_735_689_600;
 /// QEMU's most complete CPU, without fast string instructions: it makes them a step a byte, in which the kernel would copy
 /// and clear.
 const CPU: &str = "max,erms=off,fsrm=off";
+
+/// What it is beside with CXL memory: Linux takes none in a virtual machine, where it cannot be sure to flush caches.
+const CPU_WITH_CXL: &str = ",hypervisor=off";
+
+/// PCI buses from one CXL host bridge's to the next one's.
+const BRIDGE_BUSES: usize = 16;
 
 /// Most of a figure in ACPI's HMAT, which has one unit for all of a kind; QEMU makes it a power of ten for latencies and of two
 /// for bandwidths.
@@ -69,15 +75,17 @@ impl VirtualMachine<'_> {
         add(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         let shared = self.layout.shared().next().is_some();
         add(&["-machine", &format!("{MACHINE}{}", if shared { ",nvdimm=on" } else { "" })]);
+        let with_cxl = if self.layout.cxl().next().is_some() { CPU_WITH_CXL } else { "" };
+        add(&["-cpu", &format!("{CPU}{with_cxl}")]);
         match self.parallel {
-            true => add(&["-cpu", CPU, "-accel", "tcg,thread=multi"]),
-            false => add(&["-cpu", CPU, "-accel", "tcg,thread=single", "-icount", icount]),
+            true => add(&["-accel", "tcg,thread=multi"]),
+            false => add(&["-accel", "tcg,thread=single", "-icount", icount]),
         }
         add(&["-rtc", START, "-seed", &self.seed.to_string()]);
         for (option, value) in self.memory() {
             add(&[option, &value]);
         }
-        for (option, value) in self.channels().into_iter().chain(self.pluggable()) {
+        for (option, value) in self.channels().into_iter().chain(self.pluggable()).chain(self.expanders()) {
             add(&[option, &value]);
         }
         for (node, file) in self.layout.shared() {
@@ -106,7 +114,7 @@ impl VirtualMachine<'_> {
         if self.interactive {
             line = line.replace("quiet", "loglevel=1");
         }
-        if self.layout.other_mib() > 0 {
+        if self.layout.nodes.iter().any(|node| node.memory != Memory::Plain) {
             line += PLUGGABLE_LINE;
         }
         for (node, _) in self.layout.shared() {
@@ -119,40 +127,47 @@ impl VirtualMachine<'_> {
     fn memory(&self) -> Vec<(&'static str, String)> {
         let layout = self.layout;
         let vcpus = layout.vcpu_initiators.len();
-        let (mib, other) = (layout.mib(), layout.other_mib());
+        let (mib, other) = (layout.mib(), layout.device_mib());
         let mut size = format!("{mib}M");
         if other > 0 {
-            let slots = layout.nodes.iter().filter(|node| node.memory != Memory::Plain).count();
-            size += &format!(",slots={slots},maxmem={}M", mib + other);
+            size += &format!(",slots={},maxmem={}M", layout.slots(), mib + other);
         }
         let mut options = vec![("-smp", format!("{vcpus},sockets={vcpus}")), ("-m", size)];
-        for (id, node) in layout.nodes.iter().enumerate() {
-            let mut text = format!("node,nodeid={id},initiator={}", node.initiator);
-            if node.mib > 0 && node.memory == Memory::Plain {
-                options.push(("-object", format!("memory-backend-ram,id=m{id},size={}M", node.mib)));
-                text += &format!(",memdev=m{id}");
+        let domains = layout.domains();
+        for node in self.in_tables() {
+            let (number, GuestNode { mib, memory, vcpus, initiator, .. }) =
+                (domains[node], &layout.nodes[node]);
+            let mut text = format!("node,nodeid={number},initiator={}", domains[*initiator]);
+            if *mib > 0 && *memory == Memory::Plain {
+                options.push(("-object", backend(node, *mib)));
+                text += &format!(",memdev=m{node}");
             }
-            text.extend(node.vcpus.iter().map(|vcpu| format!(",cpus={vcpu}")));
+            text.extend(vcpus.iter().map(|vcpu| format!(",cpus={vcpu}")));
             options.push(("-numa", text));
         }
-        for (from, distances) in layout.distances.iter().enumerate() {
-            let entries = distances.iter().enumerate();
-            options.extend(
-                entries.map(|(to, value)| ("-numa", format!("dist,src={from},dst={to},val={value}"))),
-            );
+        for (from, to) in self.in_tables().flat_map(|from| self.in_tables().map(move |to| (from, to))) {
+            let (src, dst, value) = (domains[from], domains[to], layout.distances[from][to]);
+            options.push(("-numa", format!("dist,src={src},dst={dst},val={value}")));
         }
         options.extend(self.attributes().map(|text| ("-numa", text)));
         options
+    }
+
+    /// Nodes that ACPI's tables have.
+    fn in_tables(&self) -> impl Iterator<Item = usize> {
+        (0..self.layout.nodes.len()).filter(|&node| self.layout.nodes[node].memory != Memory::Cxl)
     }
 
     /// ACPI's HMAT: latency and bandwidth of each node with memory from each with CPUs.
     fn attributes(&self) -> impl Iterator<Item = String> {
         let layout = self.layout;
         let with_cpus = (0..layout.nodes.len()).filter(|&from| !layout.nodes[from].vcpus.is_empty());
-        let pairs = with_cpus.flat_map(|from| (0..layout.machine.nodes.len()).map(move |to| (from, to)));
+        let memory = || self.in_tables().filter(|&to| to < layout.machine.nodes.len());
+        let pairs = with_cpus.flat_map(|from| memory().map(move |to| (from, to)));
+        let domains = layout.domains();
         let reaches = pairs.map(|(from, to)| {
             let (ns, mbps) = layout.reach(from, to);
-            (from, to, ns, mbps * 1e6 / f64::from(1 << 20))
+            (domains[from], domains[to], ns, mbps * 1e6 / f64::from(1 << 20))
         });
         let reaches: Vec<(usize, usize, f64, f64)> = reaches.collect();
         let ns_unit = hmat_unit(reaches.iter().map(|reach| reach.2), 10.0);
@@ -173,7 +188,7 @@ impl VirtualMachine<'_> {
         let bytes = live::bytes(self.layout.machine.nodes.len());
         let memory =
             format!("memory-backend-file,id=counters,mem-path={},share=on,size={bytes}", work::COUNTERS);
-        ["-object".into(), memory, "-device".into(), "ivshmem-plain,memdev=counters".into()]
+        ["-object".into(), memory, "-device".into(), "ivshmem-plain,bus=pcie.0,memdev=counters".into()]
     }
 
     fn channels(&self) -> Vec<(&'static str, String)> {
@@ -184,7 +199,7 @@ impl VirtualMachine<'_> {
         let mut options = vec![
             ("-chardev", console),
             ("-serial", "chardev:console".to_owned()),
-            ("-device", format!("virtio-serial-pci,id={PORTS},ioeventfd=off")),
+            ("-device", format!("virtio-serial-pci,bus=pcie.0,id={PORTS},ioeventfd=off")),
         ];
         for (number, port) in [OUT_PORT, ERR_PORT, RESULT_PORT].into_iter().enumerate() {
             options.push(("-chardev", format!("file,id={port},path={port}")));
@@ -203,6 +218,31 @@ impl VirtualMachine<'_> {
         }
         options
     }
+
+    /// CXL memory expanders, each with a host bridge and a window of its own.
+    fn expanders(&self) -> Vec<(&'static str, String)> {
+        let (mut options, mut windows) = (Vec::new(), String::new());
+        for (number, node) in self.layout.cxl().enumerate() {
+            let (mib, bus, serial) = (self.layout.nodes[node].mib, (number + 1) * BRIDGE_BUSES, number + 1);
+            let (bridge, port) = (format!("bridge{number}"), format!("port{number}"));
+            options.extend([
+                ("-object", backend(node, mib)),
+                ("-device", format!("pxb-cxl,id={bridge},bus=pcie.0,bus_nr={bus}")),
+                ("-device", format!("cxl-rp,id={port},bus={bridge},port=0,chassis={serial},slot=0")),
+                ("-device", format!("cxl-type3,bus={port},volatile-memdev=m{node},sn={serial}")),
+            ]);
+            windows += &format!(",cxl-fmw.{number}.targets.0={bridge},cxl-fmw.{number}.size={mib}M");
+        }
+        if !options.is_empty() {
+            options.push(("-machine", format!("cxl=on{windows}")));
+        }
+        options
+    }
+}
+
+/// A node's memory.
+fn backend(node: usize, mib: u64) -> String {
+    format!("memory-backend-ram,id=m{node},size={mib}M")
 }
 
 /// The finest unit, a power of `base`, in which all figures fit.

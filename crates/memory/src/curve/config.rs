@@ -29,6 +29,8 @@ pub struct Config {
     pub memory: Vec<Range>,
     /// Each virtual CPU has a thread of the host: the guest's clock is the host's, and the model only counts.
     pub parallel: bool,
+    /// Count each instruction, not blocks of them: an access to memory that QEMU serves as a device cuts a block short.
+    pub by_instruction: bool,
     /// Time of an instruction while the model is off, in ps.
     pub boot_ps: u64,
     /// File that results are written to.

@@ -168,6 +168,11 @@ impl Curve {
         cpu.clock.wait(instruction, end);
     }
 
+    /// Whether a line is some node's.
+    pub fn is_memory(&self, line: u64) -> bool {
+        self.shared.map.node_of(line).is_some()
+    }
+
     /// Looks a page up in the CPU's TLB.
     #[inline]
     pub fn translate(&mut self, cpu: CpuId, page: u64) -> Looked {

@@ -17,7 +17,8 @@ pub(super) struct Shared {
     levels: Vec<Level>,
     nodes: Vec<CurveNode>,
     links: Vec<Link>,
-    map: Map,
+    /// Which lines are which node's.
+    pub map: Map,
     /// By CPU and node.
     hops: Vec<Vec<Vec<Hop>>>,
     /// From a core's request to a node's door, beside links; a given node's latency holds it.

@@ -60,6 +60,7 @@ impl Run {
             vcpu_initiators: vec![InitiatorId(0)],
             memory: vec![range(0), range(1)],
             parallel: false,
+            by_instruction: false,
             boot_ps: 250,
             counters: "unused".into(),
             guest_nodes: vec![0, 1],

@@ -14,6 +14,10 @@ pub struct NodeMemory {
     /// /dev/memtide/NODE; the file is made if it is not there. Several are allowed
     #[arg(long, value_name = "NODE=FILE", value_parser = shared)]
     shared: Vec<(String, PathBuf)>,
+    /// Make the memory of these nodes, separated by commas, that of CXL memory expanders (type 3), which the guest's own drivers
+    /// make nodes
+    #[arg(long, value_delimiter = ',', value_name = "NODE,..")]
+    cxl: Vec<String>,
     /// Run each virtual CPU on a thread of its own: not deterministic, and the guest's clock is this system's, beside which the
     /// model counts
     #[arg(long)]
@@ -25,7 +29,8 @@ impl NodeMemory {
     pub fn of(self, options: Options) -> Options {
         let absent = self.absent.into_iter().map(|name| (name, Memory::Absent));
         let shared = self.shared.into_iter().map(|(name, file)| (name, Memory::Shared(file)));
-        Options { memory: absent.chain(shared).collect(), parallel: self.parallel, ..options }
+        let cxl = self.cxl.into_iter().map(|name| (name, Memory::Cxl));
+        Options { memory: absent.chain(shared).chain(cxl).collect(), parallel: self.parallel, ..options }
     }
 }
 

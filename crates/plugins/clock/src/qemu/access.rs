@@ -93,10 +93,15 @@ unsafe fn on_new_page(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64
             // SAFETY: as the caller promises; the answer is used before the next call.
             let physical = unsafe {
                 let found = sys::qemu_plugin_get_hwaddr(info, address);
-                if found.is_null() || sys::qemu_plugin_hwaddr_is_io(found) {
+                if found.is_null() {
                     return;
                 }
-                sys::qemu_plugin_hwaddr_phys_addr(found)
+                let physical = sys::qemu_plugin_hwaddr_phys_addr(found);
+                // QEMU has CXL memory as a device, too.
+                if sys::qemu_plugin_hwaddr_is_io(found) && !lab.curve.is_memory(physical >> 6) {
+                    return;
+                }
+                physical
             };
             lab.vcpus[cpu].learn(address, physical);
             physical >> 6

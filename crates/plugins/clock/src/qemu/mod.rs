@@ -34,6 +34,8 @@ struct Plugin {
     /// Held while a callback uses `lab`, if each virtual CPU has a thread of its own.
     alone: Mutex<()>,
     parallel: bool,
+    /// Instructions are counted one by one.
+    by_instruction: bool,
     internals: Option<Internals>,
     scores: *mut sys::qemu_plugin_scoreboard,
     /// Ops of translated blocks, to be freed when QEMU drops all blocks.
@@ -135,6 +137,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         PLUGIN.get_or_init(|| {
             Plugin {
                 parallel: lab.config.parallel,
+                by_instruction: lab.config.by_instruction,
                 alone: Mutex::new(()),
                 lab: UnsafeCell::new(lab),
                 internals: None,

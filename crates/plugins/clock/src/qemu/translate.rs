@@ -23,8 +23,8 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
     // SAFETY: `tb` and its instructions are valid during this call; the ops handed over live until QEMU drops all blocks.
     unsafe {
         let count = sys::qemu_plugin_tb_n_insns(tb);
-        count_block(plugin, tb, count as u64);
         let instructions: Vec<_> = (0..count).map(|i| sys::qemu_plugin_tb_get_insn(tb, i)).collect();
+        count_block(plugin, tb, &instructions);
         let code: Vec<_> =
             instructions.iter().map(|&at| (sys::qemu_plugin_insn_vaddr(at), bytes(at))).collect();
         for (&at, (_, code)) in instructions.iter().zip(&code) {
@@ -37,7 +37,11 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
         }
         let ops = op::of_block(code.iter().map(|(pc, bytes)| (*pc, bytes.as_slice())));
         for (&at, op) in instructions.iter().zip(ops) {
-            let Some(op) = op else { continue };
+            let Some(mut op) = op else { continue };
+            if plugin.by_instruction {
+                // It is counted, those after it are not yet.
+                op.left = 1;
+            }
             let address = std::ptr::from_ref(op.as_ref()).cast_mut().cast();
             (*plugin.ops.get()).push(op);
             use sys::qemu_plugin_mem_rw::{QEMU_PLUGIN_MEM_R, QEMU_PLUGIN_MEM_W};
@@ -61,9 +65,12 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
 
 /// Has QEMU count a block's instructions, and end turns. A block is the kernel's or a program's by where it lies.
 ///
+/// QEMU leaves a block at an access to a device's memory, repeats that instruction by itself, which it does not count, and begins
+/// another block after it. So instructions are counted one by one if memory of nodes is of that kind.
+///
 /// # Safety
-/// `tb` must be valid.
-unsafe fn count_block(plugin: &Plugin, tb: *mut sys::qemu_plugin_tb, instructions: u64) {
+/// `tb` and its instructions must be valid.
+unsafe fn count_block(plugin: &Plugin, tb: *mut sys::qemu_plugin_tb, instructions: &[*mut sys::qemu_plugin_insn]) {
     let entry = |offset| sys::qemu_plugin_u64 { score: plugin.scores, offset };
     let add = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
     use std::mem::offset_of;
@@ -72,7 +79,14 @@ unsafe fn count_block(plugin: &Plugin, tb: *mut sys::qemu_plugin_tb, instruction
         let user = !Vcpu::is_kernel(sys::qemu_plugin_tb_vaddr(tb));
         let user = user.then_some(offset_of!(Score, user_instructions));
         for offset in [offset_of!(Score, instructions), offset_of!(Score, turn)].into_iter().chain(user) {
-            sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, add, entry(offset), instructions);
+            if plugin.by_instruction {
+                for &at in instructions {
+                    sys::qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(at, add, entry(offset), 1);
+                }
+            } else {
+                let count = instructions.len() as u64;
+                sys::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, add, entry(offset), count);
+            }
         }
         sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
             tb,

@@ -1,0 +1,17 @@
+//! CXL memory expanders.
+
+use memtide_guest::Expander;
+
+use crate::Layout;
+
+/// What the agent makes nodes of.
+pub fn expanders(layout: &Layout) -> Vec<Expander> {
+    let numbers = layout.linux_numbers();
+    let of = |node: usize| Expander {
+        name: layout.nodes[node].name.clone(),
+        start: layout.start(node),
+        bytes: layout.nodes[node].mib << 20,
+        node: numbers[node],
+    };
+    layout.cxl().map(of).collect()
+}
