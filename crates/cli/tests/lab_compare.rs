@@ -82,3 +82,53 @@ fn what_is_no_subject_is_refused_with_those_that_are() {
     );
     assert!(output.stdout.is_empty());
 }
+
+#[test]
+fn absent_and_cxl_nodes_make_other_machines_and_what_makes_runs_unequal_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if !lab_is_here() {
+        return;
+    }
+    let workload: PathBuf = Path::new(MEMTIDE).with_file_name("memtide-workload");
+    let compare = |options: &[&str]| {
+        let mut command = Command::new(MEMTIDE);
+        command.args([
+            "lab",
+            "compare",
+            "--timing",
+            "off",
+            "--machine",
+            "bmpm-5",
+            "--vcpus",
+            "1",
+            "-o",
+            "json",
+        ]);
+        command.args(["--subjects", "interleave", "--results"]).arg(folder.path()).args(options).arg("--");
+        let output = command.arg(&workload).arg("stream:threads=1,footprint_mib=12").output();
+        output.expect("memtide runs")
+    };
+    let peaks = |options: &[&str], kept: usize| {
+        let output = compare(options);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{options:?}: {told}");
+        assert_eq!(told.matches("as kept from an earlier run").count(), kept, "{options:?}: {told}");
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        ["dram", "nvm"].map(|node| figure(&answer["subjects"][0], &format!("{node}_peak_mib")))
+    };
+    let absent = peaks(&["--absent", "nvm"], 0);
+    assert!(absent[0] >= 12.0 && absent[1] == 0.0, "{absent:?}");
+    let cxl = peaks(&["--cxl", "nvm"], 0);
+    assert!(cxl[1] >= 5.5 && (cxl[0] / cxl[1] - 1.0).abs() < 0.1, "{cxl:?}");
+    assert_eq!(peaks(&["--absent", "nvm"], 1), absent);
+
+    let pool = format!("nvm={}", folder.path().join("pool").display());
+    for (options, says) in [
+        (&["--shared", &pool][..], "cannot share node 'nvm': each run would find in its file"),
+        (&["--parallel"], "cannot run virtual CPUs in parallel: it compares times on the guest's clock"),
+    ] {
+        let output = compare(options);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(says), "{options:?}: {told}");
+    }
+}

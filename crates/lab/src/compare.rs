@@ -9,7 +9,7 @@ use rand_xoshiro::SplitMix64;
 
 use crate::kept::{self, Kept};
 use crate::subjects::Setting;
-use crate::{LabError, Layout, Options, Outcome, Output, Subject, Tools, run};
+use crate::{LabError, Layout, Memory, Options, Outcome, Output, Subject, Tools, run};
 
 /// Randomized addresses of programs' stack, heap, libraries and code; the guest's random numbers come from the run's seed.
 const RANDOMIZE: &str = "/proc/sys/kernel/randomize_va_space";
@@ -57,14 +57,15 @@ impl Comparison {
     /// is dropped. `tell` hears of each run once it is done; `stop` is asked now and then whether to end early.
     ///
     /// # Errors
-    /// If a subject cannot be had on this machine, or a run fails, the program's failure included.
+    /// If runs cannot be equal, a subject cannot be had on this machine, or a run fails, the program's failure included.
     pub fn run(
         &self,
         tools: &Tools,
         tell: &mut dyn FnMut(&Step),
         stop: &dyn Fn() -> bool,
     ) -> Result<Vec<Compared>, LabError> {
-        let layout = Layout::new(&self.options.machine, self.options.vcpus)?;
+        self.check()?;
+        let layout = Layout::with(&self.options.machine, self.options.vcpus, &self.options.memory)?;
         let settings: Vec<Setting> = self.settings(tools, &layout)?;
         let kept = Kept::open(&self.results)?;
         let (mut done, of) = (0, self.subjects.len() * self.layouts as usize);
@@ -88,6 +89,24 @@ impl Comparison {
         Ok(all)
     }
 
+    /// Runs have to be equal but for the subject, whenever they take place.
+    fn check(&self) -> Result<(), LabError> {
+        let is_shared = |memory: &Memory| matches!(memory, Memory::Shared(_));
+        let shared = self.options.memory.iter().find(|(_, memory)| is_shared(memory));
+        let what = match shared {
+            Some((node, _)) => format!(
+                "cannot share node '{node}': each run would find in its file what those before it have left there"
+            ),
+            None if self.options.parallel => {
+                "cannot run virtual CPUs in parallel: it compares times on the guest's clock, which is then this system's \
+                 and knows nothing of the modelled memory"
+                    .to_owned()
+            }
+            None => return Ok(()),
+        };
+        Err(LabError::Comparison(what))
+    }
+
     fn settings(&self, tools: &Tools, layout: &Layout) -> Result<Vec<Setting>, LabError> {
         let timed = self.options.timing != Some(false) && tools.clock.is_some();
         let setting = |subject: &Subject| {
@@ -101,6 +120,8 @@ impl Comparison {
 
     fn options_of(&self, setting: &Setting, number: u32) -> Options {
         let mut options = self.options.clone();
+        // What is absent stays so: a result would depend on when it came.
+        options.announced = false;
         options.policy = setting.policy;
         options.damo = setting.damo.clone();
         options.writes.extend(setting.writes.iter().cloned());

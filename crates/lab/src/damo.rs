@@ -9,7 +9,7 @@ use memtide_guest::{Preparation, Program};
 use crate::archive::Archive;
 use crate::program::{add, find, refused};
 use crate::setup::damo::{PROGRAM, PYTHON};
-use crate::{LabError, Layout};
+use crate::{LabError, Layout, Memory};
 
 /// Where the guest has it until the program starts.
 const FOLDER: &str = "/opt/damo";
@@ -134,15 +134,19 @@ fn add_folder(archive: &mut Archive, guest: &Path, host: &Path) -> Result<(), La
 
 fn start(layout: &Layout, style: &Style) -> Result<String, String> {
     let nodes = &layout.machine.nodes;
-    let mut tiers: Vec<_> = nodes.iter().map(|node| node.tier).collect();
+    let present: Vec<usize> =
+        (0..nodes.len()).filter(|&node| layout.nodes[node].memory != Memory::Absent).collect();
+    let mut tiers: Vec<_> = present.iter().map(|&node| nodes[node].tier).collect();
     tiers.sort_unstable();
     tiers.dedup();
     let [fast, slow] = tiers[..] else {
         let count = tiers.len();
         let tiers = if count == 1 { "tier" } else { "tiers" };
-        return Err(format!("the machine has {count} {tiers} of memory, and damo's set-up is for 2"));
+        return Err(format!(
+            "the machine has {count} {tiers} of memory from the start, and damo's set-up is for 2"
+        ));
     };
-    let of = |tier| (0..nodes.len()).filter(move |&node| nodes[node].tier == tier);
+    let of = |tier| present.iter().copied().filter(move |&node| nodes[node].tier == tier);
     let nearest = |from: usize, tier| of(tier).min_by_key(|&to| (layout.distances[from][to], to));
     let numbers = layout.linux_numbers();
     let thread = |from: usize, to: usize, options: &str| {
@@ -152,7 +156,7 @@ fn start(layout: &Layout, style: &Style) -> Result<String, String> {
     let demotions = of(fast).filter_map(|from| Some(thread(from, nearest(from, slow)?, style.demote)));
     let promotions = of(slow).filter_map(|from| Some(thread(from, nearest(from, fast)?, style.promote)));
     let threads: String = demotions.chain(promotions).collect();
-    let ones = " 1".repeat(nodes.len());
+    let ones = " 1".repeat(present.len());
     let counts: String = style.each.iter().map(|option| format!(" {option}{ones}")).collect();
     Ok(format!("start{threads}{counts}"))
 }
@@ -189,6 +193,20 @@ mod tests {
     }
 
     #[test]
+    fn absent_nodes_have_no_thread() {
+        let machine = include_str!("../../../machines/ddr5-cxl.toml");
+        let machine = Machine::parse("test", machine).expect("a machine");
+        let start = |name: &str| {
+            let named = [(name.to_owned(), Memory::Absent)];
+            let layout = Layout::with(&machine, Some(1), &named).expect("a layout");
+            start(&layout, &FIXED)
+        };
+        let without = start("dram1").expect("two tiers");
+        assert!(without.ends_with("--nr_ctxs 1 1") && !without.contains("--numa_node 1"), "{without}");
+        assert!(start("cxl").unwrap_err().contains("1 tier of memory from the start"));
+    }
+
+    #[test]
     fn newer_kernels_tune_towards_the_use_of_the_fast_node() {
         let all = lines(include_str!("../../../machines/hinuma.toml"), (7, 3)).unwrap();
         assert_eq!(all[0], "module stat write enabled N");
@@ -204,7 +222,7 @@ mod tests {
         let one = two.replace("tier = 1", "tier = 0");
         assert_eq!(
             lines(&one, (6, 12)).unwrap_err(),
-            "the machine has 1 tier of memory, and damo's set-up is for 2"
+            "the machine has 1 tier of memory from the start, and damo's set-up is for 2"
         );
     }
 }

@@ -68,6 +68,9 @@ pub enum LabError {
         /// What is wrong and what is allowed.
         what: String,
     },
+    /// What a comparison would be asked for has no equal runs.
+    #[error("a comparison {0}")]
+    Comparison(String),
     /// A node is not as asked for, or cannot be brought there.
     #[error("node '{node}': {what}")]
     Node {

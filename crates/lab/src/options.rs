@@ -26,6 +26,8 @@ pub struct Options {
     pub vcpus: Option<u16>,
     /// Nodes whose memory does not come into the guest in the plain way.
     pub memory: Vec<(String, Memory)>,
+    /// Let `memtide lab node` find the guest, to plug memory in and out.
+    pub announced: bool,
     /// Run each virtual CPU on a thread of its own. The run is not deterministic then, and the guest's clock is the host's: the
     /// model counts beside it.
     pub parallel: bool,
@@ -62,6 +64,7 @@ impl Options {
             environment: Vec::new(),
             vcpus: None,
             memory: Vec::new(),
+            announced: true,
             parallel: false,
             timing: None,
             region: Region::Program,

@@ -76,7 +76,7 @@ pub fn run(
 /// Lets `memtide lab node` find the virtual machine, if there is something to find.
 fn enter(options: &Options, layout: &Layout, folder: &Path) -> Result<Option<Entry>, LabError> {
     let nodes = pluggable(layout);
-    if nodes.is_empty() {
+    if nodes.is_empty() || !options.announced {
         return Ok(None);
     }
     let program = options.command.first().map(|name| name.to_string_lossy().into_owned());

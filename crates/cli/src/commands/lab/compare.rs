@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ValueHint, builder::RangedU64ValueParser};
 use memtide_lab::{Comparison, LabError, SUBJECTS, Step, Subject, results_folder};
 
-use super::{guest, rows, span};
+use super::{guest, memory, rows, span};
 use crate::cli::Common;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -18,6 +18,8 @@ use crate::report::{self, ReportFile};
 pub struct Arguments {
     #[command(flatten)]
     guest: guest::Guest,
+    #[command(flatten)]
+    memory: memory::NodeMemory,
     #[command(flatten)]
     span: span::Span,
     /// What to compare, separated by commas; the first is what the others are held against [see the list below]
@@ -56,7 +58,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let (options, tools) = arguments.guest.options(arguments.command, common.seed).map_err(failure)?;
     let results = arguments.results.map_or_else(results_folder, Ok).map_err(guest::failure)?;
     let comparison = Comparison {
-        options: arguments.span.of(options),
+        options: arguments.memory.of(arguments.span.of(options)),
         subjects,
         layouts: arguments.layouts,
         results: results.clone(),

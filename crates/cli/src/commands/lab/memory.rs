@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use memtide_lab::{Memory, Options};
 
-/// Options of commands that run one guest.
+/// Options of commands that run guests.
 #[derive(Debug, clap::Args)]
 pub struct NodeMemory {
-    /// Leave the memory of these nodes, separated by commas, out of the guest until `memtide lab node add` plugs it in
+    /// Leave the memory of these nodes, separated by commas, out of the guest until `memtide lab node add` plugs it in; a comparison
+    /// does without it
     #[arg(long, value_delimiter = ',', value_name = "NODE,..")]
     absent: Vec<String>,
     /// Make this node's memory a file of this system that other guests may have at the same time, and a device that programs map,
-    /// /dev/memtide/NODE; the file is made if it is not there. Several are allowed
+    /// /dev/memtide/NODE; the file is made if it is not there. Several are allowed. A comparison refuses it, for its runs would not be equal
     #[arg(long, value_name = "NODE=FILE", value_parser = shared)]
     shared: Vec<(String, PathBuf)>,
     /// Make the memory of these nodes, separated by commas, that of CXL memory expanders (type 3), which the guest's own drivers
@@ -19,7 +20,7 @@ pub struct NodeMemory {
     #[arg(long, value_delimiter = ',', value_name = "NODE,..")]
     cxl: Vec<String>,
     /// Run each virtual CPU on a thread of its own: not deterministic, and the guest's clock is this system's, beside which the
-    /// model counts
+    /// model counts. A comparison refuses it, for it compares modelled times
     #[arg(long)]
     parallel: bool,
 }
