@@ -293,3 +293,28 @@ fn what_cannot_run_is_refused_before_anything_boots() {
     }
     fs::remove_file(&data).expect("it is there");
 }
+
+#[test]
+fn an_agent_of_another_build_is_refused_with_both_versions() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let memtide = folder.path().join("memtide");
+    fs::copy(MEMTIDE, &memtide).expect("the command");
+    let agent = Path::new(MEMTIDE).with_file_name("memtide-guest");
+    let tells = Command::new(&agent).arg("--version").output().expect("the agent runs").stdout;
+    let ours = String::from_utf8(tells).expect("text");
+    for (script, theirs) in [
+        ("echo '0.0.9 (format 12)'", "0.0.9 (format 12)"),
+        ("exit 2", "a version that does not tell its own"),
+    ] {
+        let other = folder.path().join("memtide-guest");
+        fs::write(&other, format!("#!/bin/sh\n{script}\n")).expect("a script");
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).expect("an executable");
+        let mut command = Command::new(&memtide);
+        command.env("TMPDIR", lab.folder.path());
+        let output = command.args(["lab", "run", "--machine", "hinuma", "--", "true"]).output();
+        let told = String::from_utf8_lossy(&output.expect("memtide runs").stderr).into_owned();
+        assert!(told.contains(&format!("is {theirs}, and memtide is {}", ours.trim())), "{told}");
+    }
+    lab.nothing_is_left();
+}

@@ -6,9 +6,12 @@
 pub mod mark;
 mod message;
 mod task;
+mod version;
 
 pub use message::{Counters, Ending, Hello, Message, NodeCounters, Sample};
 pub use task::{Expander, MemoryPolicy, Preparation, Program, Region, Shared, Task, Write};
+
+pub use version::version;
 
 /// Where the agent finds its task.
 pub const TASK_FILE: &str = "/task.json";

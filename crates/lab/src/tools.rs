@@ -4,7 +4,7 @@ use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::LabError;
 use crate::setup::{cache, damo, kernels};
@@ -46,6 +46,7 @@ impl Tools {
             what: format!("{AGENT}, the guest's first process, is not beside memtide"),
             remedy: "build it: cargo build --release -p memtide-guest".to_owned(),
         })?;
+        check_agent(&agent)?;
         let damo = cache::folder().ok().and_then(|cache| damo::fetched(&cache));
         Ok(Tools { qemu, qemu_version, kernel: find_kernel(kernel)?, agent, clock: beside(CLOCK), damo })
     }
@@ -85,6 +86,23 @@ impl Tools {
             remedy: "give another kernel".to_owned(),
         })
     }
+}
+
+/// An agent of another build may not understand its task.
+fn check_agent(agent: &Path) -> Result<(), LabError> {
+    let told = Command::new(agent).arg("--version").stdin(Stdio::null()).output();
+    let told = told.map_err(LabError::file(agent, "run it"))?;
+    let (ours, theirs) = (memtide_guest::version(), String::from_utf8_lossy(&told.stdout));
+    let theirs = match theirs.trim() {
+        theirs if theirs == ours => return Ok(()),
+        "" => "a version that does not tell its own",
+        theirs => theirs,
+    };
+    Err(LabError::Missing {
+        what: format!("{} is {theirs}, and memtide is {ours}", agent.display()),
+        remedy: "build or install both together: cargo build --release -p memtide-cli -p memtide-guest"
+            .to_owned(),
+    })
 }
 
 const KERNEL_MAGIC: &[u8] = b"HdrS";

@@ -21,6 +21,10 @@ use memtide_guest::{Hello, Message, TASK_FILE, Task};
 use ports::Ports;
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("--version") {
+        println!("{}", memtide_guest::version());
+        return;
+    }
     if std::process::id() != 1 {
         eprintln!(
             "memtide-guest: the first process of the lab's virtual machines; memtide lab run starts it"
