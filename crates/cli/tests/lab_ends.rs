@@ -188,6 +188,9 @@ fn a_signal_to_memtide_ends_all_of_it() {
         assert!(killed.elapsed() < Duration::from_secs(10), "QEMU outlives memtide");
         thread::sleep(Duration::from_millis(10));
     }
+    assert_eq!(lab.files().len(), 1, "its folder is left");
+    // The next run removes it.
+    lab.run(&[], &["true"]);
 }
 
 #[test]

@@ -2,15 +2,19 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread;
 
 use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId};
 use memtide_memory::curve::prepare;
-use serde_json::Value;
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use support::{MEMTIDE, lab_is_here};
@@ -211,6 +215,42 @@ fn memory_that_cannot_be_as_asked_is_refused_before_anything_boots() {
     fs::remove_file(&file).expect("it is there");
     lab.fails(&["node", "add", "cxl"], "no virtual machine runs whose nodes can come and go");
     assert_eq!(lab.files(), Vec::<PathBuf>::new());
+}
+
+/// Guests that do not answer: one has ended when it is asked, one runs on.
+#[test]
+fn a_list_of_guests_has_those_that_answer_and_those_that_do_not() {
+    let lab = Lab { folder: tempfile::tempdir().expect("a folder") };
+    let entries = lab.folder.path().join("memtide");
+    fs::DirBuilder::new().mode(0o700).create(&entries).expect("a folder");
+    let enter = |run: u32| {
+        let folder = lab.folder.path().join(run.to_string());
+        fs::create_dir(&folder).expect("a folder");
+        let node = json!({"name": "cxl", "mib": 512, "number": 2, "start": 1_u64 << 32});
+        let entry = json!({"run": run, "machine": "m", "program": "p", "nodes": [node], "folder": folder});
+        let path = entries.join(format!("{run}.json"));
+        fs::write(&path, entry.to_string()).expect("an entry");
+        let lock = File::open(&path).expect("the entry");
+        flock(&lock, FlockOperation::LockExclusive).expect("nobody else holds it");
+        (UnixListener::bind(folder.join("monitor")).expect("a socket"), lock)
+    };
+    let (ending, its_lock) = enter(7);
+    let (silent, _lock) = enter(8);
+    let ends = thread::spawn(move || {
+        let asked = ending.accept();
+        drop(its_lock);
+        drop(asked);
+    });
+    let stays = thread::spawn(move || drop(silent.accept()));
+    let output = lab.command(&["node", "list", "-o", "json"]).output().expect("memtide runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = answer["nodes"].as_array().expect("rows");
+    assert_eq!((rows.len(), &rows[0]["run"], &rows[0]["is_in"]), (1, &json!(8), &Value::Null), "{answer}");
+    assert!(told.contains("run 8: it has ended"), "{told}");
+    ends.join().expect("it was asked");
+    stays.join().expect("it was asked");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The folder of a run: all files of it are there, and all go with it.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
+use std::env;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
+use rustix::fs::{FlockOperation, flock};
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::LabError;
 
@@ -23,27 +26,44 @@ pub const MONITOR: &str = "monitor";
 /// The command line, for a folder that is kept.
 pub const COMMAND: &str = "command";
 
+/// A file that is locked as long as the folder is used and passes with it.
+const LOCK: &str = "lock";
+
+const PREFIX: &str = "memtide-lab-";
+
 /// A folder that is removed when it is dropped, unless it is kept.
 pub enum Folder {
     /// To be removed.
-    Passing(TempDir),
+    Passing {
+        /// The folder.
+        folder: TempDir,
+        /// Its lock.
+        _lock: File,
+    },
     /// To be kept.
     Kept(PathBuf),
 }
 
 impl Folder {
-    /// Makes one where temporary files go, which nobody else may look into.
+    /// Makes one where temporary files go, which nobody else may look into, and removes those there that were to be removed and
+    /// whose process was killed.
     pub fn new(keep: bool) -> Result<Folder, LabError> {
+        let place = env::temp_dir();
+        remove_left(&place);
         let owner = Permissions::from_mode(0o700);
-        let made = tempfile::Builder::new().prefix("memtide-lab-").permissions(owner).tempdir();
-        let made = made.map_err(LabError::file(&std::env::temp_dir(), "make a folder in it"))?;
-        Ok(if keep { Folder::Kept(made.keep()) } else { Folder::Passing(made) })
+        let made = tempfile::Builder::new().prefix(PREFIX).permissions(owner).tempdir_in(&place);
+        let folder = made.map_err(LabError::file(&place, "make a folder in it"))?;
+        if keep {
+            return Ok(Folder::Kept(folder.keep()));
+        }
+        let _lock = lock(folder.path()).map_err(LabError::file(folder.path(), "lock it"))?;
+        Ok(Folder::Passing { folder, _lock })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         match self {
-            Folder::Passing(folder) => folder.path(),
+            Folder::Passing { folder, .. } => folder.path(),
             Folder::Kept(path) => path,
         }
     }
@@ -51,8 +71,58 @@ impl Folder {
     /// Where it stays, if it does.
     pub fn kept(&self) -> Option<&Path> {
         match self {
-            Folder::Passing(_) => None,
+            Folder::Passing { .. } => None,
             Folder::Kept(path) => Some(path),
         }
+    }
+}
+
+/// Locks a folder. Its lock has its name only once it is locked.
+fn lock(folder: &Path) -> io::Result<File> {
+    let file = NamedTempFile::new_in(folder)?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file.persist(folder.join(LOCK))?)
+}
+
+/// Removes this user's folders that have a lock and nobody who holds it.
+fn remove_left(place: &Path) {
+    let entries = fs::read_dir(place).into_iter().flatten().filter_map(Result::ok);
+    let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    for folder in named.map(|entry| entry.path()).filter(|folder| is_left(folder).unwrap_or(false)) {
+        // Another that finds it does the same.
+        let _ = fs::remove_dir_all(folder);
+    }
+}
+
+fn is_left(folder: &Path) -> io::Result<bool> {
+    let known = fs::symlink_metadata(folder)?;
+    if !known.is_dir() || known.uid() != rustix::process::getuid().as_raw() {
+        return Ok(false);
+    }
+    Ok(flock(File::open(folder.join(LOCK))?, FlockOperation::NonBlockingLockShared).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let folder = place.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            folder
+        };
+        let [left, used, kept, others] =
+            ["memtide-lab-left", "memtide-lab-used", "memtide-lab-kept", "others"].map(folder);
+        drop(lock(&left).unwrap());
+        drop(lock(&others).unwrap());
+        let held = lock(&used).unwrap();
+        fs::write(left.join("initrd"), "files").unwrap();
+        std::os::unix::fs::symlink(&left, place.path().join("memtide-lab-link")).unwrap();
+        remove_left(place.path());
+        assert_eq!([left, used, kept, others].map(|folder| folder.exists()), [false, true, true, true]);
+        drop(held);
     }
 }

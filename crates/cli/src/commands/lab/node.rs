@@ -78,14 +78,22 @@ fn nodes() -> Result<Answer, LabError> {
     let mut table = Table::new("nodes", &columns).with_keys(2);
     for guest in running()? {
         for node in &guest.nodes {
-            let is_in = Plug::find(Some(guest.run), &node.name)?.is_in()?;
+            let is_in = match Plug::find(Some(guest.run), &node.name).and_then(|mut plug| plug.is_in()) {
+                Ok(is_in) => Cell::Flag(is_in, "yes"),
+                // It has ended meanwhile.
+                Err(_) if !running()?.contains(&guest) => continue,
+                Err(error) => {
+                    eprintln!("memtide: {error}");
+                    Cell::Absent
+                }
+            };
             table.rows.push(vec![
                 Cell::Whole(guest.run.into()),
                 Cell::text(&node.name),
                 Cell::text(&guest.machine),
                 Cell::text(&guest.program),
                 Cell::Whole(node.mib),
-                Cell::Flag(is_in, "yes"),
+                is_in,
             ]);
         }
     }
