@@ -2,6 +2,9 @@
 
 #![allow(unsafe_code, reason = "system calls on memory")]
 
+pub mod missing;
+pub mod trace;
+
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -21,6 +24,8 @@ pub enum Mode {
     Default = libc::MPOL_DEFAULT,
     /// The nearest of the nodes, none but these.
     Bind = libc::MPOL_BIND,
+    /// The node, or the nearest to it that has room.
+    Preferred = libc::MPOL_PREFERRED,
     /// The nodes in turn.
     Interleave = libc::MPOL_INTERLEAVE,
     /// The nearest node.

@@ -1,16 +1,16 @@
 //! `memtide run`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
-use std::process::{Child, ExitStatus};
 use std::thread;
 
 use clap::ValueHint;
 use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
-use memtide_linux::placement::{KernelPolicy, Weights, lower};
+use memtide_linux::placement::{Exact, KernelPolicy, Outcome, Weights, lower};
 use memtide_linux::topology::{Host, nodelist};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -37,9 +37,21 @@ pub struct Arguments {
     /// Place on these nodes alone, of those that the policy uses
     #[arg(short, long, value_name = "NODES")]
     membind: Option<String>,
+    /// Place each page exactly where the policy says, fault by fault, even if the kernel's own policies could keep the ratio
+    #[arg(long)]
+    exact: bool,
+    /// Seed of what is drawn at random, if anything is: the same as `memtide simulate` takes
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
+}
+
+/// How the program's pages are placed.
+enum Mechanism {
+    Kernel(KernelPolicy, Option<Weights>),
+    Exact(Exact),
 }
 
 /// Runs the program, and passes its exit status on.
@@ -48,24 +60,74 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let machine = machine_of(arguments, &host, all.len())?;
     let rule = rule(arguments, &machine, &all)?;
-    let policy = lower(&rule, &all).map_err(|why| {
-        let name = &arguments.placement;
-        Failure::NotRun(format!(
-            "placement '{name}' cannot be had from this kernel: {why}; take a ratio that it can, such as --placement \
-             ratio, or compare them with `memtide compare`"
-        ))
-    })?;
-    let weights = match &policy {
-        KernelPolicy::Weighted(weights) => Some(Weights::hold(weights)),
-        _ => None,
+    let mut program = command(arguments, &cpus(arguments, &host)?)?;
+    let name = arguments.command[0].to_string_lossy();
+    let failed = |error: &dyn Display| Failure::NotRun(format!("{name}: {error}"));
+    let status = match mechanism(arguments, rule, &machine, &host)? {
+        Mechanism::Kernel(policy, weights) => {
+            let child = policy.start(&mut program);
+            let mut child = child.map_err(|error| failed(&format!("cannot be started: {error}")))?;
+            let status = watch(Pid::from_child(&child), || child.wait());
+            drop(weights);
+            status?
+        }
+        Mechanism::Exact(exact) => {
+            let running = exact.start(program).map_err(|error| failed(&error))?;
+            let (status, outcome) = watch(running.pid(), || running.wait())?;
+            tell(outcome);
+            status
+        }
     };
-    let weights = weights.transpose().map_err(|error| Failure::NotRun(error.to_string()))?;
-    let cpus = cpus(arguments, &host)?;
-    let status = watch(start(&policy, &arguments.command, &cpus)?)?;
-    drop(weights);
     match status.code().or_else(|| Some(128 + status.signal()?)) {
         None | Some(0) => Ok(()),
         Some(code) => Err(Failure::Program(code as u8)),
+    }
+}
+
+/// The kernel's own policies if they can carry the rule out, else fault by fault; says which and why.
+fn mechanism(
+    arguments: &Arguments,
+    rule: Rule,
+    machine: &Machine,
+    host: &Host,
+) -> Result<Mechanism, Failure> {
+    let name = &arguments.placement;
+    let kernel = if arguments.exact { Err("--exact asks for it".to_owned()) } else { by_kernel(&rule, host) };
+    let why = match kernel {
+        Ok((policy, weights)) => {
+            eprintln!("memtide: placement '{name}' by the kernel's own policy: {policy}");
+            return Ok(Mechanism::Kernel(policy, weights));
+        }
+        Err(why) => why,
+    };
+    let exact = Exact::new(rule, machine, host, arguments.seed);
+    let exact = exact.map_err(|error| Failure::Usage(error.to_string()))?;
+    eprintln!("memtide: placement '{name}' fault by fault: {why}");
+    Ok(Mechanism::Exact(exact))
+}
+
+fn by_kernel(rule: &Rule, host: &Host) -> Result<(KernelPolicy, Option<Weights>), String> {
+    let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
+    let policy = lower(&in_system(rule, &all), &all).map_err(|why| why.to_string())?;
+    let KernelPolicy::Weighted(weights) = &policy else { return Ok((policy, None)) };
+    let weights = Weights::hold(weights).map_err(|error| error.to_string())?;
+    Ok((policy, Some(weights)))
+}
+
+/// A rule in the system's numbers of nodes instead of the machine's.
+fn in_system(rule: &Rule, all: &[NodeId]) -> Rule {
+    let mut rule = rule.clone();
+    rule.groups.iter_mut().flat_map(|group| &mut group.nodes).for_each(|node| *node = all[node.index()]);
+    rule
+}
+
+/// Says what became of the pages.
+fn tell(outcome: io::Result<Outcome>) {
+    match outcome {
+        Ok(outcome) => eprintln!("memtide: {outcome}"),
+        Err(error) => eprintln!(
+            "memtide: placement ended before the program, whose pages the kernel placed then: {error}"
+        ),
     }
 }
 
@@ -86,7 +148,7 @@ fn machine_of(arguments: &Arguments, host: &Host, nodes: usize) -> Result<Machin
     Ok(machine)
 }
 
-/// The policy's rule, in the system's numbers, and without the nodes that --membind leaves out.
+/// The policy's rule, in the machine's numbers, and without the nodes that --membind leaves out.
 fn rule(arguments: &Arguments, machine: &Machine, all: &[NodeId]) -> Result<Rule, Failure> {
     let policy =
         memtide_policies::parse(&arguments.placement).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -105,8 +167,8 @@ fn rule(arguments: &Arguments, machine: &Machine, all: &[NodeId]) -> Result<Rule
         None => there,
     };
     let here = |group: Group| {
-        let nodes = group.nodes.iter().map(|node| all[node.index()]);
-        Group { nodes: nodes.filter(|node| allowed.contains(&node.0.into())).collect(), ..group }
+        let allowed = |node: &NodeId| allowed.contains(&all[node.index()].0.into());
+        Group { nodes: group.nodes.into_iter().filter(allowed).collect(), ..group }
     };
     rule.groups = rule.groups.into_iter().map(here).filter(|group| !group.nodes.is_empty()).collect();
     if rule.groups.is_empty() {
@@ -136,24 +198,22 @@ fn wrong(option: &str, why: String) -> Failure {
     Failure::Usage(format!("--{option}: {why}"))
 }
 
-fn start(policy: &KernelPolicy, command: &[OsString], cpus: &[CpuId]) -> Result<Child, Failure> {
-    let name = command[0].to_string_lossy();
-    let failed = |error: io::Error| Failure::NotRun(format!("{name}: cannot be started: {error}"));
-    let mut program = Command::new(&command[0]);
-    program.args(&command[1..]).arg0(&command[0]);
+/// The program; this process takes its CPUs, for the program to inherit.
+fn command(arguments: &Arguments, cpus: &[CpuId]) -> Result<Command, Failure> {
+    let mut program = Command::new(&arguments.command[0]);
+    program.args(&arguments.command[1..]).arg0(&arguments.command[0]);
     if !cpus.is_empty() {
         memtide_linux::run_on(cpus)
             .map_err(|error| Failure::NotRun(format!("the CPUs cannot be had: {error}")))?;
     }
-    policy.start(&mut program).map_err(failed)
+    Ok(program)
 }
 
 /// Waits for the program. What a terminal sends reaches it by itself; other requests to end are passed on to it.
-fn watch(mut child: Child) -> Result<ExitStatus, Failure> {
+fn watch<T>(pid: Pid, wait: impl FnOnce() -> io::Result<T>) -> Result<T, Failure> {
     let failed = |error: io::Error| Failure::Run(error.to_string());
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(failed)?;
     let handle = signals.handle();
-    let pid = Pid::from_child(&child);
     let passes = thread::spawn(move || {
         for signal in signals.forever().filter(|signal| [SIGTERM, SIGHUP].contains(signal)) {
             let signal = if signal == SIGTERM { Signal::TERM } else { Signal::HUP };
@@ -161,9 +221,9 @@ fn watch(mut child: Child) -> Result<ExitStatus, Failure> {
             let _ = kill_process(pid, signal);
         }
     });
-    let status = child.wait().map_err(failed);
+    let waited = wait().map_err(failed);
     handle.close();
     // A thread that panicked has passed on what it could.
     let _ = passes.join();
-    status
+    waited
 }

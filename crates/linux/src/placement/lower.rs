@@ -1,5 +1,7 @@
 //! Rules that the kernel can carry out itself.
 
+use std::fmt;
+
 use memtide_core::NodeId;
 use memtide_core::policy::{GroupOrder, Rule, Within};
 
@@ -16,6 +18,23 @@ pub enum KernelPolicy {
     /// So many pages on each of these nodes in turn. The weights are the system's, one for each node: see
     /// [`Weights`](super::Weights).
     Weighted(Vec<(NodeId, u8)>),
+}
+
+impl fmt::Display for KernelPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers =
+            |nodes: &[NodeId]| nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
+        match self {
+            KernelPolicy::Local => f.write_str("MPOL_LOCAL"),
+            KernelPolicy::Nearest(nodes) => write!(f, "MPOL_BIND to nodes {}", numbers(nodes)),
+            KernelPolicy::Interleave(nodes) => write!(f, "MPOL_INTERLEAVE over nodes {}", numbers(nodes)),
+            KernelPolicy::Weighted(weights) => {
+                let each = weights.iter().map(|(node, weight)| format!("{} {weight}", node.0));
+                let each = each.collect::<Vec<_>>().join(", node ");
+                write!(f, "MPOL_WEIGHTED_INTERLEAVE, pages in turn: node {each}")
+            }
+        }
+    }
 }
 
 /// Why the kernel cannot carry a rule out by itself.

@@ -1,6 +1,8 @@
-//! Placement of a program's pages by the kernel's own memory policies, which it inherits when it is started.
+//! Placement of a program's pages: by the kernel's own memory policies, which it inherits when it is started, or fault by fault.
 
+mod exact;
 mod lower;
+mod stat;
 mod weights;
 
 use std::io;
@@ -8,6 +10,7 @@ use std::process::{Child, Command};
 
 use memtide_core::NodeId;
 
+pub use exact::{Exact, ExactError, Outcome, Running};
 pub use lower::{KernelPolicy, NotPlain, lower};
 pub use weights::{WeightError, Weights};
 

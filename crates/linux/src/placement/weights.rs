@@ -11,6 +11,8 @@ use memtide_core::NodeId;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::stat;
+
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 const STATE: &str = "/run/memtide";
 const LOCK: &str = "weights.lock";
@@ -240,9 +242,7 @@ impl Holder {
 
 /// When a process started, in ticks since boot: field 22 of /proc/PID/stat (proc_pid_stat(5)).
 fn started_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let after_name = &stat[stat.rfind(')')? + 1..];
-    after_name.split_whitespace().nth(19)?.parse().ok()
+    stat::field(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, 22)
 }
 
 fn failed(file: &Path) -> impl Fn(io::Error) -> WeightError {

@@ -1,0 +1,120 @@
+//! System calls that a stopped thread is made to make.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, WaitOptions, WaitStatus, pidfd_getfd, pidfd_open, waitpid,
+};
+
+use super::maps;
+use crate::sys::missing::MissingPages;
+use crate::sys::trace::{self, CallStop, Registers, Resume, Tid};
+
+/// The code segment of 64-bit programs.
+const CODE_64: u64 = 0x33;
+
+/// The instruction `syscall`.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// Signals and ends that came while something else was waited for.
+#[derive(Debug, Default)]
+pub struct Later {
+    /// Threads that ended.
+    pub ended: VecDeque<(Tid, WaitStatus)>,
+    signals: Vec<(Tid, i32)>,
+}
+
+/// The missing pages of the address space of a process that is about to run its first instruction in it; none if it is no 64-bit
+/// program. The process is as it was afterwards.
+///
+/// # Errors
+/// The kernel's, if the process may not handle its faults or has ended.
+pub fn missing_pages(pid: Tid, later: &mut Later) -> io::Result<Option<MissingPages>> {
+    let saved = trace::registers(pid)?;
+    if saved.cs != CODE_64 {
+        return Ok(None);
+    }
+    let site = syscall_instruction(pid)?;
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
+    let opened = call(pid, &saved, site, libc::SYS_userfaultfd, flags, later);
+    let taken = opened.and_then(|fd| {
+        let taken = take(pid, fd as i32);
+        // As long as the program had it too, its faults would wait for ever if this process ended.
+        call(pid, &saved, site, libc::SYS_close, fd as u64, later)?;
+        taken
+    });
+    trace::set_registers(pid, &saved)?;
+    for (tid, signal) in later.signals.drain(..) {
+        trace::send(pid, tid, signal)?;
+    }
+    MissingPages::new(taken?).map(Some)
+}
+
+/// Has a thread that stopped in exec go on until that is over.
+///
+/// # Errors
+/// If it ends first.
+pub fn leave_exec(pid: Tid, later: &mut Later) -> io::Result<()> {
+    while to_call(pid, later)? != CallStop::Exit {}
+    Ok(())
+}
+
+fn take(pid: Tid, fd: i32) -> io::Result<OwnedFd> {
+    let process = Pid::from_raw(pid).ok_or_else(ended)?;
+    let process = pidfd_open(process, PidfdFlags::empty())?;
+    Ok(pidfd_getfd(process, fd, PidfdGetfdFlags::empty())?)
+}
+
+/// Where in the program's memory a `syscall` instruction is that it need not be given: the vDSO falls back on some.
+fn syscall_instruction(pid: Tid) -> io::Result<u64> {
+    let range = maps::vdso(pid)?;
+    let mut code = vec![0; (range.end - range.start) as usize];
+    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut code, range.start)?;
+    let at = code.windows(SYSCALL.len()).position(|bytes| bytes == SYSCALL);
+    at.map(|at| range.start + at as u64).ok_or_else(|| io::Error::other("the vDSO makes no system call"))
+}
+
+/// Has a thread make a system call of one argument.
+fn call(
+    tid: Tid,
+    saved: &Registers,
+    site: u64,
+    number: libc::c_long,
+    argument: u64,
+    later: &mut Later,
+) -> io::Result<i64> {
+    let registers = Registers { rip: site, rax: number as u64, orig_rax: u64::MAX, rdi: argument, ..*saved };
+    trace::set_registers(tid, &registers)?;
+    while to_call(tid, later)? != CallStop::Entry {}
+    while to_call(tid, later)? != CallStop::Exit {}
+    let returned = trace::registers(tid)?.rax as i64;
+    if returned < 0 { Err(io::Error::from_raw_os_error(-returned as i32)) } else { Ok(returned) }
+}
+
+/// Has a thread go on to the next entry to or exit from a system call.
+fn to_call(tid: Tid, later: &mut Later) -> io::Result<CallStop> {
+    const AT_CALL: i32 = libc::SIGTRAP | 0x80;
+    let pid = Pid::from_raw(tid).ok_or_else(ended)?;
+    loop {
+        trace::resume(tid, Resume::ToCall, 0)?;
+        let waited = waitpid(Some(pid), WaitOptions::from_bits_retain(libc::__WALL as u32))?;
+        let (_, status) = waited.ok_or_else(ended)?;
+        match (status.stopping_signal(), status.as_raw() >> 16) {
+            (None, _) => {
+                later.ended.push_back((tid, status));
+                return Err(ended());
+            }
+            (Some(AT_CALL), _) => return trace::call_stop(tid),
+            (Some(signal), 0) => later.signals.push((tid, signal)),
+            _ => {}
+        }
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESRCH)
+}

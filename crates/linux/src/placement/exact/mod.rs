@@ -1,0 +1,99 @@
+//! Placement fault by fault: a program's anonymous pages where a rule's own state says, one at a time.
+//!
+//! The program runs under ptrace, and its address spaces have a userfaultfd that its first instructions were made to open.
+//! docs/live.md says what that can do and what not.
+
+mod call;
+mod faults;
+mod maps;
+mod room;
+mod start;
+mod tracer;
+
+use std::fmt;
+
+use memtide_core::machine::Machine;
+use memtide_core::policy::{NodeOrder, Rule};
+use memtide_core::{CpuId, InitiatorId, NodeId};
+
+pub use start::{ExactError, Running};
+
+use crate::topology::Host;
+
+/// A rule that is carried out page by page.
+#[derive(Clone, Debug)]
+pub struct Exact {
+    rule: Rule,
+    order: NodeOrder,
+    /// The system's numbers of the machine's nodes.
+    nodes: Vec<NodeId>,
+    /// The machine's numbers of the system's CPUs; empty if all are in one initiator.
+    cpus: Vec<CpuId>,
+    seed: u64,
+}
+
+/// What became of a program's pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Pages placed on each of the machine's nodes, in the system's numbers.
+    pub placed: Vec<(NodeId, u64)>,
+    /// Anonymous pages that the kernel had to place, because a node had no memory or the page could not be supplied.
+    pub left: u64,
+    /// All other faults: of the stack, of files, and of pages copied after a fork.
+    pub others: u64,
+    /// Programs that were started and not watched: of another architecture, or not allowed.
+    pub unwatched: u64,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = self.placed.iter().map(|(node, pages)| format!("{pages} on node {}", node.0));
+        write!(f, "pages placed: {}; ", nodes.collect::<Vec<_>>().join(", "))?;
+        write!(
+            f,
+            "left to the kernel: {}, and {} other faults (stack, files, copies)",
+            self.left, self.others
+        )?;
+        if self.unwatched > 0 {
+            write!(f, "; programs or threads that could not be watched: {}", self.unwatched)?;
+        }
+        Ok(())
+    }
+}
+
+impl Exact {
+    /// A rule in the numbers of `machine`, whose nodes are those of `host` that have memory, in order. The seed matters to random
+    /// orders alone.
+    ///
+    /// # Errors
+    /// If the machine has fewer initiators than the system has nodes with CPUs.
+    pub fn new(rule: Rule, machine: &Machine, host: &Host, seed: u64) -> Result<Exact, ExactError> {
+        let (there, known) = (host.with_cpus().count(), machine.initiators.len());
+        if known < there {
+            return Err(ExactError::Initiators { machine: machine.name.clone(), known, there });
+        }
+        Ok(Exact {
+            rule,
+            order: NodeOrder::of(machine),
+            nodes: host.with_memory().map(|node| node.id).collect(),
+            cpus: if there > 1 { cpus(machine, host) } else { Vec::new() },
+            seed,
+        })
+    }
+}
+
+/// For each of the system's CPUs one of the machine's that is in the same initiator.
+fn cpus(machine: &Machine, host: &Host) -> Vec<CpuId> {
+    let first = |initiator: InitiatorId| {
+        let before = &machine.initiators[..initiator.index()];
+        CpuId(before.iter().map(|initiator| initiator.cpus).sum())
+    };
+    let mut cpus = Vec::new();
+    for (index, node) in host.with_cpus().enumerate() {
+        for cpu in &node.cpus {
+            cpus.resize(cpus.len().max(cpu.index() + 1), CpuId(0));
+            cpus[cpu.index()] = first(InitiatorId::from(index));
+        }
+    }
+    cpus
+}

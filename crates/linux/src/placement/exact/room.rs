@@ -1,0 +1,100 @@
+//! Free memory of nodes.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use memtide_core::policy::Room;
+use memtide_core::{NodeId, PageSize};
+
+/// How long a node counts as full before it is looked at again.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Pages that are taken before free memory is looked at again: others take some, too.
+const TRUST_PAGES: u64 = 1024;
+
+/// The free memory of a machine's nodes, by their numbers in it.
+#[derive(Debug)]
+pub struct FreePages {
+    nodes: Vec<NodeId>,
+    left: Vec<Cell<u64>>,
+    looked: RefCell<Option<Instant>>,
+}
+
+impl FreePages {
+    /// That of nodes with these numbers in the system.
+    pub fn new(nodes: &[NodeId]) -> FreePages {
+        FreePages { nodes: nodes.to_vec(), left: vec![Cell::new(0); nodes.len()], looked: RefCell::default() }
+    }
+
+    /// Notes that a page was taken.
+    pub fn take(&self, node: NodeId) {
+        let left = &self.left[node.index()];
+        left.set(left.get().saturating_sub(1));
+    }
+
+    fn look(&self) {
+        // The file is always there. If it were not, no node would have room, and the kernel would choose.
+        let zones = fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
+        for (node, left) in self.nodes.iter().zip(&self.left) {
+            left.set((spare(&zones, *node) / 2).min(TRUST_PAGES));
+        }
+        *self.looked.borrow_mut() = Some(Instant::now());
+    }
+}
+
+impl Room for FreePages {
+    fn has_room(&self, node: NodeId, _: PageSize) -> bool {
+        let left = &self.left[node.index()];
+        let stale = self.looked.borrow().is_none_or(|looked| looked.elapsed() > PATIENCE);
+        if left.get() == 0 && stale {
+            self.look();
+        }
+        left.get() > 0
+    }
+}
+
+/// Pages that the kernel would give to a program without falling back to another node (its low watermark).
+fn spare(zoneinfo: &str, node: NodeId) -> u64 {
+    let of_node = format!("{},", node.0);
+    let zones = zoneinfo.split("Node ").filter(|zone| zone.starts_with(&of_node));
+    zones.filter_map(spare_of_zone).sum()
+}
+
+fn spare_of_zone(zone: &str) -> Option<u64> {
+    let figure = |name: &str| {
+        let line = zone.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    // Memory of low addresses is kept back for those who need it: the last figure is for those who need none of it.
+    let kept = zone.lines().find_map(|line| line.trim_start().strip_prefix("protection: ("))?;
+    let kept: u64 = kept.trim_end_matches(')').split(", ").last()?.parse().ok()?;
+    Some(figure("pages free")?.saturating_sub(figure("low ")? + kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZONES: &str = "Node 0, zone      DMA\n  per-node stats\n      nr_free 3\n  pages free     3840\n        boost    0\n        \
+                         min      21\n        low      26\n        high     31\n        protection: (0, 900, 900, 900)\n\
+                         Node 0, zone    DMA32\n  pages free     1000\n        min      80\n        low      100\n        \
+                         protection: (0, 0, 0, 0)\nNode 1, zone   Movable\n  pages free     50\n        min      60\n        \
+                         low      70\n        protection: (0, 0, 0, 0)\nNode 11, zone   Normal\n  pages free     5\n        \
+                         low      0\n        protection: (0, 0, 0, 0)\n";
+
+    #[test]
+    fn what_the_kernel_keeps_back_is_no_room() {
+        assert_eq!([0, 1, 11, 2].map(|node| spare(ZONES, NodeId(node))), [2914 + 900, 0, 5, 0]);
+    }
+
+    #[test]
+    fn this_system_has_room_until_it_is_taken() {
+        let room = FreePages::new(&[NodeId(0), NodeId(200)]);
+        assert!(room.has_room(NodeId(0), PageSize::Base));
+        assert!(!room.has_room(NodeId(1), PageSize::Base));
+        let left = room.left[0].get();
+        room.take(NodeId(0));
+        assert_eq!(room.left[0].get(), left - 1);
+    }
+}

@@ -1,0 +1,162 @@
+//! The start and the end of a program that is placed fault by fault.
+
+use std::fs;
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::thread::{self, JoinHandle};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::thread::disable_transparent_huge_pages;
+
+use super::faults::Placer;
+use super::tracer::Tracer;
+use super::{Exact, Outcome};
+use crate::sys::missing;
+use crate::sys::trace::{self, Tid};
+
+const TRACEPOINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_exit/id";
+
+/// Why pages cannot be placed fault by fault.
+#[derive(Debug, thiserror::Error)]
+pub enum ExactError {
+    /// The machine does not fit.
+    #[error(
+        "machine '{machine}' has {known} groups of CPUs, this system {there}; see `memtide topo -o machine` for a file of it"
+    )]
+    Initiators {
+        /// The machine's name.
+        machine: String,
+        /// Its initiators.
+        known: usize,
+        /// Nodes of the system that have CPUs.
+        there: usize,
+    },
+    /// Faults cannot be handled.
+    #[error(
+        "faults cannot be handled here (userfaultfd: {0}); be root, or set vm.unprivileged_userfaultfd=1"
+    )]
+    Faults(io::Error),
+    /// System calls cannot be seen.
+    #[error(
+        "mappings cannot be seen here ({TRACEPOINT}: {0}); be root, and have the kernel's tracing: mount -t tracefs tracefs \
+         /sys/kernel/tracing"
+    )]
+    Mappings(io::Error),
+    /// The program cannot be started.
+    #[error("cannot be started: {0}")]
+    Start(io::Error),
+}
+
+/// A program whose pages are being placed.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    tracer: JoinHandle<io::Result<Option<Ended>>>,
+}
+
+/// How a program ended, and what became of its pages.
+type Ended = (ExitStatus, Outcome);
+
+impl Exact {
+    /// Starts a program and places its pages from its first instruction on. It has no huge pages: each fault is of one page.
+    ///
+    /// # Errors
+    /// If this process may not, or the program cannot be started.
+    pub fn start(self, command: Command) -> Result<Running, ExactError> {
+        missing::allowed().map_err(ExactError::Faults)?;
+        let tracepoint = tracepoint().map_err(ExactError::Mappings)?;
+        self.start_traced(command, tracepoint).map_err(ExactError::Start)
+    }
+
+    fn start_traced(self, mut command: Command, tracepoint: u64) -> io::Result<Running> {
+        disable_transparent_huge_pages(true)?;
+        let gate = Gate::before(&mut command)?;
+        let tracer = thread::Builder::new().name("placement".to_owned());
+        let tracer = tracer.spawn(move || trace(self, tracepoint, gate))?;
+        let started = command.spawn();
+        // It has the process's ends of the gate, whose closing tells of a process that ended early.
+        drop(command);
+        match started {
+            Ok(child) => Ok(Running { child, tracer }),
+            // If it was the tracer that gave up, that is why.
+            Err(error) => Err(joined(tracer).err().unwrap_or(error)),
+        }
+    }
+}
+
+impl Running {
+    /// The program's process.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Waits for the program's end; also gives what became of its pages, or why they were no longer placed. What it has started and
+    /// left running is placed by the kernel from then on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(mut self) -> io::Result<(ExitStatus, io::Result<Outcome>)> {
+        match joined(self.tracer).and_then(|ended| ended.ok_or(io::ErrorKind::NotFound.into())) {
+            Ok((status, outcome)) => Ok((status, Ok(outcome))),
+            Err(error) => Ok((self.child.wait()?, Err(error))),
+        }
+    }
+}
+
+fn joined<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the placement has panicked")))
+}
+
+fn tracepoint() -> io::Result<u64> {
+    fs::read_to_string(TRACEPOINT)?.trim().parse().map_err(io::Error::other)
+}
+
+/// Where a new process waits until it is traced.
+struct Gate {
+    born: PipeReader,
+    go: PipeWriter,
+}
+
+impl Gate {
+    /// Has a command's process say its number and wait, before it becomes the program.
+    fn before(command: &mut Command) -> io::Result<Gate> {
+        let ((born, mut tell), (mut wait, go)) = (pipe()?, pipe()?);
+        let others = [born.as_raw_fd(), go.as_raw_fd()];
+        trace::before_exec(command, others, move || {
+            tell.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
+            wait.read_exact(&mut [0])
+        });
+        Ok(Gate { born, go })
+    }
+}
+
+/// Places a program's pages until it ends; none if it never began.
+fn trace(exact: Exact, tracepoint: u64, mut gate: Gate) -> io::Result<Option<Ended>> {
+    let mut tracer = Tracer::new(Placer::new(exact), tracepoint)?;
+    let mut pid = [0; size_of::<Tid>()];
+    gate.born.read_exact(&mut pid)?;
+    let pid = Tid::from_ne_bytes(pid);
+    trace::seize(pid)?;
+    tracer.add(pid, None)?;
+    gate.go.write_all(&[0])?;
+    drop(gate);
+    if !begins(pid)? {
+        return Ok(None);
+    }
+    let status = tracer.watch(pid)?;
+    Ok(Some((ExitStatus::from_raw(status.as_raw()), tracer.outcome())))
+}
+
+/// Waits until a process stops in exec. If it ended instead, it is left to whoever started it, who wants to know how.
+fn begins(pid: Tid) -> io::Result<bool> {
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::Pid(pid), options) {
+        Ok(status) => Ok(status.is_some_and(|status| status.trapped() || status.stopped())),
+        Err(Errno::CHILD) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,297 @@
+//! A program and all it starts, under ptrace: its address spaces are handed over when they begin, and their new ranges when they
+//! are mapped.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::{Rc, Weak};
+
+use memtide_core::ThreadId;
+use memtide_core::policy::RuleState;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::process::{WaitOptions, WaitStatus, wait};
+
+use super::call::{self, Later};
+use super::faults::{Placer, Space, Thread};
+use super::{Outcome, maps};
+use crate::placement::stat;
+use crate::sys::missing::PAGE;
+use crate::sys::trace::{self, Registers, Resume, Tid};
+
+/// Sent to a thread that has mapped memory: a program that has no use for it ignores it, should the tracer have died meanwhile.
+const MAPPED: i32 = libc::SIGURG;
+
+/// The code of a signal for a descriptor's event (sigaction(2)).
+const POLL_IN: i32 = 1;
+
+/// The calls that map memory, of those that pass the tracepoint raw_syscalls:sys_exit: mmap, brk and mremap.
+const MAPS: &CStr = c"id == 9 || id == 12 || id == 25";
+
+/// What waiting for events gives for a process that stopped; an address space has its descriptor.
+const STOPS: u64 = u64::MAX;
+
+/// Watches a program.
+#[derive(Debug)]
+pub struct Tracer {
+    placer: Placer,
+    /// Programs that are not watched.
+    unwatched: u64,
+    /// Threads so far.
+    seen: usize,
+    tracepoint: u64,
+    events: OwnedFd,
+    stops: UnixStream,
+    spaces: HashMap<u64, Weak<Space>>,
+    /// Threads that stopped for the first time before their makers told of them.
+    early: HashSet<Tid>,
+    later: Later,
+}
+
+impl Tracer {
+    pub fn new(placer: Placer, tracepoint: u64) -> io::Result<Tracer> {
+        let (stops, sender) = UnixStream::pair()?;
+        stops.set_nonblocking(true)?;
+        signal_hook::low_level::pipe::register(libc::SIGCHLD, sender)?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&events, &stops, epoll::EventData::new_u64(STOPS), epoll::EventFlags::IN)?;
+        Ok(Tracer {
+            placer,
+            unwatched: 0,
+            seen: 0,
+            tracepoint,
+            events,
+            stops,
+            spaces: HashMap::new(),
+            early: HashSet::new(),
+            later: Later::default(),
+        })
+    }
+
+    /// What became of pages so far.
+    pub fn outcome(&self) -> Outcome {
+        let placer = &self.placer;
+        let placed: u64 = placer.placed.iter().sum();
+        // Faults of the children that were waited for: field 11 of this process's stat.
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let faults = stat::field(&stat, 11).unwrap_or_default();
+        Outcome {
+            placed: placer.exact.nodes.iter().copied().zip(placer.placed.iter().copied()).collect(),
+            left: placer.left,
+            others: faults.saturating_sub(placed + placer.left),
+            unwatched: self.unwatched,
+        }
+    }
+
+    /// Notes a thread that is now there.
+    pub fn add(&mut self, tid: Tid, space: Option<Rc<Space>>) -> io::Result<()> {
+        let number = ThreadId::from(self.seen);
+        let thread = self.thread(tid, number, space)?;
+        self.seen += 1;
+        self.placer.threads.insert(tid, thread);
+        Ok(())
+    }
+
+    fn thread(&mut self, tid: Tid, number: ThreadId, space: Option<Rc<Space>>) -> io::Result<Thread> {
+        let exact = &self.placer.exact;
+        let mapped = trace::signal_at(tid, self.tracepoint, MAPS, MAPPED).ok();
+        self.unwatched += u64::from(mapped.is_none());
+        Ok(Thread {
+            number,
+            state: RuleState::new(&exact.rule, exact.seed, number),
+            space,
+            stat: File::open(format!("/proc/{tid}/stat"))?,
+            _mapped: mapped,
+        })
+    }
+
+    /// Watches until the process ends; gives how it did.
+    pub fn watch(&mut self, main: Tid) -> io::Result<WaitStatus> {
+        let mut ready = Vec::with_capacity(16);
+        loop {
+            match epoll::wait(&self.events, spare_capacity(&mut ready), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in ready.drain(..) {
+                match event.data.u64() {
+                    STOPS => {
+                        if let Some(status) = self.stopped(main)? {
+                            return Ok(status);
+                        }
+                    }
+                    space => {
+                        if let Some(space) = self.spaces.get(&space).and_then(Weak::upgrade) {
+                            self.placer.supply(&space)?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles all that stopped or ended; gives how the main process ended, if it did.
+    fn stopped(&mut self, main: Tid) -> io::Result<Option<WaitStatus>> {
+        // Whatever it holds, it was read before waiting: what comes later is told again.
+        while matches!(self.stops.read(&mut [0; 64]), Ok(1..)) {}
+        while let Some((tid, status)) = self.next_stop()? {
+            let handled = match status.stopping_signal() {
+                Some(signal) => self.stop(tid, signal, status.as_raw() >> 16),
+                None => {
+                    self.placer.threads.remove(&tid);
+                    self.spaces.retain(|_, space| space.strong_count() > 0);
+                    if tid == main {
+                        return Ok(Some(status));
+                    }
+                    Ok(())
+                }
+            };
+            match handled {
+                // It was killed while it was stopped.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                handled => handled?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_stop(&mut self) -> io::Result<Option<(Tid, WaitStatus)>> {
+        if let Some(ended) = self.later.ended.pop_front() {
+            return Ok(Some(ended));
+        }
+        let options = WaitOptions::from_bits_retain(libc::__WALL as u32) | WaitOptions::NOHANG;
+        match wait(options) {
+            Ok(waited) => Ok(waited.map(|(pid, status)| (pid.as_raw_nonzero().get(), status))),
+            Err(rustix::io::Errno::CHILD) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn stop(&mut self, tid: Tid, signal: i32, event: i32) -> io::Result<()> {
+        const STOP: i32 = 128;
+        match event {
+            libc::PTRACE_EVENT_EXEC => self.program_began(tid)?,
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                self.made(tid, trace::event_message(tid)?)?;
+            }
+            STOP if signal != libc::SIGTRAP => return trace::resume(tid, Resume::Listen, 0),
+            STOP if self.placer.threads.contains_key(&tid) => return self.begin(tid),
+            STOP => {
+                self.early.insert(tid);
+                return Ok(());
+            }
+            0 if signal == MAPPED && trace::signal_code(tid)? == POLL_IN => self.mapped(tid)?,
+            0 => return trace::resume(tid, Resume::Continue, signal),
+            _ => {}
+        }
+        trace::resume(tid, Resume::Continue, 0)
+    }
+
+    /// A thread has made another one, or a process.
+    fn made(&mut self, maker: Tid, tid: Tid) -> io::Result<()> {
+        let space = self.placer.threads.get(&maker).and_then(|thread| thread.space.clone());
+        let shared = space.filter(|_| trace::same_memory(maker, tid).unwrap_or(false));
+        self.add(tid, shared)?;
+        if self.early.remove(&tid) { self.begin(tid) } else { Ok(()) }
+    }
+
+    /// A thread runs its first instruction: in an address space of its own unless it has one by now.
+    fn begin(&mut self, tid: Tid) -> io::Result<()> {
+        if self.placer.threads.get(&tid).is_some_and(|thread| thread.space.is_none()) {
+            self.take_over(tid)?;
+        }
+        trace::resume(tid, Resume::Continue, 0)
+    }
+
+    /// A process has a new program, and of its threads the one that started that.
+    fn program_began(&mut self, pid: Tid) -> io::Result<()> {
+        let former = trace::event_message(pid)?;
+        let before = self.placer.threads.remove(&former);
+        let number = before.map_or(ThreadId::from(self.seen), |thread| thread.number);
+        let thread = self.thread(pid, number, None)?;
+        self.placer.threads.insert(pid, thread);
+        call::leave_exec(pid, &mut self.later)?;
+        self.take_over(pid)
+    }
+
+    /// Takes the handling of a process's missing pages over.
+    fn take_over(&mut self, pid: Tid) -> io::Result<()> {
+        let missing = match call::missing_pages(pid, &mut self.later) {
+            Ok(Some(missing)) => missing,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
+            _ => {
+                self.unwatched += 1;
+                return Ok(());
+            }
+        };
+        let space = Rc::new(Space { missing, heap_end: heap_end(pid)?.into() });
+        let key = space.missing.as_fd().as_raw_fd() as u64;
+        let data = epoll::EventData::new_u64(key);
+        epoll::add(&self.events, &space.missing, data, epoll::EventFlags::IN)?;
+        register_all(&space, pid)?;
+        self.spaces.insert(key, Rc::downgrade(&space));
+        if let Some(thread) = self.placer.threads.get_mut(&pid) {
+            thread.space = Some(space);
+        }
+        Ok(())
+    }
+
+    /// A thread has mapped memory.
+    fn mapped(&mut self, tid: Tid) -> io::Result<()> {
+        let Some(space) = self.placer.threads.get(&tid).and_then(|thread| thread.space.clone()) else {
+            return Ok(());
+        };
+        let registers = trace::registers(tid)?;
+        match registers.orig_rax as i64 {
+            libc::SYS_mmap => match anonymous(&registers) {
+                Some(range) => register(&space, range),
+                None => Ok(()),
+            },
+            libc::SYS_brk => {
+                let begin = space.heap_end.replace(registers.rax);
+                register(&space, whole_pages(begin..registers.rax))
+            }
+            // It did not let the signal through before now, or has moved a range.
+            _ => register_all(&space, tid),
+        }
+    }
+}
+
+/// The range of private anonymous memory that a call of mmap gave, if that is what it was for.
+fn anonymous(registers: &Registers) -> Option<Range<u64>> {
+    const LAST_ERROR: u64 = -4095_i64 as u64;
+    let (kind, start) = (registers.r10 as i32, registers.rax);
+    let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let mask = libc::MAP_TYPE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
+    let fits = kind & mask == plain && start < LAST_ERROR;
+    fits.then(|| whole_pages(start..start.saturating_add(registers.rsi)))
+}
+
+fn whole_pages(range: Range<u64>) -> Range<u64> {
+    let up = |address: u64| address.div_ceil(PAGE) * PAGE;
+    up(range.start)..up(range.end)
+}
+
+fn register(space: &Space, range: Range<u64>) -> io::Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    // Another thread may have unmapped it, or mapped something else there.
+    let _ = space.missing.register(range);
+    Ok(())
+}
+
+fn register_all(space: &Space, pid: Tid) -> io::Result<()> {
+    maps::anonymous(pid)?.into_iter().try_for_each(|range| register(space, range))
+}
+
+/// Where a process's heap ends at least: field 47 of its stat is where it begins.
+fn heap_end(pid: Tid) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    stat::field(&stat, 47)
+        .ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat does not say where the heap begins")))
+}

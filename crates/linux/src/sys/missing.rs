@@ -1,0 +1,131 @@
+//! userfaultfd(2): pages that are missing in another process's memory, and their supply.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::{Errno, read};
+
+/// Bytes of a base page.
+pub const PAGE: u64 = 4096;
+
+/// `struct uffd_msg`.
+const MESSAGE: usize = 32;
+const PAGE_FAULT: u8 = 0x12;
+
+const API: libc::c_ulong = 0xc018_aa3f;
+const REGISTER: libc::c_ulong = 0xc020_aa00;
+const UNREGISTER: libc::c_ulong = 0x8010_aa01;
+const WAKE: libc::c_ulong = 0x8010_aa02;
+const COPY: libc::c_ulong = 0xc028_aa03;
+
+/// What programs see in pages they have not written to.
+static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+
+/// A touch of a page that is not there; the thread waits until it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The page's address.
+    pub page: u64,
+    /// The thread, by its number in its own process namespace.
+    pub tid: i32,
+}
+
+/// The missing pages of one address space. When this is dropped, the kernel supplies them again.
+#[derive(Debug)]
+pub struct MissingPages(OwnedFd);
+
+/// Whether this process may handle faults that the kernel makes on its programs' behalf, and be told who made a fault.
+///
+/// # Errors
+/// The kernel's.
+pub fn allowed() -> io::Result<()> {
+    // SAFETY: this call takes a number alone.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+    check(fd.min(0) as i32)?;
+    // SAFETY: a new descriptor, which nobody else has.
+    MissingPages::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }).map(drop)
+}
+
+impl MissingPages {
+    /// Those of the address space that the descriptor was made in.
+    ///
+    /// # Errors
+    /// The kernel's, if it is older than Linux 4.14.
+    pub fn new(fd: OwnedFd) -> io::Result<MissingPages> {
+        const VERSION: u64 = 0xaa;
+        const THREAD_ID: u64 = 1 << 8;
+        let pages = MissingPages(fd);
+        pages.request(API, &mut [VERSION, THREAD_ID, 0])?;
+        Ok(pages)
+    }
+
+    /// Has the kernel tell touches of this range's missing pages from now on.
+    ///
+    /// # Errors
+    /// The kernel's, if the range has other than anonymous memory, or another handler.
+    pub fn register(&self, range: Range<u64>) -> io::Result<()> {
+        const MODE_MISSING: u64 = 1;
+        self.request(REGISTER, &mut [range.start, range.end - range.start, MODE_MISSING, 0])
+    }
+
+    /// The next touch; none if there is none now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn next(&self) -> io::Result<Option<Missing>> {
+        let mut message = [0; MESSAGE];
+        loop {
+            match read(&self.0, &mut message) {
+                Ok(MESSAGE) if message[0] == PAGE_FAULT => break,
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let part = |at: usize| u32::from_ne_bytes(message[at..at + 4].try_into().expect("four bytes"));
+        let address = u64::from(part(16)) | u64::from(part(20)) << 32;
+        Ok(Some(Missing { page: address & !(PAGE - 1), tid: part(24) as i32 }))
+    }
+
+    /// Supplies a page of zeros, which the kernel takes from where the calling thread's memory policy says, and has its threads
+    /// go on.
+    ///
+    /// # Errors
+    /// The kernel's: the page is there by now, or its range is gone, or there is no memory.
+    pub fn supply(&self, page: u64) -> io::Result<()> {
+        self.request(COPY, &mut [page, ZEROS.as_ptr() as u64, PAGE, 0, 0])
+    }
+
+    /// Has a page's threads try again.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wake(&self, page: u64) -> io::Result<()> {
+        self.request(WAKE, &mut [page, PAGE])
+    }
+
+    /// Leaves a page to the kernel, and has its threads go on.
+    ///
+    /// # Errors
+    /// The kernel's, if there is no such page any more.
+    pub fn give_up(&self, page: u64) -> io::Result<()> {
+        self.request(UNREGISTER, &mut [page, PAGE])
+    }
+
+    fn request(&self, request: libc::c_ulong, argument: &mut [u64]) -> io::Result<()> {
+        // SAFETY: each request's structure consists of as many words as its caller gives; of `COPY`'s source, which is a page
+        // of this program, the kernel only reads.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) })
+    }
+}
+
+impl AsFd for MissingPages {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn check(returned: i32) -> io::Result<()> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,202 @@
+//! ptrace(2) of another thread, and a signal to it when it has made certain system calls.
+//!
+//! The libraries that wrap ptrace know no real-time signals, which programs may well get.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// A thread's number in the system.
+pub type Tid = i32;
+
+/// A thread's registers.
+pub type Registers = libc::user_regs_struct;
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// Until it gets a signal, starts a program, or makes a thread or process.
+    Continue,
+    /// The same, or until it enters or leaves a system call.
+    ToCall,
+    /// A process that was stopped stays so, until it is told to continue.
+    Listen,
+}
+
+/// Where in a system call a thread has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallStop {
+    /// Before it.
+    Entry,
+    /// After it.
+    Exit,
+    /// Not in one.
+    Neither,
+}
+
+/// Traces a thread, and whatever it makes, without stopping it. When the tracer ends, all of them go on.
+pub fn seize(tid: Tid) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACESYSGOOD
+        | libc::PTRACE_O_TRACEEXEC
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACECLONE;
+    // SAFETY: this request takes no pointer.
+    check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0_usize, options as usize) })
+}
+
+/// Has a stopped thread go on, with a signal unless that is 0.
+pub fn resume(tid: Tid, how: Resume, signal: i32) -> io::Result<()> {
+    let request = match how {
+        Resume::Continue => libc::PTRACE_CONT,
+        Resume::ToCall => libc::PTRACE_SYSCALL,
+        Resume::Listen => libc::PTRACE_LISTEN,
+    };
+    // SAFETY: these requests take no pointer.
+    check(unsafe { libc::ptrace(request, tid, 0_usize, signal as usize) })
+}
+
+/// What a stop for an event is about: the new thread, or the former number of one that starts a program.
+pub fn event_message(tid: Tid) -> io::Result<Tid> {
+    let mut message: libc::c_ulong = 0;
+    // SAFETY: the kernel writes one word.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0_usize, &raw mut message) })?;
+    Ok(message as Tid)
+}
+
+/// A stopped thread's registers.
+pub fn registers(tid: Tid) -> io::Result<Registers> {
+    // SAFETY: registers are plain numbers.
+    let mut registers: Registers = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes this structure.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0_usize, &raw mut registers) })?;
+    Ok(registers)
+}
+
+/// Sets a stopped thread's registers.
+pub fn set_registers(tid: Tid, registers: &Registers) -> io::Result<()> {
+    // SAFETY: the kernel reads this structure.
+    check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0_usize, &raw const *registers) })
+}
+
+/// The code of the signal that a thread has stopped for: who sent it (sigaction(2), `si_code`).
+pub fn signal_code(tid: Tid) -> io::Result<i32> {
+    // SAFETY: any bytes are such a structure.
+    let mut signal: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes this structure.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, tid, 0_usize, &raw mut signal) })?;
+    Ok(signal.si_code)
+}
+
+/// Where in a system call a thread has stopped.
+pub fn call_stop(tid: Tid) -> io::Result<CallStop> {
+    let mut kind = 0_u8;
+    // SAFETY: the kernel writes no more than the byte that it is told there is, the structure's first.
+    check(unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, tid, 1_usize, &raw mut kind) })?;
+    Ok(match kind {
+        libc::PTRACE_SYSCALL_INFO_ENTRY => CallStop::Entry,
+        libc::PTRACE_SYSCALL_INFO_EXIT => CallStop::Exit,
+        _ => CallStop::Neither,
+    })
+}
+
+/// Whether two processes have the same memory.
+pub fn same_memory(one: Tid, other: Tid) -> io::Result<bool> {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: this call takes numbers alone.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) };
+    check(order.min(0)).map(|()| order == 0)
+}
+
+/// Sends a signal to one thread.
+pub fn send(process: Tid, tid: Tid, signal: i32) -> io::Result<()> {
+    // SAFETY: this call takes numbers alone.
+    check(unsafe { libc::syscall(libc::SYS_tgkill, process, tid, signal) })
+}
+
+/// Has a child close descriptors and do something before it becomes the program.
+///
+/// The action runs between fork and exec: it may make system calls, and nothing else.
+pub fn before_exec(
+    command: &mut Command,
+    closes: [RawFd; 2],
+    mut action: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) {
+    // SAFETY: the one caller's action reads and writes pipes; what is closed has no owner that the child would ever drop.
+    unsafe {
+        command.pre_exec(move || {
+            closes.iter().for_each(|&fd| _ = libc::close(fd));
+            action()
+        });
+    }
+}
+
+/// The oldest form of `struct perf_event_attr` (perf_event_open(2)), which every kernel takes.
+#[repr(C)]
+#[derive(Default)]
+struct EventAttributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    breakpoint_address: u64,
+}
+
+/// Has the kernel send a thread a signal each time it passes a tracepoint, as long as what is returned lives. Which passages count
+/// is said by `filter` (Linux, Documentation/trace/events.rst).
+pub fn signal_at(tid: Tid, tracepoint: u64, filter: &CStr, signal: i32) -> io::Result<OwnedFd> {
+    const TRACEPOINT: u32 = 2;
+    const CLOSE_ON_EXEC: u64 = 8;
+    const SET_FILTER: libc::c_ulong = 0x4008_2406;
+    let attributes = EventAttributes {
+        kind: TRACEPOINT,
+        size: size_of::<EventAttributes>() as u32,
+        config: tracepoint,
+        sample_period: 1,
+        wakeup_events: 1,
+        ..EventAttributes::default()
+    };
+    // SAFETY: the kernel reads as many bytes of the structure as it says it has.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, tid, -1, -1, CLOSE_ON_EXEC)
+    };
+    check(fd.min(0))?;
+    // SAFETY: a new descriptor, which nobody else has.
+    let event = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    // SAFETY: the kernel reads a string that ends with a zero.
+    check(unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER, filter.as_ptr()) }.into())?;
+    tell(&event, tid, signal)?;
+    Ok(event)
+}
+
+/// `struct f_owner_ex` (fcntl(2)).
+#[repr(C)]
+struct Owner {
+    kind: i32,
+    id: i32,
+}
+
+/// Has a descriptor's events sent to a thread as a signal.
+fn tell(event: &OwnedFd, tid: Tid, signal: i32) -> io::Result<()> {
+    const SET_OWNER: i32 = 15;
+    const SET_SIGNAL: i32 = 10;
+    const THREAD: i32 = 0;
+    let (fd, owner) = (event.as_raw_fd(), Owner { kind: THREAD, id: tid });
+    // SAFETY: the kernel reads this structure; the other two calls take numbers alone.
+    unsafe {
+        check(libc::fcntl(fd, SET_OWNER, &raw const owner).into())?;
+        check(libc::fcntl(fd, SET_SIGNAL, signal).into())?;
+        check(libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK).into())
+    }
+}
+
+fn check(returned: libc::c_long) -> io::Result<()> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
