@@ -4,9 +4,12 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::ptr::null_mut;
+
+use rustix::io::Errno;
 
 /// A thread's number in the system.
 pub type Tid = i32;
@@ -102,6 +105,67 @@ pub fn call_stop(tid: Tid) -> io::Result<CallStop> {
     })
 }
 
+/// Stops a thread.
+pub fn interrupt(tid: Tid) -> io::Result<()> {
+    // SAFETY: this request takes no pointer.
+    check(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0_usize, 0_usize) })
+}
+
+/// Lets a signal through to a stopped thread that had blocked it.
+pub fn unblock(tid: Tid, signal: i32) -> io::Result<()> {
+    const GET_SIGNAL_MASK: u32 = 0x420a;
+    const SET_SIGNAL_MASK: u32 = 0x420b;
+    let mut mask = 0_u64;
+    // SAFETY: the kernel writes a word.
+    check(unsafe { libc::ptrace(GET_SIGNAL_MASK, tid, size_of_val(&mask), &raw mut mask) })?;
+    mask &= !(1 << (signal - 1));
+    // SAFETY: the kernel reads a word.
+    check(unsafe { libc::ptrace(SET_SIGNAL_MASK, tid, size_of_val(&mask), &raw const mask) })
+}
+
+/// Signals to this thread, to be read instead of handled.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// One of them, from now on.
+    pub fn of(signal: i32) -> io::Result<Signals> {
+        // SAFETY: a set of signals is plain bits, and an empty one.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is valid, and read or changed in these calls alone.
+        let fd = unsafe {
+            libc::sigaddset(&raw mut set, signal);
+            check((-libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, null_mut())).into())?;
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        check(fd.into())?;
+        // SAFETY: a new descriptor, which nobody else has.
+        Ok(Signals(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The descriptor that the next signal is about; none if there is no signal now.
+    pub fn next(&self) -> io::Result<Option<RawFd>> {
+        /// `struct signalfd_siginfo` (signalfd(2)), and where in it the descriptor is.
+        const BYTES: usize = 128;
+        const DESCRIPTOR: usize = 20;
+        let mut signal = [0; BYTES];
+        match rustix::io::read(&self.0, &mut signal) {
+            Ok(_) => {
+                let descriptor = signal[DESCRIPTOR..].first_chunk().expect("four bytes");
+                Ok(Some(RawFd::from_ne_bytes(*descriptor)))
+            }
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Whether two processes have the same memory.
 pub fn same_memory(one: Tid, other: Tid) -> io::Result<bool> {
     const KCMP_VM: i32 = 1;
@@ -149,9 +213,9 @@ struct EventAttributes {
     breakpoint_address: u64,
 }
 
-/// Has the kernel send a thread a signal each time it passes a tracepoint, as long as what is returned lives. Which passages count
-/// is said by `filter` (Linux, Documentation/trace/events.rst).
-pub fn signal_at(tid: Tid, tracepoint: u64, filter: &CStr, signal: i32) -> io::Result<OwnedFd> {
+/// Has the kernel send a signal to a thread each time that one passes a tracepoint, as long as what is returned lives. Which
+/// passages count is said by `filter` (Linux, Documentation/trace/events.rst).
+pub fn signal_at(tid: Tid, tracepoint: u64, filter: &CStr, to: Tid, signal: i32) -> io::Result<OwnedFd> {
     const TRACEPOINT: u32 = 2;
     const CLOSE_ON_EXEC: u64 = 8;
     const SET_FILTER: libc::c_ulong = 0x4008_2406;
@@ -172,7 +236,7 @@ pub fn signal_at(tid: Tid, tracepoint: u64, filter: &CStr, signal: i32) -> io::R
     let event = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     // SAFETY: the kernel reads a string that ends with a zero.
     check(unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER, filter.as_ptr()) }.into())?;
-    tell(&event, tid, signal)?;
+    tell(&event, to, signal)?;
     Ok(event)
 }
 

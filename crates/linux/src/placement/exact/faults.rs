@@ -29,6 +29,15 @@ pub struct Space {
     pub heap_end: Cell<u64>,
 }
 
+/// What tells of a thread's system calls.
+#[derive(Debug)]
+pub struct Watch {
+    /// Has it stopped when it has mapped memory.
+    pub _maps: OwnedFd,
+    /// Signals that it has chosen which signals it gets.
+    pub masks: OwnedFd,
+}
+
 /// A thread of the program.
 #[derive(Debug)]
 pub struct Thread {
@@ -38,8 +47,9 @@ pub struct Thread {
     pub space: Option<Rc<Space>>,
     /// Its file /proc/TID/stat.
     pub stat: File,
-    /// Has it stopped when it has mapped memory; none if that cannot be had.
-    pub _mapped: Option<OwnedFd>,
+    /// Whether it has run yet.
+    pub began: bool,
+    pub watch: Option<Watch>,
 }
 
 /// Puts pages where a rule says.

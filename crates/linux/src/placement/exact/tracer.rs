@@ -17,11 +17,11 @@ use rustix::event::epoll;
 use rustix::process::{WaitOptions, WaitStatus, wait};
 
 use super::call::{self, Later};
-use super::faults::{Placer, Space, Thread};
+use super::faults::{Placer, Space, Thread, Watch};
 use super::{Outcome, maps};
 use crate::placement::stat;
 use crate::sys::missing::PAGE;
-use crate::sys::trace::{self, Registers, Resume, Tid};
+use crate::sys::trace::{self, Registers, Resume, Signals, Tid};
 
 /// Sent to a thread that has mapped memory: a program that has no use for it ignores it, should the tracer have died meanwhile.
 const MAPPED: i32 = libc::SIGURG;
@@ -32,8 +32,13 @@ const POLL_IN: i32 = 1;
 /// The calls that map memory, of those that pass the tracepoint raw_syscalls:sys_exit: mmap, brk and mremap.
 const MAPS: &CStr = c"id == 9 || id == 12 || id == 25";
 
-/// What waiting for events gives for a process that stopped; an address space has its descriptor.
+/// The call that chooses which signals a thread gets: rt_sigprocmask.
+const MASKS: &CStr = c"id == 14";
+
+/// What waiting for events gives for threads that stopped, and for those that chose their signals; an address space has its
+/// descriptor.
 const STOPS: u64 = u64::MAX;
+const CHOICES: u64 = u64::MAX - 1;
 
 /// Watches a program.
 #[derive(Debug)]
@@ -46,6 +51,7 @@ pub struct Tracer {
     tracepoint: u64,
     events: OwnedFd,
     stops: UnixStream,
+    choices: Signals,
     spaces: HashMap<u64, Weak<Space>>,
     /// Threads that stopped for the first time before their makers told of them.
     early: HashSet<Tid>,
@@ -57,8 +63,11 @@ impl Tracer {
         let (stops, sender) = UnixStream::pair()?;
         stops.set_nonblocking(true)?;
         signal_hook::low_level::pipe::register(libc::SIGCHLD, sender)?;
+        let choices = Signals::of(libc::SIGRTMIN())?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&events, &stops, epoll::EventData::new_u64(STOPS), epoll::EventFlags::IN)?;
+        for (source, data) in [(stops.as_fd(), STOPS), (choices.as_fd(), CHOICES)] {
+            epoll::add(&events, source, epoll::EventData::new_u64(data), epoll::EventFlags::IN)?;
+        }
         Ok(Tracer {
             placer,
             unwatched: 0,
@@ -66,6 +75,7 @@ impl Tracer {
             tracepoint,
             events,
             stops,
+            choices,
             spaces: HashMap::new(),
             early: HashSet::new(),
             later: Later::default(),
@@ -76,9 +86,9 @@ impl Tracer {
     pub fn outcome(&self) -> Outcome {
         let placer = &self.placer;
         let placed: u64 = placer.placed.iter().sum();
-        // Faults of the children that were waited for: field 11 of this process's stat.
+        // Minor and major faults of the children that were waited for. Those that were handled here are among them.
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        let faults = stat::field(&stat, 11).unwrap_or_default();
+        let faults: u64 = [11, 13].into_iter().filter_map(|number| stat::field(&stat, number)).sum();
         Outcome {
             placed: placer.exact.nodes.iter().copied().zip(placer.placed.iter().copied()).collect(),
             left: placer.left,
@@ -98,14 +108,23 @@ impl Tracer {
 
     fn thread(&mut self, tid: Tid, number: ThreadId, space: Option<Rc<Space>>) -> io::Result<Thread> {
         let exact = &self.placer.exact;
-        let mapped = trace::signal_at(tid, self.tracepoint, MAPS, MAPPED).ok();
-        self.unwatched += u64::from(mapped.is_none());
+        let watch = self.watch_calls(tid).ok();
+        self.unwatched += u64::from(watch.is_none());
         Ok(Thread {
             number,
             state: RuleState::new(&exact.rule, exact.seed, number),
             space,
             stat: File::open(format!("/proc/{tid}/stat"))?,
-            _mapped: mapped,
+            began: false,
+            watch,
+        })
+    }
+
+    fn watch_calls(&self, tid: Tid) -> io::Result<Watch> {
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        Ok(Watch {
+            _maps: trace::signal_at(tid, self.tracepoint, MAPS, tid, MAPPED)?,
+            masks: trace::signal_at(tid, self.tracepoint, MASKS, me, libc::SIGRTMIN())?,
         })
     }
 
@@ -124,6 +143,7 @@ impl Tracer {
                             return Ok(status);
                         }
                     }
+                    CHOICES => self.chosen()?,
                     space => {
                         if let Some(space) = self.spaces.get(&space).and_then(Weak::upgrade) {
                             self.placer.supply(&space)?;
@@ -179,11 +199,14 @@ impl Tracer {
                 self.made(tid, trace::event_message(tid)?)?;
             }
             STOP if signal != libc::SIGTRAP => return trace::resume(tid, Resume::Listen, 0),
-            STOP if self.placer.threads.contains_key(&tid) => return self.begin(tid),
-            STOP => {
-                self.early.insert(tid);
-                return Ok(());
-            }
+            STOP => match self.placer.threads.get(&tid).map(|thread| thread.began) {
+                Some(true) => trace::unblock(tid, MAPPED)?,
+                Some(false) => return self.begin(tid),
+                None => {
+                    self.early.insert(tid);
+                    return Ok(());
+                }
+            },
             0 if signal == MAPPED && trace::signal_code(tid)? == POLL_IN => self.mapped(tid)?,
             0 => return trace::resume(tid, Resume::Continue, signal),
             _ => {}
@@ -201,10 +224,27 @@ impl Tracer {
 
     /// A thread runs its first instruction: in an address space of its own unless it has one by now.
     fn begin(&mut self, tid: Tid) -> io::Result<()> {
-        if self.placer.threads.get(&tid).is_some_and(|thread| thread.space.is_none()) {
+        let Some(thread) = self.placer.threads.get_mut(&tid) else { return Ok(()) };
+        thread.began = true;
+        if thread.space.is_none() {
             self.take_over(tid)?;
         }
         trace::resume(tid, Resume::Continue, 0)
+    }
+
+    /// Stops threads that no longer get the signal that they have mapped memory.
+    fn chosen(&mut self) -> io::Result<()> {
+        while let Some(fd) = self.choices.next()? {
+            let is =
+                |thread: &Thread| thread.watch.as_ref().is_some_and(|watch| watch.masks.as_raw_fd() == fd);
+            let thread = self.placer.threads.iter().find(|(_, thread)| is(thread));
+            let Some((&tid, _)) = thread else { continue };
+            if blocks(tid, MAPPED) {
+                // If it has ended, that is told in its turn.
+                let _ = trace::interrupt(tid);
+            }
+        }
+        Ok(())
     }
 
     /// A process has a new program, and of its threads the one that started that.
@@ -213,7 +253,7 @@ impl Tracer {
         let before = self.placer.threads.remove(&former);
         let number = before.map_or(ThreadId::from(self.seen), |thread| thread.number);
         let thread = self.thread(pid, number, None)?;
-        self.placer.threads.insert(pid, thread);
+        self.placer.threads.insert(pid, Thread { began: true, ..thread });
         call::leave_exec(pid, &mut self.later)?;
         self.take_over(pid)
     }
@@ -287,6 +327,14 @@ fn register(space: &Space, range: Range<u64>) -> io::Result<()> {
 
 fn register_all(space: &Space, pid: Tid) -> io::Result<()> {
     maps::anonymous(pid)?.into_iter().try_for_each(|range| register(space, range))
+}
+
+/// Whether a thread blocks a signal.
+fn blocks(tid: Tid, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Where a process's heap ends at least: field 47 of its stat is where it begins.

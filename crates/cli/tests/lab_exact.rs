@@ -1,0 +1,141 @@
+//! Where `memtide run` has a real kernel put each page when it goes fault by fault: where the simulator's own state says.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use memtide_core::machine::Machine;
+use memtide_core::policy::{Fault, NodeOrder, Room, Rule, RuleState, Task};
+use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
+
+use support::{MEMTIDE, lab_is_here};
+
+/// Two nodes of DRAM and two of Optane.
+const MACHINE: &str = include_str!("../../../machines/optane.toml");
+
+/// CPUs of a socket of it.
+const SOCKET: u16 = 24;
+
+/// Pages that a program may touch before it begins with those that it tells of.
+const START: usize = 64;
+
+/// Pages of each of the program's parts.
+const PAGES: usize = 512;
+
+/// A program's threads, by the names it gives them and in the order they were made, on virtual CPU 0.
+const PROGRAMS: [(&str, &str, &[(&str, u32)]); 7] = [
+    ("bw-random", "one", &[("one", 0)]),
+    ("bw-random", "threads", &[("thread1", 1), ("thread2", 2), ("thread3", 3)]),
+    ("bw-random", "family", &[("child1", 1), ("child2", 2), ("one", 0)]),
+    ("bw-random", "deaf", &[("thread1", 1)]),
+    ("low-latency", "one", &[("one", 0)]),
+    ("bw-interleave", "one", &[("one", 0)]),
+    ("ratio:weights=2:1", "threads", &[("thread1", 1), ("thread2", 2), ("thread3", 3)]),
+];
+
+/// A policy's choices on the machine.
+struct Choices {
+    rule: Rule,
+    order: NodeOrder,
+}
+
+struct Ample;
+
+impl Room for Ample {
+    fn has_room(&self, _: NodeId, _: PageSize) -> bool {
+        true
+    }
+}
+
+impl Choices {
+    fn of(policy: &str) -> Choices {
+        let machine = Machine::parse("optane.toml", MACHINE).expect("a machine");
+        let policy = memtide_policies::parse(policy).expect("a policy");
+        let task = Task { id: TaskId(0), name: "exact".to_owned(), threads: 0 };
+        let rule = policy.placement(&machine).expect("a placement").rule(&machine, &task);
+        Choices { rule, order: NodeOrder::of(&machine) }
+    }
+
+    /// The nodes of a thread's pages, so many of them on each of some CPUs after those that it has touched before.
+    fn nodes(&self, thread: u32, before: usize, pages: &[(u16, usize)]) -> String {
+        let mut state = RuleState::new(&self.rule, 1, ThreadId(thread));
+        let mut next = |cpu| {
+            let fault =
+                Fault { thread: ThreadId(thread), cpu: CpuId(cpu), page: Vpn(0), size: PageSize::Base };
+            state.next(&self.rule, &self.order, &fault, &Ample).expect("room")
+        };
+        (0..before).for_each(|_| _ = next(pages[0].0));
+        let cpus = pages.iter().flat_map(|&(cpu, pages)| vec![cpu; pages]);
+        cpus.map(|cpu| char::from(b'0' + next(cpu).0)).collect()
+    }
+
+    /// Whether these are the nodes of a thread that has touched a few pages before.
+    fn explain(&self, thread: u32, found: &str, pages: &[(u16, usize)]) -> bool {
+        (0..START).any(|before| self.nodes(thread, before, pages) == found)
+    }
+}
+
+/// What a part of the script has printed after a word.
+#[track_caller]
+fn line<'a>(part: &'a str, word: &str) -> &'a str {
+    let found = part.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("no line '{word}' in {part}"))
+}
+
+#[track_caller]
+fn compile(folder: &Path) -> String {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/exact.c");
+    let program = folder.join("exact").to_str().expect("a name").to_owned();
+    let cc = ["-Wall", "-Wextra", "-Werror", "-std=gnu11", "-O2", "-static", "-pthread", source, "-o"];
+    assert!(Command::new("cc").args(cc).arg(&program).status().expect("a C compiler").success());
+    program
+}
+
+/// Runs a script in a guest of the machine, with these files of the host; gives its parts, which begin with `== `.
+#[track_caller]
+fn parts(folder: &Path, script: &str, files: &[&str]) -> Vec<String> {
+    let file = folder.join("script");
+    fs::write(&file, script).expect("a script");
+    let script = file.to_str().expect("a name");
+    let mut command = Command::new(MEMTIDE);
+    command.args(["lab", "run", "--machine", "optane", "--vcpus", "2", "--timing", "off"]);
+    for file in [&format!("{MEMTIDE}:/bin/memtide"), script].into_iter().chain(files.iter().copied()) {
+        command.args(["--file", file]);
+    }
+    let run = command.args(["--", "sh", script]).output().expect("memtide runs");
+    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{out}\n{told}");
+    out.split("== ").skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn each_page_lies_where_the_simulators_state_says() {
+    if !lab_is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile(folder.path());
+    let run = |policy: &str, options: &str, what: &str| {
+        format!(
+            "echo == {policy} {what}; memtide run --exact --machine optane -p {policy} {options} -- exact {what} 2>&1\n"
+        )
+    };
+    let mut script: String = PROGRAMS.iter().map(|(policy, what, _)| run(policy, "-C 0", what)).collect();
+    script += &run("bw-local", "", "cpu");
+    let parts = parts(folder.path(), &script, &[&format!("{program}:/bin/exact")]);
+    for ((policy, what, threads), part) in PROGRAMS.iter().zip(&parts) {
+        assert!(part.starts_with(&format!("{policy} {what}\n")), "{part}");
+        let choices = Choices::of(policy);
+        for &(name, thread) in *threads {
+            let found = line(part, name);
+            assert!(found.len() >= PAGES, "{part}");
+            assert!(choices.explain(thread, found, &[(0, found.len())]), "{policy}: {name}: {part}");
+        }
+        assert!(part.contains("left to the kernel: 0,"), "{part}");
+    }
+    let part = parts.last().expect("a part");
+    let pages = [(SOCKET, PAGES), (0, PAGES)];
+    assert!(Choices::of("bw-local").explain(0, line(part, "cpu"), &pages), "{part}");
+}

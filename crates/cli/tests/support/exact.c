@@ -1,0 +1,188 @@
+/* Touches memory in the ways that programs do, and says on which node each page was then, in the order of the touches. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, PAGES = 512, THREADS = 3, MOST = 6 * PAGES };
+
+/* Pages that a thread has touched, and where they were. Filled before, so that they are no part of the sequence. */
+static struct seen {
+    void *pages[MOST];
+    char nodes[MOST + 1];
+    int count;
+} seen[THREADS + 1];
+
+static void look(struct seen *s, char *page) {
+    int node = -1;
+    void *at = page;
+    if (syscall(SYS_move_pages, 0, 1L, &at, 0, &node, 0) || node < 0)
+        node = '?' - '0';
+    s->nodes[s->count++] = '0' + node;
+}
+
+static void touch(struct seen *s, char *page) {
+    *page = 1;
+    look(s, page);
+}
+
+static char *map(int pages, int protection) {
+    char *start = mmap(0, (size_t)pages * PAGE, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED)
+        _exit(9);
+    return start;
+}
+
+/* In an order that is not that of the addresses. */
+static void touch_all(struct seen *s, char *start, int pages) {
+    for (int i = 0; i < pages; i++)
+        touch(s, start + (size_t)(i * 37 % pages) * PAGE);
+}
+
+static void say(const char *what, struct seen *s) {
+    char line[MOST + 32];
+    int length = snprintf(line, sizeof line, "%s %.*s\n", what, s->count, s->nodes);
+    if (write(1, line, length) != length)
+        _exit(9);
+    s->count = 0;
+}
+
+/* One thread: the heap, mappings, reads, ranges that are moved, emptied, protected, and filled by a system call. */
+static void one(struct seen *s) {
+    char *heap = sbrk(PAGES * PAGE + PAGE);
+    heap = (char *)(((size_t)heap + PAGE - 1) / PAGE * PAGE);
+    touch_all(s, heap, PAGES);
+
+    char *moved = map(PAGES, PROT_READ | PROT_WRITE);
+    touch_all(s, moved, PAGES / 2);
+    moved = mremap(moved, PAGES * PAGE, 2 * PAGES * PAGE, MREMAP_MAYMOVE);
+    touch_all(s, moved + PAGES * PAGE, PAGES);
+    madvise(moved, PAGES / 2 * PAGE, MADV_DONTNEED);
+    touch_all(s, moved, PAGES / 2);
+
+    char *later = map(PAGES, PROT_NONE);
+    mprotect(later, PAGES * PAGE, PROT_READ | PROT_WRITE);
+    int zero = open("/dev/zero", O_RDONLY);
+    for (int i = 0; i < PAGES; i++) {
+        if (read(zero, later + i * PAGE, PAGE) != PAGE)
+            _exit(9);
+        look(s, later + i * PAGE);
+    }
+    char *fixed = mmap(moved, 64 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    for (int i = 0; i < 64; i++) {
+        if (((volatile char *)fixed)[i * PAGE])
+            _exit(9);
+        look(s, fixed + i * PAGE);
+    }
+}
+
+static void *thread(void *of) {
+    touch_all(of, map(PAGES, PROT_READ | PROT_WRITE), PAGES);
+    return 0;
+}
+
+/* A daemon's thread that has all signals blocked. */
+static void *deaf(void *of) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, 0);
+    usleep(200000);
+    return thread(of);
+}
+
+static void threads(void *(*run)(void *), int many) {
+    pthread_t made[THREADS];
+    for (int i = 0; i < many; i++)
+        pthread_create(&made[i], 0, run, &seen[i + 1]);
+    for (int i = 0; i < many; i++)
+        pthread_join(made[i], 0);
+    for (int i = 0; i < many; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "thread%d", i + 1);
+        say(name, &seen[i + 1]);
+    }
+}
+
+static void child(const char *name) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        thread(&seen[1]);
+        say(name, &seen[1]);
+        _exit(0);
+    }
+    waitpid(pid, 0, 0);
+}
+
+static void *churn(void *stop) {
+    for (int i = 0; !*(volatile int *)stop; i++) {
+        int *some = (int *)map(4, PROT_READ | PROT_WRITE);
+        for (int page = 0; page < 4; page++)
+            some[page * PAGE / 4] = i + page;
+        for (int page = 0; page < 4; page++)
+            if (some[page * PAGE / 4] != i + page)
+                _exit(8);
+        munmap(some, 4 * PAGE);
+    }
+    return 0;
+}
+
+/* Kills whoever watches, while threads map and touch memory, and goes on. */
+static void orphan(int after_us) {
+    static int stop;
+    pthread_t made[2];
+    for (int i = 0; i < 2; i++)
+        pthread_create(&made[i], 0, churn, &stop);
+    usleep(after_us);
+    kill(getppid(), SIGKILL);
+    usleep(100000);
+    stop = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(made[i], 0);
+    static int none = 1;
+    churn(&none);
+    touch_all(&seen[0], map(PAGES, PROT_READ | PROT_WRITE), PAGES);
+    int done = open("/orphan", O_CREAT | O_WRONLY, 0600);
+    if (done < 0)
+        _exit(9);
+}
+
+int main(int count, char **words) {
+    memset(seen, 1, sizeof seen);
+    for (int i = 0; i <= THREADS; i++)
+        seen[i].count = 0;
+    const char *what = count > 1 ? words[1] : "";
+    if (!strcmp(what, "one")) {
+        one(&seen[0]);
+        say("one", &seen[0]);
+    } else if (!strcmp(what, "cpu")) {
+        for (int cpu = 1; cpu >= 0; cpu--) {
+            cpu_set_t set;
+            CPU_ZERO(&set);
+            CPU_SET(cpu, &set);
+            sched_setaffinity(0, sizeof set, &set);
+            thread(&seen[0]);
+        }
+        say("cpu", &seen[0]);
+    } else if (!strcmp(what, "threads")) {
+        threads(thread, THREADS);
+    } else if (!strcmp(what, "deaf")) {
+        threads(deaf, 1);
+    } else if (!strcmp(what, "family")) {
+        child("child1");
+        child("child2");
+        execl("/proc/self/exe", words[0], "one", (char *)0);
+    } else if (!strcmp(what, "orphan")) {
+        orphan(atoi(words[2]));
+    } else {
+        return 2;
+    }
+    return 0;
+}
