@@ -84,6 +84,39 @@ fn line<'a>(part: &'a str, word: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("no line '{word}' in {part}"))
 }
 
+/// Pages on each node that a line of the outcome tells.
+fn placed(part: &str) -> Vec<u64> {
+    let all = line(part, "memtide: pages placed:");
+    let nodes = all.split(';').next().expect("nodes").split(", ");
+    nodes.map(|node| node.split(' ').next().expect("pages").parse().expect("a number")).collect()
+}
+
+/// Pages on each node that are neither files' nor the stack's, by /proc/PID/numa_maps.
+fn anonymous(numa_maps: &str) -> [u64; 4] {
+    let mut nodes = [0; 4];
+    let areas = numa_maps.lines().filter(|line| line.contains(" anon="));
+    for area in areas.filter(|line| !line.contains(" file=") && !line.contains(" stack ")) {
+        for (node, pages) in nodes.iter_mut().enumerate() {
+            let word = area.split_whitespace().find_map(|word| word.strip_prefix(&format!("N{node}=")));
+            *pages += word.map_or(0, |pages| pages.parse().expect("a number of pages"));
+        }
+    }
+    nodes
+}
+
+/// A static program of another language's, which uses no C library; none if its compiler is not here.
+fn compile_go(folder: &Path) -> Option<String> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/exact.go");
+    let program = folder.join("exact-go").to_str().expect("a name").to_owned();
+    let mut go = Command::new("go");
+    let built = go.args(["build", "-o", &program, source]).env("CGO_ENABLED", "0").status();
+    match built {
+        Ok(status) => assert!(status.success(), "{source} does not compile"),
+        Err(error) => eprintln!("without the Go program: {error}"),
+    }
+    fs::exists(&program).expect("a folder").then_some(program)
+}
+
 #[track_caller]
 fn compile(folder: &Path) -> String {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/exact.c");
@@ -138,4 +171,52 @@ fn each_page_lies_where_the_simulators_state_says() {
     let part = parts.last().expect("a part");
     let pages = [(SOCKET, PAGES), (0, PAGES)];
     assert!(Choices::of("bw-local").explain(0, line(part, "cpu"), &pages), "{part}");
+}
+
+/// Fills 20 MiB, and shows where its pages are.
+const PERL: &str = r#"my $x = "a" x (20 << 20); open F, "/proc/self/numa_maps"; print <F>"#;
+
+/// A program that outlives whoever placed its pages, which it kills after so many microseconds.
+const ORPHANS_US: [u32; 4] = [700, 2345, 9000, 20_000];
+
+#[test]
+fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
+    if !lab_is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = format!("{}:/bin/exact", compile(folder.path()));
+    let go = compile_go(folder.path()).map(|program| format!("{program}:/bin/exact-go"));
+    let run = "memtide run --machine optane -p";
+    let mut script = format!("echo == perl; {run} bw-random -- perl -e '{PERL}' 2>&1\n");
+    let mut files = vec![&*program, "/usr/bin/perl", "/bin/sleep", "/bin/true"];
+    if let Some(go) = &go {
+        script += &format!("echo == go; {run} low-latency -- exact-go 2>&1\n");
+        files.push(go);
+    }
+    for after in ORPHANS_US {
+        script += &format!(
+            "echo == orphan; {run} bw-random -- exact orphan {after} /{after}; n=0; until [ -e /{after} ] || \
+             [ $n = 100 ]; do sleep 0.1; n=$((n + 1)); done; [ -e /{after} ] && echo it went on\n"
+        );
+    }
+    for info in memtide_policies::placements() {
+        script += &format!("echo == every; {run} {} -- true 2>&1; echo ended with $?\n", info.name);
+    }
+    for part in parts(folder.path(), &script, &files) {
+        match part.lines().next() {
+            Some("orphan") => assert!(part.contains("it went on"), "{part}"),
+            Some("every") => assert!(part.contains("ended with 0"), "{part}"),
+            _ => {
+                let (placed, found) = (placed(&part), anonymous(&part));
+                assert!(
+                    found.iter().zip(&placed).all(|(found, placed)| found <= placed),
+                    "{placed:?}: {part}"
+                );
+                let [placed, found] = [placed.iter().sum::<u64>(), found.iter().sum()];
+                assert!(found >= 20 << 8 && placed <= found + 64, "{placed}, {found}: {part}");
+                assert!(part.contains("fault by fault: it is no plain ratio"), "{part}");
+            }
+        }
+    }
 }

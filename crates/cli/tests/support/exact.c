@@ -134,8 +134,8 @@ static void *churn(void *stop) {
     return 0;
 }
 
-/* Kills whoever watches, while threads map and touch memory, and goes on. */
-static void orphan(int after_us) {
+/* Kills whoever watches, while threads map and touch memory, goes on, and leaves a file. */
+static void orphan(int after_us, const char *file) {
     static int stop;
     pthread_t made[2];
     for (int i = 0; i < 2; i++)
@@ -149,7 +149,7 @@ static void orphan(int after_us) {
     static int none = 1;
     churn(&none);
     touch_all(&seen[0], map(PAGES, PROT_READ | PROT_WRITE), PAGES);
-    int done = open("/orphan", O_CREAT | O_WRONLY, 0600);
+    int done = open(file, O_CREAT | O_WRONLY, 0600);
     if (done < 0)
         _exit(9);
 }
@@ -179,8 +179,8 @@ int main(int count, char **words) {
         child("child1");
         child("child2");
         execl("/proc/self/exe", words[0], "one", (char *)0);
-    } else if (!strcmp(what, "orphan")) {
-        orphan(atoi(words[2]));
+    } else if (!strcmp(what, "orphan") && count > 3) {
+        orphan(atoi(words[2]), words[3]);
     } else {
         return 2;
     }

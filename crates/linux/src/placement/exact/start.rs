@@ -14,6 +14,7 @@ use rustix::thread::disable_transparent_huge_pages;
 use super::faults::Placer;
 use super::tracer::Tracer;
 use super::{Exact, Outcome};
+use crate::placement::KernelPolicy;
 use crate::sys::missing;
 use crate::sys::trace::{self, Tid};
 
@@ -76,7 +77,8 @@ impl Exact {
         let gate = Gate::before(&mut command)?;
         let tracer = thread::Builder::new().name("placement".to_owned());
         let tracer = tracer.spawn(move || trace(self, tracepoint, gate))?;
-        let started = command.spawn();
+        // Under the default policy, NUMA balancing would move what was placed.
+        let started = KernelPolicy::Local.start(&mut command);
         // It has the process's ends of the gate, whose closing tells of a process that ended early.
         drop(command);
         match started {
