@@ -28,7 +28,7 @@ const PAGES: usize = 512;
 const PROGRAMS: [(&str, &str, &[(&str, u32)]); 7] = [
     ("bw-random", "one", &[("one", 0)]),
     ("bw-random", "threads", &[("thread1", 1), ("thread2", 2), ("thread3", 3)]),
-    ("bw-random", "family", &[("child1", 1), ("child2", 2), ("one", 0)]),
+    ("bw-random", "family", &[("child1", 1), ("child2", 2), ("spawned", 3), ("one", 4)]),
     ("bw-random", "deaf", &[("thread1", 1)]),
     ("low-latency", "one", &[("one", 0)]),
     ("bw-interleave", "one", &[("one", 0)]),

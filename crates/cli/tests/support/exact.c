@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,23 @@ static void child(const char *name) {
     waitpid(pid, 0, 0);
 }
 
+extern char **environ;
+
+/* Another program, without copying this one's memory first. */
+static void spawn(char *name, char *what) {
+    char *words[] = {name, what, 0};
+    pid_t pid;
+    if (posix_spawn(&pid, "/proc/self/exe", 0, 0, words, environ))
+        _exit(9);
+    waitpid(pid, 0, 0);
+}
+
+/* Becomes another program, as a thread that is not the first. */
+static void *become(void *name) {
+    execl("/proc/self/exe", name, "one", (char *)0);
+    _exit(9);
+}
+
 static void *churn(void *stop) {
     for (int i = 0; !*(volatile int *)stop; i++) {
         int *some = (int *)map(4, PROT_READ | PROT_WRITE);
@@ -162,6 +180,9 @@ int main(int count, char **words) {
     if (!strcmp(what, "one")) {
         one(&seen[0]);
         say("one", &seen[0]);
+    } else if (!strcmp(what, "spawned")) {
+        thread(&seen[0]);
+        say(what, &seen[0]);
     } else if (!strcmp(what, "cpu")) {
         for (int cpu = 1; cpu >= 0; cpu--) {
             cpu_set_t set;
@@ -178,7 +199,10 @@ int main(int count, char **words) {
     } else if (!strcmp(what, "family")) {
         child("child1");
         child("child2");
-        execl("/proc/self/exe", words[0], "one", (char *)0);
+        spawn(words[0], "spawned");
+        pthread_t made;
+        pthread_create(&made, 0, become, words[0]);
+        pthread_join(made, 0);
     } else if (!strcmp(what, "orphan") && count > 3) {
         orphan(atoi(words[2]), words[3]);
     } else {

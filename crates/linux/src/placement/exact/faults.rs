@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use memtide_core::policy::{Fault, RuleState};
-use memtide_core::{CpuId, NodeId, PageSize, ThreadId, Vpn};
+use memtide_core::{NodeId, PageSize, ThreadId, Vpn};
 
 use super::Exact;
 use super::room::FreePages;
@@ -45,7 +45,7 @@ pub struct Thread {
     pub state: RuleState,
     /// None if its pages are left to the kernel.
     pub space: Option<Rc<Space>>,
-    /// Its file /proc/TID/stat.
+    /// Its file /proc/TID/task/TID/stat: that of the thread alone, which the kernel writes sooner.
     pub stat: File,
     /// Whether it has run yet.
     pub began: bool,
@@ -109,13 +109,13 @@ impl Placer {
     /// The machine's number of the node that a page goes to; none if nobody knows its thread, or the rule's nodes are full.
     fn node_of(&mut self, missing: Missing) -> Option<NodeId> {
         let thread = self.threads.get_mut(&missing.tid)?;
-        let cpu = match &self.exact.cpus[..] {
-            [] => CpuId(0),
-            cpus => cpu_of(&thread.stat).and_then(|cpu| cpus.get(cpu).copied()).unwrap_or_default(),
-        };
+        let exact = &self.exact;
+        let matters = exact.cpus.len() > 1 && (exact.asks_for_cpu() || self.room.is_short());
+        let cpu = matters.then(|| cpu_of(&thread.stat).and_then(|cpu| exact.cpus.get(cpu).copied()));
+        let cpu = cpu.flatten().unwrap_or_default();
         let page = Vpn(missing.page / PAGE);
         let fault = Fault { thread: thread.number, cpu, page, size: PageSize::Base };
-        thread.state.next(&self.exact.rule, &self.exact.order, &fault, &self.room)
+        thread.state.next(&exact.rule, &exact.order, &fault, &self.room)
     }
 
     fn leave(&mut self, space: &Space, missing: Missing) -> io::Result<()> {

@@ -13,7 +13,7 @@ mod tracer;
 use std::fmt;
 
 use memtide_core::machine::Machine;
-use memtide_core::policy::{NodeOrder, Rule};
+use memtide_core::policy::{GroupOrder, NodeOrder, Rule, Within};
 use memtide_core::{CpuId, InitiatorId, NodeId};
 
 pub use start::{ExactError, Running};
@@ -79,6 +79,12 @@ impl Exact {
             cpus: if there > 1 { cpus(machine, host) } else { Vec::new() },
             seed,
         })
+    }
+
+    /// Whether the faulting CPU matters, even if all nodes have room.
+    fn asks_for_cpu(&self) -> bool {
+        let several = self.rule.groups.iter().any(|group| group.nodes.len() > 1);
+        self.rule.order == GroupOrder::CycleFromOwn || (self.rule.within == Within::Nearest && several)
     }
 }
 

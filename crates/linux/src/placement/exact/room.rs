@@ -33,6 +33,11 @@ impl FreePages {
         left.set(left.get().saturating_sub(1));
     }
 
+    /// Whether a node is full.
+    pub fn is_short(&self) -> bool {
+        (0..self.nodes.len()).any(|node| !self.has_room(NodeId::from(node), PageSize::Base))
+    }
+
     fn look(&self) {
         // The file is always there. If it were not, no node would have room, and the kernel would choose.
         let zones = fs::read_to_string("/proc/zoneinfo").unwrap_or_default();

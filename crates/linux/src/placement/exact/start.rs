@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread::{self, JoinHandle};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Resource, Rlimit, WaitId, WaitIdOptions, getrlimit, setrlimit, waitid};
 use rustix::thread::disable_transparent_huge_pages;
 
 use super::faults::Placer;
@@ -37,7 +37,7 @@ pub enum ExactError {
     },
     /// Faults cannot be handled.
     #[error(
-        "faults cannot be handled here (userfaultfd: {0}); be root, or set vm.unprivileged_userfaultfd=1"
+        "faults of the kernel on the program's behalf cannot be handled here (userfaultfd: {0}); be root"
     )]
     Faults(io::Error),
     /// System calls cannot be seen.
@@ -141,7 +141,15 @@ fn trace(exact: Exact, tracepoint: u64, mut gate: Gate) -> io::Result<Option<End
     let mut pid = [0; size_of::<Tid>()];
     gate.born.read_exact(&mut pid)?;
     let pid = Tid::from_ne_bytes(pid);
-    trace::seize(pid)?;
+    trace::seize(pid).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => io::Error::other(
+            "it cannot be traced: a debugger or another `memtide run` does so, or it is forbidden",
+        ),
+        _ => error,
+    })?;
+    // Each of the program's threads takes three descriptors here; the program's own limit stays.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     tracer.add(pid, None)?;
     gate.go.write_all(&[0])?;
     drop(gate);

@@ -114,7 +114,7 @@ impl Tracer {
             number,
             state: RuleState::new(&exact.rule, exact.seed, number),
             space,
-            stat: File::open(format!("/proc/{tid}/stat"))?,
+            stat: File::open(format!("/proc/{tid}/task/{tid}/stat"))?,
             began: false,
             watch,
         })
