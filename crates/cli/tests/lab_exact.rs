@@ -24,16 +24,29 @@ const START: usize = 64;
 /// Pages of each of the program's parts.
 const PAGES: usize = 512;
 
-/// A program's threads, by the names it gives them and in the order they were made, on virtual CPU 0.
-const PROGRAMS: [(&str, &str, &[(&str, u32)]); 7] = [
-    ("bw-random", "one", &[("one", 0)]),
-    ("bw-random", "threads", &[("thread1", 1), ("thread2", 2), ("thread3", 3)]),
-    ("bw-random", "family", &[("child1", 1), ("child2", 2), ("spawned", 3), ("one", 4)]),
-    ("bw-random", "deaf", &[("thread1", 1)]),
-    ("low-latency", "one", &[("one", 0)]),
-    ("bw-interleave", "one", &[("one", 0)]),
-    ("ratio:weights=2:1", "threads", &[("thread1", 1), ("thread2", 2), ("thread3", 3)]),
+/// A program under a policy, on virtual CPU 0.
+struct Run {
+    policy: &'static str,
+    program: &'static str,
+    /// Threads by the names that the program gives them, and in which place they were made.
+    threads: &'static [(&'static str, u32)],
+}
+
+const RUNS: [Run; 7] = [
+    Run { policy: "bw-random", program: "one", threads: &[("one", 0)] },
+    Run { policy: "bw-random", program: "threads", threads: THREADS },
+    Run {
+        policy: "bw-random",
+        program: "family",
+        threads: &[("child1", 1), ("child2", 2), ("spawned", 3), ("one", 4)],
+    },
+    Run { policy: "bw-random", program: "deaf", threads: &[("thread1", 1)] },
+    Run { policy: "low-latency", program: "one", threads: &[("one", 0)] },
+    Run { policy: "bw-interleave", program: "one", threads: &[("one", 0)] },
+    Run { policy: "ratio:weights=2:1", program: "threads", threads: THREADS },
 ];
+
+const THREADS: &[(&str, u32)] = &[("thread1", 1), ("thread2", 2), ("thread3", 3)];
 
 /// A policy's choices on the machine.
 struct Choices {
@@ -155,11 +168,11 @@ fn each_page_lies_where_the_simulators_state_says() {
             "echo == {policy} {what}; memtide run --exact --machine optane -p {policy} {options} -- exact {what} 2>&1\n"
         )
     };
-    let mut script: String = PROGRAMS.iter().map(|(policy, what, _)| run(policy, "-C 0", what)).collect();
+    let mut script: String = RUNS.iter().map(|of| run(of.policy, "-C 0", of.program)).collect();
     script += &run("bw-local", "", "cpu");
     let parts = parts(folder.path(), &script, &[&format!("{program}:/bin/exact")]);
-    for ((policy, what, threads), part) in PROGRAMS.iter().zip(&parts) {
-        assert!(part.starts_with(&format!("{policy} {what}\n")), "{part}");
+    for (Run { policy, program, threads }, part) in RUNS.iter().zip(&parts) {
+        assert!(part.starts_with(&format!("{policy} {program}\n")), "{part}");
         let choices = Choices::of(policy);
         for &(name, thread) in *threads {
             let found = line(part, name);

@@ -11,6 +11,7 @@ use rustix::process::{
 };
 
 use super::maps;
+use crate::placement::stat;
 use crate::sys::missing::MissingPages;
 use crate::sys::trace::{self, CallStop, Registers, Resume, Tid};
 
@@ -29,13 +30,13 @@ pub struct Later {
 }
 
 /// The missing pages of the address space of a process that is about to run its first instruction in it; none if it is no 64-bit
-/// program. The process is as it was afterwards.
+/// program, or forbids itself system calls. The process is as it was afterwards.
 ///
 /// # Errors
 /// The kernel's, if the process may not handle its faults or has ended.
 pub fn missing_pages(pid: Tid, later: &mut Later) -> io::Result<Option<MissingPages>> {
     let saved = trace::registers(pid)?;
-    if saved.cs != CODE_64 {
+    if saved.cs != CODE_64 || is_sandboxed(pid) {
         return Ok(None);
     }
     let site = syscall_instruction(pid)?;
@@ -61,6 +62,12 @@ pub fn missing_pages(pid: Tid, later: &mut Later) -> io::Result<Option<MissingPa
 pub fn leave_exec(pid: Tid, later: &mut Later) -> io::Result<()> {
     while to_call(pid, later)? != CallStop::Exit {}
     Ok(())
+}
+
+/// Whether a process has more filters of system calls than this one, and so might not survive one that it would not make by itself.
+fn is_sandboxed(pid: Tid) -> bool {
+    const FILTERS: &str = "Seccomp_filters";
+    stat::status(pid, FILTERS) != stat::status(std::process::id() as Tid, FILTERS)
 }
 
 fn take(pid: Tid, fd: i32) -> io::Result<OwnedFd> {

@@ -1,6 +1,5 @@
 //! Pages put where their threads' states say.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -13,21 +12,14 @@ use memtide_core::{NodeId, PageSize, ThreadId, Vpn};
 
 use super::Exact;
 use super::room::FreePages;
+use super::space::Space;
 use crate::placement::stat;
-use crate::sys::missing::{Missing, MissingPages, PAGE};
+use crate::sys::missing::{Missing, PAGE};
 use crate::sys::trace::Tid;
 use crate::sys::{self, Mode};
 
 /// Pages supplied before others have their turn.
 const AT_ONCE: usize = 64;
-
-/// An address space.
-#[derive(Debug)]
-pub struct Space {
-    pub missing: MissingPages,
-    /// Where its heap ends.
-    pub heap_end: Cell<u64>,
-}
 
 /// What tells of a thread's system calls.
 #[derive(Debug)]

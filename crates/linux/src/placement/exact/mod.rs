@@ -7,6 +7,7 @@ mod call;
 mod faults;
 mod maps;
 mod room;
+mod space;
 mod start;
 mod tracer;
 
@@ -41,7 +42,7 @@ pub struct Outcome {
     pub left: u64,
     /// All other faults: of the stack, of files, and of pages copied after a fork.
     pub others: u64,
-    /// Programs that were started and not watched: of another architecture, or not allowed.
+    /// Programs that were started and not watched: of another architecture, sandboxed, or not allowed.
     pub unwatched: u64,
 }
 

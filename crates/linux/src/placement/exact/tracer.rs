@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::{Rc, Weak};
@@ -16,12 +15,12 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::process::{WaitOptions, WaitStatus, wait};
 
+use super::Outcome;
 use super::call::{self, Later};
-use super::faults::{Placer, Space, Thread, Watch};
-use super::{Outcome, maps};
+use super::faults::{Placer, Thread, Watch};
+use super::space::Space;
 use crate::placement::stat;
-use crate::sys::missing::PAGE;
-use crate::sys::trace::{self, Registers, Resume, Signals, Tid};
+use crate::sys::trace::{self, Resume, Signals, Tid};
 
 /// Sent to a thread that has mapped memory: a program that has no use for it ignores it, should the tracer have died meanwhile.
 const MAPPED: i32 = libc::SIGURG;
@@ -162,6 +161,7 @@ impl Tracer {
             let handled = match status.stopping_signal() {
                 Some(signal) => self.stop(tid, signal, status.as_raw() >> 16),
                 None => {
+                    self.early.remove(&tid);
                     self.placer.threads.remove(&tid);
                     self.spaces.retain(|_, space| space.strong_count() > 0);
                     if tid == main {
@@ -170,11 +170,7 @@ impl Tracer {
                     Ok(())
                 }
             };
-            match handled {
-                // It was killed while it was stopped.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                handled => handled?,
-            }
+            unless_gone(handled)?;
         }
         Ok(None)
     }
@@ -196,18 +192,25 @@ impl Tracer {
         match event {
             libc::PTRACE_EVENT_EXEC => self.program_began(tid)?,
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
-                self.made(tid, trace::event_message(tid)?)?;
+                let made = trace::event_message(tid)?;
+                unless_gone(self.made(tid, made))?;
             }
             STOP if signal != libc::SIGTRAP => return trace::resume(tid, Resume::Listen, 0),
-            STOP => match self.placer.threads.get(&tid).map(|thread| thread.began) {
-                Some(true) => trace::unblock(tid, MAPPED)?,
-                Some(false) => return self.begin(tid),
+            STOP => match self.placer.threads.get(&tid) {
+                Some(thread) if thread.began => {
+                    trace::unblock(tid, MAPPED)?;
+                    thread.space.iter().try_for_each(|space| space.register_all(tid))?;
+                }
+                Some(_) => return self.begin(tid),
                 None => {
                     self.early.insert(tid);
                     return Ok(());
                 }
             },
-            0 if signal == MAPPED && trace::signal_code(tid)? == POLL_IN => self.mapped(tid)?,
+            0 if signal == MAPPED && trace::signal_code(tid)? == POLL_IN => {
+                let space = self.placer.threads.get(&tid).and_then(|thread| thread.space.as_ref());
+                space.into_iter().try_for_each(|space| space.mapped(tid))?;
+            }
             0 => return trace::resume(tid, Resume::Continue, signal),
             _ => {}
         }
@@ -268,78 +271,30 @@ impl Tracer {
                 return Ok(());
             }
         };
-        let space = Rc::new(Space { missing, heap_end: heap_end(pid)?.into() });
+        let space = Rc::new(Space::of(pid, missing)?);
         let key = space.missing.as_fd().as_raw_fd() as u64;
         let data = epoll::EventData::new_u64(key);
         epoll::add(&self.events, &space.missing, data, epoll::EventFlags::IN)?;
-        register_all(&space, pid)?;
+        space.register_all(pid)?;
         self.spaces.insert(key, Rc::downgrade(&space));
         if let Some(thread) = self.placer.threads.get_mut(&pid) {
             thread.space = Some(space);
         }
         Ok(())
     }
-
-    /// A thread has mapped memory.
-    fn mapped(&mut self, tid: Tid) -> io::Result<()> {
-        let Some(space) = self.placer.threads.get(&tid).and_then(|thread| thread.space.clone()) else {
-            return Ok(());
-        };
-        let registers = trace::registers(tid)?;
-        match registers.orig_rax as i64 {
-            libc::SYS_mmap => match anonymous(&registers) {
-                Some(range) => register(&space, range),
-                None => Ok(()),
-            },
-            libc::SYS_brk => {
-                let begin = space.heap_end.replace(registers.rax);
-                register(&space, whole_pages(begin..registers.rax))
-            }
-            // It did not let the signal through before now, or has moved a range.
-            _ => register_all(&space, tid),
-        }
-    }
-}
-
-/// The range of private anonymous memory that a call of mmap gave, if that is what it was for.
-fn anonymous(registers: &Registers) -> Option<Range<u64>> {
-    const LAST_ERROR: u64 = -4095_i64 as u64;
-    let (kind, start) = (registers.r10 as i32, registers.rax);
-    let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let mask = libc::MAP_TYPE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
-    let fits = kind & mask == plain && start < LAST_ERROR;
-    fits.then(|| whole_pages(start..start.saturating_add(registers.rsi)))
-}
-
-fn whole_pages(range: Range<u64>) -> Range<u64> {
-    let up = |address: u64| address.div_ceil(PAGE) * PAGE;
-    up(range.start)..up(range.end)
-}
-
-fn register(space: &Space, range: Range<u64>) -> io::Result<()> {
-    if range.is_empty() {
-        return Ok(());
-    }
-    // Another thread may have unmapped it, or mapped something else there.
-    let _ = space.missing.register(range);
-    Ok(())
-}
-
-fn register_all(space: &Space, pid: Tid) -> io::Result<()> {
-    maps::anonymous(pid)?.into_iter().try_for_each(|range| register(space, range))
 }
 
 /// Whether a thread blocks a signal.
 fn blocks(tid: Tid, signal: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = stat::status(tid, "SigBlk");
+    let mask = mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Where a process's heap ends at least: field 47 of its stat is where it begins.
-fn heap_end(pid: Tid) -> io::Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    stat::field(&stat, 47)
-        .ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat does not say where the heap begins")))
+/// Forgives what failed because a thread was killed while it was stopped: that is told in its turn.
+fn unless_gone(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if [Some(libc::ESRCH), Some(libc::ENOENT)].contains(&error.raw_os_error()) => Ok(()),
+        done => done,
+    }
 }

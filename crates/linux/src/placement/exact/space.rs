@@ -1,0 +1,81 @@
+//! Address spaces: which of their ranges have their pages placed.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::ops::Range;
+
+use super::maps;
+use crate::placement::stat;
+use crate::sys::missing::{MissingPages, PAGE};
+use crate::sys::trace::{self, Registers, Tid};
+
+/// An address space.
+#[derive(Debug)]
+pub struct Space {
+    pub missing: MissingPages,
+    /// Where its heap ended when that was last seen.
+    heap_end: Cell<u64>,
+}
+
+impl Space {
+    /// That of a process which has just begun.
+    pub fn of(pid: Tid, missing: MissingPages) -> io::Result<Space> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // Where the heap begins.
+        let heap_end = stat::field(&stat, 47).unwrap_or_default().into();
+        Ok(Space { missing, heap_end })
+    }
+
+    /// Handles all ranges that are there.
+    pub fn register_all(&self, pid: Tid) -> io::Result<()> {
+        maps::anonymous(pid)?.into_iter().for_each(|range| self.register(range));
+        Ok(())
+    }
+
+    /// Handles what a stopped thread has mapped by the system call that it has just made.
+    pub fn mapped(&self, tid: Tid) -> io::Result<()> {
+        let registers = trace::registers(tid)?;
+        match registers.orig_rax as i64 {
+            libc::SYS_mmap => anonymous(&registers).into_iter().for_each(|range| self.register(range)),
+            libc::SYS_brk => self.register(self.heap_end.replace(registers.rax)..registers.rax),
+            // It did not let the signal through before now, or has moved a range.
+            _ => self.register_all(tid)?,
+        }
+        Ok(())
+    }
+
+    fn register(&self, range: Range<u64>) {
+        let range = whole_pages(range);
+        if !range.is_empty() {
+            // It fails if another thread has unmapped it or mapped something else there: that is not to be handled.
+            let _ = self.missing.register(range);
+        }
+    }
+}
+
+/// The range of private anonymous memory that a call of mmap gave, if that is what it was for.
+fn anonymous(registers: &Registers) -> Option<Range<u64>> {
+    const FIRST_ERROR: u64 = -4095_i64 as u64;
+    const KIND: i32 = libc::MAP_TYPE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
+    let (flags, start) = (registers.r10 as i32, registers.rax);
+    let fits = flags & KIND == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS && start < FIRST_ERROR;
+    fits.then(|| start..start.saturating_add(registers.rsi))
+}
+
+fn whole_pages(range: Range<u64>) -> Range<u64> {
+    let up = |address: u64| address.saturating_add(PAGE - 1) & !(PAGE - 1);
+    up(range.start)..up(range.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_program_asks_for_is_a_range_of_whole_pages() {
+        assert_eq!(whole_pages(0x1001..0x3001), 0x2000..0x4000);
+        assert_eq!(whole_pages(0x1000..0x1000), 0x1000..0x1000);
+        assert_eq!(whole_pages(5..u64::MAX), 0x1000..u64::MAX - 4095);
+    }
+}
