@@ -107,8 +107,7 @@ impl Tracer {
 
     fn thread(&mut self, tid: Tid, number: ThreadId, space: Option<Rc<Space>>) -> io::Result<Thread> {
         let exact = &self.placer.exact;
-        let watch = self.watch_calls(tid).ok();
-        self.unwatched += u64::from(watch.is_none());
+        let watch = self.watch_calls(tid).map_err(|error| self.unwatched += u64::from(!is_gone(&error))).ok();
         Ok(Thread {
             number,
             state: RuleState::new(&exact.rule, exact.seed, number),
@@ -199,7 +198,8 @@ impl Tracer {
             STOP => match self.placer.threads.get(&tid) {
                 Some(thread) if thread.began => {
                     trace::unblock(tid, MAPPED)?;
-                    thread.space.iter().try_for_each(|space| space.register_all(tid))?;
+                    let missed = thread.space.as_ref().filter(|_| is_in(tid, "SigPnd", MAPPED));
+                    missed.into_iter().try_for_each(|space| space.register_all(tid))?;
                 }
                 Some(_) => return self.begin(tid),
                 None => {
@@ -242,7 +242,7 @@ impl Tracer {
                 |thread: &Thread| thread.watch.as_ref().is_some_and(|watch| watch.masks.as_raw_fd() == fd);
             let thread = self.placer.threads.iter().find(|(_, thread)| is(thread));
             let Some((&tid, _)) = thread else { continue };
-            if blocks(tid, MAPPED) {
+            if is_in(tid, "SigBlk", MAPPED) {
                 // If it has ended, that is told in its turn.
                 let _ = trace::interrupt(tid);
             }
@@ -263,13 +263,11 @@ impl Tracer {
 
     /// Takes the handling of a process's missing pages over.
     fn take_over(&mut self, pid: Tid) -> io::Result<()> {
-        let missing = match call::missing_pages(pid, &mut self.later) {
-            Ok(Some(missing)) => missing,
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
-            _ => {
-                self.unwatched += 1;
-                return Ok(());
-            }
+        let Ok(Some(missing)) = call::missing_pages(pid, &mut self.later) else {
+            // One that was killed cannot be asked for them any more, and has not been given up.
+            trace::registers(pid)?;
+            self.unwatched += 1;
+            return Ok(());
         };
         let space = Rc::new(Space::of(pid, missing)?);
         let key = space.missing.as_fd().as_raw_fd() as u64;
@@ -284,17 +282,17 @@ impl Tracer {
     }
 }
 
-/// Whether a thread blocks a signal.
-fn blocks(tid: Tid, signal: i32) -> bool {
-    let mask = stat::status(tid, "SigBlk");
-    let mask = mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok());
-    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+/// Whether a signal is in a set of a thread's, by its name in proc_pid_status(5).
+fn is_in(tid: Tid, set: &str, signal: i32) -> bool {
+    let set = stat::status(tid, set).and_then(|set| u64::from_str_radix(&set, 16).ok());
+    set.is_some_and(|set| set >> (signal - 1) & 1 == 1)
 }
 
-/// Forgives what failed because a thread was killed while it was stopped: that is told in its turn.
+/// Whether something failed because a thread was killed while it was stopped, which is told in its turn.
+fn is_gone(error: &io::Error) -> bool {
+    [Some(libc::ESRCH), Some(libc::ENOENT)].contains(&error.raw_os_error())
+}
+
 fn unless_gone(done: io::Result<()>) -> io::Result<()> {
-    match done {
-        Err(error) if [Some(libc::ESRCH), Some(libc::ENOENT)].contains(&error.raw_os_error()) => Ok(()),
-        done => done,
-    }
+    done.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
 }
