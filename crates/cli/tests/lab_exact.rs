@@ -139,14 +139,14 @@ fn compile(folder: &Path) -> String {
     program
 }
 
-/// Runs a script in a guest of the machine, with these files of the host; gives its parts, which begin with `== `.
+/// Runs a script in a guest of a machine, with these files of the host; gives its parts, which begin with `== `.
 #[track_caller]
-fn parts(folder: &Path, script: &str, files: &[&str]) -> Vec<String> {
+fn parts(folder: &Path, machine: &str, script: &str, files: &[&str]) -> Vec<String> {
     let file = folder.join("script");
     fs::write(&file, script).expect("a script");
     let script = file.to_str().expect("a name");
     let mut command = Command::new(MEMTIDE);
-    command.args(["lab", "run", "--machine", "optane", "--vcpus", "2", "--timing", "off"]);
+    command.args(["lab", "run", "--machine", machine, "--vcpus", "2", "--timing", "off"]);
     for file in [&format!("{MEMTIDE}:/bin/memtide"), script].into_iter().chain(files.iter().copied()) {
         command.args(["--file", file]);
     }
@@ -170,7 +170,7 @@ fn each_page_lies_where_the_simulators_state_says() {
     };
     let mut script: String = RUNS.iter().map(|of| run(of.policy, "-C 0", of.program)).collect();
     script += &run("bw-local", "", "cpu");
-    let parts = parts(folder.path(), &script, &[&format!("{program}:/bin/exact")]);
+    let parts = parts(folder.path(), "optane", &script, &[&format!("{program}:/bin/exact")]);
     for (Run { policy, program, threads }, part) in RUNS.iter().zip(&parts) {
         assert!(part.starts_with(&format!("{policy} {program}\n")), "{part}");
         let choices = Choices::of(policy);
@@ -216,7 +216,7 @@ fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
     for info in memtide_policies::placements() {
         script += &format!("echo == every; {run} {} -- true 2>&1; echo ended with $?\n", info.name);
     }
-    for part in parts(folder.path(), &script, &files) {
+    for part in parts(folder.path(), "optane", &script, &files) {
         match part.lines().next() {
             Some("orphan") => assert!(part.contains("it went on"), "{part}"),
             Some("every") => assert!(part.contains("ended with 0"), "{part}"),
@@ -232,4 +232,24 @@ fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
             }
         }
     }
+}
+
+/// Fills more than `hinuma`'s DRAM has left.
+const MORE: &str = r#"my $n = 130 << 20; my $x = "a" x $n; print "filled\n""#;
+const MORE_PAGES: u64 = 130 << 8;
+
+#[test]
+fn pages_that_the_rules_nodes_have_no_room_for_are_left_to_the_kernel() {
+    if !lab_is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "echo == full; memtide run --exact -p fast-only -m 0 --machine hinuma -- perl -e '{MORE}' 2>&1\n"
+    );
+    let parts = parts(folder.path(), "hinuma", &script, &["/usr/bin/perl"]);
+    let left = parts[0].split("left to the kernel: ").nth(1).and_then(|left| left.split(',').next());
+    let left: u64 = left.expect("an outcome").parse().expect("pages");
+    let all = left + placed(&parts[0]).iter().sum::<u64>();
+    assert!(left > 0 && all >= MORE_PAGES && parts[0].contains("filled"), "{}", parts[0]);
 }

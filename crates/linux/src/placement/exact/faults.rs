@@ -81,7 +81,8 @@ impl Placer {
     }
 
     fn place(&mut self, space: &Space, missing: Missing) -> io::Result<()> {
-        let Some(node) = self.node_of(missing) else { return self.leave(space, missing) };
+        let due = self.node_of(missing);
+        let node = due.unwrap_or_else(|| self.any_node());
         if self.policy != Some(node) {
             sys::set_memory_policy(Mode::Preferred, &[self.exact.nodes[node.index()]])?;
             self.policy = Some(node);
@@ -89,7 +90,8 @@ impl Placer {
         match space.missing.supply(missing.page).map_err(|error| error.raw_os_error()) {
             Ok(()) => {
                 self.room.take(node);
-                self.placed[node.index()] += 1;
+                let count = if due.is_some() { &mut self.placed[node.index()] } else { &mut self.left };
+                *count += 1;
                 Ok(())
             }
             Err(Some(libc::EEXIST)) => space.missing.wake(missing.page),
@@ -108,6 +110,11 @@ impl Placer {
         let page = Vpn(missing.page / PAGE);
         let fault = Fault { thread: thread.number, cpu, page, size: PageSize::Base };
         thread.state.next(&exact.rule, &exact.order, &fault, &self.room)
+    }
+
+    /// One of the rule's nodes: if it is full, the kernel takes the nearest that is not.
+    fn any_node(&self) -> NodeId {
+        self.exact.rule.groups[0].nodes[0]
     }
 
     fn leave(&mut self, space: &Space, missing: Missing) -> io::Result<()> {
