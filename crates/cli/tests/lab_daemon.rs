@@ -66,7 +66,8 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
         );
     }
     assert!(last[0] > SETTLED, "{last:?}");
-    let moved: Vec<u64> = out.lines().filter_map(|line| line.trim().strip_prefix("\"pages\": ")?.parse().ok()).collect();
+    let moved: Vec<u64> =
+        out.lines().filter_map(|line| line.trim().strip_prefix("\"pages\": ")?.parse().ok()).collect();
     let misplaced = (1.0 - first[1]) * 64.0 + first[2] * 192.0;
     let moved_mib = moved.iter().sum::<u64>() as f64 / 256.0;
     assert!(moved_mib < 1.6 * misplaced, "{moved_mib} MiB moved for {misplaced} that lay in the wrong place");

@@ -178,11 +178,12 @@ struct Run {
 }
 
 impl Run {
-    /// First base page and number of its pages, in whole pages that begin at `from` or later; none if there is none.
+    /// First base page and number of its pages, those whose middle lies in it and that begin at `from` or later; none if there is none.
     fn whole(&self, from: u64) -> Option<(u64, u64)> {
         let size = self.lies.1.base_pages();
-        let start = (self.start / size * size).max(from.next_multiple_of(size));
-        let pages = self.end.next_multiple_of(size).checked_sub(start)? / size;
+        let bound = |page: u64| page.saturating_sub(size / 2).next_multiple_of(size);
+        let start = bound(self.start).max(from.next_multiple_of(size));
+        let pages = bound(self.end).checked_sub(start)? / size;
         (pages > 0).then_some((start, pages))
     }
 }
@@ -271,8 +272,9 @@ mod tests {
         let run = |start, end, size| Run { start, end, lies: (NodeId(0), size) };
         for (run, from, whole) in [
             (run(700, 900, PageSize::Huge), 0, Some((512, 1))),
-            (run(700, 1100, PageSize::Huge), 600, Some((1024, 1))),
-            (run(700, 900, PageSize::Huge), 513, None),
+            (run(700, 1300, PageSize::Huge), 600, Some((1024, 1))),
+            (run(769, 900, PageSize::Huge), 0, None),
+            (run(100, 1000, PageSize::Huge), 513, None),
             (run(700, 900, PageSize::Base), 800, Some((800, 100))),
             (run(700, 900, PageSize::Base), 1024, None),
         ] {

@@ -10,7 +10,7 @@ use std::thread;
 use clap::ValueHint;
 use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
-use memtide_linux::placement::{Exact, KernelPolicy, Outcome, Weights, lower};
+use memtide_linux::placement::{Exact, KernelPolicy, Outcome, WeightError, Weights, lower};
 use memtide_linux::topology::{Host, nodelist};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -58,7 +58,11 @@ enum Mechanism {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let host = Host::read().map_err(|error| Failure::NotRun(error.to_string()))?;
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
-    let machine = machine_of(arguments, &host, all.len())?;
+    let machine =
+        machines::of_host(&host, arguments.machine.as_deref()).map_err(|failure| match failure {
+            Failure::Run(why) => Failure::NotRun(why),
+            other => other,
+        })?;
     let rule = rule(arguments, &machine, &all)?;
     let mut program = command(arguments, &cpus(arguments, &host)?)?;
     let name = arguments.command[0].to_string_lossy();
@@ -92,7 +96,8 @@ fn mechanism(
     host: &Host,
 ) -> Result<Mechanism, Failure> {
     let name = &arguments.placement;
-    let kernel = if arguments.exact { Err("--exact asks for it".to_owned()) } else { by_kernel(&rule, host) };
+    let kernel =
+        if arguments.exact { Err("--exact asks for it".to_owned()) } else { by_kernel(&rule, host)? };
     let why = match kernel {
         Ok((policy, weights)) => {
             eprintln!("memtide: placement '{name}' by the kernel's own policy: {policy}");
@@ -106,12 +111,20 @@ fn mechanism(
     Ok(Mechanism::Exact(exact))
 }
 
-fn by_kernel(rule: &Rule, host: &Host) -> Result<(KernelPolicy, Option<Weights>), String> {
+/// The kernel's policy for a rule, or why it has none. That somebody else needs other weights is no reason to be slower without being
+/// asked.
+fn by_kernel(rule: &Rule, host: &Host) -> Result<Result<(KernelPolicy, Option<Weights>), String>, Failure> {
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
-    let policy = lower(&in_system(rule, &all), &all).map_err(|why| why.to_string())?;
-    let KernelPolicy::Weighted(weights) = &policy else { return Ok((policy, None)) };
-    let weights = Weights::hold(weights).map_err(|error| error.to_string())?;
-    Ok((policy, Some(weights)))
+    let policy = match lower(&in_system(rule, &all), &all) {
+        Ok(policy) => policy,
+        Err(why) => return Ok(Err(why.to_string())),
+    };
+    let KernelPolicy::Weighted(weights) = &policy else { return Ok(Ok((policy, None))) };
+    match Weights::hold(weights) {
+        Ok(weights) => Ok(Ok((policy, Some(weights)))),
+        Err(error @ WeightError::Held { .. }) => Err(Failure::NotRun(format!("{error}, or add --exact"))),
+        Err(error) => Ok(Err(error.to_string())),
+    }
 }
 
 /// A rule in the system's numbers of nodes instead of the machine's.
@@ -129,23 +142,6 @@ fn tell(outcome: io::Result<Outcome>) {
             "memtide: placement ended before the program, whose pages the kernel placed then: {error}"
         ),
     }
-}
-
-/// The machine that the policy reckons with: as many nodes as there are here, in their order.
-fn machine_of(arguments: &Arguments, host: &Host, nodes: usize) -> Result<Machine, Failure> {
-    let Some(name) = &arguments.machine else {
-        let text = host.machine_file("host", &[]).map_err(|error| Failure::NotRun(error.to_string()))?;
-        return Machine::parse("host", &text).map_err(|error| Failure::NotRun(error.to_string()));
-    };
-    let machine = machines::load(name)?;
-    if machine.nodes.len() != nodes {
-        let (named, here) = (&machine.name, machine.nodes.len());
-        return Err(Failure::Usage(format!(
-            "machine '{named}' has {here} memory nodes, this system {nodes}; see `memtide topo`, and \
-             `memtide topo -o machine` for a file of it"
-        )));
-    }
-    Ok(machine)
 }
 
 /// The policy's rule, in the machine's numbers, and without the nodes that --membind leaves out.

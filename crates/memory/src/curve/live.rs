@@ -1,6 +1,6 @@
 //! Counters that programs in the guest can read: the layout of the memory that they share with the clock plugin.
 //!
-//! All of it is words of 64 bits, little-endian: [`HEAD`] words, a word for each node, and a record for each process. The
+//! All of it is words of 64 bits, little-endian: `HEAD` words, a word for each node, and a record for each process. The
 //! first record is the sum of all others. The table in docs/lab.md has every word.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};

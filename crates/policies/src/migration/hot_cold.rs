@@ -4,7 +4,7 @@ use memtide_core::policy::{
     Delivery, Event, Migration, Move, Needs, NodeOrder, NodeUse, Observation, Plan, Reason, Region,
     RegionNeeds,
 };
-use memtide_core::{Machine, NodeId, PageSize, Time, Vpn};
+use memtide_core::{Machine, NodeId, PageSize, TaskId, Time, Vpn};
 
 use super::MigrationEntry;
 use crate::parameter::{Kind, Parameter, Values};
@@ -19,7 +19,12 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             whole("epoch_ms", "ms", (10, 600_000, 2000), "time between two decisions"),
             whole("sampling_us", "us", (100, 1_000_000, 5000), "time between two samples of a region"),
             whole("regions", "regions", (10, 100_000, 500), "regions that memory is watched in at most"),
-            whole("hot", "%", (1, 100, 30), "a region is hot if so many of its samples are accesses"),
+            whole(
+                "hot",
+                "%",
+                (1, 100, 30),
+                "a region is hot if, two epochs in a row, so many of its samples are accesses",
+            ),
             whole("cold_epochs", "epochs", (1, 10_000, 4), "a region is cold if it was idle for so long"),
             whole("low", "%", (0, 99, 3), "share of a node that is kept free: no promotion goes below it"),
             whole("high", "%", (0, 99, 6), "below `low`, the coldest are demoted until so much is free"),
@@ -63,6 +68,8 @@ struct HotCold {
     high: u64,
     /// Base pages that an epoch may promote, and those it may demote: divided by the scale, but not below a huge one.
     pages: u64,
+    /// What was hot in the last epoch.
+    hot_before: Ranges,
 }
 
 impl HotCold {
@@ -83,6 +90,7 @@ impl HotCold {
             low: values.whole("low").into(),
             high: values.whole("high").into(),
             pages: (pages / u64::from(machine.scale)).max(pages.min(PageSize::Huge.base_pages())),
+            hot_before: Ranges::default(),
         }
     }
 
@@ -146,15 +154,15 @@ impl HotCold {
 
     /// Promotes what is hot, hottest first; what is much cooler makes room for it.
     fn promote_hot(&self, regions: &[Region], draft: &mut Draft) {
-        let mut hot: Vec<&Region> =
-            regions.iter().filter(|r| self.is_hot(r) && self.tier(r.node) > 0).collect();
+        let on_slow = regions.iter().filter(|r| self.is_hot(r) && self.tier(r.node) > 0);
+        let mut hot: Vec<Region> = on_slow.flat_map(|r| self.hot_before.parts_of(r)).collect();
         hot.sort_by_key(|r| (std::cmp::Reverse(heat(r)), r.task, r.start));
         let mut sent = 0;
         for region in hot {
             let wanted = (region.pages * region.size.base_pages()).min(self.pages - sent);
             let lacking = wanted.saturating_sub(self.room_in_fastest(draft));
-            self.make_room(lacking, |victim| heat(victim) * MARGIN < heat(region), draft);
-            sent += self.send(region, 0, Reason::Hot, self.pages - sent, draft);
+            self.make_room(lacking, |victim| heat(victim) * MARGIN < heat(&region), draft);
+            sent += self.send(&region, 0, Reason::Hot, self.pages - sent, draft);
         }
     }
 
@@ -190,6 +198,43 @@ impl HotCold {
         let fastest = (0..self.tiers.len()).filter(|&node| self.tiers[node] == 0);
         fastest.map(|node| draft.room.of(NodeId(node as u8))).sum()
     }
+}
+
+/// Base pages of tasks, from one to before another, in order.
+#[derive(Default)]
+struct Ranges(Vec<(TaskId, u64, u64)>);
+
+impl Ranges {
+    fn of<'a>(regions: impl Iterator<Item = &'a Region>) -> Ranges {
+        let mut ranges: Vec<(TaskId, u64, u64)> = Vec::new();
+        for region in regions {
+            let (start, end) = (region.start.0, end(region));
+            match ranges.last_mut() {
+                Some((task, _, last)) if *task == region.task && *last == start => *last = end,
+                _ => ranges.push((region.task, start, end)),
+            }
+        }
+        Ranges(ranges)
+    }
+
+    /// The whole pages of a region that lie in them.
+    fn parts_of(&self, region: &Region) -> Vec<Region> {
+        let size = region.size.base_pages();
+        let (first, last) = (region.start.0, end(region));
+        let from = self.0.partition_point(|&(task, _, to)| (task, to) <= (region.task, first));
+        let near = self.0[from..].iter().take_while(|&&(task, start, _)| task == region.task && start < last);
+        let parts = near.filter_map(|&(_, start, to)| {
+            let start = first + (start.max(first) - first).next_multiple_of(size);
+            let pages = to.min(last).saturating_sub(start) / size;
+            (pages > 0).then_some(Region { start: Vpn(start), pages, ..*region })
+        });
+        parts.collect()
+    }
+}
+
+/// The base page after a region.
+fn end(region: &Region) -> u64 {
+    region.start.0 + region.pages * region.size.base_pages()
 }
 
 /// How often a region was accessed, in samples.
@@ -263,6 +308,7 @@ impl Migration for HotCold {
         self.relieve(seen, &mut draft);
         self.promote_hot(&regions, &mut draft);
         plan.moves.append(&mut draft.moves);
+        self.hot_before = Ranges::of(regions.iter().filter(|region| self.is_hot(region)));
     }
 }
 

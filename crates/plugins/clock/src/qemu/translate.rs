@@ -70,7 +70,11 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
 ///
 /// # Safety
 /// `tb` and its instructions must be valid.
-unsafe fn count_block(plugin: &Plugin, tb: *mut sys::qemu_plugin_tb, instructions: &[*mut sys::qemu_plugin_insn]) {
+unsafe fn count_block(
+    plugin: &Plugin,
+    tb: *mut sys::qemu_plugin_tb,
+    instructions: &[*mut sys::qemu_plugin_insn],
+) {
     let entry = |offset| sys::qemu_plugin_u64 { score: plugin.scores, offset };
     let add = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
     use std::mem::offset_of;

@@ -31,8 +31,15 @@ fn seen(regions: &[Region], free: u64) -> Observation {
 }
 
 fn decide(text: &str, seen: &Observation) -> Vec<Move> {
+    decide_on(&four(), text, seen)
+}
+
+/// What is planned when the same was seen two epochs in a row.
+fn decide_on(machine: &Machine, text: &str, seen: &Observation) -> Vec<Move> {
+    let mut policy = policy(machine, text);
+    policy.decide(seen, &mut Plan::default());
     let mut plan = Plan::default();
-    policy(&four(), text).decide(seen, &mut plan);
+    policy.decide(seen, &mut plan);
     plan.moves
 }
 
@@ -52,6 +59,20 @@ fn the_hot_go_up_the_cold_down_and_what_is_between_stays() {
     let moves = decide("hot-cold", &seen(&regions, 500));
     assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::Cold), moves.len()), (10, 10, 20));
     assert!(moves.iter().all(|m| (m.reason == Reason::Hot) == (m.page.0 < 10)));
+}
+
+#[test]
+fn only_what_is_hot_twice_in_a_row_goes_up() {
+    let mut policy = policy(&four(), "hot-cold");
+    let mut hot = |start, pages| {
+        let mut plan = Plan::default();
+        policy.decide(&seen(&[region(start, pages, SLOW, 20, 0)], 500), &mut plan);
+        plan.moves.iter().map(|wanted| wanted.page.0).collect::<Vec<u64>>()
+    };
+    assert_eq!(hot(0, 100), []);
+    assert_eq!(hot(90, 20), (90..100).collect::<Vec<_>>());
+    assert_eq!(hot(80, 100), (90..110).collect::<Vec<_>>());
+    assert_eq!(hot(500, 10), []);
 }
 
 #[test]
@@ -135,9 +156,7 @@ proptest! {
 fn an_epoch_moves_as_many_pages_as_the_scale_leaves_but_a_huge_one_at_least() {
     let hot = seen(&[region(0, 9000, SLOW, 20, 0)], 9000);
     let moves = |pages: u32, scale| {
-        let mut plan = Plan::default();
-        policy(&Machine { scale, ..four() }, &format!("hot-cold:pages={pages}")).decide(&hot, &mut plan);
-        plan.moves.len()
+        decide_on(&Machine { scale, ..four() }, &format!("hot-cold:pages={pages}"), &hot).len()
     };
     assert_eq!([moves(4096, 1), moves(4096, 4), moves(4096, 64), moves(100, 64)], [4096, 1024, 512, 100]);
 }
