@@ -18,6 +18,8 @@ pub struct Task {
     pub policy: Option<MemoryPolicy>,
     /// What is run to its end before the program starts.
     pub preparation: Option<Preparation>,
+    /// What runs beside the program, from before its start to its end.
+    pub companion: Option<Companion>,
     /// Seed of a disorder that free memory is brought into before; none if `None`.
     pub disorder: Option<u64>,
     /// What to run.
@@ -46,6 +48,16 @@ pub struct Preparation {
     pub programs: Vec<Program>,
     /// The folder with their files, which is removed then: the guest's files are in its memory.
     pub folder: PathBuf,
+}
+
+/// A program that runs beside another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Companion {
+    /// What is run.
+    pub program: Program,
+    /// A file that is there once it is at work.
+    pub ready: PathBuf,
 }
 
 /// Memory that the kernel leaves alone and that programs map: `/dev/memtide/NAME`.

@@ -124,6 +124,7 @@ impl Comparison {
         options.announced = false;
         options.policy = setting.policy;
         options.damo = setting.damo.clone();
+        options.live = setting.live.clone();
         options.writes.extend(setting.writes.iter().cloned());
         if self.layouts > 1 {
             options.seed = seed_of(options.seed, number);

@@ -21,7 +21,7 @@ const UNAME: &str = "uname";
 /// from boot on.
 const MIGRATES: Release = (6, 11);
 const TUNES: Release = (6, 16);
-const HAS_STAT: Release = (6, 17);
+pub const HAS_STAT: Release = (6, 17);
 
 /// Major and minor number of a kernel.
 pub type Release = (u32, u32);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use memtide_core::Machine;
 use memtide_guest::{MemoryPolicy, Region, Write as KernelWrite};
 
-use crate::{Damo, Memory};
+use crate::{Damo, Live, Memory};
 
 /// What to run, and on which machine.
 #[derive(Clone, Debug)]
@@ -41,6 +41,8 @@ pub struct Options {
     pub writes: Vec<KernelWrite>,
     /// damo, which sets the guest's kernel up before the program starts.
     pub damo: Option<Damo>,
+    /// memtide, which places and moves the program's pages.
+    pub live: Option<Live>,
     /// Seed of a disorder that the guest's free memory is brought into before, as after some time of use; it is as after
     /// booting if `None`.
     pub disorder: Option<u64>,
@@ -71,6 +73,7 @@ impl Options {
             policy: None,
             writes: Vec::new(),
             damo: None,
+            live: None,
             disorder: None,
             seed: 1,
             timeout: None,

@@ -63,15 +63,21 @@ pub fn guest(options: &Options, layout: &Layout, agent: &Path) -> Result<Archive
         archive.folder(place);
     }
     let preparation = options.damo.as_ref().map(|damo| damo.add_to(&mut archive)).transpose()?;
+    options.live.iter().try_for_each(|live| live.add_to(&mut archive))?;
     let arguments = options.command.iter().map(text).collect::<Result<_, _>>()?;
+    let program = Program { file, arguments, environment: environment(options), folder };
     let task = Task {
         writes: options.writes.clone(),
         shared: shared::devices(layout),
         expanders: cxl::expanders(layout),
         policy: options.policy,
         preparation,
+        companion: options.live.as_ref().and_then(|live| live.companion(&program.environment)),
         disorder: options.disorder,
-        program: Program { file, arguments, environment: environment(options), folder },
+        program: match &options.live {
+            Some(live) => live.place(program),
+            None => program,
+        },
         region: options.region,
         interactive: options.interactive,
     };

@@ -5,20 +5,23 @@ use std::path::PathBuf;
 use memtide_core::Machine;
 use memtide_guest::{MemoryPolicy, Write};
 
-use crate::damo::commands;
-use crate::{Damo, LabError, Layout, Tools};
+use crate::damo::{HAS_STAT, commands};
+use crate::live;
+use crate::{Damo, LabError, Layout, Live, Policies, Tools};
 
 /// Every subject as a user writes it, and what it is.
-pub const SUBJECTS: [(&str, &str); 6] = [
+pub const SUBJECTS: [(&str, &str); 7] = [
     ("default", "first touch, nothing migrates"),
     ("interleave", "pages in turn over all nodes (MPOL_INTERLEAVE)"),
     ("weighted", "pages in proportion to the nodes' bandwidths (MPOL_WEIGHTED_INTERLEAVE)"),
     ("weighted:W1:W2..", "the same with weights from 1 to 255, in the order of the machine file's nodes"),
     ("numab=0|1|2[+demotion]", "kernel.numa_balancing off, balancing or tiering; with demotion on reclaim"),
     ("damo", "damo, DAMON's tool, with its authors' set-up for two tiers"),
+    ("memtide:PLACEMENT[+MIGRATION]", "memtide's own policies: `memtide run`, and its daemon"),
 ];
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+const DAMON_STAT: &str = "/sys/module/damon_stat/parameters/enabled";
 const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
@@ -49,6 +52,7 @@ enum Way {
         demotion: bool,
     },
     Damo,
+    Memtide(Policies),
 }
 
 /// What a subject is in a guest.
@@ -62,6 +66,8 @@ pub struct Setting {
     pub weights: Option<Vec<u8>>,
     /// damo, if it sets the kernel up.
     pub damo: Option<Damo>,
+    /// memtide, if it places and moves pages.
+    pub live: Option<Live>,
 }
 
 impl Subject {
@@ -75,7 +81,7 @@ impl Subject {
             "damo" => Some(Way::Damo),
             "interleave" => Some(Way::Interleave),
             "weighted" => Some(Way::Weighted(None)),
-            _ => weights_of(text).or_else(|| balancing(text)),
+            _ => memtide(text).or_else(|| weights_of(text)).or_else(|| balancing(text)),
         };
         way.map(|way| Subject { name: text.to_owned(), way }).ok_or_else(|| {
             let known: Vec<String> = SUBJECTS.map(|(name, what)| format!("\n  {name}: {what}")).into();
@@ -91,7 +97,17 @@ impl Subject {
 
     /// Whether it goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB.
     pub fn needs_accessed_bits(&self) -> bool {
+        let migrates = |policies: &Policies| policies.migration.is_some();
         matches!(self.way, Way::Balancing { demotion: true, .. } | Way::Damo)
+            || self.policies().is_some_and(migrates)
+    }
+
+    /// memtide's policies, if it goes by those.
+    pub fn policies(&self) -> Option<&Policies> {
+        match &self.way {
+            Way::Memtide(policies) => Some(policies),
+            _ => None,
+        }
     }
 
     /// What Linux cannot do there for it: it counts every node with CPUs to the fastest tier.
@@ -130,7 +146,12 @@ impl Subject {
                 let nodes = numbers.iter().zip(&weights);
                 let of_nodes = nodes.map(|(node, weight)| write(&format!("{WEIGHTS}/node{node}"), weight));
                 let writes = quiet().into_iter().chain(of_nodes).collect();
-                Setting { policy: all(WEIGHTED_INTERLEAVE), writes, weights: Some(weights), damo: None }
+                Setting {
+                    policy: all(WEIGHTED_INTERLEAVE),
+                    writes,
+                    weights: Some(weights),
+                    ..Setting::default()
+                }
             }
             Way::Balancing { mode, demotion } => {
                 let writes = vec![write(DEMOTION, demotion), write(NUMA_BALANCING, mode)];
@@ -142,6 +163,18 @@ impl Subject {
                     commands.map_err(|what| LabError::Subject { subject: self.name.clone(), what })?;
                 let damo = Damo { files: tools.damo()?.to_owned(), commands };
                 Setting { writes: quiet(), damo: Some(damo), ..Setting::default() }
+            }
+            Way::Memtide(policies) => {
+                let (file, policies, machine) =
+                    (tools.memtide.clone(), policies.clone(), live::machine(layout));
+                let live = Live { file, policies, machine };
+                // Linux 6.17 and later watch the whole system by DAMON, which only one may use.
+                let stat = (tools.linux()? >= HAS_STAT).then(|| write(DAMON_STAT, "N"));
+                Setting {
+                    writes: quiet().into_iter().chain(stat).collect(),
+                    live: Some(live),
+                    ..Setting::default()
+                }
             }
         })
     }
@@ -172,6 +205,10 @@ impl Subject {
 
 fn write(file: &str, value: impl ToString) -> Write {
     Write { file: PathBuf::from(file), text: value.to_string() }
+}
+
+fn memtide(text: &str) -> Option<Way> {
+    text.strip_prefix("memtide:").map(|policies| Way::Memtide(Policies::parse(policies)))
 }
 
 fn weights_of(text: &str) -> Option<Way> {

@@ -29,6 +29,8 @@ pub struct Tools {
     pub agent: PathBuf,
     /// The plugin that makes the guest's clock feel the modelled machine, if it is there.
     pub clock: Option<PathBuf>,
+    /// memtide itself.
+    pub memtide: PathBuf,
     /// damo with a Python for it, if it has been fetched.
     pub damo: Option<PathBuf>,
 }
@@ -48,7 +50,9 @@ impl Tools {
         })?;
         check_agent(&agent)?;
         let damo = cache::folder().ok().and_then(|cache| damo::fetched(&cache));
-        Ok(Tools { qemu, qemu_version, kernel: find_kernel(kernel)?, agent, clock: beside(CLOCK), damo })
+        let memtide = env::current_exe().map_err(LabError::file(Path::new("memtide"), "find itself"))?;
+        let (kernel, clock) = (find_kernel(kernel)?, beside(CLOCK));
+        Ok(Tools { qemu, qemu_version, kernel, agent, clock, memtide, damo })
     }
 
     /// The clock plugin.

@@ -47,7 +47,7 @@ impl Daemon {
         let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
         let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
         let machine = machines::of_host(&host, config.machine.as_deref())?;
-        let policy = policy(&config, &machine)?;
+        let policy = policy(&config.policy, &machine).map_err(Failure::Input)?;
         let needs = policy.needs();
         let limits = Limits {
             bytes_per_second: Some(config.max_rate_mbps * 1_000_000),
@@ -215,16 +215,15 @@ impl Daemon {
     }
 }
 
-fn policy(config: &Config, machine: &Machine) -> Result<Box<dyn Migration>, Failure> {
-    let text = &config.policy;
-    let parsed = memtide_policies::parse(&format!("local+{text}"))
-        .map_err(|error| Failure::Input(error.to_string()))?;
+/// A migration policy, for a machine; refused if there is none, or if it cannot be had on a stock kernel.
+pub fn policy(text: &str, machine: &Machine) -> Result<Box<dyn Migration>, String> {
+    let parsed = memtide_policies::parse(&format!("local+{text}")).map_err(|error| error.to_string())?;
     let policy = parsed.migration(machine);
     if policy.needs().hint_faults {
-        return Err(Failure::Input(format!(
+        return Err(format!(
             "policy '{text}' goes by NUMA hint faults, which a stock kernel shows to nobody outside it; take 'hot-cold', \
              or try it with `memtide simulate`"
-        )));
+        ));
     }
     Ok(policy)
 }

@@ -1,6 +1,7 @@
 //! First process of the lab's virtual machines: it prepares the guest, runs the program and tells the lab what happened.
 
 mod child;
+mod companion;
 mod counters;
 mod cxl;
 mod disorder;
@@ -69,5 +70,6 @@ fn task() -> Result<Task, String> {
     }
     task.preparation.as_ref().map_or(Ok(()), preparation::prepare)?;
     task.disorder.map_or(Ok(()), disorder::disorder)?;
+    task.companion.as_ref().map_or(Ok(()), companion::start)?;
     Ok(task)
 }

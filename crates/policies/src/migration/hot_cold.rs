@@ -22,7 +22,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             whole(
                 "hot",
                 "%",
-                (1, 100, 30),
+                (1, 100, 10),
                 "a region is hot if, two epochs in a row, so many of its samples are accesses",
             ),
             whole("cold_epochs", "epochs", (1, 10_000, 4), "a region is cold if it was idle for so long"),

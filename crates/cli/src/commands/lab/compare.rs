@@ -4,10 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ValueHint, builder::RangedU64ValueParser};
-use memtide_lab::{Comparison, LabError, SUBJECTS, Step, Subject, results_folder};
+use memtide_core::Machine;
+use memtide_lab::{Comparison, LabError, Policies, SUBJECTS, Step, Subject, results_folder};
 
 use super::{guest, memory, rows, span};
 use crate::cli::Common;
+use crate::daemon;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::report::{self, ReportFile};
@@ -53,9 +55,13 @@ fn subjects_help() -> String {
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let subjects = arguments.subjects.iter().map(|text| Subject::parse(text)).collect::<Result<_, _>>();
-    let subjects = subjects.map_err(|error| Failure::Usage(error.to_string()))?;
+    let subjects: Vec<Subject> = subjects.map_err(|error| Failure::Usage(error.to_string()))?;
     let draft = arguments.report.draft()?;
     let (options, tools) = arguments.guest.options(arguments.command, common.seed).map_err(failure)?;
+    subjects
+        .iter()
+        .filter_map(Subject::policies)
+        .try_for_each(|policies| check(policies, &options.machine))?;
     let results = arguments.results.map_or_else(results_folder, Ok).map_err(guest::failure)?;
     let comparison = Comparison {
         options: arguments.memory.of(arguments.span.of(options)),
@@ -83,6 +89,14 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         draft.write(&report::of_lab(&guest::line(&options.command), &options.machine, &shown, &answer))?;
     }
     answer.print(common.output)
+}
+
+/// Refuses policies that cannot be had before anything boots.
+fn check(policies: &Policies, machine: &Machine) -> Result<(), Failure> {
+    let text = |migration| format!("{}+{migration}", policies.placement);
+    memtide_policies::parse(&text("none")).map_err(|error| Failure::Usage(error.to_string()))?;
+    let Some(migration) = &policies.migration else { return Ok(()) };
+    daemon::policy(migration, machine).map(drop).map_err(Failure::Usage)
 }
 
 fn progress(step: &Step) -> String {

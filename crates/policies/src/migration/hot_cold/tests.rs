@@ -52,8 +52,8 @@ fn the_hot_go_up_the_cold_down_and_what_is_between_stays() {
     let regions = [
         region(0, 10, SLOW, 20, 0),
         region(100, 10, FAST, 0, 1000),
-        region(200, 10, SLOW, 3, 0),
-        region(300, 10, FAST, 3, 1000),
+        region(200, 10, SLOW, 1, 0),
+        region(300, 10, FAST, 1, 1000),
         region(400, 10, FAST, 0, 3),
     ];
     let moves = decide("hot-cold", &seen(&regions, 500));
@@ -101,7 +101,7 @@ fn the_hotter_takes_the_place_of_what_is_less_than_half_as_hot() {
 #[test]
 fn a_full_node_is_relieved_up_to_the_high_watermark() {
     let regions = [region(0, 500, FAST, 2, 0), region(500, 500, FAST, 5, 0)];
-    let moves = decide("hot-cold", &seen(&regions, 20));
+    let moves = decide("hot-cold:hot=50", &seen(&regions, 20));
     assert_eq!(moves.len(), 40, "from 2 % free to 6 %");
     assert!(moves.iter().all(|m| m.page.0 < 500), "the coolest first");
 }

@@ -1,0 +1,140 @@
+//! memtide itself in the guest: it places the program's pages, and its daemon moves them.
+
+use std::path::{Path, PathBuf};
+
+use memtide_guest::{Companion, Program};
+
+use crate::archive::Archive;
+use crate::program::add;
+use crate::{LabError, Layout};
+
+/// Where the guest has it.
+const FILE: &str = "/opt/memtide/memtide";
+
+/// Where its daemon listens once it is at work.
+const SOCKET: &str = "/run/memtide/memtide.sock";
+const CONFIG: &str = "/opt/memtide/memtide.toml";
+const MACHINE: &str = "/opt/memtide/machine.toml";
+
+/// The placement that needs nothing of memtide, and no migration.
+const PLAIN: &str = "local";
+const NONE: &str = "none";
+
+/// memtide in the guest, and what it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// memtide itself.
+    pub file: PathBuf,
+    /// Its policies.
+    pub policies: Policies,
+    /// The guest's machine file, which the policies reckon with: Linux counts all nodes with CPUs to one tier.
+    pub machine: String,
+}
+
+/// A pair of policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policies {
+    /// Places pages, as `memtide run --placement` takes it.
+    pub placement: String,
+    /// Moves them, as `policy` of `memtide daemon`'s configuration.
+    pub migration: Option<String>,
+}
+
+impl Policies {
+    /// Reads `PLACEMENT[+MIGRATION]`.
+    pub fn parse(text: &str) -> Policies {
+        let (placement, migration) = text.split_once('+').unwrap_or((text, NONE));
+        let migration = (migration != NONE).then(|| migration.to_owned());
+        Policies { placement: placement.to_owned(), migration }
+    }
+}
+
+/// A guest's machine file, its nodes in Linux's order.
+pub fn machine(layout: &Layout) -> String {
+    let mut machine = layout.machine.clone();
+    let mut nodes: Vec<_> = layout.linux_numbers().into_iter().zip(machine.nodes).collect();
+    nodes.sort_by_key(|(number, _)| *number);
+    machine.nodes = nodes.into_iter().map(|(_, node)| node).collect();
+    machine.to_toml()
+}
+
+impl Live {
+    /// The command lines.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let Policies { placement, migration } = &self.policies;
+        let run = (placement != PLAIN).then(|| format!("memtide run --placement {placement} -- PROGRAM"));
+        run.into_iter()
+            .chain(migration.as_ref().map(|policy| format!("memtide daemon, policy = \"{policy}\"")))
+    }
+
+    /// Puts it into the guest.
+    pub(crate) fn add_to(&self, archive: &mut Archive) -> Result<(), LabError> {
+        add(archive, Path::new(FILE), &self.file, 0)?;
+        archive.text(Path::new(MACHINE), self.machine.clone());
+        if let Some(policy) = &self.policies.migration {
+            archive.text(Path::new(CONFIG), format!("policy = {policy:?}\nmachine = {MACHINE:?}\n"));
+        }
+        Ok(())
+    }
+
+    /// The daemon.
+    pub(crate) fn companion(&self, environment: &[(String, String)]) -> Option<Companion> {
+        self.policies.migration.as_ref()?;
+        let arguments = ["memtide", "daemon", "--config", CONFIG].map(str::to_owned).to_vec();
+        let (file, folder) = (PathBuf::from(FILE), PathBuf::from("/"));
+        let program = Program { file, arguments, environment: environment.to_vec(), folder };
+        Some(Companion { program, ready: PathBuf::from(SOCKET) })
+    }
+
+    /// A program whose pages are placed by the policy.
+    pub(crate) fn place(&self, program: Program) -> Program {
+        let placement = &self.policies.placement;
+        if placement == PLAIN {
+            return program;
+        }
+        let words = ["memtide", "run", "--machine", MACHINE, "--placement", placement, "--"]
+            .map(str::to_owned)
+            .into_iter();
+        let path = program.file.display().to_string();
+        let arguments = program.arguments.into_iter().skip(1);
+        Program { file: FILE.into(), arguments: words.chain([path]).chain(arguments).collect(), ..program }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(text: &str) -> Live {
+        Live { file: PathBuf::new(), policies: Policies::parse(text), machine: String::new() }
+    }
+
+    #[test]
+    fn policies_come_in_pairs() {
+        let pair = |placement: &str, migration: Option<&str>| Policies {
+            placement: placement.to_owned(),
+            migration: migration.map(str::to_owned),
+        };
+        assert_eq!(Policies::parse("bw-local"), pair("bw-local", None));
+        assert_eq!(Policies::parse("local+none"), pair("local", None));
+        assert_eq!(
+            Policies::parse("ratio:weights=4:1+hot-cold:hot=50"),
+            pair("ratio:weights=4:1", Some("hot-cold:hot=50"))
+        );
+    }
+
+    #[test]
+    fn what_needs_no_memtide_gets_none() {
+        let (file, folder) = (PathBuf::from("/bin/x"), PathBuf::from("/"));
+        let program =
+            Program { file, arguments: vec!["x".into(), "-v".into()], environment: Vec::new(), folder };
+        assert_eq!(live("local").place(program.clone()), program);
+        assert_eq!(live("local+none").companion(&[]), None);
+        let placed = live("interleave").place(program);
+        assert_eq!(
+            placed.arguments.join(" "),
+            "memtide run --machine /opt/memtide/machine.toml --placement interleave -- /bin/x -v"
+        );
+        assert!(live("local+hot-cold").companion(&[]).is_some());
+    }
+}
