@@ -94,6 +94,8 @@ impl Live {
             let pids: Vec<Pid> = self.watched.iter().map(|process| process.pid).collect();
             if let Err(error) = monitor.watch(&pids) {
                 self.troubles.push(format!("monitor {}: {error}", monitor.name()));
+                // The next call tries again.
+                self.watched.clear();
             }
         }
     }
@@ -122,8 +124,7 @@ impl Live {
         let asked: Vec<Vec<u64>> = found.iter().map(|found| self.some_pages(found)).collect();
         let all = asked.concat();
         let Ok(nodes) = nodes_of(process.pid, &all) else { return };
-        let pagemap = pagemap(process.pid);
-        let huge = |page| pagemap.as_ref().is_some_and(|pagemap| sys::is_huge(pagemap, page));
+        let huge = huge_pages(process.pid);
         let size = |page| if huge(page) { PageSize::Huge } else { PageSize::Base };
         let mut lies = nodes.iter().zip(&all).map(|(id, &page)| Some((self.number((*id)?)?, size(page))));
         let mut end = 0;
@@ -141,8 +142,7 @@ impl Live {
 
     /// Moves pages of a process. A huge page goes whole when its first base page is named; one that is not huge any more is gone.
     fn carry_out(&mut self, pid: Pid, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
-        let pagemap = pagemap(pid);
-        let huge = |page| pagemap.as_ref().is_some_and(|pagemap| sys::is_huge(pagemap, page));
+        let huge = huge_pages(pid);
         let is_there = |wanted: &Move| wanted.size == PageSize::Base || huge(wanted.page.0);
         let there: Vec<bool> = wanted.iter().map(is_there).collect();
         let named = wanted.iter().zip(&there).filter(|(_, there)| **there);
@@ -205,9 +205,10 @@ fn runs(found: &Found, at: &[Option<Lies>]) -> Vec<Run> {
     runs
 }
 
-/// A process's page map, if it may be read.
-fn pagemap(pid: Pid) -> Option<File> {
-    File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok()
+/// Tells of a process's base pages whether each is part of a huge one; of none, if its page map may not be read.
+fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
+    let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
+    move |page| pagemap.as_ref().is_some_and(|pagemap| sys::is_huge(pagemap, page))
 }
 
 impl Host for Live {
@@ -224,7 +225,11 @@ impl Host for Live {
                     self.locate(process, &found, seen);
                 }
             }
-            Err(error) => self.troubles.push(format!("monitor {}: {error}", monitor.name())),
+            Err(error) => {
+                self.troubles.push(format!("monitor {}: {error}", monitor.name()));
+                // They are watched anew.
+                self.watched.clear();
+            }
         }
     }
 
@@ -238,10 +243,7 @@ impl Host for Live {
             match alive {
                 None => results.extend(run.iter().map(|_| Err(Refusal::Gone))),
                 Some(_) if self.dry_run => results.extend(run.iter().map(|_| Err(Refusal::DryRun))),
-                Some(process) => {
-                    let pid = process.pid;
-                    results.extend(self.carry_out(pid, run));
-                }
+                Some(process) => results.extend(self.carry_out(process.pid, run)),
             }
         }
         results

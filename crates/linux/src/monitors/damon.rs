@@ -130,8 +130,11 @@ impl Monitor for Damon {
     }
 
     fn read(&mut self) -> io::Result<Vec<Vec<Found>>> {
-        if self.watched == 0 || self.state()? != "on" {
-            return Ok(vec![Vec::new(); self.watched]);
+        if self.watched == 0 {
+            return Ok(Vec::new());
+        }
+        if self.state()? != "on" {
+            return Err(io::Error::other("it has ended, as it does with the last process that it watches"));
         }
         self.write("0/state", "update_schemes_tried_regions")?;
         let schemes = self.root.join("0/contexts/0/schemes");

@@ -106,10 +106,10 @@ impl HotCold {
         heat(region) == 0 && region.age >= self.cold_age
     }
 
-    /// The nearest node of a tier that has room.
-    fn to(&self, tier: usize, from: NodeId, room: &Room) -> Option<NodeId> {
+    /// The nearest node of a tier that has room for so many base pages.
+    fn to(&self, tier: usize, from: NodeId, pages: u64, room: &Room) -> Option<NodeId> {
         let near = self.order.from_node(from).iter().copied();
-        near.filter(|&node| self.tier(node) == tier).find(|&node| room.has(node))
+        near.filter(|&node| self.tier(node) == tier).find(|&node| room.of(node) >= pages)
     }
 
     /// Moves a region's pages while there is room, and none beyond `most`; gives how many base pages are to move.
@@ -117,7 +117,7 @@ impl HotCold {
         let mut sent = 0;
         for at in 0..region.pages {
             let size = region.size;
-            let Some(to) = self.to(tier, region.node, &draft.room) else { break };
+            let Some(to) = self.to(tier, region.node, size.base_pages(), &draft.room) else { break };
             if sent + size.base_pages() > most {
                 break;
             }
@@ -270,10 +270,6 @@ impl Room {
 
     fn of(&self, node: NodeId) -> u64 {
         self.0[node.index()].map_or(u64::MAX >> 8, |(free, kept)| free.saturating_sub(kept))
-    }
-
-    fn has(&self, node: NodeId) -> bool {
-        self.of(node) > 0
     }
 
     fn shift(&mut self, from: NodeId, to: NodeId, pages: u64) {
