@@ -65,6 +65,17 @@ fn processes_add_up_to_nodes_and_the_program_is_told_apart() {
 const CHASE: &str = "chase:footprint_mib=32,operations=800000";
 const LOADS: u64 = 800_000;
 
+/// A loop before and after the mark that turns the model on; then the program, which marks a region of its own.
+const SCRIPT: &str = r#"#!/bin/sh
+loop() {
+    read -r begin _ < /proc/uptime; i=0
+    while [ $i -lt 10000 ]; do i=$((i + 1)); done
+    read -r end _ < /proc/uptime; echo $begin $end
+}
+before=$(loop); memtide mark warm-up; echo "$before $(loop)"
+"$1" "$2" >&2 && memtide counters -o json
+"#;
+
 #[test]
 fn a_guest_reads_the_counters_that_the_host_reports() {
     if !lab_is_here() {
@@ -72,14 +83,21 @@ fn a_guest_reads_the_counters_that_the_host_reports() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
-    let text = "#!/bin/sh\n\"$1\" \"$2\" >&2 && memtide counters -o json\n";
-    fs::write(&script, text).expect("a script");
+    fs::write(&script, SCRIPT).expect("a script");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a program");
     let (file, workload) = (format!("{MEMTIDE}:/usr/bin/memtide"), workload());
     // The workload marks a region of interest, and once that has ended the counters stand still.
     let options = ["-m", "bmpm-5", "--vcpus", "1", "--region", "marks", "--file", &file, "--file", &workload];
     let (seen, answer) = lab(&options, &[&script.display().to_string(), &workload, CHASE]);
-    let seen: Value = serde_json::from_str(&seen).expect("the guest's JSON");
+    let (paces, seen) = seen.split_once('\n').expect("a line, and JSON");
+    let times: Vec<f64> = paces.split(' ').map(|time| time.parse().expect("seconds")).collect();
+    let paces = [times[1] - times[0], times[3] - times[2]];
+    println!("a loop takes {paces:?} s, unmodelled and modelled");
+    assert!(
+        paces[0] > 5.0 * paces[1],
+        "8 ns an instruction before the mark, the core's pace after it: {paces:?}"
+    );
+    let seen: Value = serde_json::from_str(seen).expect("the guest's JSON");
     assert_eq!(seen["counting"], "off");
     assert_eq!(seen["processes"], answer["processes"], "the guest's and the host's");
     for (guest, host) in

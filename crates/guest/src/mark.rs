@@ -9,6 +9,9 @@ pub const END: u64 = 2;
 /// The process that makes it is the lab's agent, and no part of the program.
 pub const AGENT: u64 = 3;
 
+/// The machine is modelled from here on; the region of interest begins later.
+pub const WARM_UP: u64 = 4;
+
 /// Makes a mark: `xchg bx, bx` with the command in RAX and its argument in RDI.
 #[allow(unsafe_code, reason = "an instruction that Rust has no name for")]
 pub fn mark(command: u64, argument: u64) {

@@ -1,7 +1,7 @@
 //! `memtide mark`.
 
 use clap::ValueEnum;
-use memtide_guest::mark::{BEGIN, END, mark};
+use memtide_guest::mark::{BEGIN, END, WARM_UP, mark};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -14,6 +14,8 @@ pub struct Arguments {
 /// Marks of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Edge {
+    /// The machine is modelled from here on, but nothing is measured yet
+    WarmUp,
     /// The region of interest begins
     Begin,
     /// It ends
@@ -23,6 +25,7 @@ enum Edge {
 /// Makes the mark.
 pub fn run(arguments: &Arguments) {
     let command = match arguments.edge {
+        Edge::WarmUp => WARM_UP,
         Edge::Begin => BEGIN,
         Edge::End => END,
     };

@@ -23,6 +23,8 @@ pub mod command {
     pub const END: u64 = 2;
     /// The process that makes the mark is the lab's agent.
     pub const AGENT: u64 = 3;
+    /// The model is on; a region of interest begins later.
+    pub const WARM_UP: u64 = 4;
 }
 
 impl Special {

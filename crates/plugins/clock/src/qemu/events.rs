@@ -53,22 +53,21 @@ pub(super) unsafe extern "C" fn on_mark(cpu: c_uint, _: *mut c_void) {
     let plugin = Plugin::get();
     let _alone = plugin.alone();
     let time = || plugin.guest_time(plugin.time(cpu as usize));
-    let on = match plugin.register(RAX) {
-        command::BEGIN => true,
-        command::END => false,
+    let command = plugin.register(RAX);
+    let begun = plugin.lab().has_begun();
+    match command {
         command::AGENT => return plugin.lab().is_agent(cpu as usize, time()),
+        command::WARM_UP | command::BEGIN if !begun => {}
+        command::END if begun => {}
         _ => return,
-    };
-    let executed = plugin.executed();
-    if on == plugin.lab().has_begun() {
-        return;
     }
-    if on {
+    let executed = plugin.executed();
+    if command == command::BEGIN {
         plugin.lab().begin(time(), &executed);
     }
-    let turned = plugin.lab().turn(on, &executed);
+    let turned = plugin.lab().turn(command != command::END, &executed);
     plugin.publish_all();
-    if !on {
+    if command == command::END {
         plugin.lab().end(time(), &executed);
     }
     plugin.lab().show(time(), &executed);
