@@ -1,6 +1,6 @@
 //! The processes of this system.
 
-use std::io;
+use std::{fs, io};
 
 use procfs::ProcError;
 use procfs::process::{self, ProcState};
@@ -23,15 +23,24 @@ pub struct Process {
     pub cgroup: String,
 }
 
-/// All processes, by number. Those that end meanwhile are left out.
+/// All processes that have so many base pages in memory, by number. Those that end meanwhile are left out. Of the others no more is
+/// read than how large they are.
 ///
 /// # Errors
 /// If /proc cannot be read.
-pub fn all() -> io::Result<Vec<Process>> {
-    let listed = process::all_processes().map_err(io::Error::other)?;
-    let mut processes: Vec<Process> = listed.filter_map(|found| known(&found.ok()?).ok()?).collect();
+pub fn all(least_pages: u64) -> io::Result<Vec<Process>> {
+    let numbers =
+        fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let large = numbers.filter(|&pid| resident_pages(pid).is_some_and(|pages| pages >= least_pages));
+    let mut processes: Vec<Process> = large.filter_map(|pid| one(Pid::from_raw(pid)?)).collect();
     processes.sort_by_key(|process| process.pid.as_raw_nonzero());
     Ok(processes)
+}
+
+/// The second figure of proc_pid_statm(5); a thread of the kernel has none in memory.
+fn resident_pages(pid: i32) -> Option<u64> {
+    let figures = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    figures.split(' ').nth(1)?.parse().ok()
 }
 
 /// A process by its number; none if there is no such process with memory.
@@ -64,10 +73,12 @@ mod tests {
     #[test]
     fn this_process_is_among_them_and_kernel_threads_are_not() {
         let me = rustix::process::getpid();
-        let found = all().expect("/proc");
+        let found = all(1).expect("/proc");
         let mine = found.iter().find(|process| process.pid == me).expect("this process");
         let uid = rustix::process::geteuid().as_raw();
         assert_eq!((mine.uid, one(me).map(|me| me.uid)), (uid, Some(uid)));
         assert!(found.iter().all(|process| process.name != "kthreadd"));
+        let more = mine.resident_pages * 16;
+        assert!(all(more).expect("/proc").iter().all(|process| process.pid != me));
     }
 }

@@ -103,7 +103,7 @@ impl Daemon {
 
     fn epoch(&mut self) {
         let me = rustix::process::getpid();
-        match processes::all() {
+        match processes::all(self.config.least_mib << 8) {
             Ok(all) => {
                 let watched =
                     all.into_iter().filter(|process| process.pid != me && self.config.watches(process));
