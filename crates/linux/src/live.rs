@@ -24,6 +24,9 @@ const ASKED: u64 = 16;
 /// KiB in a base page.
 const PAGE_KIB: u64 = 4;
 
+/// A process is watched once it has lived so long: most end earlier, and to take one in costs more than they do.
+const SETTLED: Duration = Duration::from_secs(3);
+
 /// This machine, and the processes that are watched on it.
 #[derive(Debug)]
 pub struct Live {
@@ -84,15 +87,14 @@ impl Live {
         std::mem::take(&mut self.troubles)
     }
 
-    /// Watches these processes, in the order of their numbers, and no others.
-    pub fn watch(&mut self, processes: Vec<Process>) {
-        let same = |a: &Process, b: &Process| (a.pid, a.started_ticks) == (b.pid, b.started_ticks);
-        let unchanged = processes.len() == self.watched.len()
-            && processes.iter().zip(&self.watched).all(|(new, old)| same(new, old));
+    /// Watches these processes, in the order of their numbers, and no others; those that have just started, later.
+    pub fn watch(&mut self, mut processes: Vec<Process>) {
+        processes.retain(|process| process.age() >= SETTLED);
+        let unchanged =
+            processes.iter().map(Process::identity).eq(self.watched.iter().map(Process::identity));
         self.watched = processes;
         if let (false, Some(monitor)) = (unchanged, &mut self.monitor) {
-            let pids: Vec<Pid> = self.watched.iter().map(|process| process.pid).collect();
-            if let Err(error) = monitor.watch(&pids) {
+            if let Err(error) = monitor.watch(&self.watched) {
                 self.troubles.push(format!("monitor {}: {error}", monitor.name()));
                 // The next call tries again.
                 self.watched.clear();
@@ -238,7 +240,7 @@ impl Host for Live {
         for run in wanted.chunk_by(|a, b| a.task == b.task) {
             let process = self.watched.iter().find(|process| task(process.pid) == run[0].task);
             let alive = process.filter(|process| {
-                processes::one(process.pid).is_some_and(|now| now.started_ticks == process.started_ticks)
+                processes::one(process.pid).is_some_and(|now| now.identity() == process.identity())
             });
             match alive {
                 None => results.extend(run.iter().map(|_| Err(Refusal::Gone))),

@@ -1,10 +1,12 @@
 //! The processes of this system.
 
+use std::time::Duration;
 use std::{fs, io};
 
 use procfs::ProcError;
 use procfs::process::{self, ProcState};
 use rustix::process::Pid;
+use rustix::time::{ClockId, clock_gettime};
 
 /// A process that has memory of its own: no thread of the kernel, nothing that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,24 @@ pub struct Process {
     pub uid: u32,
     /// Its control group in the unified hierarchy; `/` if there is none.
     pub cgroup: String,
+}
+
+/// What tells a process from all others since boot: its number, and when it started.
+pub type Identity = (Pid, u64);
+
+impl Process {
+    /// Which process it is.
+    pub fn identity(&self) -> Identity {
+        (self.pid, self.started_ticks)
+    }
+
+    /// How long it has lived.
+    pub fn age(&self) -> Duration {
+        let now = clock_gettime(ClockId::Boottime);
+        let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+        let per_second = procfs::ticks_per_second();
+        now.saturating_sub(Duration::from_millis(self.started_ticks * 1000 / per_second))
+    }
 }
 
 /// All processes that have so many base pages in memory, by number. Those that end meanwhile are left out. Of the others no more is
@@ -80,5 +100,6 @@ mod tests {
         assert!(found.iter().all(|process| process.name != "kthreadd"));
         let more = mine.resident_pages * 16;
         assert!(all(more).expect("/proc").iter().all(|process| process.pid != me));
+        assert!(mine.age() < Duration::from_secs(3600) && mine.age() < found[0].age(), "{mine:?}");
     }
 }

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use memtide_core::Time;
 use memtide_core::policy::RegionNeeds;
-use rustix::process::Pid;
+use rustix::process::getpid;
 
 use super::{Found, Monitor};
+use crate::processes::{Identity, Process};
 
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+const CONTEXT: &str = "0/contexts/0";
 
 /// How often DAMON looks at which memory is mapped.
 const UPDATE: Time = Time::from_ms(1000);
@@ -23,7 +25,10 @@ const REGIONS_MIN: u32 = 10;
 pub struct Damon {
     needs: RegionNeeds,
     root: PathBuf,
-    watched: usize,
+    /// Whom each of its targets watches; none in place of one that has gone.
+    targets: Vec<Option<Identity>>,
+    /// The targets of the processes that are watched, in their order.
+    watched: Vec<usize>,
 }
 
 impl Damon {
@@ -32,7 +37,8 @@ impl Damon {
     /// # Errors
     /// If the kernel lacks it, or somebody else uses it.
     pub fn new(needs: &RegionNeeds) -> io::Result<Damon> {
-        let damon = Damon { needs: *needs, root: PathBuf::from(ROOT), watched: 0 };
+        let damon =
+            Damon { needs: *needs, root: PathBuf::from(ROOT), targets: Vec::new(), watched: Vec::new() };
         let used = fs::read_to_string(damon.root.join("nr_kdamonds")).map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::NotFound => {
@@ -62,15 +68,15 @@ impl Damon {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        self.watched = 0;
+        self.targets.clear();
+        self.watched.clear();
         if self.root.join("0/state").exists() && self.state()? == "on" {
             self.write("0/state", "off")?;
         }
         Ok(())
     }
 
-    fn set_up(&self, processes: &[Pid]) -> io::Result<()> {
-        const CONTEXT: &str = "0/contexts/0";
+    fn start(&self, targets: &[Option<Identity>]) -> io::Result<()> {
         let us = |time: Time| (time.0 / 1_000_000).to_string();
         let interval = |name: &str| format!("{CONTEXT}/monitoring_attrs/intervals/{name}_us");
         let regions = |name: &str| format!("{CONTEXT}/monitoring_attrs/nr_regions/{name}");
@@ -82,14 +88,51 @@ impl Damon {
         self.write(&interval("sample"), &us(self.needs.sampling))?;
         self.write(&regions("max"), &self.needs.regions_max.max(REGIONS_MIN).to_string())?;
         self.write(&regions("min"), &REGIONS_MIN.to_string())?;
-        self.write(&format!("{CONTEXT}/targets/nr_targets"), &processes.len().to_string())?;
-        self.write(&format!("{CONTEXT}/schemes/nr_schemes"), &processes.len().to_string())?;
-        for (number, process) in processes.iter().enumerate() {
-            let pid = process.as_raw_nonzero().to_string();
-            self.write(&format!("{CONTEXT}/targets/{number}/pid_target"), &pid)?;
+        self.describe(targets)?;
+        self.write("0/state", "on")
+    }
+
+    /// Has it go on with other targets. A target that keeps its place keeps its regions and their ages.
+    fn change(&self, targets: &[Option<Identity>]) -> io::Result<()> {
+        self.describe(targets)?;
+        self.write("0/state", "commit")
+    }
+
+    /// Writes down the targets, and a scheme for each; nothing is in force yet.
+    fn describe(&self, targets: &[Option<Identity>]) -> io::Result<()> {
+        let many = targets.len().to_string();
+        self.write(&format!("{CONTEXT}/targets/nr_targets"), &many)?;
+        self.write(&format!("{CONTEXT}/schemes/nr_schemes"), &many)?;
+        for (number, target) in targets.iter().enumerate() {
+            let folder = format!("{CONTEXT}/targets/{number}");
+            let pid = target.map_or_else(getpid, |(pid, _)| pid);
+            self.write(&format!("{folder}/pid_target"), &pid.as_raw_nonzero().to_string())?;
+            if self.targets.get(number).is_some_and(|before| before != target) {
+                self.forget(&folder)?;
+            }
             self.scheme(&format!("{CONTEXT}/schemes/{number}"), number)?;
         }
-        self.write("0/state", "on")
+        Ok(())
+    }
+
+    /// Has a target begin with a region that nobody has, instead of those of whom it watched before.
+    fn forget(&self, target: &str) -> io::Result<()> {
+        self.write(&format!("{target}/regions/nr_regions"), "1")?;
+        self.write(&format!("{target}/regions/0/start"), "4096")?;
+        self.write(&format!("{target}/regions/0/end"), "8192")
+    }
+
+    fn start_anew(&mut self, wanted: &[Identity]) -> io::Result<()> {
+        let targets = places(&[], wanted);
+        self.start(&targets)?;
+        self.settle(targets, wanted);
+        Ok(())
+    }
+
+    fn settle(&mut self, targets: Vec<Option<Identity>>, wanted: &[Identity]) {
+        let at = |process: &Identity| targets.iter().position(|target| *target == Some(*process));
+        self.watched = wanted.iter().map(|process| at(process).expect("a target for each")).collect();
+        self.targets = targets;
     }
 
     /// A scheme that does nothing but tell which regions of one target there are: regions do not say whose they are.
@@ -120,25 +163,31 @@ impl Monitor for Damon {
         "damon"
     }
 
-    fn watch(&mut self, processes: &[Pid]) -> io::Result<()> {
-        self.stop()?;
-        if !processes.is_empty() {
-            self.set_up(processes)?;
+    fn watch(&mut self, processes: &[Process]) -> io::Result<()> {
+        let wanted: Vec<Identity> = processes.iter().map(Process::identity).collect();
+        let targets = places(&self.targets, &wanted);
+        let gaps = targets.len() - wanted.len();
+        let goes_on = !self.targets.is_empty() && !wanted.is_empty() && gaps <= wanted.len();
+        if !goes_on || self.change(&targets).is_err() {
+            // A process that ends meanwhile has the kernel refuse, and some kernels end it all.
+            self.stop()?;
+            return if wanted.is_empty() { Ok(()) } else { self.start_anew(&wanted) };
         }
-        self.watched = processes.len();
+        self.settle(targets, &wanted);
         Ok(())
     }
 
     fn read(&mut self) -> io::Result<Vec<Vec<Found>>> {
-        if self.watched == 0 {
+        if self.watched.is_empty() {
             return Ok(Vec::new());
         }
         if self.state()? != "on" {
+            self.targets.clear();
             return Err(io::Error::other("it has ended, as it does with the last process that it watches"));
         }
         self.write("0/state", "update_schemes_tried_regions")?;
-        let schemes = self.root.join("0/contexts/0/schemes");
-        (0..self.watched).map(|number| regions(&schemes.join(format!("{number}/tried_regions")))).collect()
+        let schemes = self.root.join(CONTEXT).join("schemes");
+        self.watched.iter().map(|target| regions(&schemes.join(format!("{target}/tried_regions")))).collect()
     }
 }
 
@@ -147,6 +196,19 @@ impl Drop for Damon {
         // Nothing is left to do if the kernel refuses.
         let _ = self.stop().and_then(|()| self.write("nr_kdamonds", "0"));
     }
+}
+
+/// The targets that watch these processes. A process that was watched keeps its place; a new one takes that of one that has gone; a place
+/// that nobody takes stays empty, unless it is one of the last.
+fn places(before: &[Option<Identity>], wanted: &[Identity]) -> Vec<Option<Identity>> {
+    let mut new = wanted.iter().filter(|process| !before.contains(&Some(**process))).copied();
+    let stays = |process: &Identity| wanted.contains(process);
+    let mut places: Vec<_> =
+        before.iter().map(|target| target.filter(stays).or_else(|| new.next())).collect();
+    places.extend(new.map(Some));
+    let end = places.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    places.truncate(end);
+    places
 }
 
 fn regions(folder: &Path) -> io::Result<Vec<Found>> {
@@ -170,4 +232,31 @@ fn regions(folder: &Path) -> io::Result<Vec<Found>> {
     found.retain(|region| region.pages > 0);
     found.sort_by_key(|region| region.start);
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::Pid;
+
+    fn some(pids: &[i32]) -> Vec<Option<Identity>> {
+        pids.iter().map(|&pid| Pid::from_raw(pid).map(|pid| (pid, 7))).collect()
+    }
+
+    #[test]
+    fn who_is_watched_keeps_its_place_and_gaps_are_filled_first() {
+        for (before, wanted, after) in [
+            (&[][..], &[3, 4][..], &[3, 4][..]),
+            (&[3, 4], &[2, 3, 4], &[3, 4, 2]),
+            (&[3, 4, 2], &[4], &[0, 4]),
+            (&[0, 4], &[4, 5, 6], &[5, 4, 6]),
+            (&[5, 4, 6], &[4, 7], &[7, 4]),
+            (&[5, 4, 6], &[], &[]),
+        ] {
+            let wanted: Vec<Identity> = some(wanted).into_iter().flatten().collect();
+            assert_eq!(places(&some(before), &wanted), some(after), "{before:?}");
+        }
+        let again = (Pid::from_raw(3).expect("a pid"), 8);
+        assert_eq!(places(&some(&[3, 4]), &[again]), [Some(again)], "another process of the same number");
+    }
 }

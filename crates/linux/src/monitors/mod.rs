@@ -6,8 +6,8 @@ use std::fmt;
 use std::io;
 
 use memtide_core::policy::RegionNeeds;
-use rustix::process::Pid;
 
+use crate::processes::Process;
 pub use damon::Damon;
 
 /// Neighbouring base pages of a process that were accessed alike.
@@ -30,11 +30,11 @@ pub trait Monitor: fmt::Debug + Send {
     /// What it is called.
     fn name(&self) -> &'static str;
 
-    /// Watches these processes, and no others, from now on.
+    /// Watches these processes, and no others, from now on. What is known of those that were watched before is kept.
     ///
     /// # Errors
     /// The kernel's, told with the file at fault.
-    fn watch(&mut self, processes: &[Pid]) -> io::Result<()>;
+    fn watch(&mut self, processes: &[Process]) -> io::Result<()>;
 
     /// What each process that is watched accessed lately, in the order that they were given; runs in the order of their addresses.
     ///
