@@ -2,13 +2,17 @@
 
 mod support;
 
-use std::process::{Child, Command};
-use std::time::Duration;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use memtide_core::Time;
-use memtide_core::policy::RegionNeeds;
-use memtide_linux::monitors::{Damon, Found, Monitor};
+use memtide_core::epoch::Host;
+use memtide_core::policy::{Delivery, Needs, Observation, RegionNeeds};
+use memtide_core::{NodeId, Time};
+use memtide_linux::live::Live;
+use memtide_linux::monitors::{Damon, Found, Kind, Monitor};
+use memtide_linux::movers::nodes_of;
 use memtide_linux::processes::{self, Process};
 use rustix::process::Pid;
 use support::{MEMTIDE, lab_is_here};
@@ -18,22 +22,34 @@ const MIB: usize = 1 << 20;
 /// What a process does in the guest: a test's own part, or `idle`.
 const ROLE: &str = "MEMTIDE_TEST_ROLE";
 
-const NEEDS: RegionNeeds =
-    RegionNeeds { sampling: Time::from_ms(5), aggregation: Time::from_ms(100), regions_max: 500 };
+const NEEDS: RegionNeeds = RegionNeeds {
+    sampling: Time::from_ms(5),
+    aggregation: Time::from_ms(100),
+    regions_max: 500,
+    writes: true,
+};
 
-/// Runs a test of this file in a guest, where it finds its name as its role. Gives what it printed.
+/// Runs a test of this file in a guest, where it finds its name as its role.
 fn in_guest(name: &str, timing: &str) {
     let test = env::current_exe().expect("this test's file").display().to_string();
+    let (out, told) = guest(name, timing, &[&test], &[&test, "--exact", name, "--nocapture"]);
+    assert!(out.contains("1 passed"), "{out}\n{told}");
+}
+
+/// Runs a program with these files in a guest. Gives what it printed.
+fn guest(role: &str, timing: &str, files: &[&str], program: &[&str]) -> (String, String) {
     let mut command = Command::new(MEMTIDE);
     command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--vcpus", "1", "--timing", timing]);
-    command.args(["--env", &format!("{ROLE}={name}"), "--file", &test]);
+    command.args(["--env", &format!("{ROLE}={role}")]);
+    files.iter().for_each(|file| _ = command.args(["--file", file]));
     if let Some(kernel) = env::var_os("MEMTIDE_TEST_KERNEL") {
         command.arg("--kernel").arg(kernel);
     }
-    let run = command.args(["--", &test, "--exact", name, "--nocapture"]).output().expect("memtide runs");
-    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let run = command.arg("--").args(program).output().expect("memtide runs");
+    let [out, told] = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     println!("{out}\n{told}");
-    assert!(run.status.success() && out.contains("1 passed"), "{out}\n{told}");
+    assert!(run.status.success(), "{out}\n{told}");
+    (out, told)
 }
 
 fn role() -> Option<String> {
@@ -104,7 +120,8 @@ fn damon_keeps_the_ages_of_processes_that_stay() {
     let [first, second, third] = [(); 3].map(|()| Idle::start(name));
     sleep_s(1.0);
     let [a, b, c] = [&first, &second, &third].map(Idle::process);
-    let mut damon = Damon::new(&NEEDS).expect("DAMON");
+    Damon::check().expect("DAMON");
+    let mut damon = Damon::new(&NEEDS);
     let mut look = |processes: &[&Process], after_s: f64| {
         let processes: Vec<Process> = processes.iter().map(|&process| process.clone()).collect();
         damon.watch(&processes).expect("they are watched");
@@ -130,4 +147,162 @@ fn damon_keeps_the_ages_of_processes_that_stay() {
     drop(second);
     let ages = look(&[&c, &fourth.process()], 2.0);
     assert!(ages.iter().all(|age| (25..60).contains(age)), "{ages:?}");
+}
+
+/// What a process reads, writes and leaves alone, in this order.
+const PARTS: [usize; 3] = [24 * MIB, 24 * MIB, 48 * MIB];
+
+/// Tells where its parts lie, and uses them every few ms.
+fn three_parts() {
+    let [mut read, mut written, idle] = PARTS.map(|bytes| vec![1u8; bytes]);
+    let first = |part: &[u8]| part.as_ptr() as u64 / 4096 + 1;
+    println!("parts {} {} {}", first(&read), first(&written), first(&idle));
+    let mut sum = 0u64;
+    loop {
+        sum += read.iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>();
+        std::hint::black_box((&mut read, sum));
+        written.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        thread::sleep(Duration::from_millis(7));
+    }
+}
+
+/// How many pages of each part were seen as each of: idle for long, idle, read, written.
+type Told = [[u64; 4]; 3];
+
+fn told(seen: &Observation, starts: [u64; 3]) -> Told {
+    let mut told = Told::default();
+    for region in seen.iter() {
+        let class = match (region.reads, region.writes) {
+            (0, 0) if region.age >= 20 => 0,
+            (0 | 1, 0) => 1,
+            (_, 0) => 2,
+            _ => 3,
+        };
+        let pages = region.start.0..region.start.0 + region.pages * region.size.base_pages();
+        for (part, (start, bytes)) in starts.into_iter().zip(PARTS).enumerate() {
+            let end = start + bytes as u64 / 4096 - 2;
+            told[part][class] += pages.end.min(end).saturating_sub(pages.start.max(start));
+        }
+    }
+    told
+}
+
+#[test]
+fn what_is_read_what_is_written_and_what_is_idle_are_told_apart() {
+    let name = "what_is_read_what_is_written_and_what_is_idle_are_told_apart";
+    match role().as_deref() {
+        Some("idle") => return three_parts(),
+        None if lab_is_here() => return in_guest(name, "on"),
+        None => return,
+        Some(_) => {}
+    }
+    let_damon_in();
+    let test = env::current_exe().expect("this test's file");
+    let mut command = Command::new(test);
+    command.args(["--exact", name, "--nocapture"]).env(ROLE, "idle").stdout(Stdio::piped());
+    let mut child = Idle(command.spawn().expect("a process"));
+    let mut lines = BufReader::new(child.0.stdout.take().expect("its output")).lines();
+    let starts = lines.find_map(|line| {
+        let line = line.expect("a line");
+        let words: Option<Vec<u64>> =
+            line.split_once("parts ")?.1.split(' ').map(|word| word.parse().ok()).collect();
+        words?.try_into().ok()
+    });
+    let starts: [u64; 3] = starts.expect("where its parts lie");
+    let (delivery, epoch) = (Delivery::Deployable, Time::from_ms(1000));
+    let needs = Needs { hint_faults: false, regions: Some(NEEDS), delivery, epoch };
+    let nodes = vec![NodeId(0), NodeId(1)];
+    let mut live =
+        Live::new(nodes, &needs, Some(Kind::Damon), Duration::from_millis(20), true).expect("DAMON");
+    sleep_s(2.5);
+    let looks = (0..10).map(|_| {
+        live.watch(vec![child.process()]);
+        sleep_s(1.0);
+        let mut seen = Observation::default();
+        live.observe(&needs, &mut Vec::new(), &mut seen);
+        assert_eq!(live.take_troubles(), Vec::<String>::new());
+        let told = told(&seen, starts);
+        println!("{} regions: {told:?}", seen.len());
+        told
+    });
+    let looks: Vec<Told> = looks.skip(5).collect();
+    for told in &looks {
+        let [read, written, idle] = told;
+        assert_eq!((read[0], written[0]), (0, 0), "what is used looks idle: {told:?}");
+        let shares = [read[2], written[3], idle[0] + idle[1]];
+        for (right, all) in shares.into_iter().zip(told.map(|part| part.iter().sum::<u64>())) {
+            assert!(right * 10 >= all * 9, "{right} of {all} pages: {told:?}");
+        }
+    }
+    assert_eq!(looks.len(), 5);
+}
+
+/// What a process of the next test uses every few ms, and what it leaves alone.
+const USED: usize = 16 * MIB;
+const UNUSED: usize = 48 * MIB;
+
+/// Uses a mapping for a while, and tells how much of it and of another one is on fast memory in the end.
+fn two_mappings() {
+    let mut used = vec![1u8; USED];
+    // The guard page of a thread's stack keeps the kernel from making one mapping of both.
+    let between = thread::spawn(thread::park);
+    let unused = vec![1u8; UNUSED];
+    let begin = Instant::now();
+    let both = |used: &[u8]| [used, unused.as_slice()].map(fast_share);
+    println!("at first {:?}", both(&used));
+    while begin.elapsed() < Duration::from_secs(60) {
+        used.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        sleep_s(0.007);
+    }
+    println!("in the end {:?}", both(&used));
+    between.thread().unpark();
+    between.join().expect("a thread");
+}
+
+/// How much of some memory lies on node 0.
+fn fast_share(memory: &[u8]) -> f64 {
+    let first = memory.as_ptr() as u64 / 4096 + 1;
+    let pages: Vec<u64> = (first..first + memory.len() as u64 / 4096 - 1).collect();
+    let nodes = nodes_of(rustix::process::getpid(), &pages).expect("nodes");
+    nodes.iter().filter(|node| **node == Some(NodeId(0))).count() as f64 / nodes.len() as f64
+}
+
+#[test]
+fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
+    let name = "where_damon_is_taken_whole_mappings_come_to_fast_memory";
+    if role().is_some() {
+        return two_mappings();
+    }
+    if !lab_is_here() {
+        return;
+    }
+    let test = env::current_exe().expect("this test's file").display().to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    let taken = "D=/sys/kernel/mm/damon/admin/kdamonds; echo 1 > $D/nr_kdamonds; echo 1 > $D/0/contexts/nr_contexts\n\
+        echo vaddr > $D/0/contexts/0/operations; echo 1 > $D/0/contexts/0/targets/nr_targets\n\
+        echo $$ > $D/0/contexts/0/targets/0/pid_target; echo on > $D/0/state || exit 1\n";
+    let text = format!(
+        "echo 0 > /proc/sys/kernel/numa_balancing\n{taken}memtide daemon & daemon=$!\n\
+         memtide run -p interleave -- {test} --exact {name} --nocapture || exit 1\n\
+         memtide status\nkill $daemon; wait $daemon; echo ended $?\n"
+    );
+    fs::write(&script, text).expect("a script");
+    let script = script.to_str().expect("a name");
+    let (out, told) =
+        guest(name, "off", &[&format!("{MEMTIDE}:/bin/memtide"), &test, script], &["sh", script]);
+    assert!(out.contains("ended 0") && out.contains("\"monitor\": \"smaps\""), "{out}\n{told}");
+    assert!(told.contains("memory is watched by smaps (damon: somebody else uses DAMON"), "{told}");
+    let share = |when: &str| -> Option<[f64; 2]> {
+        let line = out.lines().find_map(|line| line.split_once(when))?.1;
+        let shares: Result<Vec<f64>, _> = line.trim_matches(['[', ']']).split(", ").map(str::parse).collect();
+        shares.ok()?.try_into().ok()
+    };
+    let first = share("at first ").expect("what it began with");
+    assert!(first.iter().all(|share| (0.3..0.7).contains(share)), "{first:?}");
+    let [used, unused] = share("in the end ").expect("how it ended");
+    assert!(
+        used > 0.95 && unused < 0.05,
+        "{used} of what is used and {unused} of the rest are fast\n{out}\n{told}"
+    );
 }

@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use rustix::process::Pid;
 
-use crate::monitors::{self, Found, Monitor};
+use crate::monitors::{self, Chosen, Found, Kind, SoftDirty};
 use crate::movers::{Mover, nodes_of};
 use crate::processes::{self, Process};
 use crate::sys;
@@ -32,7 +32,8 @@ const SETTLED: Duration = Duration::from_secs(3);
 pub struct Live {
     /// The system's number of each of the machine's nodes.
     nodes: Vec<NodeId>,
-    monitor: Option<Box<dyn Monitor>>,
+    monitor: Option<Chosen>,
+    writes: Option<SoftDirty>,
     mover: Mover,
     watched: Vec<Process>,
     begun: Instant,
@@ -48,15 +49,25 @@ pub fn task(pid: Pid) -> TaskId {
 }
 
 impl Live {
-    /// This machine, whose nodes have these numbers in the system, watched as a policy needs it. With `dry_run` nothing is moved.
+    /// This machine, whose nodes have these numbers in the system, watched as a policy needs it, by this monitor or the best there is. With
+    /// `dry_run` nothing is moved.
     ///
     /// # Errors
     /// If there is no monitor for what is needed.
-    pub fn new(nodes: Vec<NodeId>, needs: &Needs, stall: Duration, dry_run: bool) -> io::Result<Live> {
-        let monitor = needs.regions.as_ref().map(monitors::choose).transpose()?;
+    pub fn new(
+        nodes: Vec<NodeId>,
+        needs: &Needs,
+        wanted: Option<Kind>,
+        stall: Duration,
+        dry_run: bool,
+    ) -> io::Result<Live> {
+        let monitor = needs.regions.as_ref().map(|needs| monitors::choose(needs, wanted)).transpose()?;
+        let writes = needs.regions.is_some_and(|needs| needs.writes);
+        let writes = writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
         Ok(Live {
             nodes,
             monitor,
+            writes,
             mover: Mover::new(stall),
             watched: Vec::new(),
             begun: Instant::now(),
@@ -71,9 +82,14 @@ impl Live {
         &self.watched
     }
 
-    /// How memory is watched, if it is.
-    pub fn monitor(&self) -> Option<&'static str> {
-        self.monitor.as_ref().map(|monitor| monitor.name())
+    /// How memory is watched, if it is, and why not better.
+    pub fn monitor(&self) -> Option<(Kind, Option<&str>)> {
+        self.monitor.as_ref().map(|chosen| (chosen.kind, chosen.why_not_better.as_deref()))
+    }
+
+    /// Whether writes are told apart.
+    pub fn tells_writes(&self) -> bool {
+        self.writes.is_some()
     }
 
     /// The node that a page of a process lies on; none if it is not in memory, or on a node that the machine does not have.
@@ -93,9 +109,15 @@ impl Live {
         let unchanged =
             processes.iter().map(Process::identity).eq(self.watched.iter().map(Process::identity));
         self.watched = processes;
-        if let (false, Some(monitor)) = (unchanged, &mut self.monitor) {
+        if unchanged {
+            return;
+        }
+        if let Some(writes) = &mut self.writes {
+            writes.keep(&self.watched);
+        }
+        if let Some(Chosen { kind, monitor, .. }) = &mut self.monitor {
             if let Err(error) = monitor.watch(&self.watched) {
-                self.troubles.push(format!("monitor {}: {error}", monitor.name()));
+                self.troubles.push(format!("monitor {}: {error}", kind.name()));
                 // The next call tries again.
                 self.watched.clear();
             }
@@ -128,18 +150,31 @@ impl Live {
         let Ok(nodes) = nodes_of(process.pid, &all) else { return };
         let huge = huge_pages(process.pid);
         let size = |page| if huge(page) { PageSize::Huge } else { PageSize::Base };
-        let mut lies = nodes.iter().zip(&all).map(|(id, &page)| Some((self.number((*id)?)?, size(page))));
+        let written = self.written(process, &all);
+        let mut lies = nodes.iter().zip(&all).zip(written).map(|((id, &page), written)| {
+            Some(Lies { node: self.number((*id)?)?, size: size(page), written })
+        });
         let mut end = 0;
         for (found, asked) in found.iter().zip(&asked) {
             let at: Vec<Option<Lies>> = lies.by_ref().take(asked.len()).collect();
             for run in runs(found, &at) {
                 let Some((start, pages)) = run.whole(end) else { continue };
-                let (task, start, (node, size)) = (task(process.pid), Vpn(start), run.lies);
-                let Found { reads, writes, age, .. } = *found;
+                let (task, start, Lies { node, size, written }) = (task(process.pid), Vpn(start), run.lies);
+                let (reads, age) = (found.accesses.max(written.into()), found.age);
+                let writes = if written { reads } else { 0 };
                 seen.push(Region { task, start, pages, size, node, reads, writes, age });
                 end = start.0 + pages * size.base_pages();
             }
         }
+    }
+
+    /// Whether each of some pages was written lately; of none, if nobody asks for that.
+    fn written(&mut self, process: &Process, pages: &[u64]) -> Vec<bool> {
+        let Some(writes) = &mut self.writes else { return vec![false; pages.len()] };
+        writes.written(process, pages).unwrap_or_else(|error| {
+            self.troubles.push(format!("soft-dirty: {error}"));
+            vec![false; pages.len()]
+        })
     }
 
     /// Moves pages of a process. A huge page goes whole when its first base page is named; one that is not huge any more is gone.
@@ -168,8 +203,13 @@ impl Live {
     }
 }
 
-/// Where a page lies, and how large it is.
-type Lies = (NodeId, PageSize);
+/// A page: where it lies, how large it is, and whether it was written lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lies {
+    node: NodeId,
+    size: PageSize,
+    written: bool,
+}
 
 /// Base pages of a region that lie alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +222,7 @@ struct Run {
 impl Run {
     /// First base page and number of its pages, those whose middle lies in it and that begin at `from` or later; none if there is none.
     fn whole(&self, from: u64) -> Option<(u64, u64)> {
-        let size = self.lies.1.base_pages();
+        let size = self.lies.size.base_pages();
         let bound = |page: u64| page.saturating_sub(size / 2).next_multiple_of(size);
         let start = bound(self.start).max(from.next_multiple_of(size));
         let pages = bound(self.end).checked_sub(start)? / size;
@@ -220,7 +260,7 @@ impl Host for Live {
 
     fn observe(&mut self, _: &Needs, _: &mut Vec<Event>, seen: &mut Observation) {
         seen.nodes_use = self.nodes_use();
-        let Some(monitor) = &mut self.monitor else { return };
+        let Some(Chosen { kind, monitor, .. }) = &mut self.monitor else { return };
         match monitor.read() {
             Ok(all) => {
                 for (process, found) in self.watched.clone().iter().zip(all) {
@@ -228,7 +268,7 @@ impl Host for Live {
                 }
             }
             Err(error) => {
-                self.troubles.push(format!("monitor {}: {error}", monitor.name()));
+                self.troubles.push(format!("monitor {}: {error}", kind.name()));
                 // They are watched anew.
                 self.watched.clear();
             }
@@ -256,24 +296,27 @@ impl Host for Live {
 mod tests {
     use super::*;
 
-    const FOUND: Found = Found { start: 1000, pages: 10, reads: 3, writes: 0, age: 7 };
+    const FOUND: Found = Found { start: 1000, pages: 10, accesses: 3, age: 7 };
 
-    fn on(node: u8, size: PageSize) -> Option<Lies> {
-        Some((NodeId(node), size))
+    fn on(node: u8, written: bool) -> Option<Lies> {
+        Some(Lies { node: NodeId(node), size: PageSize::Base, written })
     }
 
     #[test]
     fn a_region_is_split_where_its_node_changes_and_what_is_not_there_is_left_out() {
-        let (a, b) = (on(0, PageSize::Base), on(1, PageSize::Base));
+        let (a, b) = (on(0, false), on(1, false));
         let runs = runs(&FOUND, &[a, a, b, None, b]);
-        let bounds: Vec<(u64, u64, u8)> = runs.iter().map(|run| (run.start, run.end, run.lies.0.0)).collect();
+        let bounds: Vec<(u64, u64, u8)> =
+            runs.iter().map(|run| (run.start, run.end, run.lies.node.0)).collect();
         assert_eq!(bounds, [(1000, 1004, 0), (1004, 1006, 1), (1008, 1010, 1)]);
         assert_eq!(super::runs(&FOUND, &[None; 5]), []);
+        let written = super::runs(&FOUND, &[a, on(0, true), on(0, true), a, a]);
+        assert_eq!(written.iter().map(|run| run.end).collect::<Vec<u64>>(), [1002, 1006, 1010]);
     }
 
     #[test]
     fn huge_pages_are_whole_and_never_overlap_what_came_before() {
-        let run = |start, end, size| Run { start, end, lies: (NodeId(0), size) };
+        let run = |start, end, size| Run { start, end, lies: Lies { node: NodeId(0), size, written: false } };
         for (run, from, whole) in [
             (run(700, 900, PageSize::Huge), 0, Some((512, 1))),
             (run(700, 1300, PageSize::Huge), 600, Some((1024, 1))),

@@ -57,6 +57,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for (name, id) in daemon.nodes() {
         eprintln!("memtide daemon: {name} is node {}", id.0);
     }
+    if let Some(monitor) = daemon.monitor() {
+        eprintln!("memtide daemon: {monitor}");
+    }
     eprintln!("memtide daemon: listens at {}", file.display());
     daemon.run(&socket)
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use memtide_linux::monitors::Kind;
 use memtide_linux::processes::Process;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,8 @@ pub struct Config {
     pub policy: String,
     /// Machine file or bundled machine that the policy reckons with; the firmware's figures if not given.
     pub machine: Option<String>,
+    /// How memory is watched; the best way that works if not given.
+    pub monitor: Option<Kind>,
     /// Which processes are watched.
     pub watch: Filter,
     /// Only processes that have as much in memory, in MiB, are watched.
@@ -60,6 +63,7 @@ impl Default for Config {
         Config {
             policy: "hot-cold".to_owned(),
             machine: None,
+            monitor: None,
             watch: Filter::Every,
             least_mib: 16,
             max_rate_mbps: 200,
@@ -159,6 +163,7 @@ mod tests {
         for (text, word) in [
             ("polcy = 'hot-cold'", "unknown field"),
             ("watch.user = 7", "unknown variant"),
+            ("monitor = 'perf'", "unknown variant"),
             ("watch.uid = 'root'", "invalid type"),
             ("watch = { uid = 7, pid = 8 }", "wanted exactly 1"),
         ] {

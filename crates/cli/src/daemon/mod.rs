@@ -55,7 +55,7 @@ impl Daemon {
             ..Limits::default()
         };
         let stall = Duration::from_millis(config.stall_ms);
-        let live = Live::new(nodes.clone(), &needs, stall, config.dry_run)
+        let live = Live::new(nodes.clone(), &needs, config.monitor, stall, config.dry_run)
             .map_err(|error| Failure::Run(format!("memory cannot be watched: {error}")))?;
         let governor = Governor::new(limits, needs.epoch);
         let (history, troubles) = (History::default(), Vec::new());
@@ -179,7 +179,9 @@ impl Daemon {
             .collect();
         let refused = record.refused.iter().map(|(why, moves)| (format!("{why:?}"), json!(moves)));
         json!({
-            "policy": self.config.policy, "monitor": self.live.monitor(), "paused": self.paused,
+            "policy": self.config.policy, "monitor": self.live.monitor().map(|(kind, _)| kind),
+            "why_not_better": self.live.monitor().and_then(|(_, why)| why), "tells_writes": self.live.tells_writes(),
+            "paused": self.paused,
             "dry_run": self.config.dry_run, "epochs": self.epochs, "watched": self.live.watched().len(),
             "uptime_s": self.live.now().as_seconds(),
             "processes": processes, "moved": moved, "refused": refused.collect::<serde_json::Map<_, _>>(),
@@ -207,6 +209,14 @@ impl Daemon {
             })
         });
         Ok(json!({ "node": lies.map(name), "region": region, "last_decision": last }))
+    }
+
+    /// How it watches memory, for people; nothing if its policy needs no such thing.
+    pub fn monitor(&self) -> Option<String> {
+        let (kind, why) = self.live.monitor()?;
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let writes = if self.live.tells_writes() { ", writes by soft-dirty" } else { "" };
+        Some(format!("memory is watched by {}{writes}{why}", kind.name()))
     }
 
     /// The nodes that it works on, by their names in the machine.

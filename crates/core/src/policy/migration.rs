@@ -40,6 +40,8 @@ pub struct RegionNeeds {
     pub aggregation: Time,
     /// Regions that there may be at most.
     pub regions_max: u32,
+    /// Whether writes are to be told apart; if not, a host need not pay for that, and they may come out as 0.
+    pub writes: bool,
 }
 
 /// When events reach a policy.

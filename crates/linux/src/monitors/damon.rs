@@ -32,28 +32,42 @@ pub struct Damon {
 }
 
 impl Damon {
-    /// DAMON, watching nobody yet.
+    /// Whether it can be used.
     ///
     /// # Errors
     /// If the kernel lacks it, or somebody else uses it.
-    pub fn new(needs: &RegionNeeds) -> io::Result<Damon> {
-        let damon =
-            Damon { needs: *needs, root: PathBuf::from(ROOT), targets: Vec::new(), watched: Vec::new() };
-        let used = fs::read_to_string(damon.root.join("nr_kdamonds")).map_err(|error| {
+    pub fn check() -> io::Result<()> {
+        for module in ["damon_stat", "damon_reclaim", "damon_lru_sort"] {
+            let file = format!("/sys/module/{module}/parameters/enabled");
+            if fs::read_to_string(&file).is_ok_and(|enabled| enabled.trim() == "Y") {
+                return Err(busy(&format!("the kernel's {module} uses DAMON; end it by `echo N > {file}`")));
+            }
+        }
+        let used = fs::read_to_string(Path::new(ROOT).join("nr_kdamonds")).map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::NotFound => {
                     "this kernel has no DAMON (CONFIG_DAMON_SYSFS), or sysfs is not mounted".to_owned()
                 }
                 io::ErrorKind::PermissionDenied => "DAMON needs root".to_owned(),
-                _ => format!("{}: {error}", damon.root.display()),
+                _ => format!("{ROOT}: {error}"),
             };
             io::Error::new(error.kind(), why)
         })?;
-        if used.trim() != "0" && damon.state()? == "on" {
-            let why = "somebody else uses DAMON; end it, or write `off` to its `state` in /sys/kernel/mm/damon/admin/kdamonds/0";
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        for number in 0..used.trim().parse().unwrap_or(0u32) {
+            let file = format!("{ROOT}/{number}/state");
+            if fs::read_to_string(&file)?.trim() == "on" {
+                return Err(busy(&format!("somebody else uses DAMON; end it by `echo off > {file}`")));
+            }
         }
-        Ok(damon)
+        match rustix::process::geteuid().is_root() {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "DAMON needs root")),
+        }
+    }
+
+    /// DAMON, watching nobody yet.
+    pub fn new(needs: &RegionNeeds) -> Damon {
+        Damon { needs: *needs, root: PathBuf::from(ROOT), targets: Vec::new(), watched: Vec::new() }
     }
 
     fn state(&self) -> io::Result<String> {
@@ -68,12 +82,15 @@ impl Damon {
     }
 
     fn stop(&mut self) -> io::Result<()> {
+        if self.targets.is_empty() {
+            return Ok(());
+        }
         self.targets.clear();
         self.watched.clear();
-        if self.root.join("0/state").exists() && self.state()? == "on" {
+        if self.state()? == "on" {
             self.write("0/state", "off")?;
         }
-        Ok(())
+        self.write("nr_kdamonds", "0")
     }
 
     fn start(&self, targets: &[Option<Identity>]) -> io::Result<()> {
@@ -148,6 +165,10 @@ impl Damon {
     }
 }
 
+fn busy(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
+}
+
 /// What the kernel means by an error.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -159,10 +180,6 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 impl Monitor for Damon {
-    fn name(&self) -> &'static str {
-        "damon"
-    }
-
     fn watch(&mut self, processes: &[Process]) -> io::Result<()> {
         let wanted: Vec<Identity> = processes.iter().map(Process::identity).collect();
         let targets = places(&self.targets, &wanted);
@@ -182,7 +199,7 @@ impl Monitor for Damon {
             return Ok(Vec::new());
         }
         if self.state()? != "on" {
-            self.targets.clear();
+            self.stop()?;
             return Err(io::Error::other("it has ended, as it does with the last process that it watches"));
         }
         self.write("0/state", "update_schemes_tried_regions")?;
@@ -194,7 +211,7 @@ impl Monitor for Damon {
 impl Drop for Damon {
     fn drop(&mut self) {
         // Nothing is left to do if the kernel refuses.
-        let _ = self.stop().and_then(|()| self.write("nr_kdamonds", "0"));
+        let _ = self.stop();
     }
 }
 
@@ -225,9 +242,9 @@ fn regions(folder: &Path) -> io::Result<Vec<Found>> {
                 .map_err(|_| io::Error::other(format!("{name} of a region is '{}'", text.trim())))
         };
         let (start, end) = (number("start")? / 4096, number("end")? / 4096);
-        let reads = u32::try_from(number("nr_accesses")?).unwrap_or(u32::MAX);
+        let accesses = u32::try_from(number("nr_accesses")?).unwrap_or(u32::MAX);
         let age = u32::try_from(number("age")?).unwrap_or(u32::MAX);
-        found.push(Found { start, pages: end.saturating_sub(start), reads, writes: 0, age });
+        found.push(Found { start, pages: end.saturating_sub(start), accesses, age });
     }
     found.retain(|region| region.pages > 0);
     found.sort_by_key(|region| region.start);

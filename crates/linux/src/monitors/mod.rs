@@ -1,14 +1,20 @@
 //! Which memory processes access, one file a way to find out.
 
 mod damon;
+mod smaps;
+mod soft_dirty;
 
 use std::fmt;
 use std::io;
 
 use memtide_core::policy::RegionNeeds;
+use serde::{Deserialize, Serialize};
 
 use crate::processes::Process;
+
 pub use damon::Damon;
+pub use smaps::Smaps;
+pub use soft_dirty::SoftDirty;
 
 /// Neighbouring base pages of a process that were accessed alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,19 +23,14 @@ pub struct Found {
     pub start: u64,
     /// How many.
     pub pages: u64,
-    /// Samples of the last aggregation interval that were reads, or accesses if the monitor cannot tell.
-    pub reads: u32,
-    /// Samples of it that were writes, as far as the monitor can tell.
-    pub writes: u32,
+    /// Samples of the last aggregation interval that were accesses, reads or writes.
+    pub accesses: u32,
     /// Aggregation intervals since the run last changed.
     pub age: u32,
 }
 
 /// Watches processes.
 pub trait Monitor: fmt::Debug + Send {
-    /// What it is called.
-    fn name(&self) -> &'static str;
-
     /// Watches these processes, and no others, from now on. What is known of those that were watched before is kept.
     ///
     /// # Errors
@@ -43,10 +44,100 @@ pub trait Monitor: fmt::Debug + Send {
     fn read(&mut self) -> io::Result<Vec<Vec<Found>>>;
 }
 
-/// The best monitor that this kernel has.
+/// A way to watch which memory is accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// [`Damon`].
+    Damon,
+    /// [`Smaps`].
+    Smaps,
+}
+
+impl Kind {
+    /// All, the best first.
+    pub const ALL: [Kind; 2] = [Kind::Damon, Kind::Smaps];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Damon => "damon",
+            Kind::Smaps => "smaps",
+        }
+    }
+
+    /// Whether it can be used here.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(self) -> io::Result<()> {
+        match self {
+            Kind::Damon => Damon::check(),
+            Kind::Smaps => Smaps::check(),
+        }
+    }
+
+    fn make(self, needs: &RegionNeeds) -> Box<dyn Monitor> {
+        match self {
+            Kind::Damon => Box::new(Damon::new(needs)),
+            Kind::Smaps => Box::new(Smaps::new(needs)),
+        }
+    }
+}
+
+/// A way to watch memory, and whether it can be used here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usable {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it tells.
+    pub tells: &'static str,
+    /// Why it cannot be used, if it cannot.
+    pub why_not: Option<String>,
+}
+
+/// All ways to watch memory, the best first.
+pub fn usable() -> Vec<Usable> {
+    let usable = |name, tells, check: io::Result<()>| {
+        let why_not = check.err().map(|error| error.to_string());
+        Usable { name, tells, why_not }
+    };
+    vec![
+        usable("damon", "accesses, by regions that adapt", Kind::Damon.check()),
+        usable("smaps", "accesses, by whole mappings", Kind::Smaps.check()),
+        usable("soft-dirty", "writes, for policies that ask for them", SoftDirty::check()),
+    ]
+}
+
+/// A monitor that was chosen.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Which.
+    pub kind: Kind,
+    /// Why the better ones were not.
+    pub why_not_better: Option<String>,
+    /// It, watching nobody yet.
+    pub monitor: Box<dyn Monitor>,
+}
+
+/// The monitor that is asked for, or the best that can be used here.
 ///
 /// # Errors
 /// Why there is none.
-pub fn choose(needs: &RegionNeeds) -> io::Result<Box<dyn Monitor>> {
-    Ok(Box::new(Damon::new(needs)?))
+pub fn choose(needs: &RegionNeeds, wanted: Option<Kind>) -> io::Result<Chosen> {
+    if let Some(kind) = wanted {
+        kind.check().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", kind.name())))?;
+        return Ok(Chosen { kind, why_not_better: None, monitor: kind.make(needs) });
+    }
+    let mut passed_over = Vec::new();
+    for kind in Kind::ALL {
+        match kind.check() {
+            Ok(()) => {
+                let why_not_better = (!passed_over.is_empty()).then(|| passed_over.join("; "));
+                return Ok(Chosen { kind, why_not_better, monitor: kind.make(needs) });
+            }
+            Err(error) => passed_over.push(format!("{}: {error}", kind.name())),
+        }
+    }
+    Err(io::Error::other(passed_over.join("; ")))
 }

@@ -34,6 +34,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 (1, 100_000_000, 16_384),
                 "most that an epoch promotes, and most it demotes",
             ),
+            whole("write_weight", "accesses", (0, 100, 0), "each write counts as so many accesses more"),
         ],
     },
     make: |machine, values| Box::new(HotCold::new(machine, values)),
@@ -68,6 +69,7 @@ struct HotCold {
     high: u64,
     /// Base pages that an epoch may promote, and those it may demote: divided by the scale, but not below a huge one.
     pages: u64,
+    write_weight: u32,
     /// What was hot in the last epoch.
     hot_before: Ranges,
 }
@@ -90,6 +92,7 @@ impl HotCold {
             low: values.whole("low").into(),
             high: values.whole("high").into(),
             pages: (pages / u64::from(machine.scale)).max(pages.min(PageSize::Huge.base_pages())),
+            write_weight: values.whole("write_weight"),
             hot_before: Ranges::default(),
         }
     }
@@ -98,12 +101,17 @@ impl HotCold {
         self.tiers[node.index()]
     }
 
+    /// How often a region was accessed, in samples; a write counts for more, if so configured.
+    fn heat(&self, region: &Region) -> u32 {
+        region.reads.max(region.writes).saturating_add(self.write_weight.saturating_mul(region.writes))
+    }
+
     fn is_hot(&self, region: &Region) -> bool {
-        heat(region) >= self.hot
+        self.heat(region) >= self.hot
     }
 
     fn is_cold(&self, region: &Region) -> bool {
-        heat(region) == 0 && region.age >= self.cold_age
+        self.heat(region) == 0 && region.age >= self.cold_age
     }
 
     /// The nearest node of a tier that has room for so many base pages.
@@ -156,12 +164,16 @@ impl HotCold {
     fn promote_hot(&self, regions: &[Region], draft: &mut Draft) {
         let on_slow = regions.iter().filter(|r| self.is_hot(r) && self.tier(r.node) > 0);
         let mut hot: Vec<Region> = on_slow.flat_map(|r| self.hot_before.parts_of(r)).collect();
-        hot.sort_by_key(|r| (std::cmp::Reverse(heat(r)), r.task, r.start));
+        hot.sort_by_key(|r| (std::cmp::Reverse(self.heat(r)), r.task, r.start));
         let mut sent = 0;
         for region in hot {
             let wanted = (region.pages * region.size.base_pages()).min(self.pages - sent);
             let lacking = wanted.saturating_sub(self.room_in_fastest(draft));
-            self.make_room(lacking, |victim| heat(victim) * MARGIN < heat(&region), draft);
+            self.make_room(
+                lacking,
+                |victim| self.heat(victim).saturating_mul(MARGIN) < self.heat(&region),
+                draft,
+            );
             sent += self.send(&region, 0, Reason::Hot, self.pages - sent, draft);
         }
     }
@@ -190,7 +202,7 @@ impl HotCold {
     fn victims(&self, regions: &[Region]) -> Vec<Region> {
         let movable = |r: &&Region| self.tier(r.node) == 0 && !self.is_cold(r) && !self.is_hot(r);
         let mut victims: Vec<Region> = regions.iter().filter(movable).copied().collect();
-        victims.sort_by_key(|r| (std::cmp::Reverse(heat(r)), r.age, r.task, r.start));
+        victims.sort_by_key(|r| (std::cmp::Reverse(self.heat(r)), r.age, r.task, r.start));
         victims
     }
 
@@ -237,11 +249,6 @@ fn end(region: &Region) -> u64 {
     region.start.0 + region.pages * region.size.base_pages()
 }
 
-/// How often a region was accessed, in samples.
-fn heat(region: &Region) -> u32 {
-    region.reads.max(region.writes)
-}
-
 /// A plan under way.
 struct Draft {
     moves: Vec<Move>,
@@ -285,7 +292,12 @@ impl Room {
 impl Migration for HotCold {
     fn needs(&self) -> Needs {
         let aggregation = Time(self.sampling.0 * u64::from(SAMPLES));
-        let regions = RegionNeeds { sampling: self.sampling, aggregation, regions_max: self.regions_max };
+        let regions = RegionNeeds {
+            sampling: self.sampling,
+            aggregation,
+            regions_max: self.regions_max,
+            writes: self.write_weight > 0,
+        };
         Needs {
             hint_faults: false,
             regions: Some(regions),

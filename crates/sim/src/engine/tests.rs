@@ -48,7 +48,7 @@ impl Restless {
 impl Migration for Restless {
     fn needs(&self) -> Needs {
         let (sampling, aggregation) = (Time::from_us(1), Time::from_us(5));
-        let regions = Some(RegionNeeds { sampling, aggregation, regions_max: 12 });
+        let regions = Some(RegionNeeds { sampling, aggregation, regions_max: 12, writes: true });
         Needs { hint_faults: true, regions, delivery: self.delivery, epoch: Time::from_us(15) }
     }
 

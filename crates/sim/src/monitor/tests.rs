@@ -15,7 +15,7 @@ fn machine() -> Machine {
 
 fn monitor() -> Monitor {
     let (sampling, aggregation) = (Time::from_us(10), Time::from_us(200));
-    Monitor::new(RegionNeeds { sampling, aggregation, regions_max: REGIONS_MAX }, 1)
+    Monitor::new(RegionNeeds { sampling, aggregation, regions_max: REGIONS_MAX, writes: true }, 1)
 }
 
 /// An operating system with tasks that have these pages, on one of two nodes each.

@@ -160,3 +160,13 @@ fn an_epoch_moves_as_many_pages_as_the_scale_leaves_but_a_huge_one_at_least() {
     };
     assert_eq!([moves(4096, 1), moves(4096, 4), moves(4096, 64), moves(100, 64)], [4096, 1024, 512, 100]);
 }
+
+#[test]
+fn with_a_weight_what_is_written_goes_up_first_and_only_then_are_writes_asked_for() {
+    let written = Region { writes: 10, ..region(100, 10, SLOW, 10, 0) };
+    let regions = [region(0, 10, SLOW, 20, 0), written];
+    for (text, first, asked) in [("hot-cold", 0, false), ("hot-cold:write_weight=2", 100, true)] {
+        assert_eq!(decide(text, &seen(&regions, 500))[0].page, Vpn(first), "{text}");
+        assert_eq!(policy(&four(), text).needs().regions.map(|needs| needs.writes), Some(asked), "{text}");
+    }
+}

@@ -1,0 +1,205 @@
+//! What Linux tells without DAMON: which share of each mapping was accessed since the bits were cleared (proc_pid_smaps(5),
+//! proc_pid_clear_refs(5)).
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memtide_core::policy::RegionNeeds;
+use procfs::process;
+use rustix::process::Pid;
+
+use super::{Found, Monitor};
+use crate::processes::{Identity, Process};
+
+/// It works for one part of the time in so many.
+const SPARED: u32 = 100;
+
+/// A mapping was idle if less than one part in so many of it was accessed.
+const IDLE: u64 = 20;
+
+/// Watches whole mappings. A look takes time in proportion to the memory, so it looks the less often the longer that takes.
+#[derive(Debug)]
+pub struct Smaps {
+    needs: RegionNeeds,
+    watched: Vec<(Identity, Vec<Mapping>)>,
+    /// When it looks again.
+    due: Instant,
+}
+
+/// What is known of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mapping {
+    start: u64,
+    pages: u64,
+    accesses: u32,
+    /// Since when it has been accessed as much as now.
+    since: Instant,
+}
+
+/// A mapping as the kernel tells of it, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    end: u64,
+    resident: u64,
+    referenced: u64,
+}
+
+impl Smaps {
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    /// If the kernel lacks it.
+    pub fn check() -> io::Result<()> {
+        let opened = File::open("/proc/self/smaps")
+            .and_then(|_| OpenOptions::new().write(true).open("/proc/self/clear_refs"));
+        opened.map(drop).map_err(|error| {
+            let why = "this kernel has no /proc/PID/smaps and clear_refs (CONFIG_PROC_PAGE_MONITOR)";
+            io::Error::new(error.kind(), format!("{why}: {error}"))
+        })
+    }
+
+    /// It, watching nobody yet.
+    pub fn new(needs: &RegionNeeds) -> Smaps {
+        Smaps { needs: *needs, watched: Vec::new(), due: Instant::now() }
+    }
+
+    /// Looks at all processes, for a sampling interval each.
+    fn look(&mut self) {
+        let sampling = Duration::from_nanos(self.needs.sampling.as_ns() as u64);
+        let begin = Instant::now();
+        for ((pid, _), known) in &mut self.watched {
+            // A process that has ended, or is somebody else's, has nothing to show.
+            *known = look_at(*pid, sampling)
+                .map(|(long, short)| judge(known, &long, &short, &self.needs))
+                .unwrap_or_default();
+        }
+        let took = begin.elapsed().saturating_sub(sampling * self.watched.len() as u32);
+        self.due = Instant::now() + took * SPARED;
+    }
+
+    fn found(&self, mapping: &Mapping) -> Found {
+        let Mapping { start, pages, accesses, since } = *mapping;
+        let age = since.elapsed().as_nanos() as f64 / self.needs.aggregation.as_ns();
+        Found { start, pages, accesses, age: age as u32 }
+    }
+}
+
+impl Monitor for Smaps {
+    fn watch(&mut self, processes: &[Process]) -> io::Result<()> {
+        let mut known: HashMap<Identity, Vec<Mapping>> =
+            std::mem::take(&mut self.watched).into_iter().collect();
+        let of = |process: &Process| {
+            let identity = process.identity();
+            (identity, known.remove(&identity).unwrap_or_default())
+        };
+        self.watched = processes.iter().map(of).collect();
+        Ok(())
+    }
+
+    fn read(&mut self) -> io::Result<Vec<Vec<Found>>> {
+        if Instant::now() >= self.due {
+            self.look();
+        }
+        let all = |mappings: &Vec<Mapping>| mappings.iter().map(|mapping| self.found(mapping)).collect();
+        Ok(self.watched.iter().map(|(_, mappings)| all(mappings)).collect())
+    }
+}
+
+/// What a process used since it was last looked at, and within a sampling interval from now on.
+fn look_at(pid: Pid, sampling: Duration) -> io::Result<(Usages, Usages)> {
+    let long = usages(pid)?;
+    fs::write(format!("/proc/{}/clear_refs", pid.as_raw_nonzero()), "1")?;
+    thread::sleep(sampling);
+    Ok((long, usages(pid)?))
+}
+
+/// Mappings by their first byte.
+type Usages = BTreeMap<u64, Usage>;
+
+fn usages(pid: Pid) -> io::Result<Usages> {
+    let process = process::Process::new(pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
+    let maps = process.smaps().map_err(io::Error::other)?;
+    let usage = |map: process::MemoryMap| {
+        let of = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
+        (map.address.0, Usage { end: map.address.1, resident: of("Rss"), referenced: of("Referenced") })
+    };
+    Ok(maps.0.into_iter().map(usage).collect())
+}
+
+/// What is known of the mappings now; of too many, the largest are kept.
+fn judge(before: &[Mapping], long: &Usages, short: &Usages, needs: &RegionNeeds) -> Vec<Mapping> {
+    let samples = (needs.aggregation.0 / needs.sampling.0).max(1);
+    let mut there: Vec<(&u64, &Usage)> = short.iter().filter(|(_, usage)| usage.resident > 0).collect();
+    there.sort_by_key(|(start, usage)| (std::cmp::Reverse(usage.resident), **start));
+    there.truncate(needs.regions_max as usize);
+    there.sort_by_key(|(start, _)| **start);
+    let judged = there.into_iter().map(|(start, usage)| {
+        let accesses = (samples * usage.referenced).div_ceil(usage.resident).min(samples) as u32;
+        let known = before.iter().find(|known| known.start == start / 4096);
+        let alike = |known: &&Mapping| u64::from(known.accesses.abs_diff(accesses)) <= samples / 10;
+        let meanwhile = long.get(start).is_some_and(|usage| usage.referenced * IDLE >= usage.resident);
+        let holds = known.filter(alike).filter(|_| accesses > 0 || !meanwhile);
+        let since = holds.map_or_else(Instant::now, |known| known.since);
+        Mapping { start: start / 4096, pages: (usage.end - start) / 4096, accesses, since }
+    });
+    judged.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_core::Time;
+
+    const NEEDS: RegionNeeds = RegionNeeds {
+        sampling: Time::from_ms(5),
+        aggregation: Time::from_ms(100),
+        regions_max: 3,
+        writes: false,
+    };
+
+    /// Mappings of 100 pages from these pages on, of which so many are in memory and so many were referenced.
+    fn usages(all: &[(u64, u64, u64)]) -> Usages {
+        let usage = |&(page, resident, referenced): &(u64, u64, u64)| {
+            let end = (page + 100) * 4096;
+            (page * 4096, Usage { end, resident: resident * 4096, referenced: referenced * 4096 })
+        };
+        all.iter().map(usage).collect()
+    }
+
+    #[test]
+    fn the_share_that_is_accessed_counts_and_what_is_used_now_and_then_stays_young() {
+        let since = Instant::now().checked_sub(Duration::from_secs(9)).expect("a time");
+        let known = |start, accesses| Mapping { start, pages: 100, accesses, since };
+        let before = [known(0, 20), known(200, 0), known(400, 0)];
+        let long = usages(&[(0, 100, 100), (200, 100, 4), (400, 100, 5), (600, 0, 0)]);
+        let short = usages(&[(0, 100, 91), (200, 100, 0), (400, 100, 0), (600, 0, 0)]);
+        let after = judge(&before, &long, &short, &NEEDS);
+        let told: Vec<(u64, u32, bool)> =
+            after.iter().map(|mapping| (mapping.start, mapping.accesses, mapping.since == since)).collect();
+        assert_eq!(told, [(0, 19, true), (200, 0, true), (400, 0, false)]);
+        let short = usages(&[(0, 100, 51), (200, 10, 1), (400, 7, 0), (800, 100, 100)]);
+        let told: Vec<(u64, u32, bool)> = judge(&after, &long, &short, &NEEDS)
+            .iter()
+            .map(|mapping| (mapping.start, mapping.accesses, mapping.since == since))
+            .collect();
+        assert_eq!(told, [(0, 11, false), (200, 2, true), (800, 20, false)], "the smallest is left out");
+    }
+
+    #[test]
+    fn this_process_shows_what_it_touches() {
+        let me = crate::processes::one(rustix::process::getpid()).expect("this process");
+        let mut smaps = Smaps::new(&NEEDS);
+        smaps.watch(&[me]).expect("this process");
+        let memory = vec![1u8; 32 << 20];
+        let found = smaps.read().expect("mappings");
+        let page = memory.as_ptr() as u64 / 4096 + 1;
+        assert!(
+            found[0].iter().any(|found| (found.start..found.start + found.pages).contains(&page)),
+            "{found:?}"
+        );
+        assert_eq!((found.len(), found[0].len() <= 3), (1, true));
+    }
+}
