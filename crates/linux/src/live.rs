@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use rustix::process::Pid;
 
-use crate::monitors::{self, Chosen, Found, Kind, SoftDirty};
+use crate::monitors::{self, CLEARED_MAX, Chosen, Found, Kind, SoftDirty};
 use crate::movers::{Mover, nodes_of};
 use crate::processes::{self, Process};
 use crate::sys;
@@ -168,6 +168,21 @@ impl Live {
         }
     }
 
+    /// A process that is too large for its bits to be cleared is not watched in that way.
+    fn tell_of_large(&mut self) {
+        let by_smaps = self.monitor.as_ref().is_some_and(|chosen| chosen.kind == Kind::Smaps);
+        let large = self.watched.iter().find(|process| process.resident_pages > CLEARED_MAX);
+        if let Some(process) = large.filter(|_| by_smaps || self.writes.is_some()) {
+            let what = if by_smaps { "memory is not watched by smaps" } else { "writes are not watched" };
+            self.troubles.push(format!(
+                "process {} ({}) has more than {} GiB in memory: its {what}, for that would hold it up",
+                process.pid.as_raw_nonzero(),
+                process.name,
+                CLEARED_MAX >> 18
+            ));
+        }
+    }
+
     /// Whether each of some pages was written lately; of none, if nobody asks for that.
     fn written(&mut self, process: &Process, pages: &[u64]) -> Vec<bool> {
         let Some(writes) = &mut self.writes else { return vec![false; pages.len()] };
@@ -260,6 +275,7 @@ impl Host for Live {
 
     fn observe(&mut self, _: &Needs, _: &mut Vec<Event>, seen: &mut Observation) {
         seen.nodes_use = self.nodes_use();
+        self.tell_of_large();
         let Some(Chosen { kind, monitor, .. }) = &mut self.monitor else { return };
         match monitor.read() {
             Ok(all) => {

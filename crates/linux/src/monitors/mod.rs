@@ -29,6 +29,10 @@ pub struct Found {
     pub age: u32,
 }
 
+/// Base pages of a process in memory from which on its bits are not cleared: its page faults wait while they are, some tenth of a second
+/// for 4 GiB.
+pub const CLEARED_MAX: u64 = 1 << 20;
+
 /// Watches processes.
 pub trait Monitor: fmt::Debug + Send {
     /// Watches these processes, and no others, from now on. What is known of those that were watched before is kept.

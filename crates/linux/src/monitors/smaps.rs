@@ -11,11 +11,14 @@ use memtide_core::policy::RegionNeeds;
 use procfs::process;
 use rustix::process::Pid;
 
-use super::{Found, Monitor};
-use crate::processes::{Identity, Process};
+use super::{CLEARED_MAX, Found, Monitor};
+use crate::processes::{self, Identity, Process};
 
 /// It works for one part of the time in so many.
 const SPARED: u32 = 100;
+
+/// How long it goes on to the next process before it lets the caller go on.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A mapping was idle if less than one part in so many of it was accessed.
 const IDLE: u64 = 20;
@@ -25,7 +28,8 @@ const IDLE: u64 = 20;
 pub struct Smaps {
     needs: RegionNeeds,
     watched: Vec<(Identity, Vec<Mapping>)>,
-    /// When it looks again.
+    /// Which of them it looks at next, and when.
+    next: usize,
     due: Instant,
 }
 
@@ -63,21 +67,26 @@ impl Smaps {
 
     /// It, watching nobody yet.
     pub fn new(needs: &RegionNeeds) -> Smaps {
-        Smaps { needs: *needs, watched: Vec::new(), due: Instant::now() }
+        Smaps { needs: *needs, watched: Vec::new(), next: 0, due: Instant::now() }
     }
 
-    /// Looks at all processes, for a sampling interval each.
+    /// Looks at processes in turn, for a sampling interval each, until all have had theirs or its patience ends.
     fn look(&mut self) {
         let sampling = Duration::from_nanos(self.needs.sampling.as_ns() as u64);
-        let begin = Instant::now();
-        for ((pid, _), known) in &mut self.watched {
-            // A process that has ended, or is somebody else's, has nothing to show.
-            *known = look_at(*pid, sampling)
-                .map(|(long, short)| judge(known, &long, &short, &self.needs))
-                .unwrap_or_default();
+        let (begin, mut slept) = (Instant::now(), Duration::ZERO);
+        for _ in 0..self.watched.len() {
+            self.next = (self.next + 1) % self.watched.len();
+            let ((pid, _), known) = &mut self.watched[self.next];
+            // A process that has ended, is somebody else's, or is too large has nothing to show.
+            let looked = look_at(*pid, sampling);
+            *known =
+                looked.map_or_else(|_| Vec::new(), |(long, short)| judge(known, &long, &short, &self.needs));
+            slept += sampling;
+            if begin.elapsed() > PATIENCE {
+                break;
+            }
         }
-        let took = begin.elapsed().saturating_sub(sampling * self.watched.len() as u32);
-        self.due = Instant::now() + took * SPARED;
+        self.due = Instant::now() + begin.elapsed().saturating_sub(slept) * SPARED;
     }
 
     fn found(&self, mapping: &Mapping) -> Found {
@@ -110,6 +119,9 @@ impl Monitor for Smaps {
 
 /// What a process used since it was last looked at, and within a sampling interval from now on.
 fn look_at(pid: Pid, sampling: Duration) -> io::Result<(Usages, Usages)> {
+    if processes::one(pid).is_none_or(|process| process.resident_pages > CLEARED_MAX) {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     let long = usages(pid)?;
     fs::write(format!("/proc/{}/clear_refs", pid.as_raw_nonzero()), "1")?;
     thread::sleep(sampling);

@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
+use super::CLEARED_MAX;
 use crate::processes::{Identity, Process};
 
 /// The bit of a page's entry in /proc/PID/pagemap.
 const SOFT_DIRTY: u64 = 1 << 55;
 
-/// Clearing takes one part of the time in so many.
+/// Clearing, and what follows from it, takes one part of the time in so many.
 const SPARED: f64 = 100.0;
 
-/// What the fault of the next write to a page costs, in times of what clearing its bit costs (2.3 and 0.10 thousand instructions).
-const FAULT: f64 = 23.0;
+/// What the fault of the next write to a page costs, in times of what clearing its bit costs (`lab_monitors.rs` measures both).
+const FAULT: f64 = 24.0;
 
 /// Watches writes. To clear the bits makes the whole of a process's memory read-only for a moment and each page's next write a fault, so
 /// they are cleared the less often the longer that takes.
@@ -60,18 +61,19 @@ impl SoftDirty {
             Some(_) => pages_written(process.pid, pages)?,
             None => vec![false; pages.len()],
         };
-        if due.is_none_or(|due| Instant::now() >= due) {
+        if process.resident_pages <= CLEARED_MAX && due.is_none_or(|due| Instant::now() >= due) {
             let share = written.iter().filter(|written| **written).count() as f64 / pages.len().max(1) as f64;
             let begin = Instant::now();
             fs::write(format!("/proc/{}/clear_refs", process.pid.as_raw_nonzero()), "4")?;
-            let due = Instant::now() + pause(begin.elapsed(), share);
-            self.due.insert(process.identity(), due);
+            let took = begin.elapsed();
+            let others = self.due.len() as u32;
+            self.due.insert(process.identity(), Instant::now() + pause(took, share) * others.max(1));
         }
         Ok(written)
     }
 }
 
-/// How long to wait after bits were cleared, which took so long and has so large a share of pages fault again.
+/// How long to wait after bits of the only process were cleared, which took so long and has so large a share of pages fault again.
 fn pause(took: Duration, share: f64) -> Duration {
     took.mul_f64(SPARED * (1.0 + FAULT * share))
 }
@@ -92,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_more_it_costs_the_less_often() {
-        for (ms, share, pause_ms) in [(1, 0.0, 100), (1, 1.0, 2400), (20, 0.5, 25_000)] {
+        for (ms, share, pause_ms) in [(1, 0.0, 100), (1, 1.0, 2500), (20, 0.5, 26_000)] {
             let pause = pause(Duration::from_millis(ms), share);
             assert!(pause.as_millis().abs_diff(pause_ms) <= 1, "{pause:?}");
         }
