@@ -285,7 +285,8 @@ fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
     let test = env::current_exe().expect("this test's file").display().to_string();
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
-    let taken = "D=/sys/kernel/mm/damon/admin/kdamonds; echo 1 > $D/nr_kdamonds; echo 1 > $D/0/contexts/nr_contexts\n\
+    let taken = "S=/sys/module/damon_stat/parameters/enabled; [ ! -e $S ] || echo N > $S\n\
+        D=/sys/kernel/mm/damon/admin/kdamonds; echo 1 > $D/nr_kdamonds; echo 1 > $D/0/contexts/nr_contexts\n\
         echo vaddr > $D/0/contexts/0/operations; echo 1 > $D/0/contexts/0/targets/nr_targets\n\
         echo $$ > $D/0/contexts/0/targets/0/pid_target; echo on > $D/0/state || exit 1\n";
     let text = format!(

@@ -115,12 +115,12 @@ impl Live {
         if let Some(writes) = &mut self.writes {
             writes.keep(&self.watched);
         }
-        if let Some(Chosen { kind, monitor, .. }) = &mut self.monitor {
-            if let Err(error) = monitor.watch(&self.watched) {
-                self.troubles.push(format!("monitor {}: {error}", kind.name()));
-                // The next call tries again.
-                self.watched.clear();
-            }
+        if let Some(Chosen { kind, monitor, .. }) = &mut self.monitor
+            && let Err(error) = monitor.watch(&self.watched)
+        {
+            self.troubles.push(format!("monitor {}: {error}", kind.name()));
+            // The next call tries again.
+            self.watched.clear();
         }
     }
 
