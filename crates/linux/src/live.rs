@@ -18,8 +18,11 @@ use crate::processes::{self, Process};
 use crate::sys;
 use crate::topology::memory_of;
 
-/// Pages of a region of which it is asked where they lie.
+/// Pages of a region of which it is asked where they lie: at most and at least, and of all regions together, for each takes the kernel
+/// thousands of instructions.
 const ASKED: u64 = 16;
+const ASKED_LEAST: u64 = 2;
+const ASKED_IN_ALL: u64 = 1024;
 
 /// KiB in a base page.
 const PAGE_KIB: u64 = 4;
@@ -143,9 +146,9 @@ impl Live {
         self.nodes.iter().position(|known| *known == id).map(NodeId::from)
     }
 
-    /// Splits what was found into runs that lie on one node, as far as some pages tell.
-    fn locate(&mut self, process: &Process, found: &[Found], seen: &mut Observation) {
-        let asked: Vec<Vec<u64>> = found.iter().map(|found| self.some_pages(found)).collect();
+    /// Splits what was found into runs that lie on one node, as far as a page of each of so many parts of a region tells.
+    fn locate(&mut self, process: &Process, found: &[Found], parts: u64, seen: &mut Observation) {
+        let asked: Vec<Vec<u64>> = found.iter().map(|found| self.some_pages(found, parts)).collect();
         let all = asked.concat();
         let Ok(nodes) = nodes_of(process.pid, &all) else { return };
         let huge = huge_pages(process.pid);
@@ -207,8 +210,8 @@ impl Live {
     }
 
     /// Pages of a region, one drawn from each of so many equal parts.
-    fn some_pages(&mut self, found: &Found) -> Vec<u64> {
-        let parts = found.pages.min(ASKED);
+    fn some_pages(&mut self, found: &Found, parts: u64) -> Vec<u64> {
+        let parts = found.pages.min(parts);
         (0..parts)
             .map(|part| {
                 let (from, to) = (found.pages * part / parts, found.pages * (part + 1) / parts);
@@ -279,8 +282,10 @@ impl Host for Live {
         let Some(Chosen { kind, monitor, .. }) = &mut self.monitor else { return };
         match monitor.read() {
             Ok(all) => {
+                let regions: usize = all.iter().map(Vec::len).sum();
+                let parts = (ASKED_IN_ALL / regions.max(1) as u64).clamp(ASKED_LEAST, ASKED);
                 for (process, found) in self.watched.clone().iter().zip(all) {
-                    self.locate(process, &found, seen);
+                    self.locate(process, &found, parts, seen);
                 }
             }
             Err(error) => {

@@ -1,11 +1,12 @@
 //! Linux's DAMON on virtual addresses (Documentation/admin-guide/mm/damon/usage.rst), by its files in sysfs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use memtide_core::Time;
 use memtide_core::policy::RegionNeeds;
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::getpid;
 
 use super::{Found, Monitor};
@@ -232,23 +233,30 @@ fn regions(folder: &Path) -> io::Result<Vec<Found>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if !entry.file_type()?.is_dir() {
-            continue;
+        if entry.file_type()?.is_dir() {
+            found.push(region(&File::open(entry.path())?)?);
         }
-        let number = |name: &str| -> io::Result<u64> {
-            let text = fs::read_to_string(entry.path().join(name))?;
-            text.trim()
-                .parse()
-                .map_err(|_| io::Error::other(format!("{name} of a region is '{}'", text.trim())))
-        };
-        let (start, end) = (number("start")? / 4096, number("end")? / 4096);
-        let accesses = u32::try_from(number("nr_accesses")?).unwrap_or(u32::MAX);
-        let age = u32::try_from(number("age")?).unwrap_or(u32::MAX);
-        found.push(Found { start, pages: end.saturating_sub(start), accesses, age });
     }
     found.retain(|region| region.pages > 0);
     found.sort_by_key(|region| region.start);
     Ok(found)
+}
+
+fn region(folder: &File) -> io::Result<Found> {
+    let [start, end] = [number(folder, "start")?, number(folder, "end")?].map(|address| address / 4096);
+    let [accesses, age] = [number(folder, "nr_accesses")?, number(folder, "age")?]
+        .map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    Ok(Found { start, pages: end.saturating_sub(start), accesses, age })
+}
+
+/// A file's number, in as few calls as can be: there are hundreds of such files each epoch.
+fn number(folder: &File, name: &str) -> io::Result<u64> {
+    let mut text = [0; 32];
+    let file = openat(folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let length = rustix::io::read(file, &mut text)?;
+    let number = std::str::from_utf8(&text[..length]).ok().and_then(|text| text.trim().parse().ok());
+    number
+        .ok_or_else(|| io::Error::other(format!("{name} of a region is '{}'", text[..length].escape_ascii())))
 }
 
 #[cfg(test)]

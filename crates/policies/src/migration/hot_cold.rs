@@ -17,8 +17,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         source: "memtide's yardstick; watermarks after Linux's kswapd, regions after Linux's DAMON",
         parameters: &[
             whole("epoch_ms", "ms", (10, 600_000, 2000), "time between two decisions"),
-            whole("sampling_us", "us", (100, 1_000_000, 5000), "time between two samples of a region"),
-            whole("regions", "regions", (10, 100_000, 500), "regions that memory is watched in at most"),
+            whole("sampling_us", "us", (100, 1_000_000, 40_000), "time between two samples of a region"),
+            whole("regions", "regions", (10, 100_000, 300), "regions that memory is watched in at most"),
             whole(
                 "hot",
                 "%",
@@ -50,7 +50,7 @@ const fn whole(
 }
 
 /// Samples of a region in an aggregation interval.
-const SAMPLES: u32 = 20;
+const SAMPLES: u32 = 10;
 
 /// A region makes room for one that was accessed more than so many times as often.
 const MARGIN: u32 = 2;
