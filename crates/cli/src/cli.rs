@@ -5,7 +5,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::answer::Format;
 use crate::commands::Command;
-use crate::failure::{EXIT_CODES, Failure, PROGRAM_EXIT_CODES};
+use crate::failure::{DOCTOR_EXIT_CODES, EXIT_CODES, Failure, PROGRAM_EXIT_CODES};
 
 /// This version of memtide.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -71,6 +71,7 @@ pub fn definition() -> clap::Command {
         .mut_subcommand("record", |record| {
             record.mut_arg("output", |arg| arg.short(None)).after_help(PROGRAM_EXIT_CODES)
         })
+        .mut_subcommand("doctor", |doctor| doctor.after_help(DOCTOR_EXIT_CODES))
         .mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES))
         .mut_subcommand("lab", |lab| lab.mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES)))
 }

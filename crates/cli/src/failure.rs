@@ -15,6 +15,8 @@ pub enum Failure {
     Usage(String),
     /// A file given as input is refused: code 3.
     Input(String),
+    /// `doctor` found, and said, that something does not work here: code 4.
+    Lacking,
     /// A program cannot be recorded, or run in the lab: code 125, since lower ones are the program's own.
     NotRun(String),
     /// The own exit status of a program recorded or run in the lab, which is passed on; it has said itself what it had to say.
@@ -32,6 +34,10 @@ pub enum Failure {
 /// What is printed below the options of every command's help but those that run a program.
 pub const EXIT_CODES: &str =
     "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 130 interrupted.";
+
+/// What is printed below the options of the help of `doctor`.
+pub const DOCTOR_EXIT_CODES: &str = "Exit codes: 0 every command works here, perhaps with warnings; 4 one does not; 1 it failed, \
+    2 wrong usage.";
 
 /// What is printed below the options of the help of commands that run a program.
 pub const PROGRAM_EXIT_CODES: &str = "Exit codes: the program's own (128 + N if signal N ended it), 2 wrong usage, \
@@ -62,6 +68,7 @@ impl Failure {
             Failure::Run(message) => (1, message),
             Failure::Usage(message) => (2, message),
             Failure::Input(message) => (3, message),
+            Failure::Lacking => return ExitCode::from(4),
             Failure::NotRun(message) => (125, message),
             Failure::Program(code) => return ExitCode::from(code),
             Failure::Interrupted => (130, "interrupted; nothing was written".to_owned()),

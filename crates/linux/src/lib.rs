@@ -1,6 +1,7 @@
 //! The real machine, as a stock Linux kernel shows it.
 
 pub mod counters;
+pub mod doctor;
 pub mod live;
 pub mod measure;
 pub mod monitors;

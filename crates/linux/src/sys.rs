@@ -113,6 +113,14 @@ const PAGE_IS_HUGE: u64 = 1 << 6;
 /// Whether a base page is part of a huge one that is mapped whole, by its process's /proc/PID/pagemap; not, on a kernel that does
 /// not tell.
 pub fn is_huge(pagemap: &File, page: u64) -> bool {
+    scan_huge(pagemap, page).unwrap_or(false)
+}
+
+/// The same.
+///
+/// # Errors
+/// The kernel's, if it has no `PAGEMAP_SCAN`.
+pub fn scan_huge(pagemap: &File, page: u64) -> io::Result<bool> {
     let mut range = PagemapRange::default();
     let mut scan = PagemapScan {
         size: size_of::<PagemapScan>() as u64,
@@ -126,7 +134,8 @@ pub fn is_huge(pagemap: &File, page: u64) -> bool {
     };
     let request = libc::_IOWR::<PagemapScan>(b'f'.into(), 16);
     // SAFETY: the request's own structure, which names room for one range; both live as long as the call.
-    unsafe { libc::ioctl(pagemap.as_raw_fd(), request, &raw mut scan) == 1 }
+    let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), request, &raw mut scan) };
+    if found < 0 { Err(io::Error::last_os_error()) } else { Ok(found == 1) }
 }
 
 /// Bits of a node mask: one for each that [`NodeId`] can name, and a word that the kernel does not look at.

@@ -4,6 +4,7 @@ mod compare;
 mod completions;
 mod counters;
 mod daemon;
+mod doctor;
 mod lab;
 mod machine;
 mod man;
@@ -59,6 +60,8 @@ pub enum Command {
     Mark(mark::Arguments),
     /// Show what nodes and processes have read and written, in a guest of the lab
     Counters(counters::Arguments),
+    /// Say what of memtide works on this system, what stands in the way, and how to mend it
+    Doctor(doctor::Arguments),
     /// Measure latency and bandwidth of this system's memory nodes
     Measure(measure::Arguments),
     /// Show this system's memory nodes: CPUs, sizes, tiers, distances, the firmware's figures; or write its machine file
@@ -93,6 +96,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             Ok(())
         }
         Command::Counters(arguments) => counters::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Measure(arguments) => measure::run(&arguments),
         Command::Topo(arguments) => topo::run(&arguments),
         Command::Trace(command) => trace::run(command),

@@ -17,6 +17,7 @@ pub use node::{Capacity, Node, Performance, memory_of};
 pub use processor::{Cache, Processor};
 
 use sysfs::Sysfs;
+pub(crate) use sysfs::list;
 
 /// Why a topology cannot be told.
 #[derive(Debug, thiserror::Error)]

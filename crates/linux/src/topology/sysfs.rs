@@ -65,7 +65,7 @@ impl Sysfs<'_> {
 }
 
 /// Reads the kernel's lists, such as `0-3,7`.
-fn list(text: &str) -> Option<Vec<u16>> {
+pub fn list(text: &str) -> Option<Vec<u16>> {
     let mut numbers = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

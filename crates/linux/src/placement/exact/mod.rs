@@ -17,6 +17,7 @@ use memtide_core::machine::Machine;
 use memtide_core::policy::{GroupOrder, NodeOrder, Rule, Within};
 use memtide_core::{CpuId, InitiatorId, NodeId};
 
+pub(crate) use start::TRACEPOINT;
 pub use start::{ExactError, Running};
 
 use crate::topology::Host;

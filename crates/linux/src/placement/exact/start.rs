@@ -18,7 +18,8 @@ use crate::placement::KernelPolicy;
 use crate::sys::missing;
 use crate::sys::trace::{self, Tid};
 
-const TRACEPOINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_exit/id";
+/// The number of the event of a system call's end.
+pub const TRACEPOINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_exit/id";
 
 /// Why pages cannot be placed fault by fault.
 #[derive(Debug, thiserror::Error)]

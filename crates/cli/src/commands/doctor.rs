@@ -1,0 +1,91 @@
+//! `memtide doctor`.
+
+use memtide_lab::Tools;
+use memtide_linux::doctor::{Finding, State, Use, examine, obstacles};
+
+use crate::answer::{Answer, Cell, Table};
+use crate::cli::Common;
+use crate::failure::Failure;
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Leave out what is as it should be
+    #[arg(long)]
+    brief: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Says what works here, what does not, why, and how to mend it.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let findings = examine();
+    let shown = |finding: &&Finding| !arguments.brief || finding.state != State::Good;
+    let answer = Answer {
+        tables: vec![uses(&findings), table(findings.iter().filter(shown))],
+        notes: vec![lab()],
+        ..Answer::default()
+    };
+    answer.print(arguments.common.output)?;
+    if Use::ALL.into_iter().all(|wanted| works(&findings, wanted)) { Ok(()) } else { Err(Failure::Lacking) }
+}
+
+/// Whether a use works, or what is used in its stead.
+fn works(findings: &[Finding], wanted: Use) -> bool {
+    let here = |wanted| obstacles(findings, wanted).is_empty();
+    here(wanted) || wanted.instead().is_some_and(here)
+}
+
+fn uses(findings: &[Finding]) -> Table {
+    let columns =
+        [("command", "command"), ("works", "works"), ("because_of", "because of"), ("instead", "instead")];
+    let mut table = Table::new("commands", &columns);
+    for wanted in Use::ALL {
+        let obstacles = obstacles(findings, wanted);
+        let here = obstacles.is_empty();
+        let subjects: Vec<&str> = obstacles.iter().map(|finding| finding.subject).collect();
+        let instead = wanted.instead().filter(|_| !here && works(findings, wanted));
+        table.rows.push(vec![
+            Cell::text(wanted.name()),
+            Cell::text(if here { "yes" } else { "no" }),
+            if here { Cell::Absent } else { Cell::text(subjects.join(", ")) },
+            instead.map_or(Cell::Absent, |instead| Cell::text(instead.name())),
+        ]);
+    }
+    table
+}
+
+fn table<'a>(findings: impl Iterator<Item = &'a Finding>) -> Table {
+    let columns = [
+        ("state", "state"),
+        ("subject", "subject"),
+        ("found", "found"),
+        ("means", "what it means"),
+        ("mend", "to mend it"),
+    ];
+    let mut table = Table::new("findings", &columns).with_keys(2);
+    let mend = |finding: &Finding| finding.mend.clone().map_or(Cell::Absent, Cell::Text);
+    table.rows = findings
+        .map(|finding| {
+            vec![
+                Cell::text(finding.state.name()),
+                Cell::text(finding.subject),
+                Cell::text(&finding.found),
+                Cell::text(&finding.means),
+                mend(finding),
+            ]
+        })
+        .collect();
+    table
+}
+
+/// Whether `memtide lab` works, in a line.
+fn lab() -> String {
+    match Tools::find(None) {
+        Ok(tools) => match tools.clock() {
+            Ok(_) => format!("memtide lab works here: QEMU {}.", tools.qemu_version),
+            Err(error) => format!("memtide lab works here without slow memory: {error}"),
+        },
+        Err(error) => format!("memtide lab does not work here: {error}"),
+    }
+}

@@ -1,0 +1,139 @@
+//! Memory nodes: whether there is a choice, and who tells what they are like.
+
+use super::{Finding, Use};
+use crate::topology::{Host, Node, TopologyError};
+
+/// Looks at the nodes.
+pub fn examine() -> Vec<Finding> {
+    judge(&Host::read())
+}
+
+fn judge(host: &Result<Host, TopologyError>) -> Vec<Finding> {
+    match host {
+        Ok(host) => [vec![choice(host), tiers(host)], figures(host).into_iter().collect()].concat(),
+        Err(error) => vec![
+            Finding::missing(
+                "memory nodes",
+                error.to_string(),
+                "nodes cannot be told apart: nothing can be placed or moved",
+                &Use::ALL,
+            )
+            .mend("a kernel with CONFIG_NUMA, and sysfs: mount -t sysfs sysfs /sys"),
+        ],
+    }
+}
+
+fn choice(host: &Host) -> Finding {
+    let count = host.with_memory().count();
+    let names =
+        |nodes: Vec<&Node>| nodes.iter().map(|node| node.id.to_string()).collect::<Vec<_>>().join(", ");
+    let mut found = format!("{count} with memory ({})", names(host.with_memory().collect()));
+    let more = [
+        ("without CPUs", host.with_memory().filter(|node| node.cpus.is_empty()).collect::<Vec<_>>()),
+        ("without memory", host.nodes.iter().filter(|node| node.memory.is_none()).collect()),
+    ];
+    for (what, nodes) in more.into_iter().filter(|(_, nodes)| !nodes.is_empty()) {
+        found += &format!("; {what}: {}", names(nodes));
+    }
+    if count > 1 {
+        return Finding::good("memory nodes", found, "pages can be placed and moved");
+    }
+    let means = "there is nothing to choose: memtide has nothing to place or to move here";
+    let stops = [Use::Policies, Use::Weights, Use::Exact, Use::Daemon];
+    Finding::missing("memory nodes", found, means, &stops)
+        .mend("try policies in the simulator or the lab: memtide lab run --machine ddr5-cxl -- PROGRAM")
+}
+
+fn tiers(host: &Host) -> Finding {
+    let mut tiers: Vec<u8> = host.with_memory().filter_map(|node| node.tier).collect();
+    tiers.sort_unstable();
+    tiers.dedup();
+    let subject = "memory tiers";
+    match (tiers.len(), host.with_memory().count()) {
+        (0, _) => Finding::note(
+            subject,
+            "the kernel has none (they came with Linux 6.1)",
+            "nodes without CPUs are taken for the slower tier; --machine FILE says otherwise",
+        ),
+        (1, 2..) => Finding::warning(
+            subject,
+            "one, for all nodes",
+            "policies see one kind of memory, unless --machine FILE says otherwise",
+        )
+        .mend("memtide topo -o machine > FILE, set each node's `tier`, and give it with --machine FILE"),
+        (count, _) => Finding::good(subject, format!("{count}"), "policies go by them"),
+    }
+}
+
+fn figures(host: &Host) -> Option<Finding> {
+    let without: Vec<String> =
+        host.with_memory().filter(|node| node.firmware.is_none()).map(|node| node.id.to_string()).collect();
+    if host.with_memory().count() < 2 {
+        return None;
+    }
+    let subject = "latency and bandwidth";
+    Some(if without.is_empty() {
+        let means = "policies go by the firmware's figures; `memtide measure` says whether they are true";
+        Finding::good(subject, "told by the firmware (ACPI HMAT)", means)
+    } else {
+        let found = format!("the firmware (ACPI HMAT) tells nothing of {}", without.join(", "));
+        let means = "`run` and `daemon` need a machine file, by --machine or the daemon's `machine`";
+        Finding::warning(subject, found, means).mend("memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > host.toml")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+    use crate::topology::{Capacity, Performance, Processor};
+    use memtide_core::{CpuId, NodeId};
+
+    fn node(id: u8, cpus: &[u16], memory: bool, tier: Option<u8>, firmware: bool) -> Node {
+        Node {
+            id: NodeId(id),
+            cpus: cpus.iter().map(|&cpu| CpuId(cpu)).collect(),
+            memory: memory.then_some(Capacity { total_kib: 1 << 20, free_kib: 1 << 19 }),
+            tier,
+            distances: Vec::new(),
+            firmware: firmware.then(Performance::default),
+        }
+    }
+
+    fn of(nodes: Vec<Node>) -> Vec<(State, String)> {
+        let processor = Processor { threads_per_core: 1, clock_mhz: None, caches: Vec::new() };
+        let found = judge(&Ok(Host { nodes, processor }));
+        found.into_iter().map(|finding| (finding.state, finding.found)).collect()
+    }
+
+    #[test]
+    fn two_tiers_with_figures_are_good_and_odd_nodes_are_told() {
+        let found = of(vec![
+            node(0, &[0], true, Some(0), true),
+            node(1, &[1], false, None, false),
+            node(2, &[], true, Some(1), true),
+        ]);
+        assert!(found.iter().all(|(state, _)| *state == State::Good), "{found:?}");
+        assert_eq!(found[0].1, "2 with memory (node0, node2); without CPUs: node2; without memory: node1");
+    }
+
+    #[test]
+    fn one_node_is_no_choice() {
+        let found = of(vec![node(0, &[0], true, Some(0), false)]);
+        assert_eq!(found.iter().map(|(state, _)| *state).collect::<Vec<_>>(), [State::Missing, State::Good]);
+    }
+
+    #[test]
+    fn one_tier_and_silent_firmware_are_warnings() {
+        let found = of(vec![node(0, &[0], true, Some(0), true), node(1, &[], true, Some(0), false)]);
+        assert_eq!(found[1].0, State::Warning);
+        assert_eq!(found[2].0, State::Warning);
+        assert!(found[2].1.contains("node1"), "{found:?}");
+    }
+
+    #[test]
+    fn a_kernel_without_nodes_stops_everything() {
+        let why = TopologyError::Unreadable { file: "/sys/x".into(), why: "is not there".to_owned() };
+        assert_eq!(judge(&Err(why))[0].stops, Use::ALL);
+    }
+}

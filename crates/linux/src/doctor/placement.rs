@@ -1,0 +1,137 @@
+//! Placement by the kernel, and moves: memory policies, their weights, move_pages(2).
+
+use std::io;
+use std::path::Path;
+use std::thread;
+
+use memtide_core::NodeId;
+use rustix::fs::{Access, access};
+
+use super::{Finding, Use, why};
+use crate::movers::nodes_of;
+use crate::sys::{self, Mode};
+use crate::topology::Host;
+
+const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
+
+/// What containers lack, for this is where these calls are refused although the kernel has them.
+const CONTAINER: &str = "in a container: --cap-add SYS_NICE, which its filter of system calls goes by";
+
+/// Tries each on this process.
+pub fn examine() -> Vec<Finding> {
+    let nodes: Vec<NodeId> =
+        Host::read().map(|host| host.with_memory().map(|node| node.id).collect()).unwrap_or_default();
+    let tried = |mode: Mode, nodes: Vec<NodeId>| {
+        // In a thread of its own, which takes the policy with it when it ends.
+        let tried = thread::spawn(move || sys::set_memory_policy(mode, &nodes));
+        tried.join().unwrap_or_else(|_| Err(io::Error::other("the attempt failed")))
+    };
+    let word = 0u64;
+    let pid = rustix::process::getpid();
+    let moves = nodes_of(pid, &[&raw const word as u64 >> 12]).map(drop);
+    vec![
+        policies(tried(Mode::Local, Vec::new())),
+        weights(tried(Mode::WeightedInterleave, nodes), writable(Path::new(WEIGHTS))),
+        page_moves(moves),
+    ]
+}
+
+/// Whether a weight can be set; not there, if the folder is not.
+fn writable(folder: &Path) -> io::Result<()> {
+    let name = folder.read_dir()?.flatten().map(|entry| entry.path());
+    let file = name.into_iter().find(|path| path.to_string_lossy().contains("/node"));
+    Ok(access(file.ok_or(io::ErrorKind::NotFound)?, Access::WRITE_OK)?)
+}
+
+fn policies(tried: io::Result<()>) -> Finding {
+    let subject = "memory policies";
+    match tried {
+        Ok(()) => Finding::good(subject, "set_mempolicy works", "the kernel places by them"),
+        Err(error) => Finding::missing(
+            subject,
+            format!("set_mempolicy: {}", why(&error)),
+            "no program can be started under a placement, and no node be measured",
+            &[Use::Measure, Use::Policies, Use::Weights, Use::Exact],
+        )
+        .mend(CONTAINER),
+    }
+}
+
+fn weights(mode: io::Result<()>, files: io::Result<()>) -> Finding {
+    let subject = "weighted interleave";
+    let instead = "plain ratios go fault by fault instead, which is slower";
+    let missing = |found: String| Finding::missing(subject, found, instead, &[Use::Weights]);
+    match (mode, files) {
+        (Ok(()), Ok(())) => Finding::good(subject, "its weights can be set", "plain ratios are the kernel's"),
+        (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
+            missing(format!("set_mempolicy: {}", why(&error))).mend(CONTAINER)
+        }
+        (Err(_), _) => missing("this kernel has none".to_owned()).mend("Linux 6.9 or later"),
+        (Ok(()), Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+            missing(format!("{WEIGHTS} is not there")).mend("mount -t sysfs sysfs /sys, or CONFIG_SYSFS")
+        }
+        (Ok(()), Err(error)) => missing(format!("its weights cannot be set: {}", why(&error)))
+            .mend("be root (sudo memtide run ..); in a container, have /sys writable"),
+    }
+}
+
+fn page_moves(tried: io::Result<()>) -> Finding {
+    let subject = "move_pages";
+    match tried {
+        Ok(()) => Finding::good(subject, "works", "pages can be moved"),
+        Err(error) => {
+            let means = "no page can be moved, and none be asked where it lies";
+            let mend = match error.raw_os_error() {
+                Some(libc::ENOSYS) => "a kernel with CONFIG_NUMA and CONFIG_MIGRATION",
+                _ => CONTAINER,
+            };
+            Finding::missing(subject, why(&error), means, &[Use::Daemon]).mend(mend)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    fn error(number: i32) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(number))
+    }
+
+    #[test]
+    fn a_containers_filter_stops_policies_and_moves() {
+        let found = policies(error(libc::EPERM));
+        assert!(
+            found.stops.contains(&Use::Policies) && found.mend.is_some_and(|how| how.contains("SYS_NICE"))
+        );
+        let found = page_moves(error(libc::EPERM));
+        assert!(found.stops == [Use::Daemon] && found.mend.is_some_and(|how| how.contains("SYS_NICE")));
+        assert_eq!(policies(Ok(())).state, State::Good);
+    }
+
+    #[test]
+    fn weights_need_the_mode_and_the_right_to_set_them() {
+        assert_eq!(weights(Ok(()), Ok(())).state, State::Good);
+        for (mode, files, mend) in [
+            (error(libc::EINVAL), error(libc::ENOENT), "6.9"),
+            (error(libc::EPERM), Ok(()), "SYS_NICE"),
+            (Ok(()), error(libc::EACCES), "root"),
+            (Ok(()), error(libc::EROFS), "/sys writable"),
+            (Ok(()), error(libc::ENOENT), "mount"),
+        ] {
+            let found = weights(mode, files);
+            assert_eq!(found.stops, [Use::Weights]);
+            assert!(found.mend.as_deref().is_some_and(|how| how.contains(mend)), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn the_weights_are_there_or_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let kind = || writable(folder.path()).map_err(|error| error.kind());
+        assert_eq!(kind(), Err(io::ErrorKind::NotFound));
+        std::fs::write(folder.path().join("node0"), "1").expect("a file");
+        assert_eq!(kind(), Ok(()));
+    }
+}

@@ -1,0 +1,108 @@
+//! What this user may.
+
+use super::{Finding, Use, text};
+use crate::placement::status;
+
+/// Capabilities by their number (linux/capability.h).
+const SYS_PTRACE: u32 = 19;
+const SYS_ADMIN: u32 = 21;
+const SYS_NICE: u32 = 23;
+const PERFMON: u32 = 38;
+
+/// Capabilities in force, a bit each.
+#[derive(Clone, Copy, Debug)]
+struct Capabilities(u64);
+
+impl Capabilities {
+    fn has(self, any: &[u32]) -> bool {
+        any.iter().any(|&number| self.0 >> number & 1 == 1)
+    }
+}
+
+/// Looks at the user and its capabilities.
+pub fn examine() -> Vec<Finding> {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let held = status(me, "CapEff").and_then(|bits| u64::from_str_radix(&bits, 16).ok());
+    let held = Capabilities(held.unwrap_or(0));
+    let paranoid = text("/proc/sys/kernel/perf_event_paranoid").ok();
+    vec![
+        user(rustix::process::geteuid().as_raw()),
+        nice(held),
+        ptrace(held),
+        perf(held, paranoid.and_then(|level| level.parse().ok())),
+    ]
+}
+
+fn user(uid: u32) -> Finding {
+    let subject = "user";
+    match uid {
+        0 => Finding::good(subject, "root", "DAMON, weights and tracing, whose files are root's, can be had"),
+        _ => Finding::note(
+            subject,
+            format!("number {uid}, not root"),
+            "DAMON, weights and tracing, whose files are root's, cannot be had",
+        )
+        .mend("sudo memtide doctor"),
+    }
+}
+
+fn nice(held: Capabilities) -> Finding {
+    let subject = "CAP_SYS_NICE";
+    if held.has(&[SYS_NICE]) {
+        return Finding::good(subject, "held", "pages of all users' processes can be moved");
+    }
+    Finding::warning(subject, "not held", "pages of this user's own processes alone can be moved")
+        .mend("be root; in a container: --cap-add SYS_NICE")
+}
+
+fn ptrace(held: Capabilities) -> Finding {
+    let subject = "CAP_SYS_PTRACE";
+    if held.has(&[SYS_PTRACE]) {
+        return Finding::good(subject, "held", "other users' processes can be looked into");
+    }
+    Finding::warning(subject, "not held", "where other users' pages lie, and which are huge, cannot be seen")
+        .mend("be root; in a container: --cap-add SYS_PTRACE")
+}
+
+fn perf(held: Capabilities, paranoid: Option<i32>) -> Finding {
+    let subject = "CAP_PERFMON";
+    let level = paranoid.map_or("not there".to_owned(), |level| level.to_string());
+    let found = |held: &str| format!("{held}; kernel.perf_event_paranoid: {level}");
+    if held.has(&[PERFMON, SYS_ADMIN]) {
+        Finding::good(subject, found("held"), "the kernel tells of system calls")
+    } else if paranoid.is_some_and(|level| level < 0) {
+        Finding::good(subject, found("not held, nor needed"), "the kernel tells of system calls")
+    } else {
+        let means = "no placement fault by fault: the kernel tells nothing of system calls";
+        Finding::missing(subject, found("not held"), means, &[Use::Exact])
+            .mend("be root; in a container: --cap-add PERFMON")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn capabilities_are_bits() {
+        let held = Capabilities(1 << 23);
+        assert!(held.has(&[SYS_NICE]) && held.has(&[PERFMON, SYS_NICE]) && !held.has(&[PERFMON, SYS_ADMIN]));
+        assert_eq!([nice(held).state, ptrace(held).state], [State::Good, State::Warning]);
+    }
+
+    #[test]
+    fn tracepoints_need_a_capability_or_a_careless_setting() {
+        let none = Capabilities(0);
+        assert_eq!(perf(none, Some(3)).stops, [Use::Exact]);
+        assert_eq!(perf(none, None).stops, [Use::Exact]);
+        assert_eq!(perf(none, Some(-1)).state, State::Good);
+        assert_eq!(perf(Capabilities(1 << PERFMON), Some(3)).state, State::Good);
+        assert_eq!(perf(Capabilities(1 << SYS_ADMIN), Some(3)).state, State::Good);
+    }
+
+    #[test]
+    fn a_user_that_is_not_root_is_told() {
+        assert_eq!([user(0).state, user(1000).state], [State::Good, State::Note]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Settings of the kernel that move pages, or keep them where they are.
+
+use super::{Finding, text};
+
+/// Looks at each.
+pub fn examine() -> Vec<Finding> {
+    let read = |file: &str| text(file).ok();
+    vec![
+        kernel(read("/proc/sys/kernel/osrelease").as_deref()),
+        numa_balancing(read("/proc/sys/kernel/numa_balancing").as_deref()),
+        demotion(read("/sys/kernel/mm/numa/demotion_enabled").as_deref()),
+        huge_pages(read("/sys/kernel/mm/transparent_hugepage/enabled").as_deref()),
+        zone_reclaim(read("/proc/sys/vm/zone_reclaim_mode").as_deref()),
+        swap(read("/proc/swaps").as_deref()),
+    ]
+}
+
+fn kernel(release: Option<&str>) -> Finding {
+    let subject = "kernel";
+    let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok());
+    let parts = release.map(|release| {
+        let mut parts = release.split(|letter: char| !letter.is_ascii_digit());
+        (number(parts.next()).unwrap_or(0), number(parts.next()).unwrap_or(0))
+    });
+    match (release, parts) {
+        (Some(release), Some(version)) if version >= (6, 12) => Finding::good(
+            subject,
+            format!("Linux {release}"),
+            "of a kind that memtide is tested on: 6.12 and later",
+        ),
+        (release, _) => Finding::note(
+            subject,
+            format!("Linux {}", release.unwrap_or("of unknown version")),
+            "memtide is tested on 6.12 and later; what this one lacks stands in the other lines",
+        ),
+    }
+}
+
+fn numa_balancing(value: Option<&str>) -> Finding {
+    let subject = "kernel.numa_balancing";
+    match value {
+        None => Finding::good(subject, "not there", "the kernel moves no pages by hint faults"),
+        Some("0") => Finding::good(subject, "0", "the kernel moves no pages by hint faults"),
+        Some(value) => Finding::warning(
+            subject,
+            value,
+            "the kernel moves pages of programs without a memory policy, against the daemon's moves",
+        )
+        .mend("sysctl kernel.numa_balancing=0"),
+    }
+}
+
+fn demotion(value: Option<&str>) -> Finding {
+    let subject = "demotion_enabled";
+    match value {
+        Some("true" | "1") => Finding::warning(
+            subject,
+            "true",
+            "when a node is full, the kernel moves pages of it to a slower tier, not asking the daemon's policy",
+        )
+        .mend("echo 0 > /sys/kernel/mm/numa/demotion_enabled"),
+        value => Finding::good(subject, value.unwrap_or("not there"), "the kernel demotes no pages by itself"),
+    }
+}
+
+fn huge_pages(value: Option<&str>) -> Finding {
+    let subject = "transparent huge pages";
+    let chosen = value.and_then(|value| value.split_once('[')?.1.split_once(']'));
+    match chosen.map(|(chosen, _)| chosen) {
+        Some("always") => Finding::note(
+            subject,
+            "always",
+            "ratios by the kernel are in units of 2 MiB, which small programs miss; huge pages move whole",
+        )
+        .mend("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
+        chosen => Finding::good(subject, chosen.unwrap_or("not there"), "ratios are in pages of 4 KiB"),
+    }
+}
+
+fn zone_reclaim(value: Option<&str>) -> Finding {
+    let subject = "vm.zone_reclaim_mode";
+    match value {
+        None | Some("0") => {
+            Finding::good(subject, value.unwrap_or("not there"), "a full node spills to the next one at once")
+        }
+        Some(value) => Finding::warning(
+            subject,
+            value,
+            "the kernel throws pages of a full node out before it takes another node's",
+        )
+        .mend("sysctl vm.zone_reclaim_mode=0"),
+    }
+}
+
+fn swap(table: Option<&str>) -> Finding {
+    let subject = "swap";
+    let areas: Vec<&str> =
+        table.unwrap_or_default().lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    if areas.is_empty() {
+        return Finding::note(
+            subject,
+            "none",
+            "a program bound to one tier (fast-only) is ended when that is full; others spill",
+        );
+    }
+    let means = "a program bound to one tier (fast-only) is swapped when that is full; pages that are swapped do not move";
+    Finding::note(subject, areas.join(", "), means)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn what_moves_pages_by_itself_is_a_warning_with_its_remedy() {
+        for (found, mend) in [
+            (numa_balancing(Some("1")), "sysctl kernel.numa_balancing=0"),
+            (numa_balancing(Some("2")), "sysctl kernel.numa_balancing=0"),
+            (demotion(Some("true")), "echo 0 > /sys/kernel/mm/numa/demotion_enabled"),
+            (zone_reclaim(Some("1")), "sysctl vm.zone_reclaim_mode=0"),
+        ] {
+            assert_eq!((found.state, found.mend.as_deref()), (State::Warning, Some(mend)));
+        }
+        for found in
+            [numa_balancing(Some("0")), numa_balancing(None), demotion(Some("false")), zone_reclaim(None)]
+        {
+            assert_eq!((found.state, found.mend), (State::Good, None));
+        }
+    }
+
+    #[test]
+    fn the_chosen_size_of_pages_stands_in_brackets() {
+        assert_eq!(huge_pages(Some("[always] madvise never")).state, State::Note);
+        assert_eq!(huge_pages(Some("always [madvise] never")).found, "madvise");
+        assert_eq!(huge_pages(Some("odd")).found, "not there");
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        let state = |release| kernel(Some(release)).state;
+        assert_eq!(state("6.12.117+deb12-cloud-amd64"), State::Good);
+        assert_eq!(state("7.3.4"), State::Good);
+        assert_eq!(state("6.9.0"), State::Note);
+        assert_eq!(state("odd"), State::Note);
+    }
+
+    #[test]
+    fn swap_areas_are_listed() {
+        assert_eq!(swap(Some("Filename\tType\n/dev/zram0  partition 1 2 3")).found, "/dev/zram0");
+        assert_eq!(swap(Some("Filename\tType")).found, "none");
+    }
+}
