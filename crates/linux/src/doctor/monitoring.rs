@@ -4,30 +4,23 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use memtide_core::Time;
-use memtide_core::policy::RegionNeeds;
-
 use super::{Finding, Use, text, why};
-use crate::monitors;
 use crate::sys;
 
 /// Modules of the kernel that use DAMON by themselves, and then let nobody else.
 const MODULES: [&str; 3] = ["damon_stat", "damon_reclaim", "damon_lru_sort"];
 
-/// What the daemon would ask of a monitor.
-const NEEDS: RegionNeeds =
-    RegionNeeds { sampling: Time::from_ms(5), aggregation: Time::from_ms(100), regions_max: 1000 };
+const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
 /// Looks for monitors; starts none.
 pub fn examine() -> Vec<Finding> {
-    let chosen = monitors::choose(&NEEDS).map(|monitor| monitor.name()).map_err(|error| error.to_string());
     let running = |module: &&str| {
         let enabled = text(&format!("/sys/module/{module}/parameters/enabled"));
         enabled.is_ok_and(|enabled| enabled == "Y")
     };
     let idle = fs::metadata("/sys/kernel/mm/page_idle/bitmap").is_ok();
     vec![
-        monitor(chosen, MODULES.into_iter().find(running)),
+        damon(in_use(), MODULES.into_iter().find(running)),
         scan(File::open("/proc/self/pagemap").and_then(|pagemap| sys::scan_huge(&pagemap, own_page()))),
         soft_dirty(pagemap_entry()),
         idle_pages(idle),
@@ -46,22 +39,35 @@ fn pagemap_entry() -> io::Result<u64> {
     Ok(u64::from_ne_bytes(entry))
 }
 
-fn monitor(chosen: Result<&str, String>, module: Option<&str>) -> Finding {
-    let subject = "monitor";
-    let missing = |found: String| {
-        Finding::missing(subject, found, "the daemon cannot know which memory is hot", &[Use::Daemon])
+/// Whether somebody uses DAMON's one interface for user space.
+fn in_use() -> io::Result<bool> {
+    let count: u32 = text(&format!("{KDAMONDS}/nr_kdamonds"))?.parse().map_err(io::Error::other)?;
+    Ok((0..count).any(|number| text(&format!("{KDAMONDS}/{number}/state")).is_ok_and(|state| state == "on")))
+}
+
+fn damon(in_use: io::Result<bool>, module: Option<&str>) -> Finding {
+    let subject = "DAMON";
+    let missing = |found: String, mend: &str| {
+        let means = "the daemon cannot know which memory is hot";
+        Finding::missing(subject, found, means, &[Use::Daemon]).mend(mend)
     };
-    match (chosen, module) {
-        (Ok("damon"), Some(module)) => missing(format!("DAMON is in use by {module}"))
-            .mend(format!("echo N > /sys/module/{module}/parameters/enabled")),
-        (Ok(name), _) => Finding::good(subject, name, "the daemon knows which memory is hot by it"),
-        (Err(why), _) if why.contains("uses DAMON") => {
-            missing("DAMON is in use: by `memtide daemon`, if one runs, else by somebody else".to_owned())
-                .mend("memtide status; or: echo off > /sys/kernel/mm/damon/admin/kdamonds/0/state")
+    match (in_use, module) {
+        (Ok(false), None) => Finding::good(subject, "free", "the daemon knows which memory is hot by it"),
+        (Ok(false), Some(module)) => missing(
+            format!("in use by {module}"),
+            &format!("echo N > /sys/module/{module}/parameters/enabled"),
+        ),
+        (Ok(true), _) => missing(
+            "in use: by `memtide daemon`, if one runs, else by somebody else".to_owned(),
+            "memtide status; or: echo off > /sys/kernel/mm/damon/admin/kdamonds/0/state",
+        ),
+        (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
+            missing("root's alone".to_owned(), "sudo memtide daemon")
         }
-        (Err(why), _) if why.contains("root") => missing(why).mend("sudo memtide daemon"),
-        (Err(why), _) => missing(why)
-            .mend("a kernel with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS; mount -t sysfs sysfs /sys"),
+        (Err(error), _) => missing(
+            why(&error),
+            "a kernel with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS; mount -t sysfs sysfs /sys",
+        ),
     }
 }
 
@@ -108,25 +114,17 @@ mod tests {
 
     #[test]
     fn who_holds_damon_is_told_with_the_remedy() {
-        let found = monitor(Ok("damon"), Some("damon_stat"));
-        assert_eq!(found.stops, [Use::Daemon]);
-        assert_eq!(found.mend.as_deref(), Some("echo N > /sys/module/damon_stat/parameters/enabled"));
-        let found = monitor(Err("somebody else uses DAMON; end it".to_owned()), None);
-        assert!(
-            found.stops == [Use::Daemon] && found.mend.is_some_and(|how| how.contains("kdamonds/0/state"))
-        );
-        assert_eq!(monitor(Ok("damon"), None).state, State::Good);
-        assert_eq!(monitor(Ok("soft-dirty"), Some("damon_stat")).state, State::Good);
-    }
-
-    #[test]
-    fn no_monitor_stops_the_daemon() {
-        for (why, mend) in [("DAMON needs root", "sudo"), ("this kernel has no DAMON", "CONFIG_DAMON_SYSFS")]
-        {
-            let found = monitor(Err(why.to_owned()), None);
-            assert!(found.stops == [Use::Daemon] && found.found == why);
-            assert!(found.mend.is_some_and(|how| how.contains(mend)));
+        let error = |number| Err(io::Error::from_raw_os_error(number));
+        for (found, mend) in [
+            (damon(Ok(false), Some("damon_stat")), "echo N > /sys/module/damon_stat/parameters/enabled"),
+            (damon(Ok(true), None), "kdamonds/0/state"),
+            (damon(error(libc::EACCES), None), "sudo"),
+            (damon(error(libc::ENOENT), None), "CONFIG_DAMON_SYSFS"),
+        ] {
+            assert_eq!(found.stops, [Use::Daemon]);
+            assert!(found.mend.as_deref().is_some_and(|how| how.contains(mend)), "{found:?}");
         }
+        assert_eq!(damon(Ok(false), None).state, State::Good);
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! What `memtide doctor` says of guests whose state is known: as root, as another user, and with others in its way.
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{MEMTIDE, lab_is_here};
+
+/// What the doctor says is looked at as root, as a user without privileges, while somebody uses DAMON, with the kernel's own module for
+/// it switched on if there is one, and under a cpuset of one node.
+const SCRIPT: &str = r#"
+echo 1 > /proc/sys/kernel/numa_balancing
+stat=/sys/module/damon_stat/parameters/enabled
+[ -e $stat ] && echo N > $stat
+doctor() { echo "== $1"; shift; "$@" doctor -o json; echo "== code $?"; }
+user() { perl -e '$) = "65534 65534"; $( = 65534; $< = $> = 65534; exec @ARGV' "$@"; }
+doctor root memtide
+doctor user user memtide
+cd /sys/kernel/mm/damon/admin/kdamonds
+echo 1 > nr_kdamonds
+echo 1 > 0/contexts/nr_contexts
+echo vaddr > 0/contexts/0/operations
+echo 1 > 0/contexts/0/targets/nr_targets
+echo $$ > 0/contexts/0/targets/0/pid_target
+echo on > 0/state
+doctor kdamond memtide
+read state < 0/state; [ "$state" = on ] || exit 9
+echo off > 0/state
+cd /
+[ -e $stat ] && echo Y > $stat && doctor damon_stat memtide
+[ -e $stat ] && echo N > $stat
+busybox mkdir -p /cg && busybox mount -t cgroup2 none /cg && echo +cpuset > /cg/cgroup.subtree_control && busybox mkdir /cg/one
+echo 1 > /cg/one/cpuset.mems && echo $$ > /cg/one/cgroup.procs
+doctor cpuset memtide
+"#;
+
+/// One answer, and with which code it ended.
+struct Said {
+    answer: Value,
+    code: String,
+}
+
+impl Said {
+    fn finding(&self, subject: &str) -> &Value {
+        let findings = self.answer["findings"].as_array().expect("findings");
+        findings.iter().find(|finding| finding["subject"] == subject).expect(subject)
+    }
+
+    fn state(&self, subject: &str) -> &str {
+        self.finding(subject)["state"].as_str().expect("a state")
+    }
+
+    fn works(&self, command: &str) -> bool {
+        let commands = self.answer["commands"].as_array().expect("commands");
+        let row = commands.iter().find(|row| row["command"].as_str().is_some_and(|name| name == command));
+        row.expect(command)["works"] == "yes"
+    }
+}
+
+/// All answers; none without such a kernel.
+fn said(kernel: &[&str]) -> Vec<(String, Said)> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    fs::write(&script, SCRIPT).expect("a script");
+    let script = script.to_str().expect("a name");
+    let mut command = Command::new(MEMTIDE);
+    command.args(["lab", "run", "--machine", "ddr5-cxl", "--vcpus", "1", "--timing", "off"]).args(kernel);
+    for file in [&format!("{MEMTIDE}:/bin/memtide"), "/usr/bin/perl", "/usr/bin/busybox", script] {
+        command.args(["--file", file]);
+    }
+    let run = command.args(["--", "sh", script]).output().expect("memtide runs");
+    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    if !kernel.is_empty() && told.contains("lab setup --kernel") {
+        eprintln!("skipped: {told}");
+        return Vec::new();
+    }
+    let mut parts = out.split("== ").skip(1);
+    let mut all = Vec::new();
+    while let (Some(part), Some(code)) = (parts.next(), parts.next()) {
+        let (name, answer) = part.split_once('\n').expect("a name");
+        let answer = serde_json::from_str(answer).unwrap_or_else(|_| panic!("{out}\n{told}"));
+        all.push((name.to_owned(), Said { answer, code: code.trim().to_owned() }));
+    }
+    assert!(run.status.success() && all.len() >= 4, "{out}\n{told}");
+    all
+}
+
+fn holds(kernel: &[&str]) {
+    for (name, said) in said(kernel) {
+        println!("{kernel:?} {name}: {:?} {:#}", said.code, said.answer["commands"]);
+        assert!(said.works("topo, measure") && said.works("run: local, fast-only, interleave"), "{name}");
+        let all = name == "root";
+        assert_eq!(said.code, if all { "code 0" } else { "code 4" }, "{name}");
+        assert_eq!(said.works("daemon"), all || name == "cpuset", "{name}");
+        let exact = said.works("run: all placements, fault by fault (--exact)");
+        assert_eq!(exact, name != "user" && name != "cpuset", "{name}");
+        let balancing = said.finding("kernel.numa_balancing");
+        assert_eq!(balancing["found"], "1");
+        assert_eq!(
+            (&balancing["state"], &balancing["mend"]),
+            (&Value::from("warning"), &Value::from("sysctl kernel.numa_balancing=0"),)
+        );
+        assert_eq!(said.state("latency and bandwidth"), "good");
+        match name.as_str() {
+            "root" => assert_eq!(said.state("DAMON"), "good"),
+            "user" => {
+                for subject in ["DAMON", "weighted interleave", "CAP_PERFMON", "userfaultfd"] {
+                    assert_eq!(said.state(subject), "missing", "{subject}: {}", said.answer);
+                }
+                assert_eq!(said.state("CAP_SYS_NICE"), "warning");
+            }
+            "cpuset" => {
+                let found = said.finding("allowed nodes")["found"].as_str().expect("text");
+                assert_eq!(found, "a cpuset forbids node 0, 2");
+            }
+            other => {
+                let damon = said.finding("DAMON");
+                let mend = damon["mend"].as_str().expect("a remedy");
+                let file =
+                    if other == "kdamond" { "kdamonds/0/state" } else { "damon_stat/parameters/enabled" };
+                assert!(damon["state"] == "missing" && mend.contains(file), "{damon}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_doctor_sees_what_stands_in_the_way() {
+    if lab_is_here() {
+        holds(&[]);
+    }
+}
+
+#[test]
+fn so_it_does_on_linux_7() {
+    if lab_is_here() {
+        holds(&["--kernel", "linux-image-7"]);
+    }
+}
