@@ -21,7 +21,7 @@ const MEASURES: &str = r#"
 cat /sys/devices/virtual/memory_tiering/*/nodelist
 grep -A 3 'CXL Window 0' /proc/iomem
 cat /sys/devices/system/node/node2/cpulist
-"$1" measure --nodes 2 --mib "$2" --loads 80000 --rounds 1 -o json
+"$1" measure --nodes 2 --mib "$2" --loads 80000 --rounds 1 --reads 100% -o json
 "#;
 
 fn lab(options: &[&str], program: &[&str]) -> Output {

@@ -37,7 +37,8 @@ fn lab(machine: &str, vcpus: u16) -> Measured {
             &vcpus.to_string(),
             "--",
         ])
-        .args([MEMTIDE, "measure", "--mib", "12", "--loads", "80000", "--rounds", "2", "-o", "json"])
+        .args([MEMTIDE, "measure", "--mib", "12", "--loads", "80000", "--rounds", "2", "--reads", "100%"])
+        .args(["-o", "json"])
         .output()
         .expect("memtide runs");
     let told = String::from_utf8_lossy(&run.stderr);

@@ -108,7 +108,7 @@ there() { grep -l 'MemTotal: *524288 kB' /sys/devices/system/node/node[1-9]/memi
 test "$(cat /sys/devices/system/node/online)" = 0-2 && echo absent
 until file=$(there); do sleep 0.1; done
 node=${file%/meminfo}
-"$1" measure --nodes ${node##*node} --mib 64 --loads 100000 --rounds 1 -o csv
+"$1" measure --nodes ${node##*node} --mib 64 --loads 100000 --rounds 1 --reads 100% -o csv
 while there >&2; do sleep 0.1; done
 echo gone
 until there >&2; do sleep 0.1; done

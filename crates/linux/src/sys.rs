@@ -150,12 +150,24 @@ fn node_mask(nodes: impl IntoIterator<Item = NodeId>) -> [u64; MASK_WORDS] {
     mask
 }
 
-/// Zeroed words in base pages of one memory node.
+/// Zeroed words in pages of one memory node.
 #[derive(Debug)]
 pub struct Words {
     start: NonNull<u64>,
     len: usize,
 }
+
+/// Which pages memory is to be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Of 4 KiB.
+    Base,
+    /// Of 2 MiB, as far as the kernel has some.
+    Huge,
+}
+
+/// Bytes of a huge page.
+const HUGE: usize = 2 << 20;
 
 // SAFETY: the words are owned by this value alone.
 unsafe impl Send for Words {}
@@ -167,15 +179,10 @@ impl Words {
     ///
     /// # Errors
     /// The kernel's, if there is no such node or it has not enough memory.
-    pub fn on_node(bytes: usize, node: NodeId) -> io::Result<Words> {
+    pub fn on_node(bytes: usize, node: NodeId, pages: Pages) -> io::Result<Words> {
         let len = bytes.div_ceil(8).max(1);
-        // SAFETY: a new mapping, anywhere.
-        let start = unsafe {
-            mmap_anonymous(null_mut(), len * 8, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
-        };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut words = Words { start, len };
-        words.bind(node)?;
+        let mut words = Words { start: mapped(len * 8)?, len };
+        words.bind(node, pages)?;
         for page in words.chunks_mut(512) {
             page[0] = 1;
             page[0] = 0;
@@ -183,11 +190,15 @@ impl Words {
         Ok(words)
     }
 
-    fn bind(&mut self, node: NodeId) -> io::Result<()> {
+    fn bind(&mut self, node: NodeId, pages: Pages) -> io::Result<()> {
         let mask = node_mask([node]);
+        let advice = match pages {
+            Pages::Base => libc::MADV_NOHUGEPAGE,
+            Pages::Huge => libc::MADV_HUGEPAGE,
+        };
         // SAFETY: the mapping is this value's, not touched yet; the mask has as many bits as are told.
         let done = unsafe {
-            libc::madvise(self.start.as_ptr().cast(), self.len * 8, libc::MADV_NOHUGEPAGE);
+            libc::madvise(self.start.as_ptr().cast(), self.len * 8, advice);
             libc::syscall(
                 libc::SYS_mbind,
                 self.start.as_ptr(),
@@ -200,6 +211,23 @@ impl Words {
         };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+/// New memory that begins where a huge page may.
+fn mapped(bytes: usize) -> io::Result<NonNull<u64>> {
+    // SAFETY: a new mapping, anywhere; what of it is given back is not used by anybody.
+    let start = unsafe {
+        let all = bytes + HUGE;
+        let start = mmap_anonymous(null_mut(), all, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?;
+        let before = start.align_offset(HUGE);
+        let after = (before + bytes).next_multiple_of(4096);
+        if before > 0 {
+            munmap(start, before)?;
+        }
+        munmap(start.byte_add(after), all - after)?;
+        start.byte_add(before)
+    };
+    NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
 impl Deref for Words {

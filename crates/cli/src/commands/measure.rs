@@ -1,17 +1,24 @@
 //! `memtide measure`.
 
+use std::time::Duration;
+
 use memtide_core::{CpuId, NodeId};
-use memtide_linux::measure::{Kernel, bandwidth_mbps, idle_latency_ns};
+use memtide_linux::measure::{
+    Effort, Figure, Idle, Kernel, Loaded, MeasureError, bandwidth_mbps, idle_latency, loaded_latency,
+};
 use memtide_linux::topology::Host;
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::progress::Progress;
+use crate::{interrupt, share};
+
+/// The part of a node's free memory that measuring may take.
+const FREE_SHARE: f64 = 0.8;
 
 /// Its arguments.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Measure these nodes alone; all that have memory if not given
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
@@ -19,48 +26,92 @@ pub struct Arguments {
     /// Measure from the CPUs of these nodes alone; from all that have CPUs if not given
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     initiators: Vec<u8>,
-    /// Memory that a latency is measured over, and each CPU's part of a bandwidth; several times the last cache
+    /// Memory that a latency is measured over, and each CPU's part of a bandwidth; several times the last cache. Less, if the node has
+    /// not as much free
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     mib: u32,
-    /// Loads of a latency, in five parts of which the quickest counts
+    /// Loads of a latency, in five parts
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     loads: u64,
-    /// How often the memory of a bandwidth is passed over; the best time counts, as with STREAM
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// How often the memory of a bandwidth is passed over
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
+    /// Shares of reads that bandwidths are measured at, beside reads alone: 50% to 100%, for an ordinary store reads its line first
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "67%,50%", value_parser = reads)]
+    reads: Vec<f64>,
+    /// Measure latency under load, too: of a chase on one CPU while the others of its node read at several rates
+    #[arg(long)]
+    loaded: bool,
+    /// Those rates, as shares of what the others read without a pause
+    #[arg(
+        long, value_name = "SHARES", value_delimiter = ',', requires = "loaded", value_parser = share::parse,
+        default_value = "0%,20%,40%,60%,70%,80%,90%,100%"
+    )]
+    rates: Vec<f64>,
+    /// After how many seconds a figure is taken from the rounds, or the parts of a chase, that there are by then
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    limit: u64,
     #[command(flatten)]
     common: Common,
 }
 
+fn reads(text: &str) -> Result<f64, String> {
+    let reads = share::parse(text)?;
+    if reads >= 0.5 {
+        return Ok(reads);
+    }
+    Err(format!(
+        "'{text}' is below 50%: an ordinary store reads its line before it writes it, so half of the traffic is reads"
+    ))
+}
+
+fn percent(share: f64) -> u32 {
+    (share * 100.0).round() as u32
+}
+
 /// CPUs and a node to measure.
+#[derive(Clone)]
 struct Pair {
     initiator: NodeId,
     cpus: Vec<CpuId>,
     node: NodeId,
+    /// MiB for each CPU; 0 if there is too little.
+    mib: usize,
 }
 
-/// Measures and shows idle latency and bandwidth of every node from every initiator.
+/// What was measured of a pair.
+struct Measured {
+    idle: Idle,
+    /// Of each share of reads.
+    streams: Vec<(f64, Figure)>,
+    triad: Figure,
+    loaded: Vec<Loaded>,
+}
+
+/// Measures and shows latency and bandwidth of every node from every initiator.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let pairs = pairs(arguments)?;
-    let columns = [
-        ("initiator", "initiator"),
-        ("node", "node"),
-        ("cpus", "CPUs"),
-        ("idle_ns", "idle latency, ns"),
-        ("read_mbps", "reads, MB/s"),
-        ("triad_mbps", "triad, MB/s"),
-    ];
-    let mut table = Table::new("nodes", &columns);
+    if arguments.loaded && pairs.iter().all(|pair| pair.cpus.len() < 2) {
+        let why = "--loaded takes two CPUs of a node: one for the chase, one to load the memory; none here has them";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let mut shares = vec![1.0];
+    shares.extend(arguments.reads.iter().filter(|&&reads| reads < 1.0));
+    shares.sort_by(|a, b| b.total_cmp(a));
+    shares.dedup_by_key(|reads| percent(*reads));
+    let mut nodes = nodes_table(&shares);
+    let mut loaded = loaded_table();
     let progress = Progress::new("measuring", 1);
     for (done, pair) in pairs.iter().enumerate() {
-        if interrupt::asked() {
-            return Err(Failure::Interrupted);
-        }
         progress.set(0, done as f64 / pairs.len() as f64);
-        table.rows.push(measure(arguments, pair)?);
+        let found = if pair.mib > 0 { Some(measure(arguments, pair, &shares)?) } else { None };
+        nodes.rows.push(row(pair, found.as_ref(), shares.len()));
+        loaded.rows.extend(found.iter().flat_map(|found| &found.loaded).map(|point| loaded_row(pair, point)));
     }
     drop(progress);
-    Answer::of(table).print(arguments.common.output)
+    let mut answer = Answer { notes: notes(arguments, &pairs), ..Answer::of(nodes) };
+    answer.tables.extend(arguments.loaded.then_some(loaded));
+    answer.print(arguments.common.output)
 }
 
 fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
@@ -71,7 +122,12 @@ fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
     let from = host.with_cpus().filter(|node| wanted(&arguments.initiators, node.id));
     let pairs = from.flat_map(|from| {
         let to = host.with_memory().filter(|node| wanted(&arguments.nodes, node.id));
-        to.map(|to| Pair { initiator: from.id, cpus: from.cpus.clone(), node: to.id })
+        to.map(|to| {
+            let free_mib = to.memory.map_or(0, |memory| memory.free_kib) as f64 / 1024.0;
+            let most = (free_mib * FREE_SHARE / from.cpus.len() as f64) as usize;
+            let mib = most.min(arguments.mib as usize);
+            Pair { initiator: from.id, cpus: from.cpus.clone(), node: to.id, mib }
+        })
     });
     Ok(pairs.collect())
 }
@@ -87,20 +143,152 @@ fn known(what: &str, wanted: &[u8], there: impl Iterator<Item = NodeId>) -> Resu
     }
 }
 
-fn measure(arguments: &Arguments, pair: &Pair) -> Result<Vec<Cell>, Failure> {
-    let failed = |error: memtide_linux::measure::MeasureError| Failure::Run(error.to_string());
-    let mib = arguments.mib as usize;
+fn measure(arguments: &Arguments, pair: &Pair, shares: &[f64]) -> Result<Measured, Failure> {
+    let effort = Effort {
+        mib: pair.mib,
+        loads: arguments.loads,
+        rounds: arguments.rounds,
+        limit: Duration::from_secs(arguments.limit),
+        seed: arguments.common.seed,
+    };
     let first = pair.cpus.first().copied().unwrap_or_default();
-    let idle =
-        idle_latency_ns(first, pair.node, mib, arguments.loads, arguments.common.seed).map_err(failed)?;
-    let bandwidth =
-        |kernel| bandwidth_mbps(&pair.cpus, pair.node, mib, arguments.rounds, kernel).map_err(failed);
-    Ok(vec![
+    let idle = figure(pair, move |pair| idle_latency(first, pair.node, &effort))?;
+    let bandwidth = |kernel| figure(pair, move |pair| bandwidth_mbps(&pair.cpus, pair.node, kernel, &effort));
+    let stream = |&reads: &f64| Ok((reads, bandwidth(Kernel::Stream { reads })?));
+    let streams = shares.iter().map(stream).collect::<Result<_, Failure>>()?;
+    let triad = bandwidth(Kernel::Triad)?;
+    let loaded = if arguments.loaded && pair.cpus.len() > 1 {
+        let rates = arguments.rates.clone();
+        figure(pair, move |pair| loaded_latency(&pair.cpus, pair.node, &rates, &effort))?
+    } else {
+        Vec::new()
+    };
+    Ok(Measured { idle, streams, triad, loaded })
+}
+
+/// Measures one thing, as long as nobody asks the command to end.
+fn figure<T: Send + 'static>(
+    pair: &Pair,
+    measure: impl FnOnce(&Pair) -> Result<T, MeasureError> + Send + 'static,
+) -> Result<T, Failure> {
+    let pair = pair.clone();
+    interrupt::abandonable(move || measure(&pair).map_err(|error| Failure::Run(error.to_string())))
+}
+
+/// Bandwidth of writes alone, in MB/s, from the stream with most writes: as if reads and writes took turns, which is how machine files
+/// have it. At most four times that of reads, where both hardly take each other's time.
+fn write_mbps(streams: &[(f64, Figure)]) -> Option<f64> {
+    let (_, alone) = streams.iter().find(|(reads, _)| *reads == 1.0)?;
+    let (reads, mixed) =
+        streams.iter().filter(|(reads, _)| *reads < 1.0).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let time = (1.0 / mixed.median - reads / alone.median) / (1.0 - reads);
+    Some(1.0 / time.max(0.25 / alone.median))
+}
+
+fn nodes_table(shares: &[f64]) -> Table {
+    let mut table = Table::new("nodes", &[("initiator", "initiator"), ("node", "node"), ("cpus", "CPUs")]);
+    table.column("mib", "MiB each");
+    table.column("idle_ns", "idle latency, ns");
+    table.column("huge", "in huge pages, %");
+    table.column("read_mbps", "reads, MB/s");
+    for percent in shares[1..].iter().copied().map(percent) {
+        table.column(format!("reads_{percent}_mbps"), format!("{percent} % reads, MB/s"));
+    }
+    table.column("triad_mbps", "triad, MB/s");
+    table.column("write_mbps", "writes, MB/s");
+    table.column("spread", "spread, %");
+    table.with_keys(2)
+}
+
+fn row(pair: &Pair, found: Option<&Measured>, shares: usize) -> Vec<Cell> {
+    let mut row = vec![
         Cell::Whole(pair.initiator.0.into()),
         Cell::Whole(pair.node.0.into()),
         Cell::Whole(pair.cpus.len() as u64),
-        Cell::Real(idle, 1),
-        Cell::Real(bandwidth(Kernel::Read)?, 0),
-        Cell::Real(bandwidth(Kernel::Triad)?, 0),
-    ])
+        Cell::Whole(pair.mib as u64),
+    ];
+    let Some(Measured { idle, streams, triad, .. }) = found else {
+        row.resize(row.len() + shares + 5, Cell::Absent);
+        return row;
+    };
+    row.push(Cell::Real(idle.ns.median, 1));
+    row.push(idle.huge.map_or(Cell::Absent, Cell::Percent));
+    row.extend(streams.iter().map(|(_, mbps)| Cell::Real(mbps.median, 0)));
+    row.push(Cell::Real(triad.median, 0));
+    row.push(write_mbps(streams).map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0)));
+    let all = streams.iter().map(|(_, mbps)| mbps).chain([&idle.ns, triad]);
+    row.push(Cell::Percent(all.map(|figure| figure.spread).fold(0.0, f64::max)));
+    row
+}
+
+fn loaded_table() -> Table {
+    let columns = [
+        ("initiator", "initiator"),
+        ("node", "node"),
+        ("mbps", "bandwidth, MB/s"),
+        ("latency_ns", "latency, ns"),
+        ("spread", "spread, %"),
+    ];
+    Table::new("loaded", &columns).with_keys(2)
+}
+
+fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
+    vec![
+        Cell::Whole(pair.initiator.0.into()),
+        Cell::Whole(pair.node.0.into()),
+        Cell::Real(point.mbps, 0),
+        Cell::Real(point.ns.median, 1),
+        Cell::Percent(point.ns.spread),
+    ]
+}
+
+fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
+    let mut notes = vec![
+        "Figures are medians; `spread` is how far the least and the greatest measurement are apart, of the figure for which that is \
+         most. Stores are ordinary ones: the read of their line is counted. `writes` is reckoned from the stream with most writes, \
+         as if reads and writes took turns."
+            .to_owned(),
+    ];
+    for pair in pairs.iter().filter(|pair| pair.mib < arguments.mib as usize) {
+        let (mib, node, from) = (pair.mib, pair.node, pair.initiator);
+        notes.push(match mib {
+            0 => format!("{node} has too little free memory to be measured from {from}."),
+            _ => format!("{node} has free memory for {mib} MiB alone for each CPU of {from}: caches may hold part of it."),
+        });
+    }
+    if arguments.loaded {
+        let single = pairs.iter().filter(|pair| pair.cpus.len() < 2).map(|pair| pair.initiator.to_string());
+        let mut single: Vec<String> = single.collect();
+        single.dedup();
+        if !single.is_empty() {
+            let from = single.join(", ");
+            notes.push(format!("No latency under load from {from}: it takes two CPUs, one for the chase, one to load the memory."));
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(median: f64) -> Figure {
+        Figure { median, spread: 0.0 }
+    }
+
+    #[test]
+    fn writes_are_reckoned_as_if_they_took_turns_with_reads() {
+        // 1 / (0.5 / 4000 + 0.5 / 1000) = 1600.
+        let found = write_mbps(&[(1.0, figure(4000.0)), (0.75, figure(2500.0)), (0.5, figure(1600.0))]);
+        assert!(found.is_some_and(|mbps| (mbps - 1000.0).abs() < 1e-6), "{found:?}");
+        assert_eq!(write_mbps(&[(1.0, figure(4000.0))]), None);
+        let both_at_once = write_mbps(&[(1.0, figure(4000.0)), (0.5, figure(8000.0))]);
+        assert_eq!(both_at_once, Some(16_000.0));
+    }
+
+    #[test]
+    fn shares_below_half_are_refused_with_the_reason() {
+        assert_eq!(reads("50%"), Ok(0.5));
+        assert!(reads("0%").is_err_and(|why| why.contains("reads its line")));
+    }
 }

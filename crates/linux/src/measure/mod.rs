@@ -1,17 +1,39 @@
-//! What a memory node gives a CPU: idle latency and bandwidth, by running loads and stores.
+//! What a memory node gives a CPU: latency, idle and under load, and bandwidth, by running loads and stores.
 //!
-//! Lines are visited so that no stream prefetcher follows and few of them need a page walk: the pages in a random order, each
+//! A chase visits lines so that no stream prefetcher follows and few of them need a page walk: the pages in a random order, each
 //! page's 64 lines 27 lines apart, around and around.
 
 mod chase;
+mod figure;
+mod loaded;
 mod traffic;
 
 use std::io;
+use std::time::Duration;
 
 use memtide_core::{CpuId, NodeId};
 
-pub use self::chase::idle_latency_ns;
+pub use self::chase::{Idle, idle_latency};
+pub use self::figure::Figure;
+pub use self::loaded::{Loaded, loaded_latency};
 pub use self::traffic::{Kernel, bandwidth_mbps};
+
+use crate::sys::{Pages, Words};
+
+/// Over how much memory, how often and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// MiB of the chase, and of each CPU's traffic.
+    pub mib: usize,
+    /// Loads of a chase, in five parts.
+    pub loads: u64,
+    /// How often a CPU's memory is passed over.
+    pub rounds: u32,
+    /// No further part or round of a figure begins after that time; one there is always.
+    pub limit: Duration,
+    /// Of the chase's order.
+    pub seed: u64,
+}
 
 /// Why a node cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +58,11 @@ pub enum MeasureError {
     },
 }
 
-/// Has the calling thread run on one CPU.
-fn pin(cpu: CpuId) -> Result<(), MeasureError> {
-    crate::run_on(&[cpu]).map_err(|source| MeasureError::Cpu { cpu, source })
+/// Has the calling thread run on one CPU, with memory of a node.
+fn on(cpu: CpuId, node: NodeId, mib: usize, pages: Pages) -> Result<Words, MeasureError> {
+    crate::run_on(&[cpu]).map_err(|source| MeasureError::Cpu { cpu, source })?;
+    Words::on_node(mib << 20, node, pages).map_err(|source| MeasureError::Memory { node, mib, source })
 }
+
+#[cfg(test)]
+const SMALL: Effort = Effort { mib: 12, loads: 100_000, rounds: 3, limit: Duration::from_secs(60), seed: 1 };

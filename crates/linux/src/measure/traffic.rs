@@ -2,27 +2,37 @@
 
 use std::hint::black_box;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use memtide_core::{CpuId, NodeId};
 
-use super::{MeasureError, pin};
-use crate::sys::Words;
+use super::{Effort, Figure, MeasureError, on};
+use crate::sys::Pages;
 
-/// What each thread does with its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+const LINE_WORDS: usize = 8;
+
+/// The share of 1.
+const ALL: u64 = 1 << 32;
+
+/// What each thread does with its memory. Stores are ordinary ones, which read their line before it is written back: both are
+/// counted, as the memory sees them.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
-    /// Reads every word.
-    Read,
-    /// STREAM's triad, `a = b + 3 c`. Its traffic is counted as the memory sees it: `a` is read before it is written back,
-    /// 32 bytes for the 24 that STREAM counts.
+    /// Goes through its lines and overwrites so many of them that this share of the traffic is reads: all if it overwrites none, half
+    /// if it overwrites each.
+    Stream {
+        /// 0.5 to 1.
+        reads: f64,
+    },
+    /// STREAM's triad, `a = b + 3 c`: three reads to a write, 32 bytes for the 24 that STREAM counts.
     Triad,
 }
 
 impl Kernel {
     fn arrays(self) -> usize {
         match self {
-            Kernel::Read => 1,
+            Kernel::Stream { .. } => 1,
             Kernel::Triad => 3,
         }
     }
@@ -30,75 +40,86 @@ impl Kernel {
     /// Bytes that move for each byte of one array.
     fn traffic(self) -> f64 {
         match self {
-            Kernel::Read => 1.0,
+            Kernel::Stream { reads } => 1.0 / reads,
             Kernel::Triad => 4.0,
         }
     }
 }
 
-/// Traffic of one thread on each CPU over `mib` MiB of a node each, in MB/s (10^6 bytes): that of the best of so many rounds,
-/// as STREAM tells it, since the system's own work now and then takes part of one.
+/// Traffic of one thread on each CPU over a node's memory, in MB/s (10^6 bytes). Each round takes as long as its last thread; one
+/// goes before all that count.
 ///
 /// # Errors
 /// If a CPU or the memory cannot be had.
 pub fn bandwidth_mbps(
     cpus: &[CpuId],
     node: NodeId,
-    mib: usize,
-    rounds: u32,
     kernel: Kernel,
-) -> Result<f64, MeasureError> {
-    let barrier = Barrier::new(cpus.len());
+    effort: &Effort,
+) -> Result<Figure, MeasureError> {
+    let (barrier, rounds) = (Barrier::new(cpus.len()), AtomicU32::new(effort.rounds));
     let took: Result<Vec<Vec<Duration>>, MeasureError> = std::thread::scope(|scope| {
         let threads: Vec<_> = cpus
             .iter()
-            .map(|&cpu| {
-                let barrier = &barrier;
-                scope.spawn(move || thread(cpu, node, mib, rounds, kernel, barrier))
+            .enumerate()
+            .map(|(number, &cpu)| {
+                let together = Together { first: number == 0, barrier: &barrier, rounds: &rounds };
+                scope.spawn(move || thread(cpu, node, kernel, effort, &together))
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("a measuring thread does not panic")).collect()
     });
     let took = took?;
+    let bytes = ((effort.mib << 20) / kernel.arrays()) as f64 * kernel.traffic() * cpus.len() as f64;
     let longest = |round: usize| took.iter().map(|thread| thread[round]).max().unwrap_or_default();
-    let best = (0..rounds as usize).map(longest).min().unwrap_or_default();
-    let bytes = ((mib << 20) / kernel.arrays()) as f64 * kernel.traffic() * cpus.len() as f64;
-    Ok(bytes / 1e6 / best.as_secs_f64())
+    let done = took.iter().map(Vec::len).min().unwrap_or(0);
+    Ok(Figure::of((0..done).map(|round| bytes / 1e6 / longest(round).as_secs_f64()).collect()))
+}
+
+/// What threads share.
+struct Together<'a> {
+    first: bool,
+    barrier: &'a Barrier,
+    /// How many rounds there are; the first thread may make it fewer.
+    rounds: &'a AtomicU32,
 }
 
 /// The times of its rounds, each of which all threads begin together.
 fn thread(
     cpu: CpuId,
     node: NodeId,
-    mib: usize,
-    rounds: u32,
     kernel: Kernel,
-    barrier: &Barrier,
+    effort: &Effort,
+    together: &Together,
 ) -> Result<Vec<Duration>, MeasureError> {
-    let memory = pin(cpu).and_then(|()| {
-        Words::on_node(mib << 20, node).map_err(|source| MeasureError::Memory { node, mib, source })
-    });
-    let mut warm = memory.map(|mut words| {
+    let mut warm = on(cpu, node, effort.mib, Pages::Base).map(|mut words| {
         run(&mut words, kernel);
         words
     });
-    let round = |_| {
+    let (mut took, begin) = (Vec::new(), Instant::now());
+    for round in 0.. {
         // All threads wait for each other, those that failed as well.
-        barrier.wait();
+        together.barrier.wait();
+        // Whoever comes late to this round may see what the first thread says after it, which is at least one more.
+        if round >= together.rounds.load(Ordering::Relaxed) {
+            break;
+        }
         let start = Instant::now();
         if let Ok(words) = &mut warm {
             run(words, kernel);
         }
-        start.elapsed()
-    };
-    let took = (0..rounds).map(round).collect();
+        took.push(start.elapsed());
+        if together.first && begin.elapsed() > effort.limit {
+            together.rounds.fetch_min(round + 1, Ordering::Relaxed);
+        }
+    }
     warm.map(|_| took)
 }
 
 fn run(words: &mut [u64], kernel: Kernel) {
     match kernel {
-        Kernel::Read => {
-            black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+        Kernel::Stream { reads } => {
+            black_box(stream(words, reads));
         }
         Kernel::Triad => {
             let (a, rest) = words.split_at_mut(words.len() / 3);
@@ -111,21 +132,61 @@ fn run(words: &mut [u64], kernel: Kernel) {
     }
 }
 
+/// Reads every line, and overwrites a share of them, evenly spread.
+pub(super) fn stream(words: &mut [u64], reads: f64) -> u64 {
+    let sum = |words: &[u64]| words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+    let overwritten = ((1.0 / reads - 1.0) * ALL as f64).round() as u64;
+    if overwritten == 0 {
+        return sum(words);
+    }
+    let (mut all, mut due) = (0u64, 0);
+    for line in words.chunks_exact_mut(LINE_WORDS) {
+        due += overwritten;
+        if due >= ALL {
+            due -= ALL;
+            line.fill(due);
+        } else {
+            all = all.wrapping_add(sum(line));
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::SMALL;
     use super::*;
 
     #[test]
-    fn both_kernels_move_data() {
-        for kernel in [Kernel::Read, Kernel::Triad] {
-            let mbps = bandwidth_mbps(&[CpuId(0)], NodeId(0), 24, 2, kernel).unwrap();
-            assert!(mbps > 10.0 && mbps < 1e7, "{kernel:?}: {mbps} MB/s");
+    fn all_kernels_move_data() {
+        for kernel in [Kernel::Stream { reads: 1.0 }, Kernel::Stream { reads: 0.5 }, Kernel::Triad] {
+            let mbps = bandwidth_mbps(&[CpuId(0)], NodeId(0), kernel, &SMALL).unwrap();
+            assert!(mbps.median > 10.0 && mbps.median < 1e7, "{kernel:?}: {mbps:?} MB/s");
         }
     }
 
     #[test]
+    fn so_many_lines_are_overwritten_that_the_share_of_reads_is_right() {
+        for (reads, overwritten) in [(1.0, 0), (0.75, 1000), (2.0 / 3.0, 1500), (0.5, 3000)] {
+            let mut words = vec![u64::MAX; 3000 * LINE_WORDS];
+            stream(&mut words, reads);
+            let lines = words.chunks(LINE_WORDS).filter(|line| line.iter().all(|&word| word != u64::MAX));
+            assert!(lines.count().abs_diff(overwritten) <= 1, "{reads}");
+        }
+    }
+
+    #[test]
+    fn rounds_end_at_the_limit_for_all_threads() {
+        let effort = Effort { rounds: 1_000_000, limit: Duration::ZERO, mib: 1, ..SMALL };
+        let cpus = [CpuId(0), CpuId(0)];
+        let figure = bandwidth_mbps(&cpus, NodeId(0), Kernel::Triad, &effort).unwrap();
+        assert!(figure.median > 0.0 && figure.spread == 0.0, "{figure:?}");
+    }
+
+    #[test]
     fn a_cpu_that_does_not_exist_is_an_error_and_no_hang() {
-        let error = bandwidth_mbps(&[CpuId(0), CpuId(900)], NodeId(0), 1, 1, Kernel::Read).unwrap_err();
+        let kernel = Kernel::Stream { reads: 1.0 };
+        let error = bandwidth_mbps(&[CpuId(0), CpuId(900)], NodeId(0), kernel, &SMALL).unwrap_err();
         assert!(error.to_string().contains("CPU 900"), "{error}");
     }
 }

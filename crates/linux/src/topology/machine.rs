@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use memtide_core::NodeId;
 use memtide_core::machine::{
-    Cache, Core, Energy, Given, Initiator, Kernel, Link, Machine, MachineError, Node, Prefetcher, Tlb,
-    Topology,
+    Cache, Core, Energy, Given, Initiator, Kernel, Link, LoadPoint, Machine, MachineError, Node, Prefetcher,
+    Tlb, Topology,
 };
 
 use super::{Host, Node as HostNode};
 
 /// What was measured of a node from the CPUs of another, or of its own.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The node with the CPUs.
     pub initiator: NodeId,
@@ -21,6 +21,29 @@ pub struct Measured {
     pub idle_ns: f64,
     /// Read bandwidth in MB/s.
     pub read_mbps: f64,
+    /// Bandwidth of writes alone in MB/s, if it was measured.
+    pub write_mbps: Option<f64>,
+    /// Bandwidth in MB/s and read latency in ns at it, in any order; may be none.
+    pub loaded: Vec<(f64, f64)>,
+}
+
+impl Measured {
+    /// The curve as a machine file has it: shares of the read bandwidth that rise, latencies that do not fall. What noise has out of
+    /// order is raised to its forerunner.
+    fn curve(&self) -> Vec<LoadPoint> {
+        let mut points = self.loaded.clone();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut curve: Vec<LoadPoint> = Vec::new();
+        for (mbps, ns) in points {
+            let load = (mbps / self.read_mbps).clamp(0.0, 1.0);
+            let (before, least) =
+                curve.last().map_or((-1.0, self.idle_ns), |point| (point.load, point.latency_ns));
+            if load > before {
+                curve.push(LoadPoint { load, latency_ns: ns.max(least) });
+            }
+        }
+        curve
+    }
 }
 
 /// Why no machine file can be made.
@@ -51,6 +74,7 @@ struct Reach {
     write_ns: Option<f64>,
     read_mbps: f64,
     write_mbps: Option<f64>,
+    loaded: Vec<LoadPoint>,
     source: &'static str,
 }
 
@@ -150,7 +174,7 @@ impl Host {
                     write_latency_ns: reach.write_ns,
                     read_bandwidth_mbps: reach.read_mbps,
                     write_bandwidth_mbps: reach.write_mbps,
-                    loaded: Vec::new(),
+                    loaded: reach.loaded,
                 }),
                 energy: Energy::default(),
                 endurance_writes: None,
@@ -204,7 +228,8 @@ impl Host {
                 read_ns: found.idle_ns,
                 write_ns: None,
                 read_mbps: found.read_mbps,
-                write_mbps: None,
+                write_mbps: found.write_mbps,
+                loaded: found.curve(),
                 source: MEASURED,
             });
         }
@@ -214,6 +239,7 @@ impl Host {
                 write_ns: told.write_latency_ns,
                 read_mbps: told.read_bandwidth_mbps?,
                 write_mbps: told.write_bandwidth_mbps,
+                loaded: Vec::new(),
                 source: FIRMWARE,
             })
         });

@@ -117,10 +117,15 @@ fn a_measurement_goes_before_the_firmware() {
         node: NodeId(node),
         idle_ns,
         read_mbps: 5e3,
+        write_mbps: Some(2e3),
+        loaded: vec![(5.5e3, 400.0), (1e3, 88.0), (2.5e3, 130.0), (3e3, 120.0)],
     };
     let text = host.machine_file("host", &[found(0, 0, 90.0), found(1, 0, 140.0)]).expect("a machine file");
     let machine = Machine::parse("host", &text).expect("a machine");
-    assert_eq!(machine.nodes[0].given.as_ref().map(|given| given.read_latency_ns), Some(90.0));
+    let given = machine.nodes[0].given.as_ref().expect("a given node");
+    assert_eq!((given.read_latency_ns, given.write_bandwidth_mbps), (90.0, Some(2e3)));
+    let curve: Vec<(f64, f64)> = given.loaded.iter().map(|point| (point.load, point.latency_ns)).collect();
+    assert_eq!(curve, [(0.2, 90.0), (0.5, 130.0), (0.6, 130.0), (1.0, 400.0)]);
     assert!(machine.source_of("node.node0.given").starts_with("measured"));
 }
 

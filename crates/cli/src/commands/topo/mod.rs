@@ -132,25 +132,46 @@ fn cpus(cpus: &[CpuId]) -> String {
     list(cpus.iter().map(|cpu| cpu.0)).shown()
 }
 
-/// Reads what `memtide measure` printed.
+/// Reads what `memtide measure` printed. What it could not measure is left out.
 fn measured(file: &str) -> Result<Vec<Measured>, Failure> {
     #[derive(Deserialize)]
     struct Row {
         initiator: NodeId,
         node: NodeId,
-        idle_ns: f64,
-        read_mbps: f64,
+        idle_ns: Option<f64>,
+        read_mbps: Option<f64>,
+        #[serde(default)]
+        write_mbps: Option<f64>,
+    }
+    #[derive(Deserialize)]
+    struct Point {
+        initiator: NodeId,
+        node: NodeId,
+        mbps: f64,
+        latency_ns: f64,
     }
     #[derive(Deserialize)]
     struct Printed {
         nodes: Vec<Row>,
+        #[serde(default)]
+        loaded: Vec<Point>,
     }
     let text = fs::read_to_string(file).map_err(|error| Failure::unreadable(file, &error))?;
-    let printed: Printed = serde_json::from_str(&text).map_err(|error| {
+    let Printed { nodes, loaded } = serde_json::from_str(&text).map_err(|error| {
         Failure::Input(format!("{file}: is not what `memtide measure -o json` prints ({error})"))
     })?;
-    let row = |Row { initiator, node, idle_ns, read_mbps }| Measured { initiator, node, idle_ns, read_mbps };
-    Ok(printed.nodes.into_iter().map(row).collect())
+    let row = |row: Row| {
+        let here = |point: &&Point| (point.initiator, point.node) == (row.initiator, row.node);
+        Some(Measured {
+            initiator: row.initiator,
+            node: row.node,
+            idle_ns: row.idle_ns?,
+            read_mbps: row.read_mbps?,
+            write_mbps: row.write_mbps,
+            loaded: loaded.iter().filter(here).map(|point| (point.mbps, point.latency_ns)).collect(),
+        })
+    };
+    Ok(nodes.into_iter().filter_map(row).collect())
 }
 
 #[cfg(test)]

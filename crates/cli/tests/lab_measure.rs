@@ -1,0 +1,99 @@
+//! What `memtide measure` says of writes, mixes and latency under load, against the machine that the lab was given.
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use memtide_core::machine::Machine;
+use memtide_memory::curve::prepare;
+use serde_json::Value;
+
+use support::{MEMTIDE, lab_is_here};
+
+/// What a script prints in a guest, in parts that `==` sets apart.
+fn printed(machine: &str, vcpus: u16, script: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("script");
+    fs::write(&file, script).expect("a script");
+    let file = file.to_str().expect("a name");
+    let run = Command::new(MEMTIDE)
+        .args(["lab", "run", "--timing", "on", "--machine", machine, "--vcpus", &vcpus.to_string()])
+        .args(["--file", &format!("{MEMTIDE}:/bin/memtide"), "--file", "/bin/cat", "--file", file])
+        .args(["--", "sh", file])
+        .output()
+        .expect("memtide runs");
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && !told.contains("did not follow"), "{machine}: {told}");
+    let out = String::from_utf8(run.stdout).expect("text");
+    println!("{out}");
+    out.split("==\n").map(str::to_owned).collect()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn figure(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+fn agrees(found: f64, expected: f64, tolerance: f64) -> bool {
+    (found / expected - 1.0).abs() < tolerance
+}
+
+#[test]
+fn writes_and_mixes_are_those_of_the_machine_file() {
+    if !lab_is_here() {
+        return;
+    }
+    let script = "memtide measure --initiators 0 --nodes 0,2 --mib 8 --loads 40000 --rounds 2 -o json\necho ==\n\
+                  memtide measure --loaded 2>&1\necho code $?\n";
+    let parts = printed("optane", 2, script);
+    let machine = Machine::parse("optane", include_str!("../../../machines/optane.toml")).expect("a machine");
+    let machine = prepare(&machine, 2).machine;
+    let rows = json(&parts[0])["nodes"].as_array().expect("rows").clone();
+    assert_eq!(rows.len(), 2);
+    for (row, name) in rows.iter().zip(["dram0", "optane0"]) {
+        let node = machine.nodes.iter().find(|node| node.name == name).expect("a node");
+        let given = node.given.as_ref().expect("a given node");
+        let read = given.read_bandwidth_mbps;
+        let write = given.write_bandwidth_mbps.unwrap_or(read);
+        assert!(agrees(figure(row, "read_mbps"), read, 0.05), "{row}: {read} MB/s of reads");
+        for reads in [0.67, 0.5] {
+            let due = 1.0 / (reads / read + (1.0 - reads) / write);
+            let found = figure(row, &format!("reads_{:.0}_mbps", reads * 100.0));
+            assert!(agrees(found, due, 0.05), "{row}: {due} MB/s with {reads} reads");
+        }
+        assert!(agrees(figure(row, "write_mbps"), write, 0.1), "{row}: {write} MB/s of writes");
+    }
+    assert!(figure(&rows[1], "write_mbps") < 0.5 * figure(&rows[1], "read_mbps"), "Optane writes slowly");
+    assert!(parts[1].contains("takes two CPUs of a node") && parts[1].ends_with("code 2\n"), "{}", parts[1]);
+}
+
+#[test]
+fn latency_rises_with_load_and_the_machine_file_has_the_curve() {
+    if !lab_is_here() {
+        return;
+    }
+    let script = "memtide measure --nodes 0 --mib 6 --loads 30000 --rounds 2 --reads 50% --loaded \
+                  --rates 0%,30%,60%,100% -o json > /m\ncat /m\necho ==\nmemtide topo -o machine --measured /m\n";
+    let parts = printed("memos", 4, script);
+    let found = json(&parts[0]);
+    let idle_ns = figure(&found["nodes"][0], "idle_ns");
+    let points = found["loaded"].as_array().expect("points");
+    let curve: Vec<(f64, f64)> =
+        points.iter().map(|point| (figure(point, "mbps"), figure(point, "latency_ns"))).collect();
+    let [idle, low, middle, full] = curve[..] else { panic!("{curve:?}") };
+    assert!(agrees(idle.1, idle_ns, 0.02) && agrees(idle.0, 64e3 / idle_ns, 0.02), "{idle_ns} {curve:?}");
+    assert!(idle.0 < low.0 && low.0 < middle.0 && middle.0 < full.0 * 1.05, "{curve:?}");
+    assert!(low.1 > 0.99 * idle.1 && middle.1 > 0.99 * low.1 && full.1 > 0.99 * middle.1, "{curve:?}");
+    assert!(full.1 > 1.15 * idle.1, "{curve:?}");
+    let machine = Machine::parse("host", &parts[1]).expect("a machine file");
+    let given = machine.nodes[0].given.as_ref().expect("a given node");
+    assert!(given.loaded.len() >= 3 && given.write_bandwidth_mbps.is_some(), "{given:?}");
+    assert_eq!(
+        (given.read_latency_ns, given.loaded.last().map(|point| point.latency_ns)),
+        (idle_ns, Some(full.1))
+    );
+}
