@@ -37,7 +37,7 @@ fn lab(machine: &str, vcpus: u16) -> Measured {
             &vcpus.to_string(),
             "--",
         ])
-        .args([MEMTIDE, "measure", "--mib", "12", "--loads", "80000", "--rounds", "2", "--reads", "100%"])
+        .args([MEMTIDE, "measure", "--mib", "12", "--loads", "80000", "--rounds", "3", "--reads", "100%"])
         .args(["-o", "json"])
         .output()
         .expect("memtide runs");

@@ -78,7 +78,7 @@ fn latency_rises_with_load_and_the_machine_file_has_the_curve() {
     }
     let script = "memtide measure --nodes 0 --mib 6 --loads 30000 --rounds 2 --reads 50% --loaded \
                   --rates 0%,30%,60%,100% -o json > /m\ncat /m\necho ==\nmemtide topo -o machine --measured /m\n";
-    let parts = printed("memos", 4, script);
+    let parts = printed("memos", 2, script);
     let found = json(&parts[0]);
     let idle_ns = figure(&found["nodes"][0], "idle_ns");
     let points = found["loaded"].as_array().expect("points");
@@ -86,7 +86,7 @@ fn latency_rises_with_load_and_the_machine_file_has_the_curve() {
         points.iter().map(|point| (figure(point, "mbps"), figure(point, "latency_ns"))).collect();
     let [idle, low, middle, full] = curve[..] else { panic!("{curve:?}") };
     assert!(agrees(idle.1, idle_ns, 0.02) && agrees(idle.0, 64e3 / idle_ns, 0.02), "{idle_ns} {curve:?}");
-    assert!(idle.0 < low.0 && low.0 < middle.0 && middle.0 < full.0 * 1.05, "{curve:?}");
+    assert!(idle.0 < low.0 && low.0 < middle.0 && low.0 < 0.8 * full.0, "{curve:?}");
     assert!(low.1 > 0.99 * idle.1 && middle.1 > 0.99 * low.1 && full.1 > 0.99 * middle.1, "{curve:?}");
     assert!(full.1 > 1.15 * idle.1, "{curve:?}");
     let machine = Machine::parse("host", &parts[1]).expect("a machine file");

@@ -211,7 +211,7 @@ fn row(pair: &Pair, found: Option<&Measured>, shares: usize) -> Vec<Cell> {
         row.resize(row.len() + shares + 5, Cell::Absent);
         return row;
     };
-    row.push(Cell::Real(idle.ns.median, 1));
+    row.push(Cell::Real(idle.ns.least, 1));
     row.push(idle.huge.map_or(Cell::Absent, Cell::Percent));
     row.extend(streams.iter().map(|(_, mbps)| Cell::Real(mbps.median, 0)));
     row.push(Cell::Real(triad.median, 0));
@@ -244,7 +244,7 @@ fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
 
 fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     let mut notes = vec![
-        "Figures are medians; `spread` is how far the least and the greatest measurement are apart, of the figure for which that is \
+        "Figures are medians, the idle latency the least, for interruptions can only add to it; `spread` is how far the least and the greatest measurement are apart, of the figure for which that is \
          most. Stores are ordinary ones: the read of their line is counted. `writes` is reckoned from the stream with most writes, \
          as if reads and writes took turns."
             .to_owned(),
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     fn figure(median: f64) -> Figure {
-        Figure { median, spread: 0.0 }
+        Figure { median, least: median, spread: 0.0 }
     }
 
     #[test]

@@ -21,7 +21,8 @@ const PARTS: u64 = 5;
 /// Latency of a node that nobody else uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle {
-    /// Mean time of a load that depends on the one before, in ns, of the parts of a chase.
+    /// Mean time of a load that depends on the one before, in ns, of the parts of a chase. The least is the node's: the system's own work
+    /// interrupts a part now and then, and can only add to it.
     pub ns: Figure,
     /// The share of the chase's memory that was in huge pages; none if the kernel does not tell.
     pub huge: Option<f64>,
