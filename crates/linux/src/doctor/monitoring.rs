@@ -1,73 +1,80 @@
-//! Monitors, and who else uses them.
+//! Monitors, and what else tells of a process's pages.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 
-use super::{Finding, Use, text, why};
+use super::{Finding, Use, why};
+use crate::monitors::{self, Usable};
 use crate::sys;
-
-/// Modules of the kernel that use DAMON by themselves, and then let nobody else.
-const MODULES: [&str; 3] = ["damon_stat", "damon_reclaim", "damon_lru_sort"];
-
-const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
 /// Looks for monitors; starts none.
 pub fn examine() -> Vec<Finding> {
-    let running = |module: &&str| {
-        let enabled = text(&format!("/sys/module/{module}/parameters/enabled"));
-        enabled.is_ok_and(|enabled| enabled == "Y")
+    let usable = monitors::usable();
+    let known = |name: &str| {
+        let found: Option<&Usable> = usable.iter().find(|usable| usable.name == name);
+        found.map_or(Err("not known".to_owned()), |found| found.why_not.clone().map_or(Ok(()), Err))
     };
-    let idle = fs::metadata("/sys/kernel/mm/page_idle/bitmap").is_ok();
+    let scanned = File::open("/proc/self/pagemap").and_then(|pagemap| sys::scan_huge(&pagemap, own_page()));
     vec![
-        damon(in_use(), MODULES.into_iter().find(running)),
-        scan(File::open("/proc/self/pagemap").and_then(|pagemap| sys::scan_huge(&pagemap, own_page()))),
-        soft_dirty(pagemap_entry()),
-        idle_pages(idle),
+        damon(known("damon"), known("smaps").is_ok()),
+        smaps(known("smaps")),
+        soft_dirty(known("soft-dirty")),
+        scan(scanned),
+        idle_pages(fs::metadata("/sys/kernel/mm/page_idle/bitmap").is_ok()),
     ]
 }
 
-/// The number of a page of this process that was written to.
+/// The number of a page of this process.
 fn own_page() -> u64 {
     let word = std::hint::black_box(1u64);
     &raw const word as u64 >> 12
 }
 
-fn pagemap_entry() -> io::Result<u64> {
-    let mut entry = [0; 8];
-    File::open("/proc/self/pagemap")?.read_exact_at(&mut entry, own_page() * 8)?;
-    Ok(u64::from_ne_bytes(entry))
-}
-
-/// Whether somebody uses DAMON's one interface for user space.
-fn in_use() -> io::Result<bool> {
-    let count: u32 = text(&format!("{KDAMONDS}/nr_kdamonds"))?.parse().map_err(io::Error::other)?;
-    Ok((0..count).any(|number| text(&format!("{KDAMONDS}/{number}/state")).is_ok_and(|state| state == "on")))
-}
-
-fn damon(in_use: io::Result<bool>, module: Option<&str>) -> Finding {
+fn damon(usable: Result<(), String>, smaps: bool) -> Finding {
     let subject = "DAMON";
-    let missing = |found: String, mend: &str| {
-        let means = "the daemon cannot know which memory is hot";
-        Finding::missing(subject, found, means, &[Use::Daemon]).mend(mend)
+    let Err(why) = usable else {
+        return Finding::good(subject, "free", "the daemon knows by it which regions are hot");
     };
-    match (in_use, module) {
-        (Ok(false), None) => Finding::good(subject, "free", "the daemon knows which memory is hot by it"),
-        (Ok(false), Some(module)) => missing(
-            format!("in use by {module}"),
-            &format!("echo N > /sys/module/{module}/parameters/enabled"),
-        ),
-        (Ok(true), _) => missing(
-            "in use: by `memtide daemon`, if one runs, else by somebody else".to_owned(),
-            "memtide status; or: echo off > /sys/kernel/mm/damon/admin/kdamonds/0/state",
-        ),
-        (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
-            missing("root's alone".to_owned(), "sudo memtide daemon")
+    let quoted = why.split('`').nth(1).map(str::to_owned);
+    let mend = match quoted {
+        Some(command) if why.contains("somebody") => {
+            format!("memtide status, if `memtide daemon` runs; else: {command}")
         }
-        (Err(error), _) => missing(
-            why(&error),
-            "a kernel with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS; mount -t sysfs sysfs /sys",
-        ),
+        Some(command) => command,
+        None if why.contains("root") => "sudo memtide daemon".to_owned(),
+        None => {
+            "a kernel with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS; mount -t sysfs sysfs /sys".to_owned()
+        }
+    };
+    let found = why.split("; end it").next().unwrap_or_default();
+    let finding = if smaps {
+        Finding::warning(
+            subject,
+            found,
+            "the daemon goes by smaps instead, which tells of whole mappings alone",
+        )
+    } else {
+        Finding::missing(subject, found, "the daemon cannot know which memory is hot", &[Use::Daemon])
+    };
+    finding.mend(mend)
+}
+
+fn smaps(usable: Result<(), String>) -> Finding {
+    let subject = "smaps, clear_refs";
+    match usable {
+        Ok(()) => Finding::good(subject, "there", "in DAMON's place where that cannot be used"),
+        Err(why) => Finding::note(subject, why, "without DAMON the daemon has no other monitor"),
+    }
+}
+
+fn soft_dirty(usable: Result<(), String>) -> Finding {
+    let subject = "soft-dirty bits";
+    match usable {
+        Ok(()) => {
+            Finding::good(subject, "kept", "writes are told from reads, for policies that ask for that")
+        }
+        Err(why) => Finding::note(subject, why, "writes cannot be told from reads")
+            .mend("a kernel with CONFIG_MEM_SOFT_DIRTY"),
     }
 }
 
@@ -82,20 +89,6 @@ fn scan(tried: io::Result<bool>) -> Finding {
         )
         .mend("Linux 6.7 or later"),
         Err(error) => Finding::warning(subject, why(&error), "the daemon takes huge pages for base pages"),
-    }
-}
-
-fn soft_dirty(entry: io::Result<u64>) -> Finding {
-    const SOFT_DIRTY: u64 = 1 << 55;
-    let subject = "soft-dirty bits";
-    match entry {
-        Ok(entry) if entry & SOFT_DIRTY != 0 => {
-            Finding::good(subject, "kept", "writes can be told from reads")
-        }
-        Ok(_) => Finding::note(subject, "not kept", "writes cannot be told from reads by them")
-            .mend("a kernel with CONFIG_MEM_SOFT_DIRTY"),
-        Err(error) => Finding::note(subject, why(&error), "writes cannot be told from reads by them")
-            .mend("mount -t proc proc /proc; a kernel with CONFIG_PROC_PAGE_MONITOR"),
     }
 }
 
@@ -114,30 +107,34 @@ mod tests {
 
     #[test]
     fn who_holds_damon_is_told_with_the_remedy() {
-        let error = |number| Err(io::Error::from_raw_os_error(number));
-        for (found, mend) in [
-            (damon(Ok(false), Some("damon_stat")), "echo N > /sys/module/damon_stat/parameters/enabled"),
-            (damon(Ok(true), None), "kdamonds/0/state"),
-            (damon(error(libc::EACCES), None), "sudo"),
-            (damon(error(libc::ENOENT), None), "CONFIG_DAMON_SYSFS"),
+        let stat = "the kernel's damon_stat uses DAMON; end it by `echo N > /sys/module/damon_stat/parameters/enabled`";
+        let other =
+            "somebody else uses DAMON; end it by `echo off > /sys/kernel/mm/damon/admin/kdamonds/0/state`";
+        for (why, mend) in [
+            (stat, "echo N > /sys/module/damon_stat/parameters/enabled"),
+            (other, "kdamonds/0/state"),
+            ("DAMON needs root", "sudo"),
+            ("this kernel has no DAMON", "CONFIG_DAMON_SYSFS"),
         ] {
-            assert_eq!(found.stops, [Use::Daemon]);
+            let found = damon(Err(why.to_owned()), true);
+            assert!(found.state == State::Warning && found.stops.is_empty(), "{found:?}");
             assert!(found.mend.as_deref().is_some_and(|how| how.contains(mend)), "{found:?}");
+            assert_eq!(damon(Err(why.to_owned()), false).stops, [Use::Daemon]);
         }
-        assert_eq!(damon(Ok(false), None).state, State::Good);
+        assert_eq!(damon(Ok(()), false).state, State::Good);
     }
 
     #[test]
-    fn bits_of_the_page_map_are_read() {
-        assert_eq!(soft_dirty(Ok(1 << 55 | 1 << 63)).state, State::Good);
-        assert_eq!(soft_dirty(Ok(1 << 63)).state, State::Note);
+    fn what_is_only_missed_is_a_note() {
+        assert_eq!(soft_dirty(Ok(())).state, State::Good);
+        assert_eq!(soft_dirty(Err("no".to_owned())).state, State::Note);
+        assert_eq!(smaps(Err("no".to_owned())).state, State::Note);
+    }
+
+    #[test]
+    fn a_kernel_that_is_too_old_is_told() {
         let error = |number| Err(io::Error::from_raw_os_error(number));
         assert!(scan(error(libc::ENOTTY)).mend.is_some_and(|how| how.contains("6.7")));
         assert_eq!(scan(Ok(false)).state, State::Good);
-    }
-
-    #[test]
-    fn a_page_of_this_process_is_in_memory() {
-        assert!(pagemap_entry().expect("a page map") >> 63 == 1);
     }
 }
