@@ -27,6 +27,8 @@ pub use error::WorkloadError;
 pub use memory::{Index, Loaded, Memory, Native, Origin, Traced};
 pub use params::{Parameter, Params, Settings, Value, Values};
 pub use profile::{Burst, Locality, Profile, Stage, profiles};
+pub use random::Random;
 pub use registry::{BoxedProgram, Edge, Info, list, native, program};
 pub use run::{TracedProgram, run_native};
 pub use workload::{Algorithm, Phase, Workload, block};
+pub use zipf::Zipf;
