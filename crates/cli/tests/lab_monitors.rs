@@ -315,7 +315,7 @@ fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
 }
 
 /// Bounds in docs/live.md, in thousands of instructions for each 4 KiB in memory.
-const LOOK: f64 = 1.0;
+const LOOK: f64 = 1.2;
 const CLEAR: f64 = 0.1;
 const FAULT: f64 = 2.0;
 

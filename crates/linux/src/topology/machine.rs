@@ -29,17 +29,18 @@ pub struct Measured {
 
 impl Measured {
     /// The curve as a machine file has it: shares of the read bandwidth that rise, latencies that do not fall. What noise has out of
-    /// order is raised to its forerunner.
+    /// order is raised to its forerunner; of points at or above the read bandwidth the slowest counts.
     fn curve(&self) -> Vec<LoadPoint> {
         let mut points = self.loaded.clone();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut curve: Vec<LoadPoint> = Vec::new();
         for (mbps, ns) in points {
             let load = (mbps / self.read_mbps).clamp(0.0, 1.0);
-            let (before, least) =
-                curve.last().map_or((-1.0, self.idle_ns), |point| (point.load, point.latency_ns));
-            if load > before {
-                curve.push(LoadPoint { load, latency_ns: ns.max(least) });
+            let least = curve.last().map_or(self.idle_ns, |point| point.latency_ns);
+            let latency_ns = ns.max(least);
+            match curve.last_mut() {
+                Some(last) if load <= last.load => last.latency_ns = latency_ns,
+                _ => curve.push(LoadPoint { load, latency_ns }),
             }
         }
         curve
