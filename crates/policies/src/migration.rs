@@ -8,6 +8,8 @@ mod trigger;
 
 use memtide_core::policy::Migration;
 use memtide_core::{Machine, Time};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::parameter::Values;
 use crate::policy::Info;
@@ -26,3 +28,16 @@ pub(crate) struct MigrationEntry {
 fn scan_period(machine: &Machine) -> Time {
     Time::from_ns(machine.kernel.numa_scan_period_ms * 1e6)
 }
+
+/// What a policy remembers, as text.
+fn to_text(state: &impl Serialize) -> String {
+    serde_json::to_string(state).expect("a policy's state is lists of numbers")
+}
+
+/// The same from text.
+fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| format!("no state of this policy: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

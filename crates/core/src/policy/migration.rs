@@ -1,5 +1,7 @@
 //! Migration: what a policy needs to see, the events it gets, the moves it plans and what became of them.
 
+use serde::{Deserialize, Serialize};
+
 use super::observation::Observation;
 use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
 use crate::units::{PageSize, Time, Vpn};
@@ -15,6 +17,19 @@ pub trait Migration: Send {
 
     /// Adds the moves that an epoch's observation calls for.
     fn decide(&mut self, seen: &Observation, plan: &mut Plan);
+
+    /// What it remembers, as text for [`resume`](Migration::resume); empty if it remembers nothing.
+    fn state(&self) -> String {
+        String::new()
+    }
+
+    /// Takes up what one of the same name and parameters, made for the same machine, remembered. From then on both decide alike.
+    ///
+    /// # Errors
+    /// Why the text is no such state.
+    fn resume(&mut self, state: &str) -> Result<(), String> {
+        if state.is_empty() { Ok(()) } else { Err("this policy remembers nothing".to_owned()) }
+    }
 }
 
 /// What a migration policy needs to see.
@@ -104,7 +119,8 @@ pub struct Plan {
 }
 
 /// A page to be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Move {
     /// Whose page it is.
     pub task: TaskId,
@@ -121,7 +137,8 @@ pub struct Move {
 }
 
 /// Why a page is to be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// CPUs of the other node access it.
     Locality,
@@ -147,7 +164,8 @@ pub struct Outcome {
 }
 
 /// Why a move was not made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Refusal {
     /// The plan has named the page before.
     Duplicate,

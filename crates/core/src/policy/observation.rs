@@ -1,5 +1,7 @@
 //! What monitors saw of memory in an epoch.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{NodeId, TaskId};
 use crate::units::{PageSize, Vpn};
 
@@ -25,7 +27,8 @@ pub struct Region {
 }
 
 /// How full a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NodeUse {
     /// The node.
     pub node: NodeId,

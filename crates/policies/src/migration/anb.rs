@@ -4,7 +4,7 @@ use memtide_core::policy::{Delivery, Event, Migration, Needs, Observation, Outco
 use memtide_core::{Machine, Time};
 
 use super::trigger::{FILTER, Trigger};
-use super::{MigrationEntry, scan_period};
+use super::{MigrationEntry, from_text, scan_period, to_text};
 use crate::parameter::Values;
 use crate::policy::Info;
 
@@ -48,4 +48,12 @@ impl Migration for Anb {
     }
 
     fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+
+    fn state(&self) -> String {
+        to_text(&self.trigger.memory())
+    }
+
+    fn resume(&mut self, state: &str) -> Result<(), String> {
+        self.trigger.remember(from_text(state)?)
+    }
 }

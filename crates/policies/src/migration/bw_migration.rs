@@ -4,7 +4,7 @@ use memtide_core::policy::{Delivery, Event, Migration, Move, Needs, Observation,
 use memtide_core::{Machine, Time};
 
 use super::trigger::{FILTER, Trigger};
-use super::{MigrationEntry, scan_period};
+use super::{MigrationEntry, from_text, scan_period, to_text};
 use crate::parameter::{Kind, Parameter, Values};
 use crate::policy::Info;
 
@@ -86,6 +86,16 @@ impl Migration for BwMigration {
     }
 
     fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+
+    fn state(&self) -> String {
+        to_text(&(self.trigger.memory(), &self.balance.counts))
+    }
+
+    fn resume(&mut self, state: &str) -> Result<(), String> {
+        let (memory, counts) = from_text(state)?;
+        self.balance.resume(counts)?;
+        self.trigger.remember(memory)
+    }
 }
 
 /// For each pair of tiers, how many more migrations went to the faster one than to the slower one.
@@ -100,6 +110,15 @@ impl Balance {
     fn new(tiers: usize, threshold: i64) -> Balance {
         let pairs = tiers * tiers.saturating_sub(1) / 2;
         Balance { threshold, counts: vec![0; pairs], read: vec![0; pairs] }
+    }
+
+    fn resume(&mut self, counts: Vec<i64>) -> Result<(), String> {
+        let allowed = -self.threshold..=self.threshold;
+        if counts.len() != self.counts.len() || !counts.iter().all(|count| allowed.contains(count)) {
+            return Err("counts for other tiers, or beyond the threshold".to_owned());
+        }
+        self.counts = counts;
+        Ok(())
     }
 
     /// The faults that follow, up to the next call, read the counts now, at the same time.

@@ -6,7 +6,9 @@ use memtide_core::policy::{
 };
 use memtide_core::{Machine, NodeId, PageSize, TaskId, Time, Vpn};
 
-use super::MigrationEntry;
+use serde::{Deserialize, Serialize};
+
+use super::{MigrationEntry, from_text, to_text};
 use crate::parameter::{Kind, Parameter, Values};
 use crate::policy::Info;
 
@@ -213,7 +215,7 @@ impl HotCold {
 }
 
 /// Base pages of tasks, from one to before another, in order.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Ranges(Vec<(TaskId, u64, u64)>);
 
 impl Ranges {
@@ -317,6 +319,15 @@ impl Migration for HotCold {
         self.promote_hot(&regions, &mut draft);
         plan.moves.append(&mut draft.moves);
         self.hot_before = Ranges::of(regions.iter().filter(|region| self.is_hot(region)));
+    }
+
+    fn state(&self) -> String {
+        to_text(&self.hot_before)
+    }
+
+    fn resume(&mut self, state: &str) -> Result<(), String> {
+        self.hot_before = from_text(state)?;
+        Ok(())
     }
 }
 

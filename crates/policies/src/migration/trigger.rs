@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use memtide_core::policy::{HintFault, Move, NodeOrder, Reason};
 use memtide_core::{Machine, NodeId, TaskId, ThreadId, Vpn};
 
+use serde::{Deserialize, Serialize};
+
 use crate::parameter::{Kind, Parameter, Values};
 
 /// The filter's variant.
@@ -32,17 +34,25 @@ pub(super) struct Trigger {
 }
 
 /// Who made a page's latest hint fault.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Last {
     thread: ThreadId,
     node: NodeId,
 }
 
 /// A task's hint faults by node: those of earlier scan passes, halved with each, and those of the pass under way.
+#[derive(Clone, Serialize, Deserialize)]
 struct Faults {
     pass: u32,
     by_cpu: Vec<[u64; 2]>,
     by_page: Vec<[u64; 2]>,
+}
+
+/// What a trigger remembers.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Memory {
+    last: Vec<((TaskId, Vpn), Last)>,
+    tasks: Vec<(TaskId, Faults)>,
 }
 
 impl Trigger {
@@ -77,6 +87,21 @@ impl Trigger {
     /// Forgets a page that is no more.
     pub(super) fn forget(&mut self, task: TaskId, page: Vpn) {
         self.last.remove(&(task, page));
+    }
+
+    pub(super) fn memory(&self) -> Memory {
+        let last = self.last.iter().map(|(&page, &last)| (page, last)).collect();
+        Memory { last, tasks: self.tasks.iter().map(|(&task, faults)| (task, faults.clone())).collect() }
+    }
+
+    pub(super) fn remember(&mut self, memory: Memory) -> Result<(), String> {
+        let nodes = self.fastest.len();
+        let fits = |faults: &Faults| faults.by_cpu.len() == nodes && faults.by_page.len() == nodes;
+        if !memory.tasks.iter().all(|(_, faults)| fits(faults)) {
+            return Err(format!("faults of other nodes than the machine's {nodes}"));
+        }
+        (self.last, self.tasks) = (memory.last.into_iter().collect(), memory.tasks.into_iter().collect());
+        Ok(())
     }
 
     /// `should_numa_migrate_memory` of Linux 6.12's kernel/sched/fair.c.

@@ -1,0 +1,81 @@
+//! What holds for every migration policy.
+
+use memtide_core::policy::{Event, HintFault, NodeUse, Observation, Plan, Region};
+use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::bmpm;
+
+/// An epoch: hint faults (page, CPU, node, scan pass), and samples of neighbouring regions with the node each lies on.
+type Epoch = (Vec<(u64, u16, u8, u32)>, Vec<(u32, u8)>);
+
+fn epoch() -> impl Strategy<Value = Epoch> {
+    let fault = (0..6u64, 0..8u16, 0..2u8, 0..9u32);
+    (proptest::collection::vec(fault, 0..12), proptest::collection::vec((0..20u32, 0..2u8), 1..6))
+}
+
+fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
+    let (task, size) = (TaskId(1), PageSize::Base);
+    let fault = |&(page, cpu, node, pass)| {
+        let (thread, page, node) = (ThreadId(u32::from(cpu) / 2), Vpn(page), NodeId(node));
+        let (time, cpu) = (Time::ZERO, CpuId(cpu));
+        Event::HintFault(HintFault { time, task, thread, cpu, page, size, node, write: false, pass })
+    };
+    let events: Vec<Event> = faults.iter().map(fault).collect();
+    let mut seen = Observation::default();
+    for (start, &(reads, node)) in (0..).step_by(10).map(Vpn).zip(regions) {
+        seen.push(Region { task, start, pages: 10, size, node: NodeId(node), reads, writes: 0, age: 100 });
+    }
+    let used = |node| NodeUse { node: NodeId(node), pages: 1000, free_pages: 500 };
+    seen.nodes_use = vec![used(0), used(1)];
+    let mut plan = Plan::default();
+    for event in events.chunks(3) {
+        policy.on_events(event, &mut plan);
+    }
+    policy.decide(&seen, &mut plan);
+    plan
+}
+
+proptest! {
+    #[test]
+    fn a_policy_that_takes_up_anothers_state_decides_as_that_one(
+        before in proptest::collection::vec(epoch(), 0..6), after in proptest::collection::vec(epoch(), 1..6),
+    ) {
+        let machine = bmpm(2.0);
+        for text in ["none", "anb", "anb:filter=linux-6", "bw-migration:threshold=3", "hot-cold"] {
+            let make = || crate::parse(&format!("local+{text}")).expect("a policy").migration(&machine);
+            let (mut first, mut second) = (make(), make());
+            for epoch in &before {
+                plan(first.as_mut(), epoch);
+            }
+            second.resume(&first.state()).expect("its own state");
+            for epoch in &after {
+                prop_assert_eq!(plan(first.as_mut(), epoch), plan(second.as_mut(), epoch), "{}", text);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_state_is_refused_or_taken_but_never_ends_in_a_panic(text in "[\\[\\]0-9,\"a-z{}:]{1,40}", seen in epoch()) {
+        for info in crate::migrations() {
+            let policy = crate::parse(&format!("local+{}", info.name)).expect("a policy");
+            let mut policy = policy.migration(&bmpm(2.0));
+            if policy.resume(&text).is_ok() {
+                plan(policy.as_mut(), &seen);
+            }
+        }
+    }
+}
+
+#[test]
+fn counts_and_faults_of_another_machine_are_refused() {
+    let policy = |text: &str| crate::parse(&format!("local+{text}")).expect("a policy").migration(&bmpm(2.0));
+    let memory = r#"{"last":[],"tasks":[[1,{"pass":1,"by_cpu":[[0,0]],"by_page":[[0,0],[0,0]]}]]}"#;
+    assert!(policy("anb").resume(memory).is_err());
+    for counts in ["[4]", "[0,0]", "[]"] {
+        let state = format!(r#"[{{"last":[],"tasks":[]}},{counts}]"#);
+        assert!(policy("bw-migration:threshold=3").resume(&state).is_err(), "{counts}");
+    }
+    assert!(policy("none").resume("[]").is_err());
+}
