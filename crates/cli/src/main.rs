@@ -8,6 +8,7 @@ mod comparison;
 mod daemon;
 mod failure;
 mod interrupt;
+mod journal;
 mod layout;
 mod machines;
 mod parallel;

@@ -12,6 +12,7 @@ mod mark;
 mod measure;
 mod policy;
 mod record;
+mod replay;
 mod run;
 mod simulate;
 mod topo;
@@ -53,6 +54,8 @@ pub enum Command {
     Pause(daemon::At),
     /// Have the daemon move pages again
     Resume(daemon::At),
+    /// Ask the policy of a daemon's journal again, and check that it decides the same
+    Replay(replay::Arguments),
     /// Run programs on a real kernel in a virtual machine whose memory is the machine's
     #[command(subcommand)]
     Lab(lab::Command),
@@ -90,6 +93,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Why(arguments) => daemon::why(&arguments),
         Command::Pause(at) => daemon::pause(&at),
         Command::Resume(at) => daemon::resume(&at),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Lab(command) => lab::run(command),
         Command::Mark(arguments) => {
             mark::run(&arguments);

@@ -31,6 +31,10 @@ pub struct Config {
     pub cooldown_s: u64,
     /// Nothing is moved, only told.
     pub dry_run: bool,
+    /// Where decisions are recorded for `memtide replay`; nowhere if not given.
+    pub journal: Option<PathBuf>,
+    /// Most that the journal's two files may take up together, in MiB.
+    pub journal_mib: u64,
     /// The control socket; by default `/run/memtide/memtide.sock` for root, else in the user's runtime folder.
     pub socket: Option<PathBuf>,
 }
@@ -70,6 +74,8 @@ impl Default for Config {
             stall_ms: 20,
             cooldown_s: 10,
             dry_run: false,
+            journal: None,
+            journal_mib: 64,
             socket: None,
         }
     }
@@ -94,7 +100,8 @@ impl Config {
         within("least_mib", self.least_mib, 0, 1 << 30)?;
         within("max_rate_mbps", self.max_rate_mbps, 1, 1_000_000)?;
         within("stall_ms", self.stall_ms, 1, 60_000)?;
-        within("cooldown_s", self.cooldown_s, 0, 86_400)
+        within("cooldown_s", self.cooldown_s, 0, 86_400)?;
+        within("journal_mib", self.journal_mib, 1, 1 << 20)
     }
 
     /// Whether a process is to be watched.

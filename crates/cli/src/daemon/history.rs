@@ -3,35 +3,19 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use memtide_core::epoch::Watcher;
-use memtide_core::policy::{Event, Observation, Outcome, Plan, Reason, Refusal, Region};
-use memtide_core::{NodeId, TaskId, Time, Vpn};
+use memtide_core::policy::{Event, Observation, Outcome, Plan, Region};
+use memtide_core::{TaskId, Time, Vpn};
+
+use crate::journal::Became;
 
 /// Runs of pages that are remembered.
 const RUNS_MAX: usize = 8192;
-
-/// A decision about neighbouring pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
-    task: TaskId,
-    start: Vpn,
-    pages: u64,
-    /// When it was carried out.
-    pub time: Time,
-    /// The node they lay on.
-    pub from: NodeId,
-    /// The node they were to go to.
-    pub to: NodeId,
-    /// Why.
-    pub reason: Reason,
-    /// Why they did not, if they did not.
-    pub refused: Option<Refusal>,
-}
 
 /// What is remembered.
 #[derive(Debug, Default)]
 pub struct History {
     seen: Observation,
-    decisions: VecDeque<Decision>,
+    decisions: VecDeque<Became>,
     moved: BTreeMap<TaskId, u64>,
 }
 
@@ -50,40 +34,25 @@ impl History {
     }
 
     /// The last decision about a page.
-    pub fn last(&self, task: TaskId, page: Vpn) -> Option<&Decision> {
-        let about = |made: &&Decision| {
-            made.task == task && (made.start.0..made.start.0 + made.pages).contains(&page.0)
+    pub fn last(&self, task: TaskId, page: Vpn) -> Option<&Became> {
+        let about = |made: &&Became| {
+            made.run.first.task == task && (made.run.start()..made.run.end()).contains(&page)
         };
         self.decisions.iter().rev().find(about)
     }
 
     fn note(&mut self, outcome: &Outcome) {
-        let Outcome { time, wanted, result } = *outcome;
-        let pages = wanted.size.base_pages();
-        if result.is_ok() {
-            *self.moved.entry(wanted.task).or_default() += pages;
+        let wanted = outcome.wanted;
+        if outcome.result.is_ok() {
+            *self.moved.entry(wanted.task).or_default() += wanted.size.base_pages();
         }
-        let new = Decision {
-            task: wanted.task,
-            start: wanted.page,
-            pages,
-            time,
-            from: wanted.from,
-            to: wanted.to,
-            reason: wanted.reason,
-            refused: result.err(),
-        };
-        if let Some(last) = self.decisions.back_mut() {
-            let goes_on = Vpn(last.start.0 + last.pages) == new.start;
-            if goes_on && *last == (Decision { start: last.start, pages: last.pages, ..new }) {
-                last.pages += pages;
-                return;
-            }
+        if self.decisions.back_mut().is_some_and(|last| last.add(outcome)) {
+            return;
         }
         if self.decisions.len() == RUNS_MAX {
             self.decisions.pop_front();
         }
-        self.decisions.push_back(new);
+        self.decisions.push_back(Became::of(outcome));
     }
 }
 
@@ -100,8 +69,8 @@ impl Watcher for History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtide_core::PageSize;
-    use memtide_core::policy::Move;
+    use memtide_core::policy::{Move, Reason, Refusal};
+    use memtide_core::{NodeId, PageSize};
 
     fn outcome(page: u64, result: Result<(), Refusal>) -> Outcome {
         let (task, page, size) = (TaskId(7), Vpn(page), PageSize::Base);

@@ -3,8 +3,9 @@
 pub mod config;
 pub mod control;
 mod history;
+mod notes;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,9 @@ use serde_json::{Value, json};
 use self::config::Config;
 use self::control::{Asked, Reply, Request, Socket};
 use self::history::History;
+use self::notes::Notes;
 use crate::failure::Failure;
+use crate::journal::{Head, Journal};
 use crate::{interrupt, machines};
 
 /// How often signals are looked at.
@@ -35,7 +38,7 @@ pub struct Daemon {
     needs: Needs,
     governor: Governor,
     live: Live,
-    history: History,
+    notes: Notes,
     paused: bool,
     epochs: u64,
     troubles: Vec<String>,
@@ -58,7 +61,10 @@ impl Daemon {
         let live = Live::new(nodes.clone(), &needs, config.monitor, stall, config.dry_run)
             .map_err(|error| Failure::Run(format!("memory cannot be watched: {error}")))?;
         let governor = Governor::new(limits, needs.epoch);
-        let (history, troubles) = (History::default(), Vec::new());
+        let head = Head::new(&config.policy, machine.to_toml(), policy.state());
+        let journal =
+            config.journal.as_deref().map(|file| journal(file, config.journal_mib, head)).transpose()?;
+        let notes = Notes { history: History::default(), journal };
         Ok(Daemon {
             config,
             nodes,
@@ -67,10 +73,10 @@ impl Daemon {
             needs,
             governor,
             live,
-            history,
+            notes,
             paused: false,
             epochs: 0,
-            troubles,
+            troubles: Vec::new(),
         })
     }
 
@@ -112,11 +118,20 @@ impl Daemon {
             Err(error) => self.trouble(format!("/proc: {error}")),
         }
         if !self.paused && !self.live.watched().is_empty() {
-            step(&mut self.live, self.policy.as_mut(), &mut self.governor, &mut self.history);
+            self.turn_journal();
+            step(&mut self.live, self.policy.as_mut(), &mut self.governor, &mut self.notes);
             self.epochs += 1;
         }
-        for trouble in self.live.take_troubles() {
+        let journal = self.notes.journal.as_mut().and_then(Journal::take_trouble);
+        for trouble in self.live.take_troubles().into_iter().chain(journal) {
             self.trouble(trouble);
+        }
+    }
+
+    /// Begins a new part of the journal if its file is full.
+    fn turn_journal(&mut self) {
+        if let Some(journal) = self.notes.journal.as_mut().filter(|journal| journal.is_full()) {
+            journal.begin(Head::new(&self.config.policy, self.machine.to_toml(), self.policy.state()));
         }
     }
 
@@ -164,7 +179,7 @@ impl Daemon {
         let seen = self.live.watched().iter().filter(|process| Daemon::may(uid, process.uid));
         let processes: Vec<Value> = seen
             .map(|process| {
-                let moved = self.history.moved(task(process.pid));
+                let moved = self.notes.history.moved(task(process.pid));
                 json!({
                     "pid": process.pid.as_raw_nonzero().get(), "name": process.name, "uid": process.uid,
                     "resident_mib": process.resident_pages >> 8, "moved_pages": moved,
@@ -196,15 +211,15 @@ impl Daemon {
         let page = Vpn(address / 4096);
         let lies = self.live.node_of(process, page);
         let name = |node: NodeId| self.machine.nodes[node.index()].name.clone();
-        let region = self.history.region(task(process.pid), page).map(|region| {
+        let region = self.notes.history.region(task(process.pid), page).map(|region| {
             json!({
                 "start": format!("{:#x}", region.start.0 * 4096), "pages": region.pages, "reads": region.reads,
                 "writes": region.writes, "age": region.age,
             })
         });
-        let last = self.history.last(task(process.pid), page).map(|made| {
+        let last = self.notes.history.last(task(process.pid), page).map(|made| {
             json!({
-                "from": name(made.from), "to": name(made.to), "reason": format!("{:?}", made.reason),
+                "from": name(made.run.first.from), "to": name(made.run.first.to), "reason": format!("{:?}", made.run.first.reason),
                 "refused": made.refused.map(|why| format!("{why:?}")), "seconds_ago": self.live.now().since(made.time).as_seconds(),
             })
         });
@@ -223,6 +238,12 @@ impl Daemon {
     pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
         self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.nodes.iter().copied())
     }
+}
+
+/// A journal that goes on from now.
+fn journal(file: &Path, mib: u64, head: Head) -> Result<Journal, Failure> {
+    Journal::open(file, mib << 20, head)
+        .map_err(|error| Failure::Run(format!("journal {}: {error}", file.display())))
 }
 
 /// A migration policy, for a machine; refused if there is none, or if it cannot be had on a stock kernel.

@@ -1,0 +1,86 @@
+//! `memtide replay`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+
+use crate::answer::{Answer, Cell, Table};
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::journal::replay::{Part, Replayed, replay};
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The journal's file, or that of what came before it, which ends in .old
+    #[arg(value_name = "JOURNAL", value_hint = ValueHint::FilePath)]
+    journal: PathBuf,
+    /// Ask this migration policy instead, of what was seen then, and show how its plans differ
+    #[arg(short, long, value_name = "POLICY")]
+    policy: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Replays a journal.
+///
+/// # Errors
+/// If the same policy decides otherwise, once the answer is printed.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let name = arguments.journal.display().to_string();
+    let bytes = std::fs::read(&arguments.journal).map_err(|error| Failure::unreadable(&name, &error))?;
+    let other = arguments.policy.clone();
+    let replayed = interrupt::abandonable(move || replay(&bytes, other.as_deref()).map_err(Failure::Input));
+    let replayed = replayed.map_err(|failure| match failure {
+        Failure::Input(why) => Failure::Input(format!("{name}: {why}")),
+        other => other,
+    })?;
+    answer(&replayed).print(arguments.common.output)?;
+    let differing: u64 = replayed.parts.iter().map(|part| part.differing).sum();
+    if differing > 0 && arguments.policy.is_none() {
+        return Err(Failure::Run(format!("{name}: the policy plans otherwise in {differing} epochs")));
+    }
+    Ok(())
+}
+
+fn answer(replayed: &Replayed) -> Answer {
+    let columns = [
+        ("part", "part"),
+        ("begun_unix_s", "begun, s since 1970"),
+        ("memtide", "memtide"),
+        ("machine", "machine"),
+        ("policy", "policy"),
+        ("epochs", "epochs"),
+        ("recorded_pages", "pages to move, recorded"),
+        ("planned_pages", "planned now"),
+        ("differing_epochs", "epochs that differ"),
+    ];
+    let mut table = Table::new("parts", &columns);
+    table.rows = (1..).zip(&replayed.parts).map(|(number, part)| row(number, part)).collect();
+    let torn = replayed.torn_bytes as u64;
+    let about = vec![
+        ("torn_bytes", Cell::Whole(torn)),
+        ("first_difference", replayed.difference.as_ref().map_or(Cell::Absent, Cell::text)),
+    ];
+    let mut notes = Vec::new();
+    if torn > 0 {
+        notes
+            .push(format!("The last {torn} bytes are no whole epoch, as after a crash; they were left out."));
+    }
+    Answer { about, tables: vec![table], notes }
+}
+
+fn row(number: u64, part: &Part) -> Vec<Cell> {
+    vec![
+        Cell::Whole(number),
+        Cell::Whole(part.begun_unix_s),
+        Cell::text(&part.memtide),
+        Cell::text(&part.machine),
+        Cell::text(&part.policy),
+        Cell::Whole(part.epochs),
+        Cell::Whole(part.recorded_pages),
+        Cell::Whole(part.planned_pages),
+        Cell::Whole(part.differing),
+    ]
+}

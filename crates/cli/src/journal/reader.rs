@@ -1,0 +1,81 @@
+//! Reading a journal, which anybody may have written.
+
+use std::io::{self, Read};
+
+use zstd::stream::read::Decoder;
+
+use super::record::Record;
+
+/// Bytes of a record at most.
+const RECORD_MAX: u64 = 256 << 20;
+
+/// The records of a journal, up to the first that is not whole.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    number: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from the first record on.
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0, number: 0 }
+    }
+
+    /// Where the next record begins.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes of a last record that is not whole, as after a crash, once there are no more records.
+    pub fn torn(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// A message about the last record.
+    pub fn wrong(&self, what: &str) -> String {
+        format!("record {}, which ends at byte {}: {what}", self.number, self.at)
+    }
+
+    /// The next record's text; none at the end, or if it is not whole.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, String> {
+        let rest = &self.bytes[self.at..];
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        self.number += 1;
+        match frame(rest) {
+            Ok((text, length)) => {
+                self.at += length;
+                Ok(Some(text))
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(format!("record {}, from byte {}: {error}", self.number, self.at)),
+        }
+    }
+
+    /// The next record; none at the end, or if it is not whole.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn next_record(&mut self) -> Result<Option<Record>, String> {
+        let Some(text) = self.next_text()? else { return Ok(None) };
+        serde_json::from_slice(&text).map(Some).map_err(|error| self.wrong(&error.to_string()))
+    }
+}
+
+/// What the first frame of some bytes holds, and its length.
+fn frame(bytes: &[u8]) -> io::Result<(Vec<u8>, usize)> {
+    let mut decoder = Decoder::with_buffer(bytes)?.single_frame();
+    let mut text = Vec::new();
+    decoder.by_ref().take(RECORD_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > RECORD_MAX {
+        return Err(io::Error::other(format!("larger than {} MiB", RECORD_MAX >> 20)));
+    }
+    let rest = decoder.finish();
+    Ok((text, bytes.len() - rest.len()))
+}

@@ -1,0 +1,136 @@
+//! Asking a policy again what it decides.
+
+use memtide_core::Machine;
+use memtide_core::policy::{Event, Migration, Plan};
+
+use super::reader::Reader;
+use super::record::{Epoch, FORMAT, Head, Record};
+use super::runs::{Run, runs};
+use crate::daemon::policy;
+
+/// What a part of a journal, asked again, came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// When it began, in seconds since 1970.
+    pub begun_unix_s: u64,
+    /// The version of memtide that wrote it.
+    pub memtide: String,
+    /// The policy that was asked.
+    pub policy: String,
+    /// The machine's name.
+    pub machine: String,
+    /// Epochs.
+    pub epochs: u64,
+    /// Base pages whose moves are recorded.
+    pub recorded_pages: u64,
+    /// Base pages whose moves were planned now.
+    pub planned_pages: u64,
+    /// Epochs whose plans are not the same.
+    pub differing: u64,
+}
+
+/// What a journal, asked again, came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Its parts.
+    pub parts: Vec<Part>,
+    /// The first epoch whose plans are not the same.
+    pub difference: Option<String>,
+    /// Bytes of a last record that is not whole, as after a crash.
+    pub torn_bytes: usize,
+}
+
+/// A part under way.
+struct Asked {
+    part: Part,
+    policy: Box<dyn Migration>,
+    nodes: usize,
+}
+
+/// Asks the policy of each part, or another one, again.
+///
+/// # Errors
+/// What is wrong with the journal, and where.
+pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, String> {
+    let mut reader = Reader::new(journal);
+    let mut replayed = Replayed::default();
+    let mut current: Option<Asked> = None;
+    while let Some(record) = reader.next_record()? {
+        match (record, &mut current) {
+            (Record::Head(head), current) => {
+                let begun = Asked::new(head, other).map_err(|why| reader.wrong(&why))?;
+                replayed.parts.extend(current.replace(begun).map(|asked| asked.part));
+            }
+            (Record::Epoch(epoch), Some(asked)) => {
+                let difference = asked.ask(&epoch).map_err(|why| reader.wrong(&why))?;
+                replayed.difference = replayed.difference.take().or(difference);
+            }
+            (Record::Epoch(_), None) => return Err(reader.wrong("an epoch before any head")),
+        }
+    }
+    replayed.torn_bytes = reader.torn();
+    replayed.parts.extend(current.map(|asked| asked.part));
+    if replayed.parts.is_empty() {
+        return Err("it has no records: no journal, or one that ended before it began".to_owned());
+    }
+    Ok(replayed)
+}
+
+impl Asked {
+    fn new(head: Head, other: Option<&str>) -> Result<Asked, String> {
+        if head.format != FORMAT {
+            return Err(format!(
+                "format {}, by memtide {}; this version reads format {FORMAT}",
+                head.format, head.memtide
+            ));
+        }
+        let machine =
+            Machine::parse("the journal's machine", &head.machine).map_err(|error| error.to_string())?;
+        let name = other.unwrap_or(&head.policy);
+        let mut policy = policy(name, &machine)?;
+        if other.is_none() {
+            policy.resume(&head.state).map_err(|why| format!("state: {why}"))?;
+        }
+        let part = Part {
+            begun_unix_s: head.begun_unix_s,
+            memtide: head.memtide,
+            policy: name.to_owned(),
+            machine: machine.name.clone(),
+            epochs: 0,
+            recorded_pages: 0,
+            planned_pages: 0,
+            differing: 0,
+        };
+        Ok(Asked { part, policy, nodes: machine.nodes.len() })
+    }
+
+    /// Asks about an epoch, in the way of [`memtide_core::epoch::step`]; gives where the plan is another one.
+    fn ask(&mut self, epoch: &Epoch) -> Result<Option<String>, String> {
+        epoch.check(self.nodes)?;
+        let mut plan = Plan::default();
+        let events = epoch.events();
+        for slice in events.chunk_by(|a: &Event, b| a.time() == b.time()) {
+            self.policy.on_events(slice, &mut plan);
+        }
+        self.policy.decide(&epoch.seen(), &mut plan);
+        let planned = runs(&plan.moves);
+        let pages = |runs: &[Run]| runs.iter().map(Run::base_pages).sum::<u64>();
+        let part = &mut self.part;
+        part.epochs += 1;
+        part.recorded_pages += pages(&epoch.plan);
+        part.planned_pages += pages(&planned);
+        if planned == epoch.plan {
+            return Ok(None);
+        }
+        part.differing += 1;
+        let at = (0..).find(|&at| planned.get(at) != epoch.plan.get(at)).unwrap_or(0);
+        let told = |run: Option<&Run>| run.map_or_else(|| "nothing more".to_owned(), Run::to_string);
+        Ok(Some(format!(
+            "epoch {} of its part, at {}: recorded is {}, planned now {}",
+            part.epochs,
+            epoch.time,
+            told(epoch.plan.get(at)),
+            told(planned.get(at))
+        )))
+    }
+}

@@ -1,0 +1,297 @@
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use memtide_core::epoch::{Governor, Host, Limits, Watcher, step};
+use memtide_core::policy::{Event, Migration, Move, Needs, NodeUse, Observation, Plan, Refusal, Region};
+use memtide_core::{Machine, NodeId, PageSize, TaskId, Time, Vpn};
+use proptest::prelude::*;
+use rand_core::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use super::record::Record;
+use super::replay::{Replayed, replay};
+use super::writer::Journal;
+use super::{Head, reader::Reader};
+use crate::daemon::policy;
+use crate::machines;
+
+const POLICY: &str = "hot-cold:cold_epochs=1:pages=2000";
+
+fn machine() -> Machine {
+    machines::load("hinuma").expect("a bundled machine")
+}
+
+/// Regions that are hot and cold at random; some moves fail.
+struct Bench {
+    draws: Xoshiro256PlusPlus,
+    now: Time,
+    nodes: Vec<u8>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { draws: Xoshiro256PlusPlus::seed_from_u64(1), now: Time::ZERO, nodes: vec![1; 40] }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.draws.next_u64() % below
+    }
+}
+
+impl Host for Bench {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn observe(&mut self, _: &Needs, _: &mut Vec<Event>, seen: &mut Observation) {
+        self.now += Time::from_ms(2000);
+        for at in 0..self.nodes.len() {
+            let (task, size) = (TaskId(7 + at as u32 / 20), PageSize::Base);
+            let (start, node) = (Vpn(at as u64 * 1000), NodeId(self.nodes[at]));
+            let (pages, reads) = (1 + self.draw(400), (self.draw(3) * 10) as u32);
+            seen.push(Region { task, start, pages, size, node, reads, writes: 0, age: 500 });
+        }
+        let used = |node| NodeUse { node: NodeId(node), pages: 100_000, free_pages: 50_000 };
+        seen.nodes_use = vec![used(0), used(1)];
+    }
+
+    fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
+        wanted
+            .iter()
+            .map(|wanted| {
+                let busy = self.draw(50) == 0;
+                self.nodes[(wanted.page.0 / 1000) as usize] = wanted.to.0;
+                if busy { Err(Refusal::Busy) } else { Ok(()) }
+            })
+            .collect()
+    }
+}
+
+fn head(policy: &dyn Migration) -> Head {
+    Head::new(POLICY, machine().to_toml(), policy.state())
+}
+
+/// What a daemon does, for so many epochs, with a journal of a bound.
+fn recorded(path: &Path, bound_bytes: u64, epochs: usize) {
+    let mut policy = policy(POLICY, &machine()).expect("a policy");
+    let mut governor = Governor::new(Limits::default(), Time::from_ms(2000));
+    let mut journal = Journal::open(path, bound_bytes, head(policy.as_ref())).expect("a journal");
+    let mut bench = Bench::new();
+    for _ in 0..epochs {
+        if journal.is_full() {
+            journal.begin(head(policy.as_ref()));
+        }
+        step(&mut bench, policy.as_mut(), &mut governor, &mut journal);
+    }
+    assert_eq!(journal.take_trouble(), None);
+}
+
+fn counts(replayed: &Replayed) -> (u64, u64, u64) {
+    let sum = |of: fn(&super::replay::Part) -> u64| replayed.parts.iter().map(of).sum();
+    (sum(|part| part.epochs), sum(|part| part.planned_pages), sum(|part| part.differing))
+}
+
+fn small() -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    recorded(&path, 1 << 30, 5);
+    fs::read(path).expect("a journal")
+}
+
+#[test]
+fn the_same_policy_decides_the_same_and_another_one_otherwise() {
+    let journal = small();
+    let same = replay(&journal, None).expect("a journal");
+    let (epochs, pages, differing) = counts(&same);
+    assert!(epochs == 5 && pages > 1000 && differing == 0, "{same:?}");
+    assert_eq!((same.torn_bytes, same.difference, same.parts[0].recorded_pages), (0, None, pages));
+    let other = replay(&journal, Some("hot-cold:pages=100")).expect("a journal");
+    let (_, fewer, differing) = counts(&other);
+    assert!(fewer < pages && differing > 3, "{other:?}");
+    assert!(other.difference.as_ref().is_some_and(|told| told.contains("recorded is")), "{other:?}");
+    assert!(replay(&journal, Some("anb")).is_err_and(|why| why.contains("hint faults")));
+}
+
+#[test]
+fn what_is_kept_within_the_bound_is_replayed_from_the_policys_state() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let bound = 20_000;
+    recorded(&path, bound, 200);
+    let files = [Journal::older(&path), path].map(|path| fs::read(path).expect("a file"));
+    let bytes: usize = files.iter().map(Vec::len).sum();
+    assert!(bytes as u64 <= bound + 4096, "{bytes}");
+    for file in &files {
+        let replayed = replay(file, None).expect("a journal");
+        let (epochs, _, differing) = counts(&replayed);
+        assert!((2..150).contains(&epochs) && differing == 0, "{replayed:?}");
+    }
+    let whole = replay(&files[0], None).map(|replayed| counts(&replayed));
+    let fresh = replay(&files[0], Some(POLICY)).map(|replayed| counts(&replayed));
+    assert_ne!(whole, fresh, "the state at its head makes a difference");
+}
+
+#[test]
+fn a_journal_cut_anywhere_is_read_up_to_the_last_whole_epoch_and_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let journal = small();
+    let mut ends = vec![0];
+    let mut reader = Reader::new(&journal);
+    while reader.next_text().expect("a record").is_some() {
+        ends.push(reader.at());
+    }
+    assert_eq!(ends.len(), 7);
+    for cut in (0..journal.len()).step_by(13).chain(ends.iter().copied()) {
+        let whole = ends.iter().rposition(|&end| end <= cut).expect("an end");
+        match replay(&journal[..cut], None) {
+            Ok(replayed) => {
+                assert_eq!((counts(&replayed).0, counts(&replayed).2), (whole as u64 - 1, 0), "{cut}");
+                assert_eq!(replayed.torn_bytes, cut - ends[whole], "{cut}");
+            }
+            Err(why) => assert!(whole == 0 && why.contains("no records"), "{cut}: {why}"),
+        }
+        if whole > 0 {
+            fs::write(&path, &journal[..cut]).expect("a file");
+            recorded(&path, 1 << 30, 2);
+            let replayed = replay(&fs::read(&path).expect("a file"), None).expect("a journal");
+            assert_eq!((replayed.parts.len(), replayed.torn_bytes), (2, 0), "{cut}");
+            assert_eq!(counts(&replayed).0, whole as u64 - 1 + 2, "{cut}");
+        }
+    }
+}
+
+#[test]
+fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |name: &str| {
+        let policy = policy(POLICY, &machine()).expect("a policy");
+        Journal::open(&folder.path().join(name), 1 << 30, head(policy.as_ref()))
+    };
+    let first = open("journal").expect("a journal");
+    let path = folder.path().join("journal");
+    assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+    assert!(open("journal").is_err_and(|error| error.to_string().contains("another daemon")));
+    drop(first);
+    open("journal").expect("it is free again");
+    fs::write(folder.path().join("text"), "precious").expect("a file");
+    assert!(open("text").is_err_and(|error| error.to_string().contains("something else")));
+    assert_eq!(fs::read(folder.path().join("text")).expect("a file"), b"precious");
+    symlink(&path, folder.path().join("link")).expect("a link");
+    assert!(open("link").is_err());
+}
+
+#[test]
+fn an_error_ends_the_journal_with_one_message() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let policy = policy(POLICY, &machine()).expect("a policy");
+    let mut journal = Journal::open(&path, 1 << 30, head(policy.as_ref())).expect("a journal");
+    journal.file = Some(File::open(&path).expect("the file, to be read alone"));
+    for _ in 0..3 {
+        journal.planned(Time::ZERO, &[], &Observation::default(), &Plan::default());
+    }
+    assert!(journal.take_trouble().is_some_and(|told| told.contains("it ends here")));
+    journal.planned(Time::ZERO, &[], &Observation::default(), &Plan::default());
+    assert_eq!(journal.take_trouble(), None);
+    assert_eq!(replay(&fs::read(&path).expect("a file"), None).map(|replayed| replayed.parts.len()), Ok(1));
+}
+
+/// The records of a journal, each as a line.
+fn lines(journal: &[u8]) -> Vec<String> {
+    let mut reader = Reader::new(journal);
+    let mut lines = Vec::new();
+    while let Some(text) = reader.next_text().expect("a record") {
+        lines.push(String::from_utf8(text).expect("text"));
+    }
+    lines
+}
+
+fn packed(lines: &[String]) -> Vec<u8> {
+    let frame = |line: &String| zstd::encode_all(line.as_bytes(), 1).expect("memory takes all");
+    lines.iter().flat_map(frame).collect()
+}
+
+#[test]
+fn mistakes_are_told_with_where_they_are() {
+    let lines = lines(&small());
+    let with = |at: usize, from: &str, to: &str| {
+        let mut lines = lines.clone();
+        assert!(lines[at].contains(from), "{from}");
+        lines[at] = lines[at].replacen(from, to, 1);
+        replay(&packed(&lines), None).expect_err(to)
+    };
+    for (at, from, to, told) in [
+        (0, "\"format\":1", "\"format\":2", "record 1, which ends at byte"),
+        (0, "\"policy\":\"hot-cold", "\"policy\":\"hot-code", "hot-code"),
+        (0, "\"state\":\"", "\"state\":\"x", "state: "),
+        (2, "\"node\":0", "\"node\":9", "nodes_use"),
+        (2, "[7,0,", "[7,4503599627370496,", "regions"),
+        (2, "[7,1000,", "[8,1000,", "regions"),
+        (2, "\"to\":", "\"to\":25", "on a machine with 2 nodes"),
+        (2, "\"regions\"", "\"region\"", "unknown field"),
+    ] {
+        let why = with(at, from, to);
+        assert!(why.contains(told) && why.starts_with("record "), "{from}: {why}");
+    }
+    assert!(replay(&packed(&lines[1..]), None).is_err_and(|why| why.contains("before any head")));
+    let mut broken = small();
+    let middle = broken.len() / 2;
+    broken[middle] ^= 1;
+    assert!(replay(&broken, None).is_err_and(|why| why.contains("from byte")));
+    let bomb = zstd::encode_all(std::io::repeat(b' ').take(257 << 20), 1).expect("memory takes all");
+    assert!(replay(&bomb, None).is_err_and(|why| why.contains("larger than 256 MiB")));
+}
+
+#[test]
+fn a_decision_that_was_changed_is_found() {
+    let mut lines = lines(&small());
+    let Record::Epoch(mut epoch) = serde_json::from_str(&lines[3]).expect("a record") else {
+        panic!("{}", lines[3]);
+    };
+    epoch.plan[0].pages += 1;
+    lines[3] = serde_json::to_string(&Record::Epoch(epoch)).expect("text");
+    let replayed = replay(&packed(&lines), None).expect("a journal");
+    assert_eq!(counts(&replayed).2, 1);
+    assert!(
+        replayed.difference.as_ref().is_some_and(|told| told.starts_with("epoch 3 of its part")),
+        "{replayed:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn bytes_of_all_kinds_never_end_in_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = replay(&bytes, None);
+    }
+
+    #[test]
+    fn neither_do_broken_journals(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+        let mut journal = small();
+        for (at, byte) in changes {
+            let at = at.index(journal.len());
+            journal[at] = byte;
+        }
+        let _ = replay(&journal, None);
+    }
+
+    #[test]
+    fn neither_do_records_with_other_numbers(
+        line in 0..6usize, at in any::<prop::sample::Index>(), new in prop_oneof![any::<u64>(), 0..300u64, Just(u64::MAX), Just(1 << 52)],
+    ) {
+        let mut lines = lines(&small());
+        let text = &lines[line];
+        let starts: Vec<usize> = (1..text.len())
+            .filter(|&at| text.as_bytes()[at].is_ascii_digit() && !text.as_bytes()[at - 1].is_ascii_digit())
+            .collect();
+        let start = starts[at.index(starts.len())];
+        let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
+        lines[line] = format!("{}{new}{}", &text[..start], &text[start + digits..]);
+        let _ = replay(&packed(&lines), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! Writing a journal that keeps within its bound.
+//!
+//! Of two files each has half of the bound: when the current one is full, it takes the place of the older one. A new file begins
+//! with a head that has the policy's state. Two simpler ways are none: to stop at the bound would lose what people ask about, the
+//! last hours; to make the policy anew would have the journal change what it tells of.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use memtide_core::Time;
+use memtide_core::epoch::Watcher;
+use memtide_core::policy::{Event, Observation, Outcome, Plan};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+use zstd::stream::write::Encoder;
+
+use super::reader::Reader;
+use super::record::{Epoch, Head, MOVES_MAX, Record};
+
+/// zstd's compression level: its default.
+const LEVEL: i32 = 3;
+
+/// A journal that is written to.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    /// None once it could not be written any more.
+    pub(super) file: Option<File>,
+    bytes: u64,
+    /// Bytes of the file at most.
+    share: u64,
+    trouble: Option<String>,
+}
+
+impl Journal {
+    /// Begins a part of a journal, whose files may have so many bytes together, behind what is there already.
+    ///
+    /// # Errors
+    /// The system's; or if the file is no journal, or another daemon's.
+    pub fn open(path: &Path, bound_bytes: u64, head: Head) -> io::Result<Journal> {
+        let (file, bytes) = open(path)?;
+        let share = bound_bytes / 2;
+        let mut journal = Journal { path: path.to_owned(), file: Some(file), bytes, share, trouble: None };
+        journal.start(head)?;
+        Ok(journal)
+    }
+
+    /// The file with what came before the current one.
+    pub fn older(path: &Path) -> PathBuf {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".old");
+        name.into()
+    }
+
+    /// Whether a new part must begin, or already the last record went beyond the bound.
+    pub fn is_full(&self) -> bool {
+        self.file.is_some() && self.bytes >= self.share
+    }
+
+    /// Begins a part.
+    pub fn begin(&mut self, head: Head) {
+        let begun = self.start(head);
+        self.note(begun);
+    }
+
+    /// Why it ended, once.
+    pub fn take_trouble(&mut self) -> Option<String> {
+        self.trouble.take()
+    }
+
+    fn start(&mut self, head: Head) -> io::Result<()> {
+        if self.is_full() {
+            fs::rename(&self.path, Journal::older(&self.path))?;
+            (self.file, self.bytes) = open(&self.path).map(|(file, bytes)| (Some(file), bytes))?;
+        }
+        self.write(&Record::Head(head))
+    }
+
+    fn write(&mut self, record: &Record) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut encoder = Encoder::new(Vec::new(), LEVEL)?;
+        encoder.include_checksum(true)?;
+        serde_json::to_writer(&mut encoder, record)?;
+        encoder.write_all(b"\n")?;
+        let frame = encoder.finish()?;
+        file.write_all(&frame)?;
+        self.bytes += frame.len() as u64;
+        Ok(())
+    }
+
+    /// After an error nothing more is written: what is there stays readable.
+    fn note(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.file = None;
+            let path = self.path.display();
+            self.trouble = Some(format!("journal {path}: {error}; it ends here, the daemon goes on"));
+        }
+    }
+}
+
+impl Watcher for Journal {
+    fn planned(&mut self, now: Time, events: &[Event], seen: &Observation, plan: &Plan) {
+        let moves = plan.moves.len().max(events.len()) as u64;
+        let written = if moves > MOVES_MAX {
+            Err(io::Error::other(format!("an epoch has {moves} moves; {MOVES_MAX} can be kept")))
+        } else {
+            self.write(&Record::Epoch(Epoch::new(now, events, seen, plan)))
+        };
+        self.note(written);
+    }
+
+    fn happened(&mut self, _: &[Outcome]) {}
+}
+
+/// Opens a journal's file, readable by its owner alone, and cuts off what a crash left of a last record. Gives its length.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(flags.bits().cast_signed());
+    let mut file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no plain file"));
+    }
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::ResourceBusy, "another daemon writes it"),
+        error => error.into(),
+    })?;
+    let whole = whole(&mut file)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.set_len(whole)?;
+    file.seek(SeekFrom::Start(whole))?;
+    Ok((file, whole))
+}
+
+/// Bytes of the records that are whole.
+fn whole(file: &mut File) -> io::Result<u64> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let mut reader = Reader::new(&bytes);
+    let first = reader.next_record();
+    let is_journal = bytes.is_empty() || matches!(first, Ok(Some(Record::Head(_))));
+    if !is_journal {
+        return Err(io::Error::other("it holds something else than a journal; name another file"));
+    }
+    while reader.next_text().map_err(io::Error::other)?.is_some() {}
+    Ok(reader.at() as u64)
+}
