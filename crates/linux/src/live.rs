@@ -80,6 +80,23 @@ impl Live {
         })
     }
 
+    /// From now on batches may hold a process up for so long, and moves are made unless it is a `dry_run`.
+    pub fn set(&mut self, stall: Duration, dry_run: bool) {
+        (self.mover, self.dry_run) = (Mover::new(stall), dry_run);
+    }
+
+    /// Has memory watched as another policy needs it; processes are to be named anew.
+    ///
+    /// # Errors
+    /// If there is no monitor for that. None is left then.
+    pub fn set_needs(&mut self, needs: &Needs) -> io::Result<()> {
+        self.watched.clear();
+        // The kernel's means are given back before they are asked for again.
+        self.monitor = None;
+        self.monitor = needs.regions.as_ref().map(monitors::choose).transpose()?;
+        Ok(())
+    }
+
     /// The processes that are watched.
     pub fn watched(&self) -> &[Process] {
         &self.watched

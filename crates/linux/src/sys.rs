@@ -7,7 +7,7 @@ pub mod trace;
 
 use std::fs::File;
 use std::io;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::AsRawFd;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::AtomicU64;
@@ -108,6 +108,8 @@ struct PagemapRange {
     categories: u64,
 }
 
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
 /// Whether a base page is part of a huge one that is mapped whole, by its process's /proc/PID/pagemap; not, on a kernel that does
@@ -121,21 +123,50 @@ pub fn is_huge(pagemap: &File, page: u64) -> bool {
 /// # Errors
 /// The kernel's, if it has no `PAGEMAP_SCAN`.
 pub fn scan_huge(pagemap: &File, page: u64) -> io::Result<bool> {
-    let mut range = PagemapRange::default();
-    let mut scan = PagemapScan {
-        size: size_of::<PagemapScan>() as u64,
-        start: page << 12,
-        end: (page + 1) << 12,
-        ranges: &raw mut range as u64,
-        ranges_len: 1,
+    let mut range = [PagemapRange::default()];
+    let scan = PagemapScan {
         category_mask: PAGE_IS_HUGE,
         return_mask: PAGE_IS_HUGE,
-        ..PagemapScan::default()
+        ..PagemapScan::of(page..page + 1)
     };
-    let request = libc::_IOWR::<PagemapScan>(b'f'.into(), 16);
-    // SAFETY: the request's own structure, which names room for one range; both live as long as the call.
-    let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), request, &raw mut scan) };
-    if found < 0 { Err(io::Error::last_os_error()) } else { Ok(found == 1) }
+    Ok(scan.run(pagemap, &mut range)?.0 == 1)
+}
+
+/// Base pages that are in memory, up to `most` of them, as ranges, each with whether it is of huge pages; the zero page is left out. Also
+/// gives up to where it looked.
+///
+/// # Errors
+/// The kernel's, if it is older than Linux 6.7 or may not be asked.
+pub fn present(pagemap: &File, pages: Range<u64>, most: u64) -> io::Result<(Vec<(Range<u64>, bool)>, u64)> {
+    let mut ranges: [PagemapRange; 64] = std::array::from_fn(|_| PagemapRange::default());
+    let scan = PagemapScan {
+        max_pages: most,
+        category_inverted: PAGE_IS_PFNZERO,
+        category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
+        return_mask: PAGE_IS_HUGE,
+        ..PagemapScan::of(pages)
+    };
+    let (found, end) = scan.run(pagemap, &mut ranges)?;
+    let found = ranges[..found].iter();
+    let found = found.map(|range| (range.start >> 12..range.end >> 12, range.categories & PAGE_IS_HUGE != 0));
+    Ok((found.collect(), end))
+}
+
+impl PagemapScan {
+    fn of(pages: Range<u64>) -> PagemapScan {
+        let size = size_of::<PagemapScan>() as u64;
+        PagemapScan { size, start: pages.start << 12, end: pages.end << 12, ..PagemapScan::default() }
+    }
+
+    /// Gives how many ranges were found, and the base page up to which was looked.
+    fn run(mut self, pagemap: &File, ranges: &mut [PagemapRange]) -> io::Result<(usize, u64)> {
+        (self.ranges, self.ranges_len) = (ranges.as_mut_ptr() as u64, ranges.len() as u64);
+        let request = libc::_IOWR::<PagemapScan>(b'f'.into(), 16);
+        // SAFETY: the request's own structure, which names room for so many ranges; both live as long as the call.
+        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), request, &raw mut self) };
+        let found = usize::try_from(found).map_err(|_| io::Error::last_os_error())?;
+        Ok((found, self.walk_end >> 12))
+    }
 }
 
 /// Bits of a node mask: one for each that [`NodeId`] can name, and a word that the kernel does not look at.

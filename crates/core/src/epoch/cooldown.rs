@@ -35,6 +35,11 @@ impl Cooldown {
         Cooldown { time, moved: BTreeMap::new() }
     }
 
+    /// From now on pages wait for so long.
+    pub fn set_time(&mut self, time: Time) {
+        self.time = time;
+    }
+
     fn until(&self, moved: &Moved) -> Time {
         moved.at + Time(self.time.0 << moved.returns.min(DOUBLED_MAX))
     }

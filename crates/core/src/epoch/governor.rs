@@ -64,6 +64,14 @@ impl Governor {
         }
     }
 
+    /// From now on other limits hold; what is known of earlier moves still counts.
+    pub fn set_limits(&mut self, limits: Limits, epoch: Time) {
+        self.credit_max = earned(limits.bytes_per_second, epoch.max(SAVED_UP_MIN));
+        self.credit = self.credit.min(self.credit_max);
+        self.cooldown.set_time(limits.cooldown);
+        self.limits = limits;
+    }
+
     /// What became of all moves so far.
     pub fn recorded(&self) -> &Record {
         &self.record

@@ -1,5 +1,7 @@
 //! How pages get from one node to another.
 
 mod move_pages;
+mod transfer;
 
 pub use move_pages::{Mover, nodes_of};
+pub use transfer::{Tally, Transfer};
