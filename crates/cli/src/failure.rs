@@ -1,6 +1,6 @@
 //! How the command ends when it cannot do what it was asked.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -42,6 +42,22 @@ pub const DOCTOR_EXIT_CODES: &str = "Exit codes: 0 every command works here, per
 /// What is printed below the options of the help of commands that run a program.
 pub const PROGRAM_EXIT_CODES: &str = "Exit codes: the program's own (128 + N if signal N ended it), 2 wrong usage, \
     125 it could not be recorded or run, 130 interrupted.";
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Run(why)
+            | Failure::Usage(why)
+            | Failure::Input(why)
+            | Failure::NotRun(why)
+            | Failure::Paused(why) => f.write_str(why),
+            Failure::Program(code) => write!(f, "the program ended with {code}"),
+            Failure::Interrupted => f.write_str("interrupted; nothing was written"),
+            Failure::OutputClosed => f.write_str("nobody reads the output any more"),
+            Failure::Parser(error) => error.fmt(f),
+        }
+    }
+}
 
 impl Failure {
     /// An input file that cannot be read.

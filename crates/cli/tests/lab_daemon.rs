@@ -1,5 +1,7 @@
 //! `memtide daemon` on a real kernel whose accessed bits are true.
 
+#[path = "support/daemon.rs"]
+mod guest;
 mod support;
 
 use std::process::Command;
@@ -36,9 +38,10 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
     let script = folder.path().join("script");
     let name = "the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it";
     let text = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing\nmemtide daemon & daemon=$!\n\
+        "echo 0 > /proc/sys/kernel/numa_balancing\necho 'journal = \"/journal\"' > /memtide.toml\n\
+         memtide daemon --config /memtide.toml & daemon=$!\n\
          {IN_GUEST}=1 memtide run -p interleave -- {test} --exact {name} --nocapture || exit 1\n\
-         memtide status\nkill $daemon; wait $daemon; echo ended $?\n"
+         memtide status -o json\nmemtide replay /journal || exit 1\nkill $daemon; wait $daemon; echo ended $?\n"
     );
     fs::write(&script, text).expect("a script");
     let script = script.to_str().expect("a name");
@@ -71,6 +74,28 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
     let misplaced = (1.0 - first[1]) * 64.0 + first[2] * 192.0;
     let moved_mib = moved.iter().sum::<u64>() as f64 / 256.0;
     assert!(moved_mib < 1.6 * misplaced, "{moved_mib} MiB moved for {misplaced} that lay in the wrong place");
+}
+
+#[test]
+fn it_is_asked_reloaded_and_killed() {
+    match env::var(IN_GUEST).as_deref() {
+        Ok("asks") => return guest::it_is_asked_reloaded_and_killed(),
+        Ok(_) => return guest::hold(),
+        Err(_) => {}
+    }
+    if !lab_is_here() {
+        return;
+    }
+    let test = env::current_exe().expect("this test's file").display().to_string();
+    let script = format!(
+        "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} --exact it_is_asked_reloaded_and_killed --nocapture"
+    );
+    let mut command = Command::new(MEMTIDE);
+    command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--vcpus", "1", "--timing", "off"]);
+    command.args(["--file", &format!("{MEMTIDE}:/bin/memtide"), "--file", &test, "--", "sh", "-c", &script]);
+    let run = command.output().expect("memtide runs");
+    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{out}\n{told}");
 }
 
 /// Uses a part of its memory, and tells now and then how much of that and of the rest is on fast memory.

@@ -292,7 +292,7 @@ fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
     let text = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing\n{taken}memtide daemon & daemon=$!\n\
          memtide run -p interleave -- {test} --exact {name} --nocapture || exit 1\n\
-         memtide status\nkill $daemon; wait $daemon; echo ended $?\n"
+         memtide status -o json\nkill $daemon; wait $daemon; echo ended $?\n"
     );
     fs::write(&script, text).expect("a script");
     let script = script.to_str().expect("a name");

@@ -64,9 +64,7 @@ impl Live {
         stall: Duration,
         dry_run: bool,
     ) -> io::Result<Live> {
-        let monitor = needs.regions.as_ref().map(|needs| monitors::choose(needs, wanted)).transpose()?;
-        let writes = needs.regions.is_some_and(|needs| needs.writes);
-        let writes = writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
+        let (monitor, writes) = watchers(needs, wanted)?;
         Ok(Live {
             nodes,
             monitor,
@@ -85,15 +83,15 @@ impl Live {
         (self.mover, self.dry_run) = (Mover::new(stall), dry_run);
     }
 
-    /// Has memory watched as another policy needs it; processes are to be named anew.
+    /// Has memory watched as another policy needs it, by this monitor or the best there is; processes are to be named anew.
     ///
     /// # Errors
     /// If there is no monitor for that. None is left then.
-    pub fn set_needs(&mut self, needs: &Needs) -> io::Result<()> {
+    pub fn set_needs(&mut self, needs: &Needs, wanted: Option<Kind>) -> io::Result<()> {
         self.watched.clear();
         // The kernel's means are given back before they are asked for again.
-        self.monitor = None;
-        self.monitor = needs.regions.as_ref().map(monitors::choose).transpose()?;
+        (self.monitor, self.writes) = (None, None);
+        (self.monitor, self.writes) = watchers(needs, wanted)?;
         Ok(())
     }
 
@@ -286,6 +284,14 @@ fn runs(found: &Found, at: &[Option<Lies>]) -> Vec<Run> {
 fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
     let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
     move |page| pagemap.as_ref().is_some_and(|pagemap| sys::is_huge(pagemap, page))
+}
+
+/// What watches memory as it is needed.
+fn watchers(needs: &Needs, wanted: Option<Kind>) -> io::Result<(Option<Chosen>, Option<SoftDirty>)> {
+    let monitor = needs.regions.as_ref().map(|needs| monitors::choose(needs, wanted)).transpose()?;
+    let writes = needs.regions.is_some_and(|needs| needs.writes);
+    let writes = writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
+    Ok((monitor, writes))
 }
 
 impl Host for Live {

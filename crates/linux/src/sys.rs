@@ -132,12 +132,20 @@ pub fn scan_huge(pagemap: &File, page: u64) -> io::Result<bool> {
     Ok(scan.run(pagemap, &mut range)?.0 == 1)
 }
 
-/// Base pages that are in memory, up to `most` of them, as ranges, each with whether it is of huge pages; the zero page is left out. Also
-/// gives up to where it looked.
+/// Neighbouring base pages that are in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// Which.
+    pub pages: Range<u64>,
+    /// Whether they are parts of huge pages.
+    pub is_huge: bool,
+}
+
+/// Base pages that are in memory, up to `most` of them; the zero page is left out. Also gives up to where it looked.
 ///
 /// # Errors
 /// The kernel's, if it is older than Linux 6.7 or may not be asked.
-pub fn present(pagemap: &File, pages: Range<u64>, most: u64) -> io::Result<(Vec<(Range<u64>, bool)>, u64)> {
+pub fn present(pagemap: &File, pages: Range<u64>, most: u64) -> io::Result<(Vec<Present>, u64)> {
     let mut ranges: [PagemapRange; 64] = std::array::from_fn(|_| PagemapRange::default());
     let scan = PagemapScan {
         max_pages: most,
@@ -148,7 +156,10 @@ pub fn present(pagemap: &File, pages: Range<u64>, most: u64) -> io::Result<(Vec<
     };
     let (found, end) = scan.run(pagemap, &mut ranges)?;
     let found = ranges[..found].iter();
-    let found = found.map(|range| (range.start >> 12..range.end >> 12, range.categories & PAGE_IS_HUGE != 0));
+    let found = found.map(|range| Present {
+        pages: range.start >> 12..range.end >> 12,
+        is_huge: range.categories & PAGE_IS_HUGE != 0,
+    });
     Ok((found.collect(), end))
 }
 

@@ -1,14 +1,16 @@
 //! `memtide daemon`, and what asks it.
 
+use std::io;
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
-use crate::answer;
-use crate::daemon::Daemon;
-use crate::daemon::config::Config;
+use crate::answer::{Answer, Cell, Table};
+use crate::cli::Common;
 use crate::daemon::control::{self, Reply, Request, Socket};
+use crate::daemon::status::{self, Status};
+use crate::daemon::{Daemon, Given};
 use crate::failure::Failure;
 use crate::interrupt;
 
@@ -29,6 +31,8 @@ pub struct At {
     /// The daemon's control socket
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// `memtide why`'s arguments.
@@ -46,9 +50,8 @@ pub struct Why {
 
 /// Runs the daemon until it is asked to end.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut config = arguments.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-    config.dry_run |= arguments.dry_run;
-    let mut daemon = Daemon::new(config)?;
+    let given = Given { file: arguments.config.clone(), dry_run: arguments.dry_run };
+    let mut daemon = Daemon::new(given)?;
     interrupt::install()?;
     let file = daemon.socket();
     let socket = Socket::listen(&file).map_err(|error| {
@@ -66,38 +69,47 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// `memtide status`.
 pub fn status(at: &At) -> Result<(), Failure> {
-    ask(at, &Request::Status)
+    told::<Status>(at, &Request::Status)?.answer().print(at.common.output)
 }
 
 /// `memtide pause`.
 pub fn pause(at: &At) -> Result<(), Failure> {
-    ask(at, &Request::Pause)
+    paused(at, &Request::Pause)
 }
 
 /// `memtide resume`.
 pub fn resume(at: &At) -> Result<(), Failure> {
-    ask(at, &Request::Resume)
+    paused(at, &Request::Resume)
+}
+
+fn paused(at: &At, request: &Request) -> Result<(), Failure> {
+    let paused = told::<bool>(at, request)?;
+    let mut table = Table::new("daemon", &[("state", "the daemon")]);
+    table.rows.push(vec![Cell::text(if paused { "paused" } else { "at work" })]);
+    Answer::of(table).print(at.common.output)
 }
 
 /// `memtide why`.
 pub fn why(arguments: &Why) -> Result<(), Failure> {
-    ask(&arguments.at, &Request::Why { pid: arguments.pid, address: arguments.address })
+    let request = Request::Why { pid: arguments.pid, address: arguments.address };
+    told::<status::Why>(&arguments.at, &request)?.answer().print(arguments.at.common.output)
 }
 
-fn ask(at: &At, request: &Request) -> Result<(), Failure> {
-    let file = at.socket.clone().unwrap_or_else(control::default_file);
-    match control::ask(&file, request) {
-        Ok(Reply::Done(value)) => answer::print(&format!("{}\n", shown(&value))),
+/// What the daemon tells.
+fn told<T: DeserializeOwned>(at: &At, request: &Request) -> Result<T, Failure> {
+    let file = at.socket.clone().unwrap_or_else(control::found_file);
+    match control::ask(&file, request, |_| ()) {
+        Ok(Reply::Done(value)) => serde_json::from_value(value).map_err(|error| {
+            Failure::Run(format!("{}: {error}; is the daemon of another version?", file.display()))
+        }),
         Ok(Reply::Refused(why)) => Err(Failure::Run(why)),
+        Ok(Reply::Progress(_)) => unreachable!("what is told meanwhile is handed on"),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Failure::Interrupted),
         Err(error) => Err(Failure::Run(format!(
             "{}: {error}; is a daemon running? Start it by `memtide daemon`, or name its socket by --socket",
             file.display()
         ))),
     }
-}
-
-fn shown(value: &Value) -> String {
-    answer::pretty(value)
 }
 
 fn address(text: &str) -> Result<u64, String> {

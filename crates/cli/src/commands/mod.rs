@@ -10,6 +10,7 @@ mod machine;
 mod man;
 mod mark;
 mod measure;
+mod migrate;
 mod policy;
 mod record;
 mod replay;
@@ -54,6 +55,8 @@ pub enum Command {
     Pause(daemon::At),
     /// Have the daemon move pages again
     Resume(daemon::At),
+    /// Move what a process has on some memory nodes to others
+    Migrate(migrate::Arguments),
     /// Ask the policy of a daemon's journal again, and check that it decides the same
     Replay(replay::Arguments),
     /// Run programs on a real kernel in a virtual machine whose memory is the machine's
@@ -93,6 +96,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Why(arguments) => daemon::why(&arguments),
         Command::Pause(at) => daemon::pause(&at),
         Command::Resume(at) => daemon::resume(&at),
+        Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Lab(command) => lab::run(command),
         Command::Mark(arguments) => {

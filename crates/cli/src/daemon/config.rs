@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use memtide_core::Time;
+use memtide_core::epoch::Limits;
 use memtide_linux::monitors::Kind;
 use memtide_linux::processes::Process;
 use serde::{Deserialize, Serialize};
@@ -102,6 +105,20 @@ impl Config {
         within("stall_ms", self.stall_ms, 1, 60_000)?;
         within("cooldown_s", self.cooldown_s, 0, 86_400)?;
         within("journal_mib", self.journal_mib, 1, 1 << 20)
+    }
+
+    /// What the governor admits.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            bytes_per_second: Some(self.max_rate_mbps * 1_000_000),
+            cooldown: Time::from_ms(self.cooldown_s * 1000),
+            ..Limits::default()
+        }
+    }
+
+    /// How long a process may be held up.
+    pub fn stall(&self) -> Duration {
+        Duration::from_millis(self.stall_ms)
     }
 
     /// Whether a process is to be watched.

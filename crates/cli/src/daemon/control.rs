@@ -1,28 +1,34 @@
 //! The daemon's control socket: a line of JSON in, a line of JSON out. Who asks is known from the kernel.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::interrupt;
+
 /// Bytes of a request at most.
-const REQUEST_MAX: u64 = 4096;
+const REQUEST_MAX: usize = 4096;
 
-/// Clients served at a time.
-const CLIENTS_MAX: usize = 16;
+/// Clients served at a time, and of them those of one user other than root.
+const CLIENTS_MAX: usize = 64;
+const CLIENTS_OF_USER_MAX: usize = 16;
 
-/// How long a client may take to ask, and to read.
+/// How long a client may take to ask, and to read each answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How soon a client sees that it is to end.
+const POLL: Duration = Duration::from_millis(100);
 
 /// What a client may ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,12 +47,30 @@ pub enum Request {
     Pause,
     /// Pages may be moved again.
     Resume,
+    /// What a process has on some nodes is to go to others.
+    Migrate(Migrate),
+}
+
+/// A request to move a process's pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Migrate {
+    /// Whose.
+    pub pid: i32,
+    /// The nodes that they are to leave, as numactl(8) lists them.
+    pub from: String,
+    /// The nodes that they are to go to.
+    pub to: String,
+    /// Most that may move, in MB/s; at least 1.
+    pub max_rate_mbps: u64,
 }
 
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
+    /// How far it is; more follows.
+    Progress(Value),
     /// The answer.
     Done(Value),
     /// Why there is none.
@@ -72,10 +96,18 @@ pub struct Socket {
     pub asked: Receiver<Asked>,
 }
 
-/// Where the daemon of this user listens.
+/// Where the system's daemon listens.
+const OF_SYSTEM: &str = "/run/memtide/memtide.sock";
+
+/// Where a daemon of this user listens.
 pub fn default_file() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
-    runtime.map_or_else(|| PathBuf::from("/run/memtide"), PathBuf::from).join("memtide.sock")
+    runtime.map_or_else(|| PathBuf::from(OF_SYSTEM), |folder| PathBuf::from(folder).join("memtide.sock"))
+}
+
+/// Where a daemon is to be found: this user's if there is one, else the system's.
+pub fn found_file() -> PathBuf {
+    Some(default_file()).filter(|file| file.exists()).unwrap_or_else(|| PathBuf::from(OF_SYSTEM))
 }
 
 impl Socket {
@@ -116,45 +148,94 @@ impl Drop for Socket {
     }
 }
 
+/// Clients that are served, by their users.
+#[derive(Default)]
+struct Clients(Mutex<BTreeMap<u32, usize>>);
+
+impl Clients {
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<u32, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more of a user, if there may be one.
+    fn admit(&self, uid: u32) -> bool {
+        let mut counts = self.counts();
+        let (all, own) = (counts.values().sum::<usize>(), counts.get(&uid).copied().unwrap_or(0));
+        let admitted = all < CLIENTS_MAX && (uid == 0 || own < CLIENTS_OF_USER_MAX);
+        if admitted {
+            counts.insert(uid, own + 1);
+        }
+        admitted
+    }
+
+    fn release(&self, uid: u32) {
+        let mut counts = self.counts();
+        if let Some(own) = counts.get_mut(&uid) {
+            *own -= 1;
+        }
+        counts.retain(|_, own| *own > 0);
+    }
+}
+
 fn serve(listener: &UnixListener, asked: &Sender<Asked>) {
-    let clients = Arc::new(AtomicUsize::new(0));
+    let clients = Arc::new(Clients::default());
     for client in listener.incoming() {
-        let Ok(client) = client else {
+        let peer = client.and_then(|client| Ok((socket_peercred(&client)?.uid.as_raw(), client)));
+        let Ok((uid, client)) = peer else {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
-            clients.fetch_sub(1, Ordering::Relaxed);
+        if !clients.admit(uid) {
             // They may have gone; there is nobody else to tell.
             let _ = answer(&client, &Reply::Refused("too many clients at a time".to_owned()));
             continue;
         }
-        let (asked, clients) = (asked.clone(), Arc::clone(&clients));
-        thread::spawn(move || {
+        let (asked, of_thread) = (asked.clone(), Arc::clone(&clients));
+        let attended = thread::Builder::new().spawn(move || {
             // A client that leaves is no error of the daemon's.
-            let _ = attend(&client, &asked);
-            clients.fetch_sub(1, Ordering::Relaxed);
+            let _ = attend(&client, uid, &asked);
+            of_thread.release(uid);
         });
+        if attended.is_err() {
+            clients.release(uid);
+        }
     }
 }
 
-fn attend(client: &UnixStream, asked: &Sender<Asked>) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
+fn attend(client: &UnixStream, uid: u32, asked: &Sender<Asked>) -> io::Result<()> {
     client.set_write_timeout(Some(PATIENCE))?;
-    let uid = socket_peercred(client)?.uid.as_raw();
-    let mut line = Vec::new();
-    BufReader::new(client.take(REQUEST_MAX)).read_until(b'\n', &mut line)?;
-    let request = match serde_json::from_slice(&line) {
+    let request = match serde_json::from_slice(&line(client)?) {
         Ok(request) => request,
         Err(error) => return answer(client, &Reply::Refused(format!("not a request: {error}"))),
     };
     let (reply, replied) = channel();
-    let gone = || Reply::Refused("the daemon is ending".to_owned());
-    let told = match asked.send(Asked { request, uid, reply }) {
-        Ok(()) => replied.recv().unwrap_or_else(|_| gone()),
-        Err(_) => gone(),
-    };
-    answer(client, &told)
+    // If the daemon ends, nobody holds the other end any more.
+    let _ = asked.send(Asked { request, uid, reply });
+    for reply in replied {
+        answer(client, &reply)?;
+        if !matches!(reply, Reply::Progress(_)) {
+            return Ok(());
+        }
+    }
+    answer(client, &Reply::Refused("the daemon is ending".to_owned()))
+}
+
+/// What a client sends up to the end of a line, or as far as a request may go.
+fn line(mut client: &UnixStream) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + PATIENCE;
+    let mut line = Vec::new();
+    let mut part = [0; 512];
+    while line.len() < REQUEST_MAX && !line.contains(&b'\n') {
+        let left = until.saturating_duration_since(Instant::now());
+        client.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match client.read(&mut part)? {
+            0 => break,
+            read => line.extend(&part[..read]),
+        }
+    }
+    let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
+    line.truncate(end);
+    Ok(line)
 }
 
 fn answer(mut client: &UnixStream, reply: &Reply) -> io::Result<()> {
@@ -163,16 +244,36 @@ fn answer(mut client: &UnixStream, reply: &Reply) -> io::Result<()> {
     client.write_all(&line)
 }
 
-/// Asks the daemon that listens at a socket.
+/// Asks the daemon that listens at a socket, and hands on what it tells meanwhile.
 ///
 /// # Errors
-/// If nobody listens, or the answer is none.
-pub fn ask(file: &Path, request: &Request) -> io::Result<Reply> {
+/// If nobody listens, or the answer is none; `Interrupted` if the command was asked to end.
+pub fn ask(file: &Path, request: &Request, mut progress: impl FnMut(Value)) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(file)?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    serde_json::from_str(&answer).map_err(io::Error::other)
+    stream.set_read_timeout(Some(POLL))?;
+    let mut stream = BufReader::new(stream);
+    let mut answer = Vec::new();
+    loop {
+        match stream.read_until(b'\n', &mut answer) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the daemon has ended")),
+            Ok(_) => match serde_json::from_slice(&answer).map_err(io::Error::other)? {
+                Reply::Progress(value) => progress(value),
+                reply => return Ok(reply),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if interrupt::asked() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                continue;
+            }
+            Err(error) => return Err(error),
+        }
+        answer.clear();
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,15 @@ impl History {
         self.moved.get(&task).copied().unwrap_or(0)
     }
 
+    /// Base pages of a task on each of so many nodes, as far as regions tell.
+    pub fn pages(&self, task: TaskId, nodes: usize) -> Vec<u64> {
+        let mut pages = vec![0; nodes];
+        for region in self.seen.iter().filter(|region| region.task == task) {
+            pages[region.node.index()] += region.pages * region.size.base_pages();
+        }
+        pages
+    }
+
     /// The region of a page when it was last seen.
     pub fn region(&self, task: TaskId, page: Vpn) -> Option<Region> {
         self.seen.iter().find(|region| {

@@ -4,23 +4,32 @@ pub mod config;
 pub mod control;
 mod history;
 mod notes;
+mod reload;
+pub mod status;
+pub mod transfers;
 
-use std::path::{Path, PathBuf};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use memtide_core::epoch::{Governor, Host as _, Limits, step};
+use memtide_core::epoch::{Governor, Host as _, step};
 use memtide_core::policy::{Migration, Needs};
-use memtide_core::{Machine, NodeId, Time, Vpn};
+use memtide_core::{Machine, NodeId, PAGE_BYTES, Vpn};
 use memtide_linux::live::{Live, task};
 use memtide_linux::processes;
 use memtide_linux::topology::Host;
+use serde::Serialize;
 use serde_json::{Value, json};
+use signal_hook::consts::SIGHUP;
 
 use self::config::Config;
-use self::control::{Asked, Reply, Request, Socket};
-use self::history::History;
+use self::control::{Asked, Migrate, Reply, Request, Socket};
 use self::notes::Notes;
+use self::status::{Last, Status, Watched, Why};
+use self::transfers::Transfers;
 use crate::failure::Failure;
 use crate::journal::{Head, Journal};
 use crate::{interrupt, machines};
@@ -28,8 +37,12 @@ use crate::{interrupt, machines};
 /// How often signals are looked at.
 const POLL: Duration = Duration::from_millis(200);
 
+/// Troubles that are remembered.
+const TROUBLES_MAX: usize = 8;
+
 /// A daemon at work.
 pub struct Daemon {
+    given: Given,
     config: Config,
     /// The system's numbers of the machine's nodes.
     nodes: Vec<NodeId>,
@@ -41,31 +54,41 @@ pub struct Daemon {
     notes: Notes,
     paused: bool,
     epochs: u64,
-    troubles: Vec<String>,
+    troubles: VecDeque<String>,
+    transfers: Transfers,
+}
+
+/// What the command line says of the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Its file; defaults if there is none.
+    pub file: Option<PathBuf>,
+    /// Nothing is moved, whatever the file says.
+    pub dry_run: bool,
+}
+
+impl Given {
+    /// The configuration as it is now.
+    fn read(&self) -> Result<Config, Failure> {
+        let mut config = self.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+        config.dry_run |= self.dry_run;
+        Ok(config)
+    }
 }
 
 impl Daemon {
     /// A daemon as configured, that has not begun yet.
-    pub fn new(config: Config) -> Result<Daemon, Failure> {
-        let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
-        let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
-        let machine = machines::of_host(&host, config.machine.as_deref())?;
-        let policy = policy(&config.policy, &machine).map_err(Failure::Input)?;
+    pub fn new(given: Given) -> Result<Daemon, Failure> {
+        let config = given.read()?;
+        let Plans { nodes, machine, policy } = Plans::of(&config)?;
         let needs = policy.needs();
-        let limits = Limits {
-            bytes_per_second: Some(config.max_rate_mbps * 1_000_000),
-            cooldown: Time::from_ms(config.cooldown_s * 1000),
-            ..Limits::default()
-        };
-        let stall = Duration::from_millis(config.stall_ms);
-        let live = Live::new(nodes.clone(), &needs, config.monitor, stall, config.dry_run)
+        let live = Live::new(nodes.clone(), &needs, config.monitor, config.stall(), config.dry_run)
             .map_err(|error| Failure::Run(format!("memory cannot be watched: {error}")))?;
-        let governor = Governor::new(limits, needs.epoch);
+        let governor = Governor::new(config.limits(), needs.epoch);
         let head = Head::new(&config.policy, machine.to_toml(), policy.state());
-        let journal =
-            config.journal.as_deref().map(|file| journal(file, config.journal_mib, head)).transpose()?;
-        let notes = Notes { history: History::default(), journal };
+        let notes = Notes { journal: journal(&config, head)?, ..Notes::default() };
         Ok(Daemon {
+            given,
             config,
             nodes,
             machine,
@@ -76,7 +99,8 @@ impl Daemon {
             notes,
             paused: false,
             epochs: 0,
-            troubles: Vec::new(),
+            troubles: VecDeque::new(),
+            transfers: Transfers::default(),
         })
     }
 
@@ -87,9 +111,14 @@ impl Daemon {
 
     /// Works until it is asked to end.
     pub fn run(&mut self, socket: &Socket) -> Result<(), Failure> {
-        let epoch = Duration::from_nanos(self.needs.epoch.as_ns() as u64);
+        let hung_up = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up))
+            .map_err(|error| Failure::Run(format!("signals cannot be handled: {error}")))?;
         let mut next = Instant::now();
         while !interrupt::asked() {
+            if hung_up.swap(false, Ordering::Relaxed) {
+                self.reload();
+            }
             let left = next.saturating_duration_since(Instant::now());
             if !left.is_zero() {
                 match socket.asked.recv_timeout(left.min(POLL)) {
@@ -102,6 +131,7 @@ impl Daemon {
                 continue;
             }
             self.epoch();
+            let epoch = Duration::from_nanos(self.needs.epoch.as_ns() as u64);
             next = (next + epoch).max(Instant::now());
         }
         Ok(())
@@ -137,29 +167,45 @@ impl Daemon {
 
     /// Tells of a trouble, unless it is the same as the last one.
     fn trouble(&mut self, trouble: String) {
-        if self.troubles.last() != Some(&trouble) {
+        if self.troubles.back() != Some(&trouble) {
             eprintln!("memtide daemon: {trouble}");
-            self.troubles.clear();
-            self.troubles.push(trouble);
+            if self.troubles.len() == TROUBLES_MAX {
+                self.troubles.pop_front();
+            }
+            self.troubles.push_back(trouble);
         }
     }
 
     fn reply(&mut self, asked: &Asked) {
-        let reply = match self.answer(asked) {
-            Ok(value) => Reply::Done(value),
-            Err(why) => Reply::Refused(why),
-        };
-        // A client that does not wait for its answer needs none.
-        let _ = asked.reply.send(reply);
-    }
-
-    fn answer(&mut self, asked: &Asked) -> Result<Value, String> {
-        match asked.request {
-            Request::Status => Ok(self.status(asked.uid)),
-            Request::Why { pid, address } => self.why(asked.uid, pid, address),
+        let answered = match &asked.request {
+            Request::Status => Ok(shown(self.status(asked.uid))),
+            Request::Why { pid, address } => self.why(asked.uid, *pid, *address).map(shown),
             Request::Pause => self.pause(asked.uid, true),
             Request::Resume => self.pause(asked.uid, false),
+            Request::Migrate(wanted) => match self.migrate(asked, wanted) {
+                Ok(()) => return,
+                Err(why) => Err(why),
+            },
+        };
+        // A client that does not wait for its answer needs none.
+        let _ = asked.reply.send(answered.map_or_else(Reply::Refused, Reply::Done));
+    }
+
+    /// Begins to move pages, by a thread that replies itself.
+    fn migrate(&self, asked: &Asked, wanted: &Migrate) -> Result<(), String> {
+        if self.paused || self.config.dry_run {
+            return Err("the daemon moves nothing for now: it is paused, or on a dry run".to_owned());
         }
+        if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
+            return Err("the daemon's own pages stay".to_owned());
+        }
+        let process = transfers::process_of(wanted.pid, asked.uid)?;
+        let mut wanted = wanted.clone();
+        if asked.uid != 0 {
+            wanted.max_rate_mbps = wanted.max_rate_mbps.min(self.config.max_rate_mbps);
+        }
+        let transfer = transfers::transfer(process, &wanted, &self.nodes, self.config.stall())?;
+        self.transfers.start(transfer, &wanted, asked.uid, asked.reply.clone())
     }
 
     /// Whether a user may see and touch a user's processes.
@@ -172,58 +218,71 @@ impl Daemon {
             return Err("only root, and the user whom the daemon runs as, may do that".to_owned());
         }
         self.paused = paused;
-        Ok(json!({ "paused": paused }))
+        Ok(json!(paused))
     }
 
-    fn status(&self, uid: u32) -> Value {
+    fn name(&self, node: NodeId) -> String {
+        self.machine.nodes[node.index()].name.clone()
+    }
+
+    fn status(&self, uid: u32) -> Status {
         let seen = self.live.watched().iter().filter(|process| Daemon::may(uid, process.uid));
-        let processes: Vec<Value> = seen
-            .map(|process| {
-                let moved = self.notes.history.moved(task(process.pid));
-                json!({
-                    "pid": process.pid.as_raw_nonzero().get(), "name": process.name, "uid": process.uid,
-                    "resident_mib": process.resident_pages >> 8, "moved_pages": moved,
-                })
-            })
-            .collect();
+        let processes = seen.map(|process| {
+            let (task, history) = (task(process.pid), &self.notes.history);
+            Watched {
+                pid: process.pid.as_raw_nonzero().get(),
+                name: process.name.clone(),
+                uid: process.uid,
+                resident_mib: process.resident_pages >> 8,
+                moved_pages: history.moved(task),
+                pages: history.pages(task, self.machine.nodes.len()),
+            }
+        });
         let record = self.governor.recorded();
-        let name = |node: NodeId| self.machine.nodes[node.index()].name.clone();
         let moved = record.moved_pages.iter();
-        let moved: Vec<Value> = moved
-            .map(|(&(from, to), pages)| json!({ "from": name(from), "to": name(to), "pages": pages }))
-            .collect();
-        let refused = record.refused.iter().map(|(why, moves)| (format!("{why:?}"), json!(moves)));
-        json!({
-            "policy": self.config.policy, "monitor": self.live.monitor().map(|(kind, _)| kind),
-            "why_not_better": self.live.monitor().and_then(|(_, why)| why), "tells_writes": self.live.tells_writes(),
-            "paused": self.paused,
-            "dry_run": self.config.dry_run, "epochs": self.epochs, "watched": self.live.watched().len(),
-            "uptime_s": self.live.now().as_seconds(),
-            "processes": processes, "moved": moved, "refused": refused.collect::<serde_json::Map<_, _>>(),
-            "trouble": self.troubles.last(),
-        })
+        let own = Daemon::may(uid, rustix::process::geteuid().as_raw());
+        let journal = self.config.journal.as_deref();
+        let open =
+            journal.filter(|file| self.notes.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
+        Status {
+            policy: self.config.policy.clone(),
+            monitor: self.live.monitor().map(|(kind, _)| kind.name().to_owned()),
+            why_not_better: self.live.monitor().and_then(|(_, why)| why).map(str::to_owned),
+            tells_writes: self.live.tells_writes(),
+            paused: self.paused,
+            dry_run: self.config.dry_run,
+            epochs: self.epochs,
+            uptime_s: self.live.now().as_seconds(),
+            journal: open.map(|file| file.display().to_string()),
+            nodes: self.machine.nodes.iter().map(|node| node.name.clone()).collect(),
+            moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
+            refused: record.refused.iter().map(|(why, &moves)| (format!("{why:?}"), moves)).collect(),
+            troubles: self.troubles.iter().filter(|_| own).cloned().collect(),
+            processes: processes.collect(),
+        }
     }
 
-    fn why(&self, uid: u32, pid: i32, address: u64) -> Result<Value, String> {
+    fn why(&self, uid: u32, pid: i32, address: u64) -> Result<Why, String> {
         let process = self.live.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
         let process = process.filter(|process| Daemon::may(uid, process.uid));
         let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
-        let page = Vpn(address / 4096);
-        let lies = self.live.node_of(process, page);
-        let name = |node: NodeId| self.machine.nodes[node.index()].name.clone();
-        let region = self.notes.history.region(task(process.pid), page).map(|region| {
-            json!({
-                "start": format!("{:#x}", region.start.0 * 4096), "pages": region.pages, "reads": region.reads,
-                "writes": region.writes, "age": region.age,
-            })
+        let (task, page) = (task(process.pid), Vpn(address / PAGE_BYTES));
+        let region = self.notes.history.region(task, page);
+        let last = self.notes.history.last(task, page).map(|made| Last {
+            from: self.name(made.run.first.from),
+            to: self.name(made.run.first.to),
+            reason: format!("{:?}", made.run.first.reason),
+            refused: made.refused.map(|why| format!("{why:?}")),
+            seconds_ago: self.live.now().since(made.time).as_seconds(),
         });
-        let last = self.notes.history.last(task(process.pid), page).map(|made| {
-            json!({
-                "from": name(made.run.first.from), "to": name(made.run.first.to), "reason": format!("{:?}", made.run.first.reason),
-                "refused": made.refused.map(|why| format!("{why:?}")), "seconds_ago": self.live.now().since(made.time).as_seconds(),
-            })
-        });
-        Ok(json!({ "node": lies.map(name), "region": region, "last_decision": last }))
+        Ok(Why {
+            node: self.live.node_of(process, page).map(|node| self.name(node)),
+            region: region.map(|region| {
+                let pages = region.pages * region.size.base_pages();
+                (region.start.0 * PAGE_BYTES, pages, region.reads, region.writes, region.age)
+            }),
+            last,
+        })
     }
 
     /// How it watches memory, for people; nothing if its policy needs no such thing.
@@ -240,10 +299,32 @@ impl Daemon {
     }
 }
 
-/// A journal that goes on from now.
-fn journal(file: &Path, mib: u64, head: Head) -> Result<Journal, Failure> {
-    Journal::open(file, mib << 20, head)
-        .map_err(|error| Failure::Run(format!("journal {}: {error}", file.display())))
+/// What decides, and on which nodes.
+struct Plans {
+    nodes: Vec<NodeId>,
+    machine: Machine,
+    policy: Box<dyn Migration>,
+}
+
+impl Plans {
+    fn of(config: &Config) -> Result<Plans, Failure> {
+        let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+        let nodes = host.with_memory().map(|node| node.id).collect();
+        let machine = machines::of_host(&host, config.machine.as_deref())?;
+        let policy = policy(&config.policy, &machine).map_err(Failure::Input)?;
+        Ok(Plans { nodes, machine, policy })
+    }
+}
+
+/// The journal that is asked for, with a part that begins now.
+fn journal(config: &Config, head: Head) -> Result<Option<Journal>, Failure> {
+    let Some(file) = &config.journal else { return Ok(None) };
+    let journal = Journal::open(file, config.journal_mib << 20, head);
+    journal.map(Some).map_err(|error| Failure::Run(format!("journal {}: {error}", file.display())))
+}
+
+fn shown(told: impl Serialize) -> Value {
+    serde_json::to_value(told).expect("what is told is numbers and words")
 }
 
 /// A migration policy, for a machine; refused if there is none, or if it cannot be had on a stock kernel.

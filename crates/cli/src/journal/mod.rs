@@ -12,5 +12,5 @@ mod tests;
 mod writer;
 
 pub use record::Head;
-pub use runs::Became;
+pub use runs::{Became, Run, became};
 pub use writer::Journal;

@@ -59,6 +59,16 @@ impl Journal {
         self.file.is_some() && self.bytes >= self.share
     }
 
+    /// From now on its files may have so many bytes together.
+    pub fn set_bound(&mut self, bound_bytes: u64) {
+        self.share = bound_bytes / 2;
+    }
+
+    /// Whether it goes on in a file.
+    pub fn is_in(&self, path: &Path) -> bool {
+        self.file.is_some() && self.path == path
+    }
+
     /// Begins a part.
     pub fn begin(&mut self, head: Head) {
         let begun = self.start(head);

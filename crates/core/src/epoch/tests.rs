@@ -129,6 +129,24 @@ fn an_epoch_has_no_more_moves_than_its_cap() {
 }
 
 #[test]
+fn other_limits_hold_at_once_and_what_was_recorded_stays() {
+    let (mut host, mut policy, mut governor) =
+        (bench(base(0..5)), Pull::default(), governor(Limits::default()));
+    step(&mut host, &mut policy, &mut governor, &mut ());
+    assert_eq!(host.moved.len(), 5);
+    let rate = Limits { bytes_per_second: Some(20 * PAGE_BYTES), ..Limits::default() };
+    governor.set_limits(rate, Time::from_ms(100));
+    host.events = base(10..30);
+    host.now += Time::from_ms(50);
+    step(&mut host, &mut policy, &mut governor, &mut ());
+    assert_eq!((host.moved.len(), refusals(&governor)), (6, vec![(Refusal::RateLimited, 19)]));
+    governor.set_limits(Limits::default(), Time::from_ms(100));
+    host.events = base(40..50);
+    step(&mut host, &mut policy, &mut governor, &mut ());
+    assert_eq!(governor.recorded().moved_pages[&(NodeId(0), NodeId(1))], 16);
+}
+
+#[test]
 fn bytes_a_second_stay_within_the_rate() {
     let pages_per_second = 100;
     let limits = Limits { bytes_per_second: Some(pages_per_second * PAGE_BYTES), ..Limits::default() };

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Mover, nodes_of};
 use crate::processes::{self, Process};
-use crate::sys;
+use crate::sys::{self, Present};
 
 /// Base pages that a step looks at, at most.
 const STEP: u64 = 512;
@@ -50,10 +50,17 @@ impl Transfer {
     ///
     /// # Errors
     /// The kernel's, if the process has ended or may not be looked at.
-    pub fn new(process: Process, from: Vec<NodeId>, to: Vec<NodeId>, stall: Duration) -> io::Result<Transfer> {
+    pub fn new(
+        process: Process,
+        from: Vec<NodeId>,
+        to: Vec<NodeId>,
+        stall: Duration,
+    ) -> io::Result<Transfer> {
         let pid = process.pid.as_raw_nonzero().get();
-        let maps = procfs::process::Process::new(pid).and_then(|found| found.maps()).map_err(io::Error::other)?;
-        let of_kernel = |path: &MMapPath| matches!(path, MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall);
+        let maps =
+            procfs::process::Process::new(pid).and_then(|found| found.maps()).map_err(io::Error::other)?;
+        let of_kernel =
+            |path: &MMapPath| matches!(path, MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall);
         let areas = maps.into_iter().filter(|map| !of_kernel(&map.pathname));
         let areas = areas.map(|map| map.address.0 / PAGE_BYTES..map.address.1 / PAGE_BYTES);
         let mut areas: Vec<Range<u64>> = areas.collect();
@@ -80,7 +87,8 @@ impl Transfer {
     /// If the process has ended or become another user's, or may not be touched.
     pub fn step(&mut self) -> io::Result<Option<u64>> {
         let now = processes::one(self.process.pid);
-        let same = |now: &Process| (now.started_ticks, now.uid) == (self.process.started_ticks, self.process.uid);
+        let same =
+            |now: &Process| (now.started_ticks, now.uid) == (self.process.started_ticks, self.process.uid);
         if !now.is_some_and(|now| same(&now)) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended, or become another user's"));
         }
@@ -90,7 +98,7 @@ impl Transfer {
             self.areas.push(end..area.end);
         }
         let moved = self.tally.moved_pages;
-        for (pages, is_huge) in found {
+        for Present { pages, is_huge } in found {
             let size = if is_huge { PageSize::Huge } else { PageSize::Base };
             self.tally.seen_pages += pages.end - pages.start;
             self.carry(pages, size)?;
@@ -99,13 +107,13 @@ impl Transfer {
     }
 
     /// Pages of an area that are in memory, as far as one step goes, and up to where it looked.
-    fn present(&self, area: &Range<u64>) -> (Vec<(Range<u64>, bool)>, u64) {
+    fn present(&self, area: &Range<u64>) -> (Vec<Present>, u64) {
         match sys::present(&self.pagemap, area.clone(), STEP) {
             Ok((found, end)) if end > area.start => (found, end),
             // An older kernel: each page is asked for where it lies.
             _ => {
                 let end = area.end.min(area.start + STEP);
-                (vec![(area.start..end, false)], end)
+                (vec![Present { pages: area.start..end, is_huge: false }], end)
             }
         }
     }
@@ -151,7 +159,10 @@ mod tests {
         let refused: u64 = tally.refused_pages.values().sum();
         assert!(tally.found_pages >= 2048 && tally.seen_pages >= tally.found_pages, "{tally:?}");
         assert_eq!((tally.moved_pages, refused), (0, tally.found_pages), "{tally:?}");
-        assert!(tally.refused_pages.contains_key(&Refusal::NotAllowed) && transfer.share() > 0.5, "{tally:?}");
+        assert!(
+            tally.refused_pages.contains_key(&Refusal::NotAllowed) && transfer.share() > 0.5,
+            "{tally:?}"
+        );
         let other = Process { uid: me.uid + 1, ..me };
         let mut other = Transfer::new(other, vec![here], vec![nowhere], stall).expect("my own");
         assert!(other.step().is_err(), "it became another user's");

@@ -1,0 +1,108 @@
+//! `memtide migrate`.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueHint;
+use memtide_core::NodeId;
+use memtide_linux::topology::Host;
+
+use crate::answer::{Answer, Cell, Table};
+use crate::cli::Common;
+use crate::daemon::control::{self, Migrate, Reply, Request};
+use crate::daemon::transfers::{self, Progress};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::progress::Progress as Bar;
+
+/// How long the process may be held up at a time if no daemon says.
+const STALL: Duration = Duration::from_millis(20);
+
+/// Its arguments.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: i32,
+    /// The nodes that its pages are to leave, as with numactl: 0-2,5 or all, !0, +0-1
+    #[arg(long, value_name = "NODES")]
+    from: String,
+    /// The nodes that they are to go to; of several, the first that has room
+    #[arg(long, value_name = "NODES")]
+    to: String,
+    /// Most that may move, in MB/s
+    #[arg(long, value_name = "MB/s", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    max_rate: u64,
+    /// The daemon's control socket; if no daemon runs, the command moves the pages itself
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    socket: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Moves the pages, and tells what became of them.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (from, to) = (arguments.from.clone(), arguments.to.clone());
+    let wanted = Migrate { pid: arguments.pid, from, to, max_rate_mbps: arguments.max_rate };
+    let bar = Bar::new("migrating", 1);
+    let mut last = Progress::default();
+    let file = arguments.socket.clone().unwrap_or_else(control::found_file);
+    let by_daemon = control::ask(&file, &Request::Migrate(wanted.clone()), |value| {
+        last = serde_json::from_value(value).unwrap_or_default();
+        bar.set(0, last.share);
+    });
+    let done = match by_daemon {
+        Ok(Reply::Done(value)) => serde_json::from_value(value)
+            .map_err(|error| Failure::Run(format!("{error}; is the daemon of another version?")))?,
+        Ok(Reply::Refused(why)) => return Err(Failure::Run(why)),
+        Err(error) if is_nobody(&error) && arguments.socket.is_none() => itself(&wanted, &bar)?,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(paused(&last)),
+        Ok(Reply::Progress(_)) | Err(_) => {
+            let why = by_daemon.err().map(|error| error.to_string()).unwrap_or_default();
+            return Err(Failure::Run(format!("{}: {why}", file.display())));
+        }
+    };
+    drop(bar);
+    answer(&done).print(arguments.common.output)
+}
+
+/// Whether nobody listens.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+/// Moves the pages without a daemon.
+fn itself(wanted: &Migrate, bar: &Bar) -> Result<Progress, Failure> {
+    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+    let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
+    let uid = rustix::process::geteuid().as_raw();
+    let process = transfers::process_of(wanted.pid, uid).map_err(Failure::Run)?;
+    let transfer = transfers::transfer(process, wanted, &nodes, STALL).map_err(Failure::Usage)?;
+    let tell = |progress: &Progress| {
+        bar.set(0, progress.share);
+        !interrupt::asked()
+    };
+    transfers::run(transfer, wanted.max_rate_mbps, tell).map_err(|(progress, error)| match error.kind() {
+        io::ErrorKind::Interrupted => paused(&progress),
+        _ => Failure::Run(format!("process {}: {error}", wanted.pid)),
+    })
+}
+
+fn paused(progress: &Progress) -> Failure {
+    let moved = progress.tally.moved_pages;
+    Failure::Paused(format!(
+        "interrupted; {moved} pages of 4 KiB had been moved by then, and stay there; the same command moves the rest"
+    ))
+}
+
+fn answer(done: &Progress) -> Answer {
+    let mut table = Table::new("outcomes", &[("outcome", "outcome"), ("pages", "pages of 4 KiB")]);
+    let refused = done.tally.refused_pages.iter();
+    let refused = refused.map(|(why, pages)| vec![Cell::text(format!("{why:?}")), Cell::Whole(*pages)]);
+    table.rows =
+        [vec![Cell::text("Moved"), Cell::Whole(done.tally.moved_pages)]].into_iter().chain(refused).collect();
+    let about =
+        vec![("found_pages", Cell::Whole(done.tally.found_pages)), ("seconds", Cell::Real(done.seconds, 1))];
+    Answer { about, ..Answer::of(table) }
+}

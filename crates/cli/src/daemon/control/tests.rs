@@ -1,0 +1,96 @@
+use std::io::ErrorKind;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A socket whose requests a thread answers, each with a word, as the daemon does between two epochs.
+fn socket(folder: &Path) -> PathBuf {
+    let file = folder.join("socket");
+    let socket = Socket::listen(&file).expect("a socket");
+    thread::spawn(move || {
+        for asked in &socket.asked {
+            let _ = asked.reply.send(Reply::Progress(Value::from(0.5)));
+            let _ = asked.reply.send(Reply::Done(Value::from(asked.uid)));
+        }
+    });
+    file
+}
+
+fn is_served(file: &Path) -> bool {
+    let mut progress = Vec::new();
+    let reply = ask(file, &Request::Status, |value| progress.push(value));
+    let mine = rustix::process::geteuid().as_raw();
+    matches!(reply, Ok(Reply::Done(uid)) if uid == mine) && progress == [0.5]
+}
+
+fn send(file: &Path, bytes: &[u8]) -> io::Result<String> {
+    let mut client = UnixStream::connect(file)?;
+    client.write_all(bytes)?;
+    client.shutdown(std::net::Shutdown::Write)?;
+    let mut answer = String::new();
+    client.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[test]
+fn bytes_of_all_kinds_are_refused_and_others_served() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = socket(folder.path());
+    let mut config = ProptestConfig::with_cases(64);
+    config.failure_persistence = None;
+    proptest!(config, |(bytes in proptest::collection::vec(any::<u8>(), 0..6000))| {
+        match send(&file, &bytes) {
+            Ok(answer) => prop_assert!(answer.contains("not a request"), "{}", answer),
+            // What is beyond the line, or the longest request, is not read.
+            Err(error) => prop_assert!(bytes.len() > REQUEST_MAX || bytes.contains(&b'\n'), "{}", error),
+        }
+    });
+    for text in ["{\"why\":{\"pid\":1}}", "\"stop\"", "{\"migrate\":{\"pid\":1}}\n", "", "\n\"status\"\n"] {
+        assert!(send(&file, text.as_bytes()).is_ok_and(|answer| answer.contains("not a request")), "{text}");
+    }
+    assert!(is_served(&file));
+}
+
+#[test]
+fn clients_that_neither_ask_nor_read_are_few_and_do_not_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = socket(folder.path());
+    let begun = Instant::now();
+    let mut idle: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&file).expect("a client")).collect();
+    for client in &mut idle {
+        // Those beyond the limit have been told so and are gone.
+        let _ = client.write_all(b"\"stat");
+    }
+    while !is_served(&file) {
+        assert!(begun.elapsed() < 3 * PATIENCE, "nobody else is served any more");
+        thread::sleep(Duration::from_millis(50));
+    }
+    // A byte now and then does not keep one longer.
+    let mut slow = UnixStream::connect(&file).expect("a client");
+    let begun = Instant::now();
+    while slow.write_all(b" ").is_ok() {
+        assert!(begun.elapsed() < 2 * PATIENCE, "a slow client stays");
+        thread::sleep(PATIENCE / 8);
+    }
+}
+
+#[test]
+fn a_daemon_that_is_there_is_not_replaced_nor_is_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = socket(folder.path());
+    assert_eq!(Socket::listen(&file).expect_err("it is taken").kind(), ErrorKind::AddrInUse);
+    let text = folder.path().join("text");
+    fs::write(&text, "precious").expect("a file");
+    assert_eq!(Socket::listen(&text).expect_err("it is no socket").kind(), ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn no_user_takes_all_places() {
+    let clients = Clients::default();
+    assert_eq!((0..CLIENTS_MAX).filter(|_| clients.admit(1000)).count(), CLIENTS_OF_USER_MAX);
+    assert_eq!((0..CLIENTS_MAX).filter(|_| clients.admit(0)).count(), CLIENTS_MAX - CLIENTS_OF_USER_MAX);
+    assert!(!clients.admit(1001));
+    clients.release(1000);
+    assert!(clients.admit(1001) && !clients.admit(1000));
+}

@@ -1,0 +1,71 @@
+//! Another configuration, without forgetting what happened.
+
+use memtide_core::policy::Needs;
+use memtide_linux::monitors::Kind;
+
+use super::{Daemon, Plans, journal};
+use crate::daemon::config::Config;
+use crate::failure::Failure;
+use crate::journal::Head;
+
+impl Daemon {
+    /// Reads the configuration again; a wrong one is refused, and the old one stays.
+    pub(super) fn reload(&mut self) {
+        let taken = self.given.read().and_then(|config| self.take(config));
+        match taken {
+            Ok(()) => eprintln!("memtide daemon: the configuration was read again"),
+            Err(failure) => self.trouble(format!("the old configuration stays: {failure}")),
+        }
+    }
+
+    fn take(&mut self, config: Config) -> Result<(), Failure> {
+        let Plans { nodes, machine, policy } = Plans::of(&config)?;
+        if nodes != self.nodes {
+            return Err(Failure::Run("memory nodes have come or gone; start the daemon again".to_owned()));
+        }
+        if config.socket != self.config.socket {
+            return Err(Failure::Input("another `socket` needs another start of the daemon".to_owned()));
+        }
+        let is_other = config.policy != self.config.policy || machine.to_toml() != self.machine.to_toml();
+        let state = if is_other { policy.state() } else { self.policy.state() };
+        let head = Head::new(&config.policy, machine.to_toml(), state);
+        let needs = if is_other { policy.needs() } else { self.needs };
+        if needs.regions != self.needs.regions || config.monitor != self.config.monitor {
+            self.watch_for(&needs, config.monitor)?;
+        }
+        self.turn_to(&config, head, is_other)?;
+        if is_other {
+            (self.machine, self.policy, self.needs) = (machine, policy, needs);
+        }
+        self.governor.set_limits(config.limits(), needs.epoch);
+        self.live.set(config.stall(), config.dry_run);
+        self.config = config;
+        Ok(())
+    }
+
+    /// Has memory watched for other needs, or else as before.
+    fn watch_for(&mut self, needs: &Needs, monitor: Option<Kind>) -> Result<(), Failure> {
+        self.live.set_needs(needs, monitor).map_err(|error| {
+            let why = format!("memory cannot be watched: {error}");
+            match self.live.set_needs(&self.needs, self.config.monitor) {
+                Ok(()) => Failure::Run(why),
+                Err(error) => Failure::Run(format!("{why}; nor any more as before: {error}")),
+            }
+        })
+    }
+
+    /// Goes on in the journal that is asked for; if the policy is another one, with a new part.
+    fn turn_to(&mut self, config: &Config, head: Head, is_other: bool) -> Result<(), Failure> {
+        let goes_on = self.notes.journal.as_mut().zip(config.journal.as_ref());
+        match goes_on.filter(|(journal, file)| journal.is_in(file)) {
+            Some((journal, _)) => {
+                journal.set_bound(config.journal_mib << 20);
+                if is_other {
+                    journal.begin(head);
+                }
+            }
+            None => self.notes.journal = journal(config, head)?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! What is asked of a daemon in the guest, by its owner and by other users.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::IN_GUEST;
+
+const OWNER: u32 = 1000;
+const OTHER: u32 = 1001;
+const HELD: usize = 64 << 20;
+
+/// Holds memory until its input ends, and looks whether it is still what it was.
+pub fn hold() {
+    let memory: Vec<u64> = (0..HELD as u64 / 8).collect();
+    println!("holds");
+    let mut end = String::new();
+    std::io::stdin().read_to_string(&mut end).expect("an end");
+    assert!((0..).zip(&memory).all(|(at, &word)| at == word), "a page lost its content");
+}
+
+fn wait(what: &str, mut until: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !until() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn memtide(uid: u32, arguments: &str) -> Output {
+    let mut command = Command::new("/bin/memtide");
+    command.args(arguments.split(' ')).uid(uid).gid(uid).output().expect("memtide runs")
+}
+
+fn answer(uid: u32, arguments: &str) -> Value {
+    let output = memtide(uid, &format!("{arguments} -o json"));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {error}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn refused(uid: u32, arguments: &str, why: &str) {
+    let output = memtide(uid, arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains(why), "{arguments} by {uid}: {error}");
+}
+
+/// A child that is ended with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A daemon, each file of which may have so many blocks of 512 bytes.
+fn daemon(config: &str, log: &str, blocks: u64) -> Running {
+    fs::write("/second.toml", config).expect("a configuration");
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec memtide daemon --config /second.toml");
+    let file = File::create(log).expect("a file");
+    let daemon = Command::new("sh").args(["-c", &script]).stderr(file).spawn();
+    let mut daemon = Running(daemon.expect("a daemon"));
+    wait("no daemon listens", || {
+        let ended = daemon.0.try_wait().expect("its status");
+        assert!(ended.is_none(), "{}", fs::read_to_string(log).unwrap_or_default());
+        memtide(0, "status").status.success()
+    });
+    daemon
+}
+
+fn reload(daemon: &Running, config: &str) {
+    fs::write("/second.toml", config).expect("a configuration");
+    kill_process(Pid::from_child(&daemon.0), Signal::HUP).expect("a signal");
+}
+
+/// The pages that were found on a node and those that were moved from there.
+fn migrated(uid: u32, arguments: &str) -> (u64, u64, f64) {
+    let told = answer(uid, arguments);
+    let found = told["found_pages"].as_u64().expect("a number");
+    let moved = told["outcomes"][0]["pages"].as_u64().expect("a number");
+    (found, moved, told["seconds"].as_f64().expect("a number"))
+}
+
+pub fn it_is_asked_reloaded_and_killed() {
+    let dry = "policy = 'hot-cold:epoch_ms=500:cold_epochs=1'\njournal = '/second'\ndry_run = true\nwatch.uid = 1000\n";
+    let still = "policy = 'hot-cold:epoch_ms=500:cold_epochs=10000'\njournal = '/second'\nwatch.uid = 1000\n";
+    let mut target = Command::new(env::current_exe().expect("this test"));
+    target.args(env::args().skip(1)).env(IN_GUEST, "holds").uid(OWNER).gid(OWNER);
+    let target = target.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program");
+    let mut target = Running(target);
+    let pid = target.0.id();
+    let mut told = Vec::new();
+    let mut output = target.0.stdout.take().expect("its output");
+    wait("it holds nothing", || {
+        let mut part = [0; 256];
+        let read = output.read(&mut part).expect("its output");
+        told.extend(&part[..read]);
+        String::from_utf8_lossy(&told).contains("holds")
+    });
+
+    let log = || fs::read_to_string("/second.log").expect("the daemon's messages");
+    let running = daemon(dry, "/second.log", 1 << 20);
+    wait("nothing is told on a dry run", || log().contains("would move "));
+    let (there, none) = (answer(OWNER, "status"), answer(OTHER, "status"));
+    assert_eq!(there["processes"][0]["pid"], pid, "{there}");
+    assert!(
+        there["dry_run"] == true && there["journal"] == "/second" && there["monitor"] == "damon",
+        "{there}"
+    );
+    assert!(there["processes"][0]["node0_pages"].as_u64() > Some(8000), "{there}");
+    assert_eq!(none["processes"].as_array().map(Vec::len), Some(0), "{none}");
+    let leave = move |from: u8, to: u8| format!("migrate {pid} --from {from} --to {to} --max-rate 100");
+    refused(OTHER, &leave(0, 1), "dry run");
+    refused(OTHER, &format!("why {pid} 0x1000"), "not yours");
+    refused(OTHER, "pause", "only root");
+
+    reload(&running, "policy = 'hot-cold'\nmax_rate_mbps = 0\n");
+    wait("a wrong configuration is not refused", || log().contains("the old configuration stays: "));
+    assert_eq!(answer(0, "status")["dry_run"], true);
+    reload(&running, still);
+    wait("it is not read again", || log().contains("was read again"));
+    wait("it does not take effect", || answer(0, "status")["dry_run"] == false);
+
+    refused(OTHER, &leave(0, 1), "not yours");
+    refused(OTHER, "migrate 1 --from 0 --to 1", "not yours");
+    refused(OWNER, &format!("migrate {pid} --from 0 --to 0"), "both name node 0");
+    let mover = thread::spawn(move || migrated(OWNER, &leave(0, 1)));
+    let mut answers = 0;
+    while !mover.is_finished() {
+        let begun = Instant::now();
+        answer(0, "status");
+        assert!(begun.elapsed() < Duration::from_secs(2), "others wait for a migration");
+        answers += 1;
+    }
+    let (found, moved, seconds) = mover.join().expect("a migration");
+    assert!(found > 15_000 && moved * 100 > found * 95 && answers > 0, "{moved} of {found}, {answers}");
+    assert!(seconds > 0.5, "{moved} pages in {seconds} s");
+
+    // What a daemon that is killed leaves is replayed, and its socket keeps nobody from doing without.
+    drop(running);
+    let replayed = answer(0, "replay /second");
+    let parts = replayed["parts"].as_array().expect("parts");
+    assert!(parts.len() == 2 && parts.iter().all(|part| part["differing_epochs"] == 0), "{replayed}");
+    assert!(
+        parts[0]["epochs"].as_u64() > Some(1) && parts[0]["recorded_pages"].as_u64() > Some(0),
+        "{replayed}"
+    );
+    refused(OTHER, &format!("migrate {pid} --from 1 --to 0"), "not yours");
+    let (found, moved, _) = migrated(OWNER, &format!("migrate {pid} --from 1 --to 0 --max-rate 10000"));
+    assert!(found > 15_000 && moved * 100 > found * 95, "{moved} of {found} without a daemon");
+
+    // Its kernel thread outlives a daemon that is killed; the next one says how to end it.
+    let state = "/sys/kernel/mm/damon/admin/kdamonds/0/state";
+    if fs::read_to_string(state).is_ok_and(|state| state.trim() == "on") {
+        fs::write(state, "off").expect("DAMON ends");
+    }
+    full(still);
+    target.0.stdin.take().expect("its input").write_all(b"end").expect("an end");
+    assert!(target.0.wait().expect("its status").success(), "it lost a page's content");
+}
+
+/// The journal cannot grow any more: it ends, the daemon does not.
+fn full(config: &str) {
+    let _running = daemon(&config.replace("/second", "/third"), "/third.log", 16);
+    let log = || fs::read_to_string("/third.log").expect("the daemon's messages");
+    wait("the journal is never full", || log().contains("it ends here, the daemon goes on"));
+    let before = answer(0, "status");
+    wait("it stands still", || answer(0, "status")["epochs"].as_u64() > before["epochs"].as_u64());
+    assert!(before["journal"].is_null() && before["troubles"][0]["trouble"].is_string(), "{before}");
+    assert_eq!(log().matches("it ends here").count(), 1);
+    let replayed = answer(0, "replay /third");
+    assert_eq!(replayed["parts"][0]["differing_epochs"], 0, "{replayed}");
+}
