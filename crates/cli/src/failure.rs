@@ -53,6 +53,7 @@ impl Display for Failure {
             | Failure::Paused(why) => f.write_str(why),
             Failure::Program(code) => write!(f, "the program ended with {code}"),
             Failure::Interrupted => f.write_str("interrupted; nothing was written"),
+            Failure::Lacking => f.write_str("something does not work here"),
             Failure::OutputClosed => f.write_str("nobody reads the output any more"),
             Failure::Parser(error) => error.fmt(f),
         }
