@@ -157,11 +157,9 @@ pub fn it_is_asked_reloaded_and_killed() {
     let (found, moved, _) = migrated(OWNER, &format!("migrate {pid} --from 1 --to 0 --max-rate 10000"));
     assert!(found > 15_000 && moved * 100 > found * 95, "{moved} of {found} without a daemon");
 
-    // Its kernel thread outlives a daemon that is killed; the next one says how to end it.
-    let state = "/sys/kernel/mm/damon/admin/kdamonds/0/state";
-    if fs::read_to_string(state).is_ok_and(|state| state.trim() == "on") {
-        fs::write(state, "off").expect("DAMON ends");
-    }
+    // DAMON's thread outlives a daemon that is killed; the next one takes DAMON all the same.
+    let state = fs::read_to_string("/sys/kernel/mm/damon/admin/kdamonds/0/state");
+    assert_eq!(state.expect("DAMON").trim(), "on");
     full(still);
     target.0.stdin.take().expect("its input").write_all(b"end").expect("an end");
     assert!(target.0.wait().expect("its status").success(), "it lost a page's content");
@@ -173,6 +171,7 @@ fn full(config: &str) {
     let log = || fs::read_to_string("/third.log").expect("the daemon's messages");
     wait("the journal is never full", || log().contains("it ends here, the daemon goes on"));
     let before = answer(0, "status");
+    assert_eq!(before["monitor"], "damon", "{before}");
     wait("it stands still", || answer(0, "status")["epochs"].as_u64() > before["epochs"].as_u64());
     assert!(before["journal"].is_null() && before["troubles"][0]["trouble"].is_string(), "{before}");
     assert_eq!(log().matches("it ends here").count(), 1);

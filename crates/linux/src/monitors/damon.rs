@@ -9,7 +9,7 @@ use memtide_core::policy::RegionNeeds;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::getpid;
 
-use super::{Found, Monitor};
+use super::{Found, Monitor, left_over};
 use crate::processes::{Identity, Process};
 
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -56,7 +56,7 @@ impl Damon {
         })?;
         for number in 0..used.trim().parse().unwrap_or(0u32) {
             let file = format!("{ROOT}/{number}/state");
-            if fs::read_to_string(&file)?.trim() == "on" {
+            if fs::read_to_string(&file)?.trim() == "on" && !left_over::is(thread(number)?) {
                 return Err(busy(&format!("somebody else uses DAMON; end it by `echo off > {file}`")));
             }
         }
@@ -95,6 +95,9 @@ impl Damon {
     }
 
     fn start(&self, targets: &[Option<Identity>]) -> io::Result<()> {
+        if self.root.join("0").exists() && self.state()? == "on" && left_over::is(thread(0)?) {
+            self.write("0/state", "off")?;
+        }
         let us = |time: Time| (time.0 / 1_000_000).to_string();
         let interval = |name: &str| format!("{CONTEXT}/monitoring_attrs/intervals/{name}_us");
         let regions = |name: &str| format!("{CONTEXT}/monitoring_attrs/nr_regions/{name}");
@@ -107,7 +110,10 @@ impl Damon {
         self.write(&regions("max"), &self.needs.regions_max.max(REGIONS_MIN).to_string())?;
         self.write(&regions("min"), &REGIONS_MIN.to_string())?;
         self.describe(targets)?;
-        self.write("0/state", "on")
+        self.write("0/state", "on")?;
+        // Without the note a daemon after this one finds DAMON taken if this one is killed.
+        let _ = thread(0).and_then(left_over::note);
+        Ok(())
     }
 
     /// Has it go on with other targets. A target that keeps its place keeps its regions and their ages.
@@ -227,6 +233,13 @@ fn places(before: &[Option<Identity>], wanted: &[Identity]) -> Vec<Option<Identi
     let end = places.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     places.truncate(end);
     places
+}
+
+/// The number of a kernel thread of DAMON's.
+fn thread(number: u32) -> io::Result<i32> {
+    let file = format!("{ROOT}/{number}/pid");
+    let text = fs::read_to_string(&file)?;
+    text.trim().parse().map_err(|_| io::Error::other(format!("{file} is '{}'", text.trim())))
 }
 
 fn regions(folder: &Path) -> io::Result<Vec<Found>> {
