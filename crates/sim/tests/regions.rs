@@ -141,7 +141,7 @@ fn regions_are_as_few_as_asked_and_those_that_stay_idle_grow_old() {
     };
     let [early, late] = [3, 1].map(|from_end| ages(&epochs[epochs.len() - from_end]));
     let grown = late - early;
-    assert!((8..=10).contains(&grown), "two epochs of five intervals each, rounded down by merging: {grown}");
+    assert!((16..=20).contains(&grown), "two epochs of ten intervals each, rounded down by merging: {grown}");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn pages_that_the_tlb_keeps_look_idle() {
         let (epochs, _) = simulate(&machine(tlb), program(400_000, load), 1);
         epochs.last().expect("an epoch").seen.iter().map(|region| region.reads).max()
     };
-    assert!(reads(16) > Some(10), "{:?} samples", reads(16));
+    assert!(reads(16) > Some(5), "{:?} samples", reads(16));
     assert!(reads(1024) <= Some(1), "{:?} samples", reads(1024));
 }
 
@@ -179,7 +179,7 @@ fn each_sample_takes_system_time_which_shrinks_with_the_scale() {
     assert_eq!(report.spent.system_ms, 0.0);
     let batches = vec![touch(0, 1), support::after([], Then::Work(2_000_000))];
     let (_, report) = simulate(&machine(16), batches, 1);
-    // 1 ms has 80 samples, of which the first 20 watch nothing; one costs 80 ns / 8.
+    // 1 ms has 80 samples, of which the first 10 watch nothing; one costs 80 ns / 8.
     let samples = report.spent.system_ms * 1e6 / 10.0;
-    assert!((59.0..=61.0).contains(&samples), "{samples} samples");
+    assert!((69.0..=71.0).contains(&samples), "{samples} samples");
 }

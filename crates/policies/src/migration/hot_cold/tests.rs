@@ -50,13 +50,13 @@ fn count(moves: &[Move], reason: Reason) -> usize {
 #[test]
 fn the_hot_go_up_the_cold_down_and_what_is_between_stays() {
     let regions = [
-        region(0, 10, SLOW, 20, 0),
+        region(0, 10, SLOW, 10, 0),
         region(100, 10, FAST, 0, 1000),
         region(200, 10, SLOW, 1, 0),
         region(300, 10, FAST, 1, 1000),
         region(400, 10, FAST, 0, 3),
     ];
-    let moves = decide("hot-cold", &seen(&regions, 500));
+    let moves = decide("hot-cold:hot=20", &seen(&regions, 500));
     assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::Cold), moves.len()), (10, 10, 20));
     assert!(moves.iter().all(|m| (m.reason == Reason::Hot) == (m.page.0 < 10)));
 }
@@ -66,7 +66,7 @@ fn only_what_is_hot_twice_in_a_row_goes_up() {
     let mut policy = policy(&four(), "hot-cold");
     let mut hot = |start, pages| {
         let mut plan = Plan::default();
-        policy.decide(&seen(&[region(start, pages, SLOW, 20, 0)], 500), &mut plan);
+        policy.decide(&seen(&[region(start, pages, SLOW, 10, 0)], 500), &mut plan);
         plan.moves.iter().map(|wanted| wanted.page.0).collect::<Vec<u64>>()
     };
     assert!(hot(0, 100).is_empty());
@@ -77,20 +77,20 @@ fn only_what_is_hot_twice_in_a_row_goes_up() {
 
 #[test]
 fn a_page_that_is_written_only_is_hot_too() {
-    let written = Region { reads: 0, writes: 20, ..region(0, 10, SLOW, 0, 5000) };
+    let written = Region { reads: 0, writes: 10, ..region(0, 10, SLOW, 0, 5000) };
     assert_eq!(count(&decide("hot-cold", &seen(&[written], 500)), Reason::Hot), 10);
 }
 
 #[test]
 fn promotions_stop_at_the_low_watermark() {
-    let moves = decide("hot-cold:low=3", &seen(&[region(0, 400, SLOW, 20, 0)], 100));
+    let moves = decide("hot-cold:low=3", &seen(&[region(0, 400, SLOW, 10, 0)], 100));
     assert_eq!(moves.len(), 2 * 70, "3 % of each of two nodes of 1000 pages stay free");
 }
 
 #[test]
 fn the_hotter_takes_the_place_of_what_is_less_than_half_as_hot() {
-    for (victim, moved) in [(5, 100), (12, 0)] {
-        let regions = [region(0, 100, SLOW, 20, 0), region(1000, 900, FAST, victim, 50)];
+    for (victim, moved) in [(2, 100), (6, 0)] {
+        let regions = [region(0, 100, SLOW, 10, 0), region(1000, 900, FAST, victim, 50)];
         let moves = decide("hot-cold:hot=70:low=3:high=3", &seen(&regions, 30));
         assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::MakeRoom)), (moved, moved), "{victim}");
         let first_up = moves.iter().position(|m| m.reason == Reason::Hot).unwrap_or(0);
@@ -100,7 +100,7 @@ fn the_hotter_takes_the_place_of_what_is_less_than_half_as_hot() {
 
 #[test]
 fn a_full_node_is_relieved_up_to_the_high_watermark() {
-    let regions = [region(0, 500, FAST, 2, 0), region(500, 500, FAST, 5, 0)];
+    let regions = [region(0, 500, FAST, 1, 0), region(500, 500, FAST, 2, 0)];
     let moves = decide("hot-cold:hot=50", &seen(&regions, 20));
     assert_eq!(moves.len(), 40, "from 2 % free to 6 %");
     assert!(moves.iter().all(|m| m.page.0 < 500), "the coolest first");
@@ -108,7 +108,7 @@ fn a_full_node_is_relieved_up_to_the_high_watermark() {
 
 #[test]
 fn an_epoch_moves_no_more_than_it_may() {
-    let regions = [region(0, 300, SLOW, 20, 0), region(1000, 300, FAST, 0, 900)];
+    let regions = [region(0, 300, SLOW, 10, 0), region(1000, 300, FAST, 0, 900)];
     let moves = decide("hot-cold:pages=100", &seen(&regions, 500));
     assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::Cold)), (100, 100));
 }
@@ -119,14 +119,14 @@ fn it_asks_for_as_many_samples_as_fit_an_epoch() {
     let regions = needs.regions.unwrap();
     assert_eq!(
         (needs.epoch, regions.sampling, regions.aggregation),
-        (Time::from_ms(10), Time::from_us(500), needs.epoch)
+        (Time::from_ms(10), Time::from_us(1000), needs.epoch)
     );
 }
 
 proptest! {
     #[test]
     fn moves_go_between_tiers_name_pages_that_were_seen_and_never_more_than_there_is_room(
-        kinds in proptest::collection::vec((1u64..200, 0u8..4, 0u32..=20, 0u32..400), 1..30),
+        kinds in proptest::collection::vec((1u64..200, 0u8..4, 0u32..=10, 0u32..400), 1..30),
         free in 0u64..1000,
     ) {
         let mut start = 0;
@@ -154,7 +154,7 @@ proptest! {
 
 #[test]
 fn an_epoch_moves_as_many_pages_as_the_scale_leaves_but_a_huge_one_at_least() {
-    let hot = seen(&[region(0, 9000, SLOW, 20, 0)], 9000);
+    let hot = seen(&[region(0, 9000, SLOW, 10, 0)], 9000);
     let moves = |pages: u32, scale| {
         decide_on(&Machine { scale, ..four() }, &format!("hot-cold:pages={pages}"), &hot).len()
     };
@@ -164,7 +164,7 @@ fn an_epoch_moves_as_many_pages_as_the_scale_leaves_but_a_huge_one_at_least() {
 #[test]
 fn with_a_weight_what_is_written_goes_up_first_and_only_then_are_writes_asked_for() {
     let written = Region { writes: 10, ..region(100, 10, SLOW, 10, 0) };
-    let regions = [region(0, 10, SLOW, 20, 0), written];
+    let regions = [region(0, 10, SLOW, 10, 0), written];
     for (text, first, asked) in [("hot-cold", 0, false), ("hot-cold:write_weight=2", 100, true)] {
         assert_eq!(decide(text, &seen(&regions, 500))[0].page, Vpn(first), "{text}");
         assert_eq!(policy(&four(), text).needs().regions.map(|needs| needs.writes), Some(asked), "{text}");
