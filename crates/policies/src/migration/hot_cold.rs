@@ -27,7 +27,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 (1, 100, 10),
                 "a region is hot if, two epochs in a row, so many of its samples are accesses",
             ),
-            whole("cold_epochs", "epochs", (1, 10_000, 4), "a region is cold if it was idle for so long"),
+            whole("cold_epochs", "epochs", (1, 10_000, 3), "a region is cold if it was idle for so long"),
             whole("low", "%", (0, 99, 3), "share of a node that is kept free: no promotion goes below it"),
             whole("high", "%", (0, 99, 6), "below `low`, the coldest are demoted until so much is free"),
             whole(
