@@ -4,15 +4,17 @@
 mod guest;
 mod support;
 
-use std::process::Command;
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, thread};
 
 use memtide_core::NodeId;
 use memtide_linux::movers::nodes_of;
-use support::{MEMTIDE, lab_is_here};
+use support::{lab, lab_is_here};
 
 const MIB: usize = 1 << 20;
+
+/// The guest, but for its clock.
+const GUEST: [&str; 6] = ["--machine", "hinuma", "--scale", "96", "--vcpus", "1"];
 
 /// Set where the program below runs in the guest.
 const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
@@ -33,27 +35,16 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
     if !lab_is_here() {
         return;
     }
-    let test = env::current_exe().expect("this test's file").display().to_string();
-    let folder = tempfile::tempdir().expect("a folder");
-    let script = folder.path().join("script");
+    let test = lab::this_test();
     let name = "the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it";
-    let text = format!(
+    let script = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing\necho 'journal = \"/journal\"' > /memtide.toml\n\
          memtide daemon --config /memtide.toml & daemon=$!\n\
          {IN_GUEST}=1 memtide run -p interleave -- {test} --exact {name} --nocapture || exit 1\n\
          memtide status -o json\nmemtide replay /journal || exit 1\nkill $daemon; wait $daemon; echo ended $?\n"
     );
-    fs::write(&script, text).expect("a script");
-    let script = script.to_str().expect("a name");
-    let mut command = Command::new(MEMTIDE);
-    command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--vcpus", "1", "--timing", "on"]);
-    for file in [&format!("{MEMTIDE}:/bin/memtide"), &test, script] {
-        command.args(["--file", file]);
-    }
-    let run = command.args(["--", "sh", script]).output().expect("memtide runs");
-    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    println!("{out}\n{told}");
-    assert!(run.status.success() && out.contains("ended 0"), "{out}\n{told}");
+    let (out, told) = lab::script(&[&GUEST[..], &["--timing", "on"]].concat(), &[&test], &script);
+    assert!(out.contains("ended 0"), "{out}\n{told}");
     let shares = |line: &str| -> Option<[f64; 3]> {
         let words: Vec<f64> =
             line.strip_prefix("at ")?.split(' ').filter_map(|word| word.parse().ok()).collect();
@@ -86,16 +77,11 @@ fn it_is_asked_reloaded_and_killed() {
     if !lab_is_here() {
         return;
     }
-    let test = env::current_exe().expect("this test's file").display().to_string();
+    let test = lab::this_test();
     let script = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} --exact it_is_asked_reloaded_and_killed --nocapture"
     );
-    let mut command = Command::new(MEMTIDE);
-    command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--vcpus", "1", "--timing", "off"]);
-    command.args(["--file", &format!("{MEMTIDE}:/bin/memtide"), "--file", &test, "--", "sh", "-c", &script]);
-    let run = command.output().expect("memtide runs");
-    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{out}\n{told}");
+    lab::script(&[&GUEST[..], &["--timing", "off"]].concat(), &[&test], &script);
 }
 
 /// Uses a part of its memory, and tells now and then how much of that and of the rest is on fast memory.

@@ -10,7 +10,7 @@ use memtide_core::machine::Machine;
 use memtide_core::policy::{Fault, NodeOrder, Room, Rule, RuleState, Task};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
-use support::{MEMTIDE, lab_is_here};
+use support::{lab, lab_is_here};
 
 /// Two nodes of DRAM and two of Optane.
 const MACHINE: &str = include_str!("../../../machines/optane.toml");
@@ -130,29 +130,11 @@ fn compile_go(folder: &Path) -> Option<String> {
     fs::exists(&program).expect("a folder").then_some(program)
 }
 
-#[track_caller]
-fn compile(folder: &Path) -> String {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/exact.c");
-    let program = folder.join("exact").to_str().expect("a name").to_owned();
-    let cc = ["-Wall", "-Wextra", "-Werror", "-std=gnu11", "-O2", "-static", "-pthread", source, "-o"];
-    assert!(Command::new("cc").args(cc).arg(&program).status().expect("a C compiler").success());
-    program
-}
-
 /// Runs a script in a guest of a machine, with these files of the host; gives its parts, which begin with `== `.
 #[track_caller]
-fn parts(folder: &Path, machine: &str, script: &str, files: &[&str]) -> Vec<String> {
-    let file = folder.join("script");
-    fs::write(&file, script).expect("a script");
-    let script = file.to_str().expect("a name");
-    let mut command = Command::new(MEMTIDE);
-    command.args(["lab", "run", "--machine", machine, "--vcpus", "2", "--timing", "off"]);
-    for file in [&format!("{MEMTIDE}:/bin/memtide"), script].into_iter().chain(files.iter().copied()) {
-        command.args(["--file", file]);
-    }
-    let run = command.args(["--", "sh", script]).output().expect("memtide runs");
-    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{out}\n{told}");
+fn parts(machine: &str, script: &str, files: &[&str]) -> Vec<String> {
+    let options = ["--machine", machine, "--vcpus", "2", "--timing", "off"];
+    let (out, _) = lab::script(&options, files, script);
     out.split("== ").skip(1).map(str::to_owned).collect()
 }
 
@@ -162,7 +144,7 @@ fn each_page_lies_where_the_simulators_state_says() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let program = compile(folder.path());
+    let program = lab::compile(folder.path(), "exact");
     let run = |policy: &str, options: &str, what: &str| {
         format!(
             "echo == {policy} {what}; memtide run --exact --machine optane -p {policy} {options} -- exact {what} 2>&1\n"
@@ -170,7 +152,7 @@ fn each_page_lies_where_the_simulators_state_says() {
     };
     let mut script: String = RUNS.iter().map(|of| run(of.policy, "-C 0", of.program)).collect();
     script += &run("bw-local", "", "cpu");
-    let parts = parts(folder.path(), "optane", &script, &[&format!("{program}:/bin/exact")]);
+    let parts = parts("optane", &script, &[&format!("{program}:/bin/exact")]);
     for (Run { policy, program, threads }, part) in RUNS.iter().zip(&parts) {
         assert!(part.starts_with(&format!("{policy} {program}\n")), "{part}");
         let choices = Choices::of(policy);
@@ -198,7 +180,7 @@ fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let program = format!("{}:/bin/exact", compile(folder.path()));
+    let program = format!("{}:/bin/exact", lab::compile(folder.path(), "exact"));
     let go = compile_go(folder.path()).map(|program| format!("{program}:/bin/exact-go"));
     let run = "memtide run --machine optane -p";
     let mut script = format!("echo == perl; {run} bw-random -- perl -e '{PERL}' 2>&1\n");
@@ -216,7 +198,7 @@ fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
     for info in memtide_policies::placements() {
         script += &format!("echo == every; {run} {} -- true 2>&1; echo ended with $?\n", info.name);
     }
-    for part in parts(folder.path(), "optane", &script, &files) {
+    for part in parts("optane", &script, &files) {
         match part.lines().next() {
             Some("orphan") => assert!(part.contains("it went on"), "{part}"),
             Some("every") => assert!(part.contains("ended with 0"), "{part}"),
@@ -243,11 +225,10 @@ fn pages_that_the_rules_nodes_have_no_room_for_are_left_to_the_kernel() {
     if !lab_is_here() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
     let script = format!(
         "echo == full; memtide run --exact -p fast-only -m 0 --machine hinuma -- perl -e '{MORE}' 2>&1\n"
     );
-    let parts = parts(folder.path(), "hinuma", &script, &["/usr/bin/perl"]);
+    let parts = parts("hinuma", &script, &["/usr/bin/perl"]);
     let number = |after: &str| -> u64 {
         let number = parts[0].split(after).nth(1).and_then(|rest| rest.split([',', '\n']).next());
         number.unwrap_or_else(|| panic!("no '{after}': {}", parts[0])).parse().expect("pages")

@@ -2,31 +2,17 @@
 
 mod support;
 
-use std::fs;
-use std::process::Command;
-
 use memtide_core::machine::Machine;
 use memtide_memory::curve::prepare;
 use serde_json::Value;
 
-use support::{MEMTIDE, lab_is_here};
+use support::{lab, lab_is_here};
 
 /// What a script prints in a guest, in parts that `==` sets apart.
 fn printed(machine: &str, vcpus: u16, script: &str) -> Vec<String> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("script");
-    fs::write(&file, script).expect("a script");
-    let file = file.to_str().expect("a name");
-    let run = Command::new(MEMTIDE)
-        .args(["lab", "run", "--timing", "on", "--machine", machine, "--vcpus", &vcpus.to_string()])
-        .args(["--file", &format!("{MEMTIDE}:/bin/memtide"), "--file", "/bin/cat", "--file", file])
-        .args(["--", "sh", file])
-        .output()
-        .expect("memtide runs");
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success() && !told.contains("did not follow"), "{machine}: {told}");
-    let out = String::from_utf8(run.stdout).expect("text");
-    println!("{out}");
+    let options = ["--timing", "on", "--machine", machine, "--vcpus", &vcpus.to_string()];
+    let (out, told) = lab::script(&options, &["/bin/cat"], script);
+    assert!(!told.contains("did not follow"), "{machine}: {told}");
     out.split("==\n").map(str::to_owned).collect()
 }
 

@@ -15,7 +15,7 @@ use memtide_linux::monitors::{Damon, Found, Kind, Monitor, Smaps, SoftDirty};
 use memtide_linux::movers::nodes_of;
 use memtide_linux::processes::{self, Process};
 use rustix::process::Pid;
-use support::{MEMTIDE, lab_is_here};
+use support::{lab, lab_is_here};
 
 const MIB: usize = 1 << 20;
 
@@ -31,25 +31,18 @@ const NEEDS: RegionNeeds = RegionNeeds {
 
 /// Runs a test of this file in a guest, where it finds its name as its role.
 fn in_guest(name: &str, timing: &str) {
-    let test = env::current_exe().expect("this test's file").display().to_string();
-    let (out, told) = guest(name, timing, &[&test], &[&test, "--exact", name, "--nocapture"]);
+    let test = lab::this_test();
+    let (out, told) = guest(name, timing, &format!("{test} --exact {name} --nocapture"));
     assert!(out.contains("1 passed"), "{out}\n{told}");
 }
 
-/// Runs a program with these files in a guest. Gives what it printed.
-fn guest(role: &str, timing: &str, files: &[&str], program: &[&str]) -> (String, String) {
-    let mut command = Command::new(MEMTIDE);
-    command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--vcpus", "1", "--timing", timing]);
-    command.args(["--env", &format!("{ROLE}={role}")]);
-    files.iter().for_each(|file| _ = command.args(["--file", file]));
-    if let Some(kernel) = env::var_os("MEMTIDE_TEST_KERNEL") {
-        command.arg("--kernel").arg(kernel);
-    }
-    let run = command.arg("--").args(program).output().expect("memtide runs");
-    let [out, told] = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    println!("{out}\n{told}");
-    assert!(run.status.success(), "{out}\n{told}");
-    (out, told)
+/// Runs a script in a guest, in which this test is in this role. Gives what it printed.
+fn guest(role: &str, timing: &str, script: &str) -> (String, String) {
+    let (role, kernel) = (format!("{ROLE}={role}"), env::var("MEMTIDE_TEST_KERNEL"));
+    let mut options = vec!["--machine", "hinuma", "--scale", "96", "--vcpus", "1", "--timing", timing];
+    options.extend(["--env", &role]);
+    options.extend(kernel.iter().flat_map(|kernel| ["--kernel", kernel]));
+    lab::script(&options, &[&lab::this_test()], script)
 }
 
 fn role() -> Option<String> {
@@ -61,8 +54,7 @@ struct Idle(Child);
 
 impl Idle {
     fn start(name: &str) -> Idle {
-        let test = env::current_exe().expect("this test's file");
-        let child = Command::new(test).args(["--exact", name]).env(ROLE, "idle").spawn();
+        let child = Command::new(lab::this_test()).args(["--exact", name]).env(ROLE, "idle").spawn();
         Idle(child.expect("a process"))
     }
 
@@ -202,8 +194,7 @@ fn what_is_read_what_is_written_and_what_is_idle_are_told_apart() {
     }
     let_damon_in();
     without_huge_pages();
-    let test = env::current_exe().expect("this test's file");
-    let mut command = Command::new(test);
+    let mut command = Command::new(lab::this_test());
     command.args(["--exact", name, "--nocapture"]).env(ROLE, "idle").stdout(Stdio::piped());
     let mut child = Idle(command.spawn().expect("a process"));
     let mut lines = BufReader::new(child.0.stdout.take().expect("its output")).lines();
@@ -282,22 +273,17 @@ fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
     if !lab_is_here() {
         return;
     }
-    let test = env::current_exe().expect("this test's file").display().to_string();
-    let folder = tempfile::tempdir().expect("a folder");
-    let script = folder.path().join("script");
+    let test = lab::this_test();
     let taken = "S=/sys/module/damon_stat/parameters/enabled; [ ! -e $S ] || echo N > $S\n\
         D=/sys/kernel/mm/damon/admin/kdamonds; echo 1 > $D/nr_kdamonds; echo 1 > $D/0/contexts/nr_contexts\n\
         echo vaddr > $D/0/contexts/0/operations; echo 1 > $D/0/contexts/0/targets/nr_targets\n\
         echo $$ > $D/0/contexts/0/targets/0/pid_target; echo on > $D/0/state || exit 1\n";
-    let text = format!(
+    let script = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing\n{taken}memtide daemon & daemon=$!\n\
          memtide run -p interleave -- {test} --exact {name} --nocapture || exit 1\n\
          memtide status -o json\nkill $daemon; wait $daemon; echo ended $?\n"
     );
-    fs::write(&script, text).expect("a script");
-    let script = script.to_str().expect("a name");
-    let (out, told) =
-        guest(name, "off", &[&format!("{MEMTIDE}:/bin/memtide"), &test, script], &["sh", script]);
+    let (out, told) = guest(name, "off", &script);
     assert!(out.contains("ended 0") && out.contains("\"monitor\": \"smaps\""), "{out}\n{told}");
     assert!(told.contains("memory is watched by smaps (damon: somebody else uses DAMON"), "{told}");
     let share = |when: &str| -> Option<[f64; 2]> {

@@ -2,10 +2,7 @@
 
 mod support;
 
-use std::fs;
-use std::process::Command;
-
-use support::{MEMTIDE, lab_is_here};
+use support::{lab, lab_is_here};
 
 /// Pages that the program fills; Perl takes a few more.
 const PAGES: u64 = 40 << 8;
@@ -28,23 +25,14 @@ fn pages_lie_as_the_rule_says_and_weights_are_put_back() {
     if !lab_is_here() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let script = folder.path().join("script");
     let weights = "cat /sys/kernel/mm/mempolicy/weighted_interleave/node0";
     let lines = PLACEMENTS.map(|(placement, _)| {
         format!("echo == {placement}; memtide run -p {placement} -- perl -e '{PROGRAM}'\n")
     });
     let conflict = "memtide run -p ratio:weights=4:1 -- memtide run -p ratio:weights=2:1 -- perl -e 1 2>&1\n";
-    fs::write(&script, format!("{}echo == end\n{conflict}{weights}\n", lines.concat())).expect("a script");
-    let script = script.to_str().expect("a name");
-    let mut command = Command::new(MEMTIDE);
-    command.args(["lab", "run", "--machine", "hinuma", "--vcpus", "1", "--timing", "off"]);
-    for file in [&format!("{MEMTIDE}:/bin/memtide"), "/usr/bin/perl", "/bin/cat", script] {
-        command.args(["--file", file]);
-    }
-    let run = command.args(["--", "sh", script]).output().expect("memtide runs");
-    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{told}");
+    let script = format!("{}echo == end\n{conflict}{weights}\n", lines.concat());
+    let options = ["--machine", "hinuma", "--vcpus", "1", "--timing", "off"];
+    let (out, told) = lab::script(&options, &["/usr/bin/perl", "/bin/cat"], &script);
     let parts: Vec<&str> = out.split("== ").collect();
     for ((placement, weights), part) in PLACEMENTS.into_iter().zip(&parts[1..]) {
         assert!(part.starts_with(placement), "{out}\n{told}");

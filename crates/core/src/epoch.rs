@@ -39,26 +39,31 @@ impl Watcher for () {
 
 /// One epoch: the policy gets the outcomes of its last plan, what happened since, and what was seen; what it plans is
 /// made as far as the governor admits it.
-///
-/// Events with the same time reach the policy in one slice, as concurrent ones.
 pub fn step(
     host: &mut impl Host,
     policy: &mut dyn Migration,
     governor: &mut Governor,
     watcher: &mut impl Watcher,
 ) {
-    let mut plan = Plan::default();
     let mut events: Vec<Event> = governor.take_outcomes().into_iter().map(Event::Outcome).collect();
     let mut seen = Observation::default();
     host.observe(&policy.needs(), &mut events, &mut seen);
-    for slice in events.chunk_by(|a, b| a.time() == b.time()) {
-        policy.on_events(slice, &mut plan);
-    }
-    policy.decide(&seen, &mut plan);
+    let plan = ask(policy, &events, &seen);
     watcher.planned(host.now(), &events, &seen, &plan);
     governor.start_epoch();
     apply(host, &plan, governor);
     watcher.happened(governor.outcomes());
+}
+
+/// What a policy plans once it was given what happened, oldest first, and what was seen. Events with the same time reach it in one
+/// slice, as concurrent ones.
+pub fn ask(policy: &mut dyn Migration, events: &[Event], seen: &Observation) -> Plan {
+    let mut plan = Plan::default();
+    for slice in events.chunk_by(|a, b| a.time() == b.time()) {
+        policy.on_events(slice, &mut plan);
+    }
+    policy.decide(seen, &mut plan);
+    plan
 }
 
 /// In-kernel delivery of one event: what the policy wants is made at once, through the same governor. The outcomes of

@@ -15,7 +15,7 @@ use rustix::process::Pid;
 use crate::monitors::{self, CLEARED_MAX, Chosen, Found, Kind, SoftDirty};
 use crate::movers::{Mover, nodes_of};
 use crate::processes::{self, Process};
-use crate::sys;
+use crate::sys::pagemap;
 use crate::topology::memory_of;
 
 /// Pages of a region of which it is asked where they lie: at most and at least, and of all regions together, for each takes the kernel
@@ -283,7 +283,7 @@ fn runs(found: &Found, at: &[Option<Lies>]) -> Vec<Run> {
 /// Tells of a process's base pages whether each is part of a huge one; of none, if its page map may not be read.
 fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
     let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
-    move |page| pagemap.as_ref().is_some_and(|pagemap| sys::is_huge(pagemap, page))
+    move |page| pagemap.as_ref().is_some_and(|pagemap| pagemap::is_huge(pagemap, page))
 }
 
 /// What watches memory as it is needed.

@@ -3,12 +3,12 @@
 #![allow(unsafe_code, reason = "system calls on memory")]
 
 pub mod missing;
+pub mod pagemap;
 pub mod trace;
 
 use std::fs::File;
 use std::io;
-use std::ops::{Deref, DerefMut, Range};
-use std::os::fd::AsRawFd;
+use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::AtomicU64;
 
@@ -79,105 +79,6 @@ pub fn move_pages(process: Pid, pages: &[u64], to: Option<&[NodeId]>, status: &m
         )
     };
     u64::try_from(done).map_err(|_| io::Error::last_os_error())
-}
-
-/// What the ioctl `PAGEMAP_SCAN` takes (linux/fs.h, Linux 6.7).
-#[repr(C)]
-#[derive(Default)]
-struct PagemapScan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    ranges: u64,
-    ranges_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-/// A range of pages that [`PagemapScan`] found.
-#[repr(C)]
-#[derive(Default)]
-struct PagemapRange {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_PFNZERO: u64 = 1 << 5;
-const PAGE_IS_HUGE: u64 = 1 << 6;
-
-/// Whether a base page is part of a huge one that is mapped whole, by its process's /proc/PID/pagemap; not, on a kernel that does
-/// not tell.
-pub fn is_huge(pagemap: &File, page: u64) -> bool {
-    scan_huge(pagemap, page).unwrap_or(false)
-}
-
-/// The same.
-///
-/// # Errors
-/// The kernel's, if it has no `PAGEMAP_SCAN`.
-pub fn scan_huge(pagemap: &File, page: u64) -> io::Result<bool> {
-    let mut range = [PagemapRange::default()];
-    let scan = PagemapScan {
-        category_mask: PAGE_IS_HUGE,
-        return_mask: PAGE_IS_HUGE,
-        ..PagemapScan::of(page..page + 1)
-    };
-    Ok(scan.run(pagemap, &mut range)?.0 == 1)
-}
-
-/// Neighbouring base pages that are in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Present {
-    /// Which.
-    pub pages: Range<u64>,
-    /// Whether they are parts of huge pages.
-    pub is_huge: bool,
-}
-
-/// Base pages that are in memory, up to `most` of them; the zero page is left out. Also gives up to where it looked.
-///
-/// # Errors
-/// The kernel's, if it is older than Linux 6.7 or may not be asked.
-pub fn present(pagemap: &File, pages: Range<u64>, most: u64) -> io::Result<(Vec<Present>, u64)> {
-    let mut ranges: [PagemapRange; 64] = std::array::from_fn(|_| PagemapRange::default());
-    let scan = PagemapScan {
-        max_pages: most,
-        category_inverted: PAGE_IS_PFNZERO,
-        category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
-        return_mask: PAGE_IS_HUGE,
-        ..PagemapScan::of(pages)
-    };
-    let (found, end) = scan.run(pagemap, &mut ranges)?;
-    let found = ranges[..found].iter();
-    let found = found.map(|range| Present {
-        pages: range.start >> 12..range.end >> 12,
-        is_huge: range.categories & PAGE_IS_HUGE != 0,
-    });
-    Ok((found.collect(), end))
-}
-
-impl PagemapScan {
-    fn of(pages: Range<u64>) -> PagemapScan {
-        let size = size_of::<PagemapScan>() as u64;
-        PagemapScan { size, start: pages.start << 12, end: pages.end << 12, ..PagemapScan::default() }
-    }
-
-    /// Gives how many ranges were found, and the base page up to which was looked.
-    fn run(mut self, pagemap: &File, ranges: &mut [PagemapRange]) -> io::Result<(usize, u64)> {
-        (self.ranges, self.ranges_len) = (ranges.as_mut_ptr() as u64, ranges.len() as u64);
-        let request = libc::_IOWR::<PagemapScan>(b'f'.into(), 16);
-        // SAFETY: the request's own structure, which names room for so many ranges; both live as long as the call.
-        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), request, &raw mut self) };
-        let found = usize::try_from(found).map_err(|_| io::Error::last_os_error())?;
-        Ok((found, self.walk_end >> 12))
-    }
 }
 
 /// Bits of a node mask: one for each that [`NodeId`] can name, and a word that the kernel does not look at.

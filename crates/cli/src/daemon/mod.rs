@@ -5,6 +5,7 @@ pub mod control;
 mod history;
 mod notes;
 mod reload;
+mod replies;
 pub mod status;
 pub mod transfers;
 
@@ -15,20 +16,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use memtide_core::epoch::{Governor, Host as _, step};
+use memtide_core::epoch::{Governor, step};
 use memtide_core::policy::{Migration, Needs};
-use memtide_core::{Machine, NodeId, PAGE_BYTES, Vpn};
-use memtide_linux::live::{Live, task};
+use memtide_core::{Machine, NodeId};
+use memtide_linux::live::Live;
 use memtide_linux::processes;
 use memtide_linux::topology::Host;
-use serde::Serialize;
-use serde_json::{Value, json};
 use signal_hook::consts::SIGHUP;
 
 use self::config::Config;
-use self::control::{Asked, Migrate, Reply, Request, Socket};
+use self::control::Socket;
 use self::notes::Notes;
-use self::status::{Last, Status, Watched, Why};
 use self::transfers::Transfers;
 use crate::failure::Failure;
 use crate::journal::{Head, Journal};
@@ -165,124 +163,15 @@ impl Daemon {
         }
     }
 
-    /// Tells of a trouble, unless it is the same as the last one.
+    /// Tells of a trouble, unless it is among the last ones.
     fn trouble(&mut self, trouble: String) {
-        if self.troubles.back() != Some(&trouble) {
+        if !self.troubles.contains(&trouble) {
             eprintln!("memtide daemon: {trouble}");
             if self.troubles.len() == TROUBLES_MAX {
                 self.troubles.pop_front();
             }
             self.troubles.push_back(trouble);
         }
-    }
-
-    fn reply(&mut self, asked: &Asked) {
-        let answered = match &asked.request {
-            Request::Status => Ok(shown(self.status(asked.uid))),
-            Request::Why { pid, address } => self.why(asked.uid, *pid, *address).map(shown),
-            Request::Pause => self.pause(asked.uid, true),
-            Request::Resume => self.pause(asked.uid, false),
-            Request::Migrate(wanted) => match self.migrate(asked, wanted) {
-                Ok(()) => return,
-                Err(why) => Err(why),
-            },
-        };
-        // A client that does not wait for its answer needs none.
-        let _ = asked.reply.send(answered.map_or_else(Reply::Refused, Reply::Done));
-    }
-
-    /// Begins to move pages, by a thread that replies itself.
-    fn migrate(&self, asked: &Asked, wanted: &Migrate) -> Result<(), String> {
-        if self.paused || self.config.dry_run {
-            return Err("the daemon moves nothing for now: it is paused, or on a dry run".to_owned());
-        }
-        if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
-            return Err("the daemon's own pages stay".to_owned());
-        }
-        let process = transfers::process_of(wanted.pid, asked.uid)?;
-        let mut wanted = wanted.clone();
-        if asked.uid != 0 {
-            wanted.max_rate_mbps = wanted.max_rate_mbps.min(self.config.max_rate_mbps);
-        }
-        let transfer = transfers::transfer(process, &wanted, &self.nodes, self.config.stall())?;
-        self.transfers.start(transfer, &wanted, asked.uid, asked.reply.clone())
-    }
-
-    /// Whether a user may see and touch a user's processes.
-    fn may(uid: u32, owner: u32) -> bool {
-        uid == 0 || uid == owner
-    }
-
-    fn pause(&mut self, uid: u32, paused: bool) -> Result<Value, String> {
-        if !Daemon::may(uid, rustix::process::geteuid().as_raw()) {
-            return Err("only root, and the user whom the daemon runs as, may do that".to_owned());
-        }
-        self.paused = paused;
-        Ok(json!(paused))
-    }
-
-    fn name(&self, node: NodeId) -> String {
-        self.machine.nodes[node.index()].name.clone()
-    }
-
-    fn status(&self, uid: u32) -> Status {
-        let seen = self.live.watched().iter().filter(|process| Daemon::may(uid, process.uid));
-        let processes = seen.map(|process| {
-            let (task, history) = (task(process.pid), &self.notes.history);
-            Watched {
-                pid: process.pid.as_raw_nonzero().get(),
-                name: process.name.clone(),
-                uid: process.uid,
-                resident_mib: process.resident_pages >> 8,
-                moved_pages: history.moved(task),
-                pages: history.pages(task, self.machine.nodes.len()),
-            }
-        });
-        let record = self.governor.recorded();
-        let moved = record.moved_pages.iter();
-        let own = Daemon::may(uid, rustix::process::geteuid().as_raw());
-        let journal = self.config.journal.as_deref();
-        let open =
-            journal.filter(|file| self.notes.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
-        Status {
-            policy: self.config.policy.clone(),
-            monitor: self.live.monitor().map(|(kind, _)| kind.name().to_owned()),
-            why_not_better: self.live.monitor().and_then(|(_, why)| why).map(str::to_owned),
-            tells_writes: self.live.tells_writes(),
-            paused: self.paused,
-            dry_run: self.config.dry_run,
-            epochs: self.epochs,
-            uptime_s: self.live.now().as_seconds(),
-            journal: open.map(|file| file.display().to_string()),
-            nodes: self.machine.nodes.iter().map(|node| node.name.clone()).collect(),
-            moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
-            refused: record.refused.iter().map(|(why, &moves)| (format!("{why:?}"), moves)).collect(),
-            troubles: self.troubles.iter().filter(|_| own).cloned().collect(),
-            processes: processes.collect(),
-        }
-    }
-
-    fn why(&self, uid: u32, pid: i32, address: u64) -> Result<Why, String> {
-        let process = self.live.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
-        let process = process.filter(|process| Daemon::may(uid, process.uid));
-        let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
-        let (task, page) = (task(process.pid), Vpn(address / PAGE_BYTES));
-        let region = self.notes.history.region(task, page);
-        let last = self.notes.history.last(task, page).map(|made| Last {
-            from: self.name(made.run.first.from),
-            to: self.name(made.run.first.to),
-            reason: format!("{:?}", made.run.first.reason),
-            refused: made.refused.map(|why| format!("{why:?}")),
-            seconds_ago: self.live.now().since(made.time).as_seconds(),
-        });
-        Ok(Why {
-            node: self.live.node_of(process, page).map(|node| self.name(node)),
-            region: region.map(|region| {
-                let pages = region.pages * region.size.base_pages();
-                (region.start.0 * PAGE_BYTES, pages, region.reads, region.writes, region.age)
-            }),
-            last,
-        })
     }
 
     /// How it watches memory, for people; nothing if its policy needs no such thing.
@@ -321,10 +210,6 @@ fn journal(config: &Config, head: Head) -> Result<Option<Journal>, Failure> {
     let Some(file) = &config.journal else { return Ok(None) };
     let journal = Journal::open(file, config.journal_mib << 20, head);
     journal.map(Some).map_err(|error| Failure::Run(format!("journal {}: {error}", file.display())))
-}
-
-fn shown(told: impl Serialize) -> Value {
-    serde_json::to_value(told).expect("what is told is numbers and words")
 }
 
 /// A migration policy, for a machine; refused if there is none, or if it cannot be had on a stock kernel.

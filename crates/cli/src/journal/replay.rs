@@ -1,7 +1,8 @@
 //! Asking a policy again what it decides.
 
 use memtide_core::Machine;
-use memtide_core::policy::{Event, Migration, Plan};
+use memtide_core::epoch::ask;
+use memtide_core::policy::Migration;
 
 use super::reader::Reader;
 use super::record::{Epoch, FORMAT, Head, Record};
@@ -104,15 +105,10 @@ impl Asked {
         Ok(Asked { part, policy, nodes: machine.nodes.len() })
     }
 
-    /// Asks about an epoch, in the way of [`memtide_core::epoch::step`]; gives where the plan is another one.
+    /// Asks about an epoch; gives where the plan is another one.
     fn ask(&mut self, epoch: &Epoch) -> Result<Option<String>, String> {
         epoch.check(self.nodes)?;
-        let mut plan = Plan::default();
-        let events = epoch.events();
-        for slice in events.chunk_by(|a: &Event, b| a.time() == b.time()) {
-            self.policy.on_events(slice, &mut plan);
-        }
-        self.policy.decide(&epoch.seen(), &mut plan);
+        let plan = ask(self.policy.as_mut(), &epoch.events(), &epoch.seen());
         let planned = runs(&plan.moves);
         let pages = |runs: &[Run]| runs.iter().map(Run::base_pages).sum::<u64>();
         let part = &mut self.part;

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use procfs::process::Process;
-
 use super::{Finding, Use, text};
 use crate::placement::status;
+use crate::processes;
 use crate::topology::{Host, list};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -22,9 +21,8 @@ pub fn examine() -> Vec<Finding> {
 
 /// The least limit of this process's control group and those above it, in bytes, and its file.
 fn limit() -> Option<(u64, String)> {
-    let groups = Process::myself().ok()?.cgroups().ok()?.0;
-    let group = groups.into_iter().find(|group| group.hierarchy == 0)?.pathname;
-    let mine = Path::new(CGROUPS).join(group.trim_start_matches('/'));
+    let me = processes::one(rustix::process::getpid())?;
+    let mine = Path::new(CGROUPS).join(me.cgroup.trim_start_matches('/'));
     let above = mine.ancestors().take_while(|folder| folder.starts_with(CGROUPS));
     let files = above.flat_map(|folder| ["memory.high", "memory.max"].map(|name| folder.join(name)));
     let limits = files.filter_map(|file| {

@@ -4,21 +4,19 @@ use std::fs::{self, File};
 use std::io;
 
 use super::{Finding, Use, why};
-use crate::monitors::{self, Usable};
-use crate::sys;
+use crate::monitors::{self, Unusable};
+use crate::sys::pagemap;
 
 /// Looks for monitors; starts none.
 pub fn examine() -> Vec<Finding> {
     let usable = monitors::usable();
-    let known = |name: &str| {
-        let found: Option<&Usable> = usable.iter().find(|usable| usable.name == name);
-        found.map_or(Err("not known".to_owned()), |found| found.why_not.clone().map_or(Ok(()), Err))
-    };
-    let scanned = File::open("/proc/self/pagemap").and_then(|pagemap| sys::scan_huge(&pagemap, own_page()));
+    let why_not = |name: &str| usable.iter().find(|usable| usable.name == name)?.why_not.clone();
+    let scanned =
+        File::open("/proc/self/pagemap").and_then(|pagemap| pagemap::scan_huge(&pagemap, own_page()));
     vec![
-        damon(known("damon"), known("smaps").is_ok()),
-        smaps(known("smaps")),
-        soft_dirty(known("soft-dirty")),
+        damon(why_not("damon"), why_not("smaps").is_none()),
+        smaps(why_not("smaps")),
+        soft_dirty(why_not("soft-dirty")),
         scan(scanned),
         idle_pages(fs::metadata("/sys/kernel/mm/page_idle/bitmap").is_ok()),
     ]
@@ -30,50 +28,36 @@ fn own_page() -> u64 {
     &raw const word as u64 >> 12
 }
 
-fn damon(usable: Result<(), String>, smaps: bool) -> Finding {
+fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {
     let subject = "DAMON";
-    let Err(why) = usable else {
+    let Some(Unusable { why, mend }) = unusable else {
         return Finding::good(subject, "free", "the daemon knows by it which regions are hot");
     };
-    let quoted = why.split('`').nth(1).map(str::to_owned);
-    let mend = match quoted {
-        Some(command) if why.contains("somebody") => {
-            format!("memtide status, if `memtide daemon` runs; else: {command}")
-        }
-        Some(command) => command,
-        None if why.contains("root") => "sudo memtide daemon".to_owned(),
-        None => {
-            "a kernel with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS; mount -t sysfs sysfs /sys".to_owned()
-        }
-    };
-    let found = why.split("; end it").next().unwrap_or_default();
     let finding = if smaps {
         Finding::warning(
             subject,
-            found,
+            why,
             "the daemon goes by smaps instead, which tells of whole mappings alone",
         )
     } else {
-        Finding::missing(subject, found, "the daemon cannot know which memory is hot", &[Use::Daemon])
+        Finding::missing(subject, why, "the daemon cannot know which memory is hot", &[Use::Daemon])
     };
-    finding.mend(mend)
+    finding.mend(mend.unwrap_or_else(|| "a kernel with DAMON; mount -t sysfs sysfs /sys".to_owned()))
 }
 
-fn smaps(usable: Result<(), String>) -> Finding {
+fn smaps(unusable: Option<Unusable>) -> Finding {
     let subject = "smaps, clear_refs";
-    match usable {
-        Ok(()) => Finding::good(subject, "there", "in DAMON's place where that cannot be used"),
-        Err(why) => Finding::note(subject, why, "without DAMON the daemon has no other monitor"),
+    match unusable {
+        None => Finding::good(subject, "there", "in DAMON's place where that cannot be used"),
+        Some(why) => Finding::note(subject, why.why, "without DAMON the daemon has no other monitor"),
     }
 }
 
-fn soft_dirty(usable: Result<(), String>) -> Finding {
+fn soft_dirty(unusable: Option<Unusable>) -> Finding {
     let subject = "soft-dirty bits";
-    match usable {
-        Ok(()) => {
-            Finding::good(subject, "kept", "writes are told from reads, for policies that ask for that")
-        }
-        Err(why) => Finding::note(subject, why, "writes cannot be told from reads")
+    match unusable {
+        None => Finding::good(subject, "kept", "writes are told from reads, for policies that ask for that"),
+        Some(why) => Finding::note(subject, why.why, "writes cannot be told from reads")
             .mend("a kernel with CONFIG_MEM_SOFT_DIRTY"),
     }
 }
@@ -105,30 +89,25 @@ mod tests {
     use super::super::State;
     use super::*;
 
+    fn unusable(mend: Option<&str>) -> Option<Unusable> {
+        Some(Unusable { why: "taken".to_owned(), mend: mend.map(str::to_owned) })
+    }
+
     #[test]
-    fn who_holds_damon_is_told_with_the_remedy() {
-        let stat = "the kernel's damon_stat uses DAMON; end it by `echo N > /sys/module/damon_stat/parameters/enabled`";
-        let other =
-            "somebody else uses DAMON; end it by `echo off > /sys/kernel/mm/damon/admin/kdamonds/0/state`";
-        for (why, mend) in [
-            (stat, "echo N > /sys/module/damon_stat/parameters/enabled"),
-            (other, "kdamonds/0/state"),
-            ("DAMON needs root", "sudo"),
-            ("this kernel has no DAMON", "CONFIG_DAMON_SYSFS"),
-        ] {
-            let found = damon(Err(why.to_owned()), true);
+    fn what_is_in_damons_way_is_told_with_the_remedy() {
+        for (known, mend) in [(Some("echo off > x"), "echo off > x"), (None, "a kernel with DAMON")] {
+            let found = damon(unusable(known), true);
             assert!(found.state == State::Warning && found.stops.is_empty(), "{found:?}");
             assert!(found.mend.as_deref().is_some_and(|how| how.contains(mend)), "{found:?}");
-            assert_eq!(damon(Err(why.to_owned()), false).stops, [Use::Daemon]);
+            assert_eq!(damon(unusable(known), false).stops, [Use::Daemon]);
         }
-        assert_eq!(damon(Ok(()), false).state, State::Good);
+        assert_eq!(damon(None, false).state, State::Good);
     }
 
     #[test]
     fn what_is_only_missed_is_a_note() {
-        assert_eq!(soft_dirty(Ok(())).state, State::Good);
-        assert_eq!(soft_dirty(Err("no".to_owned())).state, State::Note);
-        assert_eq!(smaps(Err("no".to_owned())).state, State::Note);
+        assert_eq!(soft_dirty(None).state, State::Good);
+        assert_eq!([soft_dirty(unusable(None)).state, smaps(unusable(None)).state], [State::Note; 2]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use memtide_core::policy::RegionNeeds;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::getpid;
 
-use super::{Found, Monitor, left_over};
+use super::{Found, Monitor, Unusable, left_over};
 use crate::processes::{Identity, Process};
 
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -37,33 +37,32 @@ impl Damon {
     ///
     /// # Errors
     /// If the kernel lacks it, or somebody else uses it.
-    pub fn check() -> io::Result<()> {
+    pub fn check() -> Result<(), Unusable> {
+        let unusable = |why: String, mend: Option<String>| Err(Unusable { why, mend });
         for module in ["damon_stat", "damon_reclaim", "damon_lru_sort"] {
             let file = format!("/sys/module/{module}/parameters/enabled");
             if fs::read_to_string(&file).is_ok_and(|enabled| enabled.trim() == "Y") {
-                return Err(busy(&format!("the kernel's {module} uses DAMON; end it by `echo N > {file}`")));
+                let why = format!("the kernel's {module} uses DAMON");
+                return unusable(why, Some(format!("echo N > {file}")));
             }
         }
-        let used = fs::read_to_string(Path::new(ROOT).join("nr_kdamonds")).map_err(|error| {
-            let why = match error.kind() {
-                io::ErrorKind::NotFound => {
-                    "this kernel has no DAMON (CONFIG_DAMON_SYSFS), or sysfs is not mounted".to_owned()
-                }
-                io::ErrorKind::PermissionDenied => "DAMON needs root".to_owned(),
-                _ => format!("{ROOT}: {error}"),
-            };
-            io::Error::new(error.kind(), why)
-        })?;
+        let used = match fs::read_to_string(Path::new(ROOT).join("nr_kdamonds")) {
+            Ok(used) => used,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why = "this kernel has no DAMON (CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS), or sysfs is not mounted";
+                return unusable(why.to_owned(), None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(not_root()),
+            Err(error) => return unusable(format!("{ROOT}: {error}"), None),
+        };
         for number in 0..used.trim().parse().unwrap_or(0u32) {
             let file = format!("{ROOT}/{number}/state");
             if fs::read_to_string(&file)?.trim() == "on" && !left_over::is(thread(number)?) {
-                return Err(busy(&format!("somebody else uses DAMON; end it by `echo off > {file}`")));
+                let why = "somebody else uses DAMON, perhaps another daemon".to_owned();
+                return unusable(why, Some(format!("echo off > {file}")));
             }
         }
-        match rustix::process::geteuid().is_root() {
-            true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "DAMON needs root")),
-        }
+        if rustix::process::geteuid().is_root() { Ok(()) } else { Err(not_root()) }
     }
 
     /// DAMON, watching nobody yet.
@@ -172,8 +171,8 @@ impl Damon {
     }
 }
 
-fn busy(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::ResourceBusy, why)
+fn not_root() -> Unusable {
+    Unusable { why: "DAMON needs root".to_owned(), mend: Some("sudo memtide daemon".to_owned()) }
 }
 
 /// What the kernel means by an error.

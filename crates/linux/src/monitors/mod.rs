@@ -75,10 +75,10 @@ impl Kind {
     ///
     /// # Errors
     /// Why not.
-    pub fn check(self) -> io::Result<()> {
+    pub fn check(self) -> Result<(), Unusable> {
         match self {
             Kind::Damon => Damon::check(),
-            Kind::Smaps => Smaps::check(),
+            Kind::Smaps => Ok(Smaps::check()?),
         }
     }
 
@@ -90,6 +90,22 @@ impl Kind {
     }
 }
 
+/// Why a way to watch memory cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}{}", mend.as_ref().map_or_else(String::new, |mend| format!("; to mend it: `{mend}`")))]
+pub struct Unusable {
+    /// What is in the way.
+    pub why: String,
+    /// A command that has it out of the way, if there is one.
+    pub mend: Option<String>,
+}
+
+impl From<io::Error> for Unusable {
+    fn from(error: io::Error) -> Unusable {
+        Unusable { why: error.to_string(), mend: None }
+    }
+}
+
 /// A way to watch memory, and whether it can be used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usable {
@@ -98,19 +114,20 @@ pub struct Usable {
     /// What it tells.
     pub tells: &'static str,
     /// Why it cannot be used, if it cannot.
-    pub why_not: Option<String>,
+    pub why_not: Option<Unusable>,
 }
 
 /// All ways to watch memory, the best first.
 pub fn usable() -> Vec<Usable> {
-    let usable = |name, tells, check: io::Result<()>| {
-        let why_not = check.err().map(|error| error.to_string());
-        Usable { name, tells, why_not }
-    };
+    let usable = |name, tells, check: Result<(), Unusable>| Usable { name, tells, why_not: check.err() };
     vec![
         usable("damon", "accesses, by regions that adapt", Kind::Damon.check()),
         usable("smaps", "accesses, by whole mappings", Kind::Smaps.check()),
-        usable("soft-dirty", "writes, for policies that ask for them", SoftDirty::check()),
+        usable(
+            "soft-dirty",
+            "writes, for policies that ask for them",
+            SoftDirty::check().map_err(Unusable::from),
+        ),
     ]
 }
 
@@ -131,7 +148,7 @@ pub struct Chosen {
 /// Why there is none.
 pub fn choose(needs: &RegionNeeds, wanted: Option<Kind>) -> io::Result<Chosen> {
     if let Some(kind) = wanted {
-        kind.check().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", kind.name())))?;
+        kind.check().map_err(|why| io::Error::other(format!("{}: {why}", kind.name())))?;
         return Ok(Chosen { kind, why_not_better: None, monitor: kind.make(needs) });
     }
     let mut passed_over = Vec::new();
@@ -141,7 +158,7 @@ pub fn choose(needs: &RegionNeeds, wanted: Option<Kind>) -> io::Result<Chosen> {
                 let why_not_better = (!passed_over.is_empty()).then(|| passed_over.join("; "));
                 return Ok(Chosen { kind, why_not_better, monitor: kind.make(needs) });
             }
-            Err(error) => passed_over.push(format!("{}: {error}", kind.name())),
+            Err(why) => passed_over.push(format!("{}: {why}", kind.name())),
         }
     }
     Err(io::Error::other(passed_over.join("; ")))

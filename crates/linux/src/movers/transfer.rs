@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Mover, nodes_of};
 use crate::processes::{self, Process};
-use crate::sys::{self, Present};
+use crate::sys::pagemap::{self, Present};
 
 /// Base pages that a step looks at, at most.
 const STEP: u64 = 512;
@@ -87,8 +87,7 @@ impl Transfer {
     /// If the process has ended or become another user's, or may not be touched.
     pub fn step(&mut self) -> io::Result<Option<u64>> {
         let now = processes::one(self.process.pid);
-        let same =
-            |now: &Process| (now.started_ticks, now.uid) == (self.process.started_ticks, self.process.uid);
+        let same = |now: &Process| (now.identity(), now.uid) == (self.process.identity(), self.process.uid);
         if !now.is_some_and(|now| same(&now)) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended, or become another user's"));
         }
@@ -108,7 +107,7 @@ impl Transfer {
 
     /// Pages of an area that are in memory, as far as one step goes, and up to where it looked.
     fn present(&self, area: &Range<u64>) -> (Vec<Present>, u64) {
-        match sys::present(&self.pagemap, area.clone(), STEP) {
+        match pagemap::present(&self.pagemap, area.clone(), STEP) {
             Ok((found, end)) if end > area.start => (found, end),
             // An older kernel: each page is asked for where it lies.
             _ => {

@@ -1,0 +1,35 @@
+//! Scripts in a guest, and what they are made of.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use super::MEMTIDE;
+
+/// What a script prints in a guest that has `memtide` and these files: standard output, and standard error. It must succeed.
+#[track_caller]
+pub fn script(options: &[&str], files: &[&str], script: &str) -> (String, String) {
+    let mut command = Command::new(MEMTIDE);
+    command.args(["lab", "run", "--file", &format!("{MEMTIDE}:/bin/memtide")]).args(options);
+    files.iter().for_each(|file| _ = command.args(["--file", file]));
+    let run = command.args(["--", "sh", "-c", script]).output().expect("memtide runs");
+    let [out, told] = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    println!("{out}\n{told}");
+    assert!(run.status.success(), "{out}\n{told}");
+    (out, told)
+}
+
+/// The file of the test under way, to be run in a guest, too.
+pub fn this_test() -> String {
+    env::current_exe().expect("this test's file").display().to_string()
+}
+
+/// A C program of this folder's.
+#[track_caller]
+pub fn compile(folder: &Path, name: &str) -> String {
+    let source = format!("{}/tests/support/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join(name).to_str().expect("a name").to_owned();
+    let cc = ["-Wall", "-Wextra", "-Werror", "-std=gnu11", "-O2", "-static", "-pthread", &source, "-o"];
+    assert!(Command::new("cc").args(cc).arg(&program).status().expect("a C compiler").success());
+    program
+}
