@@ -46,8 +46,8 @@ fn figure(out: &str, word: &str) -> f64 {
 const MOVED_PAGES: usize = 16384;
 
 #[test]
-fn a_move_costs_about_a_tenth_more_than_move_pages_alone() {
-    const NAME: &str = "a_move_costs_about_a_tenth_more_than_move_pages_alone";
+fn a_move_costs_at_most_a_tenth_more_than_move_pages_alone() {
+    const NAME: &str = "a_move_costs_at_most_a_tenth_more_than_move_pages_alone";
     if env::var_os(ROLE).is_some() {
         return moves();
     }
@@ -60,8 +60,7 @@ fn a_move_costs_about_a_tenth_more_than_move_pages_alone() {
     let out = in_guest(&["--machine", "hinuma"], NAME, &line, &[&bare]);
     let [bare, ours] = ["bare ", "moved "].map(|word| figure(&out, word) / NS_PER_INSTRUCTION);
     println!("instructions a page: {bare:.0} by move_pages alone, {ours:.0} by memtide: {:.3}", ours / bare);
-    // 1.10 is the aim; 1.095 to 1.105 were measured.
-    assert!(ours <= 1.12 * bare, "{ours} instructions a page, {bare} by move_pages alone");
+    assert!(ours <= 1.10 * bare, "{ours} instructions a page, {bare} by move_pages alone");
 }
 
 /// Moves as the daemon does.
@@ -115,89 +114,126 @@ fn watching_costs_grow_less_than_memory_does() {
         return;
     }
     let out = in_guest(&["--machine", "hinuma", "--scale", "5"], NAME, &format!("{ROLE}=watch $TEST"), &[]);
-    let share = |word: &str| figure(&out, word) / NS_PER_INSTRUCTION / CORE_HZ;
-    let [idle, one, four] = ["idle ns a second ", "1024 ns a second ", "4096 ns a second "].map(share);
-    let by_kernel = ["1024", "4096"].map(|mib| {
-        figure(&out, &format!("{mib} by the kernel's thread ")) / figure(&out, &format!("{mib} ns a second "))
-    });
-    let [small, large] = ["1024 KiB ", "4096 KiB "].map(|word| figure(&out, word) / 1024.0);
-    // What it costs to watch memory goes by the regions that it is watched in, of which there are never more than so many.
-    let regions = figure(&out, "4096 regions ");
-    let cap = hot_cold_regions();
-    let most = four * (cap / regions).max(1.0);
+    let of = |figures: &str, word: &str| figure(&out, &format!("{figures} {word} "));
+    let share = |case| of(case, "ns a second") / NS_PER_INSTRUCTION / CORE_HZ;
+    let [idle, one, four, many] = ["idle", "1024", "4096", "many"].map(share);
+    let regions = ["1024", "4096", "many"].map(|case| of(case, "regions"));
+    let by_kernel = ["1024", "4096", "many"].map(|case| of(case, "by the kernel") / of(case, "ns a second"));
+    let [small, large] = ["1024", "4096"].map(|case| of(case, "KiB") / 1024.0);
+    // What it costs more than an idle daemon goes by regions, and there are never more than so many.
+    let cap = f64::from(hot_cold_regions());
+    let most = idle + (many - idle) * cap / regions[2];
     println!(
-        "of a core of {CORE_HZ} instructions a second: idle {:.4} %, 1 GiB {:.3} %, 4 GiB {:.3} % in {regions} regions, any size at \
-         most {:.3} % in {cap}; by the kernel's thread: {by_kernel:.2?}; MiB of memory: {small:.1}, {large:.1}",
+        "of a core of {CORE_HZ} instructions a second: idle {:.4} %; 1 GiB {:.3} %, 4 GiB {:.3} %, with more regions than it allows {:.3} %, in \
+         {regions:.0?} regions; any size at most {:.3} %, in {cap}; by the kernel's thread: {by_kernel:.2?}; MiB of memory: {small:.1}, \
+         {large:.1}",
         100.0 * idle,
         100.0 * one,
         100.0 * four,
+        100.0 * many,
         100.0 * most
     );
     assert!(idle < 0.001, "idle {idle} of a core");
     assert!(four < 2.0 * one && large < 2.0 * small, "{one}, {four}; {small}, {large} MiB");
-    assert!(regions > 0.3 * cap && most < 0.02, "{most} of a core for {cap} regions by that of {regions}");
+    assert!(regions[2] > 0.7 * cap, "{regions:?} of {cap} regions");
+    assert!(most < 0.01, "{most} of a core for {cap} regions by that of {regions:?}");
     assert!(large < 64.0, "{large} MiB");
 }
 
 /// Regions that `hot-cold` has memory watched in at most.
-fn hot_cold_regions() -> f64 {
+fn hot_cold_regions() -> u32 {
     let machine =
         memtide_core::machine::Machine::parse("hinuma.toml", include_str!("../../../machines/hinuma.toml"));
     let policy = memtide_policies::parse("local+hot-cold").expect("a policy");
     let needs = policy.migration(&machine.expect("a machine")).needs();
-    f64::from(needs.regions.expect("regions").regions_max)
+    needs.regions.expect("regions").regions_max
 }
 
-/// Uses every second of 128 equal parts of its memory.
+/// Uses every second 8 MiB of its memory.
 fn hog(mib: usize) {
     let mut memory = vec![1u8; mib * MIB];
     loop {
-        for part in memory.chunks_mut(mib * MIB / 128).step_by(2) {
+        for part in memory.chunks_mut(8 * MIB).step_by(2) {
             part.iter_mut().step_by(PAGE).for_each(|byte| *byte = 2);
         }
+        forget_translations();
         thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// Measures the daemon when it has nothing to watch, 1 GiB and 4 GiB.
+/// Has the emulated processor forget translations, as a real one does for lack of room: without the model it never would, and pages
+/// would look idle. Memory that is given back does it.
+fn forget_translations() {
+    let mut memory = vec![0u8; 64 * MIB];
+    memory.iter_mut().step_by(PAGE).take(64).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+}
+
+/// Measures the daemon when it has nothing to watch, 1 GiB, 4 GiB, and 1 GiB in more regions than it has by default.
 fn watch(name: &str) {
-    fs::write("/daemon.toml", "dry_run = true\n").expect("a configuration");
-    let mut daemon = Command::new("memtide");
-    let mut daemon = daemon.args(["daemon", "--config", "/daemon.toml"]).spawn().expect("memtide daemon");
-    measure(&daemon, "idle");
+    let allowed = hot_cold_regions();
+    let mut daemon = start(allowed);
+    measure(&daemon, "idle", allowed);
     for mib in ["1024", "4096"] {
-        let mut hog = Command::new(lab::this_test());
-        hog.args(["--exact", name, "--nocapture"]).env(ROLE, mib);
-        let mut hog = hog.spawn().expect("a process with memory");
-        measure(&daemon, mib);
-        hog.kill().and_then(|()| hog.wait()).expect("it ends");
+        watch_hog(&daemon, name, mib, mib, allowed);
     }
+    daemon.kill().and_then(|()| daemon.wait()).expect("it ends");
+    let mut daemon = start(2 * allowed);
+    watch_hog(&daemon, name, "1024", "many", 2 * allowed);
     daemon.kill().and_then(|()| daemon.wait()).expect("it ends");
 }
 
+fn start(regions: u32) -> Child {
+    let config = format!("dry_run = true\npolicy = 'hot-cold:regions={regions}'\n");
+    fs::write("/daemon.toml", config).expect("a configuration");
+    Command::new("memtide").args(["daemon", "--config", "/daemon.toml"]).spawn().expect("memtide daemon")
+}
+
+fn watch_hog(daemon: &Child, name: &str, mib: &str, case: &str, allowed: u32) {
+    let mut hog = Command::new(lab::this_test());
+    hog.args(["--exact", name, "--nocapture"]).env(ROLE, mib);
+    let mut hog = hog.spawn().expect("a process with memory");
+    measure(daemon, case, allowed);
+    hog.kill().and_then(|()| hog.wait()).expect("it ends");
+}
+
 /// The processor time that the daemon and the kernel's threads for it take, and the daemon's memory.
-fn measure(daemon: &Child, what: &str) {
+fn measure(daemon: &Child, what: &str, allowed: u32) {
     thread::sleep(SETTLE);
+    trace("1");
     let (begin, before) = (Instant::now(), run_ns(daemon));
     thread::sleep(MEASURED);
     let after = run_ns(daemon);
     let a_second = |part: usize| (after[part] - before[part]) as f64 / begin.elapsed().as_secs_f64();
+    trace("0");
     println!("\n{what} ns a second {}", a_second(0) + a_second(1));
-    println!("{what} by the kernel's thread {}", a_second(1));
+    println!("{what} by the kernel {}", a_second(1));
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.id())).expect("a daemon");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix(" kB"));
     println!("{what} KiB {}", peak.expect("a peak").trim());
-    println!("{what} regions {}", regions());
+    println!("{what} regions {}", regions(allowed.into()));
 }
 
-/// Regions that DAMON watches: the most that are seen for an epoch and more, for the daemon has them made anew now and then.
-fn regions() -> usize {
-    let all = "/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/0/tried_regions";
-    let seen = |_| {
-        thread::sleep(Duration::from_millis(100));
-        fs::read_dir(all).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()).count()
-    };
-    (0..30).map(seen).max().unwrap_or(0)
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// Has the kernel note what DAMON tells, or no more.
+fn trace(on: &str) {
+    let file = Path::new(TRACING).join("events/damon/damon_aggregated/enable");
+    fs::write(file, on).expect("tracefs");
+}
+
+/// How many regions DAMON watched, on average over what was noted, if so many are allowed; forgets that. Linux notes them before it splits
+/// each into two, which it does if they are then no more than what is allowed (`kdamond_split_regions` in mm/damon/core.c).
+fn regions(allowed: f64) -> f64 {
+    let file = Path::new(TRACING).join("trace");
+    let told = fs::read_to_string(&file).expect("what was noted");
+    fs::write(file, "").expect("it is forgotten");
+    // A line a region: as many as there were then.
+    let counts = told.lines().filter_map(|line| line.split_once("nr_regions=")?.1.split(' ').next());
+    let counts: Vec<f64> = counts.map(|count| count.parse().expect("a number")).collect();
+    let intervals: f64 = counts.iter().map(|count| 1.0 / count).sum();
+    let split = |count: &f64| if 2.0 * count <= allowed { 2.0 } else { 1.0 };
+    counts.iter().map(split).sum::<f64>() / intervals.max(1.0)
 }
 
 /// Nanoseconds that the daemon has run, and DAMON's threads.

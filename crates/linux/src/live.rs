@@ -22,7 +22,7 @@ use crate::topology::memory_of;
 /// thousands of instructions.
 const ASKED: u64 = 16;
 const ASKED_LEAST: u64 = 2;
-const ASKED_IN_ALL: u64 = 1024;
+const ASKED_IN_ALL: u64 = 512;
 
 /// KiB in a base page.
 const PAGE_KIB: u64 = 4;
@@ -210,14 +210,18 @@ impl Live {
         })
     }
 
-    /// Moves pages of a process. A huge page goes whole when its first base page is named; one that is not huge any more is gone.
+    /// Moves pages of a process, all of one size. A huge page goes whole when its first base page is named; one that is not huge any more
+    /// is gone.
     fn carry_out(&mut self, pid: Pid, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
+        let named = |wanted: &Move| (wanted.page.0, self.nodes[wanted.to.index()]);
+        if wanted[0].size == PageSize::Base {
+            let pages: Vec<(u64, NodeId)> = wanted.iter().map(named).collect();
+            return self.mover.move_pages(pid, &pages);
+        }
         let huge = huge_pages(pid);
-        let is_there = |wanted: &Move| wanted.size == PageSize::Base || huge(wanted.page.0);
-        let there: Vec<bool> = wanted.iter().map(is_there).collect();
-        let named = wanted.iter().zip(&there).filter(|(_, there)| **there);
-        let pages: Vec<(u64, NodeId)> =
-            named.map(|(wanted, _)| (wanted.page.0, self.nodes[wanted.to.index()])).collect();
+        let there: Vec<bool> = wanted.iter().map(|wanted| huge(wanted.page.0)).collect();
+        let pages = wanted.iter().zip(&there).filter(|(_, there)| **there).map(|(wanted, _)| named(wanted));
+        let pages: Vec<(u64, NodeId)> = pages.collect();
         let mut moved = self.mover.move_pages(pid, &pages).into_iter();
         let result =
             |there| if there { moved.next().expect("a result for each page") } else { Err(Refusal::Gone) };
@@ -321,7 +325,7 @@ impl Host for Live {
 
     fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
         let mut results = Vec::with_capacity(wanted.len());
-        for run in wanted.chunk_by(|a, b| a.task == b.task) {
+        for run in wanted.chunk_by(|a, b| (a.task, a.size) == (b.task, b.size)) {
             let process = self.watched.iter().find(|process| task(process.pid) == run[0].task);
             let alive = process.filter(|process| {
                 processes::one(process.pid).is_some_and(|now| now.identity() == process.identity())

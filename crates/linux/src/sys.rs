@@ -49,29 +49,30 @@ pub fn set_memory_policy(mode: Mode, nodes: &[NodeId]) -> io::Result<()> {
 /// Only pages that no other process has mapped (linux/mempolicy.h).
 const MPOL_MF_MOVE: i32 = 1 << 1;
 
-/// Moves base pages of a process, given by their number, each to its node; without nodes, asks where they lie. Each page's status is its
-/// node, or minus the number of an error. Gives how many pages were not moved for no reason of their own.
+/// Moves base pages of a process, given by their addresses, each to its node; without nodes, asks where they lie. Each page's status is
+/// its node, or minus the number of an error. Gives how many pages were not moved for no reason of their own.
 ///
 /// # Errors
 /// The kernel's; the statuses may then be unwritten.
 ///
 /// # Panics
 /// If there are not as many nodes or statuses as pages.
-pub fn move_pages(process: Pid, pages: &[u64], to: Option<&[NodeId]>, status: &mut [i32]) -> io::Result<u64> {
-    assert!(
-        status.len() == pages.len() && to.is_none_or(|to| to.len() == pages.len()),
-        "a status for each page"
-    );
-    let addresses: Vec<u64> = pages.iter().map(|page| page << 12).collect();
-    let nodes: Option<Vec<i32>> = to.map(|to| to.iter().map(|node| node.0.into()).collect());
-    let nodes = nodes.as_ref().map_or(null(), |nodes| nodes.as_ptr());
+pub fn move_pages(
+    process: Pid,
+    addresses: &[u64],
+    to: Option<&[i32]>,
+    status: &mut [i32],
+) -> io::Result<u64> {
+    let pages = addresses.len();
+    assert!(status.len() == pages && to.is_none_or(|to| to.len() == pages), "a status for each page");
+    let nodes = to.map_or(null(), <[i32]>::as_ptr);
     // SAFETY: three arrays of one length, or no nodes. The kernel only reads the addresses as numbers: they are another process's, or pages
     // that keep their content wherever they lie.
     let done = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
             process.as_raw_nonzero().get(),
-            addresses.len(),
+            pages,
             addresses.as_ptr(),
             nodes,
             status.as_mut_ptr(),

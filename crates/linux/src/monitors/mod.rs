@@ -1,7 +1,6 @@
 //! Which memory processes access, one file a way to find out.
 
 mod damon;
-mod left_over;
 mod smaps;
 mod soft_dirty;
 

@@ -23,6 +23,7 @@ const TRIES: usize = 3;
 pub struct Mover {
     stall: Duration,
     batch: usize,
+    open: Open,
 }
 
 /// What became of a page.
@@ -31,17 +32,18 @@ pub type Moved = Result<(), Refusal>;
 impl Mover {
     /// A mover that holds a process up for about `stall` at most at a time.
     pub fn new(stall: Duration) -> Mover {
-        Mover { stall, batch: 64 }
+        Mover { stall, batch: 64, open: Open::default() }
     }
 
     /// Moves base pages of a process, given by their number (address / 4096), each to its node.
     pub fn move_pages(&mut self, process: Pid, wanted: &[(u64, NodeId)]) -> Vec<Moved> {
-        let mut moved = Vec::with_capacity(wanted.len());
-        while moved.len() < wanted.len() {
-            let rest = &wanted[moved.len()..];
-            let batch = &rest[..rest.len().min(self.batch)];
+        let mut moved = vec![Err(Refusal::Busy); wanted.len()];
+        let mut done = 0;
+        while done < wanted.len() {
+            let batch = done..wanted.len().min(done + self.batch);
+            done = batch.end;
             let begin = Instant::now();
-            moved.extend(move_batch(process, batch));
+            self.open.move_all(process, &wanted[batch.clone()], &mut moved[batch]);
             self.adapt(begin.elapsed());
         }
         moved
@@ -63,66 +65,91 @@ impl Mover {
 pub fn nodes_of(process: Pid, pages: &[u64]) -> io::Result<Vec<Option<NodeId>>> {
     let mut nodes = Vec::with_capacity(pages.len());
     for batch in pages.chunks(BATCH_MAX * 8) {
+        let addresses: Vec<u64> = batch.iter().copied().map(address).collect();
         let mut status = vec![0; batch.len()];
-        sys::move_pages(process, batch, None, &mut status)?;
+        sys::move_pages(process, &addresses, None, &mut status)?;
         nodes.extend(status.iter().map(|&status| u8::try_from(status).ok().map(NodeId)));
     }
     Ok(nodes)
 }
 
-fn move_batch(process: Pid, wanted: &[(u64, NodeId)]) -> Vec<Moved> {
-    let pages: Vec<u64> = wanted.iter().map(|&(page, _)| page).collect();
-    let mut moved: Vec<Moved> = match nodes_of(process, &pages) {
-        Ok(nodes) => nodes.iter().zip(wanted).map(|(&at, &(_, to))| before(at, to)).collect(),
-        Err(error) => vec![Err(refusal_of(&error)); wanted.len()],
-    };
-    for _ in 0..TRIES {
-        let open: Vec<usize> = (0..wanted.len()).filter(|&at| moved[at] == Err(Refusal::Busy)).collect();
-        if open.is_empty() {
-            break;
+fn address(page: u64) -> u64 {
+    page << 12
+}
+
+/// Pages that are still to be moved, as move_pages(2) takes them: what is done for each page costs beside that call.
+#[derive(Clone, Debug, Default)]
+struct Open {
+    addresses: Vec<u64>,
+    to: Vec<i32>,
+    status: Vec<i32>,
+    /// Their places among all that are wanted.
+    places: Vec<usize>,
+}
+
+impl Open {
+    /// Moves pages, and tells what became of each.
+    fn move_all(&mut self, process: Pid, wanted: &[(u64, NodeId)], moved: &mut [Moved]) {
+        self.addresses.clear();
+        self.addresses.extend(wanted.iter().map(|&(page, _)| address(page)));
+        self.to.clear();
+        self.to.extend(wanted.iter().map(|&(_, to)| i32::from(to.0)));
+        self.status.resize(wanted.len(), i32::MIN);
+        self.places.clear();
+        self.places.extend(0..wanted.len());
+        self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
+        for _ in 0..TRIES {
+            if self.addresses.is_empty() {
+                break;
+            }
+            self.attempt(process, moved);
         }
-        let some: Vec<(u64, NodeId)> = open.iter().map(|&at| wanted[at]).collect();
-        for (at, result) in open.into_iter().zip(attempt(process, &some)) {
-            moved[at] = result;
+    }
+
+    fn attempt(&mut self, process: Pid, moved: &mut [Moved]) {
+        match sys::move_pages(process, &self.addresses, Some(&self.to), &mut self.status) {
+            Ok(0) => self.settle(moved, after),
+            // The statuses may not have been written: pages are asked for again.
+            Ok(_) => self.ask(process, moved, Ok(()), Refusal::Busy),
+            Err(error) => self.ask(process, moved, Ok(()), refusal_of(&error)),
         }
     }
-    moved
-}
 
-/// What is known of a page before it is moved: [`Refusal::Busy`] if it is to be tried.
-fn before(at: Option<NodeId>, to: NodeId) -> Moved {
-    match at {
-        None => Err(Refusal::Gone),
-        Some(at) if at == to => Err(Refusal::AlreadyThere),
-        Some(_) => Err(Refusal::Busy),
+    /// Asks where they lie: what that means for one that is where it is to be, and why one is not.
+    fn ask(&mut self, process: Pid, moved: &mut [Moved], there: Moved, elsewhere: Refusal) {
+        match sys::move_pages(process, &self.addresses, None, &mut self.status) {
+            Ok(_) => self.settle(moved, |at, to| match at {
+                at if at == to => there,
+                0.. => Err(elsewhere),
+                _ => Err(Refusal::Gone),
+            }),
+            Err(error) => {
+                let why = refusal_of(&error);
+                self.settle(moved, |_, _| Err(why));
+            }
+        }
+    }
+
+    /// Tells what became of each by its status and the node that it is to go to. Those that are busy stay open.
+    fn settle(&mut self, moved: &mut [Moved], result: impl Fn(i32, i32) -> Moved) {
+        let mut open = 0;
+        for page in 0..self.addresses.len() {
+            let (to, place) = (self.to[page], self.places[page]);
+            moved[place] = result(self.status[page], to);
+            if moved[place] == Err(Refusal::Busy) {
+                (self.addresses[open], self.to[open], self.places[open]) = (self.addresses[page], to, place);
+                open += 1;
+            }
+        }
+        self.addresses.truncate(open);
+        self.to.truncate(open);
+        self.status.truncate(open);
+        self.places.truncate(open);
     }
 }
 
-fn attempt(process: Pid, wanted: &[(u64, NodeId)]) -> Vec<Moved> {
-    let (pages, to): (Vec<u64>, Vec<NodeId>) = wanted.iter().copied().unzip();
-    let mut status = vec![i32::MIN; pages.len()];
-    let why = match sys::move_pages(process, &pages, Some(&to), &mut status) {
-        Ok(0) => return status.iter().zip(&to).map(|(&status, &to)| after(status, to)).collect(),
-        // The statuses may not have been written: pages are asked for again.
-        Ok(_) => Refusal::Busy,
-        Err(error) => refusal_of(&error),
-    };
-    match nodes_of(process, &pages) {
-        Ok(nodes) => nodes
-            .iter()
-            .zip(&to)
-            .map(|(&at, &to)| match at {
-                None => Err(Refusal::Gone),
-                Some(at) if at == to => Ok(()),
-                Some(_) => Err(why),
-            })
-            .collect(),
-        Err(error) => vec![Err(refusal_of(&error)); pages.len()],
-    }
-}
-
-fn after(status: i32, to: NodeId) -> Moved {
-    if status == i32::from(to.0) { Ok(()) } else { Err(refusal(Errno::from_raw_os_error(-status.min(0)))) }
+fn after(status: i32, to: i32) -> Moved {
+    if status == to { Ok(()) } else { Err(refusal(Errno::from_raw_os_error(-status.min(0)))) }
 }
 
 fn refusal_of(error: &io::Error) -> Refusal {

@@ -19,7 +19,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         source: "memtide's yardstick; watermarks after Linux's kswapd, regions after Linux's DAMON",
         parameters: &[
             whole("epoch_ms", "ms", (10, 600_000, 2000), "time between two decisions"),
-            whole("sampling_us", "us", (100, 1_000_000, 40_000), "time between two samples of a region"),
+            whole("sampling_us", "us", (100, 1_000_000, 50_000), "time between two samples of a region"),
             whole("regions", "regions", (10, 100_000, 300), "regions that memory is watched in at most"),
             whole(
                 "hot",

@@ -1,15 +1,18 @@
-//! Linux's DAMON on virtual addresses (Documentation/admin-guide/mm/damon/usage.rst), by its files in sysfs.
+//! Linux's DAMON on virtual addresses (Documentation/admin-guide/mm/damon/usage.rst): set up by its files in sysfs.
 
-use std::fs::{self, File};
+mod aggregated;
+mod left_over;
+
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use memtide_core::Time;
 use memtide_core::policy::RegionNeeds;
-use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::getpid;
 
-use super::{Found, Monitor, Unusable, left_over};
+use self::aggregated::Aggregated;
+use super::{Found, Monitor, Unusable};
 use crate::processes::{Identity, Process};
 
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -21,6 +24,9 @@ const UPDATE: Time = Time::from_ms(1000);
 /// The least regions that it watches a process in.
 const REGIONS_MIN: u32 = 10;
 
+/// Processes for whose regions there is room in any case.
+const TARGETS_LIKELY: usize = 64;
+
 /// A kernel thread that watches processes; ends when dropped.
 #[derive(Debug)]
 pub struct Damon {
@@ -30,6 +36,8 @@ pub struct Damon {
     targets: Vec<Option<Identity>>,
     /// The targets of the processes that are watched, in their order.
     watched: Vec<usize>,
+    /// What it tells; nothing if it watches nobody.
+    told: Option<Aggregated>,
 }
 
 impl Damon {
@@ -62,12 +70,13 @@ impl Damon {
                 return unusable(why, Some(format!("echo off > {file}")));
             }
         }
-        if rustix::process::geteuid().is_root() { Ok(()) } else { Err(not_root()) }
+        if rustix::process::geteuid().is_root() { aggregated::check() } else { Err(not_root()) }
     }
 
     /// DAMON, watching nobody yet.
     pub fn new(needs: &RegionNeeds) -> Damon {
-        Damon { needs: *needs, root: PathBuf::from(ROOT), targets: Vec::new(), watched: Vec::new() }
+        let root = PathBuf::from(ROOT);
+        Damon { needs: *needs, root, targets: Vec::new(), watched: Vec::new(), told: None }
     }
 
     fn state(&self) -> io::Result<String> {
@@ -87,6 +96,7 @@ impl Damon {
         }
         self.targets.clear();
         self.watched.clear();
+        self.told = None;
         if self.state()? == "on" {
             self.write("0/state", "off")?;
         }
@@ -121,11 +131,10 @@ impl Damon {
         self.write("0/state", "commit")
     }
 
-    /// Writes down the targets, and a scheme for each; nothing is in force yet.
+    /// Writes down the targets; nothing is in force yet.
     fn describe(&self, targets: &[Option<Identity>]) -> io::Result<()> {
         let many = targets.len().to_string();
         self.write(&format!("{CONTEXT}/targets/nr_targets"), &many)?;
-        self.write(&format!("{CONTEXT}/schemes/nr_schemes"), &many)?;
         for (number, target) in targets.iter().enumerate() {
             let folder = format!("{CONTEXT}/targets/{number}");
             let pid = target.map_or_else(getpid, |(pid, _)| pid);
@@ -133,7 +142,6 @@ impl Damon {
             if self.targets.get(number).is_some_and(|before| before != target) {
                 self.forget(&folder)?;
             }
-            self.scheme(&format!("{CONTEXT}/schemes/{number}"), number)?;
         }
         Ok(())
     }
@@ -149,25 +157,26 @@ impl Damon {
         let targets = places(&[], wanted);
         self.start(&targets)?;
         self.settle(targets, wanted);
+        let regions_max = (self.needs.regions_max as usize).max(REGIONS_MIN as usize * TARGETS_LIKELY);
+        match thread(0).and_then(|thread| Aggregated::of(thread, regions_max, self.needs.aggregation)) {
+            Ok(told) => self.told = Some(told),
+            Err(error) => {
+                self.stop()?;
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
     fn settle(&mut self, targets: Vec<Option<Identity>>, wanted: &[Identity]) {
+        if let Some(told) = &mut self.told {
+            told.update();
+            let changed = |&number: &usize| self.targets.get(number) != targets.get(number);
+            (0..targets.len()).filter(changed).for_each(|number| told.forget(number));
+        }
         let at = |process: &Identity| targets.iter().position(|target| *target == Some(*process));
         self.watched = wanted.iter().map(|process| at(process).expect("a target for each")).collect();
         self.targets = targets;
-    }
-
-    /// A scheme that does nothing but tell which regions of one target there are: regions do not say whose they are.
-    fn scheme(&self, scheme: &str, target: usize) -> io::Result<()> {
-        self.write(&format!("{scheme}/action"), "stat")?;
-        for (file, most) in [("sz", u64::MAX), ("nr_accesses", u32::MAX.into()), ("age", u32::MAX.into())] {
-            self.write(&format!("{scheme}/access_pattern/{file}/max"), &most.to_string())?;
-        }
-        self.write(&format!("{scheme}/filters/nr_filters"), "1")?;
-        self.write(&format!("{scheme}/filters/0/type"), "target")?;
-        self.write(&format!("{scheme}/filters/0/damon_target_idx"), &target.to_string())?;
-        self.write(&format!("{scheme}/filters/0/matching"), "N")
     }
 }
 
@@ -208,9 +217,9 @@ impl Monitor for Damon {
             self.stop()?;
             return Err(io::Error::other("it has ended, as it does with the last process that it watches"));
         }
-        self.write("0/state", "update_schemes_tried_regions")?;
-        let schemes = self.root.join(CONTEXT).join("schemes");
-        self.watched.iter().map(|target| regions(&schemes.join(format!("{target}/tried_regions")))).collect()
+        let told = self.told.as_mut().expect("it tells of whom it watches");
+        told.update();
+        Ok(self.watched.iter().map(|&target| told.latest(target)).collect())
     }
 }
 
@@ -239,36 +248,6 @@ fn thread(number: u32) -> io::Result<i32> {
     let file = format!("{ROOT}/{number}/pid");
     let text = fs::read_to_string(&file)?;
     text.trim().parse().map_err(|_| io::Error::other(format!("{file} is '{}'", text.trim())))
-}
-
-fn regions(folder: &Path) -> io::Result<Vec<Found>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            found.push(region(&File::open(entry.path())?)?);
-        }
-    }
-    found.retain(|region| region.pages > 0);
-    found.sort_by_key(|region| region.start);
-    Ok(found)
-}
-
-fn region(folder: &File) -> io::Result<Found> {
-    let [start, end] = [number(folder, "start")?, number(folder, "end")?].map(|address| address / 4096);
-    let [accesses, age] = [number(folder, "nr_accesses")?, number(folder, "age")?]
-        .map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-    Ok(Found { start, pages: end.saturating_sub(start), accesses, age })
-}
-
-/// A file's number, in as few calls as can be: there are hundreds of such files each epoch.
-fn number(folder: &File, name: &str) -> io::Result<u64> {
-    let mut text = [0; 32];
-    let file = openat(folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let length = rustix::io::read(file, &mut text)?;
-    let number = std::str::from_utf8(&text[..length]).ok().and_then(|text| text.trim().parse().ok());
-    number
-        .ok_or_else(|| io::Error::other(format!("{name} of a region is '{}'", text[..length].escape_ascii())))
 }
 
 #[cfg(test)]
