@@ -12,6 +12,7 @@ use memtide_core::policy::{Delivery, Move, Needs, Reason};
 use memtide_core::{NodeId, PageSize, Time, Vpn};
 use memtide_linux::live::{self, Live};
 use memtide_linux::processes;
+use memtide_linux::topology::Numbers;
 use support::{lab, lab_is_here};
 
 const NS_PER_INSTRUCTION: f64 = 8.0;
@@ -74,9 +75,9 @@ fn moves() {
         delivery: Delivery::Deployable,
         epoch: Time::from_ms(1000),
     };
-    let nodes = vec![NodeId(0), NodeId(1)];
+    let numbers = Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: Vec::new(), scan_pages: 0 };
     let mut host =
-        Live::new(nodes, &needs, None, Duration::from_secs(1), false).expect("no monitor is needed");
+        Live::new(numbers, &needs, None, Duration::from_secs(1), false).expect("no monitor is needed");
     let me = rustix::process::getpid();
     // Processes are watched once they have lived for a while.
     thread::sleep(SETTLE);
@@ -156,17 +157,9 @@ fn hog(mib: usize) {
         for part in memory.chunks_mut(8 * MIB).step_by(2) {
             part.iter_mut().step_by(PAGE).for_each(|byte| *byte = 2);
         }
-        forget_translations();
+        lab::forget_translations();
         thread::sleep(Duration::from_millis(100));
     }
-}
-
-/// Has the emulated processor forget translations, as a real one does for lack of room: without the model it never would, and pages
-/// would look idle. Memory that is given back does it.
-fn forget_translations() {
-    let mut memory = vec![0u8; 64 * MIB];
-    memory.iter_mut().step_by(PAGE).take(64).for_each(|byte| *byte = 1);
-    std::hint::black_box(&memory);
 }
 
 /// Measures the daemon when it has nothing to watch, 1 GiB, 4 GiB, and 1 GiB in more regions than it has by default.

@@ -14,6 +14,7 @@ use memtide_linux::live::Live;
 use memtide_linux::monitors::{Damon, Found, Kind, Monitor, Smaps, SoftDirty};
 use memtide_linux::movers::nodes_of;
 use memtide_linux::processes::{self, Process};
+use memtide_linux::topology::Numbers;
 use rustix::process::Pid;
 use support::{lab, lab_is_here};
 
@@ -207,9 +208,9 @@ fn what_is_read_what_is_written_and_what_is_idle_are_told_apart() {
     let starts: [u64; 3] = starts.expect("where its parts lie");
     let (delivery, epoch) = (Delivery::Deployable, Time::from_ms(1000));
     let needs = Needs { hint_faults: false, regions: Some(NEEDS), delivery, epoch };
-    let nodes = vec![NodeId(0), NodeId(1)];
+    let numbers = Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: Vec::new(), scan_pages: 0 };
     let mut live =
-        Live::new(nodes, &needs, Some(Kind::Damon), Duration::from_millis(20), true).expect("DAMON");
+        Live::new(numbers, &needs, Some(Kind::Damon), Duration::from_millis(20), true).expect("DAMON");
     sleep_s(2.5);
     let looks = (0..8).map(|_| {
         live.watch(vec![child.process()]);

@@ -4,6 +4,7 @@ mod anb;
 mod bw_migration;
 mod hot_cold;
 mod none;
+mod runs;
 mod trigger;
 
 use memtide_core::policy::Migration;

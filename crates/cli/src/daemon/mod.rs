@@ -17,11 +17,11 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use memtide_core::epoch::{Governor, step};
-use memtide_core::policy::{Migration, Needs};
+use memtide_core::policy::{Delivery, Migration, Needs};
 use memtide_core::{Machine, NodeId};
 use memtide_linux::live::Live;
 use memtide_linux::processes;
-use memtide_linux::topology::Host;
+use memtide_linux::topology::{Host, Numbers};
 use signal_hook::consts::SIGHUP;
 
 use self::config::Config;
@@ -42,8 +42,7 @@ const TROUBLES_MAX: usize = 8;
 pub struct Daemon {
     given: Given,
     config: Config,
-    /// The system's numbers of the machine's nodes.
-    nodes: Vec<NodeId>,
+    numbers: Numbers,
     machine: Machine,
     policy: Box<dyn Migration>,
     needs: Needs,
@@ -78,9 +77,9 @@ impl Daemon {
     /// A daemon as configured, that has not begun yet.
     pub fn new(given: Given) -> Result<Daemon, Failure> {
         let config = given.read()?;
-        let Plans { nodes, machine, policy } = Plans::of(&config)?;
+        let Plans { numbers, machine, policy } = Plans::of(&config)?;
         let needs = policy.needs();
-        let live = Live::new(nodes.clone(), &needs, config.monitor, config.stall(), config.dry_run)
+        let live = Live::new(numbers.clone(), &needs, config.monitor, config.stall(), config.dry_run)
             .map_err(|error| Failure::Run(format!("memory cannot be watched: {error}")))?;
         let governor = Governor::new(config.limits(), needs.epoch);
         let head = Head::new(&config.policy, machine.to_toml(), policy.state());
@@ -88,7 +87,7 @@ impl Daemon {
         Ok(Daemon {
             given,
             config,
-            nodes,
+            numbers,
             machine,
             policy,
             needs,
@@ -184,13 +183,13 @@ impl Daemon {
 
     /// The nodes that it works on, by their names in the machine.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
-        self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.nodes.iter().copied())
+        self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.numbers.nodes.iter().copied())
     }
 }
 
 /// What decides, and on which nodes.
 struct Plans {
-    nodes: Vec<NodeId>,
+    numbers: Numbers,
     machine: Machine,
     policy: Box<dyn Migration>,
 }
@@ -198,10 +197,10 @@ struct Plans {
 impl Plans {
     fn of(config: &Config) -> Result<Plans, Failure> {
         let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
-        let nodes = host.with_memory().map(|node| node.id).collect();
         let machine = machines::of_host(&host, config.machine.as_deref())?;
+        let numbers = Numbers::of(&machine, &host).map_err(|error| Failure::Input(error.to_string()))?;
         let policy = policy(&config.policy, &machine).map_err(Failure::Input)?;
-        Ok(Plans { nodes, machine, policy })
+        Ok(Plans { numbers, machine, policy })
     }
 }
 
@@ -216,10 +215,11 @@ fn journal(config: &Config, head: Head) -> Result<Option<Journal>, Failure> {
 pub fn policy(text: &str, machine: &Machine) -> Result<Box<dyn Migration>, String> {
     let parsed = memtide_policies::parse(&format!("local+{text}")).map_err(|error| error.to_string())?;
     let policy = parsed.migration(machine);
-    if policy.needs().hint_faults {
+    let Needs { hint_faults, delivery, .. } = policy.needs();
+    if hint_faults && delivery == Delivery::InKernel {
         return Err(format!(
-            "policy '{text}' goes by NUMA hint faults, which a stock kernel shows to nobody outside it; take 'hot-cold', \
-             or try it with `memtide simulate`"
+            "policy '{text}' decides in the page fault itself, in the kernel; take 'bw-migration', 'hot-cold', or what the kernel has \
+             of itself (kernel.numa_balancing)"
         ));
     }
     Ok(policy)

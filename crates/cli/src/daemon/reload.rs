@@ -2,6 +2,7 @@
 
 use memtide_core::policy::Needs;
 use memtide_linux::monitors::Kind;
+use memtide_linux::topology::Numbers;
 
 use super::{Daemon, Plans, journal};
 use crate::daemon::config::Config;
@@ -19,8 +20,8 @@ impl Daemon {
     }
 
     fn take(&mut self, config: Config) -> Result<(), Failure> {
-        let Plans { nodes, machine, policy } = Plans::of(&config)?;
-        if nodes != self.nodes {
+        let Plans { numbers, machine, policy } = Plans::of(&config)?;
+        if numbers.nodes != self.numbers.nodes {
             return Err(Failure::Run("memory nodes have come or gone; start the daemon again".to_owned()));
         }
         if config.socket != self.config.socket {
@@ -30,13 +31,16 @@ impl Daemon {
         let state = if is_other { policy.state() } else { self.policy.state() };
         let head = Head::new(&config.policy, machine.to_toml(), state);
         let needs = if is_other { policy.needs() } else { self.needs };
-        if needs.regions != self.needs.regions || config.monitor != self.config.monitor {
-            self.watch_for(&needs, config.monitor)?;
+        let watched = |needs: &Needs| (needs.regions, needs.hint_faults);
+        let as_before = watched(&needs) == watched(&self.needs) && numbers == self.numbers;
+        if !as_before || config.monitor != self.config.monitor {
+            self.watch_for(numbers.clone(), &needs, config.monitor)?;
         }
         self.turn_to(&config, head, is_other)?;
         if is_other {
             (self.machine, self.policy, self.needs) = (machine, policy, needs);
         }
+        self.numbers = numbers;
         self.governor.set_limits(config.limits(), needs.epoch);
         self.live.set(config.stall(), config.dry_run);
         self.config = config;
@@ -44,10 +48,10 @@ impl Daemon {
     }
 
     /// Has memory watched for other needs, or else as before.
-    fn watch_for(&mut self, needs: &Needs, monitor: Option<Kind>) -> Result<(), Failure> {
-        self.live.set_needs(needs, monitor).map_err(|error| {
+    fn watch_for(&mut self, numbers: Numbers, needs: &Needs, monitor: Option<Kind>) -> Result<(), Failure> {
+        self.live.set_needs(numbers, needs, monitor).map_err(|error| {
             let why = format!("memory cannot be watched: {error}");
-            match self.live.set_needs(&self.needs, self.config.monitor) {
+            match self.live.set_needs(self.numbers.clone(), &self.needs, self.config.monitor) {
                 Ok(()) => Failure::Run(why),
                 Err(error) => Failure::Run(format!("{why}; nor any more as before: {error}")),
             }

@@ -40,7 +40,7 @@ impl Daemon {
         if asked.uid != 0 {
             wanted.max_rate_mbps = wanted.max_rate_mbps.min(self.config.max_rate_mbps);
         }
-        let transfer = transfers::transfer(process, &wanted, &self.nodes, self.config.stall())?;
+        let transfer = transfers::transfer(process, &wanted, &self.numbers.nodes, self.config.stall())?;
         self.transfers.start(transfer, &wanted, asked.uid, asked.reply.clone())
     }
 

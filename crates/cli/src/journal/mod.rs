@@ -3,6 +3,7 @@
 //! A file of zstd frames, each one record as a line of JSON, so that `zstdcat` shows it. A *part* begins with a head, which has all
 //! that is needed to make the policy as it was then; epochs follow. A file holds any number of parts.
 
+mod faults;
 mod reader;
 mod record;
 pub mod replay;

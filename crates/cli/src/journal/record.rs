@@ -1,9 +1,10 @@
 //! What a journal is made of.
 
-use memtide_core::policy::{Event, Move, NodeUse, Observation, Plan, Region};
+use memtide_core::policy::{Event, HintFault, Move, NodeUse, Observation, Plan, Region};
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
+use super::faults::{Faults, faults};
 use super::runs::{Became, Run, became, runs};
 use crate::cli::VERSION;
 
@@ -56,6 +57,9 @@ pub struct Epoch {
     pub nodes_use: Vec<NodeUse>,
     /// What was seen: task, first base page, pages, their size, node, reads, writes, age.
     pub regions: Vec<Seen>,
+    /// Hint faults, each later than what became of earlier plans.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Faults>,
     /// What was planned.
     pub plan: Vec<Run>,
 }
@@ -79,11 +83,15 @@ impl Head {
 }
 
 impl Epoch {
-    /// What a watcher is told. Events are outcomes: a daemon sees no hint faults.
+    /// What a watcher is told.
     pub fn new(time: Time, events: &[Event], seen: &Observation, plan: &Plan) -> Epoch {
         let outcomes = events.iter().filter_map(|event| match event {
             Event::Outcome(outcome) => Some(outcome),
             Event::HintFault(_) => None,
+        });
+        let hint_faults = events.iter().filter_map(|event| match event {
+            Event::HintFault(fault) => Some(fault),
+            Event::Outcome(_) => None,
         });
         let region = |Region { task, start, pages, size, node, reads, writes, age }| {
             (task, start, pages, size, node, reads, writes, age)
@@ -93,13 +101,16 @@ impl Epoch {
             outcomes: became(outcomes),
             nodes_use: seen.nodes_use.clone(),
             regions: seen.iter().map(region).collect(),
+            faults: faults(hint_faults),
             plan: runs(&plan.moves),
         }
     }
 
     /// The events that the policy got.
     pub fn events(&self) -> Vec<Event> {
-        self.outcomes.iter().flat_map(Became::outcomes).map(Event::Outcome).collect()
+        let outcomes = self.outcomes.iter().flat_map(Became::outcomes).map(Event::Outcome);
+        let faults = self.faults.iter().flat_map(Faults::each).map(Event::HintFault);
+        outcomes.chain(faults).collect()
     }
 
     /// What the policy saw. To be called of an epoch that was checked.
@@ -120,6 +131,7 @@ impl Epoch {
         let outcomes = self.outcomes.iter().map(|became| &became.run);
         check_runs("outcomes", outcomes, nodes)?;
         check_runs("plan", &self.plan, nodes)?;
+        check_faults(&self.faults, nodes)?;
         for used in &self.nodes_use {
             if used.node.index() >= nodes || used.pages > PAGES_MAX || used.free_pages > used.pages {
                 return Err(format!("nodes_use: {used:?} on a machine with {nodes} nodes"));
@@ -141,6 +153,23 @@ impl Epoch {
 /// The base page after so many pages, if there are as many.
 fn end(start: Vpn, pages: u64, size: PageSize) -> Option<u64> {
     pages.checked_mul(size.base_pages())?.checked_add(start.0).filter(|&end| end <= PAGES_MAX)
+}
+
+fn check_faults(faults: &[Faults], nodes: usize) -> Result<(), String> {
+    let mut all = 0u64;
+    for run in faults {
+        let HintFault { page, size, node, time, .. } = run.first;
+        let lasts = run.step.0.checked_mul(run.pages).and_then(|all| all.checked_add(time.0));
+        if node.index() >= nodes || run.pages == 0 || end(page, run.pages, size).is_none() || lasts.is_none()
+        {
+            return Err(format!("faults: {run:?} on a machine with {nodes} nodes"));
+        }
+        all += run.pages;
+        if all > MOVES_MAX {
+            return Err(format!("faults: more than {MOVES_MAX} in an epoch"));
+        }
+    }
+    Ok(())
 }
 
 fn check_runs<'a>(what: &str, runs: impl IntoIterator<Item = &'a Run>, nodes: usize) -> Result<(), String> {

@@ -33,3 +33,11 @@ pub fn compile(folder: &Path, name: &str) -> String {
     assert!(Command::new("cc").args(cc).arg(&program).status().expect("a C compiler").success());
     program
 }
+
+/// Has the emulated processor forget translations, as a real one does for lack of room: without the model it never would, and pages
+/// would look idle. Memory that is given back does it.
+pub fn forget_translations() {
+    let mut memory = vec![0u8; 64 << 20];
+    memory.iter_mut().step_by(4096).take(64).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+}

@@ -89,7 +89,8 @@ impl Event {
 }
 
 /// An access to a page that the scanner had unmapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HintFault {
     /// When.
     pub time: Time,

@@ -1,6 +1,8 @@
 //! Which memory processes access, one file a way to find out.
 
 mod damon;
+mod hints;
+mod runners;
 mod smaps;
 mod soft_dirty;
 
@@ -13,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::processes::Process;
 
 pub use damon::Damon;
+pub(crate) use hints::{Hints, spread};
+pub(crate) use runners::SeveralNodes;
 pub use smaps::Smaps;
 pub use soft_dirty::SoftDirty;
 

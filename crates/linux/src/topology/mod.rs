@@ -3,6 +3,7 @@
 mod machine;
 mod node;
 pub mod nodelist;
+mod numbers;
 mod processor;
 mod sysfs;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use memtide_core::NodeId;
 
 pub use machine::{Measured, NoMachine};
 pub use node::{Capacity, Node, Performance, memory_of};
+pub use numbers::{FewInitiators, Numbers};
 pub use processor::{Cache, Processor};
 
 use sysfs::Sysfs;

@@ -7,6 +7,7 @@ use memtide_core::{Machine, NodeId, TaskId, ThreadId, Vpn};
 
 use serde::{Deserialize, Serialize};
 
+use super::runs::Runs;
 use crate::parameter::{Kind, Parameter, Values};
 
 /// The filter's variant.
@@ -29,12 +30,12 @@ pub(super) struct Trigger {
     order: NodeOrder,
     fastest: Vec<bool>,
     linux6: bool,
-    last: BTreeMap<(TaskId, Vpn), Last>,
+    last: Runs<Last>,
     tasks: BTreeMap<TaskId, Faults>,
 }
 
 /// Who made a page's latest hint fault.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Last {
     thread: ThreadId,
     node: NodeId,
@@ -51,7 +52,7 @@ struct Faults {
 /// What a trigger remembers.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Memory {
-    last: Vec<((TaskId, Vpn), Last)>,
+    last: Runs<Last>,
     tasks: Vec<(TaskId, Faults)>,
 }
 
@@ -61,7 +62,7 @@ impl Trigger {
             order: NodeOrder::of(machine),
             fastest: machine.node_ids().map(|node| machine.tier_of(node).0 == 0).collect(),
             linux6: values.word("filter") == "linux-6",
-            last: BTreeMap::new(),
+            last: Runs::default(),
             tasks: BTreeMap::new(),
         }
     }
@@ -69,7 +70,7 @@ impl Trigger {
     /// The move to the faulting CPU's own node, if the fault calls for it.
     pub(super) fn on_fault(&mut self, fault: &HintFault) -> Option<Move> {
         let to = self.order.own(fault.cpu);
-        let last = self.last.insert((fault.task, fault.page), Last { thread: fault.thread, node: to });
+        let last = self.last.insert(fault.task, fault.page, Last { thread: fault.thread, node: to });
         let passes =
             if self.linux6 { self.linux6_passes(fault, last, to) } else { two_faults_pass(last, to) };
         let moves = passes && fault.node != to;
@@ -86,12 +87,14 @@ impl Trigger {
 
     /// Forgets a page that is no more.
     pub(super) fn forget(&mut self, task: TaskId, page: Vpn) {
-        self.last.remove(&(task, page));
+        self.last.remove(task, page);
     }
 
     pub(super) fn memory(&self) -> Memory {
-        let last = self.last.iter().map(|(&page, &last)| (page, last)).collect();
-        Memory { last, tasks: self.tasks.iter().map(|(&task, faults)| (task, faults.clone())).collect() }
+        Memory {
+            last: self.last.clone(),
+            tasks: self.tasks.iter().map(|(&task, faults)| (task, faults.clone())).collect(),
+        }
     }
 
     pub(super) fn remember(&mut self, memory: Memory) -> Result<(), String> {
@@ -100,7 +103,7 @@ impl Trigger {
         if !memory.tasks.iter().all(|(_, faults)| fits(faults)) {
             return Err(format!("faults of other nodes than the machine's {nodes}"));
         }
-        (self.last, self.tasks) = (memory.last.into_iter().collect(), memory.tasks.into_iter().collect());
+        (self.last, self.tasks) = (memory.last, memory.tasks.into_iter().collect());
         Ok(())
     }
 

@@ -15,12 +15,12 @@ use std::fmt;
 
 use memtide_core::machine::Machine;
 use memtide_core::policy::{GroupOrder, NodeOrder, Rule, Within};
-use memtide_core::{CpuId, InitiatorId, NodeId};
+use memtide_core::{CpuId, NodeId};
 
 pub(crate) use start::TRACEPOINT;
 pub use start::{ExactError, Running};
 
-use crate::topology::Host;
+use crate::topology::{Host, Numbers};
 
 /// A rule that is carried out page by page.
 #[derive(Clone, Debug)]
@@ -70,15 +70,13 @@ impl Exact {
     /// # Errors
     /// If the machine has fewer initiators than the system has nodes with CPUs.
     pub fn new(rule: Rule, machine: &Machine, host: &Host, seed: u64) -> Result<Exact, ExactError> {
-        let (there, known) = (host.with_cpus().count(), machine.initiators.len());
-        if known < there {
-            return Err(ExactError::Initiators { machine: machine.name.clone(), known, there });
-        }
+        let numbers = Numbers::of(machine, host)?;
+        let is_one = host.with_cpus().count() == 1;
         Ok(Exact {
             rule,
             order: NodeOrder::of(machine),
-            nodes: host.with_memory().map(|node| node.id).collect(),
-            cpus: if there > 1 { cpus(machine, host) } else { Vec::new() },
+            nodes: numbers.nodes,
+            cpus: if is_one { Vec::new() } else { numbers.cpus },
             seed,
         })
     }
@@ -88,20 +86,4 @@ impl Exact {
         let several = self.rule.groups.iter().any(|group| group.nodes.len() > 1);
         self.rule.order == GroupOrder::CycleFromOwn || (self.rule.within == Within::Nearest && several)
     }
-}
-
-/// For each of the system's CPUs one of the machine's that is in the same initiator.
-fn cpus(machine: &Machine, host: &Host) -> Vec<CpuId> {
-    let first = |initiator: InitiatorId| {
-        let before = &machine.initiators[..initiator.index()];
-        CpuId(before.iter().map(|initiator| initiator.cpus).sum())
-    };
-    let mut cpus = Vec::new();
-    for (index, node) in host.with_cpus().enumerate() {
-        for cpu in &node.cpus {
-            cpus.resize(cpus.len().max(cpu.index() + 1), CpuId(0));
-            cpus[cpu.index()] = first(InitiatorId::from(index));
-        }
-    }
-    cpus
 }

@@ -17,6 +17,7 @@ use super::{Exact, Outcome};
 use crate::placement::KernelPolicy;
 use crate::sys::missing;
 use crate::sys::trace::{self, Tid};
+use crate::topology::FewInitiators;
 
 /// The number of the event of a system call's end.
 pub const TRACEPOINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_exit/id";
@@ -25,17 +26,8 @@ pub const TRACEPOINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_exit/i
 #[derive(Debug, thiserror::Error)]
 pub enum ExactError {
     /// The machine does not fit.
-    #[error(
-        "machine '{machine}' has {known} groups of CPUs, this system {there}; see `memtide topo -o machine` for a file of it"
-    )]
-    Initiators {
-        /// The machine's name.
-        machine: String,
-        /// Its initiators.
-        known: usize,
-        /// Nodes of the system that have CPUs.
-        there: usize,
-    },
+    #[error(transparent)]
+    Initiators(#[from] FewInitiators),
     /// Faults cannot be handled.
     #[error(
         "faults of the kernel on the program's behalf cannot be handled here (userfaultfd: {0}); be root"

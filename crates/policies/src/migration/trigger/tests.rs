@@ -104,7 +104,7 @@ fn linux_6_moves_shared_pages_by_the_statistics_of_the_task() {
     let m = machine(&[node(0, 0, 20e3), node(0, 1, 20e3)]);
     let shared = |by_cpu, by_page| {
         let mut trigger = with_statistics(&m, by_cpu, by_page);
-        trigger.last.insert((TaskId(1), Vpn(1)), Last { thread: ThreadId(1), node: NodeId(1) });
+        trigger.last.insert(TaskId(1), Vpn(1), Last { thread: ThreadId(1), node: NodeId(1) });
         trigger.on_fault(&fault(2, 1, 0, 9)).is_some()
     };
     // cpu(dst) > 3 x cpu(src): moved, however much memory is there already.

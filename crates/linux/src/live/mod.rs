@@ -1,22 +1,27 @@
 //! A real machine as the epoch loop sees it: processes are watched, and their pages moved.
 
+mod lies;
+
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
 use memtide_core::epoch::Host;
-use memtide_core::policy::{Event, Move, Needs, NodeUse, Observation, Refusal, Region};
+use memtide_core::policy::{
+    Event, HintFault, Move, Needs, NodeUse, Observation, Refusal, Region, RegionNeeds,
+};
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use rustix::process::Pid;
 
-use crate::monitors::{self, CLEARED_MAX, Chosen, Found, Kind, SoftDirty};
+use self::lies::{Lies, runs};
+use crate::monitors::{self, CLEARED_MAX, Chosen, Found, Hints, Kind, SeveralNodes, SoftDirty, spread};
 use crate::movers::{Mover, nodes_of};
 use crate::processes::{self, Process};
 use crate::sys::pagemap;
-use crate::topology::memory_of;
+use crate::topology::{Numbers, memory_of};
 
 /// Pages of a region of which it is asked where they lie: at most and at least, and of all regions together, for each takes the kernel
 /// thousands of instructions.
@@ -30,13 +35,22 @@ const PAGE_KIB: u64 = 4;
 /// A process is watched once it has lived so long: most end earlier, and to take one in costs more than they do.
 const SETTLED: Duration = Duration::from_secs(3);
 
+/// How memory is watched for hint faults.
+const FOR_HINTS: RegionNeeds = RegionNeeds {
+    sampling: Time::from_ms(50),
+    aggregation: Time::from_ms(500),
+    regions_max: 300,
+    writes: false,
+};
+
 /// This machine, and the processes that are watched on it.
 #[derive(Debug)]
 pub struct Live {
-    /// The system's number of each of the machine's nodes.
-    nodes: Vec<NodeId>,
+    numbers: Numbers,
     monitor: Option<Chosen>,
     writes: Option<SoftDirty>,
+    hints: Option<Hints>,
+    observed: Time,
     mover: Mover,
     watched: Vec<Process>,
     begun: Instant,
@@ -52,13 +66,13 @@ pub fn task(pid: Pid) -> TaskId {
 }
 
 impl Live {
-    /// This machine, whose nodes have these numbers in the system, watched as a policy needs it, by this monitor or the best there is. With
+    /// This machine, in whose terms the system has these numbers, watched as a policy needs it, by this monitor or the best there is. With
     /// `dry_run` nothing is moved.
     ///
     /// # Errors
     /// If there is no monitor for what is needed.
     pub fn new(
-        nodes: Vec<NodeId>,
+        numbers: Numbers,
         needs: &Needs,
         wanted: Option<Kind>,
         stall: Duration,
@@ -66,7 +80,9 @@ impl Live {
     ) -> io::Result<Live> {
         let (monitor, writes) = watchers(needs, wanted)?;
         Ok(Live {
-            nodes,
+            hints: hints(needs, &numbers),
+            observed: Time::ZERO,
+            numbers,
             monitor,
             writes,
             mover: Mover::new(stall),
@@ -87,8 +103,10 @@ impl Live {
     ///
     /// # Errors
     /// If there is no monitor for that. None is left then.
-    pub fn set_needs(&mut self, needs: &Needs, wanted: Option<Kind>) -> io::Result<()> {
+    pub fn set_needs(&mut self, numbers: Numbers, needs: &Needs, wanted: Option<Kind>) -> io::Result<()> {
         self.watched.clear();
+        self.hints = hints(needs, &numbers);
+        self.numbers = numbers;
         // The kernel's means are given back before they are asked for again.
         (self.monitor, self.writes) = (None, None);
         (self.monitor, self.writes) = watchers(needs, wanted)?;
@@ -133,6 +151,10 @@ impl Live {
         if let Some(writes) = &mut self.writes {
             writes.keep(&self.watched);
         }
+        if let Some(hints) = &mut self.hints {
+            let tasks: Vec<TaskId> = self.watched.iter().map(|process| task(process.pid)).collect();
+            hints.keep(&tasks);
+        }
         if let Some(Chosen { kind, monitor, .. }) = &mut self.monitor
             && let Err(error) = monitor.watch(&self.watched)
         {
@@ -144,7 +166,7 @@ impl Live {
 
     /// How full the machine's nodes are.
     fn nodes_use(&self) -> Vec<NodeUse> {
-        let used = (0..).zip(&self.nodes).filter_map(|(number, id)| {
+        let used = (0..).zip(&self.numbers.nodes).filter_map(|(number, id)| {
             let memory = memory_of(*id)?;
             let pages = |kib: u64| kib / PAGE_KIB;
             Some(NodeUse {
@@ -158,7 +180,7 @@ impl Live {
 
     /// The machine's number of a node of the system.
     fn number(&self, id: NodeId) -> Option<NodeId> {
-        self.nodes.iter().position(|known| *known == id).map(NodeId::from)
+        self.numbers.nodes.iter().position(|known| *known == id).map(NodeId::from)
     }
 
     /// Splits what was found into runs that lie on one node, as far as a page of each of so many parts of a region tells.
@@ -184,6 +206,49 @@ impl Live {
                 end = start.0 + pages * size.base_pages();
             }
         }
+    }
+
+    /// What was accessed lately, and where it lies.
+    fn look(&mut self, seen: &mut Observation) {
+        let Some(Chosen { kind, monitor, .. }) = &mut self.monitor else { return };
+        match monitor.read() {
+            Ok(all) => {
+                let regions: usize = all.iter().map(Vec::len).sum();
+                let parts = (ASKED_IN_ALL / regions.max(1) as u64).clamp(ASKED_LEAST, ASKED);
+                for (process, found) in self.watched.clone().iter().zip(all) {
+                    self.locate(process, &found, parts, seen);
+                }
+            }
+            Err(error) => {
+                self.troubles.push(format!("monitor {}: {error}", kind.name()));
+                // They are watched anew.
+                self.watched.clear();
+            }
+        }
+    }
+
+    /// The hint faults that this stands for, later than `since`.
+    fn hint_faults(&mut self, seen: &Observation, since: Time) -> Vec<HintFault> {
+        let Some(hints) = &mut self.hints else { return Vec::new() };
+        let regions: Vec<Region> = seen.iter().collect();
+        let mut faults = Vec::new();
+        for process in &self.watched {
+            let task = task(process.pid);
+            let (from, to) = (
+                regions.partition_point(|region| region.task < task),
+                regions.partition_point(|region| region.task <= task),
+            );
+            match hints.step(process, task, &regions[from..to]) {
+                Ok(found) => faults.extend(found),
+                Err(SeveralNodes) => self.troubles.push(format!(
+                    "process {} ({}) runs on CPUs of several nodes: which of them access a page is not known, and its pages stay",
+                    process.pid.as_raw_nonzero(),
+                    process.name
+                )),
+            }
+        }
+        spread(&mut faults, since, self.observed);
+        faults
     }
 
     /// A process that is too large for its bits to be cleared is not watched in that way.
@@ -213,7 +278,7 @@ impl Live {
     /// Moves pages of a process, all of one size. A huge page goes whole when its first base page is named; one that is not huge any more
     /// is gone.
     fn carry_out(&mut self, pid: Pid, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
-        let named = |wanted: &Move| (wanted.page.0, self.nodes[wanted.to.index()]);
+        let named = |wanted: &Move| (wanted.page.0, self.numbers.nodes[wanted.to.index()]);
         if wanted[0].size == PageSize::Base {
             let pages: Vec<(u64, NodeId)> = wanted.iter().map(named).collect();
             return self.mover.move_pages(pid, &pages);
@@ -240,50 +305,6 @@ impl Live {
     }
 }
 
-/// A page: where it lies, how large it is, and whether it was written lately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lies {
-    node: NodeId,
-    size: PageSize,
-    written: bool,
-}
-
-/// Base pages of a region that lie alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    start: u64,
-    end: u64,
-    lies: Lies,
-}
-
-impl Run {
-    /// First base page and number of its pages, those whose middle lies in it and that begin at `from` or later; none if there is none.
-    fn whole(&self, from: u64) -> Option<(u64, u64)> {
-        let size = self.lies.size.base_pages();
-        let bound = |page: u64| page.saturating_sub(size / 2).next_multiple_of(size);
-        let start = bound(self.start).max(from.next_multiple_of(size));
-        let pages = bound(self.end).checked_sub(start)? / size;
-        (pages > 0).then_some((start, pages))
-    }
-}
-
-/// Runs of a region that lie alike: each page that was asked for stands for its part of the region. Parts that are not in memory
-/// are left out.
-fn runs(found: &Found, at: &[Option<Lies>]) -> Vec<Run> {
-    let parts = at.len() as u64;
-    let mut runs: Vec<Run> = Vec::new();
-    for (part, &lies) in (0..parts).zip(at) {
-        let bound = |part| found.start + found.pages * part / parts;
-        let (start, end) = (bound(part), bound(part + 1));
-        let Some(lies) = lies else { continue };
-        match runs.last_mut() {
-            Some(last) if last.lies == lies && last.end == start => last.end = end,
-            _ => runs.push(Run { start, end, lies }),
-        }
-    }
-    runs
-}
-
 /// Tells of a process's base pages whether each is part of a huge one; of none, if its page map may not be read.
 fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
     let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
@@ -292,10 +313,16 @@ fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
 
 /// What watches memory as it is needed.
 fn watchers(needs: &Needs, wanted: Option<Kind>) -> io::Result<(Option<Chosen>, Option<SoftDirty>)> {
-    let monitor = needs.regions.as_ref().map(|needs| monitors::choose(needs, wanted)).transpose()?;
+    let regions = needs.regions.or(needs.hint_faults.then_some(FOR_HINTS));
+    let monitor = regions.as_ref().map(|needs| monitors::choose(needs, wanted)).transpose()?;
     let writes = needs.regions.is_some_and(|needs| needs.writes);
     let writes = writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
     Ok((monitor, writes))
+}
+
+/// What tells of hint faults, if they are needed.
+fn hints(needs: &Needs, numbers: &Numbers) -> Option<Hints> {
+    needs.hint_faults.then(|| Hints::new(numbers.cpus.clone(), numbers.scan_pages))
 }
 
 impl Host for Live {
@@ -303,24 +330,13 @@ impl Host for Live {
         Time::from_ns(self.begun.elapsed().as_nanos() as f64)
     }
 
-    fn observe(&mut self, _: &Needs, _: &mut Vec<Event>, seen: &mut Observation) {
+    fn observe(&mut self, _: &Needs, events: &mut Vec<Event>, seen: &mut Observation) {
         seen.nodes_use = self.nodes_use();
         self.tell_of_large();
-        let Some(Chosen { kind, monitor, .. }) = &mut self.monitor else { return };
-        match monitor.read() {
-            Ok(all) => {
-                let regions: usize = all.iter().map(Vec::len).sum();
-                let parts = (ASKED_IN_ALL / regions.max(1) as u64).clamp(ASKED_LEAST, ASKED);
-                for (process, found) in self.watched.clone().iter().zip(all) {
-                    self.locate(process, &found, parts, seen);
-                }
-            }
-            Err(error) => {
-                self.troubles.push(format!("monitor {}: {error}", kind.name()));
-                // They are watched anew.
-                self.watched.clear();
-            }
-        }
+        self.look(seen);
+        let since = events.last().map_or(self.observed, |event| event.time().max(self.observed));
+        self.observed = self.now();
+        events.extend(self.hint_faults(seen, since).into_iter().map(Event::HintFault));
     }
 
     fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
@@ -337,43 +353,5 @@ impl Host for Live {
             }
         }
         results
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FOUND: Found = Found { start: 1000, pages: 10, accesses: 3, age: 7 };
-
-    fn on(node: u8, written: bool) -> Option<Lies> {
-        Some(Lies { node: NodeId(node), size: PageSize::Base, written })
-    }
-
-    #[test]
-    fn a_region_is_split_where_its_node_changes_and_what_is_not_there_is_left_out() {
-        let (a, b) = (on(0, false), on(1, false));
-        let runs = runs(&FOUND, &[a, a, b, None, b]);
-        let bounds: Vec<(u64, u64, u8)> =
-            runs.iter().map(|run| (run.start, run.end, run.lies.node.0)).collect();
-        assert_eq!(bounds, [(1000, 1004, 0), (1004, 1006, 1), (1008, 1010, 1)]);
-        assert_eq!(super::runs(&FOUND, &[None; 5]), []);
-        let written = super::runs(&FOUND, &[a, on(0, true), on(0, true), a, a]);
-        assert_eq!(written.iter().map(|run| run.end).collect::<Vec<u64>>(), [1002, 1006, 1010]);
-    }
-
-    #[test]
-    fn huge_pages_are_whole_and_never_overlap_what_came_before() {
-        let run = |start, end, size| Run { start, end, lies: Lies { node: NodeId(0), size, written: false } };
-        for (run, from, whole) in [
-            (run(700, 900, PageSize::Huge), 0, Some((512, 1))),
-            (run(700, 1300, PageSize::Huge), 600, Some((1024, 1))),
-            (run(769, 900, PageSize::Huge), 0, None),
-            (run(100, 1000, PageSize::Huge), 513, None),
-            (run(700, 900, PageSize::Base), 800, Some((800, 100))),
-            (run(700, 900, PageSize::Base), 1024, None),
-        ] {
-            assert_eq!(run.whole(from), whole, "{run:?}");
-        }
     }
 }

@@ -1,0 +1,100 @@
+//! `bw-migration` on a real kernel: pages follow their threads inside a tier, and the balance between tiers stays.
+
+mod support;
+
+use std::env;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memtide_core::NodeId;
+use memtide_linux::movers::nodes_of;
+use support::{lab, lab_is_here};
+
+const MIB: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+/// What each program has.
+const ALL: usize = 24 * MIB;
+const PAGES: u64 = (ALL / PAGE) as u64;
+
+/// How long it runs.
+const TIME: Duration = Duration::from_secs(16);
+
+/// Set where a program below runs in the guest, to its name.
+const NAME: &str = "MEMTIDE_TEST_PROGRAM";
+
+const TEST: &str = "pages_follow_their_threads_and_the_balance_of_tiers_stays";
+
+#[test]
+fn pages_follow_their_threads_and_the_balance_of_tiers_stays() {
+    if let Ok(name) = env::var(NAME) {
+        return program(&name);
+    }
+    if !lab_is_here() {
+        return;
+    }
+    let test = lab::this_test();
+    // Nodes 0 and 1 are DRAM, each with a CPU, and node 2 is slow and beside node 0.
+    let start = |name: &str, cpu: u32, node: u32| {
+        format!(
+            "{NAME}={name} memtide run -p local -C {cpu} -m {node} -- {test} --exact {TEST} --nocapture &\n"
+        )
+    };
+    let script = format!(
+        "echo 0 > /proc/sys/kernel/numa_balancing\necho never > /sys/kernel/mm/transparent_hugepage/enabled\n\
+         echo 'policy = \"bw-migration\"\njournal = \"/journal\"' > /memtide.toml\n\
+         memtide daemon --config /memtide.toml & daemon=$!\n{}a=$!\n{}b=$!\nwait $a || exit 1; wait $b || exit 1\n\
+         memtide status -o json\nmemtide replay /journal || exit 1\nkill $daemon; wait $daemon; echo ended $?\n",
+        start("far", 1, 0),
+        start("slow", 0, 2)
+    );
+    let (out, told) =
+        lab::script(&["--machine", "ddr5-cxl", "--vcpus", "2", "--timing", "off"], &[&test], &script);
+    assert!(out.contains("ended 0"), "{out}\n{told}");
+    let [far, slow] = ["far", "slow"].map(|name| pages(&out, name));
+    assert_eq!([far[0], slow[0]], [[PAGES, 0, 0], [0, 0, PAGES]], "they began where they were bound to");
+    let [far, slow] = [far, slow].map(|all| *all.last().expect("pages"));
+    assert!(far[1] >= PAGES * 95 / 100 && far[2] == 0, "far: {far:?} of {PAGES} pages");
+    assert!(slow[2] >= PAGES - 10 && slow[2] < PAGES, "slow: {slow:?}; threshold is 10 pages");
+}
+
+/// Pages of a program on nodes 0, 1 and 2, as it told them.
+fn pages(out: &str, name: &str) -> Vec<[u64; 3]> {
+    let told = out.lines().filter_map(|line| {
+        line.split_once(&format!("{name} has "))?
+            .1
+            .split(' ')
+            .map(str::parse)
+            .collect::<Result<Vec<u64>, _>>()
+            .ok()
+    });
+    told.map(|pages| pages.try_into().expect("three nodes")).collect()
+}
+
+/// Uses all of its memory again and again, and tells now and then where it lies.
+fn program(name: &str) {
+    let mut memory = vec![1u8; ALL];
+    let begin = Instant::now();
+    let mut tell = begin;
+    tell_pages(name, &memory);
+    while begin.elapsed() < TIME {
+        memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = byte.wrapping_add(1));
+        lab::forget_translations();
+        thread::sleep(Duration::from_millis(20));
+        if tell.elapsed() > Duration::from_secs(2) {
+            tell = Instant::now();
+            tell_pages(name, &memory);
+        }
+    }
+    tell_pages(name, &memory);
+    let first = memory[0];
+    assert!(memory.iter().step_by(PAGE).all(|&byte| byte == first), "a page lost its content");
+}
+
+fn tell_pages(name: &str, memory: &[u8]) {
+    let first = memory.as_ptr() as u64 / PAGE as u64;
+    let pages: Vec<u64> = (first..first + PAGES).collect();
+    let nodes = nodes_of(rustix::process::getpid(), &pages).expect("nodes");
+    let on = |node| nodes.iter().filter(|found| **found == Some(NodeId(node))).count();
+    println!("\n{name} has {} {} {}", on(0), on(1), on(2));
+}

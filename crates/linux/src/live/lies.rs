@@ -1,0 +1,87 @@
+//! Parts of a region that lie alike.
+
+use memtide_core::{NodeId, PageSize};
+
+use crate::monitors::Found;
+
+/// A page: where it lies, how large it is, and whether it was written lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lies {
+    pub node: NodeId,
+    pub size: PageSize,
+    pub written: bool,
+}
+
+/// Base pages of a region that lie alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    start: u64,
+    end: u64,
+    pub lies: Lies,
+}
+
+impl Run {
+    /// First base page and number of its pages, those whose middle lies in it and that begin at `from` or later; none if there is none.
+    pub fn whole(&self, from: u64) -> Option<(u64, u64)> {
+        let size = self.lies.size.base_pages();
+        let bound = |page: u64| page.saturating_sub(size / 2).next_multiple_of(size);
+        let start = bound(self.start).max(from.next_multiple_of(size));
+        let pages = bound(self.end).checked_sub(start)? / size;
+        (pages > 0).then_some((start, pages))
+    }
+}
+
+/// Runs of a region that lie alike: each page that was asked for stands for its part of the region. Parts that are not in memory
+/// are left out.
+pub fn runs(found: &Found, at: &[Option<Lies>]) -> Vec<Run> {
+    let parts = at.len() as u64;
+    let mut runs: Vec<Run> = Vec::new();
+    for (part, &lies) in (0..parts).zip(at) {
+        let bound = |part| found.start + found.pages * part / parts;
+        let (start, end) = (bound(part), bound(part + 1));
+        let Some(lies) = lies else { continue };
+        match runs.last_mut() {
+            Some(last) if last.lies == lies && last.end == start => last.end = end,
+            _ => runs.push(Run { start, end, lies }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOUND: Found = Found { start: 1000, pages: 10, accesses: 3, age: 7 };
+
+    fn on(node: u8, written: bool) -> Option<Lies> {
+        Some(Lies { node: NodeId(node), size: PageSize::Base, written })
+    }
+
+    #[test]
+    fn a_region_is_split_where_its_node_changes_and_what_is_not_there_is_left_out() {
+        let (a, b) = (on(0, false), on(1, false));
+        let runs = runs(&FOUND, &[a, a, b, None, b]);
+        let bounds: Vec<(u64, u64, u8)> =
+            runs.iter().map(|run| (run.start, run.end, run.lies.node.0)).collect();
+        assert_eq!(bounds, [(1000, 1004, 0), (1004, 1006, 1), (1008, 1010, 1)]);
+        assert_eq!(super::runs(&FOUND, &[None; 5]), []);
+        let written = super::runs(&FOUND, &[a, on(0, true), on(0, true), a, a]);
+        assert_eq!(written.iter().map(|run| run.end).collect::<Vec<u64>>(), [1002, 1006, 1010]);
+    }
+
+    #[test]
+    fn huge_pages_are_whole_and_never_overlap_what_came_before() {
+        let run = |start, end, size| Run { start, end, lies: Lies { node: NodeId(0), size, written: false } };
+        for (run, from, whole) in [
+            (run(700, 900, PageSize::Huge), 0, Some((512, 1))),
+            (run(700, 1300, PageSize::Huge), 600, Some((1024, 1))),
+            (run(769, 900, PageSize::Huge), 0, None),
+            (run(100, 1000, PageSize::Huge), 513, None),
+            (run(700, 900, PageSize::Base), 800, Some((800, 100))),
+            (run(700, 900, PageSize::Base), 1024, None),
+        ] {
+            assert_eq!(run.whole(from), whole, "{run:?}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A system in the terms of a machine that describes it.
+
+use memtide_core::machine::Machine;
+use memtide_core::{CpuId, InitiatorId, NodeId, PAGE_BYTES};
+
+use super::Host;
+
+/// What the nodes and CPUs of a system are to a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// The system's number of each of the machine's nodes.
+    pub nodes: Vec<NodeId>,
+    /// For each of the system's CPUs one of the machine's that is in the same initiator.
+    pub cpus: Vec<CpuId>,
+    /// Base pages that the machine's NUMA hint scanner looks at in a step.
+    pub scan_pages: u64,
+}
+
+/// A machine with fewer initiators than a system has nodes with CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "machine '{machine}' has {known} groups of CPUs, this system {there}; see `memtide topo -o machine` for a file of it"
+)]
+pub struct FewInitiators {
+    machine: String,
+    known: usize,
+    there: usize,
+}
+
+impl Numbers {
+    /// Those of a machine whose nodes are those of `host` that have memory, in order, and whose initiators are those that have CPUs.
+    ///
+    /// # Errors
+    /// If the machine has fewer initiators than that.
+    pub fn of(machine: &Machine, host: &Host) -> Result<Numbers, FewInitiators> {
+        let (there, known) = (host.with_cpus().count(), machine.initiators.len());
+        if known < there {
+            return Err(FewInitiators { machine: machine.name.clone(), known, there });
+        }
+        Ok(Numbers {
+            nodes: host.with_memory().map(|node| node.id).collect(),
+            cpus: cpus(machine, host),
+            scan_pages: (machine.kernel.numa_scan_mib << 20) / PAGE_BYTES,
+        })
+    }
+}
+
+fn cpus(machine: &Machine, host: &Host) -> Vec<CpuId> {
+    let first = |initiator: InitiatorId| {
+        let before = &machine.initiators[..initiator.index()];
+        CpuId(before.iter().map(|initiator| initiator.cpus).sum())
+    };
+    let mut cpus = Vec::new();
+    for (index, node) in host.with_cpus().enumerate() {
+        for cpu in &node.cpus {
+            cpus.resize(cpus.len().max(cpu.index() + 1), CpuId(0));
+            cpus[cpu.index()] = first(InitiatorId::from(index));
+        }
+    }
+    cpus
+}

@@ -1,0 +1,152 @@
+//! What is known of pages, kept by runs: of a large memory most neighbours are alike.
+
+use std::collections::BTreeMap;
+
+use memtide_core::{TaskId, Vpn};
+use serde::{Deserialize, Serialize};
+
+/// A value for some base pages of tasks. Takes memory by runs of neighbours that are alike, not by pages.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(
+    try_from = "Vec<Listed<V>>",
+    into = "Vec<Listed<V>>",
+    bound = "V: Copy + Serialize + for<'a> Deserialize<'a>"
+)]
+pub(super) struct Runs<V: Copy>(BTreeMap<(TaskId, Vpn), Run<V>>);
+
+/// A run by its task, first page, number of pages, and value.
+type Listed<V> = (TaskId, Vpn, u64, V);
+
+#[derive(Clone, Copy, Debug)]
+struct Run<V> {
+    pages: u64,
+    value: V,
+}
+
+impl<V: Copy> Default for Runs<V> {
+    fn default() -> Runs<V> {
+        Runs(BTreeMap::new())
+    }
+}
+
+impl<V: Copy + PartialEq> Runs<V> {
+    /// Sets the value of a page; gives the one that it had.
+    pub(super) fn insert(&mut self, task: TaskId, page: Vpn, value: V) -> Option<V> {
+        let before = self.run_of(task, page);
+        if before.is_some_and(|(_, run)| run.value == value) {
+            return Some(value);
+        }
+        self.remove(task, page);
+        let (mut start, mut pages) = (page, 1);
+        if let Some(next) = self.0.get(&(task, Vpn(page.0 + 1))).filter(|run| run.value == value) {
+            pages += next.pages;
+            self.0.remove(&(task, Vpn(page.0 + 1)));
+        }
+        let left = page.0.checked_sub(1).and_then(|left| self.run_of(task, Vpn(left)));
+        if let Some((first, run)) = left.filter(|(_, run)| run.value == value) {
+            (start, pages) = (first, pages + run.pages);
+        }
+        self.0.insert((task, start), Run { pages, value });
+        before.map(|(_, run)| run.value)
+    }
+
+    /// Forgets the value of a page.
+    pub(super) fn remove(&mut self, task: TaskId, page: Vpn) {
+        let Some((start, Run { pages, value })) = self.run_of(task, page) else { return };
+        let (before, after) = (page.0 - start.0, start.0 + pages - page.0 - 1);
+        self.0.remove(&(task, start));
+        if before > 0 {
+            self.0.insert((task, start), Run { pages: before, value });
+        }
+        if after > 0 {
+            self.0.insert((task, Vpn(page.0 + 1)), Run { pages: after, value });
+        }
+    }
+
+    /// The run that a page is in, with its first page.
+    fn run_of(&self, task: TaskId, page: Vpn) -> Option<(Vpn, Run<V>)> {
+        let (&(_, start), &run) = self.0.range((task, Vpn(0))..=(task, page)).next_back()?;
+        (page.0 - start.0 < run.pages).then_some((start, run))
+    }
+}
+
+impl<V: Copy> From<Runs<V>> for Vec<Listed<V>> {
+    fn from(runs: Runs<V>) -> Vec<Listed<V>> {
+        runs.0.into_iter().map(|((task, start), run)| (task, start, run.pages, run.value)).collect()
+    }
+}
+
+impl<V: Copy> TryFrom<Vec<Listed<V>>> for Runs<V> {
+    type Error = String;
+
+    fn try_from(listed: Vec<Listed<V>>) -> Result<Runs<V>, String> {
+        let mut runs = BTreeMap::new();
+        let mut last = (TaskId(0), Vpn(0));
+        for (task, start, pages, value) in listed {
+            let end = start.0.checked_add(pages).filter(|_| pages > 0 && last <= (task, start));
+            last = (
+                task,
+                Vpn(end
+                    .ok_or_else(|| format!("{pages} pages from {start:?} of {task:?} on, after {last:?}"))?),
+            );
+            runs.insert((task, start), Run { pages, value });
+        }
+        Ok(Runs(runs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_knows_what_a_plain_map_knows(
+            changes in prop::collection::vec((0u32..2, 0u64..20, prop::option::weighted(0.8, 0u8..3)), 0..200),
+        ) {
+            let (mut runs, mut plain) = (Runs::default(), BTreeMap::new());
+            for (task, page, value) in changes {
+                let (task, page) = (TaskId(task), Vpn(page));
+                match value {
+                    Some(value) => prop_assert_eq!(runs.insert(task, page, value), plain.insert((task, page), value)),
+                    None => {
+                        runs.remove(task, page);
+                        plain.remove(&(task, page));
+                    }
+                }
+                let kept: Vec<_> = runs.clone().0.into_iter().flat_map(|((task, start), run)| {
+                    (0..run.pages).map(move |at| ((task, Vpn(start.0 + at)), run.value))
+                }).collect();
+                prop_assert_eq!(kept, plain.clone().into_iter().collect::<Vec<_>>());
+                let joined = runs.0.iter().zip(runs.0.iter().skip(1)).any(|((a, run), (b, next))| {
+                    a.0 == b.0 && a.1.0 + run.pages == b.1.0 && run.value == next.value
+                });
+                prop_assert!(!joined, "two runs that are one: {:?}", runs);
+            }
+            let listed: Vec<Listed<u8>> = runs.clone().into();
+            prop_assert_eq!(Runs::try_from(listed.clone()).map(Vec::from), Ok(listed));
+        }
+    }
+
+    #[test]
+    fn neighbours_that_are_alike_take_one_place() {
+        let mut runs = Runs::default();
+        for page in (0..1000).rev() {
+            assert_eq!(runs.insert(TaskId(1), Vpn(page), 7), None);
+        }
+        assert_eq!(runs.0.len(), 1);
+    }
+
+    #[test]
+    fn runs_that_cannot_be_are_refused() {
+        let run = |start, pages| (TaskId(1), Vpn(start), pages, 7u8);
+        for wrong in
+            [vec![run(4, 0)], vec![run(4, u64::MAX)], vec![run(4, 2), run(5, 1)], vec![run(4, 1), run(2, 1)]]
+        {
+            assert!(Runs::try_from(wrong.clone()).is_err(), "{wrong:?}");
+        }
+        assert!(Runs::try_from(vec![run(4, 2), run(6, 1)]).is_ok());
+    }
+}
