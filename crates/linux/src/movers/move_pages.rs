@@ -15,8 +15,9 @@ use crate::sys;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 512;
 
-/// How often a page that is in use is tried in all.
-const TRIES: usize = 3;
+/// Pages that a call is made for when those that are in use are tried for the first, second and last time: a page that cannot move may keep
+/// the kernel from those that come after it in the same call.
+const TRIES: [usize; 3] = [BATCH_MAX, BATCH_MIN, 1];
 
 /// Moves pages of processes.
 #[derive(Clone, Debug)]
@@ -88,22 +89,29 @@ struct Open {
 }
 
 impl Open {
-    /// Moves pages, and tells what became of each.
+    /// Moves pages, none of which was tried yet, and tells what became of each.
     fn move_all(&mut self, process: Pid, wanted: &[(u64, NodeId)], moved: &mut [Moved]) {
-        self.addresses.clear();
-        self.addresses.extend(wanted.iter().map(|&(page, _)| address(page)));
-        self.to.clear();
-        self.to.extend(wanted.iter().map(|&(_, to)| i32::from(to.0)));
-        self.status.resize(wanted.len(), i32::MIN);
-        self.places.clear();
-        self.places.extend(0..wanted.len());
-        self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
-        for _ in 0..TRIES {
-            if self.addresses.is_empty() {
-                break;
+        for most in TRIES {
+            let busy: Vec<usize> = (0..wanted.len()).filter(|&at| moved[at] == Err(Refusal::Busy)).collect();
+            for part in busy.chunks(most) {
+                self.take(wanted, part);
+                self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
+                if !self.addresses.is_empty() {
+                    self.attempt(process, moved);
+                }
             }
-            self.attempt(process, moved);
         }
+    }
+
+    /// Has the pages of some places be those that are to be moved.
+    fn take(&mut self, wanted: &[(u64, NodeId)], places: &[usize]) {
+        self.addresses.clear();
+        self.addresses.extend(places.iter().map(|&at| address(wanted[at].0)));
+        self.to.clear();
+        self.to.extend(places.iter().map(|&at| i32::from(wanted[at].1.0)));
+        self.status.resize(places.len(), i32::MIN);
+        self.places.clear();
+        self.places.extend(places);
     }
 
     fn attempt(&mut self, process: Pid, moved: &mut [Moved]) {
