@@ -142,16 +142,16 @@ impl Live {
         }
     }
 
-    /// How full the machine's nodes are.
+    /// How full the machine's nodes are; one whose memory has gone has none.
     fn nodes_use(&self) -> Vec<NodeUse> {
-        let used = (0..).zip(&self.nodes).filter_map(|(number, id)| {
-            let memory = memory_of(*id)?;
+        let used = (0..).zip(&self.nodes).map(|(number, id)| {
+            let memory = memory_of(*id).unwrap_or_default();
             let pages = |kib: u64| kib / PAGE_KIB;
-            Some(NodeUse {
+            NodeUse {
                 node: NodeId(number),
                 pages: pages(memory.total_kib),
                 free_pages: pages(memory.free_kib),
-            })
+            }
         });
         used.collect()
     }
