@@ -24,7 +24,7 @@ struct Part {
 
 /// Runs a script of `support/faults` in a guest; gives its parts, and standard error.
 #[track_caller]
-fn run(script: &str, scale: &str, options: &[&str], arguments: &str) -> (Vec<Part>, String) {
+fn run(script: &str, options: &[&str], arguments: &str) -> (Vec<Part>, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let here = format!("{}/tests/support/faults", env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![format!("{}:/bin/faults", lab::compile(folder.path(), "faults"))];
@@ -32,7 +32,7 @@ fn run(script: &str, scale: &str, options: &[&str], arguments: &str) -> (Vec<Par
     files.extend(PROGRAMS.map(str::to_owned));
     let mut command = Command::new(MEMTIDE);
     command.env("XDG_RUNTIME_DIR", folder.path()).env("TMPDIR", folder.path());
-    command.args(["lab", "run", "--machine", "hinuma", "--scale", scale, "--timing", "off"]).args(options);
+    command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--timing", "off"]).args(options);
     command.args(["--timeout", "150", "--file", &format!("{MEMTIDE}:/bin/memtide")]);
     files.iter().for_each(|file| _ = command.args(["--file", file]));
     command.args(["--", "sh", "-c", &format!(". /{script}.sh"), "sh"]).args(arguments.split_whitespace());
@@ -114,14 +114,16 @@ fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
     if !lab_is_here() {
         return;
     }
-    let (parts, _) = run("writes", "96", &["--vcpus", "2"], "");
+    let (parts, _) = run("writes", &["--vcpus", "2"], "");
     let moved = |name: &str| -> u64 {
         parts.iter().filter(|part| part.name == name).flat_map(|part| part.pages("Moved")).sum()
     };
     // Its 8 MiB may be on either node at first.
     assert!(moved("alone") >= 5 * 2048, "{} pages moved", moved("alone"));
     let status = &part(&parts, "status").answers()[0];
-    let by_policy = status["processes"][0]["moved_pages"].as_u64().expect("a number");
+    let mut processes = status["processes"].as_array().expect("processes").iter();
+    let writer = processes.find(|of| of["name"] == "faults").expect("the writer");
+    let by_policy = writer["moved_pages"].as_u64().expect("a number");
     assert!(moved("asked") >= 2 * 2048 && by_policy >= 2048, "{} pages moved, {status}", moved("asked"));
     part(&parts, "end").says("writer: right");
     part(&parts, "end").says("the daemon ended with 0");
@@ -132,7 +134,7 @@ fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
     if !lab_is_here() {
         return;
     }
-    let (parts, told) = run("targets", "96", &["--vcpus", "1"], "");
+    let (parts, told) = run("targets", &["--vcpus", "1"], "");
     const PAGES: u64 = 4 << 8;
     // What it was before it ran another program, and what it was afterwards.
     let moved = part(&parts, "execs").pages("Moved")[0];
@@ -176,7 +178,7 @@ fn a_node_that_fills_or_goes_is_told_and_taken_again() {
     if !lab_is_here() {
         return;
     }
-    let (parts, _) = run("nodes", "288", &["--vcpus", "1", "--absent", "nvm"], "");
+    let (parts, _) = run("nodes", &["--vcpus", "1", "--absent", "nvm"], "");
     const PAGES: u64 = 32 << 8;
     let filled = &part(&parts, "fills").outcomes()[0];
     assert!(filled["Moved"] > 0 && filled["NoRoom"] > 0, "{filled:?}");
@@ -188,7 +190,7 @@ fn a_node_that_fills_or_goes_is_told_and_taken_again() {
     assert_eq!(refused(&status[0], "NotAllowed"), refused(&status[1], "NotAllowed"), "{}", gone.text);
     assert!(status[0]["epochs"].as_u64() < status[1]["epochs"].as_u64(), "{}", gone.text);
     let back = part(&parts, "back").pages("Moved");
-    assert!(back[0] >= PAGES && back[1] > 0, "{back:?}");
+    assert!(back[0] >= PAGES / 2 && back[1] > 0, "the policy moves some, too: {back:?}");
     part(&parts, "end").says("target: right");
     part(&parts, "end").says("the daemon ended with 0");
 }
@@ -198,7 +200,7 @@ fn without_privileges_ones_own_pages_move_and_no_others() {
     if !lab_is_here() {
         return;
     }
-    let (parts, told) = run("privileges", "96", &["--vcpus", "1"], "");
+    let (parts, told) = run("privileges", &["--vcpus", "1"], "");
     let codes = |name: &str| -> Vec<String> {
         part(&parts, name).after("code ").into_iter().map(str::to_owned).collect()
     };
@@ -207,7 +209,9 @@ fn without_privileges_ones_own_pages_move_and_no_others() {
     };
     for (name, why) in [("user", "is not there, or not yours"), ("user daemon", "CAP_SYS_PTRACE")] {
         assert_eq!(codes(name), ["0", "1", "1"], "{name}");
-        assert_eq!(lies(name), ["1", "0", "0"], "{name}");
+        // The daemon's policy may have some of them go back at once.
+        let lies = lies(name);
+        assert!(lies[0] != "0" && lies[1..] == ["0", "0"], "{name}: {lies:?}");
         part(&parts, name).says(why);
     }
     let status = &part(&parts, "user daemon").answers()[0];
@@ -242,7 +246,7 @@ fn after_a_kill_at_any_moment_all_is_as_before() {
     println!("MEMTIDE_TEST_SEED={seed}");
     let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed);
     let times = (0..KILLS).map(|_| format!("{:.3} ", (draws.next_u64() % 2000) as f64 / 1000.0));
-    let (parts, told) = run("kills", "96", &["--vcpus", "1"], &times.collect::<String>());
+    let (parts, told) = run("kills", &["--vcpus", "1"], &times.collect::<String>());
     let next = part(&parts, "next");
     let status = &next.answers()[0];
     assert!(status["monitor"] == "damon" && status["epochs"].as_u64() > Some(0), "{status}\n{told}");
@@ -261,7 +265,7 @@ fn two_hundred_processes_are_watched_within_bounds() {
     if !lab_is_here() {
         return;
     }
-    let (parts, told) = run("crowd", "96", &["--vcpus", "1"], "");
+    let (parts, told) = run("crowd", &["--vcpus", "1"], "");
     let looks: Vec<&Part> = parts.iter().filter(|part| part.name == "look").collect();
     for look in &looks {
         let status = &look.answers()[0];
