@@ -11,7 +11,7 @@ configure epoch_ms=500:cold_epochs=10000
 daemon
 begin target 32 holds
 free=$(meminfo MemFree)
-begin most $((free - 40)) node1
+begin most $((free - 24)) node1
 echo "== fills"
 go $target 0 1 20 > /tmp/filled & move=$!
 sleep 0.5
