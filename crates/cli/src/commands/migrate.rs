@@ -78,7 +78,7 @@ fn itself(wanted: &Migrate, bar: &Bar) -> Result<Progress, Failure> {
     let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let uid = rustix::process::geteuid().as_raw();
     let process = transfers::process_of(wanted.pid, uid).map_err(Failure::Run)?;
-    let transfer = transfers::transfer(process, wanted, &nodes, STALL).map_err(Failure::Usage)?;
+    let transfer = transfers::transfer(process, wanted, &nodes, STALL)?;
     let tell = |progress: &Progress| {
         bar.set(0, progress.share);
         !interrupt::asked()

@@ -21,7 +21,7 @@ use crate::interrupt;
 const REQUEST_MAX: usize = 4096;
 
 /// Clients served at a time, and of them those of one user other than root.
-const CLIENTS_MAX: usize = 64;
+pub const CLIENTS_MAX: usize = 64;
 const CLIENTS_OF_USER_MAX: usize = 16;
 
 /// How long a client may take to ask, and to read each answer.

@@ -20,12 +20,12 @@ use memtide_core::epoch::{Governor, step};
 use memtide_core::policy::{Delivery, Migration, Needs};
 use memtide_core::{Machine, NodeId};
 use memtide_linux::live::Live;
-use memtide_linux::processes;
+use memtide_linux::processes::{self, Process};
 use memtide_linux::topology::{Host, Numbers};
 use signal_hook::consts::SIGHUP;
 
 use self::config::Config;
-use self::control::Socket;
+use self::control::{CLIENTS_MAX, Socket};
 use self::notes::Notes;
 use self::transfers::Transfers;
 use crate::failure::Failure;
@@ -128,6 +128,8 @@ impl Daemon {
                 continue;
             }
             self.epoch();
+            // Those who ask are served even if no time is left between epochs.
+            socket.asked.try_iter().take(CLIENTS_MAX).for_each(|asked| self.reply(&asked));
             let epoch = Duration::from_nanos(self.needs.epoch.as_ns() as u64);
             next = (next + epoch).max(Instant::now());
         }
@@ -135,11 +137,11 @@ impl Daemon {
     }
 
     fn epoch(&mut self) {
-        let me = rustix::process::getpid();
+        let (me, uid) = (rustix::process::getpid(), rustix::process::geteuid().as_raw());
         match processes::all(self.config.least_mib << 8) {
             Ok(all) => {
-                let watched =
-                    all.into_iter().filter(|process| process.pid != me && self.config.watches(process));
+                let may = |process: &Process| process.pid != me && Daemon::may(uid, process.uid);
+                let watched = all.into_iter().filter(|process| may(process) && self.config.watches(process));
                 self.live.watch(watched.collect());
             }
             Err(error) => self.trouble(format!("/proc: {error}")),

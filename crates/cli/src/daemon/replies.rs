@@ -40,12 +40,13 @@ impl Daemon {
         if asked.uid != 0 {
             wanted.max_rate_mbps = wanted.max_rate_mbps.min(self.config.max_rate_mbps);
         }
-        let transfer = transfers::transfer(process, &wanted, &self.numbers.nodes, self.config.stall())?;
+        let transfer = transfers::transfer(process, &wanted, &self.numbers.nodes, self.config.stall());
+        let transfer = transfer.map_err(|failure| failure.to_string())?;
         self.transfers.start(transfer, &wanted, asked.uid, asked.reply.clone())
     }
 
     /// Whether a user may see and touch a user's processes.
-    fn may(uid: u32, owner: u32) -> bool {
+    pub(super) fn may(uid: u32, owner: u32) -> bool {
         uid == 0 || uid == owner
     }
 

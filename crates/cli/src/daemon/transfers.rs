@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memtide_core::NodeId;
+use memtide_linux::live::FORBIDDEN;
 use memtide_linux::movers::{Tally, Transfer};
 use memtide_linux::processes::{self, Process};
 use memtide_linux::topology::nodelist;
@@ -14,6 +15,7 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Migrate, Reply};
+use crate::failure::Failure;
 
 /// Transfers at a time.
 const TRANSFERS_MAX: usize = 8;
@@ -104,27 +106,34 @@ pub fn process_of(pid: i32, uid: u32) -> Result<Process, String> {
 /// A transfer as it is asked for, on a system with these nodes.
 ///
 /// # Errors
-/// What is wrong with the request.
+/// What is wrong with the request, or why the process cannot be touched.
 pub fn transfer(
     process: Process,
     asked: &Migrate,
     nodes: &[NodeId],
     stall: Duration,
-) -> Result<Transfer, String> {
+) -> Result<Transfer, Failure> {
     let there: Vec<u16> = nodes.iter().map(|node| node.0.into()).collect();
-    let named = |option: &str, list: &str| -> Result<Vec<NodeId>, String> {
-        let numbers = nodelist::numbers(list, &there).map_err(|why| format!("{option}: {why}"))?;
+    let named = |option: &str, list: &str| -> Result<Vec<NodeId>, Failure> {
+        let numbers =
+            nodelist::numbers(list, &there).map_err(|why| Failure::Usage(format!("{option}: {why}")))?;
         Ok(numbers.into_iter().map(|number| NodeId::from(usize::from(number))).collect())
     };
     let (from, to) = (named("--from", &asked.from)?, named("--to", &asked.to)?);
     if let Some(both) = from.iter().find(|node| to.contains(node)) {
-        return Err(format!("--from and --to both name node {}", both.0));
+        return Err(Failure::Usage(format!("--from and --to both name node {}", both.0)));
     }
     if asked.max_rate_mbps == 0 {
-        return Err("--max-rate is 0; allowed are whole numbers from 1".to_owned());
+        return Err(Failure::Usage("--max-rate is 0; allowed are whole numbers from 1".to_owned()));
     }
     let pid = asked.pid;
-    Transfer::new(process, from, to, stall).map_err(|error| format!("process {pid}: {error}"))
+    Transfer::new(process, from, to, stall).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::PermissionDenied => format!("{error}; {FORBIDDEN}"),
+            _ => error.to_string(),
+        };
+        Failure::Run(format!("process {pid}: {why}"))
+    })
 }
 
 /// Moves pages at a rate as long as `tell`, called now and then, says so.

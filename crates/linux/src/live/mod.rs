@@ -43,6 +43,9 @@ const FOR_HINTS: RegionNeeds = RegionNeeds {
     writes: false,
 };
 
+/// Why a process's memory may not be looked at.
+pub const FORBIDDEN: &str = "without CAP_SYS_PTRACE the kernel shows only one's own processes, and of those none that has more privileges";
+
 /// This machine, and the processes that are watched on it.
 #[derive(Debug)]
 pub struct Live {
@@ -164,16 +167,16 @@ impl Live {
         }
     }
 
-    /// How full the machine's nodes are.
+    /// How full the machine's nodes are; one whose memory has gone has none.
     fn nodes_use(&self) -> Vec<NodeUse> {
-        let used = (0..).zip(&self.numbers.nodes).filter_map(|(number, id)| {
-            let memory = memory_of(*id)?;
+        let used = (0..).zip(&self.numbers.nodes).map(|(number, id)| {
+            let memory = memory_of(*id).unwrap_or_default();
             let pages = |kib: u64| kib / PAGE_KIB;
-            Some(NodeUse {
+            NodeUse {
                 node: NodeId(number),
                 pages: pages(memory.total_kib),
                 free_pages: pages(memory.free_kib),
-            })
+            }
         });
         used.collect()
     }
@@ -184,10 +187,16 @@ impl Live {
     }
 
     /// Splits what was found into runs that lie on one node, as far as a page of each of so many parts of a region tells.
-    fn locate(&mut self, process: &Process, found: &[Found], parts: u64, seen: &mut Observation) {
+    fn locate(
+        &mut self,
+        process: &Process,
+        found: &[Found],
+        parts: u64,
+        seen: &mut Observation,
+    ) -> io::Result<()> {
         let asked: Vec<Vec<u64>> = found.iter().map(|found| self.some_pages(found, parts)).collect();
         let all = asked.concat();
-        let Ok(nodes) = nodes_of(process.pid, &all) else { return };
+        let nodes = nodes_of(process.pid, &all)?;
         let huge = huge_pages(process.pid);
         let size = |page| if huge(page) { PageSize::Huge } else { PageSize::Base };
         let written = self.written(process, &all);
@@ -206,6 +215,7 @@ impl Live {
                 end = start.0 + pages * size.base_pages();
             }
         }
+        Ok(())
     }
 
     /// What was accessed lately, and where it lies.
@@ -215,9 +225,17 @@ impl Live {
             Ok(all) => {
                 let regions: usize = all.iter().map(Vec::len).sum();
                 let parts = (ASKED_IN_ALL / regions.max(1) as u64).clamp(ASKED_LEAST, ASKED);
-                for (process, found) in self.watched.clone().iter().zip(all) {
-                    self.locate(process, &found, parts, seen);
+                let mut forbidden = None;
+                for (process, found) in self.watched.clone().into_iter().zip(all) {
+                    let located = self.locate(&process, &found, parts, seen);
+                    if located.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+                        forbidden.get_or_insert(process);
+                    }
                 }
+                self.troubles.extend(forbidden.map(|Process { pid, name, .. }| {
+                    let pid = pid.as_raw_nonzero();
+                    format!("process {pid} ({name}), and perhaps others, may not be looked at: {FORBIDDEN}")
+                }));
             }
             Err(error) => {
                 self.troubles.push(format!("monitor {}: {error}", kind.name()));

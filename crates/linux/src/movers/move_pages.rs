@@ -15,8 +15,9 @@ use crate::sys;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 512;
 
-/// How often a page that is in use is tried in all.
-const TRIES: usize = 3;
+/// Pages that are in use are tried again in calls for so many, at last one by one: a page that cannot move may keep the kernel from those that
+/// come after it in the same call.
+const RETRIES: [usize; 2] = [BATCH_MIN, 1];
 
 /// Moves pages of processes.
 #[derive(Clone, Debug)]
@@ -88,25 +89,41 @@ struct Open {
 }
 
 impl Open {
-    /// Moves pages, and tells what became of each.
+    /// Moves pages, none of which was tried yet, and tells what became of each.
     fn move_all(&mut self, process: Pid, wanted: &[(u64, NodeId)], moved: &mut [Moved]) {
-        self.addresses.clear();
-        self.addresses.extend(wanted.iter().map(|&(page, _)| address(page)));
-        self.to.clear();
-        self.to.extend(wanted.iter().map(|&(_, to)| i32::from(to.0)));
-        self.status.resize(wanted.len(), i32::MIN);
-        self.places.clear();
-        self.places.extend(0..wanted.len());
-        self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
-        for _ in 0..TRIES {
-            if self.addresses.is_empty() {
-                break;
+        self.attempt(process, wanted, 0..wanted.len(), moved);
+        for most in RETRIES {
+            let busy: Vec<usize> = (0..moved.len()).filter(|&at| moved[at] == Err(Refusal::Busy)).collect();
+            for part in busy.chunks(most) {
+                self.attempt(process, wanted, part.iter().copied(), moved);
             }
-            self.attempt(process, moved);
         }
     }
 
-    fn attempt(&mut self, process: Pid, moved: &mut [Moved]) {
+    /// Has the pages of some places be those that are to be moved.
+    fn take(&mut self, wanted: &[(u64, NodeId)], places: impl Iterator<Item = usize> + Clone) {
+        self.addresses.clear();
+        self.addresses.extend(places.clone().map(|at| address(wanted[at].0)));
+        self.to.clear();
+        self.to.extend(places.clone().map(|at| i32::from(wanted[at].1.0)));
+        self.places.clear();
+        self.places.extend(places);
+        self.status.resize(self.places.len(), i32::MIN);
+    }
+
+    /// Moves those of some pages that are not there yet.
+    fn attempt(
+        &mut self,
+        process: Pid,
+        wanted: &[(u64, NodeId)],
+        places: impl Iterator<Item = usize> + Clone,
+        moved: &mut [Moved],
+    ) {
+        self.take(wanted, places);
+        self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
+        if self.addresses.is_empty() {
+            return;
+        }
         match sys::move_pages(process, &self.addresses, Some(&self.to), &mut self.status) {
             Ok(0) => self.settle(moved, after),
             // The statuses may not have been written: pages are asked for again.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use memtide_core::policy::Refusal;
 use memtide_core::{NodeId, PAGE_BYTES, PageSize};
 use procfs::process::MMapPath;
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::{Mover, nodes_of};
@@ -56,16 +57,7 @@ impl Transfer {
         to: Vec<NodeId>,
         stall: Duration,
     ) -> io::Result<Transfer> {
-        let pid = process.pid.as_raw_nonzero().get();
-        let maps =
-            procfs::process::Process::new(pid).and_then(|found| found.maps()).map_err(io::Error::other)?;
-        let of_kernel =
-            |path: &MMapPath| matches!(path, MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall);
-        let areas = maps.into_iter().filter(|map| !of_kernel(&map.pathname));
-        let areas = areas.map(|map| map.address.0 / PAGE_BYTES..map.address.1 / PAGE_BYTES);
-        let mut areas: Vec<Range<u64>> = areas.collect();
-        areas.reverse();
-        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+        let (pagemap, areas) = memory(process.pid)?;
         let (mover, tally) = (Mover::new(stall), Tally::default());
         Ok(Transfer { process, pagemap, mover, from, to, areas, tally })
     }
@@ -90,6 +82,10 @@ impl Transfer {
         let same = |now: &Process| (now.identity(), now.uid) == (self.process.identity(), self.process.uid);
         if !now.is_some_and(|now| same(&now)) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended, or become another user's"));
+        }
+        if pagemap::has_gone(&self.pagemap) {
+            // It runs another program now.
+            (self.pagemap, self.areas) = memory(self.process.pid)?;
         }
         let Some(area) = self.areas.pop() else { return Ok(None) };
         let (found, end) = self.present(&area);
@@ -139,6 +135,16 @@ impl Transfer {
         }
         Ok(())
     }
+}
+
+/// A process's page map, and the base pages that may be in memory, the first ones last.
+fn memory(pid: Pid) -> io::Result<(File, Vec<Range<u64>>)> {
+    let pid = pid.as_raw_nonzero().get();
+    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+    let maps = procfs::process::Process::new(pid).and_then(|found| found.maps()).map_err(io::Error::other)?;
+    let of_kernel = |path: &MMapPath| matches!(path, MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall);
+    let areas = maps.into_iter().rev().filter(|map| !of_kernel(&map.pathname));
+    Ok((pagemap, areas.map(|map| map.address.0 / PAGE_BYTES..map.address.1 / PAGE_BYTES).collect()))
 }
 
 #[cfg(test)]

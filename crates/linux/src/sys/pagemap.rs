@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 /// What the ioctl `PAGEMAP_SCAN` takes (linux/fs.h, Linux 6.7).
 #[repr(C)]
@@ -54,6 +55,11 @@ pub fn scan_huge(pagemap: &File, page: u64) -> io::Result<bool> {
         ..PagemapScan::of(page..page + 1)
     };
     Ok(scan.run(pagemap, &mut range)?.0 == 1)
+}
+
+/// Whether the memory that a page map tells of is no more: its process has ended, or runs another program.
+pub fn has_gone(pagemap: &File) -> bool {
+    pagemap.read_at(&mut [0; 8], 0).is_ok_and(|read| read == 0)
 }
 
 /// Neighbouring base pages that are in memory.

@@ -28,7 +28,7 @@ pub struct Node {
 }
 
 /// A node's memory, in KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// All that the kernel manages.
     pub total_kib: u64,

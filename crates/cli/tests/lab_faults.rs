@@ -1,0 +1,289 @@
+//! What befalls the daemon, the processes whose pages move, and the nodes. Never is a byte wrong, anybody stuck, or a privilege lent.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use rand_core::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use serde_json::Value;
+use support::{MEMTIDE, lab, lab_is_here};
+
+/// Programs of the scripts, beside the shell's own.
+const PROGRAMS: [&str; 3] = ["/bin/sleep", "/bin/chmod", "/usr/bin/setpriv"];
+
+/// What a script of `support/faults` printed after `== NAME`.
+struct Part {
+    name: String,
+    text: String,
+}
+
+/// Runs a script of `support/faults` in a guest; gives its parts, and standard error.
+#[track_caller]
+fn run(script: &str, options: &[&str], arguments: &str) -> (Vec<Part>, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = format!("{}/tests/support/faults", env!("CARGO_MANIFEST_DIR"));
+    let mut files = vec![format!("{}:/bin/faults", lab::compile(folder.path(), "faults"))];
+    files.extend(["begin", script].map(|name| format!("{here}/{name}.sh:/{name}.sh")));
+    files.extend(PROGRAMS.map(str::to_owned));
+    let mut command = Command::new(MEMTIDE);
+    command.env("XDG_RUNTIME_DIR", folder.path()).env("TMPDIR", folder.path());
+    command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--timing", "off"]).args(options);
+    command.args(["--timeout", "150", "--file", &format!("{MEMTIDE}:/bin/memtide")]);
+    files.iter().for_each(|file| _ = command.args(["--file", file]));
+    command.args(["--", "sh", "-c", &format!(". /{script}.sh"), "sh"]).args(arguments.split_whitespace());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("memtide runs");
+    let mut out = String::new();
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok) {
+        println!("{line}");
+        if ["add", "remove"].contains(&&*line) {
+            let mut node = Command::new(MEMTIDE);
+            node.env("XDG_RUNTIME_DIR", folder.path()).args(["lab", "node", &line, "nvm"]);
+            assert!(node.status().expect("memtide runs").success(), "{line}: {out}");
+        }
+        out += &format!("{line}\n");
+    }
+    let output = child.wait_with_output().expect("memtide ends");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{told}");
+    assert!(output.status.success() && !out.contains("WRONG"), "{out}\n{told}");
+    assert!(!out.contains("faults ended with"), "{out}\n{told}");
+    let parts = out.split("== ").skip(1).map(|part| {
+        let (name, text) = part.split_once('\n').expect("a name");
+        Part { name: name.to_owned(), text: text.to_owned() }
+    });
+    (parts.collect(), told)
+}
+
+#[track_caller]
+fn part<'a>(parts: &'a [Part], name: &str) -> &'a Part {
+    parts.iter().find(|part| part.name == name).unwrap_or_else(|| panic!("no part {name}"))
+}
+
+impl Part {
+    /// The answers among what was printed.
+    fn answers(&self) -> Vec<Value> {
+        let mut answers = Vec::new();
+        let mut rest = &*self.text;
+        while let Some(at) = rest.find("{\n") {
+            let mut stream = serde_json::Deserializer::from_str(&rest[at..]).into_iter();
+            answers.push(stream.next().expect("a value").expect("JSON"));
+            rest = &rest[at + stream.byte_offset()..];
+        }
+        answers
+    }
+
+    /// What migrations came to, by outcome; also the pages that were `found`.
+    fn outcomes(&self) -> Vec<BTreeMap<String, u64>> {
+        let outcome = |row: &Value| Some((row["outcome"].as_str()?.to_owned(), row["pages"].as_u64()?));
+        let of = |answer: Value| {
+            let found = ("found".to_owned(), answer["found_pages"].as_u64()?);
+            Some(answer["outcomes"].as_array()?.iter().filter_map(outcome).chain([found]).collect())
+        };
+        self.answers().into_iter().filter_map(of).collect()
+    }
+
+    /// The same of one outcome.
+    fn pages(&self, outcome: &str) -> Vec<u64> {
+        self.outcomes().iter().map(|of| of.get(outcome).copied().unwrap_or(0)).collect()
+    }
+
+    /// Lines that begin so, from there on.
+    fn after(&self, word: &str) -> Vec<&str> {
+        self.text.lines().filter_map(|line| line.strip_prefix(word)).collect()
+    }
+
+    #[track_caller]
+    fn says(&self, what: &str) {
+        assert!(self.text.contains(what), "'{what}' is not in {}: {}", self.name, self.text);
+    }
+}
+
+/// Moves of a daemon's policy that were refused for a reason.
+fn refused(status: &Value, reason: &str) -> u64 {
+    let rows = status["refused"].as_array().expect("rows").iter();
+    rows.filter(|row| row["reason"] == reason).filter_map(|row| row["moves"].as_u64()).sum()
+}
+
+#[test]
+fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
+    if !lab_is_here() {
+        return;
+    }
+    let (parts, _) = run("writes", &["--vcpus", "2"], "");
+    let moved = |name: &str| -> u64 {
+        parts.iter().filter(|part| part.name == name).flat_map(|part| part.pages("Moved")).sum()
+    };
+    // Its 8 MiB may be on either node at first.
+    assert!(moved("alone") >= 5 * 2048, "{} pages moved", moved("alone"));
+    let status = &part(&parts, "status").answers()[0];
+    let mut processes = status["processes"].as_array().expect("processes").iter();
+    let writer = processes.find(|of| of["name"] == "faults").expect("the writer");
+    let by_policy = writer["moved_pages"].as_u64().expect("a number");
+    assert!(moved("asked") >= 2 * 2048 && by_policy >= 2048, "{} pages moved, {status}", moved("asked"));
+    part(&parts, "end").says("writer: right");
+    part(&parts, "end").says("the daemon ended with 0");
+}
+
+#[test]
+fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
+    if !lab_is_here() {
+        return;
+    }
+    let (parts, told) = run("targets", &["--vcpus", "1"], "");
+    const PAGES: u64 = 4 << 8;
+    // What it was before it ran another program, and what it was afterwards.
+    let moved = part(&parts, "execs").pages("Moved")[0];
+    assert!(moved > PAGES + 100, "{moved} pages of two programs of {PAGES}");
+    // What it shares with its children stays until it is written.
+    let forks = part(&parts, "forks").outcomes();
+    assert!(forks[0]["NotAllowed"] > 0 && forks[0]["Moved"] + forks[1]["Moved"] >= PAGES, "{forks:?}");
+    // The policy may have moved some back meanwhile.
+    for (name, least) in [("unmaps", [PAGES / 2, 1]), ("locks", [PAGES, PAGES / 2])] {
+        let moved = part(&parts, name).pages("Moved");
+        assert!(moved[0] >= least[0] && moved[1] >= least[1], "{name}: {moved:?}");
+    }
+    let pins = part(&parts, "pins").outcomes();
+    let [shared, pinned] = [PAGES.div_ceil(7), PAGES / 16];
+    let busy = pins[0].get("Busy").copied().unwrap_or(0);
+    assert!(busy > 0 && busy <= pinned, "{pins:?}");
+    assert!(pins[0]["NotAllowed"] >= shared && pins[0]["Moved"] >= PAGES - shared - pinned, "{pins:?}");
+    let leaves = part(&parts, "leaves");
+    assert!(
+        leaves.text.contains("it has ended") || leaves.text.contains("No such process"),
+        "{}",
+        leaves.text
+    );
+    leaves.says("code 1");
+    for name in ["anew", "forks", "unmaps", "locks", "pins"] {
+        part(&parts, "end").says(&format!("{name}: right"));
+    }
+    let left = &part(&parts, "alone").answers()[0];
+    let names: Vec<&str> = left["processes"]
+        .as_array()
+        .expect("processes")
+        .iter()
+        .filter_map(|of| of["name"].as_str())
+        .collect();
+    assert!(!names.contains(&"faults"), "{left}\n{told}");
+    part(&parts, "alone").says("the daemon ended with 0");
+}
+
+#[test]
+fn a_node_that_fills_or_goes_is_told_and_taken_again() {
+    if !lab_is_here() {
+        return;
+    }
+    let (parts, _) = run("nodes", &["--vcpus", "1", "--absent", "nvm"], "");
+    const PAGES: u64 = 32 << 8;
+    let filled = &part(&parts, "fills").outcomes()[0];
+    assert!(filled["Moved"] > 0 && filled["NoRoom"] > 0, "{filled:?}");
+    let room = part(&parts, "room").pages("Moved");
+    assert!(room[0] + filled["Moved"] >= PAGES && room[1] >= PAGES / 2, "{filled:?}, {room:?}");
+    let gone = part(&parts, "gone");
+    assert_eq!(gone.pages("Moved"), [0], "{}", gone.text);
+    let status: Vec<Value> = gone.answers().split_off(1);
+    assert_eq!(refused(&status[0], "NotAllowed"), refused(&status[1], "NotAllowed"), "{}", gone.text);
+    assert!(status[0]["epochs"].as_u64() < status[1]["epochs"].as_u64(), "{}", gone.text);
+    let back = part(&parts, "back").pages("Moved");
+    assert!(back[0] >= PAGES / 2 && back[1] > 0, "the policy moves some, too: {back:?}");
+    part(&parts, "end").says("target: right");
+    part(&parts, "end").says("the daemon ended with 0");
+}
+
+#[test]
+fn without_privileges_ones_own_pages_move_and_no_others() {
+    if !lab_is_here() {
+        return;
+    }
+    let (parts, told) = run("privileges", &["--vcpus", "1"], "");
+    let codes = |name: &str| -> Vec<String> {
+        part(&parts, name).after("code ").into_iter().map(str::to_owned).collect()
+    };
+    let lies = |name: &str| -> Vec<String> {
+        part(&parts, name).after("lies ").into_iter().map(str::to_owned).collect()
+    };
+    for (name, why) in [("user", "is not there, or not yours"), ("user daemon", "CAP_SYS_PTRACE")] {
+        assert_eq!(codes(name), ["0", "1", "1"], "{name}");
+        // The daemon's policy may have some of them go back at once.
+        let lies = lies(name);
+        assert!(lies[0] != "0" && lies[1..] == ["0", "0"], "{name}: {lies:?}");
+        part(&parts, name).says(why);
+    }
+    let status = &part(&parts, "user daemon").answers()[0];
+    let users: Vec<Option<u64>> =
+        status["processes"].as_array().expect("processes").iter().map(|of| of["uid"].as_u64()).collect();
+    assert!(!users.is_empty() && users.iter().all(|&uid| uid == Some(1000)), "{status}");
+    // Root needs CAP_SYS_NICE for nothing, and CAP_SYS_PTRACE for everybody else's.
+    assert_eq!((codes("nice"), lies("nice")), (vec!["0".to_owned(); 3], vec!["1".to_owned(); 3]));
+    assert_eq!((codes("ptrace"), lies("ptrace")), (vec!["1".to_owned(); 3], vec!["0".to_owned(); 3]));
+    part(&parts, "ptrace").says("CAP_SYS_PTRACE");
+    let daemons: Vec<&Part> = parts.iter().filter(|part| part.name == "daemon").collect();
+    let [nice, ptrace] = [&daemons[0].answers()[0], &daemons[1].answers()[0]];
+    let moved = |status: &Value| status["moved"].as_array().expect("rows").len();
+    assert!(moved(nice) > 0 && nice["troubles"] == Value::Array(Vec::new()), "{nice}");
+    assert!(moved(ptrace) == 0 && ptrace["troubles"].to_string().contains("CAP_SYS_PTRACE"), "{ptrace}");
+    daemons.iter().for_each(|daemon| daemon.says("the daemon ended with 0"));
+    for name in ["own", "others", "roots"] {
+        assert!(part(&parts, "end").text.contains(&format!("{name}: right")), "{told}");
+    }
+}
+
+/// Times that the daemon is killed.
+const KILLS: usize = 10;
+
+#[test]
+fn after_a_kill_at_any_moment_all_is_as_before() {
+    if !lab_is_here() {
+        return;
+    }
+    let seed = env::var("MEMTIDE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("MEMTIDE_TEST_SEED={seed}");
+    let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let times = (0..KILLS).map(|_| format!("{:.3} ", (draws.next_u64() % 2000) as f64 / 1000.0));
+    let (parts, told) = run("kills", &["--vcpus", "1"], &times.collect::<String>());
+    let next = part(&parts, "next");
+    let status = &next.answers()[0];
+    assert!(status["monitor"] == "damon" && status["epochs"].as_u64() > Some(0), "{status}\n{told}");
+    next.says("the daemon ended with 0");
+    next.says("kdamonds 0");
+    assert_eq!(part(&parts, "weights").after("weight "), ["4", "1"]);
+    part(&parts, "target").says("code 1");
+    let end = part(&parts, "end");
+    end.says("writer: right");
+    end.says("still: right");
+    assert!(!parts.iter().any(|part| part.text.contains("stopped: ")), "a process stands still");
+}
+
+#[test]
+fn two_hundred_processes_are_watched_within_bounds() {
+    if !lab_is_here() {
+        return;
+    }
+    let (parts, told) = run("crowd", &["--vcpus", "1"], "");
+    let looks: Vec<&Part> = parts.iter().filter(|part| part.name == "look").collect();
+    for look in &looks {
+        let status = &look.answers()[0];
+        let processes = status["processes"].as_array().expect("processes");
+        let crowd = processes.iter().filter(|of| of["name"] == "faults").count();
+        assert!(crowd >= 200 && status["monitor"] == "damon", "{crowd} are watched: {status}\n{told}");
+        let kib: u64 = look.after("KiB ")[0].parse().expect("a size");
+        assert!(kib < 64 << 10, "{kib} KiB");
+        let (asked, answered) = look.after("asked at ")[0].split_once(", told at ").expect("two times");
+        let [asked, answered] = [asked, answered].map(|time| time.parse::<f64>().expect("a time"));
+        println!(
+            "{kib} KiB, {} ns of processor time, answered in {:.2} s",
+            look.after("ns ")[0],
+            answered - asked
+        );
+        assert!(answered - asked < 5.0, "an answer took {} s", answered - asked);
+    }
+    assert_eq!(looks.len(), 2);
+    part(&parts, "end").says("crowd: right");
+    part(&parts, "after").says("the daemon ended with 0");
+}
