@@ -19,6 +19,14 @@ go() {
     echo "code $?"
 }
 
+# under_way PID: waits until some of its memory has come to node 1.
+under_way() {
+    until [ "$under_way" = "$1" ]; do
+        sleep 0.1
+        while read -r line; do case $line in *N1=*) under_way=$1;; esac; done < "/proc/$1/numa_maps"
+    done
+}
+
 # daemon [COMMAND...]: the daemon of /memtide.toml, under a command.
 daemon() {
     "$@" memtide daemon --config /memtide.toml & daemon=$!

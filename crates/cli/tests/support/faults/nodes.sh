@@ -13,8 +13,8 @@ begin target 32 holds
 free=$(meminfo MemFree)
 begin most $((free - 24)) node1
 echo "== fills"
-go $target 0 1 20 > /tmp/filled & move=$!
-sleep 0.5
+go $target 0 1 10 > /tmp/filled & move=$!
+under_way $target
 begin rest 40 node1
 wait $move
 while read -r line; do echo "$line"; done < /tmp/filled

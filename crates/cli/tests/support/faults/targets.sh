@@ -6,7 +6,8 @@ daemon
 # Asks for a slow migration and has something done in the middle of it.
 amid() {
     go "$1" 0 1 2 > /tmp/amid & move=$!
-    sleep 1
+    under_way "$1"
+    sleep 0.5
     kill "$2" "$1"
     wait $move
     while read -r line; do echo "$line"; done < /tmp/amid
