@@ -190,7 +190,7 @@ fn a_node_that_fills_or_goes_is_told_and_taken_again() {
     assert_eq!(refused(&status[0], "NotAllowed"), refused(&status[1], "NotAllowed"), "{}", gone.text);
     assert!(status[0]["epochs"].as_u64() < status[1]["epochs"].as_u64(), "{}", gone.text);
     let back = part(&parts, "back").pages("Moved");
-    assert!(back[0] >= PAGES / 2 && back[1] > 0, "the policy moves some, too: {back:?}");
+    assert!(back[0] + back[1] >= PAGES, "to and fro, though the policy moves some, too: {back:?}");
     part(&parts, "end").says("target: right");
     part(&parts, "end").says("the daemon ended with 0");
 }
@@ -252,6 +252,13 @@ fn after_a_kill_at_any_moment_all_is_as_before() {
     assert!(status["monitor"] == "damon" && status["epochs"].as_u64() > Some(0), "{status}\n{told}");
     next.says("the daemon ended with 0");
     next.says("kdamonds 0");
+    let taken = part(&parts, "taken");
+    let status = &taken.answers()[0];
+    assert!(
+        status["monitor"] == "smaps" && status["why_not_better"].to_string().contains("somebody else"),
+        "{status}"
+    );
+    taken.says("the other one is on");
     assert_eq!(part(&parts, "weights").after("weight "), ["4", "1"]);
     part(&parts, "target").says("code 1");
     let end = part(&parts, "end");

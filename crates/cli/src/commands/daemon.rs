@@ -58,7 +58,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Failure::Run(format!("{}: {error}; see `socket` in docs/live.md", file.display()))
     })?;
     for (name, id) in daemon.nodes() {
-        eprintln!("memtide daemon: {name} is node {}", id.0);
+        if name != format!("node{}", id.0) {
+            eprintln!("memtide daemon: {name} is node {}", id.0);
+        }
     }
     if let Some(monitor) = daemon.monitor() {
         eprintln!("memtide daemon: {monitor}");

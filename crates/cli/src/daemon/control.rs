@@ -27,6 +27,9 @@ const CLIENTS_OF_USER_MAX: usize = 16;
 /// How long a client may take to ask, and to read each answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a daemon may be silent before a client gives it up: it answers between two epochs, and tells of a migration as it goes.
+const SILENT_MAX: Duration = Duration::from_secs(30);
+
 /// How soon a client sees that it is to end.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -247,7 +250,7 @@ fn answer(mut client: &UnixStream, reply: &Reply) -> io::Result<()> {
 /// Asks the daemon that listens at a socket, and hands on what it tells meanwhile.
 ///
 /// # Errors
-/// If nobody listens, or the answer is none; `Interrupted` if the command was asked to end.
+/// If nobody listens or answers, or the answer is none; `Interrupted` if the command was asked to end.
 pub fn ask(file: &Path, request: &Request, mut progress: impl FnMut(Value)) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(file)?;
     let mut line = serde_json::to_vec(request)?;
@@ -256,6 +259,7 @@ pub fn ask(file: &Path, request: &Request, mut progress: impl FnMut(Value)) -> i
     stream.set_read_timeout(Some(POLL))?;
     let mut stream = BufReader::new(stream);
     let mut answer = Vec::new();
+    let mut heard = Instant::now();
     loop {
         match stream.read_until(b'\n', &mut answer) {
             Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the daemon has ended")),
@@ -267,11 +271,16 @@ pub fn ask(file: &Path, request: &Request, mut progress: impl FnMut(Value)) -> i
                 if interrupt::asked() {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
+                if heard.elapsed() > SILENT_MAX {
+                    let why = format!("the daemon has not answered for {} s", SILENT_MAX.as_secs());
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
                 continue;
             }
             Err(error) => return Err(error),
         }
         answer.clear();
+        heard = Instant::now();
     }
 }
 

@@ -89,6 +89,12 @@ impl Asked {
             Machine::parse("the journal's machine", &head.machine).map_err(|error| error.to_string())?;
         let name = other.unwrap_or(&head.policy);
         let mut policy = policy(name, &machine)?;
+        if policy.needs().hint_faults && !self::policy(&head.policy, &machine)?.needs().hint_faults {
+            return Err(format!(
+                "policy '{name}' goes by hint faults, and a journal of '{}' has none: nothing can be told of it",
+                head.policy
+            ));
+        }
         if other.is_none() {
             policy.resume(&head.state).map_err(|why| format!("state: {why}"))?;
         }

@@ -140,6 +140,7 @@ fn the_same_policy_decides_the_same_and_another_one_otherwise() {
     assert!(fewer < pages && differing > 3, "{other:?}");
     assert!(other.difference.as_ref().is_some_and(|told| told.contains("recorded is")), "{other:?}");
     assert!(replay(&journal, Some("anb")).is_err_and(|why| why.contains("in the kernel")));
+    assert!(replay(&journal, Some("bw-migration")).is_err_and(|why| why.contains("has none")));
 }
 
 #[test]

@@ -46,11 +46,16 @@ const FOR_HINTS: RegionNeeds = RegionNeeds {
 /// Why a process's memory may not be looked at.
 pub const FORBIDDEN: &str = "without CAP_SYS_PTRACE the kernel shows only one's own processes, and of those none that has more privileges";
 
+/// How often a monitor may fail on end before another one is looked for.
+const FAILURES_MAX: u32 = 3;
+
 /// This machine, and the processes that are watched on it.
 #[derive(Debug)]
 pub struct Live {
     numbers: Numbers,
     monitor: Option<Chosen>,
+    /// How often it has failed since it last told something.
+    failures: u32,
     writes: Option<SoftDirty>,
     hints: Option<Hints>,
     observed: Time,
@@ -87,6 +92,7 @@ impl Live {
             observed: Time::ZERO,
             numbers,
             monitor,
+            failures: 0,
             writes,
             mover: Mover::new(stall),
             watched: Vec::new(),
@@ -158,12 +164,28 @@ impl Live {
             let tasks: Vec<TaskId> = self.watched.iter().map(|process| task(process.pid)).collect();
             hints.keep(&tasks);
         }
-        if let Some(Chosen { kind, monitor, .. }) = &mut self.monitor
+        if let Some(Chosen { monitor, .. }) = &mut self.monitor
             && let Err(error) = monitor.watch(&self.watched)
         {
-            self.troubles.push(format!("monitor {}: {error}", kind.name()));
-            // The next call tries again.
-            self.watched.clear();
+            self.monitor_failed(&error);
+        }
+    }
+
+    /// Has processes watched anew by the next call; if it has failed again and again, by what can be used then.
+    fn monitor_failed(&mut self, error: &io::Error) {
+        self.watched.clear();
+        let Some(chosen) = &mut self.monitor else { return };
+        let before = chosen.kind;
+        self.troubles.push(format!("monitor {}: {error}", before.name()));
+        self.failures += 1;
+        if self.failures < FAILURES_MAX {
+            return;
+        }
+        self.failures = 0;
+        match chosen.choose_again() {
+            Ok(()) if chosen.kind == before => {}
+            Ok(()) => self.troubles.push(format!("memory is watched by {} from now on", chosen.kind.name())),
+            Err(error) => self.troubles.push(format!("memory cannot be watched: {error}")),
         }
     }
 
@@ -220,9 +242,10 @@ impl Live {
 
     /// What was accessed lately, and where it lies.
     fn look(&mut self, seen: &mut Observation) {
-        let Some(Chosen { kind, monitor, .. }) = &mut self.monitor else { return };
+        let Some(Chosen { monitor, .. }) = &mut self.monitor else { return };
         match monitor.read() {
             Ok(all) => {
+                self.failures = 0;
                 let regions: usize = all.iter().map(Vec::len).sum();
                 let parts = (ASKED_IN_ALL / regions.max(1) as u64).clamp(ASKED_LEAST, ASKED);
                 let mut forbidden = None;
@@ -237,11 +260,7 @@ impl Live {
                     format!("process {pid} ({name}), and perhaps others, may not be looked at: {FORBIDDEN}")
                 }));
             }
-            Err(error) => {
-                self.troubles.push(format!("monitor {}: {error}", kind.name()));
-                // They are watched anew.
-                self.watched.clear();
-            }
+            Err(error) => self.monitor_failed(&error),
         }
     }
 

@@ -143,6 +143,19 @@ pub struct Chosen {
     pub why_not_better: Option<String>,
     /// It, watching nobody yet.
     pub monitor: Box<dyn Monitor>,
+    needs: RegionNeeds,
+    wanted: Option<Kind>,
+}
+
+impl Chosen {
+    /// Looks for the best one again, for this one has failed.
+    ///
+    /// # Errors
+    /// Why there is none now. This one stays.
+    pub fn choose_again(&mut self) -> io::Result<()> {
+        *self = choose(&self.needs, self.wanted)?;
+        Ok(())
+    }
 }
 
 /// The monitor that is asked for, or the best that can be used here.
@@ -150,16 +163,12 @@ pub struct Chosen {
 /// # Errors
 /// Why there is none.
 pub fn choose(needs: &RegionNeeds, wanted: Option<Kind>) -> io::Result<Chosen> {
-    if let Some(kind) = wanted {
-        kind.check().map_err(|why| io::Error::other(format!("{}: {why}", kind.name())))?;
-        return Ok(Chosen { kind, why_not_better: None, monitor: kind.make(needs) });
-    }
     let mut passed_over = Vec::new();
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
         match kind.check() {
             Ok(()) => {
                 let why_not_better = (!passed_over.is_empty()).then(|| passed_over.join("; "));
-                return Ok(Chosen { kind, why_not_better, monitor: kind.make(needs) });
+                return Ok(Chosen { kind, why_not_better, monitor: kind.make(needs), needs: *needs, wanted });
             }
             Err(why) => passed_over.push(format!("{}: {why}", kind.name())),
         }

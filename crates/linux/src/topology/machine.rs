@@ -52,8 +52,9 @@ impl Measured {
 pub enum NoMachine {
     /// Neither the firmware nor a measurement tells a figure.
     #[error(
-        "the firmware does not tell latency and bandwidth of node {} from the CPUs of node {}; measure them: \
-         memtide measure -o json > measured.json, and give that file with --measured", node.0, initiator.0
+        "the firmware does not tell latency and bandwidth of node {} from the CPUs of node {}; measure them \
+         (memtide measure -o json > measured.json), make a machine file (memtide topo -o machine --measured measured.json > \
+         machine.toml), and name that one: --machine machine.toml, or for the daemon machine = \"machine.toml\"", node.0, initiator.0
     )]
     Unknown {
         /// The node with the CPUs.

@@ -14,6 +14,17 @@ for after; do
 done
 echo "== next"; daemon; sleep 3; memtide status -o json; stop
 read -r many < /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds; echo "kdamonds $many"
+kdamonds=/sys/kernel/mm/damon/admin/kdamonds
+echo "== taken"; daemon; sleep 3
+kill -STOP $daemon
+echo "off" > $kdamonds/0/state
+echo 1 > $kdamonds/nr_kdamonds; echo 1 > $kdamonds/0/contexts/nr_contexts
+echo vaddr > $kdamonds/0/contexts/0/operations
+echo 1 > $kdamonds/0/contexts/0/targets/nr_targets; echo $still > $kdamonds/0/contexts/0/targets/0/pid_target
+echo on > $kdamonds/0/state
+kill -CONT $daemon; sleep 4; memtide status -o json; stop
+read -r state < $kdamonds/0/state; echo "the other one is $state"
+echo off > $kdamonds/0/state
 weight() { read -r weight < /sys/kernel/mm/mempolicy/weighted_interleave/node0; echo "weight $weight"; }
 echo "== weights"
 memtide run -p ratio:weights=4:1 -- faults weights 8 holds & run=$!

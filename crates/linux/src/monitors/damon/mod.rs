@@ -38,6 +38,8 @@ pub struct Damon {
     watched: Vec<usize>,
     /// What it tells; nothing if it watches nobody.
     told: Option<Aggregated>,
+    /// The number of its thread since it was started.
+    thread: i32,
 }
 
 impl Damon {
@@ -66,8 +68,15 @@ impl Damon {
         for number in 0..used.trim().parse().unwrap_or(0u32) {
             let file = format!("{ROOT}/{number}/state");
             if fs::read_to_string(&file)?.trim() == "on" && !left_over::is(thread(number)?) {
-                let why = "somebody else uses DAMON, perhaps another daemon".to_owned();
-                return unusable(why, Some(format!("echo off > {file}")));
+                return match left_over::owner(thread(number)?) {
+                    Some(pid) => unusable(
+                        format!("memtide's daemon, process {pid}, uses DAMON"),
+                        Some(format!("kill {pid}")),
+                    ),
+                    None => {
+                        unusable("somebody else uses DAMON".to_owned(), Some(format!("echo off > {file}")))
+                    }
+                };
             }
         }
         if rustix::process::geteuid().is_root() { aggregated::check() } else { Err(not_root()) }
@@ -76,7 +85,7 @@ impl Damon {
     /// DAMON, watching nobody yet.
     pub fn new(needs: &RegionNeeds) -> Damon {
         let root = PathBuf::from(ROOT);
-        Damon { needs: *needs, root, targets: Vec::new(), watched: Vec::new(), told: None }
+        Damon { needs: *needs, root, targets: Vec::new(), watched: Vec::new(), told: None, thread: 0 }
     }
 
     fn state(&self) -> io::Result<String> {
@@ -98,12 +107,20 @@ impl Damon {
         self.watched.clear();
         self.told = None;
         if self.state()? == "on" {
+            if !self.is_its_own()? {
+                return Ok(());
+            }
             self.write("0/state", "off")?;
         }
         self.write("nr_kdamonds", "0")
     }
 
-    fn start(&self, targets: &[Option<Identity>]) -> io::Result<()> {
+    /// Whether the thread that is at work is the one that this started: anybody who is root may end it and start another.
+    fn is_its_own(&self) -> io::Result<bool> {
+        Ok(thread(0)? == self.thread)
+    }
+
+    fn start(&mut self, targets: &[Option<Identity>]) -> io::Result<()> {
         if self.root.join("0").exists() && self.state()? == "on" && left_over::is(thread(0)?) {
             self.write("0/state", "off")?;
         }
@@ -119,9 +136,11 @@ impl Damon {
         self.write(&regions("max"), &self.needs.regions_max.max(REGIONS_MIN).to_string())?;
         self.write(&regions("min"), &REGIONS_MIN.to_string())?;
         self.describe(targets)?;
+        // Without the notes a daemon after this one finds DAMON taken if this one is killed.
+        let _ = left_over::note(None);
         self.write("0/state", "on")?;
-        // Without the note a daemon after this one finds DAMON taken if this one is killed.
-        let _ = thread(0).and_then(left_over::note);
+        self.thread = thread(0)?;
+        let _ = left_over::note(Some(self.thread));
         Ok(())
     }
 
@@ -158,7 +177,7 @@ impl Damon {
         self.start(&targets)?;
         self.settle(targets, wanted);
         let regions_max = (self.needs.regions_max as usize).max(REGIONS_MIN as usize * TARGETS_LIKELY);
-        match thread(0).and_then(|thread| Aggregated::of(thread, regions_max, self.needs.aggregation)) {
+        match Aggregated::of(self.thread, regions_max, self.needs.aggregation) {
             Ok(told) => self.told = Some(told),
             Err(error) => {
                 self.stop()?;
@@ -199,7 +218,8 @@ impl Monitor for Damon {
         let wanted: Vec<Identity> = processes.iter().map(Process::identity).collect();
         let targets = places(&self.targets, &wanted);
         let gaps = targets.len() - wanted.len();
-        let goes_on = !self.targets.is_empty() && !wanted.is_empty() && gaps <= wanted.len();
+        let is_at_work = !self.targets.is_empty() && self.is_its_own().unwrap_or(false);
+        let goes_on = is_at_work && !wanted.is_empty() && gaps <= wanted.len();
         if !goes_on || self.change(&targets).is_err() {
             // A process that ends meanwhile has the kernel refuse, and some kernels end it all.
             self.stop()?;
@@ -216,6 +236,10 @@ impl Monitor for Damon {
         if self.state()? != "on" {
             self.stop()?;
             return Err(io::Error::other("it has ended, as it does with the last process that it watches"));
+        }
+        if !self.is_its_own()? {
+            self.stop()?;
+            return Err(io::Error::other("somebody else has taken it"));
         }
         let told = self.told.as_mut().expect("it tells of whom it watches");
         told.update();
