@@ -22,9 +22,12 @@ struct Part {
     text: String,
 }
 
-/// Runs a script of `support/faults` in a guest; gives its parts, and standard error.
+/// Runs a script of `support/faults` in a guest; gives its parts, and standard error. Nothing if there is no lab here.
 #[track_caller]
-fn run(script: &str, options: &[&str], arguments: &str) -> (Vec<Part>, String) {
+fn run(script: &str, options: &[&str], arguments: &str) -> Option<(Vec<Part>, String)> {
+    if !lab_is_here() {
+        return None;
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let here = format!("{}/tests/support/faults", env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![format!("{}:/bin/faults", lab::compile(folder.path(), "faults"))];
@@ -56,7 +59,7 @@ fn run(script: &str, options: &[&str], arguments: &str) -> (Vec<Part>, String) {
         let (name, text) = part.split_once('\n').expect("a name");
         Part { name: name.to_owned(), text: text.to_owned() }
     });
-    (parts.collect(), told)
+    Some((parts.collect(), told))
 }
 
 #[track_caller]
@@ -111,10 +114,7 @@ fn refused(status: &Value, reason: &str) -> u64 {
 
 #[test]
 fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
-    if !lab_is_here() {
-        return;
-    }
-    let (parts, _) = run("writes", &["--vcpus", "2"], "");
+    let Some((parts, _)) = run("writes", &["--vcpus", "2"], "") else { return };
     let moved = |name: &str| -> u64 {
         parts.iter().filter(|part| part.name == name).flat_map(|part| part.pages("Moved")).sum()
     };
@@ -131,10 +131,7 @@ fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
 
 #[test]
 fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
-    if !lab_is_here() {
-        return;
-    }
-    let (parts, told) = run("targets", &["--vcpus", "1"], "");
+    let Some((parts, told)) = run("targets", &["--vcpus", "1"], "") else { return };
     const PAGES: u64 = 4 << 8;
     // What it was before it ran another program, and what it was afterwards.
     let moved = part(&parts, "execs").pages("Moved")[0];
@@ -175,10 +172,7 @@ fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
 
 #[test]
 fn a_node_that_fills_or_goes_is_told_and_taken_again() {
-    if !lab_is_here() {
-        return;
-    }
-    let (parts, _) = run("nodes", &["--vcpus", "1", "--absent", "nvm"], "");
+    let Some((parts, _)) = run("nodes", &["--vcpus", "1", "--absent", "nvm"], "") else { return };
     const PAGES: u64 = 32 << 8;
     let filled = &part(&parts, "fills").outcomes()[0];
     assert!(filled["Moved"] > 0 && filled["NoRoom"] > 0, "{filled:?}");
@@ -197,10 +191,7 @@ fn a_node_that_fills_or_goes_is_told_and_taken_again() {
 
 #[test]
 fn without_privileges_ones_own_pages_move_and_no_others() {
-    if !lab_is_here() {
-        return;
-    }
-    let (parts, told) = run("privileges", &["--vcpus", "1"], "");
+    let Some((parts, told)) = run("privileges", &["--vcpus", "1"], "") else { return };
     let codes = |name: &str| -> Vec<String> {
         part(&parts, name).after("code ").into_iter().map(str::to_owned).collect()
     };
@@ -238,15 +229,12 @@ const KILLS: usize = 10;
 
 #[test]
 fn after_a_kill_at_any_moment_all_is_as_before() {
-    if !lab_is_here() {
-        return;
-    }
     let seed = env::var("MEMTIDE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("MEMTIDE_TEST_SEED={seed}");
     let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed);
     let times = (0..KILLS).map(|_| format!("{:.3} ", (draws.next_u64() % 2000) as f64 / 1000.0));
-    let (parts, told) = run("kills", &["--vcpus", "1"], &times.collect::<String>());
+    let Some((parts, told)) = run("kills", &["--vcpus", "1"], &times.collect::<String>()) else { return };
     let next = part(&parts, "next");
     let status = &next.answers()[0];
     assert!(status["monitor"] == "damon" && status["epochs"].as_u64() > Some(0), "{status}\n{told}");
@@ -269,10 +257,7 @@ fn after_a_kill_at_any_moment_all_is_as_before() {
 
 #[test]
 fn two_hundred_processes_are_watched_within_bounds() {
-    if !lab_is_here() {
-        return;
-    }
-    let (parts, told) = run("crowd", &["--vcpus", "1"], "");
+    let Some((parts, told)) = run("crowd", &["--vcpus", "1"], "") else { return };
     let looks: Vec<&Part> = parts.iter().filter(|part| part.name == "look").collect();
     for look in &looks {
         let status = &look.answers()[0];

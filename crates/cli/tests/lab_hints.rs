@@ -60,15 +60,11 @@ fn pages_follow_their_threads_and_the_balance_of_tiers_stays() {
 
 /// Pages of a program on nodes 0, 1 and 2, as it told them.
 fn pages(out: &str, name: &str) -> Vec<[u64; 3]> {
-    let told = out.lines().filter_map(|line| {
-        line.split_once(&format!("{name} has "))?
-            .1
-            .split(' ')
-            .map(str::parse)
-            .collect::<Result<Vec<u64>, _>>()
-            .ok()
-    });
-    told.map(|pages| pages.try_into().expect("three nodes")).collect()
+    let told = out.lines().filter_map(|line| Some(line.split_once(&format!("{name} has "))?.1));
+    let numbers = |pages: &str| -> Vec<u64> {
+        pages.split(' ').map(|pages| pages.parse().expect("a number")).collect()
+    };
+    told.map(|pages| numbers(pages).try_into().expect("three nodes")).collect()
 }
 
 /// Uses all of its memory again and again, and tells now and then where it lies.

@@ -8,6 +8,9 @@ use procfs::process::{self, ProcState};
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
+/// Why a process's memory may not be looked at.
+pub const FORBIDDEN: &str = "without CAP_SYS_PTRACE the kernel shows only one's own processes, and of those none that has more privileges";
+
 /// A process that has memory of its own: no thread of the kernel, nothing that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {

@@ -7,9 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memtide_core::NodeId;
-use memtide_linux::live::FORBIDDEN;
 use memtide_linux::movers::{Tally, Transfer};
-use memtide_linux::processes::{self, Process};
+use memtide_linux::processes::{self, FORBIDDEN, Process};
 use memtide_linux::topology::nodelist;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};

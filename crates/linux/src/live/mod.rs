@@ -1,6 +1,6 @@
 //! A real machine as the epoch loop sees it: processes are watched, and their pages moved.
 
-mod lies;
+mod located;
 
 use std::fs::File;
 use std::io;
@@ -16,10 +16,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use rustix::process::Pid;
 
-use self::lies::{Lies, runs};
+use self::located::{Located, runs};
 use crate::monitors::{self, CLEARED_MAX, Chosen, Found, Hints, Kind, SeveralNodes, SoftDirty, spread};
 use crate::movers::{Mover, nodes_of};
-use crate::processes::{self, Process};
+use crate::processes::{self, FORBIDDEN, Process};
 use crate::sys::pagemap;
 use crate::topology::{Numbers, memory_of};
 
@@ -42,9 +42,6 @@ const FOR_HINTS: RegionNeeds = RegionNeeds {
     regions_max: 300,
     writes: false,
 };
-
-/// Why a process's memory may not be looked at.
-pub const FORBIDDEN: &str = "without CAP_SYS_PTRACE the kernel shows only one's own processes, and of those none that has more privileges";
 
 /// How often a monitor may fail on end before another one is looked for.
 const FAILURES_MAX: u32 = 3;
@@ -114,6 +111,7 @@ impl Live {
     /// If there is no monitor for that. None is left then.
     pub fn set_needs(&mut self, numbers: Numbers, needs: &Needs, wanted: Option<Kind>) -> io::Result<()> {
         self.watched.clear();
+        self.failures = 0;
         self.hints = hints(needs, &numbers);
         self.numbers = numbers;
         // The kernel's means are given back before they are asked for again.
@@ -222,15 +220,16 @@ impl Live {
         let huge = huge_pages(process.pid);
         let size = |page| if huge(page) { PageSize::Huge } else { PageSize::Base };
         let written = self.written(process, &all);
-        let mut lies = nodes.iter().zip(&all).zip(written).map(|((id, &page), written)| {
-            Some(Lies { node: self.number((*id)?)?, size: size(page), written })
+        let mut located = nodes.iter().zip(&all).zip(written).map(|((id, &page), written)| {
+            Some(Located { node: self.number((*id)?)?, size: size(page), written })
         });
         let mut end = 0;
         for (found, asked) in found.iter().zip(&asked) {
-            let at: Vec<Option<Lies>> = lies.by_ref().take(asked.len()).collect();
+            let at: Vec<Option<Located>> = located.by_ref().take(asked.len()).collect();
             for run in runs(found, &at) {
                 let Some((start, pages)) = run.whole(end) else { continue };
-                let (task, start, Lies { node, size, written }) = (task(process.pid), Vpn(start), run.lies);
+                let (task, start, Located { node, size, written }) =
+                    (task(process.pid), Vpn(start), run.located);
                 let (reads, age) = (found.accesses.max(written.into()), found.age);
                 let writes = if written { reads } else { 0 };
                 seen.push(Region { task, start, pages, size, node, reads, writes, age });
@@ -269,6 +268,7 @@ impl Live {
         let Some(hints) = &mut self.hints else { return Vec::new() };
         let regions: Vec<Region> = seen.iter().collect();
         let mut faults = Vec::new();
+        let mut unclear = None;
         for process in &self.watched {
             let task = task(process.pid);
             let (from, to) = (
@@ -277,13 +277,16 @@ impl Live {
             );
             match hints.step(process, task, &regions[from..to]) {
                 Ok(found) => faults.extend(found),
-                Err(SeveralNodes) => self.troubles.push(format!(
-                    "process {} ({}) runs on CPUs of several nodes: which of them access a page is not known, and its pages stay",
-                    process.pid.as_raw_nonzero(),
-                    process.name
-                )),
+                Err(SeveralNodes) => _ = unclear.get_or_insert(process),
             }
         }
+        self.troubles.extend(unclear.map(|Process { pid, name, .. }| {
+            let pid = pid.as_raw_nonzero();
+            format!(
+                "process {pid} ({name}), and perhaps others, runs on CPUs of several nodes: which of them access a page is not known, and \
+                 its pages stay"
+            )
+        }));
         spread(&mut faults, since, self.observed);
         faults
     }

@@ -4,11 +4,15 @@ of() {
     setpriv --reuid "$2" --regid "$2" --clear-groups faults "$1" 8 holds & eval "$1=$!"
     until [ -e "/tmp/$1" ]; do sleep 0.1; done
 }
-# lies PID: where its memory is.
+# lies PID: where its memory is. While pages are on their way they are not counted.
 lies() {
-    while read -r line; do
-        case $line in *anon=2048*N0=2048*) echo "lies 0";; *anon=2048*N1=2048*) echo "lies 1";; *anon=2048*) echo "lies apart";; esac
-    done < "/proc/$1/numa_maps"
+    where=
+    until [ "$where" ]; do
+        while read -r line; do
+            case $line in *anon=2048*N0=2048*) where=0;; *anon=2048*N1=2048*) where=1;; *anon=2048*) where=apart;; esac
+        done < "/proc/$1/numa_maps"
+    done
+    echo "lies $where"
 }
 # each COMMAND...: has it migrate each of the processes to node 1, and moves what it could back.
 each() {

@@ -24,27 +24,31 @@ pub fn note(thread: Option<i32>) -> io::Result<()> {
         .and_then(|()| fs::write(file, format!("{daemon}\n{thread}\n")))
 }
 
-/// Whether the kernel's thread of that number was started by a daemon that lives no more.
-pub fn is(thread: i32) -> bool {
-    fs::read_to_string(FILE).is_ok_and(|text| holds(&text, thread, identity))
+/// Who started a kernel thread of DAMON's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starter {
+    /// The daemon of that number, which lives.
+    Daemon(i32),
+    /// A daemon that lives no more.
+    Dead,
+    /// Nobody that is known.
+    Unknown,
 }
 
-/// The daemon that lives and has started the kernel's thread of that number.
-pub fn owner(thread: i32) -> Option<i32> {
-    let text = fs::read_to_string(FILE).ok()?;
+/// Who started the kernel's thread of that number.
+pub fn starter(thread: i32) -> Starter {
+    fs::read_to_string(FILE).ok().and_then(|text| noted(&text, thread, identity)).unwrap_or(Starter::Unknown)
+}
+
+fn noted(text: &str, thread: i32, identity: impl Fn(i32) -> Option<String>) -> Option<Starter> {
     let (daemon, known) = text.trim_end().split_once('\n')?;
-    let pid = daemon.split(' ').next()?.parse().ok()?;
-    let both = [identity(pid), identity(thread)];
-    (both == [Some(daemon.to_owned()), Some(known.to_owned())]).then_some(pid)
-}
-
-fn holds(text: &str, thread: i32, identity: impl Fn(i32) -> Option<String>) -> bool {
-    let Some((daemon, known)) = text.trim_end().split_once('\n') else { return false };
-    let pid = daemon.split(' ').next().and_then(|pid| pid.parse().ok());
-    let lives = pid.is_none_or(|pid| identity(pid).as_deref() == Some(daemon));
-    let started = |identity: &str| identity.split(' ').nth(1)?.parse::<u64>().ok();
-    let is_known = |thread: &str| thread == known || (known == COMING && started(thread) >= started(daemon));
-    !lives && identity(thread).is_some_and(|thread| is_known(&thread))
+    let (pid, started) = daemon.split_once(' ')?;
+    let (pid, started): (i32, u64) = (pid.parse().ok()?, started.parse().ok()?);
+    let thread = identity(thread)?;
+    let comes_later = || thread.split_once(' ').and_then(|(_, later)| later.parse().ok()) >= Some(started);
+    let is_its = thread == known || (known == COMING && comes_later());
+    let lives = identity(pid).as_deref() == Some(daemon);
+    is_its.then_some(if lives { Starter::Daemon(pid) } else { Starter::Dead })
 }
 
 fn identity(pid: i32) -> Option<String> {
@@ -57,23 +61,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_thread_of_a_dead_daemon_is_left_over() {
+    fn a_thread_is_its_starters_who_may_be_dead() {
         let alive =
             |pid| [(7, "7 70"), (9, "9 90")].iter().find(|(p, _)| *p == pid).map(|(_, id)| (*id).to_owned());
         for (text, expected) in [
-            ("5 50\n9 90\n", true),
-            ("7 60\n9 90\n", true),
-            ("7 70\n9 90\n", false),
-            ("5 50\n9 80\n", false),
-            ("5 50\n7 70\n", false),
-            ("5 50\ncoming\n", true),
-            ("5 95\ncoming\n", false),
-            ("7 70\ncoming\n", false),
-            ("x\n9 90\n", false),
-            ("5 50", false),
-            ("", false),
+            ("5 50\n9 90\n", Some(Starter::Dead)),
+            ("7 60\n9 90\n", Some(Starter::Dead)),
+            ("7 70\n9 90\n", Some(Starter::Daemon(7))),
+            ("5 50\n9 80\n", None),
+            ("5 50\n7 70\n", None),
+            ("5 50\ncoming\n", Some(Starter::Dead)),
+            ("5 95\ncoming\n", None),
+            ("7 70\ncoming\n", Some(Starter::Daemon(7))),
+            ("x\n9 90\n", None),
+            ("x 50\n9 90\n", None),
+            ("5 50", None),
+            ("", None),
         ] {
-            assert_eq!(holds(text, 9, alive), expected, "{text:?}");
+            assert_eq!(noted(text, 9, alive), expected, "{text:?}");
         }
         assert!(identity(1).is_some());
     }

@@ -5,13 +5,14 @@ mod left_over;
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use memtide_core::Time;
 use memtide_core::policy::RegionNeeds;
 use rustix::process::getpid;
 
 use self::aggregated::Aggregated;
+use self::left_over::Starter;
 use super::{Found, Monitor, Unusable};
 use crate::processes::{Identity, Process};
 
@@ -31,7 +32,6 @@ const TARGETS_LIKELY: usize = 64;
 #[derive(Debug)]
 pub struct Damon {
     needs: RegionNeeds,
-    root: PathBuf,
     /// Whom each of its targets watches; none in place of one that has gone.
     targets: Vec<Option<Identity>>,
     /// The targets of the processes that are watched, in their order.
@@ -67,33 +67,32 @@ impl Damon {
         };
         for number in 0..used.trim().parse().unwrap_or(0u32) {
             let file = format!("{ROOT}/{number}/state");
-            if fs::read_to_string(&file)?.trim() == "on" && !left_over::is(thread(number)?) {
-                return match left_over::owner(thread(number)?) {
-                    Some(pid) => unusable(
-                        format!("memtide's daemon, process {pid}, uses DAMON"),
-                        Some(format!("kill {pid}")),
-                    ),
-                    None => {
-                        unusable("somebody else uses DAMON".to_owned(), Some(format!("echo off > {file}")))
-                    }
-                };
+            if fs::read_to_string(&file)?.trim() != "on" {
+                continue;
             }
+            let (why, mend) = match left_over::starter(thread(number)?) {
+                Starter::Dead => continue,
+                Starter::Daemon(pid) => {
+                    (format!("memtide's daemon, process {pid}, uses DAMON"), format!("kill {pid}"))
+                }
+                Starter::Unknown => ("somebody else uses DAMON".to_owned(), format!("echo off > {file}")),
+            };
+            return unusable(why, Some(mend));
         }
         if rustix::process::geteuid().is_root() { aggregated::check() } else { Err(not_root()) }
     }
 
     /// DAMON, watching nobody yet.
     pub fn new(needs: &RegionNeeds) -> Damon {
-        let root = PathBuf::from(ROOT);
-        Damon { needs: *needs, root, targets: Vec::new(), watched: Vec::new(), told: None, thread: 0 }
+        Damon { needs: *needs, targets: Vec::new(), watched: Vec::new(), told: None, thread: 0 }
     }
 
     fn state(&self) -> io::Result<String> {
-        Ok(fs::read_to_string(self.root.join("0/state"))?.trim().to_owned())
+        Ok(fs::read_to_string(Path::new(ROOT).join("0/state"))?.trim().to_owned())
     }
 
     fn write(&self, file: &str, text: &str) -> io::Result<()> {
-        let file = self.root.join(file);
+        let file = Path::new(ROOT).join(file);
         fs::write(&file, text).map_err(|error| {
             io::Error::new(error.kind(), format!("{text} to {}: {error}{}", file.display(), hint(&error)))
         })
@@ -121,7 +120,10 @@ impl Damon {
     }
 
     fn start(&mut self, targets: &[Option<Identity>]) -> io::Result<()> {
-        if self.root.join("0").exists() && self.state()? == "on" && left_over::is(thread(0)?) {
+        if Path::new(ROOT).join("0").exists()
+            && self.state()? == "on"
+            && left_over::starter(thread(0)?) == Starter::Dead
+        {
             self.write("0/state", "off")?;
         }
         let us = |time: Time| (time.0 / 1_000_000).to_string();
@@ -178,13 +180,15 @@ impl Damon {
         self.settle(targets, wanted);
         let regions_max = (self.needs.regions_max as usize).max(REGIONS_MIN as usize * TARGETS_LIKELY);
         match Aggregated::of(self.thread, regions_max, self.needs.aggregation) {
-            Ok(told) => self.told = Some(told),
+            Ok(told) => {
+                self.told = Some(told);
+                Ok(())
+            }
             Err(error) => {
                 self.stop()?;
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(())
     }
 
     fn settle(&mut self, targets: Vec<Option<Identity>>, wanted: &[Identity]) {

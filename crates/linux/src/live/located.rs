@@ -1,12 +1,12 @@
-//! Parts of a region that lie alike.
+//! Parts of a region whose pages lie alike.
 
 use memtide_core::{NodeId, PageSize};
 
 use crate::monitors::Found;
 
-/// A page: where it lies, how large it is, and whether it was written lately.
+/// A page: where it located, how large it is, and whether it was written lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lies {
+pub struct Located {
     pub node: NodeId,
     pub size: PageSize,
     pub written: bool,
@@ -17,13 +17,13 @@ pub struct Lies {
 pub struct Run {
     start: u64,
     end: u64,
-    pub lies: Lies,
+    pub located: Located,
 }
 
 impl Run {
-    /// First base page and number of its pages, those whose middle lies in it and that begin at `from` or later; none if there is none.
+    /// First base page and number of its pages, those whose middle located in it and that begin at `from` or later; none if there is none.
     pub fn whole(&self, from: u64) -> Option<(u64, u64)> {
-        let size = self.lies.size.base_pages();
+        let size = self.located.size.base_pages();
         let bound = |page: u64| page.saturating_sub(size / 2).next_multiple_of(size);
         let start = bound(self.start).max(from.next_multiple_of(size));
         let pages = bound(self.end).checked_sub(start)? / size;
@@ -33,16 +33,16 @@ impl Run {
 
 /// Runs of a region that lie alike: each page that was asked for stands for its part of the region. Parts that are not in memory
 /// are left out.
-pub fn runs(found: &Found, at: &[Option<Lies>]) -> Vec<Run> {
+pub fn runs(found: &Found, at: &[Option<Located>]) -> Vec<Run> {
     let parts = at.len() as u64;
     let mut runs: Vec<Run> = Vec::new();
-    for (part, &lies) in (0..parts).zip(at) {
+    for (part, &located) in (0..parts).zip(at) {
         let bound = |part| found.start + found.pages * part / parts;
         let (start, end) = (bound(part), bound(part + 1));
-        let Some(lies) = lies else { continue };
+        let Some(located) = located else { continue };
         match runs.last_mut() {
-            Some(last) if last.lies == lies && last.end == start => last.end = end,
-            _ => runs.push(Run { start, end, lies }),
+            Some(last) if last.located == located && last.end == start => last.end = end,
+            _ => runs.push(Run { start, end, located }),
         }
     }
     runs
@@ -54,8 +54,8 @@ mod tests {
 
     const FOUND: Found = Found { start: 1000, pages: 10, accesses: 3, age: 7 };
 
-    fn on(node: u8, written: bool) -> Option<Lies> {
-        Some(Lies { node: NodeId(node), size: PageSize::Base, written })
+    fn on(node: u8, written: bool) -> Option<Located> {
+        Some(Located { node: NodeId(node), size: PageSize::Base, written })
     }
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
         let (a, b) = (on(0, false), on(1, false));
         let runs = runs(&FOUND, &[a, a, b, None, b]);
         let bounds: Vec<(u64, u64, u8)> =
-            runs.iter().map(|run| (run.start, run.end, run.lies.node.0)).collect();
+            runs.iter().map(|run| (run.start, run.end, run.located.node.0)).collect();
         assert_eq!(bounds, [(1000, 1004, 0), (1004, 1006, 1), (1008, 1010, 1)]);
         assert_eq!(super::runs(&FOUND, &[None; 5]), []);
         let written = super::runs(&FOUND, &[a, on(0, true), on(0, true), a, a]);
@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn huge_pages_are_whole_and_never_overlap_what_came_before() {
-        let run = |start, end, size| Run { start, end, lies: Lies { node: NodeId(0), size, written: false } };
+        let run =
+            |start, end, size| Run { start, end, located: Located { node: NodeId(0), size, written: false } };
         for (run, from, whole) in [
             (run(700, 900, PageSize::Huge), 0, Some((512, 1))),
             (run(700, 1300, PageSize::Huge), 600, Some((1024, 1))),
