@@ -101,15 +101,6 @@ pub struct Words {
     len: usize,
 }
 
-/// Which pages memory is to be in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pages {
-    /// Of 4 KiB.
-    Base,
-    /// Of 2 MiB, as far as the kernel has some.
-    Huge,
-}
-
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 
@@ -119,14 +110,14 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Maps `bytes` of memory that the kernel takes from `node` alone, and touches all of it.
+    /// Maps `bytes` of memory that the kernel takes from `node` alone, in huge pages as far as it has some, and touches all of it.
     ///
     /// # Errors
     /// The kernel's, if there is no such node or it has not enough memory.
-    pub fn on_node(bytes: usize, node: NodeId, pages: Pages) -> io::Result<Words> {
+    pub fn on_node(bytes: usize, node: NodeId) -> io::Result<Words> {
         let len = bytes.div_ceil(8).max(1);
         let mut words = Words { start: mapped(len * 8)?, len };
-        words.bind(node, pages)?;
+        words.bind(node)?;
         for page in words.chunks_mut(512) {
             page[0] = 1;
             page[0] = 0;
@@ -134,15 +125,11 @@ impl Words {
         Ok(words)
     }
 
-    fn bind(&mut self, node: NodeId, pages: Pages) -> io::Result<()> {
+    fn bind(&mut self, node: NodeId) -> io::Result<()> {
         let mask = node_mask([node]);
-        let advice = match pages {
-            Pages::Base => libc::MADV_NOHUGEPAGE,
-            Pages::Huge => libc::MADV_HUGEPAGE,
-        };
         // SAFETY: the mapping is this value's, not touched yet; the mask has as many bits as are told.
         let done = unsafe {
-            libc::madvise(self.start.as_ptr().cast(), self.len * 8, advice);
+            libc::madvise(self.start.as_ptr().cast(), self.len * 8, libc::MADV_HUGEPAGE);
             libc::syscall(
                 libc::SYS_mbind,
                 self.start.as_ptr(),

@@ -9,7 +9,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{Effort, Figure, MeasureError, on};
-use crate::sys::{Chain, Pages};
+use crate::sys::Chain;
 
 const LINE_WORDS: usize = 8;
 const PAGE_LINES: usize = 64;
@@ -54,7 +54,7 @@ pub(super) struct Run {
 impl Chase {
     /// A chase by the calling thread, which from then on runs on this CPU; it has gone around once.
     pub fn new(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Chase, MeasureError> {
-        let mut words = on(cpu, node, effort.mib, Pages::Huge)?;
+        let mut words = on(cpu, node, effort.mib)?;
         link(&mut words, effort.seed);
         let huge = huge_share(words.as_ptr() as u64);
         let lines = (words.len() / LINE_WORDS) as u64;

@@ -10,7 +10,7 @@ use memtide_core::{CpuId, NodeId};
 use super::chase::Chase;
 use super::traffic::stream;
 use super::{Effort, Figure, MeasureError, on};
-use crate::sys::{Pages, Words};
+use crate::sys::Words;
 
 /// Words that are read between two delays: 512 bytes.
 const BURST_WORDS: usize = 64;
@@ -60,8 +60,7 @@ pub fn loaded_latency(
     };
     let readers = &readers;
     std::thread::scope(|scope| {
-        let start =
-            |(&cpu, count)| scope.spawn(move || readers.run(on(cpu, node, effort.mib, Pages::Base), count));
+        let start = |(&cpu, count)| scope.spawn(move || readers.run(on(cpu, node, effort.mib), count));
         let threads: Vec<_> = others.iter().zip(&readers.bursts).map(start).collect();
         let chase = Chase::new(first, node, effort);
         readers.ready.wait();

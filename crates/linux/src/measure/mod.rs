@@ -18,7 +18,7 @@ pub use self::figure::Figure;
 pub use self::loaded::{Loaded, loaded_latency};
 pub use self::traffic::{Kernel, bandwidth_mbps};
 
-use crate::sys::{Pages, Words};
+use crate::sys::Words;
 
 /// Over how much memory, how often and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -59,9 +59,9 @@ pub enum MeasureError {
 }
 
 /// Has the calling thread run on one CPU, with memory of a node.
-fn on(cpu: CpuId, node: NodeId, mib: usize, pages: Pages) -> Result<Words, MeasureError> {
+fn on(cpu: CpuId, node: NodeId, mib: usize) -> Result<Words, MeasureError> {
     crate::run_on(&[cpu]).map_err(|source| MeasureError::Cpu { cpu, source })?;
-    Words::on_node(mib << 20, node, pages).map_err(|source| MeasureError::Memory { node, mib, source })
+    Words::on_node(mib << 20, node).map_err(|source| MeasureError::Memory { node, mib, source })
 }
 
 #[cfg(test)]

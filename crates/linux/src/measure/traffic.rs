@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use memtide_core::{CpuId, NodeId};
 
 use super::{Effort, Figure, MeasureError, on};
-use crate::sys::Pages;
 
 const LINE_WORDS: usize = 8;
 
@@ -92,7 +91,7 @@ fn thread(
     effort: &Effort,
     together: &Together,
 ) -> Result<Vec<Duration>, MeasureError> {
-    let mut warm = on(cpu, node, effort.mib, Pages::Base).map(|mut words| {
+    let mut warm = on(cpu, node, effort.mib).map(|mut words| {
         run(&mut words, kernel);
         words
     });

@@ -4,8 +4,10 @@ meminfo() {
     while read -r _ _ name kib _; do [ "$name" = "$1:" ] && mib=$((kib >> 10)); done < /sys/devices/system/node/node1/meminfo
     echo "${mib:-0}"
 }
+# Blocks of 128 MiB come and go one by one.
 there() { [ "$(meminfo MemTotal)" -gt 0 ]; }
-plugged() { echo "add"; until there; do sleep 0.1; done 2> /dev/null; }
+whole() { [ "$(meminfo MemTotal)" -gt 300 ]; }
+plugged() { echo "add"; until whole; do sleep 0.1; done 2> /dev/null; }
 plugged
 configure epoch_ms=500:cold_epochs=10000
 daemon
