@@ -5,7 +5,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::answer::Format;
 use crate::commands::Command;
-use crate::failure::{DOCTOR_EXIT_CODES, EXIT_CODES, Failure, PROGRAM_EXIT_CODES};
+use crate::failure::{
+    ALL_EXIT_CODES, DAEMON_EXIT_CODES, DOCTOR_EXIT_CODES, EXIT_CODES, Failure, PROGRAM_EXIT_CODES,
+};
 
 /// This version of memtide.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -13,7 +15,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Places and migrates memory pages on machines whose memory is not all alike: simulate policies on a model of a
 /// machine and compare them.
 #[derive(Debug, Parser)]
-#[command(name = "memtide", bin_name = "memtide", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "memtide", bin_name = "memtide", version, after_help = ALL_EXIT_CODES, propagate_version = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -72,6 +74,7 @@ pub fn definition() -> clap::Command {
             record.mut_arg("output", |arg| arg.short(None)).after_help(PROGRAM_EXIT_CODES)
         })
         .mut_subcommand("doctor", |doctor| doctor.after_help(DOCTOR_EXIT_CODES))
+        .mut_subcommand("daemon", |daemon| daemon.after_help(DAEMON_EXIT_CODES))
         .mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES))
         .mut_subcommand("lab", |lab| lab.mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES)))
 }

@@ -35,6 +35,14 @@ pub enum Failure {
 pub const EXIT_CODES: &str =
     "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 130 interrupted.";
 
+/// What is printed below the options of `memtide --help`.
+pub const ALL_EXIT_CODES: &str = "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 4 doctor found something \
+    lacking, 125 a program could not be run, 130 interrupted; of a command that runs a program, else the program's own.";
+
+/// What is printed below the options of the help of `daemon`.
+pub const DAEMON_EXIT_CODES: &str = "Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 it failed, 2 wrong usage, 3 the configuration was \
+    refused.";
+
 /// What is printed below the options of the help of `doctor`.
 pub const DOCTOR_EXIT_CODES: &str = "Exit codes: 0 every command works here, perhaps with warnings; 4 one does not; 1 it failed, \
     2 wrong usage.";

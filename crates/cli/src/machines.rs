@@ -5,6 +5,7 @@ use std::path::Path;
 use include_dir::{Dir, include_dir};
 use memtide_core::Machine;
 use memtide_linux::topology::Host;
+use memtide_policies::Info;
 
 use crate::failure::Failure;
 use crate::suggest;
@@ -58,10 +59,15 @@ pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failur
     Ok(machine)
 }
 
-/// This system as a machine: the one named, which has as many nodes as there are here, in their order, or the firmware's figures.
-pub fn of_host(host: &Host, name: Option<&str>) -> Result<Machine, Failure> {
+/// This system as a machine: the one named, which has as many nodes as there are here, in their order, or the firmware's figures, which
+/// must be there if `policy` reckons with them.
+pub fn of_host(host: &Host, name: Option<&str>, policy: &Info) -> Result<Machine, Failure> {
     let Some(name) = name else {
-        let text = host.machine_file("host", &[]).map_err(|error| Failure::Run(error.to_string()))?;
+        let text = match policy.figures {
+            true => host.machine_file("host", &[]),
+            false => host.machine_file_without_figures("host"),
+        };
+        let text = text.map_err(|error| Failure::Run(format!("policy '{}': {error}", policy.name)))?;
         return Machine::parse("host", &text).map_err(|error| Failure::Run(error.to_string()));
     };
     let machine = load(name)?;

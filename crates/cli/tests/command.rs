@@ -10,6 +10,17 @@ use std::time::{Duration, Instant};
 use support::call::{ROWS, SMALL, answer, json};
 
 #[test]
+fn placements_that_reckon_with_no_figures_run_on_any_system() {
+    for placement in ["local", "interleave"] {
+        let run = Command::new(support::MEMTIDE)
+            .args(["run", "-p", placement, "--", "sh", "-c", "exit 7"])
+            .output();
+        let run = run.expect("memtide runs");
+        assert_eq!(run.status.code(), Some(7), "{placement}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+}
+
+#[test]
 fn lists_name_everything_that_can_be_shown() {
     for (kind, key) in [("machine", "machines"), ("workload", "workloads"), ("policy", "policies")] {
         let list = json(&[kind, "list"]);

@@ -21,6 +21,8 @@ pub(crate) const ALL: &[MigrationEntry] = &[none::ENTRY, anb::ENTRY, bw_migratio
 /// How a migration policy registers.
 pub(crate) struct MigrationEntry {
     pub(crate) info: Info,
+    /// Whether values, each of them allowed, go together.
+    pub(crate) check: fn(&Values) -> Result<(), String>,
     /// Makes it for a machine.
     pub(crate) make: fn(&Machine, &Values) -> Box<dyn Migration>,
 }

@@ -19,6 +19,8 @@ pub struct Info {
     pub summary: &'static str,
     /// Where it comes from: paper and algorithm or equation, or kernel documentation.
     pub source: &'static str,
+    /// Whether it reckons with the nodes' latencies or bandwidths, and not with tiers and nearness alone.
+    pub figures: bool,
     /// Its parameters.
     pub parameters: &'static [Parameter],
 }
@@ -154,6 +156,8 @@ pub fn parse(text: &str) -> Result<Policy, PolicyError> {
         .find(|e| e.info.name == name)
         .ok_or_else(|| unknown("migration", name, migrations(), placements()))?;
     let migration_values = values(&migration.info, &parts)?;
+    (migration.check)(&migration_values)
+        .map_err(|message| PolicyError::Parameter { policy: migration.info.name, message })?;
     Ok(Policy { text: text.to_owned(), placement, placement_values, migration, migration_values })
 }
 

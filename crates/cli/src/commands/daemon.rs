@@ -14,15 +14,50 @@ use crate::daemon::{Daemon, Given};
 use crate::failure::Failure;
 use crate::interrupt;
 
+/// What `memtide daemon --help` and its man page say of it.
+pub const ABOUT: &str = "\
+Watch processes of this system, and move their pages as a migration policy says. SIGHUP has it read its configuration again.
+
+The configuration is TOML. Keys, each of which may be left out, with their defaults:
+
+policy = \"hot-cold\": migration policy with its parameters, see `memtide policy list`
+
+machine = the firmware's figures, if the policy reckons with any: machine file, or a bundled machine's name
+
+monitor = the best that works: \"damon\" or \"smaps\"
+
+watch = \"every\": the processes that are meant: { name = .. }, { pid = .. }, { uid = .. }, { cgroup = .. }, { all = [..] }, { any = [..] }, { not = .. }
+
+least_mib = 16: only processes with as much in memory
+
+max_rate_mbps = 200: most that may move, in MB/s
+
+stall_ms = 20: how long a batch of moves may hold a process up
+
+cooldown_s = 10: how long what has moved may not move elsewhere; longer each time that it comes back
+
+dry_run = false: move nothing, only tell
+
+journal = none: file in which decisions are recorded, for `memtide replay`
+
+journal_mib = 64: most that it may take up
+
+socket = /run/memtide/memtide.sock, for users $XDG_RUNTIME_DIR/memtide.sock: where it listens
+
+Relative paths go by the configuration's folder.";
+
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Configuration file; defaults for all processes if not given, see docs/live.md
+    /// Configuration file; defaults for all processes if not given
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
     /// Move nothing, only tell what would be moved
     #[arg(long)]
     dry_run: bool,
+    /// Only check the configuration, on this system, and end
+    #[arg(long)]
+    check: bool,
 }
 
 /// Where the daemon listens.
@@ -51,11 +86,19 @@ pub struct Why {
 /// Runs the daemon until it is asked to end.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let given = Given { file: arguments.config.clone(), dry_run: arguments.dry_run };
+    if arguments.check {
+        Daemon::check(&given)?;
+        println!("the configuration is right");
+        return Ok(());
+    }
     let mut daemon = Daemon::new(given)?;
     interrupt::install()?;
     let file = daemon.socket();
     let socket = Socket::listen(&file).map_err(|error| {
-        Failure::Run(format!("{}: {error}; see `socket` in docs/live.md", file.display()))
+        Failure::Run(format!(
+            "{}: {error}; name another one by `socket` in the configuration",
+            file.display()
+        ))
     })?;
     for (name, id) in daemon.nodes() {
         if name != format!("node{}", id.0) {
@@ -85,9 +128,9 @@ pub fn resume(at: &At) -> Result<(), Failure> {
 }
 
 fn paused(at: &At, request: &Request) -> Result<(), Failure> {
-    let paused = told::<bool>(at, request)?;
+    let state = told::<String>(at, request)?;
     let mut table = Table::new("daemon", &[("state", "the daemon")]);
-    table.rows.push(vec![Cell::text(if paused { "paused" } else { "at work" })]);
+    table.rows.push(vec![Cell::text(state)]);
     Answer::of(table).print(at.common.output)
 }
 
@@ -120,4 +163,20 @@ fn address(text: &str) -> Result<u64, String> {
         None => text.parse(),
     };
     parsed.map_err(|_| "allowed are whole numbers, and hexadecimal ones after 0x".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::config::Config;
+
+    #[test]
+    fn the_help_has_every_key_of_the_configuration() {
+        let refused = toml::from_str::<Config>("none = 1").expect_err("no such key").to_string();
+        let keys: Vec<&str> = refused.split('`').skip(3).step_by(2).collect();
+        assert!(keys.len() > 10, "{refused}");
+        for key in keys {
+            assert!(ABOUT.contains(&format!("\n{key} = ")), "{key}");
+        }
+    }
 }

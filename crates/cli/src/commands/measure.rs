@@ -26,10 +26,10 @@ pub struct Arguments {
     /// Measure from the CPUs of these nodes alone; from all that have CPUs if not given
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     initiators: Vec<u8>,
-    /// Memory that a latency is measured over, and each CPU's part of a bandwidth; several times the last cache. Less, if the node has
-    /// not as much free
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    mib: u32,
+    /// Memory that a latency is measured over, and each CPU's part of a bandwidth: 256 MiB, or four times the last cache if that is more.
+    /// Less, if the node has not as much free
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    mib: Option<u32>,
     /// Loads of a latency, in five parts
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     loads: u64,
@@ -69,6 +69,9 @@ fn percent(share: f64) -> u32 {
     (share * 100.0).round() as u32
 }
 
+/// MiB that a figure is measured over, at least.
+const LEAST_MIB: usize = 256;
+
 /// CPUs and a node to measure.
 #[derive(Clone)]
 struct Pair {
@@ -77,6 +80,8 @@ struct Pair {
     node: NodeId,
     /// MiB for each CPU; 0 if there is too little.
     mib: usize,
+    /// MiB of the last cache.
+    cache_mib: usize,
 }
 
 /// What was measured of a pair.
@@ -119,14 +124,17 @@ fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
     let wanted = |list: &[u8], node: NodeId| list.is_empty() || list.contains(&node.0);
     known("initiator", &arguments.initiators, host.with_cpus().map(|node| node.id))?;
     known("node", &arguments.nodes, host.with_memory().map(|node| node.id))?;
+    let cache_kib = host.processor.caches.iter().map(|cache| cache.capacity_kib).max().unwrap_or(0);
+    let cache_mib = cache_kib.div_ceil(1024) as usize;
+    let wanted_mib = arguments.mib.map_or(LEAST_MIB.max(4 * cache_mib), |mib| mib as usize);
     let from = host.with_cpus().filter(|node| wanted(&arguments.initiators, node.id));
     let pairs = from.flat_map(|from| {
         let to = host.with_memory().filter(|node| wanted(&arguments.nodes, node.id));
         to.map(|to| {
             let free_mib = to.memory.map_or(0, |memory| memory.free_kib) as f64 / 1024.0;
             let most = (free_mib * FREE_SHARE / from.cpus.len() as f64) as usize;
-            let mib = most.min(arguments.mib as usize);
-            Pair { initiator: from.id, cpus: from.cpus.clone(), node: to.id, mib }
+            let mib = most.min(wanted_mib);
+            Pair { initiator: from.id, cpus: from.cpus.clone(), node: to.id, mib, cache_mib }
         })
     });
     Ok(pairs.collect())
@@ -249,12 +257,18 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
          as if reads and writes took turns."
             .to_owned(),
     ];
-    for pair in pairs.iter().filter(|pair| pair.mib < arguments.mib as usize) {
-        let (mib, node, from) = (pair.mib, pair.node, pair.initiator);
-        notes.push(match mib {
-            0 => format!("{node} has too little free memory to be measured from {from}."),
-            _ => format!("{node} has free memory for {mib} MiB alone for each CPU of {from}: caches may hold part of it."),
-        });
+    for pair in pairs.iter().filter(|pair| pair.mib == 0) {
+        notes.push(format!(
+            "{} has too little free memory to be measured from {}.",
+            pair.node, pair.initiator
+        ));
+    }
+    for pair in pairs.iter().filter(|pair| pair.mib > 0 && pair.mib < 2 * pair.cache_mib) {
+        let Pair { node, initiator, mib, cache_mib, .. } = pair;
+        notes.push(format!(
+            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB that {node} was measured over from {initiator}: its figures may be \
+             too good. Give more by --mib, if there is as much free."
+        ));
     }
     if arguments.loaded {
         let single = pairs.iter().filter(|pair| pair.cpus.len() < 2).map(|pair| pair.initiator.to_string());

@@ -45,6 +45,9 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (from, to) = (arguments.from.clone(), arguments.to.clone());
     let wanted = Migrate { pid: arguments.pid, from, to, max_rate_mbps: arguments.max_rate };
+    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+    let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
+    transfers::nodes(&wanted, &nodes)?;
     let bar = Bar::new("migrating", 1);
     let mut last = Progress::default();
     let file = arguments.socket.clone().unwrap_or_else(control::found_file);
@@ -56,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(Reply::Done(value)) => serde_json::from_value(value)
             .map_err(|error| Failure::Run(format!("{error}; is the daemon of another version?")))?,
         Ok(Reply::Refused(why)) => return Err(Failure::Run(why)),
-        Err(error) if is_nobody(&error) && arguments.socket.is_none() => itself(&wanted, &bar)?,
+        Err(error) if is_nobody(&error) && arguments.socket.is_none() => itself(&wanted, &nodes, &bar)?,
         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(paused(&last)),
         Ok(Reply::Progress(_)) | Err(_) => {
             let why = by_daemon.err().map(|error| error.to_string()).unwrap_or_default();
@@ -73,12 +76,10 @@ fn is_nobody(error: &io::Error) -> bool {
 }
 
 /// Moves the pages without a daemon.
-fn itself(wanted: &Migrate, bar: &Bar) -> Result<Progress, Failure> {
-    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
-    let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
+fn itself(wanted: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progress, Failure> {
     let uid = rustix::process::geteuid().as_raw();
     let process = transfers::process_of(wanted.pid, uid).map_err(Failure::Run)?;
-    let transfer = transfers::transfer(process, wanted, &nodes, STALL)?;
+    let transfer = transfers::transfer(process, wanted, nodes, STALL)?;
     let tell = |progress: &Progress| {
         bar.set(0, progress.share);
         !interrupt::asked()
@@ -99,9 +100,9 @@ fn paused(progress: &Progress) -> Failure {
 fn answer(done: &Progress) -> Answer {
     let mut table = Table::new("outcomes", &[("outcome", "outcome"), ("pages", "pages of 4 KiB")]);
     let refused = done.tally.refused_pages.iter();
-    let refused = refused.map(|(why, pages)| vec![Cell::text(format!("{why:?}")), Cell::Whole(*pages)]);
+    let refused = refused.map(|(why, pages)| vec![Cell::text(why.to_string()), Cell::Whole(*pages)]);
     table.rows =
-        [vec![Cell::text("Moved"), Cell::Whole(done.tally.moved_pages)]].into_iter().chain(refused).collect();
+        [vec![Cell::text("moved"), Cell::Whole(done.tally.moved_pages)]].into_iter().chain(refused).collect();
     let about =
         vec![("found_pages", Cell::Whole(done.tally.found_pages)), ("seconds", Cell::Real(done.seconds, 1))];
     Answer { about, ..Answer::of(table) }

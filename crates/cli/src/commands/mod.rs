@@ -46,6 +46,7 @@ pub enum Command {
     /// Run a program on this system with its pages placed by a policy
     Run(run::Arguments),
     /// Watch processes of this system, and move their pages as a migration policy says
+    #[command(long_about = daemon::ABOUT)]
     Daemon(daemon::Arguments),
     /// Show what the daemon watches, and what it has done
     Status(daemon::At),

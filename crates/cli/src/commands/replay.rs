@@ -7,8 +7,8 @@ use clap::ValueHint;
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::journal::replay::{Part, Replayed, replay};
+use crate::{daemon, interrupt};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -28,6 +28,9 @@ pub struct Arguments {
 /// # Errors
 /// If the same policy decides otherwise, once the answer is printed.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(policy) = &arguments.policy {
+        daemon::parsed(policy).map_err(Failure::Usage)?;
+    }
     let name = arguments.journal.display().to_string();
     let bytes = std::fs::read(&arguments.journal).map_err(|error| Failure::unreadable(&name, &error))?;
     let other = arguments.policy.clone();

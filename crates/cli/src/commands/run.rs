@@ -12,6 +12,7 @@ use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
 use memtide_linux::placement::{Exact, KernelPolicy, Outcome, WeightError, Weights, lower};
 use memtide_linux::topology::{Host, nodelist};
+use memtide_policies::Policy;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -58,12 +59,13 @@ enum Mechanism {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let host = Host::read().map_err(|error| Failure::NotRun(error.to_string()))?;
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
-    let machine =
-        machines::of_host(&host, arguments.machine.as_deref()).map_err(|failure| match failure {
-            Failure::Run(why) => Failure::NotRun(why),
-            other => other,
-        })?;
-    let rule = rule(arguments, &machine, &all)?;
+    let policy = policy(&arguments.placement)?;
+    let machine = machines::of_host(&host, arguments.machine.as_deref(), policy.placement_info());
+    let machine = machine.map_err(|failure| match failure {
+        Failure::Run(why) => Failure::NotRun(why),
+        other => other,
+    })?;
+    let rule = rule(arguments, &policy, &machine, &all)?;
     let mut program = command(arguments, &cpus(arguments, &host)?)?;
     let name = arguments.command[0].to_string_lossy();
     let failed = |error: &dyn Display| Failure::NotRun(format!("{name}: {error}"));
@@ -144,16 +146,17 @@ fn tell(outcome: io::Result<Outcome>) {
     }
 }
 
-/// The policy's rule, in the machine's numbers, and without the nodes that --membind leaves out.
-fn rule(arguments: &Arguments, machine: &Machine, all: &[NodeId]) -> Result<Rule, Failure> {
-    let policy =
-        memtide_policies::parse(&arguments.placement).map_err(|error| Failure::Usage(error.to_string()))?;
-    if policy.migration_info().name != "none" {
-        return Err(Failure::Usage(format!(
-            "'{}' migrates pages, which `run` does not; give a placement alone",
-            arguments.placement
-        )));
+/// A placement alone.
+fn policy(text: &str) -> Result<Policy, Failure> {
+    let policy = memtide_policies::parse(text).map_err(|error| Failure::Usage(error.to_string()))?;
+    if policy.migration_info().name == "none" {
+        return Ok(policy);
     }
+    Err(Failure::Usage(format!("'{text}' migrates pages, which `run` does not; give a placement alone")))
+}
+
+/// The policy's rule, in the machine's numbers, and without the nodes that --membind leaves out.
+fn rule(arguments: &Arguments, policy: &Policy, machine: &Machine, all: &[NodeId]) -> Result<Rule, Failure> {
     let mut placement = policy.placement(machine).map_err(|error| Failure::Usage(error.to_string()))?;
     let name = arguments.command[0].to_string_lossy().into_owned();
     let mut rule = placement.rule(machine, &Task { id: TaskId(0), name, threads: 0 });

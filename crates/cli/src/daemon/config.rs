@@ -92,7 +92,19 @@ impl Config {
         let config: Config =
             toml::from_str(&text).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
         config.check().map_err(|why| Failure::Input(format!("{name}: {why}")))?;
-        Ok(config)
+        Ok(config.beside(file.parent().unwrap_or(Path::new(""))))
+    }
+
+    /// With its relative paths taken from the configuration's folder, wherever the daemon was started.
+    fn beside(mut self, folder: &Path) -> Config {
+        for path in [&mut self.journal, &mut self.socket].into_iter().flatten() {
+            *path = folder.join(&*path);
+        }
+        self.machine = self.machine.map(|machine| match folder.join(&machine) {
+            file if file.is_file() => file.display().to_string(),
+            _ => machine,
+        });
+        self
     }
 
     fn check(&self) -> Result<(), String> {
@@ -100,6 +112,7 @@ impl Config {
             let why = || format!("{key} is {value}; allowed are whole numbers from {least} to {most}");
             if (least..=most).contains(&value) { Ok(()) } else { Err(why()) }
         };
+        super::parsed(&self.policy).map_err(|why| format!("policy: {why}"))?;
         within("least_mib", self.least_mib, 0, 1 << 30)?;
         within("max_rate_mbps", self.max_rate_mbps, 1, 1_000_000)?;
         within("stall_ms", self.stall_ms, 1, 60_000)?;
@@ -183,6 +196,21 @@ mod tests {
     }
 
     #[test]
+    fn relative_paths_go_by_the_configurations_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let here = |name: &str| folder.path().join(name);
+        fs::write(here("own.toml"), "").expect("a file");
+        let text = "journal = 'journal'\nsocket = '/run/own.sock'\nmachine =";
+        for (machine, expected) in [("own.toml", here("own.toml")), ("optane", "optane".into())] {
+            fs::write(here("memtide.toml"), format!("{text} '{machine}'")).expect("a file");
+            let config = Config::read(&here("memtide.toml")).expect("a configuration");
+            assert_eq!(config.journal, Some(here("journal")));
+            assert_eq!(config.socket, Some("/run/own.sock".into()));
+            assert_eq!(config.machine.map(PathBuf::from), Some(expected));
+        }
+    }
+
+    #[test]
     fn mistakes_are_refused() {
         for (text, word) in [
             ("polcy = 'hot-cold'", "unknown field"),
@@ -194,6 +222,8 @@ mod tests {
             let error = toml::from_str::<Config>(text).expect_err(text).to_string();
             assert!(error.contains(word), "{text}: {error}");
         }
+        let config = Config { policy: "hot-cold:warm=1".to_owned(), ..Config::default() };
+        assert!(config.check().is_err_and(|why| why.starts_with("policy: policy `hot-cold`")));
         let config = Config { stall_ms: 0, ..Config::default() };
         assert_eq!(
             config.check(),

@@ -25,13 +25,15 @@ impl History {
         self.moved.get(&task).copied().unwrap_or(0)
     }
 
-    /// Base pages of a task on each of so many nodes, as far as regions tell.
-    pub fn pages(&self, task: TaskId, nodes: usize) -> Vec<u64> {
+    /// Base pages of a task on each of so many nodes, as far as regions tell; none if it has not been seen.
+    pub fn pages(&self, task: TaskId, nodes: usize) -> Option<Vec<u64>> {
+        let mut regions = self.seen.iter().filter(|region| region.task == task).peekable();
+        regions.peek()?;
         let mut pages = vec![0; nodes];
-        for region in self.seen.iter().filter(|region| region.task == task) {
+        for region in regions {
             pages[region.node.index()] += region.pages * region.size.base_pages();
         }
-        pages
+        Some(pages)
     }
 
     /// The region of a page when it was last seen.

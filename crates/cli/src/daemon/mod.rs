@@ -22,6 +22,7 @@ use memtide_core::{Machine, NodeId};
 use memtide_linux::live::Live;
 use memtide_linux::processes::{self, Process};
 use memtide_linux::topology::{Host, Numbers};
+use memtide_policies::Policy;
 use signal_hook::consts::SIGHUP;
 
 use self::config::Config;
@@ -52,6 +53,7 @@ pub struct Daemon {
     paused: bool,
     epochs: u64,
     troubles: VecDeque<String>,
+    told_idle: bool,
     transfers: Transfers,
 }
 
@@ -74,6 +76,11 @@ impl Given {
 }
 
 impl Daemon {
+    /// Whether a daemon could begin with this configuration on this system.
+    pub fn check(given: &Given) -> Result<(), Failure> {
+        given.read().and_then(|config| Plans::of(&config)).map(drop)
+    }
+
     /// A daemon as configured, that has not begun yet.
     pub fn new(given: Given) -> Result<Daemon, Failure> {
         let config = given.read()?;
@@ -97,6 +104,7 @@ impl Daemon {
             paused: false,
             epochs: 0,
             troubles: VecDeque::new(),
+            told_idle: false,
             transfers: Transfers::default(),
         })
     }
@@ -128,6 +136,7 @@ impl Daemon {
                 continue;
             }
             self.epoch();
+            self.tell_if_idle();
             // Those who ask are served even if no time is left between epochs.
             socket.asked.try_iter().take(CLIENTS_MAX).for_each(|asked| self.reply(&asked));
             let epoch = Duration::from_nanos(self.needs.epoch.as_ns() as u64);
@@ -157,9 +166,24 @@ impl Daemon {
         }
     }
 
-    /// Begins a new part of the journal if its file is full.
+    /// Says that nothing is watched, once: a filter that is wrong looks like an idle system.
+    fn tell_if_idle(&mut self) {
+        if self.told_idle || self.paused {
+            return;
+        }
+        self.told_idle = true;
+        if self.live.watched().is_empty() {
+            let least = self.config.least_mib;
+            let why = format!(
+                "no process is watched yet: none that `watch` takes has {least} MiB (least_mib) in memory"
+            );
+            eprintln!("memtide daemon: {why}");
+        }
+    }
+
+    /// Begins a new part of the journal if its file is full or gone.
     fn turn_journal(&mut self) {
-        if let Some(journal) = self.notes.journal.as_mut().filter(|journal| journal.is_full()) {
+        if let Some(journal) = self.notes.journal.as_mut().filter(|journal| journal.is_over()) {
             journal.begin(Head::new(&self.config.policy, self.machine.to_toml(), self.policy.state()));
         }
     }
@@ -199,7 +223,8 @@ struct Plans {
 impl Plans {
     fn of(config: &Config) -> Result<Plans, Failure> {
         let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
-        let machine = machines::of_host(&host, config.machine.as_deref())?;
+        let info = parsed(&config.policy).map_err(Failure::Input)?.migration_info();
+        let machine = machines::of_host(&host, config.machine.as_deref(), info)?;
         let numbers = Numbers::of(&machine, &host).map_err(|error| Failure::Input(error.to_string()))?;
         let policy = policy(&config.policy, &machine).map_err(Failure::Input)?;
         Ok(Plans { numbers, machine, policy })
@@ -213,10 +238,14 @@ fn journal(config: &Config, head: Head) -> Result<Option<Journal>, Failure> {
     journal.map(Some).map_err(|error| Failure::Run(format!("journal {}: {error}", file.display())))
 }
 
+/// A migration policy by its name and parameters.
+pub fn parsed(text: &str) -> Result<Policy, String> {
+    memtide_policies::parse(&format!("local+{text}")).map_err(|error| error.to_string())
+}
+
 /// A migration policy, for a machine; refused if there is none, or if it cannot be had on a stock kernel.
 pub fn policy(text: &str, machine: &Machine) -> Result<Box<dyn Migration>, String> {
-    let parsed = memtide_policies::parse(&format!("local+{text}")).map_err(|error| error.to_string())?;
-    let policy = parsed.migration(machine);
+    let policy = parsed(text)?.migration(machine);
     let Needs { hint_faults, delivery, .. } = policy.needs();
     if hint_faults && delivery == Delivery::InKernel {
         return Err(format!(

@@ -44,6 +44,7 @@ impl Daemon {
         self.governor.set_limits(config.limits(), needs.epoch);
         self.live.set(config.stall(), config.dry_run);
         self.config = config;
+        self.told_idle = false;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! What the daemon tells whoever asks.
 
 use memtide_core::epoch::Host as _;
+use memtide_core::policy::Refusal;
 use memtide_core::{NodeId, PAGE_BYTES, Vpn};
 use memtide_linux::live::task;
 use serde::Serialize;
@@ -29,8 +30,13 @@ impl Daemon {
 
     /// Begins to move pages, by a thread that replies itself.
     fn migrate(&self, asked: &Asked, wanted: &Migrate) -> Result<(), String> {
-        if self.paused || self.config.dry_run {
-            return Err("the daemon moves nothing for now: it is paused, or on a dry run".to_owned());
+        if self.config.dry_run {
+            return Err(
+                "the daemon is on a dry run (dry_run in its configuration), and moves nothing".to_owned()
+            );
+        }
+        if self.paused {
+            return Err("the daemon is paused: memtide resume has it go on".to_owned());
         }
         if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
             return Err("the daemon's own pages stay".to_owned());
@@ -55,7 +61,13 @@ impl Daemon {
             return Err("only root, and the user whom the daemon runs as, may do that".to_owned());
         }
         self.paused = paused;
-        Ok(json!(paused))
+        Ok(json!(if paused {
+            "paused"
+        } else if self.config.dry_run {
+            "on a dry run"
+        } else {
+            "at work"
+        }))
     }
 
     fn name(&self, node: NodeId) -> String {
@@ -77,6 +89,8 @@ impl Daemon {
         });
         let record = self.governor.recorded();
         let moved = record.moved_pages.iter();
+        // Regions lie on several nodes: a plan names pages that are there already, which is no failure.
+        let refused = record.refused.iter().filter(|&(&why, _)| why != Refusal::AlreadyThere);
         let own = Daemon::may(uid, rustix::process::geteuid().as_raw());
         let journal = self.config.journal.as_deref();
         let open =
@@ -93,7 +107,7 @@ impl Daemon {
             journal: open.map(|file| file.display().to_string()),
             nodes: self.machine.nodes.iter().map(|node| node.name.clone()).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
-            refused: record.refused.iter().map(|(why, &moves)| (format!("{why:?}"), moves)).collect(),
+            refused: refused.map(|(why, &moves)| (why.to_string(), moves)).collect(),
             troubles: self.troubles.iter().filter(|_| own).cloned().collect(),
             processes: processes.collect(),
         }
@@ -108,8 +122,8 @@ impl Daemon {
         let last = self.notes.history.last(task, page).map(|made| Last {
             from: self.name(made.run.first.from),
             to: self.name(made.run.first.to),
-            reason: format!("{:?}", made.run.first.reason),
-            refused: made.refused.map(|why| format!("{why:?}")),
+            reason: made.run.first.reason.to_string(),
+            refused: made.refused.map(|why| why.to_string()),
             seconds_ago: self.live.now().since(made.time).as_seconds(),
         });
         Ok(Why {

@@ -52,8 +52,8 @@ pub struct Watched {
     pub resident_mib: u64,
     /// Base pages of it that were moved.
     pub moved_pages: u64,
-    /// Base pages on each node, as the last epoch saw them.
-    pub pages: Vec<u64>,
+    /// Base pages on each node, by the regions of the last epoch, of which a few pages each are looked up; none before it is seen.
+    pub pages: Option<Vec<u64>>,
 }
 
 /// `memtide why`.
@@ -133,7 +133,7 @@ impl Status {
             [("pid", "process"), ("name", "name"), ("uid", "user"), ("resident_mib", "in memory, MiB")];
         let mut table = Table::new("processes", &columns).with_keys(2);
         for node in &self.nodes {
-            table.column(format!("{node}_pages"), format!("pages on {node}"));
+            table.column(format!("{node}_pages"), format!("about so many pages on {node}"));
         }
         table.column("moved_pages", "pages moved");
         let row = |process: &Watched| {
@@ -143,7 +143,10 @@ impl Status {
                 Cell::Whole(process.uid.into()),
                 Cell::Whole(process.resident_mib),
             ];
-            row.extend(process.pages.iter().copied().map(Cell::Whole));
+            let on = |node| process.pages.as_ref().and_then(|pages| pages.get(node));
+            row.extend(
+                (0..self.nodes.len()).map(|node| on(node).map_or(Cell::Absent, |&pages| Cell::Whole(pages))),
+            );
             row.push(Cell::Whole(process.moved_pages));
             row
         };

@@ -112,6 +112,22 @@ pub fn transfer(
     nodes: &[NodeId],
     stall: Duration,
 ) -> Result<Transfer, Failure> {
+    let (from, to) = self::nodes(asked, nodes)?;
+    let pid = asked.pid;
+    Transfer::new(process, from, to, stall).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::PermissionDenied => format!("{error}; {FORBIDDEN}"),
+            _ => error.to_string(),
+        };
+        Failure::Run(format!("process {pid}: {why}"))
+    })
+}
+
+/// The nodes that pages are to leave, and those that they are to go to, on a system with these nodes.
+///
+/// # Errors
+/// What is wrong with the request.
+pub fn nodes(asked: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<NodeId>), Failure> {
     let there: Vec<u16> = nodes.iter().map(|node| node.0.into()).collect();
     let named = |option: &str, list: &str| -> Result<Vec<NodeId>, Failure> {
         let numbers =
@@ -125,14 +141,7 @@ pub fn transfer(
     if asked.max_rate_mbps == 0 {
         return Err(Failure::Usage("--max-rate is 0; allowed are whole numbers from 1".to_owned()));
     }
-    let pid = asked.pid;
-    Transfer::new(process, from, to, stall).map_err(|error| {
-        let why = match error.kind() {
-            io::ErrorKind::PermissionDenied => format!("{error}; {FORBIDDEN}"),
-            _ => error.to_string(),
-        };
-        Failure::Run(format!("process {pid}: {why}"))
-    })
+    Ok((from, to))
 }
 
 /// Moves pages at a rate as long as `tell`, called now and then, says so.

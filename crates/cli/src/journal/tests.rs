@@ -108,7 +108,7 @@ fn recorded_by(text: &str, path: &Path, bound_bytes: u64, epochs: usize) {
     let mut journal = Journal::open(path, bound_bytes, head(text, policy.as_ref())).expect("a journal");
     let mut bench = Bench::new();
     for _ in 0..epochs {
-        if journal.is_full() {
+        if journal.is_over() {
             journal.begin(head(text, policy.as_ref()));
         }
         step(&mut bench, policy.as_mut(), &mut governor, &mut journal);
@@ -224,6 +224,23 @@ fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
     assert_eq!(fs::read(folder.path().join("text")).expect("a file"), b"precious");
     symlink(&path, folder.path().join("link")).expect("a link");
     assert!(open("link").is_err());
+}
+
+#[test]
+fn a_journal_that_was_taken_away_begins_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let mut policy = policy(POLICY, &machine()).expect("a policy");
+    let mut journal = Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref())).expect("a journal");
+    fs::rename(&path, folder.path().join("elsewhere")).expect("a file");
+    assert!(journal.is_over());
+    journal.begin(head(POLICY, policy.as_ref()));
+    let mut governor = Governor::new(Limits::default(), Time::from_ms(2000));
+    step(&mut Bench::new(), policy.as_mut(), &mut governor, &mut journal);
+    assert_eq!((journal.is_over(), journal.take_trouble()), (false, None));
+    let replayed = replay(&fs::read(&path).expect("a journal"), None).expect("a journal");
+    assert_eq!(counts(&replayed).0, 1);
+    assert!(!Journal::older(&path).exists());
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use memtide_core::Time;
@@ -54,9 +54,16 @@ impl Journal {
         name.into()
     }
 
-    /// Whether a new part must begin, or already the last record went beyond the bound.
-    pub fn is_full(&self) -> bool {
-        self.file.is_some() && self.bytes >= self.share
+    /// Whether a new part must begin, or already the last record went beyond the bound or somebody took the file away.
+    pub fn is_over(&self) -> bool {
+        self.file.is_some() && (self.bytes >= self.share || self.is_lost())
+    }
+
+    /// Whether its file is not at its path any more.
+    fn is_lost(&self) -> bool {
+        let here = self.file.as_ref().and_then(|file| file.metadata().ok());
+        let there = fs::symlink_metadata(&self.path).ok();
+        here.zip(there).is_none_or(|(here, there)| (here.dev(), here.ino()) != (there.dev(), there.ino()))
     }
 
     /// From now on its files may have so many bytes together.
@@ -81,8 +88,10 @@ impl Journal {
     }
 
     fn start(&mut self, head: Head) -> io::Result<()> {
-        if self.is_full() {
-            fs::rename(&self.path, Journal::older(&self.path))?;
+        if self.is_over() {
+            if !self.is_lost() {
+                fs::rename(&self.path, Journal::older(&self.path))?;
+            }
             (self.file, self.bytes) = open(&self.path).map(|(file, bytes)| (Some(file), bytes))?;
         }
         self.write(&Record::Head(head))

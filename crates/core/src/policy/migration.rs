@@ -1,5 +1,7 @@
 //! Migration: what a policy needs to see, the events it gets, the moves it plans and what became of them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::observation::Observation;
@@ -153,6 +155,18 @@ pub enum Reason {
     Request,
 }
 
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Locality => "locality",
+            Reason::Hot => "hot",
+            Reason::Cold => "cold",
+            Reason::MakeRoom => "make-room",
+            Reason::Request => "request",
+        })
+    }
+}
+
 /// What became of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -188,4 +202,21 @@ pub enum Refusal {
     Cooling,
     /// Nothing is to be moved, only told.
     DryRun,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Duplicate => "duplicate",
+            Refusal::AlreadyThere => "already-there",
+            Refusal::RateLimited => "rate-limited",
+            Refusal::OverCap => "over-cap",
+            Refusal::NoRoom => "no-room",
+            Refusal::Gone => "gone",
+            Refusal::Busy => "busy",
+            Refusal::NotAllowed => "not-allowed",
+            Refusal::Cooling => "cooling",
+            Refusal::DryRun => "dry-run",
+        })
+    }
 }

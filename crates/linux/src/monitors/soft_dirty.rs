@@ -17,7 +17,7 @@ const SOFT_DIRTY: u64 = 1 << 55;
 /// Clearing, and what follows from it, takes one part of the time in so many.
 const SPARED: f64 = 100.0;
 
-/// What the fault of the next write to a page costs, in times of what clearing its bit costs (`lab_monitors.rs` measures both).
+/// What the fault of the next write to a page costs, in times of what clearing its bit costs (`lab/monitors.rs` measures both).
 const FAULT: f64 = 24.0;
 
 /// Watches writes. To clear the bits makes the whole of a process's memory read-only for a moment and each page's next write a fault, so

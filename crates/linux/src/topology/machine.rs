@@ -80,8 +80,17 @@ struct Reach {
     source: &'static str,
 }
 
+/// What is known beside the firmware's word, which it goes before.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    figures: &'a [Measured],
+    source: &'static str,
+}
+
 const MEASURED: &str = "measured: memtide measure";
 const FIRMWARE: &str = "firmware (ACPI HMAT)";
+const MADE_UP: &str =
+    "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; nobody tells, and none of it may be reckoned with";
 const DISTANCE: &str = "assumed: the near node's latency by ACPI's distances (SLIT); its bandwidth";
 
 impl Host {
@@ -91,6 +100,39 @@ impl Host {
     /// # Errors
     /// If latency or bandwidth of a node is not known, or the figures contradict each other.
     pub fn machine_file(&self, name: &str, measured: &[Measured]) -> Result<String, NoMachine> {
+        self.file(name, Known { figures: measured, source: MEASURED })
+    }
+
+    /// A machine file of this system for whoever reckons with tiers and nearness alone: latencies and bandwidths that the firmware
+    /// does not tell are made up by ACPI's distances, and marked so.
+    ///
+    /// # Errors
+    /// If no node has CPUs, or none has memory.
+    pub fn machine_file_without_figures(&self, name: &str) -> Result<String, NoMachine> {
+        let mut figures = Vec::new();
+        for from in self.with_cpus().map(|node| node.id) {
+            for to in self.with_memory() {
+                if self.reach(from, to, Known { figures: &[], source: MADE_UP }).is_ok() {
+                    continue;
+                }
+                let beside = |node: &&HostNode| node.id == from;
+                let distance = self.nodes.iter().find(beside).and_then(|node| node.distance(to.id));
+                let idle_ns = 10.0 * f64::from(distance.unwrap_or(10));
+                let (read_mbps, write_mbps, loaded) = (10e3, None, Vec::new());
+                figures.push(Measured {
+                    initiator: from,
+                    node: to.id,
+                    idle_ns,
+                    read_mbps,
+                    write_mbps,
+                    loaded,
+                });
+            }
+        }
+        self.file(name, Known { figures: &figures, source: MADE_UP })
+    }
+
+    fn file(&self, name: &str, known: Known<'_>) -> Result<String, NoMachine> {
         let mut sources = BTreeMap::from([("default".to_owned(), "Linux's sysfs".to_owned())]);
         for (path, why) in ASSUMED {
             sources.insert(path.to_owned(), format!("assumed: {why}"));
@@ -105,8 +147,8 @@ impl Host {
             prefetcher: Some(Prefetcher { streams: 32, distance_lines: 16 }),
             kernel: Kernel::default(),
             initiators: self.initiators(),
-            nodes: self.machine_nodes(measured, &mut sources)?,
-            links: self.links(measured, &mut sources)?,
+            nodes: self.machine_nodes(known, &mut sources)?,
+            links: self.links(known, &mut sources)?,
             sources,
             calibrated: Vec::new(),
             topology: Topology::default(),
@@ -156,14 +198,14 @@ impl Host {
 
     fn machine_nodes(
         &self,
-        measured: &[Measured],
+        known: Known<'_>,
         sources: &mut BTreeMap<String, String>,
     ) -> Result<Vec<Node>, NoMachine> {
         let ranks = self.tier_ranks();
         let mut nodes = Vec::new();
         for node in self.with_memory() {
             let beside = self.nearest_cpus(node).ok_or(NoMachine::Nothing("CPUs"))?;
-            let reach = self.reach(beside, node, measured)?;
+            let reach = self.reach(beside, node, known)?;
             let name = name_of(node.id);
             sources.insert(format!("node.{name}.given"), reach.source.to_owned());
             nodes.push(Node {
@@ -197,7 +239,7 @@ impl Host {
     /// A link between every two nodes with CPUs, by what each sees more of the other's memory than the other does.
     fn links(
         &self,
-        measured: &[Measured],
+        known: Known<'_>,
         sources: &mut BTreeMap<String, String>,
     ) -> Result<Vec<Link>, NoMachine> {
         let ids: Vec<NodeId> = self.with_cpus().map(|node| node.id).collect();
@@ -207,8 +249,7 @@ impl Host {
                 let mut more: Vec<(f64, f64, &'static str)> = Vec::new();
                 for (from, beside) in [(first, second), (second, first)] {
                     for node in self.with_memory().filter(|node| self.nearest_cpus(node) == Some(beside)) {
-                        let (near, far) =
-                            (self.reach(beside, node, measured)?, self.reach(from, node, measured)?);
+                        let (near, far) = (self.reach(beside, node, known)?, self.reach(from, node, known)?);
                         more.push(((far.read_ns - near.read_ns).max(0.0), far.read_mbps, far.source));
                     }
                 }
@@ -224,15 +265,16 @@ impl Host {
         Ok(links)
     }
 
-    fn reach(&self, from: NodeId, to: &HostNode, measured: &[Measured]) -> Result<Reach, NoMachine> {
-        if let Some(found) = measured.iter().find(|found| (found.initiator, found.node) == (from, to.id)) {
+    fn reach(&self, from: NodeId, to: &HostNode, known: Known<'_>) -> Result<Reach, NoMachine> {
+        if let Some(found) = known.figures.iter().find(|found| (found.initiator, found.node) == (from, to.id))
+        {
             return Ok(Reach {
                 read_ns: found.idle_ns,
                 write_ns: None,
                 read_mbps: found.read_mbps,
                 write_mbps: found.write_mbps,
                 loaded: found.curve(),
-                source: MEASURED,
+                source: known.source,
             });
         }
         let told = to.firmware.as_ref().and_then(|told| {

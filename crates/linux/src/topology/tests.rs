@@ -136,6 +136,12 @@ fn what_nobody_tells_is_not_made_up() {
     let host = Host::of(folder.path()).expect("a topology");
     let refused = host.machine_file("host", &[]);
     assert!(matches!(refused, Err(NoMachine::Unknown { node: NodeId(3), .. })), "{refused:?}");
+    // Whoever does not reckon with it may have it made up; what the firmware tells stays.
+    let text = host.machine_file_without_figures("host").expect("a machine file");
+    let machine = Machine::parse("host", &text).expect("a machine");
+    assert!(machine.source_of("node.node0.given.read_latency_ns").contains("HMAT"));
+    assert!(machine.source_of("node.node3.given.read_latency_ns").starts_with("assumed"));
+    assert_eq!(machine.nodes.iter().map(|node| node.tier).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[test]

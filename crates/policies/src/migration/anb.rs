@@ -14,8 +14,10 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         summary: "automatic NUMA balancing: a page goes to the node of the CPUs that access it",
         source: "Linux, Documentation/admin-guide/sysctl/kernel.rst (numa_balancing = 1), mm/mempolicy.c and \
                  kernel/sched/fair.c; bmpm section 2.2",
+        figures: false,
         parameters: &[FILTER],
     },
+    check: |_| Ok(()),
     make: |machine, values| Box::new(Anb::new(machine, values)),
 };
 

@@ -13,6 +13,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         name: "bw-migration",
         summary: "automatic NUMA balancing that moves about as many pages between two tiers one way as the other",
         source: "bmpm algorithm 4, section 3.5",
+        figures: false,
         parameters: &[
             Parameter {
                 name: "threshold",
@@ -29,6 +30,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             },
         ],
     },
+    check: |_| Ok(()),
     make: |machine, values| Box::new(BwMigration::new(machine, values)),
 };
 
@@ -59,6 +61,16 @@ impl BwMigration {
         let (from, to) = (self.tiers[wanted.from.index()], self.tiers[wanted.to.index()]);
         from == to || self.balance.try_move(from, to)
     }
+
+    fn learn(&mut self, wanted: &Move, refused: Refusal) {
+        let (from, to) = (self.tiers[wanted.from.index()], self.tiers[wanted.to.index()]);
+        match refused {
+            Refusal::Gone => self.trigger.forget(wanted.task, wanted.page),
+            // It was not where the fault was said to have met it: nothing was to be balanced.
+            Refusal::AlreadyThere if from != to => self.balance.take_back(from, to),
+            _ => {}
+        }
+    }
 }
 
 impl Migration for BwMigration {
@@ -67,20 +79,18 @@ impl Migration for BwMigration {
     }
 
     fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
+        for event in events {
+            if let Event::Outcome(Outcome { wanted, result: Err(why), .. }) = event {
+                self.learn(wanted, *why);
+            }
+        }
         self.balance.read();
         for event in events {
-            match event {
-                Event::HintFault(fault) => {
-                    if let Some(wanted) = self.trigger.on_fault(fault)
-                        && self.allows(&wanted)
-                    {
-                        plan.moves.push(wanted);
-                    }
-                }
-                Event::Outcome(Outcome { wanted, result: Err(Refusal::Gone), .. }) => {
-                    self.trigger.forget(wanted.task, wanted.page);
-                }
-                Event::Outcome(_) => {}
+            if let Event::HintFault(fault) = event
+                && let Some(wanted) = self.trigger.on_fault(fault)
+                && self.allows(&wanted)
+            {
+                plan.moves.push(wanted);
             }
         }
     }
@@ -128,12 +138,17 @@ impl Balance {
 
     /// Counts a migration between two tiers, if it keeps the balance and no concurrent one was faster.
     fn try_move(&mut self, from: usize, to: usize) -> bool {
-        let (fast, slow) = (from.min(to), from.max(to));
-        let pair = slow * (slow - 1) / 2 + fast;
+        let (pair, step) = step(from, to);
         let current = self.read[pair];
-        let next = current + if to == fast { 1 } else { -1 };
+        let next = current + step;
         let allowed = next.abs() <= self.threshold;
         allowed && self.compare_and_set(pair, current, next)
+    }
+
+    /// Uncounts one. Others may have used up what it left, so that the threshold still bounds it.
+    fn take_back(&mut self, from: usize, to: usize) {
+        let (pair, step) = step(from, to);
+        self.counts[pair] = (self.counts[pair] - step).clamp(-self.threshold, self.threshold);
     }
 
     fn compare_and_set(&mut self, pair: usize, current: i64, next: i64) -> bool {
@@ -143,6 +158,12 @@ impl Balance {
         }
         unchanged
     }
+}
+
+/// The pair of two tiers, and what a migration between them adds to its count.
+fn step(from: usize, to: usize) -> (usize, i64) {
+    let (fast, slow) = (from.min(to), from.max(to));
+    (slow * (slow - 1) / 2 + fast, if to == fast { 1 } else { -1 })
 }
 
 #[cfg(test)]

@@ -17,9 +17,15 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         name: "hot-cold",
         summary: "moves the regions that are accessed most to the fastest tier, and those that stay idle off it",
         source: "memtide's yardstick; watermarks after Linux's kswapd, regions after Linux's DAMON",
+        figures: false,
         parameters: &[
             whole("epoch_ms", "ms", (10, 600_000, 2000), "time between two decisions"),
-            whole("sampling_us", "us", (100, 1_000_000, 50_000), "time between two samples of a region"),
+            whole(
+                "sampling_us",
+                "us",
+                (100, 1_000_000, 50_000),
+                "time between two samples of a region; a tenth of `epoch_ms` at most",
+            ),
             whole("regions", "regions", (10, 100_000, 300), "regions that memory is watched in at most"),
             whole(
                 "hot",
@@ -38,6 +44,12 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             ),
             whole("write_weight", "accesses", (0, 100, 0), "each write counts as so many accesses more"),
         ],
+    },
+    check: |values| match (values.whole("low"), values.whole("high")) {
+        (low, high) if low > high => {
+            Err(format!("low is {low}, high is {high}; allowed is a high of at least low"))
+        }
+        _ => Ok(()),
     },
     make: |machine, values| Box::new(HotCold::new(machine, values)),
 };

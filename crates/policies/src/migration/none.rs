@@ -11,8 +11,10 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         name: "none",
         summary: "pages stay where they were placed",
         source: "Linux, Documentation/admin-guide/sysctl/kernel.rst (numa_balancing = 0)",
+        figures: false,
         parameters: &[],
     },
+    check: |_| Ok(()),
     make: |_, _| Box::new(Stay),
 };
 

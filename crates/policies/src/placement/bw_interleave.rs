@@ -10,6 +10,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         name: "bw-interleave",
         summary: "shares of pages by the tiers' bandwidth, tier after tier and node after node",
         source: "bmpm algorithm 1, equation 2.4, section 3.5",
+        figures: true,
         parameters: &[],
     },
     make: |machine, _| {

@@ -10,6 +10,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         name: "bw-random",
         summary: "shares of pages by the tiers' bandwidth, tier and node drawn for each page",
         source: "bmpm algorithm 2, equation 2.4, section 3.5",
+        figures: true,
         parameters: &[],
     },
     make: |machine, _| {

@@ -11,6 +11,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         name: "fast-only",
         summary: "the fastest tier alone, nearest node first; when it is full, memory is reclaimed",
         source: "bmpm section 5.1 (D-only); Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_BIND)",
+        figures: false,
         parameters: &[],
     },
     make: |machine, _| {

@@ -12,6 +12,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         name: "hi-bandwidth",
         summary: "shares of pages by the tiers' bandwidth, fastest tier first and the nearest node in each",
         source: "hinuma section III-B, equations 1 and 5",
+        figures: true,
         parameters: &[THRESHOLD],
     },
     make: |machine, values| by_threshold(machine, bandwidth_weights(machine), values),

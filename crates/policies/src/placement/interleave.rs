@@ -10,6 +10,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         name: "interleave",
         summary: "every node in turn, one page each, whatever its speed",
         source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_INTERLEAVE); bmpm section 2.2",
+        figures: false,
         parameters: &[],
     },
     make: |machine, _| {

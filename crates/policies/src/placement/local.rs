@@ -10,6 +10,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         name: "local",
         summary: "the faulting CPU's own node, else the nearest with room: Linux's default",
         source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (system default policy); bmpm section 2.2",
+        figures: false,
         parameters: &[],
     },
     make: |machine, _| {

@@ -13,6 +13,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         name: "low-latency",
         summary: "shares of pages by the inverse of the tiers' latency, nearest node first",
         source: "hinuma section III-B, equations 1 to 4",
+        figures: true,
         parameters: &[
             Parameter {
                 name: "read-share",

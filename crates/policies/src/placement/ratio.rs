@@ -13,6 +13,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         summary: "fixed shares of pages by tier, tier after tier and node after node",
         source: "hinuma section II-B (NVM-to-DRAM ratio 1:4); Linux, \
                  Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_WEIGHTED_INTERLEAVE)",
+        figures: false,
         parameters: &[Parameter {
             name: "weights",
             unit: "pages of a cycle",

@@ -65,6 +65,10 @@ fn parameters_are_refused_with_what_is_allowed() {
             "policy `bw-migration`: `delivery=late`: must be deployable or in-kernel",
         ),
         (
+            "local+hot-cold:low=7:high=5",
+            "policy `hot-cold`: low is 7, high is 5; allowed is a high of at least low",
+        ),
+        (
             "ratio:weights=4:0",
             "policy `ratio`: `weights=4:0`: must be a whole number from 1 to 255 for each tier, fastest first, \
              joined by `:`",

@@ -111,6 +111,25 @@ fn a_page_that_is_gone_is_forgotten() {
     assert!(plan.moves.is_empty());
 }
 
+#[test]
+fn pages_that_were_there_already_leave_the_balance_as_it_was() {
+    let m = bmpm(2.0);
+    let mut p = policy(&m, "bw-migration:threshold=10");
+    let mut plan = Plan::default();
+    for page in 0..10 {
+        p.on_events(&[fault(0, page, 1)], &mut plan);
+        p.on_events(&[fault(0, page, 1)], &mut plan);
+    }
+    assert_eq!((plan.moves.len(), moves(p.as_mut(), 0, 1, 100..110)), (10, 0));
+    let refused = |why| {
+        let told = move |wanted: &Move| Outcome { time: Time::ZERO, wanted: *wanted, result: Err(why) };
+        plan.moves.iter().map(told).map(Event::Outcome).collect::<Vec<_>>()
+    };
+    p.on_events(&refused(Refusal::AlreadyThere)[..4], &mut Plan::default());
+    p.on_events(&refused(Refusal::Busy)[4..], &mut Plan::default());
+    assert_eq!(moves(p.as_mut(), 0, 1, 200..210), 4);
+}
+
 proptest! {
     #[test]
     fn the_balance_of_a_pair_is_never_beyond_m(

@@ -1,17 +1,15 @@
 //! What the lab's guest shows, against what is known of it in another way: accessed bits against the pages that a program
 //! reads, times against the simulator.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
+use crate::support::{MEMTIDE, lab_is_here};
 use memtide_core::Machine;
 use memtide_memory::curve::prepare;
 use serde_json::Value;
-use support::{MEMTIDE, lab_is_here};
 
 const MIB: usize = 1 << 20;
 
@@ -38,11 +36,11 @@ fn damon_finds_the_pages_that_a_program_reads() {
     if !lab_is_here() {
         return;
     }
-    let test = env::current_exe().expect("this test's file").display().to_string();
+    let test = crate::support::lab::this_test();
     let variable = format!("{IN_GUEST}=1");
     let arguments =
         ["--machine", "ddr5-cxl", "--scale", "64", "--vcpus", "1", "--env", &variable, "--", &test];
-    let these = ["--exact", "damon_finds_the_pages_that_a_program_reads", "--nocapture"];
+    let these = ["damon_finds_the_pages_that_a_program_reads", "--nocapture"];
     let said = lab(&[&arguments[..], &these].concat());
     let line = said.lines().find_map(|line| line.split_once("agreement ")).expect("a result").1;
     println!("agreement {line}");

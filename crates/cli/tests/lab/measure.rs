@@ -1,12 +1,10 @@
 //! What `memtide measure` says of writes, mixes and latency under load, against the machine that the lab was given.
 
-mod support;
-
 use memtide_core::machine::Machine;
 use memtide_memory::curve::prepare;
 use serde_json::Value;
 
-use support::{lab, lab_is_here};
+use crate::support::{lab, lab_is_here};
 
 /// What a script prints in a guest, in parts that `==` sets apart.
 fn printed(machine: &str, vcpus: u16, script: &str) -> Vec<String> {
@@ -36,7 +34,8 @@ fn writes_and_mixes_are_those_of_the_machine_file() {
     let script = "memtide measure --initiators 0 --nodes 0,2 --mib 8 --loads 40000 --rounds 2 -o json\necho ==\n\
                   memtide measure --loaded 2>&1\necho code $?\n";
     let parts = printed("optane", 2, script);
-    let machine = Machine::parse("optane", include_str!("../../../machines/optane.toml")).expect("a machine");
+    let machine =
+        Machine::parse("optane", include_str!("../../../../machines/optane.toml")).expect("a machine");
     let machine = prepare(&machine, 2).machine;
     let rows = json(&parts[0])["nodes"].as_array().expect("rows").clone();
     assert_eq!(rows.len(), 2);
@@ -63,7 +62,8 @@ fn latency_rises_with_load_and_the_machine_file_has_the_curve() {
         return;
     }
     let script = "memtide measure --nodes 0 --mib 6 --loads 30000 --rounds 2 --reads 50% --loaded \
-                  --rates 0%,30%,60%,100% -o json > /m\ncat /m\necho ==\nmemtide topo -o machine --measured /m\n";
+                  --rates 0%,30%,60%,100% -o json > /m\ncat /m\necho ==\nmemtide topo -o machine --measured /m > /m.toml\ncat /m.toml\n\
+                  echo ==\nmemtide run -p bw-interleave --machine /m.toml -- sh -c 'exit 3' 2>&1\necho code $?\n";
     let parts = printed("memos", 2, script);
     let found = json(&parts[0]);
     let idle_ns = figure(&found["nodes"][0], "idle_ns");
@@ -82,4 +82,6 @@ fn latency_rises_with_load_and_the_machine_file_has_the_curve() {
         (given.read_latency_ns, given.loaded.last().map(|point| point.latency_ns)),
         (idle_ns, Some(full.1))
     );
+    let run = &parts[2];
+    assert!(run.contains("placement 'bw-interleave' by the kernel") && run.ends_with("code 3\n"), "{run}");
 }

@@ -1,15 +1,13 @@
 //! `memtide daemon` on a real kernel whose accessed bits are true.
 
-#[path = "support/daemon.rs"]
 mod guest;
-mod support;
 
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use crate::support::{lab, lab_is_here};
 use memtide_core::NodeId;
 use memtide_linux::movers::nodes_of;
-use support::{lab, lab_is_here};
 
 const MIB: usize = 1 << 20;
 
@@ -40,7 +38,7 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
     let script = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing\necho 'journal = \"/journal\"' > /memtide.toml\n\
          memtide daemon --config /memtide.toml & daemon=$!\n\
-         {IN_GUEST}=1 memtide run -p interleave -- {test} --exact {name} --nocapture || exit 1\n\
+         {IN_GUEST}=1 memtide run -p interleave -- {test} {name} --nocapture || exit 1\n\
          memtide status -o json\nmemtide replay /journal || exit 1\nkill $daemon; wait $daemon; echo ended $?\n"
     );
     let (out, told) = lab::script(&[&GUEST[..], &["--timing", "on"]].concat(), &[&test], &script);
@@ -83,7 +81,7 @@ fn it_is_asked_reloaded_and_killed() {
     }
     let test = lab::this_test();
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} --exact it_is_asked_reloaded_and_killed --nocapture"
+        "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} it_is_asked_reloaded_and_killed --nocapture"
     );
     lab::script(&[&GUEST[..], &["--timing", "off"]].concat(), &[&test], &script);
 }

@@ -1,20 +1,18 @@
 //! What befalls the daemon, the processes whose pages move, and the nodes. Never is a byte wrong, anybody stuck, or a privilege lent.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use crate::support::{MEMTIDE, lab, lab_is_here};
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use serde_json::Value;
-use support::{MEMTIDE, lab, lab_is_here};
 
 /// Programs of the scripts, beside the shell's own.
-const PROGRAMS: [&str; 3] = ["/bin/sleep", "/bin/chmod", "/usr/bin/setpriv"];
+const PROGRAMS: [&str; 5] = ["/bin/sleep", "/bin/chmod", "/bin/mkdir", "/bin/mount", "/usr/bin/setpriv"];
 
 /// What a script of `support/faults` printed after `== NAME`.
 struct Part {
@@ -116,7 +114,7 @@ fn refused(status: &Value, reason: &str) -> u64 {
 fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
     let Some((parts, _)) = run("writes", &["--vcpus", "2"], "") else { return };
     let moved = |name: &str| -> u64 {
-        parts.iter().filter(|part| part.name == name).flat_map(|part| part.pages("Moved")).sum()
+        parts.iter().filter(|part| part.name == name).flat_map(|part| part.pages("moved")).sum()
     };
     // Its 8 MiB may be on either node at first.
     assert!(moved("alone") >= 5 * 2048, "{} pages moved", moved("alone"));
@@ -134,21 +132,21 @@ fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
     let Some((parts, told)) = run("targets", &["--vcpus", "1"], "") else { return };
     const PAGES: u64 = 4 << 8;
     // What it was before it ran another program, and what it was afterwards.
-    let moved = part(&parts, "execs").pages("Moved")[0];
+    let moved = part(&parts, "execs").pages("moved")[0];
     assert!(moved > PAGES + 100, "{moved} pages of two programs of {PAGES}");
     // What it shares with its children stays until it is written.
     let forks = part(&parts, "forks").outcomes();
-    assert!(forks[0]["NotAllowed"] > 0 && forks[0]["Moved"] + forks[1]["Moved"] >= PAGES, "{forks:?}");
+    assert!(forks[0]["not-allowed"] > 0 && forks[0]["moved"] + forks[1]["moved"] >= PAGES, "{forks:?}");
     // The policy may have moved some back meanwhile.
     for (name, least) in [("unmaps", [PAGES / 2, 1]), ("locks", [PAGES, PAGES / 2])] {
-        let moved = part(&parts, name).pages("Moved");
+        let moved = part(&parts, name).pages("moved");
         assert!(moved[0] >= least[0] && moved[1] >= least[1], "{name}: {moved:?}");
     }
     let pins = part(&parts, "pins").outcomes();
     let [shared, pinned] = [PAGES.div_ceil(7), PAGES / 16];
-    let busy = pins[0].get("Busy").copied().unwrap_or(0);
+    let busy = pins[0].get("busy").copied().unwrap_or(0);
     assert!(busy > 0 && busy <= pinned, "{pins:?}");
-    assert!(pins[0]["NotAllowed"] >= shared && pins[0]["Moved"] >= PAGES - shared - pinned, "{pins:?}");
+    assert!(pins[0]["not-allowed"] >= shared && pins[0]["moved"] >= PAGES - shared - pinned, "{pins:?}");
     let leaves = part(&parts, "leaves");
     assert!(
         leaves.text.contains("it has ended") || leaves.text.contains("No such process"),
@@ -171,19 +169,33 @@ fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
 }
 
 #[test]
+fn a_control_groups_processes_are_watched_or_left_out() {
+    let Some((parts, _)) = run("cgroups", &["--vcpus", "1"], "") else { return };
+    for name in ["inside", "outside"] {
+        let part = part(&parts, name);
+        let status = &part.answers()[0];
+        let watched = status["processes"].as_array().expect("processes");
+        let faults: Vec<String> =
+            watched.iter().filter(|of| of["name"] == "faults").map(|of| of["pid"].to_string()).collect();
+        assert_eq!(faults, part.after("its "), "{name}: {status}");
+    }
+    part(&parts, "end").says("the daemon ended with 0");
+}
+
+#[test]
 fn a_node_that_fills_or_goes_is_told_and_taken_again() {
     let Some((parts, _)) = run("nodes", &["--vcpus", "1", "--absent", "nvm"], "") else { return };
     const PAGES: u64 = 32 << 8;
     let filled = &part(&parts, "fills").outcomes()[0];
-    assert!(filled["Moved"] > 0 && filled["NoRoom"] > 0, "{filled:?}");
-    let room = part(&parts, "room").pages("Moved");
-    assert!(room[0] + filled["Moved"] >= PAGES && room[1] >= PAGES / 2, "{filled:?}, {room:?}");
+    assert!(filled["moved"] > 0 && filled["no-room"] > 0, "{filled:?}");
+    let room = part(&parts, "room").pages("moved");
+    assert!(room[0] + filled["moved"] >= PAGES && room[1] >= PAGES, "{filled:?}, {room:?}");
     let gone = part(&parts, "gone");
-    assert_eq!(gone.pages("Moved"), [0], "{}", gone.text);
-    let status: Vec<Value> = gone.answers().split_off(1);
-    assert_eq!(refused(&status[0], "NotAllowed"), refused(&status[1], "NotAllowed"), "{}", gone.text);
+    gone.says("'1' names what is not here");
+    let status = gone.answers();
+    assert_eq!(refused(&status[0], "not-allowed"), refused(&status[1], "not-allowed"), "{}", gone.text);
     assert!(status[0]["epochs"].as_u64() < status[1]["epochs"].as_u64(), "{}", gone.text);
-    let back = part(&parts, "back").pages("Moved");
+    let back = part(&parts, "back").pages("moved");
     assert!(back[0] + back[1] >= PAGES, "to and fro, though the policy moves some, too: {back:?}");
     part(&parts, "end").says("target: right");
     part(&parts, "end").says("the daemon ended with 0");

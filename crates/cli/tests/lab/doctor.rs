@@ -1,12 +1,10 @@
 //! What `memtide doctor` says of guests whose state is known: as root, as another user, and with others in its way.
 
-mod support;
-
 use std::fs;
 use std::process::Command;
 
+use crate::support::{MEMTIDE, lab_is_here};
 use serde_json::Value;
-use support::{MEMTIDE, lab_is_here};
 
 /// What the doctor says is looked at as root, as a user without privileges, while somebody uses DAMON, with the kernel's own module for
 /// it switched on if there is one, and under a cpuset of one node.

@@ -1,12 +1,11 @@
 //! The monitors of `memtide daemon` on a real kernel.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use crate::support::{lab, lab_is_here};
 use memtide_core::epoch::Host;
 use memtide_core::policy::{Delivery, Needs, Observation, RegionNeeds};
 use memtide_core::{NodeId, Time};
@@ -16,7 +15,6 @@ use memtide_linux::movers::nodes_of;
 use memtide_linux::processes::{self, Process};
 use memtide_linux::topology::Numbers;
 use rustix::process::Pid;
-use support::{lab, lab_is_here};
 
 const MIB: usize = 1 << 20;
 
@@ -33,7 +31,7 @@ const NEEDS: RegionNeeds = RegionNeeds {
 /// Runs a test of this file in a guest, where it finds its name as its role.
 fn in_guest(name: &str, timing: &str) {
     let test = lab::this_test();
-    let (out, told) = guest(name, timing, &format!("{test} --exact {name} --nocapture"));
+    let (out, told) = guest(name, timing, &format!("{test} {name} --nocapture"));
     assert!(out.contains("1 passed"), "{out}\n{told}");
 }
 
@@ -55,7 +53,7 @@ struct Idle(Child);
 
 impl Idle {
     fn start(name: &str) -> Idle {
-        let child = Command::new(lab::this_test()).args(["--exact", name]).env(ROLE, "idle").spawn();
+        let child = Command::new(lab::this_test()).args([name]).env(ROLE, "idle").spawn();
         Idle(child.expect("a process"))
     }
 
@@ -196,7 +194,7 @@ fn what_is_read_what_is_written_and_what_is_idle_are_told_apart() {
     let_damon_in();
     without_huge_pages();
     let mut command = Command::new(lab::this_test());
-    command.args(["--exact", name, "--nocapture"]).env(ROLE, "idle").stdout(Stdio::piped());
+    command.args([name, "--nocapture"]).env(ROLE, "idle").stdout(Stdio::piped());
     let mut child = Idle(command.spawn().expect("a process"));
     let mut lines = BufReader::new(child.0.stdout.take().expect("its output")).lines();
     let starts = lines.find_map(|line| {
@@ -281,7 +279,7 @@ fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
         echo $$ > $D/0/contexts/0/targets/0/pid_target; echo on > $D/0/state || exit 1\n";
     let script = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing\n{taken}memtide daemon & daemon=$!\n\
-         memtide run -p interleave -- {test} --exact {name} --nocapture || exit 1\n\
+         memtide run -p interleave -- {test} {name} --nocapture || exit 1\n\
          memtide status -o json\nkill $daemon; wait $daemon; echo ended $?\n"
     );
     let (out, told) = guest(name, "off", &script);

@@ -1,8 +1,6 @@
 //! Where `memtide run` has a real kernel put an unmodified program's pages: by the rule, within one page in a thousand.
 
-mod support;
-
-use support::{lab, lab_is_here};
+use crate::support::{lab, lab_is_here};
 
 /// Pages that the program fills; Perl takes a few more.
 const PAGES: u64 = 40 << 8;

@@ -1,14 +1,12 @@
 //! Who did what in the lab: the figures of processes, on the host's side and in the guest.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{MEMTIDE, lab_is_here};
 use serde_json::Value;
-use support::{MEMTIDE, lab_is_here};
 
 const MIB: u64 = 1 << 20;
 

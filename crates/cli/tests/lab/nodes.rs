@@ -1,7 +1,5 @@
 //! Nodes of the lab's guests that are not plain memory from the start.
 
-mod support;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::fs::DirBuilderExt;
@@ -17,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use support::{MEMTIDE, lab_is_here};
+use crate::support::{MEMTIDE, lab_is_here};
 
 /// Where runs keep their files, and are found.
 struct Lab {

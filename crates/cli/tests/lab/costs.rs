@@ -1,19 +1,17 @@
 //! What moving and watching cost, on a guest whose instructions take 8 ns each: so that its times are instructions.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use crate::support::{lab, lab_is_here};
 use memtide_core::epoch::Host;
 use memtide_core::policy::{Delivery, Move, Needs, Reason};
 use memtide_core::{NodeId, PageSize, Time, Vpn};
 use memtide_linux::live::{self, Live};
 use memtide_linux::processes;
 use memtide_linux::topology::Numbers;
-use support::{lab, lab_is_here};
 
 const NS_PER_INSTRUCTION: f64 = 8.0;
 
@@ -30,7 +28,7 @@ const ROLE: &str = "MEMTIDE_TEST_ROLE";
 fn in_guest(machine: &[&str], test: &str, line: &str, files: &[&str]) -> String {
     let me = lab::this_test();
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing\nTEST='{me} --exact {test} --nocapture --test-threads 1'\n{line}\n"
+        "echo 0 > /proc/sys/kernel/numa_balancing\nTEST='{me} {test} --nocapture --test-threads 1'\n{line}\n"
     );
     let options = [&["--vcpus", "1", "--timing", "off"], machine].concat();
     lab::script(&options, &[&[&*me], files].concat(), &script).0
@@ -143,8 +141,10 @@ fn watching_costs_grow_less_than_memory_does() {
 
 /// Regions that `hot-cold` has memory watched in at most.
 fn hot_cold_regions() -> u32 {
-    let machine =
-        memtide_core::machine::Machine::parse("hinuma.toml", include_str!("../../../machines/hinuma.toml"));
+    let machine = memtide_core::machine::Machine::parse(
+        "hinuma.toml",
+        include_str!("../../../../machines/hinuma.toml"),
+    );
     let policy = memtide_policies::parse("local+hot-cold").expect("a policy");
     let needs = policy.migration(&machine.expect("a machine")).needs();
     needs.regions.expect("regions").regions_max
@@ -184,7 +184,7 @@ fn start(regions: u32) -> Child {
 
 fn watch_hog(daemon: &Child, name: &str, mib: &str, case: &str, allowed: u32) {
     let mut hog = Command::new(lab::this_test());
-    hog.args(["--exact", name, "--nocapture"]).env(ROLE, mib);
+    hog.args([name, "--nocapture"]).env(ROLE, mib);
     let mut hog = hog.spawn().expect("a process with memory");
     measure(daemon, case, allowed);
     hog.kill().and_then(|()| hog.wait()).expect("it ends");

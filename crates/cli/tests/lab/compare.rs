@@ -1,14 +1,12 @@
 //! A comparison in the lab: pages lie where each subject puts them, equal commands give equal bytes, and finished runs are
 //! not run again.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use support::{MEMTIDE, lab_is_here};
+use crate::support::{MEMTIDE, lab_is_here};
 
 const SUBJECTS: [&str; 3] = ["default", "interleave", "weighted"];
 

@@ -4,8 +4,6 @@
 //! A virtual CPU may be unable to draw its share of a node's bandwidth, as one core of the real machine would be: then it must
 //! get nine tenths at least of what its miss registers carry at the node's idle latency.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
@@ -14,7 +12,7 @@ use memtide_core::{InitiatorId, NodeId};
 use memtide_memory::curve::{Prepared, prepare};
 use serde_json::Value;
 
-use support::{MEMTIDE, lab_is_here};
+use crate::support::{MEMTIDE, lab_is_here};
 
 /// What was measured in the guest, and the guest's nodes.
 struct Measured {

@@ -1,14 +1,12 @@
 //! What `memtide topo` shows of a guest whose nodes are known.
 
-mod support;
-
 use std::process::Command;
 
 use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId};
 use serde_json::Value;
 
-use support::{MEMTIDE, lab_is_here};
+use crate::support::{MEMTIDE, lab_is_here};
 
 /// What a command in a guest of `ddr5-cxl` prints: two sockets with memory, CXL memory beside the first.
 fn printed(format: &str) -> String {
@@ -44,7 +42,7 @@ fn a_guests_machine_file_has_the_reaches_of_the_machine_it_was_made_from() {
         return;
     }
     let found = Machine::parse("host", &printed("machine")).expect("a machine file");
-    let made_of = include_str!("../../../machines/ddr5-cxl.toml");
+    let made_of = include_str!("../../../../machines/ddr5-cxl.toml");
     let made_of = Machine::parse("ddr5-cxl.toml", made_of).expect("a bundled machine");
     for from in [0, 1].map(InitiatorId) {
         for to in [0, 1, 2].map(NodeId) {

@@ -1,7 +1,5 @@
 //! Nodes of the lab's guests that are CXL memory expanders.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -11,7 +9,7 @@ use memtide_core::{InitiatorId, NodeId};
 use memtide_memory::curve::prepare;
 use serde_json::Value;
 
-use support::{MEMTIDE, lab_is_here};
+use crate::support::{MEMTIDE, lab_is_here};
 
 /// A working set that is large beside the caches; QEMU is slow at such memory.
 const MIB: &str = "12";

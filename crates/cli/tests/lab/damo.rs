@@ -1,16 +1,14 @@
 //! `damo` and memtide's daemon as subjects: pages that are read move to the fast node, and what damo lacks is said before anything boots.
 
-mod support;
-
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
+use crate::support::{MEMTIDE, lab, lab_is_here};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
-use support::{MEMTIDE, lab_is_here};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 6 << 10;
@@ -59,9 +57,9 @@ fn pages_that_are_read_move_to_the_fast_node() {
     let results = tempfile::tempdir().expect("a folder");
     let results = results.path().display().to_string();
     let variable = format!("{IN_GUEST}=1");
-    let test = env::current_exe().expect("this test's file").display().to_string();
+    let test = lab::this_test();
     let arguments = ["--machine", "hinuma", "--timing", "on", "--env", &variable, "--results", &results];
-    let output = compare(&arguments, &[&test, "--exact", "pages_that_are_read_move_to_the_fast_node"]);
+    let output = compare(&arguments, &[&test, "pages_that_are_read_move_to_the_fast_node"]);
     assert!(output.status.success(), "{}", told(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     println!("{answer:#}");

@@ -1,14 +1,12 @@
 //! `bw-migration` on a real kernel: pages follow their threads inside a tier, and the balance between tiers stays.
 
-mod support;
-
 use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::{lab, lab_is_here};
 use memtide_core::NodeId;
 use memtide_linux::movers::nodes_of;
-use support::{lab, lab_is_here};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -36,9 +34,7 @@ fn pages_follow_their_threads_and_the_balance_of_tiers_stays() {
     let test = lab::this_test();
     // Nodes 0 and 1 are DRAM, each with a CPU, and node 2 is slow and beside node 0.
     let start = |name: &str, cpu: u32, node: u32| {
-        format!(
-            "{NAME}={name} memtide run -p local -C {cpu} -m {node} -- {test} --exact {TEST} --nocapture &\n"
-        )
+        format!("{NAME}={name} memtide run -p local -C {cpu} -m {node} -- {test} {TEST} --nocapture &\n")
     };
     let script = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing\necho never > /sys/kernel/mm/transparent_hugepage/enabled\n\

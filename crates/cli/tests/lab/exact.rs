@@ -1,7 +1,5 @@
 //! Where `memtide run` has a real kernel put each page when it goes fault by fault: where the simulator's own state says.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +8,10 @@ use memtide_core::machine::Machine;
 use memtide_core::policy::{Fault, NodeOrder, Room, Rule, RuleState, Task};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
-use support::{lab, lab_is_here};
+use crate::support::{lab, lab_is_here};
 
 /// Two nodes of DRAM and two of Optane.
-const MACHINE: &str = include_str!("../../../machines/optane.toml");
+const MACHINE: &str = include_str!("../../../../machines/optane.toml");
 
 /// CPUs of a socket of it.
 const SOCKET: u16 = 24;

@@ -45,10 +45,15 @@ fn answer(uid: u32, arguments: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// What a daemon refuses.
 fn refused(uid: u32, arguments: &str, why: &str) {
+    fails(uid, arguments, 1, why);
+}
+
+fn fails(uid: u32, arguments: &str, code: i32, why: &str) {
     let output = memtide(uid, arguments);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && error.contains(why), "{arguments} by {uid}: {error}");
+    assert!(output.status.code() == Some(code) && error.contains(why), "{arguments} by {uid}: {error}");
 }
 
 /// A child that is ended with the test.
@@ -131,7 +136,7 @@ pub fn it_is_asked_reloaded_and_killed() {
 
     refused(OTHER, &leave(0, 1), "not yours");
     refused(OTHER, "migrate 1 --from 0 --to 1", "not yours");
-    refused(OWNER, &format!("migrate {pid} --from 0 --to 0"), "both name node 0");
+    fails(OWNER, &leave(0, 0), 2, "both name node 0");
     let mover = thread::spawn(move || migrated(OWNER, &leave(0, 1)));
     let mut answers = 0;
     while !mover.is_finished() {

@@ -1,11 +1,9 @@
 //! The lab's shell on a terminal: what is typed reaches the guest, Ctrl-C too.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use support::{MEMTIDE, lab_is_here};
+use crate::support::{MEMTIDE, lab_is_here};
 
 /// Gives a program a terminal (util-linux).
 const TERMINAL: &str = "script";
