@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use memtide_core::epoch::Limits;
-use memtide_core::policy::{Event, Migration, Needs, Observation, Plan, Region};
+use memtide_core::policy::{Event, Migration, Needs, Observation, Plan, Region, Traffic};
 use memtide_core::{Access, Batch, Machine, NodeId, Then};
 use memtide_sim::{Policy, Report, run};
 
@@ -39,6 +39,7 @@ fn machine(tlb: u32) -> Machine {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Epoch {
     seen: Vec<Region>,
+    traffic: Vec<Traffic>,
     moves: usize,
 }
 
@@ -59,7 +60,8 @@ impl Migration for Recorded {
 
     fn decide(&mut self, seen: &Observation, plan: &mut Plan) {
         self.policy.decide(seen, plan);
-        let epoch = Epoch { seen: seen.iter().collect(), moves: plan.moves.len() };
+        let traffic = seen.nodes_use.iter().filter_map(|used| used.traffic).collect();
+        let epoch = Epoch { seen: seen.iter().collect(), traffic, moves: plan.moves.len() };
         self.epochs.lock().expect("no panic").push(epoch);
     }
 }
@@ -182,4 +184,22 @@ fn each_sample_takes_system_time_which_shrinks_with_the_scale() {
     // 1 ms has 80 samples, of which the first 10 watch nothing; one costs 80 ns / 8.
     let samples = report.spent.system_ms * 1e6 / 10.0;
     assert!((69.0..=71.0).contains(&samples), "{samples} samples");
+}
+
+#[test]
+fn what_nodes_moved_is_what_their_devices_count() {
+    let (epochs, report) = simulate(&machine(16), program(1_500_000, store), 1);
+    assert!(epochs.len() > 3, "{} epochs", epochs.len());
+    for both in epochs.windows(2) {
+        for (before, after) in both[0].traffic.iter().zip(&both[1].traffic) {
+            assert!(before.read_bytes <= after.read_bytes && before.written_bytes <= after.written_bytes);
+        }
+    }
+    let last = &epochs.last().expect("an epoch").traffic;
+    assert_eq!(last.len(), report.nodes.len());
+    for (counted, node) in last.iter().zip(&report.nodes) {
+        let bytes = counted.read_bytes + counted.written_bytes;
+        let all = node.bandwidth_mbps * 1e6 * report.time_ms * 1e-3;
+        assert!(bytes as f64 <= 1.001 * all && bytes as f64 > 0.6 * all, "{bytes} of {all}");
+    }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use memtide_core::epoch::Watcher;
-use memtide_core::policy::{Event, Observation, Outcome, Plan, Region};
-use memtide_core::{TaskId, Time, Vpn};
+use memtide_core::policy::{Event, NodeUse, Observation, Outcome, Plan, Region};
+use memtide_core::{NodeId, TaskId, Time, Vpn};
 
 use crate::journal::Became;
 
@@ -15,6 +15,9 @@ const RUNS_MAX: usize = 8192;
 #[derive(Debug, Default)]
 pub struct History {
     seen: Observation,
+    at: Time,
+    /// The nodes in the epoch before, and when that was.
+    before: (Time, Vec<NodeUse>),
     decisions: VecDeque<Became>,
     moved: BTreeMap<TaskId, u64>,
 }
@@ -34,6 +37,21 @@ impl History {
             pages[region.node.index()] += region.pages * region.size.base_pages();
         }
         Some(pages)
+    }
+
+    /// How full a node is.
+    pub fn used(&self, node: NodeId) -> Option<&NodeUse> {
+        self.seen.nodes_use.iter().find(|used| used.node == node)
+    }
+
+    /// What was read from a node and written to it, in MB/s, from the epoch before the last one to that, where it is counted.
+    pub fn traffic_mbps(&self, node: NodeId) -> Option<(f64, f64)> {
+        let (since, before) = (self.before.0, self.before.1.iter().find(|used| used.node == node)?.traffic?);
+        let now = self.used(node)?.traffic?;
+        let seconds = self.at.since(since).as_seconds();
+        let mbps = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e6 / seconds;
+        let both = (mbps(now.read_bytes, before.read_bytes), mbps(now.written_bytes, before.written_bytes));
+        (seconds > 0.0).then_some(both)
     }
 
     /// The region of a page when it was last seen.
@@ -68,7 +86,9 @@ impl History {
 }
 
 impl Watcher for History {
-    fn planned(&mut self, _: Time, _: &[Event], seen: &Observation, _: &Plan) {
+    fn planned(&mut self, now: Time, _: &[Event], seen: &Observation, _: &Plan) {
+        self.before = (self.at, std::mem::take(&mut self.seen.nodes_use));
+        self.at = now;
         self.seen = seen.clone();
     }
 

@@ -1,11 +1,16 @@
 //! Who is told what happens.
 
+use std::collections::VecDeque;
+
 use memtide_core::Time;
 use memtide_core::epoch::Watcher;
 use memtide_core::policy::{Event, Observation, Outcome, Plan, Refusal};
 
 use super::history::History;
 use crate::journal::{Journal, Run, became};
+
+/// Runs of pages that are remembered on a dry run.
+const TOLD_MAX: usize = 1024;
 
 /// What is noted of all epochs.
 #[derive(Debug, Default)]
@@ -14,8 +19,22 @@ pub struct Notes {
     pub history: History,
     /// For `memtide replay`.
     pub journal: Option<Journal>,
-    /// What would have been moved in the last epoch.
-    pub dry: Vec<Run>,
+    /// What was told that it would be moved, as far as there is room.
+    pub told: VecDeque<Run>,
+}
+
+impl Notes {
+    /// Says what would be moved, unless it has said so before.
+    fn would_move(&mut self, run: Run) {
+        if self.told.iter().any(|told| run.is_much_as(told)) {
+            return;
+        }
+        eprintln!("memtide daemon: would move {run}");
+        if self.told.len() == TOLD_MAX {
+            self.told.pop_front();
+        }
+        self.told.push_back(run);
+    }
 }
 
 impl Watcher for Notes {
@@ -29,10 +48,32 @@ impl Watcher for Notes {
     fn happened(&mut self, outcomes: &[Outcome]) {
         self.history.happened(outcomes);
         let dry = became(outcomes.iter().filter(|outcome| outcome.result == Err(Refusal::DryRun)));
-        let dry: Vec<Run> = dry.into_iter().map(|became| became.run).collect();
-        for run in dry.iter().filter(|run| !self.dry.contains(run)) {
-            eprintln!("memtide daemon: would move {run}");
+        for run in dry.into_iter().map(|became| became.run) {
+            self.would_move(run);
         }
-        self.dry = dry;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_core::policy::{Move, Reason};
+    use memtide_core::{NodeId, PageSize, TaskId, Vpn};
+
+    #[test]
+    fn a_run_is_told_once_however_it_shifts() {
+        let mut notes = Notes::default();
+        let mut told = |start: u64, pages: u64, to: u8| {
+            let (task, size, reason) = (TaskId(1), PageSize::Base, Reason::Hot);
+            let first = Move { task, page: Vpn(start), size, from: NodeId(2), to: NodeId(to), reason };
+            notes.would_move(Run { first, pages });
+            notes.told.len()
+        };
+        assert_eq!([told(100, 10, 0), told(100, 10, 0), told(105, 10, 0), told(106, 10, 0)], [1, 1, 1, 2]);
+        assert_eq!([told(50, 200, 0), told(60, 10, 0), told(60, 10, 1)], [3, 3, 4]);
+        for start in 0..2 * TOLD_MAX as u64 {
+            told(1000 + start, 1, 0);
+        }
+        assert_eq!(told(0, 1, 0), TOLD_MAX);
     }
 }

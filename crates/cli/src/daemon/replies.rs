@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::control::{Asked, Migrate, Reply, Request};
-use super::status::{Last, Status, Watched, Why};
+use super::status::{Last, Node, Status, Watched, Why};
 use super::{Daemon, transfers};
 
 impl Daemon {
@@ -74,6 +74,16 @@ impl Daemon {
         self.machine.nodes[node.index()].name.clone()
     }
 
+    fn node(&self, node: NodeId) -> Node {
+        let history = &self.notes.history;
+        let mib = |pages: u64| pages >> 8;
+        Node {
+            name: self.name(node),
+            memory: history.used(node).map(|used| (mib(used.pages), mib(used.free_pages))),
+            traffic_mbps: history.traffic_mbps(node),
+        }
+    }
+
     fn status(&self, uid: u32) -> Status {
         let seen = self.live.watched().iter().filter(|process| Daemon::may(uid, process.uid));
         let processes = seen.map(|process| {
@@ -105,7 +115,7 @@ impl Daemon {
             epochs: self.epochs,
             uptime_s: self.live.now().as_seconds(),
             journal: open.map(|file| file.display().to_string()),
-            nodes: self.machine.nodes.iter().map(|node| node.name.clone()).collect(),
+            nodes: self.machine.node_ids().map(|node| self.node(node)).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
             refused: refused.map(|(why, &moves)| (why.to_string(), moves)).collect(),
             troubles: self.troubles.iter().filter(|_| own).cloned().collect(),

@@ -27,8 +27,8 @@ pub struct Status {
     pub uptime_s: f64,
     /// The journal's file, if there is one that goes on.
     pub journal: Option<String>,
-    /// The nodes' names.
-    pub nodes: Vec<String>,
+    /// The nodes.
+    pub nodes: Vec<Node>,
     /// Base pages moved, by the nodes they went from and to.
     pub moved: Vec<(String, String, u64)>,
     /// Moves that were not made, by reason.
@@ -37,6 +37,17 @@ pub struct Status {
     pub troubles: Vec<String>,
     /// The processes that are watched and that the asker may see.
     pub processes: Vec<Watched>,
+}
+
+/// A node, as the last epoch saw it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// What it has and what of it is free, in MiB.
+    pub memory: Option<(u64, u64)>,
+    /// What was read from it and written to it in the last epoch, in MB/s, where something counts it.
+    pub traffic_mbps: Option<(f64, f64)>,
 }
 
 /// A process that is watched.
@@ -101,8 +112,32 @@ impl Status {
             ("uptime_s", Cell::Real(self.uptime_s, 0)),
             ("journal", text(self.journal.as_ref())),
         ];
-        let tables = vec![self.moved(), self.refused(), self.troubles(), self.processes()];
+        let tables = vec![self.nodes(), self.moved(), self.refused(), self.troubles(), self.processes()];
         Answer { about, tables, notes: Vec::new() }
+    }
+
+    fn nodes(&self) -> Table {
+        let columns = [
+            ("node", "node"),
+            ("memory_mib", "memory, MiB"),
+            ("free_mib", "free, MiB"),
+            ("read_mbps", "reads, MB/s"),
+            ("write_mbps", "writes, MB/s"),
+        ];
+        let mut table = Table::new("nodes", &columns);
+        let row = |Node { name, memory, traffic_mbps }: &Node| {
+            let mib = |mib: Option<u64>| mib.map_or(Cell::Absent, Cell::Whole);
+            let mbps = |mbps: Option<f64>| mbps.map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0));
+            vec![
+                Cell::text(name),
+                mib(memory.map(|(all, _)| all)),
+                mib(memory.map(|(_, free)| free)),
+                mbps(traffic_mbps.map(|(reads, _)| reads)),
+                mbps(traffic_mbps.map(|(_, writes)| writes)),
+            ]
+        };
+        table.rows = self.nodes.iter().map(row).collect();
+        table
     }
 
     fn moved(&self) -> Table {
@@ -132,8 +167,8 @@ impl Status {
         let columns =
             [("pid", "process"), ("name", "name"), ("uid", "user"), ("resident_mib", "in memory, MiB")];
         let mut table = Table::new("processes", &columns).with_keys(2);
-        for node in &self.nodes {
-            table.column(format!("{node}_pages"), format!("about so many pages on {node}"));
+        for Node { name, .. } in &self.nodes {
+            table.column(format!("{name}_pages"), format!("about so many pages on {name}"));
         }
         table.column("moved_pages", "pages moved");
         let row = |process: &Watched| {

@@ -44,6 +44,13 @@ impl Run {
         Vpn(self.first.page.0 + self.base_pages())
     }
 
+    /// Whether at least half of it is to go from where to where another one is: as regions are split and merged, runs shift.
+    pub fn is_much_as(&self, other: &Run) -> bool {
+        let alike = |run: &Run| (run.first.task, run.first.from, run.first.to);
+        let both = self.end().0.min(other.end().0).saturating_sub(self.start().0.max(other.start().0));
+        alike(self) == alike(other) && 2 * both >= self.base_pages()
+    }
+
     fn takes(&self, next: &Move) -> bool {
         *next == Move { page: self.end(), ..self.first }
     }
@@ -60,7 +67,7 @@ impl fmt::Display for Run {
         let (pages, kib, address) = (self.pages, size.bytes() >> 10, page.0 * PAGE_BYTES);
         write!(
             f,
-            "{pages} pages of {kib} KiB from {address:#x} on of process {}, from {from} to {to}: {reason:?}",
+            "{pages} pages of {kib} KiB from {address:#x} on of process {}, from {from} to {to}: {reason}",
             task.0
         )
     }

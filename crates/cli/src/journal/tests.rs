@@ -5,7 +5,7 @@ use std::path::Path;
 
 use memtide_core::epoch::{Governor, Host, Limits, Watcher, step};
 use memtide_core::policy::{
-    Event, HintFault, Migration, Move, Needs, NodeUse, Observation, Plan, Refusal, Region,
+    Event, HintFault, Migration, Move, Needs, NodeUse, Observation, Plan, Refusal, Region, Traffic,
 };
 use memtide_core::{CpuId, Machine, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use proptest::prelude::*;
@@ -77,7 +77,8 @@ impl Host for Bench {
             let (pages, reads) = (1 + self.draw(400), (self.draw(3) * 10) as u32);
             seen.push(Region { task, start, pages, size, node, reads, writes: 0, age: 500 });
         }
-        let used = |node| NodeUse { node: NodeId(node), pages: 100_000, free_pages: 50_000 };
+        let traffic = Some(Traffic { read_bytes: 7, written_bytes: 5 });
+        let used = |node| NodeUse { node: NodeId(node), pages: 100_000, free_pages: 50_000, traffic };
         seen.nodes_use = vec![used(0), used(1)];
     }
 

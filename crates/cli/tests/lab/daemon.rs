@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use crate::support::{lab, lab_is_here};
-use memtide_core::NodeId;
+use memtide_core::{Machine, NodeId};
 use memtide_linux::movers::nodes_of;
+use memtide_memory::curve::prepare;
+use serde_json::Value;
 
 const MIB: usize = 1 << 20;
 
@@ -67,6 +69,27 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
     let misplaced = (1.0 - first[1]) * 64.0 + first[2] * 192.0;
     let moved_mib = moved.iter().sum::<u64>() as f64 / 256.0;
     assert!(moved_mib < 1.6 * misplaced, "{moved_mib} MiB moved for {misplaced} that lay in the wrong place");
+}
+
+#[test]
+fn what_nodes_move_is_told_where_it_is_counted() {
+    if !lab_is_here() {
+        return;
+    }
+    let script = "echo \"policy = 'hot-cold:epoch_ms=500'\" > /memtide.toml\n\
+                  memtide daemon --dry-run --config /memtide.toml & daemon=$!\n\
+                  memtide measure --nodes 1 --mib 24 --loads 1000 --rounds 10000 --limit 8 --reads 100% > /measured & program=$!\n\
+                  sleep 7; memtide status -o json\nkill $program $daemon; wait $program; wait $daemon";
+    let (out, _) = lab::script(&[&GUEST[..], &["--timing", "on"]].concat(), &["/bin/sleep"], script);
+    let status: Value = serde_json::from_str(&out).expect("JSON");
+    let mbps = |node: usize, key: &str| status["nodes"][node][key].as_f64().expect("a figure");
+    let machine =
+        Machine::parse("hinuma", include_str!("../../../../machines/hinuma.toml")).expect("a machine");
+    let due = prepare(&machine, 1).machine.nodes[1].given.as_ref().expect("a given node").read_bandwidth_mbps;
+    let read = mbps(1, "read_mbps");
+    assert!((0.8 * due..1.05 * due).contains(&read), "{read} MB/s of {due}");
+    assert!(mbps(1, "write_mbps") < 0.05 * read && mbps(0, "read_mbps") < 0.05 * read, "{status}");
+    assert!(mbps(1, "free_mib") < mbps(1, "memory_mib") - 20.0, "{status}");
 }
 
 #[test]

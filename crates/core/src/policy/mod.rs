@@ -13,7 +13,7 @@ mod state;
 pub use migration::{
     Delivery, Event, HintFault, Migration, Move, Needs, Outcome, Plan, Reason, Refusal, RegionNeeds,
 };
-pub use observation::{NodeUse, Observation, Region};
+pub use observation::{NodeUse, Observation, Region, Traffic};
 pub use order::NodeOrder;
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
 pub use state::{Fault, Room, RuleState};

@@ -36,6 +36,19 @@ pub struct NodeUse {
     pub pages: u64,
     /// Of them, those that nobody uses.
     pub free_pages: u64,
+    /// What went to and fro, where something counts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
+}
+
+/// What a node has moved, since a time before the first epoch: two observations differ by what went to and fro between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Traffic {
+    /// Bytes read from it, ahead of their use or not.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub written_bytes: u64,
 }
 
 /// Regions as columns, sorted by task and start; a page is a region of length one.

@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io;
 
 use super::{Finding, Use, why};
-use crate::monitors::{self, Unusable};
+use crate::counters::CountersError;
+use crate::monitors::{self, NodeTraffic, Unusable};
 use crate::sys::pagemap;
 
 /// Looks for monitors; starts none.
@@ -19,6 +20,7 @@ pub fn examine() -> Vec<Finding> {
         soft_dirty(why_not("soft-dirty")),
         scan(scanned),
         idle_pages(fs::metadata("/sys/kernel/mm/page_idle/bitmap").is_ok()),
+        traffic(NodeTraffic::open()),
     ]
 }
 
@@ -73,6 +75,19 @@ fn scan(tried: io::Result<bool>) -> Finding {
         )
         .mend("Linux 6.7 or later"),
         Err(error) => Finding::warning(subject, why(&error), "the daemon takes huge pages for base pages"),
+    }
+}
+
+fn traffic(found: Result<NodeTraffic, CountersError>) -> Finding {
+    let subject = "traffic of nodes";
+    match found {
+        Ok(_) => {
+            Finding::good(subject, "the lab's counters", "the daemon shows it and keeps it in its journal")
+        }
+        Err(CountersError::None) => {
+            Finding::note(subject, "no counters", "the daemon does not know it, nor does any policy need it")
+        }
+        Err(error) => Finding::note(subject, error.to_string(), "the daemon does not know it"),
     }
 }
 

@@ -17,7 +17,9 @@ use rand_xoshiro::rand_core::SeedableRng;
 use rustix::process::Pid;
 
 use self::located::{Located, runs};
-use crate::monitors::{self, CLEARED_MAX, Chosen, Found, Hints, Kind, SeveralNodes, SoftDirty, spread};
+use crate::monitors::{
+    self, CLEARED_MAX, Chosen, Found, Hints, Kind, NodeTraffic, SeveralNodes, SoftDirty, spread,
+};
 use crate::movers::{Mover, nodes_of};
 use crate::processes::{self, FORBIDDEN, Process};
 use crate::sys::pagemap;
@@ -55,6 +57,7 @@ pub struct Live {
     failures: u32,
     writes: Option<SoftDirty>,
     hints: Option<Hints>,
+    traffic: Option<NodeTraffic>,
     observed: Time,
     mover: Mover,
     watched: Vec<Process>,
@@ -86,6 +89,7 @@ impl Live {
         let (monitor, writes) = watchers(needs, wanted)?;
         Ok(Live {
             hints: hints(needs, &numbers),
+            traffic: NodeTraffic::open().ok(),
             observed: Time::ZERO,
             numbers,
             monitor,
@@ -187,8 +191,9 @@ impl Live {
         }
     }
 
-    /// How full the machine's nodes are; one whose memory has gone has none.
+    /// How full the machine's nodes are, and what they moved; one whose memory has gone has none.
     fn nodes_use(&self) -> Vec<NodeUse> {
+        let traffic = self.traffic.as_ref().map(|counters| counters.read(&self.numbers.nodes));
         let used = (0..).zip(&self.numbers.nodes).map(|(number, id)| {
             let memory = memory_of(*id).unwrap_or_default();
             let pages = |kib: u64| kib / PAGE_KIB;
@@ -196,6 +201,7 @@ impl Live {
                 node: NodeId(number),
                 pages: pages(memory.total_kib),
                 free_pages: pages(memory.free_kib),
+                traffic: traffic.as_ref().and_then(|all| all[usize::from(number)]),
             }
         });
         used.collect()

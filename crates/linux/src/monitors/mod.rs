@@ -5,6 +5,7 @@ mod hints;
 mod runners;
 mod smaps;
 mod soft_dirty;
+mod traffic;
 
 use std::fmt;
 use std::io;
@@ -19,6 +20,7 @@ pub(crate) use hints::{Hints, spread};
 pub(crate) use runners::SeveralNodes;
 pub use smaps::Smaps;
 pub use soft_dirty::SoftDirty;
+pub use traffic::NodeTraffic;
 
 /// Neighbouring base pages of a process that were accessed alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

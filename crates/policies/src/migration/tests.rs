@@ -27,7 +27,7 @@ fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
     for (start, &(reads, node)) in (0..).step_by(10).map(Vpn).zip(regions) {
         seen.push(Region { task, start, pages: 10, size, node: NodeId(node), reads, writes: 0, age: 100 });
     }
-    let used = |node| NodeUse { node: NodeId(node), pages: 1000, free_pages: 500 };
+    let used = |node| NodeUse { node: NodeId(node), pages: 1000, free_pages: 500, traffic: None };
     seen.nodes_use = vec![used(0), used(1)];
     let mut plan = Plan::default();
     for event in events.chunks(3) {

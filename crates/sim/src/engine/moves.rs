@@ -1,8 +1,8 @@
 //! Page moves: what policies' plans come to.
 
 use memtide_core::epoch::Host;
-use memtide_core::policy::{Event, Move, Needs, Observation, Refusal};
-use memtide_core::{PageSize, TaskId, Time, Vpn};
+use memtide_core::policy::{Event, Move, Needs, Observation, Refusal, Traffic};
+use memtide_core::{LINE_BYTES, NodeId, PageSize, TaskId, Time, Vpn};
 
 use super::{Engine, Timer};
 use crate::mover::Copy;
@@ -48,6 +48,9 @@ impl Host for Deployed<'_, '_> {
         if let Some(monitor) = &mut self.engine.monitor {
             monitor.observe(&mut self.engine.os, seen);
         }
+        for used in &mut seen.nodes_use {
+            used.traffic = Some(self.engine.traffic(used.node));
+        }
     }
 
     fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
@@ -58,6 +61,11 @@ impl Host for Deployed<'_, '_> {
 }
 
 impl Engine<'_> {
+    fn traffic(&self, node: NodeId) -> Traffic {
+        let device = self.uncore.node_counters(node, self.now);
+        Traffic { read_bytes: device.reads * LINE_BYTES, written_bytes: device.writes * LINE_BYTES }
+    }
+
     /// Has the kernel thread make a move.
     fn queue_move(&mut self, wanted: &Move) -> Result<(), Refusal> {
         let frame = self.reserve(wanted)?;

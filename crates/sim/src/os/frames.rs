@@ -117,6 +117,7 @@ impl Frames {
             node: NodeId::from(node),
             pages: u64::from(n.end - n.first),
             free_pages: n.free,
+            traffic: None,
         };
         self.nodes.iter().enumerate().map(node_use)
     }

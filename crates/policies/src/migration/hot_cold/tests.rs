@@ -25,7 +25,7 @@ fn region(start: u64, pages: u64, node: NodeId, reads: u32, age: u32) -> Region 
 fn seen(regions: &[Region], free: u64) -> Observation {
     let mut seen = Observation::default();
     regions.iter().for_each(|&region| seen.push(region));
-    let fast = |node| NodeUse { node, pages: 1000, free_pages: free };
+    let fast = |node| NodeUse { node, pages: 1000, free_pages: free, traffic: None };
     seen.nodes_use = vec![fast(FAST), fast(NodeId(1))];
     seen
 }
