@@ -61,6 +61,11 @@ impl Cell {
         }
     }
 
+    /// Whether people need not see it: what does not hold, or is not known.
+    fn says_nothing(&self) -> bool {
+        matches!(self, Cell::Flag(false, _) | Cell::Absent)
+    }
+
     fn exact(&self) -> String {
         match self {
             Cell::Real(number, _) | Cell::Percent(number) => number.to_string(),
@@ -186,8 +191,9 @@ impl Answer {
     }
 
     fn table(&self, width: Option<usize>) -> String {
+        let about = self.about.iter().filter(|(_, cell)| !cell.says_nothing());
         let about: Vec<String> =
-            self.about.iter().map(|(key, cell)| format!("{key} {}", cell.shown())).collect();
+            about.map(|(key, cell)| format!("{} {}", key.replace('_', " "), cell.shown())).collect();
         let paragraphs = |lines: &[String]| lines.iter().map(|line| layout::paragraph(line, width)).collect();
         let mut parts: Vec<String> = Vec::new();
         if about.iter().any(|line| line.len() > 60) {
@@ -195,7 +201,9 @@ impl Answer {
         } else if !about.is_empty() {
             parts.push(paragraphs(&[about.join(", ")]));
         }
-        parts.extend(self.tables.iter().map(|table| layout::table(table, width)));
+        // Of several tables those without rows say nothing.
+        let shown = |table: &&Table| self.tables.len() == 1 || !table.rows.is_empty();
+        parts.extend(self.tables.iter().filter(shown).map(|table| layout::table(table, width)));
         if !self.notes.is_empty() {
             parts.push(paragraphs(&self.notes));
         }
