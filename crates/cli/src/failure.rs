@@ -102,7 +102,7 @@ impl Failure {
             Failure::Parser(error) => {
                 let says_error = error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
                 if error.use_stderr() && says_error {
-                    eprint!("memtide: ");
+                    let _ = io::stderr().write_all(b"memtide: ");
                 }
                 let printed = error.print().and_then(|()| io::stdout().flush());
                 return match printed.map_err(|error| Failure::unwritable("standard output", &error)) {
@@ -111,7 +111,7 @@ impl Failure {
                 };
             }
         };
-        eprintln!("memtide: error: {message}");
+        tell!("memtide: error: {message}");
         ExitCode::from(code)
     }
 }

@@ -1,5 +1,13 @@
 //! The `memtide` command.
 
+/// Says something on standard error. If nobody can hear it, the work goes on.
+macro_rules! tell {
+    ($($what:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($what)*);
+    }};
+}
+
 mod answer;
 mod cli;
 mod columns;

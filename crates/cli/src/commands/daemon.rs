@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use serde::de::DeserializeOwned;
 
-use crate::answer::{Answer, Cell, Table};
+use crate::answer::{self, Answer, Cell, Table};
 use crate::cli::Common;
 use crate::daemon::control::{self, Reply, Request, Socket};
 use crate::daemon::status::{self, Status};
@@ -88,27 +88,27 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let given = Given { file: arguments.config.clone(), dry_run: arguments.dry_run };
     if arguments.check {
         Daemon::check(&given)?;
-        println!("the configuration is right");
-        return Ok(());
+        return answer::print("the configuration is right\n");
     }
-    let mut daemon = Daemon::new(given)?;
     interrupt::install()?;
-    let file = daemon.socket();
+    let config = given.read()?;
+    let file = config.socket();
     let socket = Socket::listen(&file).map_err(|error| {
         Failure::Run(format!(
             "{}: {error}; name another one by `socket` in the configuration",
             file.display()
         ))
     })?;
+    let mut daemon = Daemon::new(given, config)?;
     for (name, id) in daemon.nodes() {
         if name != format!("node{}", id.0) {
-            eprintln!("memtide daemon: {name} is node {}", id.0);
+            tell!("memtide daemon: {name} is node {}", id.0);
         }
     }
     if let Some(monitor) = daemon.monitor() {
-        eprintln!("memtide daemon: {monitor}");
+        tell!("memtide daemon: {monitor}");
     }
-    eprintln!("memtide daemon: listens at {}", file.display());
+    tell!("memtide daemon: listens at {}", file.display());
     daemon.run(&socket)
 }
 

@@ -124,6 +124,6 @@ impl News {
         }
         self.next = elapsed + elapsed.min(Duration::from_secs(60));
         let (accesses, bytes) = (HumanCount(accesses), DecimalBytes(bytes));
-        eprintln!("memtide: {accesses} accesses so far, {bytes} on disk, {} s", elapsed.as_secs());
+        tell!("memtide: {accesses} accesses so far, {bytes} on disk, {} s", elapsed.as_secs());
     }
 }

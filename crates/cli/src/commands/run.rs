@@ -102,14 +102,14 @@ fn mechanism(
         if arguments.exact { Err("--exact asks for it".to_owned()) } else { by_kernel(&rule, host)? };
     let why = match kernel {
         Ok((policy, weights)) => {
-            eprintln!("memtide: placement '{name}' by the kernel's own policy: {policy}");
+            tell!("memtide: placement '{name}' by the kernel's own policy: {policy}");
             return Ok(Mechanism::Kernel(policy, weights));
         }
         Err(why) => why,
     };
     let exact = Exact::new(rule, machine, host, arguments.seed);
     let exact = exact.map_err(|error| Failure::Usage(error.to_string()))?;
-    eprintln!("memtide: placement '{name}' fault by fault: {why}");
+    tell!("memtide: placement '{name}' fault by fault: {why}");
     Ok(Mechanism::Exact(exact))
 }
 
@@ -139,10 +139,10 @@ fn in_system(rule: &Rule, all: &[NodeId]) -> Rule {
 /// Says what became of the pages.
 fn tell(outcome: io::Result<Outcome>) {
     match outcome {
-        Ok(outcome) => eprintln!("memtide: {outcome}"),
-        Err(error) => eprintln!(
-            "memtide: placement ended before the program, whose pages the kernel placed then: {error}"
-        ),
+        Ok(outcome) => tell!("memtide: {outcome}"),
+        Err(error) => {
+            tell!("memtide: placement ended before the program, whose pages the kernel placed then: {error}")
+        }
     }
 }
 

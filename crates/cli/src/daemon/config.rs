@@ -10,6 +10,7 @@ use memtide_linux::monitors::Kind;
 use memtide_linux::processes::Process;
 use serde::{Deserialize, Serialize};
 
+use super::control;
 use crate::failure::Failure;
 
 /// What the daemon does; each key may be left out.
@@ -100,9 +101,10 @@ impl Config {
         for path in [&mut self.journal, &mut self.socket].into_iter().flatten() {
             *path = folder.join(&*path);
         }
-        self.machine = self.machine.map(|machine| match folder.join(&machine) {
-            file if file.is_file() => file.display().to_string(),
-            _ => machine,
+        self.machine = self.machine.map(|machine| {
+            let (path, file) = (Path::new(&machine), folder.join(&machine));
+            let is_path = path.extension().is_some() || path.components().count() > 1 || file.is_file();
+            if is_path { file.display().to_string() } else { machine }
         });
         self
     }
@@ -118,6 +120,11 @@ impl Config {
         within("stall_ms", self.stall_ms, 1, 60_000)?;
         within("cooldown_s", self.cooldown_s, 0, 86_400)?;
         within("journal_mib", self.journal_mib, 1, 1 << 20)
+    }
+
+    /// Where the daemon listens.
+    pub fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(control::default_file)
     }
 
     /// What the governor admits.

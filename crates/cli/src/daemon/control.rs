@@ -110,7 +110,8 @@ pub fn default_file() -> PathBuf {
 
 /// Where a daemon is to be found: this user's if there is one, else the system's.
 pub fn found_file() -> PathBuf {
-    Some(default_file()).filter(|file| file.exists()).unwrap_or_else(|| PathBuf::from(OF_SYSTEM))
+    let listens = |file: &PathBuf| UnixStream::connect(file).is_ok();
+    Some(default_file()).filter(listens).unwrap_or_else(|| PathBuf::from(OF_SYSTEM))
 }
 
 impl Socket {
@@ -255,7 +256,11 @@ pub fn ask(file: &Path, request: &Request, mut progress: impl FnMut(Value)) -> i
     let mut stream = UnixStream::connect(file)?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
-    stream.write_all(&line)?;
+    match stream.write_all(&line) {
+        // Who has no time for another client says so at once, and closes.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+        _ => {}
+    }
     stream.set_read_timeout(Some(POLL))?;
     let mut stream = BufReader::new(stream);
     let mut answer = Vec::new();

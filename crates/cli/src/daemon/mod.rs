@@ -10,15 +10,16 @@ pub mod status;
 pub mod transfers;
 
 use std::collections::VecDeque;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use memtide_core::epoch::{Governor, step};
+use memtide_core::epoch::{Governor, Host as _, step};
 use memtide_core::policy::{Delivery, Migration, Needs};
-use memtide_core::{Machine, NodeId};
+use memtide_core::{Machine, NodeId, Time};
 use memtide_linux::live::Live;
 use memtide_linux::processes::{self, Process};
 use memtide_linux::topology::{Host, Numbers};
@@ -35,6 +36,9 @@ use crate::{interrupt, machines};
 
 /// How often signals are looked at.
 const POLL: Duration = Duration::from_millis(200);
+
+/// When it is told that nothing is watched: processes are watched once they have lived 3 s.
+const IDLE_TOLD: Time = Time::from_ms(6000);
 
 /// Troubles that are remembered.
 const TROUBLES_MAX: usize = 8;
@@ -68,7 +72,7 @@ pub struct Given {
 
 impl Given {
     /// The configuration as it is now.
-    fn read(&self) -> Result<Config, Failure> {
+    pub fn read(&self) -> Result<Config, Failure> {
         let mut config = self.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
         config.dry_run |= self.dry_run;
         Ok(config)
@@ -78,16 +82,17 @@ impl Given {
 impl Daemon {
     /// Whether a daemon could begin with this configuration on this system.
     pub fn check(given: &Given) -> Result<(), Failure> {
-        given.read().and_then(|config| Plans::of(&config)).map(drop)
+        let config = given.read()?;
+        let Plans { numbers, policy, .. } = Plans::of(&config)?;
+        Live::new(numbers, &policy.needs(), config.monitor, config.stall(), true).map(drop).map_err(unwatched)
     }
 
     /// A daemon as configured, that has not begun yet.
-    pub fn new(given: Given) -> Result<Daemon, Failure> {
-        let config = given.read()?;
+    pub fn new(given: Given, config: Config) -> Result<Daemon, Failure> {
         let Plans { numbers, machine, policy } = Plans::of(&config)?;
         let needs = policy.needs();
         let live = Live::new(numbers.clone(), &needs, config.monitor, config.stall(), config.dry_run)
-            .map_err(|error| Failure::Run(format!("memory cannot be watched: {error}")))?;
+            .map_err(unwatched)?;
         let governor = Governor::new(config.limits(), needs.epoch);
         let head = Head::new(&config.policy, machine.to_toml(), policy.state());
         let notes = Notes { journal: journal(&config, head)?, ..Notes::default() };
@@ -107,11 +112,6 @@ impl Daemon {
             told_idle: false,
             transfers: Transfers::default(),
         })
-    }
-
-    /// Where it listens.
-    pub fn socket(&self) -> PathBuf {
-        self.config.socket.clone().unwrap_or_else(control::default_file)
     }
 
     /// Works until it is asked to end.
@@ -168,16 +168,15 @@ impl Daemon {
 
     /// Says that nothing is watched, once: a filter that is wrong looks like an idle system.
     fn tell_if_idle(&mut self) {
-        if self.told_idle || self.paused {
+        if self.told_idle || self.paused || self.live.now() < IDLE_TOLD {
             return;
         }
         self.told_idle = true;
-        if self.live.watched().is_empty() {
+        if self.live.watched().is_empty() && self.troubles.is_empty() {
             let least = self.config.least_mib;
-            let why = format!(
-                "no process is watched yet: none that `watch` takes has {least} MiB (least_mib) in memory"
+            tell!(
+                "memtide daemon: no process is watched yet: none that `watch` takes has {least} MiB (least_mib) in memory"
             );
-            eprintln!("memtide daemon: {why}");
         }
     }
 
@@ -191,7 +190,7 @@ impl Daemon {
     /// Tells of a trouble, unless it is among the last ones.
     fn trouble(&mut self, trouble: String) {
         if !self.troubles.contains(&trouble) {
-            eprintln!("memtide daemon: {trouble}");
+            tell!("memtide daemon: {trouble}");
             if self.troubles.len() == TROUBLES_MAX {
                 self.troubles.pop_front();
             }
@@ -211,6 +210,10 @@ impl Daemon {
     pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
         self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.numbers.nodes.iter().copied())
     }
+}
+
+fn unwatched(error: io::Error) -> Failure {
+    Failure::Run(format!("memory cannot be watched: {error}"))
 }
 
 /// What decides, and on which nodes.

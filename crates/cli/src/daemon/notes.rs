@@ -29,7 +29,7 @@ impl Notes {
         if self.told.iter().any(|told| run.is_much_as(told)) {
             return;
         }
-        eprintln!("memtide daemon: would move {run}");
+        tell!("memtide daemon: would move {run}");
         if self.told.len() == TOLD_MAX {
             self.told.pop_front();
         }

@@ -9,13 +9,23 @@ use crate::daemon::config::Config;
 use crate::failure::Failure;
 use crate::journal::Head;
 
+const OLD_STAYS: &str = "the old configuration stays";
+
 impl Daemon {
     /// Reads the configuration again; a wrong one is refused, and the old one stays.
     pub(super) fn reload(&mut self) {
         let taken = self.given.read().and_then(|config| self.take(config));
         match taken {
-            Ok(()) => eprintln!("memtide daemon: the configuration was read again"),
-            Err(failure) => self.trouble(format!("the old configuration stays: {failure}")),
+            Ok(()) => {
+                self.troubles.retain(|trouble| !trouble.starts_with(OLD_STAYS));
+                tell!("memtide daemon: the configuration was read again");
+            }
+            Err(failure) => {
+                let trouble = format!("{OLD_STAYS}: {failure}");
+                // It is told each time that somebody asks for it.
+                self.troubles.retain(|known| *known != trouble);
+                self.trouble(trouble);
+            }
         }
     }
 
@@ -24,7 +34,7 @@ impl Daemon {
         if numbers.nodes != self.numbers.nodes {
             return Err(Failure::Run("memory nodes have come or gone; start the daemon again".to_owned()));
         }
-        if config.socket != self.config.socket {
+        if config.socket() != self.config.socket() {
             return Err(Failure::Input("another `socket` needs another start of the daemon".to_owned()));
         }
         let is_other = config.policy != self.config.policy || machine.to_toml() != self.machine.to_toml();

@@ -136,8 +136,14 @@ impl Daemon {
             refused: made.refused.map(|why| why.to_string()),
             seconds_ago: self.live.now().since(made.time).as_seconds(),
         });
+        let node = self.live.node_of(process, page).map(|node| self.name(node));
+        if node.is_none() && region.is_none() && last.is_none() {
+            return Err(format!(
+                "process {pid} has nothing in memory at {address:#x}, nor was there anything"
+            ));
+        }
         Ok(Why {
-            node: self.live.node_of(process, page).map(|node| self.name(node)),
+            node,
             region: region.map(|region| {
                 let pages = region.pages * region.size.base_pages();
                 (region.start.0 * PAGE_BYTES, pages, region.reads, region.writes, region.age)

@@ -19,12 +19,12 @@ const GUEST: [&str; 6] = ["--machine", "hinuma", "--scale", "96", "--vcpus", "1"
 /// Set where the program below runs in the guest.
 const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
-/// What the program has, and of that what it uses every few ms: the first half is read, the second one written.
+/// What the program has, and of that what it uses all the time: the first half is read, the second one written.
 const ALL: usize = 256 * MIB;
 const HOT: std::ops::Range<usize> = 176 * MIB..240 * MIB;
 
-/// How long it runs, and how long everything may take to be in its place.
-const TIME: Duration = Duration::from_secs(28);
+/// How long it runs, and how long everything may take to be in its place; a minute is left to see how much still moves.
+const TIME: Duration = Duration::from_secs(83);
 const SETTLED: f64 = 20.0;
 
 #[test]
@@ -63,7 +63,7 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
             "after {at} s {hot} of the hot part and {cold} of the cold one are fast"
         );
     }
-    assert!(last[0] > SETTLED + 4.0, "{last:?}");
+    assert!(last[0] > from + 50.0, "{last:?}");
     let moved: Vec<u64> =
         out.lines().filter_map(|line| line.trim().strip_prefix("\"pages\": ")?.parse().ok()).collect();
     let misplaced = (1.0 - first[1]) * 64.0 + first[2] * 192.0;
@@ -119,8 +119,9 @@ fn in_guest() {
     while begin.elapsed() < TIME {
         sum += (HOT.start..middle).step_by(4096).map(|at| u64::from(memory[at])).sum::<u64>();
         (middle..HOT.end).step_by(4096).for_each(|at| memory[at] = 1);
-        thread::sleep(Duration::from_millis(7));
-        if tell.elapsed() > Duration::from_secs(2) {
+        thread::sleep(Duration::from_millis(40));
+        let seldom = begin.elapsed().as_secs_f64() > SETTLED + 1.0;
+        if tell.elapsed() > Duration::from_secs(if seldom { 10 } else { 2 }) {
             tell = Instant::now();
             let (hot, cold) =
                 (share(&memory, |page| HOT.contains(&page)), share(&memory, |page| !HOT.contains(&page)));

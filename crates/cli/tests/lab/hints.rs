@@ -51,7 +51,11 @@ fn pages_follow_their_threads_and_the_balance_of_tiers_stays() {
     assert_eq!([far[0], slow[0]], [[PAGES, 0, 0], [0, 0, PAGES]], "they began where they were bound to");
     let [far, slow] = [far, slow].map(|all| *all.last().expect("pages"));
     assert!(far[1] >= PAGES * 95 / 100 && far[2] == 0, "far: {far:?} of {PAGES} pages");
-    assert!(slow[2] >= PAGES - 10 && slow[2] < PAGES, "slow: {slow:?}; threshold is 10 pages");
+    assert!(slow[2] >= PAGES - 10, "slow: {slow:?}; threshold is 10 pages");
+    // They may be others than those that it told of: its code, its stack.
+    let moved = out.lines().filter_map(|line| line.trim().strip_prefix("\"moved_pages\": "));
+    let least = moved.filter_map(|pages| pages.parse::<u64>().ok()).min();
+    assert!(least.is_some_and(|pages| (1..=10).contains(&pages)), "{least:?}; threshold is 10 pages");
 }
 
 /// Pages of a program on nodes 0, 1 and 2, as it told them.

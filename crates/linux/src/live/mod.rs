@@ -55,6 +55,8 @@ pub struct Live {
     monitor: Option<Chosen>,
     /// How often it has failed since it last told something.
     failures: u32,
+    /// Whether it has ever told something.
+    has_told: bool,
     writes: Option<SoftDirty>,
     hints: Option<Hints>,
     traffic: Option<NodeTraffic>,
@@ -94,6 +96,7 @@ impl Live {
             numbers,
             monitor,
             failures: 0,
+            has_told: false,
             writes,
             mover: Mover::new(stall),
             watched: Vec::new(),
@@ -115,7 +118,7 @@ impl Live {
     /// If there is no monitor for that. None is left then.
     pub fn set_needs(&mut self, numbers: Numbers, needs: &Needs, wanted: Option<Kind>) -> io::Result<()> {
         self.watched.clear();
-        self.failures = 0;
+        (self.failures, self.has_told) = (0, false);
         self.hints = hints(needs, &numbers);
         self.numbers = numbers;
         // The kernel's means are given back before they are asked for again.
@@ -184,7 +187,7 @@ impl Live {
             return;
         }
         self.failures = 0;
-        match chosen.choose_again() {
+        match chosen.choose_again(!self.has_told) {
             Ok(()) if chosen.kind == before => {}
             Ok(()) => self.troubles.push(format!("memory is watched by {} from now on", chosen.kind.name())),
             Err(error) => self.troubles.push(format!("memory cannot be watched: {error}")),
@@ -250,7 +253,7 @@ impl Live {
         let Some(Chosen { monitor, .. }) = &mut self.monitor else { return };
         match monitor.read() {
             Ok(all) => {
-                self.failures = 0;
+                (self.failures, self.has_told) = (0, true);
                 let regions: usize = all.iter().map(Vec::len).sum();
                 let parts = (ASKED_IN_ALL / regions.max(1) as u64).clamp(ASKED_LEAST, ASKED);
                 let mut forbidden = None;

@@ -150,12 +150,12 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Looks for the best one again, for this one has failed.
+    /// Looks for the best one again, for this one has failed; if it `never_worked`, for another one.
     ///
     /// # Errors
     /// Why there is none now. This one stays.
-    pub fn choose_again(&mut self) -> io::Result<()> {
-        *self = choose(&self.needs, self.wanted)?;
+    pub fn choose_again(&mut self, never_worked: bool) -> io::Result<()> {
+        *self = choose_but(never_worked.then_some(self.kind), &self.needs, self.wanted)?;
         Ok(())
     }
 }
@@ -165,9 +165,16 @@ impl Chosen {
 /// # Errors
 /// Why there is none.
 pub fn choose(needs: &RegionNeeds, wanted: Option<Kind>) -> io::Result<Chosen> {
+    choose_but(None, needs, wanted)
+}
+
+fn choose_but(useless: Option<Kind>, needs: &RegionNeeds, wanted: Option<Kind>) -> io::Result<Chosen> {
     let mut passed_over = Vec::new();
     for kind in Kind::ALL.into_iter().filter(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
         match kind.check() {
+            Ok(()) if useless == Some(kind) => {
+                passed_over.push(format!("{}: it has failed each time", kind.name()))
+            }
             Ok(()) => {
                 let why_not_better = (!passed_over.is_empty()).then(|| passed_over.join("; "));
                 return Ok(Chosen { kind, why_not_better, monitor: kind.make(needs), needs: *needs, wanted });

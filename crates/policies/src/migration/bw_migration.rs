@@ -64,11 +64,12 @@ impl BwMigration {
 
     fn learn(&mut self, wanted: &Move, refused: Refusal) {
         let (from, to) = (self.tiers[wanted.from.index()], self.tiers[wanted.to.index()]);
-        match refused {
-            Refusal::Gone => self.trigger.forget(wanted.task, wanted.page),
-            // It was not where the fault was said to have met it: nothing was to be balanced.
-            Refusal::AlreadyThere if from != to => self.balance.take_back(from, to),
-            _ => {}
+        if refused == Refusal::Gone {
+            self.trigger.forget(wanted.task, wanted.page);
+        }
+        // What did not move is not to be balanced.
+        if from != to {
+            self.balance.take_back(from, to);
         }
     }
 }

@@ -72,7 +72,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut done = 0;
     let mut tell = |step: &Step| {
         done = step.done;
-        eprintln!("memtide: {}", progress(step));
+        tell!("memtide: {}", progress(step));
     };
     let compared = comparison.run(&tools, &mut tell, &interrupt::asked).map_err(|error| match error {
         LabError::Interrupted => Failure::Paused(format!(

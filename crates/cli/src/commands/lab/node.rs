@@ -83,7 +83,7 @@ fn nodes() -> Result<Answer, LabError> {
                 // It has ended meanwhile.
                 Err(_) if !running()?.contains(&guest) => continue,
                 Err(error) => {
-                    eprintln!("memtide: {error}");
+                    tell!("memtide: {error}");
                     Cell::Absent
                 }
             };

@@ -28,6 +28,17 @@ const REGIONS_MIN: u32 = 10;
 /// Processes for whose regions there is room in any case.
 const TARGETS_LIKELY: usize = 64;
 
+/// Whether DAMON can watch the addresses of processes, where nobody uses it: a context, which is made and taken away, tells that.
+fn watches_addresses() -> Option<bool> {
+    let write = |file: &str, text: &str| fs::write(Path::new(ROOT).join(file), text).ok();
+    write("nr_kdamonds", "1")?;
+    let made = write("0/contexts/nr_contexts", "1");
+    let told =
+        made.and_then(|()| fs::read_to_string(Path::new(ROOT).join(CONTEXT).join("avail_operations")).ok());
+    write("nr_kdamonds", "0")?;
+    Some(told?.lines().any(|operations| operations == "vaddr"))
+}
+
 /// A kernel thread that watches processes; ends when dropped.
 #[derive(Debug)]
 pub struct Damon {
@@ -79,7 +90,14 @@ impl Damon {
             };
             return unusable(why, Some(mend));
         }
-        if rustix::process::geteuid().is_root() { aggregated::check() } else { Err(not_root()) }
+        if !rustix::process::geteuid().is_root() {
+            return Err(not_root());
+        }
+        if used.trim() == "0" && watches_addresses() == Some(false) {
+            let why = "this kernel's DAMON does not watch processes (CONFIG_DAMON_VADDR is not set)";
+            return unusable(why.to_owned(), None);
+        }
+        aggregated::check()
     }
 
     /// DAMON, watching nobody yet.
@@ -94,7 +112,10 @@ impl Damon {
     fn write(&self, file: &str, text: &str) -> io::Result<()> {
         let file = Path::new(ROOT).join(file);
         fs::write(&file, text).map_err(|error| {
-            io::Error::new(error.kind(), format!("{text} to {}: {error}{}", file.display(), hint(&error)))
+            io::Error::new(
+                error.kind(),
+                format!("writing '{text}' to {}: {error}{}", file.display(), hint(&error)),
+            )
         })
     }
 
@@ -176,7 +197,11 @@ impl Damon {
 
     fn start_anew(&mut self, wanted: &[Identity]) -> io::Result<()> {
         let targets = places(&[], wanted);
-        self.start(&targets)?;
+        if let Err(error) = self.start(&targets) {
+            // What did not begin is not left behind; if somebody else's runs, the kernel refuses that.
+            let _ = self.write("nr_kdamonds", "0");
+            return Err(error);
+        }
         self.settle(targets, wanted);
         let regions_max = (self.needs.regions_max as usize).max(REGIONS_MIN as usize * TARGETS_LIKELY);
         match Aggregated::of(self.thread, regions_max, self.needs.aggregation) {
