@@ -28,10 +28,9 @@ pub fn bundled(name: &str) -> Option<Result<Machine, Failure>> {
 /// The machine that a command line names: a bundled one by its name, or a machine file by its path.
 pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
     let path = Path::new(name_or_path);
-    let is_path = path.extension().is_some() || path.components().count() > 1 || path.is_file();
     match bundled(name_or_path) {
         Some(machine) => machine,
-        None if is_path => {
+        None if is_path(name_or_path) || path.is_file() => {
             let bytes = std::fs::read(path).map_err(|e| Failure::unreadable(name_or_path, &e))?;
             let text = String::from_utf8(bytes).map_err(|error| no_text(name_or_path, error.as_bytes()))?;
             parsed(name_or_path, &text)
@@ -41,6 +40,12 @@ pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
             Err(Failure::Usage(format!("{unknown}; or give the path of a machine file")))
         }
     }
+}
+
+/// Whether this can only be a machine file, and no bundled machine's name.
+pub fn is_path(name_or_path: &str) -> bool {
+    let path = Path::new(name_or_path);
+    path.extension().is_some() || path.components().count() > 1
 }
 
 /// As [`load`], with another `scale` if one is given.

@@ -178,5 +178,18 @@ mod tests {
         for key in keys {
             assert!(ABOUT.contains(&format!("\n{key} = ")), "{key}");
         }
+        let Config { policy, least_mib, max_rate_mbps, stall_ms, cooldown_s, journal_mib, .. } =
+            Config::default();
+        let numbers = [
+            ("least_mib", least_mib),
+            ("max_rate_mbps", max_rate_mbps),
+            ("stall_ms", stall_ms),
+            ("cooldown_s", cooldown_s),
+            ("journal_mib", journal_mib),
+        ];
+        for (key, default) in numbers {
+            assert!(ABOUT.contains(&format!("\n{key} = {default}:")), "{key} = {default}");
+        }
+        assert!(ABOUT.contains(&format!("\npolicy = \"{policy}\":")));
     }
 }

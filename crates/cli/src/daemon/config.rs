@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control;
 use crate::failure::Failure;
+use crate::machines;
 
 /// What the daemon does; each key may be left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,9 +103,9 @@ impl Config {
             *path = folder.join(&*path);
         }
         self.machine = self.machine.map(|machine| {
-            let (path, file) = (Path::new(&machine), folder.join(&machine));
-            let is_path = path.extension().is_some() || path.components().count() > 1 || file.is_file();
-            if is_path { file.display().to_string() } else { machine }
+            let file = folder.join(&machine);
+            let is_file = machines::is_path(&machine) || file.is_file();
+            if is_file { file.display().to_string() } else { machine }
         });
         self
     }

@@ -230,7 +230,7 @@ fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
 #[test]
 fn a_journal_that_was_taken_away_begins_anew() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("journal");
+    let path = folder.path().join("new/journal");
     let mut policy = policy(POLICY, &machine()).expect("a policy");
     let mut journal = Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref())).expect("a journal");
     fs::rename(&path, folder.path().join("elsewhere")).expect("a file");

@@ -135,6 +135,9 @@ impl Watcher for Journal {
 
 /// Opens a journal's file, readable by its owner alone, and cuts off what a crash left of a last record. Gives its length.
 fn open(path: &Path) -> io::Result<(File, u64)> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     options

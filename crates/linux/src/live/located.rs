@@ -4,7 +4,7 @@ use memtide_core::{NodeId, PageSize};
 
 use crate::monitors::Found;
 
-/// A page: where it located, how large it is, and whether it was written lately.
+/// A page: where it lies, how large it is, and whether it was written lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
     pub node: NodeId,
@@ -21,7 +21,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// First base page and number of its pages, those whose middle located in it and that begin at `from` or later; none if there is none.
+    /// First base page and number of its pages, those whose middle lies in it and that begin at `from` or later; none if there is none.
     pub fn whole(&self, from: u64) -> Option<(u64, u64)> {
         let size = self.located.size.base_pages();
         let bound = |page: u64| page.saturating_sub(size / 2).next_multiple_of(size);

@@ -1,7 +1,7 @@
 use super::*;
-use crate::testing::{Full, Toucher, bmpm};
-use memtide_core::CpuId;
-use memtide_core::policy::Delivery;
+use crate::testing::{Full, N, Toucher, bmpm, machine};
+use memtide_core::policy::{Delivery, Task};
+use memtide_core::{CpuId, TaskId};
 
 fn refused(text: &str) -> String {
     parse(text).expect_err(text).to_string()
@@ -126,4 +126,20 @@ fn the_default_comparison_runs_on_every_machine_that_comes_with_memtide() {
         }
     }
     assert!(tried > 0);
+}
+
+#[test]
+fn a_policy_that_needs_no_figures_has_the_same_rule_whatever_they_are() {
+    let node =
+        |tier: u8, mbps: f64, ns: f64| N { tier, socket: tier.into(), mbps, read_ns: ns, write_ns: ns };
+    let slow = |ratio: f64| machine(&[node(0, 17e3, 80.0), node(1, 17e3 / ratio, 80.0 * ratio)]);
+    for info in placements() {
+        let rule = |machine: &Machine| {
+            let task = Task { id: TaskId(0), name: "p".to_owned(), threads: 1 };
+            let policy = parse(info.name).unwrap_or_else(|e| panic!("{e}"));
+            let mut placement = policy.placement(machine).unwrap_or_else(|e| panic!("{e}"));
+            format!("{:?}", placement.rule(machine, &task))
+        };
+        assert_eq!(rule(&slow(2.0)) != rule(&slow(7.0)), info.figures, "{}", info.name);
+    }
 }
