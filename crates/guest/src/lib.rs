@@ -9,7 +9,7 @@ mod task;
 mod version;
 
 pub use message::{Counters, Ending, Hello, Message, NodeCounters, Sample};
-pub use task::{Companion, Expander, MemoryPolicy, Preparation, Program, Region, Shared, Task, Write};
+pub use task::{Apart, Companion, Expander, MemoryPolicy, Preparation, Program, Region, Shared, Task, Write};
 
 pub use version::version;
 

@@ -18,6 +18,8 @@ pub struct Task {
     pub policy: Option<MemoryPolicy>,
     /// What is run to its end before the program starts.
     pub preparation: Option<Preparation>,
+    /// Files of the lab's own that lie apart from the program's memory.
+    pub apart: Option<Apart>,
     /// What runs beside the program, from before its start to its end.
     pub companion: Option<Companion>,
     /// Seed of a disorder that free memory is brought into before; none if `None`.
@@ -48,6 +50,16 @@ pub struct Preparation {
     pub programs: Vec<Program>,
     /// The folder with their files, which is removed then: the guest's files are in its memory.
     pub folder: PathBuf,
+}
+
+/// A folder whose files go to the memory of one node: the guest's files are in its memory, and the lab's own would take it from the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Apart {
+    /// The folder, with files alone.
+    pub folder: PathBuf,
+    /// The node, by the guest's number.
+    pub node: usize,
 }
 
 /// A program that runs beside another one.

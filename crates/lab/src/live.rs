@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use memtide_guest::{Companion, Program};
+use memtide_guest::{Apart, Companion, Program};
 
 use crate::archive::Archive;
 use crate::program::add;
-use crate::{LabError, Layout};
+use crate::{LabError, Layout, Memory};
 
 /// Where the guest has it.
+const FOLDER: &str = "/opt/memtide";
 const FILE: &str = "/opt/memtide/memtide";
 
 /// Where its daemon listens once it is at work.
@@ -75,6 +76,15 @@ impl Live {
             archive.text(Path::new(CONFIG), format!("policy = {policy:?}\nmachine = {MACHINE:?}\n"));
         }
         Ok(())
+    }
+
+    /// Its files go to the slowest memory: a machine's scale makes its memory smaller, but not them.
+    pub(crate) fn apart(&self, layout: &Layout) -> Option<Apart> {
+        let nodes = &layout.machine.nodes;
+        let plain = (0..nodes.len()).filter(|&node| layout.nodes[node].memory == Memory::Plain);
+        let slowest = plain.max_by_key(|&node| (nodes[node].tier, layout.nodes[node].mib))?;
+        let is_slow = nodes[slowest].tier > nodes.iter().map(|node| node.tier).min()?;
+        is_slow.then(|| Apart { folder: PathBuf::from(FOLDER), node: layout.linux_numbers()[slowest] })
     }
 
     /// The daemon.

@@ -72,6 +72,7 @@ pub fn guest(options: &Options, layout: &Layout, agent: &Path) -> Result<Archive
         expanders: cxl::expanders(layout),
         policy: options.policy,
         preparation,
+        apart: options.live.as_ref().and_then(|live| live.apart(layout)),
         companion: options.live.as_ref().and_then(|live| live.companion(&program.environment)),
         disorder: options.disorder,
         program: match &options.live {

@@ -1,5 +1,6 @@
 //! First process of the lab's virtual machines: it prepares the guest, runs the program and tells the lab what happened.
 
+mod apart;
 mod child;
 mod companion;
 mod counters;
@@ -69,6 +70,7 @@ fn task() -> Result<Task, String> {
         })?;
     }
     task.preparation.as_ref().map_or(Ok(()), preparation::prepare)?;
+    task.apart.as_ref().map_or(Ok(()), apart::put)?;
     task.disorder.map_or(Ok(()), disorder::disorder)?;
     task.companion.as_ref().map_or(Ok(()), companion::start)?;
     Ok(task)
