@@ -1,10 +1,11 @@
 //! `memtide record` as a shell sees it: exit codes, signals, progress.
 
 use std::io::{Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 const MEMTIDE: &str = env!("CARGO_BIN_EXE_memtide");
@@ -37,7 +38,7 @@ fn recording(folder: &Path, options: &[&str]) -> Child {
     let plugin = Path::new(MEMTIDE).ancestors().nth(2).unwrap().join("debug/libmemtide_recorder.so");
     let mut command = Command::new(MEMTIDE);
     command.arg("record").arg("--plugin").arg(plugin).arg("-o").arg(folder.join("trace")).args(options);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap()
 }
 
 fn record(options: &[&str]) -> Output {
@@ -91,13 +92,25 @@ fn what_is_no_plugin_is_named_before_the_program_runs() {
     assert!(left(folder.path()).is_empty());
 }
 
+/// Ends a recording and its program if the test does not, in half a minute: a program for ever would fill the disk.
+fn ended_at_last(child: &Child) -> Sender<()> {
+    let (guard, dropped) = channel();
+    let group = format!("-{}", child.id());
+    std::thread::spawn(move || {
+        if dropped.recv_timeout(Duration::from_secs(30)) == Err(RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        }
+    });
+    guard
+}
+
 /// A program that waits for a signal, and what becomes of it under these traps.
 #[track_caller]
 fn ended_by(trap: &str, signals: &[&str], code: i32) {
     let folder = tempfile::tempdir().unwrap();
-    let script = format!("{trap}; echo ready; while :; do read -t 0.01 <> <(:); done");
-    let mut child = recording(folder.path(), &["--", "/bin/bash", "-c", &script]);
-    let started = Instant::now();
+    let script = format!("{trap}; echo ready; while :; do :; done");
+    let mut child = recording(folder.path(), &["--limit", "1000000", "--", "/bin/bash", "-c", &script]);
+    let _guard = ended_at_last(&child);
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).expect("it says that it is ready");
     for name in signals {
         signal(name, child.id());
@@ -105,7 +118,6 @@ fn ended_by(trap: &str, signals: &[&str], code: i32) {
         std::thread::sleep(Duration::from_millis(1100));
     }
     let output = child.wait_with_output().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(8), "{trap}");
     assert_eq!(output.status.signal(), None, "{trap}");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{trap}: {error}");

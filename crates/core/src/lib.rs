@@ -3,13 +3,15 @@
 //! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
 
 pub mod epoch;
+mod file_error;
 mod ids;
 pub mod machine;
 pub mod policy;
 mod program;
 mod units;
 
+pub use file_error::FileError;
 pub use ids::{CpuId, InitiatorId, NodeId, TaskId, ThreadId, TierId};
-pub use machine::{Machine, MachineError};
+pub use machine::Machine;
 pub use program::{Access, Batch, Mapping, Program, ProgramError, Then};
 pub use units::{Bandwidth, HUGE_PAGE_BYTES, LINE_BYTES, PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};

@@ -87,7 +87,9 @@ pub struct Why {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let given = Given { file: arguments.config.clone(), dry_run: arguments.dry_run };
     if arguments.check {
-        Daemon::check(&given)?;
+        if let Some(nowhere) = Daemon::check(&given)? {
+            tell!("memtide daemon: {nowhere}");
+        }
         return answer::print("the configuration is right\n");
     }
     interrupt::install()?;
@@ -107,6 +109,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if let Some(monitor) = daemon.monitor() {
         tell!("memtide daemon: {monitor}");
+    }
+    if let Some(nowhere) = daemon.nowhere() {
+        tell!("memtide daemon: {nowhere}");
     }
     tell!("memtide daemon: listens at {}", file.display());
     daemon.run(&socket)

@@ -1,11 +1,12 @@
 //! The daemon's configuration file.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memtide_core::Time;
 use memtide_core::epoch::Limits;
+use memtide_core::{FileError, Time};
 use memtide_linux::monitors::Kind;
 use memtide_linux::processes::Process;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,16 @@ pub struct Config {
     pub journal_mib: u64,
     /// The control socket; by default `/run/memtide/memtide.sock` for root, else in the user's runtime folder.
     pub socket: Option<PathBuf>,
+    /// Where all this is from; nowhere if these are defaults.
+    #[serde(skip)]
+    source: Option<Source>,
+}
+
+/// A configuration's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Source {
+    file: PathBuf,
+    text: String,
 }
 
 /// A condition on processes.
@@ -82,6 +93,7 @@ impl Default for Config {
             journal: None,
             journal_mib: 64,
             socket: None,
+            source: None,
         }
     }
 }
@@ -91,10 +103,28 @@ impl Config {
     pub fn read(file: &Path) -> Result<Config, Failure> {
         let name = file.display().to_string();
         let text = fs::read_to_string(file).map_err(|error| Failure::unreadable(&name, &error))?;
+        let refused = |error: toml::de::Error| FileError::of_toml(&name, &text, &error);
         let config: Config =
-            toml::from_str(&text).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
-        config.check().map_err(|why| Failure::Input(format!("{name}: {why}")))?;
+            toml::from_str(&text).map_err(|error| Failure::Input(refused(error).to_string()))?;
+        let config = Config { source: Some(Source { file: file.to_owned(), text }), ..config };
+        config.check()?;
         Ok(config.beside(file.parent().unwrap_or(Path::new(""))))
+    }
+
+    /// The file that it is from, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.source.as_ref().map(|source| source.file.as_path())
+    }
+
+    /// What is wrong with a key, with its place.
+    pub fn fault(&self, key: &str, why: impl Display) -> Failure {
+        let why = why.to_string();
+        Failure::Input(match &self.source {
+            Some(Source { file, text }) => {
+                FileError::at(&file.display().to_string(), text, key, why).to_string()
+            }
+            None => format!("{key}: {why}"),
+        })
     }
 
     /// With its relative paths taken from the configuration's folder, wherever the daemon was started.
@@ -110,12 +140,13 @@ impl Config {
         self
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Failure> {
         let within = |key: &str, value: u64, least: u64, most: u64| {
-            let why = || format!("{key} is {value}; allowed are whole numbers from {least} to {most}");
-            if (least..=most).contains(&value) { Ok(()) } else { Err(why()) }
+            let why = || format!("is {value}; allowed are whole numbers from {least} to {most}");
+            if (least..=most).contains(&value) { Ok(()) } else { Err(self.fault(key, why())) }
         };
-        super::parsed(&self.policy).map_err(|why| format!("policy: {why}"))?;
+        super::parsed(&self.policy).map_err(|why| self.fault("policy", why))?;
+        self.watch.check("watch").map_err(|(key, why)| self.fault(&key, why))?;
         within("least_mib", self.least_mib, 0, 1 << 30)?;
         within("max_rate_mbps", self.max_rate_mbps, 1, 1_000_000)?;
         within("stall_ms", self.stall_ms, 1, 60_000)?;
@@ -148,7 +179,38 @@ impl Config {
     }
 }
 
+/// Bytes that Linux keeps of a program's name.
+const NAME_MAX: usize = 15;
+
 impl Filter {
+    /// Refuses what no process can meet, with its key and the reason.
+    fn check(&self, key: &str) -> Result<(), (String, String)> {
+        let within = |name: &str| format!("{key}.{name}");
+        let each = |name: &str, filters: &[Filter]| {
+            let key = within(name);
+            let mut all = filters.iter().enumerate();
+            all.try_for_each(|(number, filter)| filter.check(&format!("{key}[{number}]")))
+        };
+        let wrong = match self {
+            Filter::Name(name) if name.is_empty() => ("name", "is empty".to_owned()),
+            Filter::Name(name) if name.len() > NAME_MAX => {
+                let kept = String::from_utf8_lossy(&name.as_bytes()[..NAME_MAX]).into_owned();
+                ("name", format!("is '{name}'; Linux keeps {NAME_MAX} bytes of a program's name: '{kept}'"))
+            }
+            Filter::Pid(pid) if *pid < 1 => ("pid", format!("is {pid}; allowed are whole numbers from 1 on")),
+            Filter::Cgroup(group) if !group.starts_with('/') => {
+                ("cgroup", format!("is '{group}'; a control group begins with /, as in /proc/PID/cgroup"))
+            }
+            Filter::All(filters) if filters.is_empty() => ("all", "has no condition".to_owned()),
+            Filter::Any(filters) if filters.is_empty() => ("any", "has no condition".to_owned()),
+            Filter::All(filters) => return each("all", filters),
+            Filter::Any(filters) => return each("any", filters),
+            Filter::Not(filter) => return filter.check(&within("not")),
+            _ => return Ok(()),
+        };
+        Err((within(wrong.0), wrong.1))
+    }
+
     /// Whether a process meets the condition.
     pub fn holds(&self, process: &Process) -> bool {
         match self {
@@ -219,23 +281,34 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused() {
-        for (text, word) in [
-            ("polcy = 'hot-cold'", "unknown field"),
-            ("watch.user = 7", "unknown variant"),
-            ("monitor = 'perf'", "unknown variant"),
-            ("watch.uid = 'root'", "invalid type"),
-            ("watch = { uid = 7, pid = 8 }", "wanted exactly 1"),
+    fn mistakes_are_refused_with_their_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("memtide.toml");
+        for (line, says) in [
+            ("polcy = 'hot-cold'", "polcy: unknown field"),
+            ("watch.user = 7", "watch.user: unknown variant"),
+            ("monitor = 'perf'", "monitor: unknown variant"),
+            ("watch.uid = 'root'", "watch.uid: invalid type"),
+            ("watch = { uid = 7, pid = 8 }", "watch: wanted exactly 1"),
+            ("policy = 'hot-cold:warm=1'", "policy: policy `hot-cold`"),
+            ("policy = 'local+hot-cold'", "policy: 'local+hot-cold' is a pair"),
+            ("stall_ms = 0", "stall_ms: is 0; allowed are whole numbers from 1 to 60000"),
+            ("watch.pid = 0", "watch.pid: is 0; allowed"),
+            ("watch.name = ''", "watch.name: is empty"),
+            ("watch.name = 'chromium-browser'", "watch.name: is 'chromium-browser'; Linux keeps 15"),
+            ("watch.cgroup = 'system.slice'", "watch.cgroup: is 'system.slice'; a control group begins"),
+            ("watch.any = []", "watch.any: has no condition"),
+            ("watch.not.all = [{ uid = 7 }, { pid = -1 }]", "watch.not.all[1].pid: is -1"),
         ] {
-            let error = toml::from_str::<Config>(text).expect_err(text).to_string();
-            assert!(error.contains(word), "{text}: {error}");
+            fs::write(&file, format!("# memtide\nleast_mib = 1\n{line}\n")).expect("a file");
+            let error = Config::read(&file).expect_err(line).to_string();
+            let place = format!("{}:3: {says}", file.display());
+            assert!(error.starts_with(&place), "{error} instead of {place}");
         }
-        let config = Config { policy: "hot-cold:warm=1".to_owned(), ..Config::default() };
-        assert!(config.check().is_err_and(|why| why.starts_with("policy: policy `hot-cold`")));
-        let config = Config { stall_ms: 0, ..Config::default() };
-        assert_eq!(
-            config.check(),
-            Err("stall_ms is 0; allowed are whole numbers from 1 to 60000".to_owned())
-        );
+    }
+
+    #[test]
+    fn a_default_that_does_not_do_has_no_line() {
+        assert_eq!(Config::default().fault("machine", "is none").to_string(), "machine: is none");
     }
 }

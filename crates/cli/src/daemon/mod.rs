@@ -8,8 +8,8 @@ mod reload;
 mod replies;
 pub mod status;
 pub mod transfers;
+mod troubles;
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ use self::config::Config;
 use self::control::{CLIENTS_MAX, Socket};
 use self::notes::Notes;
 use self::transfers::Transfers;
+use self::troubles::Troubles;
 use crate::failure::Failure;
 use crate::journal::{Head, Journal};
 use crate::{interrupt, machines};
@@ -39,9 +40,6 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// When it is told that nothing is watched: processes are watched once they have lived 3 s.
 const IDLE_TOLD: Time = Time::from_ms(6000);
-
-/// Troubles that are remembered.
-const TROUBLES_MAX: usize = 8;
 
 /// A daemon at work.
 pub struct Daemon {
@@ -56,7 +54,7 @@ pub struct Daemon {
     notes: Notes,
     paused: bool,
     epochs: u64,
-    troubles: VecDeque<String>,
+    troubles: Troubles,
     told_idle: bool,
     transfers: Transfers,
 }
@@ -80,11 +78,12 @@ impl Given {
 }
 
 impl Daemon {
-    /// Whether a daemon could begin with this configuration on this system.
-    pub fn check(given: &Given) -> Result<(), Failure> {
+    /// Whether a daemon could begin with this configuration on this system; tells what it could not do then.
+    pub fn check(given: &Given) -> Result<Option<&'static str>, Failure> {
         let config = given.read()?;
-        let Plans { numbers, policy, .. } = Plans::of(&config)?;
-        Live::new(numbers, &policy.needs(), config.monitor, config.stall(), true).map(drop).map_err(unwatched)
+        let Plans { numbers, machine, policy } = Plans::of(&config)?;
+        Live::new(numbers, &policy.needs(), config.monitor, config.stall(), true).map_err(unwatched)?;
+        Ok(nowhere(&machine))
     }
 
     /// A daemon as configured, that has not begun yet.
@@ -108,7 +107,7 @@ impl Daemon {
             notes,
             paused: false,
             epochs: 0,
-            troubles: VecDeque::new(),
+            troubles: Troubles::default(),
             told_idle: false,
             transfers: Transfers::default(),
         })
@@ -153,7 +152,7 @@ impl Daemon {
                 let watched = all.into_iter().filter(|process| may(process) && self.config.watches(process));
                 self.live.watch(watched.collect());
             }
-            Err(error) => self.trouble(format!("/proc: {error}")),
+            Err(error) => self.trouble(&format!("/proc: {error}")),
         }
         if !self.paused && !self.live.watched().is_empty() {
             self.turn_journal();
@@ -162,7 +161,7 @@ impl Daemon {
         }
         let journal = self.notes.journal.as_mut().and_then(Journal::take_trouble);
         for trouble in self.live.take_troubles().into_iter().chain(journal) {
-            self.trouble(trouble);
+            self.trouble(&trouble);
         }
     }
 
@@ -188,14 +187,15 @@ impl Daemon {
     }
 
     /// Tells of a trouble, unless it is among the last ones.
-    fn trouble(&mut self, trouble: String) {
-        if !self.troubles.contains(&trouble) {
+    fn trouble(&mut self, trouble: &str) {
+        if self.troubles.add(self.live.now(), trouble) {
             tell!("memtide daemon: {trouble}");
-            if self.troubles.len() == TROUBLES_MAX {
-                self.troubles.pop_front();
-            }
-            self.troubles.push_back(trouble);
         }
+    }
+
+    /// Why there is nowhere for pages to move to, if so.
+    pub fn nowhere(&self) -> Option<&'static str> {
+        nowhere(&self.machine)
     }
 
     /// How it watches memory, for people; nothing if its policy needs no such thing.
@@ -212,6 +212,20 @@ impl Daemon {
     }
 }
 
+/// Policies move pages between tiers.
+fn nowhere(machine: &Machine) -> Option<&'static str> {
+    let [first, others @ ..] = machine.nodes.as_slice() else { return None };
+    if others.iter().any(|node| node.tier != first.tier) {
+        return None;
+    }
+    Some(match others {
+        [] => "this system has one memory node: there is nowhere to move pages to",
+        _ => {
+            "all memory nodes are of one tier, and policies move pages between tiers: give a machine file in which they are not, by `machine`"
+        }
+    })
+}
+
 fn unwatched(error: io::Error) -> Failure {
     Failure::Run(format!("memory cannot be watched: {error}"))
 }
@@ -226,10 +240,15 @@ struct Plans {
 impl Plans {
     fn of(config: &Config) -> Result<Plans, Failure> {
         let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
-        let info = parsed(&config.policy).map_err(Failure::Input)?.migration_info();
-        let machine = machines::of_host(&host, config.machine.as_deref(), info)?;
-        let numbers = Numbers::of(&machine, &host).map_err(|error| Failure::Input(error.to_string()))?;
-        let policy = policy(&config.policy, &machine).map_err(Failure::Input)?;
+        let wrong = |key: &'static str| move |why: String| config.fault(key, why);
+        let info = parsed(&config.policy).map_err(wrong("policy"))?.migration_info();
+        let machine =
+            machines::of_host(&host, config.machine.as_deref(), info).map_err(|failure| match failure {
+                Failure::Usage(why) => config.fault("machine", why),
+                failure => failure,
+            })?;
+        let numbers = Numbers::of(&machine, &host).map_err(|error| config.fault("machine", error))?;
+        let policy = policy(&config.policy, &machine).map_err(wrong("policy"))?;
         Ok(Plans { numbers, machine, policy })
     }
 }
@@ -238,11 +257,16 @@ impl Plans {
 fn journal(config: &Config, head: Head) -> Result<Option<Journal>, Failure> {
     let Some(file) = &config.journal else { return Ok(None) };
     let journal = Journal::open(file, config.journal_mib << 20, head);
-    journal.map(Some).map_err(|error| Failure::Run(format!("journal {}: {error}", file.display())))
+    journal.map(Some).map_err(|error| config.fault("journal", format!("{}: {error}", file.display())))
 }
 
 /// A migration policy by its name and parameters.
 pub fn parsed(text: &str) -> Result<Policy, String> {
+    if let Some((placement, migration)) = text.split_once('+') {
+        return Err(format!(
+            "'{text}' is a pair; this is for the migration policy alone, '{migration}'. `memtide run --placement {placement}` is for the other"
+        ));
+    }
     memtide_policies::parse(&format!("local+{text}")).map_err(|error| error.to_string())
 }
 

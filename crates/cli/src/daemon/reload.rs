@@ -1,5 +1,7 @@
 //! Another configuration, without forgetting what happened.
 
+use std::path::Path;
+
 use memtide_core::policy::Needs;
 use memtide_linux::monitors::Kind;
 use memtide_linux::topology::Numbers;
@@ -7,7 +9,7 @@ use memtide_linux::topology::Numbers;
 use super::{Daemon, Plans, journal};
 use crate::daemon::config::Config;
 use crate::failure::Failure;
-use crate::journal::Head;
+use crate::journal::{Head, Journal};
 
 const OLD_STAYS: &str = "the old configuration stays";
 
@@ -17,14 +19,14 @@ impl Daemon {
         let taken = self.given.read().and_then(|config| self.take(config));
         match taken {
             Ok(()) => {
-                self.troubles.retain(|trouble| !trouble.starts_with(OLD_STAYS));
+                self.troubles.forget(OLD_STAYS);
                 tell!("memtide daemon: the configuration was read again");
             }
             Err(failure) => {
                 let trouble = format!("{OLD_STAYS}: {failure}");
                 // It is told each time that somebody asks for it.
-                self.troubles.retain(|known| *known != trouble);
-                self.trouble(trouble);
+                self.troubles.forget(&trouble);
+                self.trouble(&trouble);
             }
         }
     }
@@ -35,18 +37,28 @@ impl Daemon {
             return Err(Failure::Run("memory nodes have come or gone; start the daemon again".to_owned()));
         }
         if config.socket() != self.config.socket() {
-            return Err(Failure::Input("another `socket` needs another start of the daemon".to_owned()));
+            return Err(config.fault("socket", "another one needs another start of the daemon"));
         }
         let is_other = config.policy != self.config.policy || machine.to_toml() != self.machine.to_toml();
         let state = if is_other { policy.state() } else { self.policy.state() };
         let head = Head::new(&config.policy, machine.to_toml(), state);
         let needs = if is_other { policy.needs() } else { self.needs };
+        let goes_on = self.journal_in(config.journal.as_deref()).is_some();
+        let other = if goes_on { None } else { journal(&config, head.clone())? };
         let watched = |needs: &Needs| (needs.regions, needs.hint_faults);
         let as_before = watched(&needs) == watched(&self.needs) && numbers == self.numbers;
         if !as_before || config.monitor != self.config.monitor {
             self.watch_for(numbers.clone(), &needs, config.monitor)?;
         }
-        self.turn_to(&config, head, is_other)?;
+        match self.journal_in(config.journal.as_deref()) {
+            Some(journal) => {
+                journal.set_bound(config.journal_mib << 20);
+                if is_other {
+                    journal.begin(head);
+                }
+            }
+            None => self.notes.journal = other,
+        }
         if is_other {
             (self.machine, self.policy, self.needs) = (machine, policy, needs);
         }
@@ -69,18 +81,13 @@ impl Daemon {
         })
     }
 
-    /// Goes on in the journal that is asked for; if the policy is another one, with a new part.
-    fn turn_to(&mut self, config: &Config, head: Head, is_other: bool) -> Result<(), Failure> {
-        let goes_on = self.notes.journal.as_mut().zip(config.journal.as_ref());
-        match goes_on.filter(|(journal, file)| journal.is_in(file)) {
-            Some((journal, _)) => {
-                journal.set_bound(config.journal_mib << 20);
-                if is_other {
-                    journal.begin(head);
-                }
-            }
-            None => self.notes.journal = journal(config, head)?,
-        }
-        Ok(())
+    /// The journal, if it goes on in this file.
+    fn journal_in(&mut self, file: Option<&Path>) -> Option<&mut Journal> {
+        self.notes
+            .journal
+            .as_mut()
+            .zip(file)
+            .filter(|(journal, file)| journal.is_in(file))
+            .map(|(journal, _)| journal)
     }
 }

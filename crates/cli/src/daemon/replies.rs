@@ -2,13 +2,13 @@
 
 use memtide_core::epoch::Host as _;
 use memtide_core::policy::Refusal;
-use memtide_core::{NodeId, PAGE_BYTES, Vpn};
+use memtide_core::{NodeId, PAGE_BYTES, Time, Vpn};
 use memtide_linux::live::task;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::control::{Asked, Migrate, Reply, Request};
-use super::status::{Last, Node, Status, Watched, Why};
+use super::status::{Last, Node, Status, Trouble, Watched, Why};
 use super::{Daemon, transfers};
 
 impl Daemon {
@@ -105,7 +105,14 @@ impl Daemon {
         let journal = self.config.journal.as_deref();
         let open =
             journal.filter(|file| self.notes.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
+        let now = self.live.now();
+        let trouble = |(time, what): (Time, &str)| Trouble {
+            seconds_ago: now.since(time).as_seconds(),
+            what: what.to_owned(),
+        };
         Status {
+            pid: rustix::process::getpid().as_raw_nonzero().get(),
+            config: self.config.file().map(|file| file.display().to_string()),
             policy: self.config.policy.clone(),
             monitor: self.live.monitor().map(|(kind, _)| kind.name().to_owned()),
             why_not_better: self.live.monitor().and_then(|(_, why)| why).map(str::to_owned),
@@ -118,7 +125,7 @@ impl Daemon {
             nodes: self.machine.node_ids().map(|node| self.node(node)).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
             refused: refused.map(|(why, &moves)| (why.to_string(), moves)).collect(),
-            troubles: self.troubles.iter().filter(|_| own).cloned().collect(),
+            troubles: self.troubles.iter().filter(|_| own).map(trouble).collect(),
             processes: processes.collect(),
         }
     }

@@ -9,6 +9,10 @@ use crate::answer::{Answer, Cell, Table};
 /// `memtide status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// The daemon's process.
+    pub pid: i32,
+    /// Its configuration, unless it has defaults.
+    pub config: Option<String>,
     /// The migration policy.
     pub policy: String,
     /// How memory is watched, if it is.
@@ -34,7 +38,7 @@ pub struct Status {
     /// Moves that were not made, by reason.
     pub refused: BTreeMap<String, u64>,
     /// What went wrong lately, oldest first; told to root and the daemon's own user.
-    pub troubles: Vec<String>,
+    pub troubles: Vec<Trouble>,
     /// The processes that are watched and that the asker may see.
     pub processes: Vec<Watched>,
 }
@@ -48,6 +52,15 @@ pub struct Node {
     pub memory: Option<(u64, u64)>,
     /// What was read from it and written to it in the last epoch, in MB/s, where something counts it.
     pub traffic_mbps: Option<(f64, f64)>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// How long ago, the last time.
+    pub seconds_ago: f64,
+    /// What.
+    pub what: String,
 }
 
 /// A process that is watched.
@@ -102,6 +115,8 @@ impl Status {
     pub fn answer(&self) -> Answer {
         let yes_no = |holds: bool| Cell::Flag(holds, "yes");
         let about = vec![
+            ("pid", Cell::Whole(self.pid.unsigned_abs().into())),
+            ("config", text(self.config.as_ref())),
             ("policy", Cell::text(&self.policy)),
             ("monitor", text(self.monitor.as_ref())),
             ("why_not_better", text(self.why_not_better.as_ref())),
@@ -158,8 +173,10 @@ impl Status {
     }
 
     fn troubles(&self) -> Table {
-        let mut table = Table::new("troubles", &[("trouble", "what went wrong lately")]);
-        table.rows = self.troubles.iter().map(|trouble| vec![Cell::text(trouble)]).collect();
+        let columns = [("seconds_ago", "s ago"), ("trouble", "what went wrong lately")];
+        let mut table = Table::new("troubles", &columns);
+        let row = |trouble: &Trouble| vec![Cell::Real(trouble.seconds_ago, 0), Cell::text(&trouble.what)];
+        table.rows = self.troubles.iter().map(row).collect();
         table
     }
 

@@ -130,3 +130,22 @@ fn absent_and_cxl_nodes_make_other_machines_and_what_makes_runs_unequal_is_refus
         assert!(!output.status.success() && told.contains(says), "{options:?}: {told}");
     }
 }
+
+#[test]
+fn memtides_own_files_take_no_fast_memory_from_the_program() {
+    if !lab_is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    // What is mapped and not written lies where the files lie.
+    let script = "found=0; for process in /proc/[0-9]*; do while read -r line; do case $line in \
+        *anon=*) ;; *file=/opt/memtide/memtide*N0=*) exit 9 ;; *file=/opt/memtide/memtide*N1=*) found=1 ;; esac; \
+        done < $process/numa_maps; done 2> /dev/null; [ $found = 1 ]";
+    let output = Command::new(MEMTIDE)
+        .args(["lab", "compare", "--timing", "on", "--machine", "bmpm-5", "--vcpus", "1", "--results"])
+        .arg(folder.path())
+        .args(["--subjects", "memtide:local+hot-cold", "--", "/bin/sh", "-c", script])
+        .output()
+        .expect("memtide runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,6 +1,6 @@
 //! What no machine can have.
 
-use super::error::Fault;
+use super::fault::Fault;
 use super::{Cache, Dram, Given, Machine, Node, Tlb};
 use crate::units::PAGE_BYTES;
 

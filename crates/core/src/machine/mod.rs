@@ -2,7 +2,7 @@
 
 mod check;
 mod dram;
-mod error;
+mod fault;
 mod kernel;
 mod node;
 mod performance;
@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use dram::{Arbitration, Coordinate, Dram, MapField, PagePolicy, Refresh};
-pub use error::MachineError;
 pub use kernel::Kernel;
 pub use node::{Energy, Given, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};
 pub use topology::{Hop, Topology};
 
+use crate::FileError;
 use crate::ids::{CpuId, InitiatorId, NodeId, TierId};
 
 /// A machine: everything that the model of it knows. Made from a machine file by [`Machine::parse`].
@@ -81,11 +81,10 @@ impl Machine {
     /// # Errors
     /// With file, line, field and what is allowed, if the text is not TOML, has an unknown or missing field, or a
     /// figure that no machine can have.
-    pub fn parse(file: &str, text: &str) -> Result<Machine, MachineError> {
-        let mut machine: Machine = toml::from_str(text).map_err(|e| MachineError::of_toml(file, text, &e))?;
-        check::check(&machine).map_err(|fault| MachineError::of_fault(file, text, fault))?;
-        machine.topology =
-            Topology::of(&machine).map_err(|fault| MachineError::of_fault(file, text, fault))?;
+    pub fn parse(file: &str, text: &str) -> Result<Machine, FileError> {
+        let mut machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
+        check::check(&machine).map_err(|fault| fault.within(file, text))?;
+        machine.topology = Topology::of(&machine).map_err(|fault| fault.within(file, text))?;
         Ok(machine)
     }
 

@@ -48,7 +48,7 @@ latency_ns = 90
 bandwidth_mbps = 16000
 "#;
 
-fn refused(from: &str, to: &str) -> MachineError {
+fn refused(from: &str, to: &str) -> FileError {
     assert!(GOOD.contains(from), "the test's own text lacks {from}");
     Machine::parse("m.toml", &GOOD.replacen(from, to, 1)).expect_err("accepted")
 }

@@ -1,7 +1,7 @@
 //! How initiators reach nodes: the links on the way that adds least latency.
 
 use super::Machine;
-use super::error::Fault;
+use super::fault::Fault;
 use crate::ids::{CpuId, InitiatorId, NodeId};
 use crate::units::Time;
 

@@ -10,9 +10,8 @@ use rustix::mount::{MountFlags, mount};
 
 /// Moves a folder's files to the node's memory; what they held elsewhere is free then.
 pub fn put(apart: &Apart) -> Result<(), String> {
-    move_files(apart).map_err(|error| {
-        format!("{} cannot be put on node {}: {error}", apart.folder.display(), apart.node)
-    })
+    move_files(apart)
+        .map_err(|error| format!("{} cannot be put on node {}: {error}", apart.folder.display(), apart.node))
 }
 
 fn move_files(apart: &Apart) -> io::Result<()> {

@@ -38,9 +38,8 @@ fn choice(host: &Host) -> Finding {
     if count > 1 {
         return Finding::good("memory nodes", found, "pages can be placed and moved");
     }
-    let means = "there is nothing to choose: memtide has nothing to place or to move here";
-    let stops = [Use::Policies, Use::Weights, Use::Exact, Use::Daemon];
-    Finding::missing("memory nodes", found, means, &stops)
+    let means = "`run` and `daemon` work, and have nothing to choose: all pages lie on this node";
+    Finding::warning("memory nodes", found, means)
         .mend("try policies in the simulator or the lab: memtide lab run --machine ddr5-cxl -- PROGRAM")
 }
 
@@ -77,7 +76,8 @@ fn figures(host: &Host) -> Option<Finding> {
         Finding::good(subject, "told by the firmware (ACPI HMAT)", means)
     } else {
         let found = format!("the firmware (ACPI HMAT) tells nothing of {}", without.join(", "));
-        let means = "`run` and `daemon` need a machine file, by --machine or the daemon's `machine`";
+        let means =
+            "policies that reckon with figures need a machine file, by --machine or the daemon's `machine`";
         Finding::warning(subject, found, means).mend("memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > host.toml")
     })
 }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn one_node_is_no_choice() {
         let found = of(vec![node(0, &[0], true, Some(0), false)]);
-        assert_eq!(found.iter().map(|(state, _)| *state).collect::<Vec<_>>(), [State::Missing, State::Good]);
+        assert_eq!(found.iter().map(|(state, _)| *state).collect::<Vec<_>>(), [State::Warning, State::Good]);
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use memtide_core::NodeId;
 use memtide_core::machine::{
-    Cache, Core, Energy, Given, Initiator, Kernel, Link, LoadPoint, Machine, MachineError, Node, Prefetcher,
-    Tlb, Topology,
+    Cache, Core, Energy, Given, Initiator, Kernel, Link, LoadPoint, Machine, Node, Prefetcher, Tlb, Topology,
 };
+use memtide_core::{FileError, NodeId};
 
 use super::{Host, Node as HostNode};
 
@@ -67,7 +66,7 @@ pub enum NoMachine {
     Nothing(&'static str),
     /// The figures are such that no machine can have.
     #[error("the figures make no machine: {0}")]
-    Refused(#[from] Box<MachineError>),
+    Refused(#[from] Box<FileError>),
 }
 
 /// Latency of a read in ns, read and write bandwidth in MB/s, and where they are from.

@@ -1,12 +1,12 @@
-//! Errors of machine files, each with its place.
+//! Errors of machine and configuration files, each with its place.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Why a machine file is refused.
+/// Why a TOML file is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{file}:{line}: {}{message}", if field.is_empty() { String::new() } else { format!("{field}: ") })]
-pub struct MachineError {
+pub struct FileError {
     /// The file's name, as given.
     pub file: String,
     /// Line in the file, from 1.
@@ -17,31 +17,21 @@ pub struct MachineError {
     pub message: String,
 }
 
-/// A fault at a field, before its line is known.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fault {
-    pub field: String,
-    pub message: String,
-}
-
-impl Fault {
-    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Fault {
-        Fault { field: field.into(), message: message.into() }
-    }
-}
-
-impl MachineError {
-    pub(super) fn of_toml(file: &str, text: &str, error: &toml::de::Error) -> MachineError {
+impl FileError {
+    /// What the parser has against a file's text, at the field that it names.
+    pub fn of_toml(file: &str, text: &str, error: &toml::de::Error) -> FileError {
         let at = error.span().map(|span| span.start);
         let line = at.map_or(1, |at| line_at(text, at));
         let root = DeTable::parse(text).ok();
         let field = at.zip(root).and_then(|(at, root)| field_at(root.get_ref(), at)).unwrap_or_default();
-        MachineError { file: file.to_owned(), line, field, message: in_words(error.message()) }
+        FileError { file: file.to_owned(), line, field, message: in_words(error.message()) }
     }
 
-    pub(super) fn of_fault(file: &str, text: &str, fault: Fault) -> MachineError {
-        let line = locate(text, &fault.field).map_or(1, |at| line_at(text, at));
-        MachineError { file: file.to_owned(), line, field: fault.field, message: fault.message }
+    /// What is wrong with a field of a file's text, at the line of the field, or of the nearest thing around it that is there.
+    pub fn at(file: &str, text: &str, field: impl Into<String>, message: impl Into<String>) -> FileError {
+        let field = field.into();
+        let line = locate(text, &field).map_or(1, |at| line_at(text, at));
+        FileError { file: file.to_owned(), line, field, message: message.into() }
     }
 }
 
@@ -73,7 +63,7 @@ fn value_at(value: &Spanned<DeValue<'_>>, at: usize) -> Option<String> {
     inner.or_else(|| value.span().contains(&at).then(String::new))
 }
 
-/// What the parser says, in the words of a machine file instead of Rust's.
+/// What the parser says, in the words of such files instead of Rust's.
 fn in_words(message: &str) -> String {
     let message = message.replace('\n', " ");
     let Some((found, expected)) = message.split_once(", expected ") else { return message };
