@@ -4,6 +4,7 @@ mod support;
 
 use std::process::Command;
 
+use serde_json::json;
 use support::call::{ROWS, SMALL, answer, file, memtide, refused};
 
 #[test]
@@ -137,7 +138,35 @@ fn usage_errors_say_what_was_meant() {
     );
     let error = memtide(&["compare", "-m", "laptop", "-t", "x", "--limit", "0"]).stderr;
     assert!(!String::from_utf8_lossy(&error).contains("18446744073709551615"));
+    let measured = file(folder.path(), "measured.json", r#"{"nodes": []}"#);
+    for (option, value) in [("--measured", measured.as_str()), ("--name", "mine")] {
+        for output in ["table", "json", "picture"] {
+            refused(2, &["topo", "-o", output, option, value], &[option, "add -o machine"]);
+        }
+    }
     refused(1, &["man", &trace], &["mine.parquet", "it is a file; give a folder"]);
+}
+
+#[test]
+fn measured_figures_that_make_no_machine_are_refused_with_their_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = memtide_linux::topology::Host::read().unwrap();
+    let mut rows = Vec::new();
+    for from in host.with_cpus() {
+        for to in host.with_memory() {
+            rows.push(json!({"initiator": from.id, "node": to.id, "idle_ns": -1.0, "read_mbps": 5e3}));
+        }
+    }
+    let topo = ["topo", "-o", "machine", "--measured"];
+    let wrong = file(folder.path(), "wrong.json", json!({ "nodes": rows }).to_string());
+    let says = ["wrong.json: its figures make no machine", "read_latency_ns", "memtide measure -o json >"];
+    refused(3, &[&topo[..], &[&wrong]].concat(), &says);
+    let noise = file(folder.path(), "noise.json", "{}");
+    refused(3, &[&topo[..], &[&noise]].concat(), &["noise.json: is not what `memtide measure -o json`"]);
+    if host.with_memory().all(|node| node.firmware.is_none()) {
+        let empty = file(folder.path(), "empty.json", r#"{"nodes": []}"#);
+        refused(3, &[&topo[..], &[&empty]].concat(), &["empty.json: it has no latency", "measure again"]);
+    }
 }
 
 #[test]
