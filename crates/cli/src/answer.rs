@@ -66,7 +66,7 @@ impl Cell {
     }
 
     /// Whether people need not see it: what does not hold, or is not known.
-    fn says_nothing(&self) -> bool {
+    pub fn says_nothing(&self) -> bool {
         matches!(self, Cell::Flag(false, _) | Cell::Absent)
     }
 
@@ -131,6 +131,8 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// One cell a column in each.
     pub rows: Vec<Vec<Cell>>,
+    /// Whether people see each row as a block of lines, one a column.
+    pub upright: bool,
 }
 
 impl Table {
@@ -138,12 +140,17 @@ impl Table {
     pub fn new(name: &'static str, columns: &[(&str, &str)]) -> Table {
         let columns =
             columns.iter().map(|(key, title)| Column { key: (*key).into(), title: (*title).into() });
-        Table { name, keys: 1, columns: columns.collect(), rows: Vec::new() }
+        Table { name, keys: 1, columns: columns.collect(), rows: Vec::new(), upright: false }
     }
 
     /// The table, of whose columns so many tell what a row is about.
     pub fn with_keys(self, keys: usize) -> Table {
         Table { keys, ..self }
+    }
+
+    /// The table, of which people see each row as a block of lines, one a column that says something.
+    pub fn upright(self) -> Table {
+        Table { upright: true, ..self }
     }
 
     /// Adds a column on the right. To be done before rows.
