@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use chrono::{DateTime, SecondsFormat};
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
@@ -35,6 +36,8 @@ pub enum Cell {
     Real(f64, usize),
     /// A share, shown as per cent; 1 is 100 % in JSON and CSV.
     Percent(f64),
+    /// A time in seconds since 1970, shown as a date and time in UTC.
+    UnixTime(u64),
     /// Not known or not meant.
     Absent,
 }
@@ -57,12 +60,13 @@ impl Cell {
                 format!("{number:.digits$}")
             }
             Cell::Percent(share) => format!("{:.1}", share * 100.0),
+            Cell::UnixTime(seconds) => date_time(*seconds),
             Cell::Absent => "-".to_owned(),
         }
     }
 
     /// Whether people need not see it: what does not hold, or is not known.
-    fn says_nothing(&self) -> bool {
+    pub fn says_nothing(&self) -> bool {
         matches!(self, Cell::Flag(false, _) | Cell::Absent)
     }
 
@@ -70,6 +74,7 @@ impl Cell {
         match self {
             Cell::Real(number, _) | Cell::Percent(number) => number.to_string(),
             Cell::Flag(holds, _) => holds.to_string(),
+            Cell::UnixTime(seconds) => seconds.to_string(),
             Cell::Absent => String::new(),
             other => other.shown(),
         }
@@ -79,7 +84,7 @@ impl Cell {
         match self {
             Cell::Text(text) => text.as_str().into(),
             Cell::Flag(holds, _) => (*holds).into(),
-            Cell::Whole(number) => (*number).into(),
+            Cell::Whole(number) | Cell::UnixTime(number) => (*number).into(),
             Cell::List(words) => words.as_slice().into(),
             Cell::Real(number, _) | Cell::Percent(number) => (*number).into(),
             Cell::Absent => Value::Null,
@@ -98,6 +103,12 @@ fn counting_digits(number: f64) -> usize {
         return 0;
     }
     (1.0 - number.abs().log10().floor()).clamp(0.0, 300.0) as usize
+}
+
+/// As RFC 3339 has it; the bare number if it is beyond all calendars.
+fn date_time(unix_s: u64) -> String {
+    let time = i64::try_from(unix_s).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    time.map_or_else(|| unix_s.to_string(), |time| time.to_rfc3339_opts(SecondsFormat::Secs, true))
 }
 
 /// A column: its key in JSON and CSV (unit last), and its title for people.
@@ -120,6 +131,8 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// One cell a column in each.
     pub rows: Vec<Vec<Cell>>,
+    /// Whether people see each row as a block of lines, one a column.
+    pub upright: bool,
 }
 
 impl Table {
@@ -127,12 +140,17 @@ impl Table {
     pub fn new(name: &'static str, columns: &[(&str, &str)]) -> Table {
         let columns =
             columns.iter().map(|(key, title)| Column { key: (*key).into(), title: (*title).into() });
-        Table { name, keys: 1, columns: columns.collect(), rows: Vec::new() }
+        Table { name, keys: 1, columns: columns.collect(), rows: Vec::new(), upright: false }
     }
 
     /// The table, of whose columns so many tell what a row is about.
     pub fn with_keys(self, keys: usize) -> Table {
         Table { keys, ..self }
+    }
+
+    /// The table, of which people see each row as a block of lines, one a column that says something.
+    pub fn upright(self) -> Table {
+        Table { upright: true, ..self }
     }
 
     /// Adds a column on the right. To be done before rows.
@@ -270,6 +288,17 @@ mod tests {
         let flags = [true, false].map(|holds| Cell::Flag(holds, "so"));
         assert_eq!(flags.clone().map(|cell| cell.json()), [Value::from(true), Value::from(false)]);
         assert_eq!(flags.map(|cell| cell.shown()), ["so", ""]);
+    }
+
+    #[test]
+    fn people_see_dates_and_programs_seconds() {
+        let time = Cell::UnixTime(1_700_000_000);
+        assert_eq!(
+            (time.shown(), time.exact()),
+            ("2023-11-14T22:13:20Z".to_owned(), "1700000000".to_owned())
+        );
+        assert_eq!(time.json(), 1_700_000_000);
+        assert_eq!(Cell::UnixTime(u64::MAX).shown(), u64::MAX.to_string());
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Common {
     /// How to print the answer
     #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub output: Format,
-    /// Seed of what is drawn at random, if anything is: the same seed gives the same answer, byte by byte
+    /// Seed of what is drawn at random: the same seed gives the same answer of a simulation, byte by byte. Commands that draw nothing ignore it
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
 }

@@ -23,6 +23,9 @@ pub fn width_of(stream: impl AsFd) -> Option<usize> {
 /// A table, in several blocks below each other if it is wider than `width`. Every block begins with the columns that tell
 /// what a row is about.
 pub fn table(table: &Table, width: Option<usize>) -> String {
+    if table.upright {
+        return table.rows.iter().map(|row| upright(table, row, width)).collect::<Vec<_>>().join("\n");
+    }
     let blocks = blocks(table, width.unwrap_or(usize::MAX));
     blocks.iter().map(|columns| block(table, columns, width)).collect::<Vec<_>>().join("\n")
 }
@@ -108,6 +111,23 @@ fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
     trimmed(&drawn)
 }
 
+/// A row, a line for each cell that says something.
+fn upright(table: &Table, row: &[Cell], width: Option<usize>) -> String {
+    let lines = table.columns.iter().zip(row).filter(|(_, cell)| !cell.says_nothing());
+    let lines: Vec<[String; 2]> = lines.map(|(column, cell)| [column.title.clone(), cell.shown()]).collect();
+    let widest = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+    let (titles, full) = (widest(0), widest(0) + usize::from(GAP) + widest(1));
+    let mut drawn = empty(width.filter(|&width| full > width));
+    drawn.add_rows(lines);
+    for column in drawn.column_iter_mut() {
+        column.set_padding((0, 0));
+    }
+    if let Some(column) = drawn.column_mut(0).filter(|_| titles > 0) {
+        column.set_padding((0, GAP)).set_constraint(ColumnConstraint::ContentWidth);
+    }
+    trimmed(&drawn)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +167,17 @@ mod tests {
         }
         let blocks = table(&wide(), Some(40));
         assert_eq!(blocks.matches("name").count(), 2, "each block says what its rows are about:\n{blocks}");
+    }
+
+    #[test]
+    fn an_upright_row_is_a_line_a_column_that_says_something() {
+        let mut wide = wide();
+        wide.rows = vec![vec![Cell::text("row"), Cell::text("words in lines"), Cell::Absent, Cell::Whole(7)]];
+        let wide = wide.upright();
+        let whole = "name            row\nwhat it is      words in lines\nanother number  7\n";
+        assert_eq!(table(&wide, None), whole);
+        let narrow = table(&wide, Some(24));
+        assert!(widest(&narrow) <= 24 && narrow.contains("another number  7\n"), "{narrow}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod support;
 
 use std::process::Command;
 
+use serde_json::json;
 use support::call::{ROWS, SMALL, answer, file, memtide, refused};
 
 #[test]
@@ -45,6 +46,8 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
     refused(2, &["compare", "-m", "laptop", "-w", SMALL, "-p", "local,local"], &["'local' is named twice"]);
     refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
     refused(2, &["simulate", "-w", SMALL], &["--machine"]);
+    refused(2, &["measure", "--nodes", "0,250"], &["--nodes", "'0,250' names 250", "there are 0"]);
+    refused(2, &["measure", "--initiators", "x"], &["--initiators", "'x' is no list", "0-2,5 or all"]);
     refused(2, &["record", "-o", "x"], &["PROGRAM"]);
     refused(125, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
 }
@@ -135,7 +138,35 @@ fn usage_errors_say_what_was_meant() {
     );
     let error = memtide(&["compare", "-m", "laptop", "-t", "x", "--limit", "0"]).stderr;
     assert!(!String::from_utf8_lossy(&error).contains("18446744073709551615"));
+    let measured = file(folder.path(), "measured.json", r#"{"nodes": []}"#);
+    for (option, value) in [("--measured", measured.as_str()), ("--name", "mine")] {
+        for output in ["table", "json", "picture"] {
+            refused(2, &["topo", "-o", output, option, value], &[option, "add -o machine"]);
+        }
+    }
     refused(1, &["man", &trace], &["mine.parquet", "it is a file; give a folder"]);
+}
+
+#[test]
+fn measured_figures_that_make_no_machine_are_refused_with_their_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = memtide_linux::topology::Host::read().unwrap();
+    let mut rows = Vec::new();
+    for from in host.with_cpus() {
+        for to in host.with_memory() {
+            rows.push(json!({"initiator": from.id, "node": to.id, "idle_ns": -1.0, "read_mbps": 5e3}));
+        }
+    }
+    let topo = ["topo", "-o", "machine", "--measured"];
+    let wrong = file(folder.path(), "wrong.json", json!({ "nodes": rows }).to_string());
+    let says = ["wrong.json: its figures make no machine", "read_latency_ns", "memtide measure -o json >"];
+    refused(3, &[&topo[..], &[&wrong]].concat(), &says);
+    let noise = file(folder.path(), "noise.json", "{}");
+    refused(3, &[&topo[..], &[&noise]].concat(), &["noise.json: is not what `memtide measure -o json`"]);
+    if host.with_memory().all(|node| node.firmware.is_none()) {
+        let empty = file(folder.path(), "empty.json", r#"{"nodes": []}"#);
+        refused(3, &[&topo[..], &[&empty]].concat(), &["empty.json: it has no latency", "measure again"]);
+    }
 }
 
 #[test]
@@ -180,6 +211,21 @@ fn traces_that_are_missing_cut_short_damaged_or_foreign_are_refused() {
     refused(2, &["compare", "-m", "laptop"], &["--workload", "--trace"]);
     let foreign = file(folder.path(), "bad.csv", ROWS.replace("0x20000", "here"));
     refused(3, &["trace", "import", &foreign, "--format", "csv", "--to", &trace], &["bad.csv:3", "here"]);
+}
+
+#[test]
+fn a_file_that_is_no_journal_and_a_policy_that_cannot_be_asked_have_their_own_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    let noise = file(folder.path(), "noise", ROWS);
+    refused(3, &["replay", &noise], &["noise: it is no memtide journal"]);
+    let machine = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/hinuma.toml"));
+    let head = json!({"format": 1, "memtide": "0", "begun_unix_s": 0, "policy": "hot-cold", "machine": machine, "state": "x"});
+    let head = zstd::encode_all(json!({ "head": head }).to_string().as_bytes(), 1).unwrap();
+    let journal = file(folder.path(), "journal", head);
+    assert!(answer(&["replay", &journal, "-p", "hot-cold"]).contains("1970-01-01T00:00:00Z"));
+    refused(3, &["replay", &journal], &["journal: record 1", "state"]);
+    refused(2, &["replay", &journal, "-p", "bw-migration"], &["journal: policy 'bw-migration'", "has none"]);
+    refused(2, &["replay", &journal, "-p", "anb"], &["'anb'", "in the kernel"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use memtide_core::{CpuId, NodeId};
 use memtide_linux::measure::{
     Effort, Figure, Idle, Kernel, Loaded, MeasureError, bandwidth_mbps, idle_latency, loaded_latency,
 };
-use memtide_linux::topology::Host;
+use memtide_linux::topology::{Host, Node, nodelist};
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
@@ -20,12 +20,12 @@ const FREE_SHARE: f64 = 0.8;
 /// Its arguments.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Measure these nodes alone; all that have memory if not given
-    #[arg(long, value_name = "NODES", value_delimiter = ',')]
-    nodes: Vec<u8>,
-    /// Measure from the CPUs of these nodes alone; from all that have CPUs if not given
-    #[arg(long, value_name = "NODES", value_delimiter = ',')]
-    initiators: Vec<u8>,
+    /// Measure these nodes alone, as with numactl: 0-2,5 or all, !0, +0-1; those that have memory count
+    #[arg(long, value_name = "NODES", default_value = "all")]
+    nodes: String,
+    /// Measure from the CPUs of these nodes alone, listed in the same way; those that have CPUs count
+    #[arg(long, value_name = "NODES", default_value = "all")]
+    initiators: String,
     /// Memory that a latency is measured over, and each CPU's part of a bandwidth: 256 MiB, or four times the last cache if that is more.
     /// Less, if the node has not as much free
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
@@ -84,6 +84,13 @@ struct Pair {
     cache_mib: usize,
 }
 
+impl Pair {
+    /// Whether the last cache holds much of what the pair is measured over.
+    fn is_cached(&self) -> bool {
+        self.mib > 0 && self.mib < 2 * self.cache_mib
+    }
+}
+
 /// What was measured of a pair.
 struct Measured {
     idle: Idle,
@@ -121,16 +128,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
     let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
-    let wanted = |list: &[u8], node: NodeId| list.is_empty() || list.contains(&node.0);
-    known("initiator", &arguments.initiators, host.with_cpus().map(|node| node.id))?;
-    known("node", &arguments.nodes, host.with_memory().map(|node| node.id))?;
+    let initiators = chosen("initiators", &arguments.initiators, host.with_cpus())?;
+    let nodes = chosen("nodes", &arguments.nodes, host.with_memory())?;
     let cache_kib = host.processor.caches.iter().map(|cache| cache.capacity_kib).max().unwrap_or(0);
     let cache_mib = cache_kib.div_ceil(1024) as usize;
     let wanted_mib = arguments.mib.map_or(LEAST_MIB.max(4 * cache_mib), |mib| mib as usize);
-    let from = host.with_cpus().filter(|node| wanted(&arguments.initiators, node.id));
-    let pairs = from.flat_map(|from| {
-        let to = host.with_memory().filter(|node| wanted(&arguments.nodes, node.id));
-        to.map(|to| {
+    let pairs = initiators.into_iter().flat_map(|from| {
+        nodes.iter().map(move |to| {
             let free_mib = to.memory.map_or(0, |memory| memory.free_kib) as f64 / 1024.0;
             let most = (free_mib * FREE_SHARE / from.cpus.len() as f64) as usize;
             let mib = most.min(wanted_mib);
@@ -140,15 +144,17 @@ fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
     Ok(pairs.collect())
 }
 
-fn known(what: &str, wanted: &[u8], there: impl Iterator<Item = NodeId>) -> Result<(), Failure> {
-    let there: Vec<u8> = there.map(|node| node.0).collect();
-    match wanted.iter().find(|node| !there.contains(node)) {
-        None => Ok(()),
-        Some(node) => {
-            let there: Vec<String> = there.iter().map(u8::to_string).collect();
-            Err(Failure::Usage(format!("there is no {what} {node} here; there are {}", there.join(", "))))
-        }
-    }
+/// The nodes that an option names, of those there are.
+fn chosen<'a>(
+    option: &str,
+    list: &str,
+    there: impl Iterator<Item = &'a Node>,
+) -> Result<Vec<&'a Node>, Failure> {
+    let there: Vec<&Node> = there.collect();
+    let numbers: Vec<u16> = there.iter().map(|node| node.id.0.into()).collect();
+    let wanted =
+        nodelist::numbers(list, &numbers).map_err(|why| Failure::Usage(format!("--{option}: {why}")))?;
+    Ok(there.into_iter().filter(|node| wanted.contains(&node.id.0.into())).collect())
 }
 
 fn measure(arguments: &Arguments, pair: &Pair, shares: &[f64]) -> Result<Measured, Failure> {
@@ -196,6 +202,7 @@ fn write_mbps(streams: &[(f64, Figure)]) -> Option<f64> {
 fn nodes_table(shares: &[f64]) -> Table {
     let mut table = Table::new("nodes", &[("initiator", "initiator"), ("node", "node"), ("cpus", "CPUs")]);
     table.column("mib", "MiB each");
+    table.column("cached", "in the cache");
     table.column("idle_ns", "idle latency, ns");
     table.column("huge", "in huge pages, %");
     table.column("read_mbps", "reads, MB/s");
@@ -214,6 +221,7 @@ fn row(pair: &Pair, found: Option<&Measured>, shares: usize) -> Vec<Cell> {
         Cell::Whole(pair.node.0.into()),
         Cell::Whole(pair.cpus.len() as u64),
         Cell::Whole(pair.mib as u64),
+        Cell::Flag(pair.is_cached(), "much of it"),
     ];
     let Some(Measured { idle, streams, triad, .. }) = found else {
         row.resize(row.len() + shares + 5, Cell::Absent);
@@ -233,17 +241,19 @@ fn loaded_table() -> Table {
     let columns = [
         ("initiator", "initiator"),
         ("node", "node"),
+        ("rate", "rate, %"),
         ("mbps", "bandwidth, MB/s"),
         ("latency_ns", "latency, ns"),
         ("spread", "spread, %"),
     ];
-    Table::new("loaded", &columns).with_keys(2)
+    Table::new("loaded", &columns).with_keys(3)
 }
 
 fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
     vec![
         Cell::Whole(pair.initiator.0.into()),
         Cell::Whole(pair.node.0.into()),
+        Cell::Percent(point.rate),
         Cell::Real(point.mbps, 0),
         Cell::Real(point.ns.median, 1),
         Cell::Percent(point.ns.spread),
@@ -263,7 +273,7 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
             pair.node, pair.initiator
         ));
     }
-    for pair in pairs.iter().filter(|pair| pair.mib > 0 && pair.mib < 2 * pair.cache_mib) {
+    for pair in pairs.iter().filter(|pair| pair.is_cached()) {
         let Pair { node, initiator, mib, cache_mib, .. } = pair;
         notes.push(format!(
             "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB that {node} was measured over from {initiator}: its figures may be \
@@ -298,6 +308,26 @@ mod tests {
         assert_eq!(write_mbps(&[(1.0, figure(4000.0))]), None);
         let both_at_once = write_mbps(&[(1.0, figure(4000.0)), (0.5, figure(8000.0))]);
         assert_eq!(both_at_once, Some(16_000.0));
+    }
+
+    #[test]
+    fn rows_have_a_cell_a_column_and_tell_what_the_cache_holds() {
+        let pair =
+            |mib| Pair { initiator: NodeId(0), cpus: vec![CpuId(0)], node: NodeId(1), mib, cache_mib: 32 };
+        assert_eq!([0, 16, 63, 64].map(|mib| pair(mib).is_cached()), [false, true, true, false]);
+        let mut nodes = nodes_table(&[1.0, 0.5]);
+        nodes.rows.push(row(&pair(16), None, 2));
+        assert_eq!(nodes.rows[0].len(), nodes.columns.len());
+        assert_eq!(Answer::of(nodes).json()["nodes"][0]["cached"], true);
+        let mut loaded = loaded_table();
+        let point = Loaded { rate: 0.3, mbps: 900.0, others_mbps: 800.0, ns: figure(100.0) };
+        loaded.rows.push(loaded_row(&pair(64), &point));
+        assert_eq!(loaded.rows[0].len(), loaded.columns.len());
+        let json = Answer::of(loaded).json();
+        assert_eq!(
+            (&json["loaded"][0]["rate"], &json["loaded"][0]["latency_ns"]),
+            (&0.3.into(), &100.0.into())
+        );
     }
 
     #[test]

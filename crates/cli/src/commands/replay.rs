@@ -7,7 +7,7 @@ use clap::ValueHint;
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::journal::replay::{Part, Replayed, replay};
+use crate::journal::replay::{Part, Replayed, Wrong, replay};
 use crate::{daemon, interrupt};
 
 /// Its arguments.
@@ -34,10 +34,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.journal.display().to_string();
     let bytes = std::fs::read(&arguments.journal).map_err(|error| Failure::unreadable(&name, &error))?;
     let other = arguments.policy.clone();
-    let replayed = interrupt::abandonable(move || replay(&bytes, other.as_deref()).map_err(Failure::Input));
-    let replayed = replayed.map_err(|failure| match failure {
-        Failure::Input(why) => Failure::Input(format!("{name}: {why}")),
-        other => other,
+    let of = name.clone();
+    let replayed = interrupt::abandonable(move || {
+        replay(&bytes, other.as_deref()).map_err(|wrong| match wrong {
+            Wrong::Policy(why) => Failure::Usage(format!("{of}: {why}")),
+            Wrong::Journal(why) => Failure::Input(format!("{of}: {why}")),
+        })
     })?;
     answer(&replayed).print(arguments.common.output)?;
     let differing: u64 = replayed.parts.iter().map(|part| part.differing).sum();
@@ -50,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn answer(replayed: &Replayed) -> Answer {
     let columns = [
         ("part", "part"),
-        ("begun_unix_s", "begun, s since 1970"),
+        ("begun_unix_s", "begun"),
         ("memtide", "memtide"),
         ("machine", "machine"),
         ("policy", "policy"),
@@ -77,7 +79,7 @@ fn answer(replayed: &Replayed) -> Answer {
 fn row(number: u64, part: &Part) -> Vec<Cell> {
     vec![
         Cell::Whole(number),
-        Cell::Whole(part.begun_unix_s),
+        Cell::UnixTime(part.begun_unix_s),
         Cell::text(&part.memtide),
         Cell::text(&part.machine),
         Cell::text(&part.policy),

@@ -213,17 +213,17 @@ impl Why {
         let columns = [
             ("node", "node"),
             ("region_start", "its region from"),
-            ("region_pages", "pages of 4 KiB"),
+            ("region_pages", "pages of 4 KiB in it"),
             ("reads", "samples read"),
-            ("writes", "written"),
+            ("writes", "samples written"),
             ("age", "intervals since it changed"),
             ("from", "last to move from"),
             ("to", "to"),
             ("reason", "because"),
-            ("refused", "but did not:"),
-            ("seconds_ago", "s ago"),
+            ("refused", "but did not"),
+            ("seconds_ago", "decided, s ago"),
         ];
-        let mut table = Table::new("page", &columns);
+        let mut table = Table::new("page", &columns).upright();
         let mut row = vec![text(self.node.as_ref())];
         match self.region {
             Some((start, pages, reads, writes, age)) => row.extend([
@@ -247,5 +247,30 @@ impl Why {
         }
         table.rows.push(row);
         Answer::of(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Format;
+
+    #[test]
+    fn why_is_a_line_for_each_thing_that_is_known() {
+        let last = Last {
+            from: "nvm".to_owned(),
+            to: "dram".to_owned(),
+            reason: "hot".to_owned(),
+            refused: None,
+            seconds_ago: 2.5,
+        };
+        let why = Why { node: Some("nvm".to_owned()), region: None, last: Some(last) };
+        let text = why.answer().text(Format::Table, None);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
+        let ends: Vec<_> = lines.iter().map(|line| (line[0], line[line.len() - 1].trim())).collect();
+        let told = [("node", "nvm"), ("last to move from", "nvm"), ("to", "dram"), ("because", "hot")];
+        assert_eq!(ends[..4], told, "{text}");
+        assert_eq!(ends[4..], [("decided, s ago", "2.5")], "{text}");
+        assert!(why.answer().json()["page"][0]["region_start"].is_null());
     }
 }

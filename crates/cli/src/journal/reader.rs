@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 
 use zstd::stream::read::Decoder;
+use zstd::zstd_safe::MAGICNUMBER;
 
 use super::record::Record;
 
@@ -48,6 +49,9 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         self.number += 1;
+        if self.number == 1 && !is_frame(rest) {
+            return Err("it is no memtide journal".to_owned());
+        }
         match frame(rest) {
             Ok((text, length)) => {
                 self.at += length;
@@ -64,8 +68,19 @@ impl<'a> Reader<'a> {
     /// What is wrong with it, and where.
     pub fn next_record(&mut self) -> Result<Option<Record>, String> {
         let Some(text) = self.next_text()? else { return Ok(None) };
-        serde_json::from_slice(&text).map(Some).map_err(|error| self.wrong(&error.to_string()))
+        serde_json::from_slice(&text).map(Some).map_err(|error| {
+            let why = self.wrong(&error.to_string());
+            match self.number {
+                1 => format!("it is no memtide journal, or another version's: {why}"),
+                _ => why,
+            }
+        })
     }
+}
+
+/// Whether bytes begin as a frame does, as far as they go.
+fn is_frame(bytes: &[u8]) -> bool {
+    MAGICNUMBER.to_le_bytes().iter().zip(bytes).all(|(magic, byte)| magic == byte)
 }
 
 /// What the first frame of some bytes holds, and its length.

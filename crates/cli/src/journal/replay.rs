@@ -41,6 +41,17 @@ pub struct Replayed {
     pub torn_bytes: usize,
 }
 
+/// Why a journal cannot be replayed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// The policy that is to be asked cannot be, about this journal.
+    #[error("{0}")]
+    Policy(String),
+    /// The journal is none, or not whole; says where.
+    #[error("{0}")]
+    Journal(String),
+}
+
 /// A part under way.
 struct Asked {
     part: Part,
@@ -51,57 +62,69 @@ struct Asked {
 /// Asks the policy of each part, or another one, again.
 ///
 /// # Errors
-/// What is wrong with the journal, and where.
-pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, String> {
+/// What is wrong with the journal, and where, or with the other policy.
+pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, Wrong> {
     let mut reader = Reader::new(journal);
     let mut replayed = Replayed::default();
     let mut current: Option<Asked> = None;
-    while let Some(record) = reader.next_record()? {
+    while let Some(record) = reader.next_record().map_err(Wrong::Journal)? {
         match (record, &mut current) {
             (Record::Head(head), current) => {
-                let begun = Asked::new(head, other).map_err(|why| reader.wrong(&why))?;
+                let begun = Asked::new(head, other).map_err(|wrong| match wrong {
+                    Wrong::Journal(why) => Wrong::Journal(reader.wrong(&why)),
+                    policy @ Wrong::Policy(_) => policy,
+                })?;
                 replayed.parts.extend(current.replace(begun).map(|asked| asked.part));
             }
             (Record::Epoch(epoch), Some(asked)) => {
-                let difference = asked.ask(&epoch).map_err(|why| reader.wrong(&why))?;
+                let difference = asked.ask(&epoch).map_err(|why| Wrong::Journal(reader.wrong(&why)))?;
                 replayed.difference = replayed.difference.take().or(difference);
             }
-            (Record::Epoch(_), None) => return Err(reader.wrong("an epoch before any head")),
+            (Record::Epoch(_), None) => return Err(Wrong::Journal(reader.wrong("an epoch before any head"))),
         }
     }
     replayed.torn_bytes = reader.torn();
     replayed.parts.extend(current.map(|asked| asked.part));
     if replayed.parts.is_empty() {
-        return Err("it has no records: no journal, or one that ended before it began".to_owned());
+        let why = "it has no records: no memtide journal, or one that ended before it began";
+        return Err(Wrong::Journal(why.to_owned()));
     }
     Ok(replayed)
 }
 
+/// The policy that is asked: the recorded one as it was, or another one.
+fn asked(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn Migration>, Wrong> {
+    let recorded = || policy(&head.policy, machine).map_err(Wrong::Journal);
+    let Some(name) = other else {
+        let mut recorded = recorded()?;
+        recorded.resume(&head.state).map_err(|why| Wrong::Journal(format!("state: {why}")))?;
+        return Ok(recorded);
+    };
+    let other = policy(name, machine).map_err(Wrong::Policy)?;
+    if other.needs().hint_faults && !recorded()?.needs().hint_faults {
+        return Err(Wrong::Policy(format!(
+            "policy '{name}' goes by hint faults, and a journal of '{}' has none: nothing can be told of it",
+            head.policy
+        )));
+    }
+    Ok(other)
+}
+
 impl Asked {
-    fn new(head: Head, other: Option<&str>) -> Result<Asked, String> {
+    fn new(head: Head, other: Option<&str>) -> Result<Asked, Wrong> {
         if head.format != FORMAT {
-            return Err(format!(
+            return Err(Wrong::Journal(format!(
                 "format {}, by memtide {}; this version reads format {FORMAT}",
                 head.format, head.memtide
-            ));
+            )));
         }
-        let machine =
-            Machine::parse("the journal's machine", &head.machine).map_err(|error| error.to_string())?;
-        let name = other.unwrap_or(&head.policy);
-        let mut policy = policy(name, &machine)?;
-        if policy.needs().hint_faults && !self::policy(&head.policy, &machine)?.needs().hint_faults {
-            return Err(format!(
-                "policy '{name}' goes by hint faults, and a journal of '{}' has none: nothing can be told of it",
-                head.policy
-            ));
-        }
-        if other.is_none() {
-            policy.resume(&head.state).map_err(|why| format!("state: {why}"))?;
-        }
+        let machine = Machine::parse("the journal's machine", &head.machine)
+            .map_err(|error| Wrong::Journal(error.to_string()))?;
+        let policy = asked(&head, other, &machine)?;
         let part = Part {
             begun_unix_s: head.begun_unix_s,
             memtide: head.memtide,
-            policy: name.to_owned(),
+            policy: other.unwrap_or(&head.policy).to_owned(),
             machine: machine.name.clone(),
             epochs: 0,
             recorded_pages: 0,

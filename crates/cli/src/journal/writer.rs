@@ -147,7 +147,12 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         .truncate(false)
         .mode(0o600)
         .custom_flags(flags.bits().cast_signed());
-    let mut file = options.open(path)?;
+    let mut file = options.open(path).map_err(|error| match fs::symlink_metadata(path) {
+        Ok(there) if there.is_symlink() => io::Error::other(
+            "it is a symbolic link, and memtide does not write through one; name the file itself",
+        ),
+        _ => error,
+    })?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no plain file"));
     }

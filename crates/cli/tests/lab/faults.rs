@@ -191,7 +191,7 @@ fn a_node_that_fills_or_goes_is_told_and_taken_again() {
     let room = part(&parts, "room").pages("moved");
     assert!(room[0] + filled["moved"] >= PAGES && room[1] >= PAGES, "{filled:?}, {room:?}");
     let gone = part(&parts, "gone");
-    gone.says("'1' names what is not here");
+    gone.says("'1' names 1, which is not here");
     let status = gone.answers();
     assert_eq!(refused(&status[0], "not-allowed"), refused(&status[1], "not-allowed"), "{}", gone.text);
     assert!(status[0]["epochs"].as_u64() < status[1]["epochs"].as_u64(), "{}", gone.text);

@@ -28,6 +28,8 @@ const TURNS: u64 = 100_000;
 /// A point of a loaded-latency curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loaded {
+    /// The rate of the others that was asked for, as a share of what they read without a delay.
+    pub rate: f64,
     /// What the chase and the others read, in MB/s.
     pub mbps: f64,
     /// What the others read of it.
@@ -65,7 +67,7 @@ pub fn loaded_latency(
         let chase = Chase::new(first, node, effort);
         readers.ready.wait();
         let points = chase.map(|mut chase| {
-            let full = readers.point(&mut chase, 0, effort);
+            let full = readers.point(&mut chase, 1.0, 0, effort);
             let each_ns = others.len() as f64 * BURST_BYTES as f64 * 1e3 / full.others_mbps;
             let turn_ns = turn_ns();
             let delay = |share: f64| match share {
@@ -74,7 +76,7 @@ pub fn loaded_latency(
             };
             let at = |&share: &f64| match share {
                 1.0 => full,
-                share => readers.point(&mut chase, delay(share), effort),
+                share => readers.point(&mut chase, share, delay(share), effort),
             };
             shares.iter().map(at).collect()
         });
@@ -114,7 +116,7 @@ struct Readers {
 struct Count(AtomicU64);
 
 impl Readers {
-    fn point(&self, chase: &mut Chase, delay: u64, effort: &Effort) -> Loaded {
+    fn point(&self, chase: &mut Chase, rate: f64, delay: u64, effort: &Effort) -> Loaded {
         self.delay.store(delay, Ordering::Relaxed);
         let settled = Instant::now() + SETTLE;
         while Instant::now() < settled {
@@ -124,7 +126,7 @@ impl Readers {
         let run = chase.run(effort);
         let us = start.elapsed().as_nanos() as f64 / 1e3;
         let others_mbps = ((self.read() - before) * BURST_BYTES) as f64 / us;
-        Loaded { mbps: others_mbps + (run.loads * 64) as f64 / us, others_mbps, ns: run.ns }
+        Loaded { rate, mbps: others_mbps + (run.loads * 64) as f64 / us, others_mbps, ns: run.ns }
     }
 
     /// Bursts so far.
@@ -165,7 +167,7 @@ mod tests {
             return;
         }
         let points = loaded_latency(&cpus, NodeId(0), &[0.0, 0.3, 1.0], &effort).unwrap();
-        assert_eq!(points.len(), 3);
+        assert_eq!(points.iter().map(|point| point.rate).collect::<Vec<_>>(), [0.0, 0.3, 1.0]);
         // A burst may have been under way.
         assert!(points[0].others_mbps < 1.0 && points[0].mbps > points[0].others_mbps, "{points:?}");
         assert!(points[1..].iter().all(|point| point.others_mbps > 1.0), "{points:?}");

@@ -22,8 +22,9 @@ pub fn numbers(list: &str, there: &[u16]) -> Result<Vec<u16>, String> {
             return Err(format!("'{list}' is no list; write 0-2,5 or all, !0 or +0-1"));
         };
         for number in first..=last {
-            let number = if relative { there.get(usize::from(number)).copied() } else { Some(number) };
-            found.push(number.filter(|number| there.contains(number)).ok_or_else(|| missing(list, there))?);
+            let wanted = if relative { there.get(usize::from(number)).copied() } else { Some(number) };
+            let wanted = wanted.filter(|wanted| there.contains(wanted));
+            found.push(wanted.ok_or_else(|| missing(list, number, there))?);
         }
     }
     found.sort_unstable();
@@ -35,9 +36,13 @@ fn some(found: Vec<u16>, list: &str) -> Result<Vec<u16>, String> {
     if found.is_empty() { Err(format!("'{list}' names nothing")) } else { Ok(found) }
 }
 
-fn missing(list: &str, there: &[u16]) -> String {
+fn missing(list: &str, number: u16, there: &[u16]) -> String {
+    if list.starts_with('+') {
+        let last = there.len().saturating_sub(1);
+        return format!("'{list}' counts to +{number}; there are +0 to +{last}");
+    }
     let there: Vec<String> = there.iter().map(u16::to_string).collect();
-    format!("'{list}' names what is not here; there are {}", there.join(", "))
+    format!("'{list}' names {number}, which is not here; there are {}", there.join(", "))
 }
 
 #[cfg(test)]
@@ -57,6 +62,9 @@ mod tests {
         ] {
             assert_eq!(numbers(list, &there).as_deref(), Ok(found), "{list}");
         }
+        let refused = |list| numbers(list, &there).unwrap_err();
+        assert_eq!(refused("0,2-5"), "'0,2-5' names 4, which is not here; there are 0, 2, 3, 7");
+        assert_eq!(refused("+0-4"), "'+0-4' counts to +4; there are +0 to +3");
         for list in ["", "1", "+4", "!all", "x", "0-", "3-2", "0-99999", "!!0x"] {
             assert!(numbers(list, &there).is_err(), "{list}");
         }

@@ -1,13 +1,11 @@
 //! `memtide topo`.
 
+mod measured;
 mod picture;
 
-use std::fs;
-
 use clap::ValueEnum;
-use memtide_core::{CpuId, NodeId};
-use memtide_linux::topology::{Host, Measured, Node, Performance};
-use serde::Deserialize;
+use memtide_core::CpuId;
+use memtide_linux::topology::{Host, Node, Performance};
 
 use crate::answer::{Answer, Cell, Format, Table, print};
 use crate::failure::Failure;
@@ -18,12 +16,12 @@ pub struct Arguments {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
-    /// What `memtide measure -o json` printed: a machine file then has these figures instead of the firmware's
+    /// What `memtide measure -o json` printed: the machine file then has these figures instead of the firmware's
     #[arg(long, value_name = "FILE")]
     measured: Option<String>,
-    /// Name of the machine in a machine file
-    #[arg(long, value_name = "NAME", default_value = "host")]
-    name: String,
+    /// Name of the machine in a machine file; `host` if not given
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 }
 
 /// How a topology is printed.
@@ -43,17 +41,33 @@ enum Output {
 
 /// Shows this system's nodes.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    only_for_machines(arguments)?;
     let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
     match arguments.output {
         Output::Table => answer(&host).print(Format::Table),
         Output::Json => answer(&host).print(Format::Json),
         Output::Csv => answer(&host).print(Format::Csv),
         Output::Picture => print(&picture::svg(&host)),
-        Output::Machine => {
-            let measured = arguments.measured.as_deref().map(measured).transpose()?.unwrap_or_default();
-            let text = host.machine_file(&arguments.name, &measured);
-            print(&text.map_err(|error| Failure::Run(error.to_string()))?)
+        Output::Machine => print(&machine_file(arguments, &host)?),
+    }
+}
+
+/// Refuses options that would be without effect.
+fn only_for_machines(arguments: &Arguments) -> Result<(), Failure> {
+    let given = [("--measured", arguments.measured.is_some()), ("--name", arguments.name.is_some())];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) if arguments.output != Output::Machine => {
+            Err(Failure::Usage(format!("{option} is for machine files; add -o machine, or leave it out")))
         }
+        _ => Ok(()),
+    }
+}
+
+fn machine_file(arguments: &Arguments, host: &Host) -> Result<String, Failure> {
+    let name = arguments.name.as_deref().unwrap_or("host");
+    match &arguments.measured {
+        Some(file) => measured::machine_file(host, name, file),
+        None => host.machine_file(name, &[]).map_err(|error| Failure::Run(error.to_string())),
     }
 }
 
@@ -124,54 +138,12 @@ fn list(numbers: impl Iterator<Item = u16>) -> Cell {
     }
     let word = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
     let words: Vec<String> = ranges.into_iter().map(word).collect();
-    if words.is_empty() { Cell::text("-") } else { Cell::text(words.join(",")) }
+    if words.is_empty() { Cell::Absent } else { Cell::text(words.join(",")) }
 }
 
 /// The CPUs of a node, for people.
 fn cpus(cpus: &[CpuId]) -> String {
     list(cpus.iter().map(|cpu| cpu.0)).shown()
-}
-
-/// Reads what `memtide measure` printed. What it could not measure is left out.
-fn measured(file: &str) -> Result<Vec<Measured>, Failure> {
-    #[derive(Deserialize)]
-    struct Row {
-        initiator: NodeId,
-        node: NodeId,
-        idle_ns: Option<f64>,
-        read_mbps: Option<f64>,
-        #[serde(default)]
-        write_mbps: Option<f64>,
-    }
-    #[derive(Deserialize)]
-    struct Point {
-        initiator: NodeId,
-        node: NodeId,
-        mbps: f64,
-        latency_ns: f64,
-    }
-    #[derive(Deserialize)]
-    struct Printed {
-        nodes: Vec<Row>,
-        #[serde(default)]
-        loaded: Vec<Point>,
-    }
-    let text = fs::read_to_string(file).map_err(|error| Failure::unreadable(file, &error))?;
-    let Printed { nodes, loaded } = serde_json::from_str(&text).map_err(|error| {
-        Failure::Input(format!("{file}: is not what `memtide measure -o json` prints ({error})"))
-    })?;
-    let row = |row: Row| {
-        let here = |point: &&Point| (point.initiator, point.node) == (row.initiator, row.node);
-        Some(Measured {
-            initiator: row.initiator,
-            node: row.node,
-            idle_ns: row.idle_ns?,
-            read_mbps: row.read_mbps?,
-            write_mbps: row.write_mbps,
-            loaded: loaded.iter().filter(here).map(|point| (point.mbps, point.latency_ns)).collect(),
-        })
-    };
-    Ok(nodes.into_iter().filter_map(row).collect())
 }
 
 #[cfg(test)]
@@ -183,5 +155,6 @@ mod tests {
         let shown = |numbers: &[u16]| list(numbers.iter().copied()).shown();
         assert_eq!(shown(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
         assert_eq!(shown(&[]), "-");
+        assert!(matches!(list(std::iter::empty()), Cell::Absent));
     }
 }

@@ -58,7 +58,8 @@ impl Aggregated {
     /// The kernel's.
     pub fn of(thread: i32, regions_max: usize, interval: Time) -> io::Result<Aggregated> {
         let id = read(&format!("{TRACEPOINT}/id"))?;
-        let id = id.trim().parse().map_err(|_| io::Error::other(format!("{TRACEPOINT}/id is {id:?}")))?;
+        let id = id.trim();
+        let id = id.parse().map_err(|_| io::Error::other(format!("{TRACEPOINT}/id is '{id}'")))?;
         let sampler = Builder::new(Tracepoint::with_id(id))
             .observe_pid(thread)
             .any_cpu()
