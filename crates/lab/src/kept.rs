@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::qemu::VirtualMachine;
-use crate::{LabError, Layout, Options, Outcome, Tools, program};
+use crate::{LabError, Layout, Options, Outcome, Tools, program, work};
 
 /// A folder with a file for each finished run.
 pub struct Kept {
@@ -51,7 +51,7 @@ pub fn key(options: &Options, tools: &Tools, layout: &Layout) -> Result<String, 
     let clock = tools.clock.as_deref().filter(|_| options.timing != Some(false));
     let machine = VirtualMachine {
         layout,
-        kernel: Path::new("the kernel"),
+        kernel: Path::new(work::KERNEL),
         clock: None,
         seed: options.seed,
         parallel: options.parallel,

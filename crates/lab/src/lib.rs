@@ -10,6 +10,7 @@ mod cxl;
 mod damo;
 mod error;
 mod guest;
+mod image;
 mod kept;
 mod layout;
 mod libraries;

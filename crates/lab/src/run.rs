@@ -14,7 +14,7 @@ use crate::qemu::VirtualMachine;
 use crate::running::{self, Entry, Running};
 use crate::work::{self, Folder};
 use crate::{
-    LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, modules, numbers, program, shared,
+    LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, image, modules, numbers, program, shared,
 };
 
 /// Memory that a kernel takes before it unpacks its files: its own, with a reserve, and its table of pages.
@@ -52,9 +52,10 @@ pub fn run(
     let clock =
         clock.map(|plugin| configure(plugin, &layout, options.parallel, folder.path())).transpose()?;
     let timed = clock.is_some();
+    let kernel = unpacked(&tools.kernel, folder.path())?;
     let machine = VirtualMachine {
         layout: &layout,
-        kernel: &tools.kernel,
+        kernel: &kernel,
         clock,
         seed: options.seed,
         parallel: options.parallel,
@@ -71,6 +72,15 @@ pub fn run(
     }
     outcome.kept = folder.kept().map(Path::to_owned);
     Ok(outcome)
+}
+
+/// The kernel that QEMU is given: unpacked, into the run's folder, where that can be done.
+fn unpacked(image: &Path, folder: &Path) -> Result<PathBuf, LabError> {
+    let bytes = fs::read(image).map_err(LabError::file(image, "read the kernel"))?;
+    let Some(kernel) = image::kernel(&bytes) else { return Ok(image.to_owned()) };
+    let path = folder.join(work::KERNEL);
+    fs::write(&path, kernel).map_err(LabError::file(&path, "write it"))?;
+    Ok(path)
 }
 
 /// Lets `memtide lab node` find the virtual machine, if there is something to find.

@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::LabError;
 use crate::setup::{cache, damo, kernels};
+use crate::{LabError, image};
 
 const QEMU: &str = "qemu-system-x86_64";
 const AGENT: &str = "memtide-guest";
@@ -85,7 +85,7 @@ impl Tools {
     /// If the file is none or does not tell.
     pub fn linux(&self) -> Result<(u32, u32), LabError> {
         let image = fs::read(&self.kernel).map_err(LabError::file(&self.kernel, "read the kernel"))?;
-        release(&image).ok_or_else(|| LabError::Missing {
+        image::release(&image).ok_or_else(|| LabError::Missing {
             what: format!("{} does not tell its version", self.kernel.display()),
             remedy: "give another kernel".to_owned(),
         })
@@ -108,13 +108,6 @@ fn check_agent(agent: &Path) -> Result<(), LabError> {
             .to_owned(),
     })
 }
-
-const KERNEL_MAGIC: &[u8] = b"HdrS";
-const KERNEL_MAGIC_END: usize = 0x206;
-
-/// Where the header has the place of the version's text, counted from the second sector.
-const KERNEL_VERSION: usize = 0x20e;
-const SECTOR: usize = 0x200;
 
 const SETUP: &str = "run: memtide lab setup";
 
@@ -143,7 +136,6 @@ pub(crate) fn qemu() -> Result<(PathBuf, String), String> {
     Ok((qemu, version))
 }
 
-/// A kernel for x86 has a magic word in its header (Linux's boot protocol, `Documentation/arch/x86/boot.rst`).
 fn check_kernel(path: &Path) -> Result<(), LabError> {
     let fail = || LabError::file(path, "read the kernel");
     if !fs::metadata(path).map_err(fail())?.is_file() {
@@ -151,23 +143,14 @@ fn check_kernel(path: &Path) -> Result<(), LabError> {
     }
     let mut header = Vec::new();
     let file = File::open(path).map_err(fail())?;
-    file.take(KERNEL_MAGIC_END as u64).read_to_end(&mut header).map_err(fail())?;
-    if header.ends_with(KERNEL_MAGIC) && header.len() == KERNEL_MAGIC_END {
+    file.take(image::HEADER_BYTES).read_to_end(&mut header).map_err(fail())?;
+    if image::is_image(&header) {
         return Ok(());
     }
     Err(LabError::Missing {
         what: format!("{} is no Linux kernel for x86", path.display()),
         remedy: "give a bzImage, such as /boot/vmlinuz-VERSION".to_owned(),
     })
-}
-
-/// Major and minor number of a kernel from the text in its header, such as `6.12.117+deb12-cloud-amd64 (..)`.
-fn release(image: &[u8]) -> Option<(u32, u32)> {
-    let place = image.get(KERNEL_VERSION..KERNEL_VERSION + 2)?;
-    let text = image.get(SECTOR + usize::from(u16::from_le_bytes([place[0], place[1]]))..)?;
-    let mut numbers =
-        text.split(|byte| !byte.is_ascii_digit()).map(|digits| str::from_utf8(digits).ok()?.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
 }
 
 fn find_kernel(wanted: Option<&str>) -> Result<PathBuf, LabError> {
@@ -193,21 +176,4 @@ pub(crate) fn beside(name: &str) -> Option<PathBuf> {
     let command = env::current_exe().ok()?;
     let folders = command.ancestors().skip(1).take(2).flat_map(|dir| [dir.to_owned(), dir.join("lib")]);
     folders.map(|dir| dir.join(name)).find(|path| path.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernels_version_is_read_from_its_header() {
-        let mut image = vec![0; 0x400];
-        image[KERNEL_VERSION..KERNEL_VERSION + 2].copy_from_slice(&[0x80, 1]);
-        image[0x380..0x380 + 22].copy_from_slice(b"6.12.117+deb12 (user@)");
-        assert_eq!(release(&image), Some((6, 12)));
-        assert_eq!(release(&image[..0x300]), None);
-        image[0x380] = b'?';
-        assert_eq!(release(&image), None);
-        assert_eq!(release(&[]), None);
-    }
 }

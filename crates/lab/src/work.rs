@@ -11,6 +11,8 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::LabError;
 
+/// The kernel, unpacked.
+pub const KERNEL: &str = "vmlinux";
 /// The initial file system.
 pub const ARCHIVE: &str = "initrd";
 /// The guest's console.
