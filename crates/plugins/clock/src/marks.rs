@@ -7,6 +7,8 @@ pub enum Special {
     Mark,
     /// `hlt`.
     Halt,
+    /// `pause`: it waits, and looks again.
+    Pause,
     /// `mov cr3, REGISTER`: another address space.
     AddressSpace(u8),
     /// `iretq`: perhaps to a program that begins.
@@ -33,6 +35,7 @@ impl Special {
         match code {
             [0x66, 0x87, 0xdb] => return Some(Special::Mark),
             [0xf4] => return Some(Special::Halt),
+            [0xf3, 0x90] => return Some(Special::Pause),
             [0x48, 0xcf] => return Some(Special::Return),
             _ => {}
         }
@@ -70,6 +73,8 @@ mod tests {
         assert_eq!(of(&[0x66, 0x87, 0xdb]), Some(Special::Mark));
         assert_eq!(of(&[0x87, 0xdb]), None, "xchg ebx, ebx is no mark");
         assert_eq!(of(&[0xf4]), Some(Special::Halt));
+        assert_eq!(of(&[0xf3, 0x90]), Some(Special::Pause));
+        assert_eq!(of(&[0x90]), None, "nop");
         assert_eq!(of(&[0x48, 0xcf]), Some(Special::Return));
         assert_eq!(of(&[0x0f, 0x22, 0xd8]), Some(Special::AddressSpace(0)));
         assert_eq!(of(&[0x41, 0x0f, 0x22, 0xdc]), Some(Special::AddressSpace(12)));

@@ -7,7 +7,7 @@ use qemu_plugin_sys as sys;
 
 use super::access::{on_load, on_store};
 use super::events::{on_address_space, on_mark, on_return, on_translations};
-use super::turns::{on_halt, on_turn_end};
+use super::turns::{on_halt, on_pause, on_turn_end};
 use super::{NO_REGISTERS, Plugin};
 use crate::clocks::Score;
 use crate::marks::Special;
@@ -28,8 +28,10 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
         let code: Vec<_> =
             instructions.iter().map(|&at| (sys::qemu_plugin_insn_vaddr(at), bytes(at))).collect();
         for (&at, (_, code)) in instructions.iter().zip(&code) {
-            if let Some(special) = Special::of(code) {
-                watch(at, special);
+            match Special::of(code) {
+                Some(Special::Pause) if on || plugin.internals.is_none() => {}
+                Some(special) => watch(at, special),
+                None => {}
             }
         }
         if !on {
@@ -111,6 +113,7 @@ unsafe fn watch(instruction: *mut sys::qemu_plugin_insn, special: Special) {
     let (callback, flags, data): (Callback, _, usize) = match special {
         Special::Mark => (on_mark, READS_REGISTERS, 0),
         Special::Halt => (on_halt, NO_REGISTERS, 0),
+        Special::Pause => (on_pause, NO_REGISTERS, 0),
         Special::AddressSpace(register) => (on_address_space, READS_REGISTERS, register.into()),
         Special::Return => (on_return, READS_REGISTERS, 0),
         Special::Translations => (on_translations, NO_REGISTERS, 0),

@@ -95,3 +95,14 @@ pub(super) unsafe extern "C" fn on_halt(cpu: c_uint, _: *mut c_void) {
     SHARED[cpu as usize].idle.store(true, Ordering::Relaxed);
     SHARED[cpu as usize].set_turn(AT_ONCE);
 }
+
+/// While the model is off a pause takes long: QEMU stops at each, and at boot the kernel waits so for a tenth of a second and more.
+pub(super) unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
+    const PAUSE: Time = Time::from_us(1);
+    let plugin = Plugin::get();
+    let _alone = plugin.alone();
+    let cpu = cpu as usize;
+    let until = plugin.time(cpu) + PAUSE;
+    plugin.lab().curve.idle_until(CpuId::from(cpu), SHARED[cpu].instructions(), until);
+    plugin.time(cpu);
+}
