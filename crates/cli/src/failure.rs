@@ -49,7 +49,7 @@ pub const DOCTOR_EXIT_CODES: &str = "Exit codes: 0 every command works here, per
 
 /// What is printed below the options of the help of commands that run a program.
 pub const PROGRAM_EXIT_CODES: &str = "Exit codes: the program's own (128 + N if signal N ended it), 2 wrong usage, \
-    125 it could not be recorded or run, 130 interrupted.";
+    3 a file was refused, 125 the program could not be run, 130 interrupted.";
 
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,8 @@
 macro_rules! tell {
     ($($what:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($what)*);
+        // In one write: others write there, too.
+        let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($what)*)).as_bytes());
     }};
 }
 

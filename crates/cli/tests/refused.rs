@@ -46,7 +46,7 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
     refused(2, &["compare", "-m", "laptop", "-w", SMALL, "-p", "local,local"], &["'local' is named twice"]);
     refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
     refused(2, &["simulate", "-w", SMALL], &["--machine"]);
-    refused(2, &["measure", "--nodes", "0,250"], &["--nodes", "'0,250' names 250", "there are 0"]);
+    refused(2, &["measure", "--nodes", "0,250"], &["--nodes", "'0,250' names 250", "known: 0"]);
     refused(2, &["measure", "--initiators", "x"], &["--initiators", "'x' is no list", "0-2,5 or all"]);
     refused(2, &["record", "-o", "x"], &["PROGRAM"]);
     refused(125, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);

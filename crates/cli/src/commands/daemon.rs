@@ -102,6 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ))
     })?;
     let mut daemon = Daemon::new(given, config)?;
+    super::run::put_weights_back();
     for (name, id) in daemon.nodes() {
         if name != format!("node{}", id.0) {
             tell!("memtide daemon: {name} is node {}", id.0);

@@ -58,6 +58,7 @@ enum Mechanism {
 /// Runs the program, and passes its exit status on.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let host = Host::read().map_err(|error| Failure::NotRun(error.to_string()))?;
+    put_weights_back();
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let policy = policy(&arguments.placement)?;
     let machine = machines::of_host(&host, arguments.machine.as_deref(), policy.placement_info());
@@ -87,6 +88,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match status.code().or_else(|| Some(128 + status.signal()?)) {
         None | Some(0) => Ok(()),
         Some(code) => Err(Failure::Program(code as u8)),
+    }
+}
+
+/// Puts the kernel's weights back that a killed run left set, as far as this user may.
+pub fn put_weights_back() {
+    match Weights::put_back() {
+        Ok(true) => {
+            tell!("memtide: the kernel's weights were put back, which a run that was killed had left set")
+        }
+        Ok(false) => {}
+        Err(error) => tell!("memtide: a run that was killed has left the kernel's weights set: {error}"),
     }
 }
 

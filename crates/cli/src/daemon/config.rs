@@ -102,13 +102,14 @@ impl Config {
     /// Reads a configuration.
     pub fn read(file: &Path) -> Result<Config, Failure> {
         let name = file.display().to_string();
-        let text = fs::read_to_string(file).map_err(|error| Failure::unreadable(&name, &error))?;
-        let refused = |error: toml::de::Error| FileError::of_toml(&name, &text, &error);
-        let config: Config =
-            toml::from_str(&text).map_err(|error| Failure::Input(refused(error).to_string()))?;
+        let bytes = fs::read(file).map_err(|error| Failure::unreadable(&name, &error))?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Failure::Input(format!("{name}: no configuration, which is text in UTF-8")))?;
+        let config: Config = toml::from_str(&text).map_err(|error| refused(&name, &text, &error))?;
         let config = Config { source: Some(Source { file: file.to_owned(), text }), ..config };
+        let config = config.beside(file.parent().unwrap_or(Path::new("")));
         config.check()?;
-        Ok(config.beside(file.parent().unwrap_or(Path::new(""))))
+        Ok(config)
     }
 
     /// The file that it is from, if there is one.
@@ -130,7 +131,9 @@ impl Config {
     /// With its relative paths taken from the configuration's folder, wherever the daemon was started.
     fn beside(mut self, folder: &Path) -> Config {
         for path in [&mut self.journal, &mut self.socket].into_iter().flatten() {
-            *path = folder.join(&*path);
+            if !path.as_os_str().is_empty() {
+                *path = folder.join(&*path);
+            }
         }
         self.machine = self.machine.map(|machine| {
             let file = folder.join(&machine);
@@ -147,6 +150,17 @@ impl Config {
         };
         super::parsed(&self.policy).map_err(|why| self.fault("policy", why))?;
         self.watch.check("watch").map_err(|(key, why)| self.fault(&key, why))?;
+        for (key, path) in [("journal", &self.journal), ("socket", &self.socket)] {
+            match path {
+                Some(path) if path.as_os_str().is_empty() => {
+                    return Err(self.fault(key, "is empty; name a file"));
+                }
+                Some(path) if path.is_dir() => {
+                    return Err(self.fault(key, format!("{} is a folder; name a file in it", path.display())));
+                }
+                _ => {}
+            }
+        }
         within("least_mib", self.least_mib, 0, 1 << 30)?;
         within("max_rate_mbps", self.max_rate_mbps, 1, 1_000_000)?;
         within("stall_ms", self.stall_ms, 1, 60_000)?;
@@ -177,6 +191,18 @@ impl Config {
     pub fn watches(&self, process: &Process) -> bool {
         process.resident_pages >= self.least_mib << 8 && self.watch.holds(process)
     }
+}
+
+/// How a condition is written.
+const CONDITION: &str = "allowed is 'every', or one of name, pid, uid, cgroup, all, any and not, such as { name = \"redis-server\" }; \
+    several go into all = [..] or any = [..]";
+
+fn refused(name: &str, text: &str, error: &toml::de::Error) -> Failure {
+    let error = FileError::of_toml(name, text, error);
+    Failure::Input(match error.field.starts_with("watch") {
+        true => format!("{error}; {CONDITION}"),
+        false => error.to_string(),
+    })
 }
 
 /// Bytes that Linux keeps of a program's name.
@@ -288,7 +314,7 @@ mod tests {
             ("polcy = 'hot-cold'", "polcy: unknown field"),
             ("watch.user = 7", "watch.user: unknown variant"),
             ("monitor = 'perf'", "monitor: unknown variant"),
-            ("watch.uid = 'root'", "watch.uid: invalid type"),
+            ("watch.uid = 'root'", "watch.uid: is string \"root\"; expected is a whole number"),
             ("watch = { uid = 7, pid = 8 }", "watch: wanted exactly 1"),
             ("policy = 'hot-cold:warm=1'", "policy: policy `hot-cold`"),
             ("policy = 'local+hot-cold'", "policy: 'local+hot-cold' is a pair"),
@@ -298,13 +324,20 @@ mod tests {
             ("watch.name = 'chromium-browser'", "watch.name: is 'chromium-browser'; Linux keeps 15"),
             ("watch.cgroup = 'system.slice'", "watch.cgroup: is 'system.slice'; a control group begins"),
             ("watch.any = []", "watch.any: has no condition"),
+            ("journal = ''", "journal: is empty"),
+            ("socket = '/tmp'", "socket: /tmp is a folder"),
             ("watch.not.all = [{ uid = 7 }, { pid = -1 }]", "watch.not.all[1].pid: is -1"),
         ] {
             fs::write(&file, format!("# memtide\nleast_mib = 1\n{line}\n")).expect("a file");
             let error = Config::read(&file).expect_err(line).to_string();
             let place = format!("{}:3: {says}", file.display());
             assert!(error.starts_with(&place), "{error} instead of {place}");
+            let of_shape =
+                ["watch.user", "watch.uid", "watch: wanted"].iter().any(|shape| says.starts_with(shape));
+            assert_eq!(error.contains(CONDITION), of_shape, "{error}");
         }
+        fs::write(&file, b"policy = '\xff'").expect("a file");
+        assert!(Config::read(&file).is_err_and(|error| error.to_string().contains("UTF-8")));
     }
 
     #[test]

@@ -28,7 +28,7 @@ const CLIENTS_OF_USER_MAX: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a daemon may be silent before a client gives it up: it answers between two epochs, and tells of a migration as it goes.
-const SILENT_MAX: Duration = Duration::from_secs(30);
+const SILENT_MAX: Duration = Duration::from_secs(10);
 
 /// How soon a client sees that it is to end.
 const POLL: Duration = Duration::from_millis(100);

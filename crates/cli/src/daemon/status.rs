@@ -115,7 +115,7 @@ impl Status {
     pub fn answer(&self) -> Answer {
         let yes_no = |holds: bool| Cell::Flag(holds, "yes");
         let about = vec![
-            ("pid", Cell::Whole(self.pid.unsigned_abs().into())),
+            ("daemon_pid", Cell::Whole(self.pid.unsigned_abs().into())),
             ("config", text(self.config.as_ref())),
             ("policy", Cell::text(&self.policy)),
             ("monitor", text(self.monitor.as_ref())),

@@ -44,11 +44,21 @@ impl Run {
         Vpn(self.first.page.0 + self.base_pages())
     }
 
-    /// Whether at least half of it is to go from where to where another one is: as regions are split and merged, runs shift.
-    pub fn is_much_as(&self, other: &Run) -> bool {
+    /// Whether at least half of it is to go from where to where others are: as regions are split and merged, runs shift.
+    pub fn is_much_as<'a>(&self, others: impl Iterator<Item = &'a Run>) -> bool {
         let alike = |run: &Run| (run.first.task, run.first.from, run.first.to);
-        let both = self.end().0.min(other.end().0).saturating_sub(self.start().0.max(other.start().0));
-        alike(self) == alike(other) && 2 * both >= self.base_pages()
+        let alike = others.filter(|run| alike(run) == alike(self));
+        let mut both: Vec<(u64, u64)> = alike
+            .map(|run| (run.start().0.max(self.start().0), run.end().0.min(self.end().0)))
+            .filter(|(start, end)| start < end)
+            .collect();
+        both.sort_unstable();
+        let (mut pages, mut known) = (0, 0);
+        for (start, end) in both {
+            pages += end.saturating_sub(start.max(known));
+            known = known.max(end);
+        }
+        2 * pages >= self.base_pages()
     }
 
     fn takes(&self, next: &Move) -> bool {

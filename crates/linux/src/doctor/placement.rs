@@ -9,6 +9,7 @@ use rustix::fs::{Access, access};
 
 use super::{Finding, Use, why};
 use crate::movers::nodes_of;
+use crate::placement::Weights;
 use crate::sys::{self, Mode};
 use crate::topology::Host;
 
@@ -29,11 +30,19 @@ pub fn examine() -> Vec<Finding> {
     let word = 0u64;
     let pid = rustix::process::getpid();
     let moves = nodes_of(pid, &[&raw const word as u64 >> 12]).map(drop);
-    vec![
+    let mut found = vec![
         policies(tried(Mode::Local, Vec::new())),
         weights(tried(Mode::WeightedInterleave, nodes), writable(Path::new(WEIGHTS))),
         page_moves(moves),
-    ]
+    ];
+    found.extend(Weights::are_left().then(weights_left));
+    found
+}
+
+fn weights_left() -> Finding {
+    let means = "programs under weighted interleave go by that run's weights";
+    Finding::warning("weights of weighted interleave", "left set by a run that was killed", means)
+        .mend("the next memtide run or daemon of root puts them back: sudo memtide run -- true")
 }
 
 /// Whether a weight can be set; not there, if the folder is not.

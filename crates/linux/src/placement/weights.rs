@@ -92,7 +92,20 @@ impl Weights {
     /// # Errors
     /// If the kernel has no weights, the caller may not set them, or a program that runs needs others.
     pub fn hold(wanted: &[(NodeId, u8)]) -> Done<Weights> {
-        Weights::hold_in(Places { weights: WEIGHTS.into(), state: STATE.into() }, wanted)
+        Weights::hold_in(Places::of_system(), wanted)
+    }
+
+    /// Puts back what a run that died has left set, if there is such a thing and no other run holds the weights; whether it did.
+    ///
+    /// # Errors
+    /// If the caller may not.
+    pub fn put_back() -> Done<bool> {
+        Places::of_system().put_back()
+    }
+
+    /// Whether there is something that [`Weights::put_back`] would put back.
+    pub fn are_left() -> bool {
+        Places::of_system().are_left()
     }
 
     fn hold_in(places: Places, wanted: &[(NodeId, u8)]) -> Done<Weights> {
@@ -153,6 +166,26 @@ impl Journal {
 }
 
 impl Places {
+    fn of_system() -> Places {
+        Places { weights: WEIGHTS.into(), state: STATE.into() }
+    }
+
+    fn are_left(&self) -> bool {
+        let journal = self.journal().ok().flatten();
+        journal.is_some_and(|journal| !journal.holders.iter().any(Holder::lives))
+    }
+
+    fn put_back(&self) -> Done<bool> {
+        if !self.are_left() {
+            return Ok(false);
+        }
+        let _lock = self.lock()?;
+        // Another one may have been sooner.
+        let left = self.are_left();
+        self.living()?;
+        Ok(left)
+    }
+
     /// Keeps others out until it is dropped.
     fn lock(&self) -> Done<File> {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.state).map_err(failed(&self.state))?;
@@ -278,6 +311,7 @@ mod tests {
         let (_folder, places) = places();
         let first = Weights::hold_in(places.clone(), &WANTED).expect("weights");
         assert_eq!(weights(&places), ["5", "2"]);
+        assert!(!places.put_back().expect("its holder lives"));
         drop(first);
         assert_eq!(weights(&places), ["3", "1"]);
         assert_eq!(places.journal().expect("readable"), None);
@@ -306,6 +340,11 @@ mod tests {
         places.note(&journal).expect("a journal");
         dead.me.started_ticks += 1;
         forget(dead);
+        assert!(places.are_left());
+        let text = fs::read(places.state.join(JOURNAL)).expect("a journal");
+        assert!(places.put_back().expect("weights") && !places.put_back().expect("nothing left"));
+        assert_eq!((weights(&places), places.are_left()), (["3", "1"].map(str::to_owned), false));
+        fs::write(places.state.join(JOURNAL), text).expect("a journal");
         let next = Weights::hold_in(places.clone(), &[(NodeId(2), 9)]).expect("no living holder");
         assert_eq!(weights(&places), ["3", "9"]);
         drop(next);

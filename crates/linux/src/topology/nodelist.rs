@@ -42,7 +42,7 @@ fn missing(list: &str, number: u16, there: &[u16]) -> String {
         return format!("'{list}' counts to +{number}; there are +0 to +{last}");
     }
     let there: Vec<String> = there.iter().map(u16::to_string).collect();
-    format!("'{list}' names {number}, which is not here; there are {}", there.join(", "))
+    format!("'{list}' names {number}, which is not here; known: {}", there.join(", "))
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
             assert_eq!(numbers(list, &there).as_deref(), Ok(found), "{list}");
         }
         let refused = |list| numbers(list, &there).unwrap_err();
-        assert_eq!(refused("0,2-5"), "'0,2-5' names 4, which is not here; there are 0, 2, 3, 7");
+        assert_eq!(refused("0,2-5"), "'0,2-5' names 4, which is not here; known: 0, 2, 3, 7");
         assert_eq!(refused("+0-4"), "'+0-4' counts to +4; there are +0 to +3");
         for list in ["", "1", "+4", "!all", "x", "0-", "3-2", "0-99999", "!!0x"] {
             assert!(numbers(list, &there).is_err(), "{list}");
