@@ -100,6 +100,17 @@ struct Measured {
     loaded: Vec<Loaded>,
 }
 
+impl Measured {
+    /// How far measurements of a figure are apart, at most.
+    fn spread(&self) -> f64 {
+        let all = self.streams.iter().map(|(_, mbps)| mbps).chain([&self.idle.ns, &self.triad]);
+        all.map(|figure| figure.spread).fold(0.0, f64::max)
+    }
+}
+
+/// With measurements further apart, other work ran meanwhile.
+const STEADY: f64 = 0.5;
+
 /// Measures and shows latency and bandwidth of every node from every initiator.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let pairs = pairs(arguments)?;
@@ -113,15 +124,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     shares.dedup_by_key(|reads| percent(*reads));
     let mut nodes = nodes_table(&shares);
     let mut loaded = loaded_table();
+    let mut unsteady = Vec::new();
     let progress = Progress::new("measuring", 1);
     for (done, pair) in pairs.iter().enumerate() {
         progress.set(0, done as f64 / pairs.len() as f64);
         let found = if pair.mib > 0 { Some(measure(arguments, pair, &shares)?) } else { None };
         nodes.rows.push(row(pair, found.as_ref(), shares.len()));
+        unsteady.extend(found.iter().filter(|found| found.spread() > STEADY).map(|_| pair));
         loaded.rows.extend(found.iter().flat_map(|found| &found.loaded).map(|point| loaded_row(pair, point)));
     }
     drop(progress);
     let mut answer = Answer { notes: notes(arguments, &pairs), ..Answer::of(nodes) };
+    answer.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
+        format!("Measurements of {node} from {initiator} are far apart: other work ran here meanwhile. Measure again.")
+    }));
     answer.tables.extend(arguments.loaded.then_some(loaded));
     answer.print(arguments.common.output)
 }
@@ -223,17 +239,17 @@ fn row(pair: &Pair, found: Option<&Measured>, shares: usize) -> Vec<Cell> {
         Cell::Whole(pair.mib as u64),
         Cell::Flag(pair.is_cached(), "much of it"),
     ];
-    let Some(Measured { idle, streams, triad, .. }) = found else {
+    let Some(found) = found else {
         row.resize(row.len() + shares + 5, Cell::Absent);
         return row;
     };
+    let Measured { idle, streams, triad, .. } = found;
     row.push(Cell::Real(idle.ns.least, 1));
     row.push(idle.huge.map_or(Cell::Absent, Cell::Percent));
     row.extend(streams.iter().map(|(_, mbps)| Cell::Real(mbps.median, 0)));
     row.push(Cell::Real(triad.median, 0));
     row.push(write_mbps(streams).map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0)));
-    let all = streams.iter().map(|(_, mbps)| mbps).chain([&idle.ns, triad]);
-    row.push(Cell::Percent(all.map(|figure| figure.spread).fold(0.0, f64::max)));
+    row.push(Cell::Percent(found.spread()));
     row
 }
 
@@ -264,7 +280,7 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     let mut notes = vec![
         "Figures are medians, the idle latency the least, for interruptions can only add to it; `spread` is how far the least and the greatest measurement are apart, of the figure for which that is \
          most. Stores are ordinary ones: the read of their line is counted. `writes` is reckoned from the stream with most writes, \
-         as if reads and writes took turns."
+         as if reads and writes took turns; there is none where mixes are too fast for that, as where the CPUs cannot draw what the node gives."
             .to_owned(),
     ];
     for pair in pairs.iter().filter(|pair| pair.mib == 0) {

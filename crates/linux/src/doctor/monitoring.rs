@@ -5,7 +5,7 @@ use std::io;
 
 use super::{Finding, Use, why};
 use crate::counters::CountersError;
-use crate::monitors::{self, NodeTraffic, Unusable};
+use crate::monitors::{self, Damon, NodeTraffic, Unusable};
 use crate::sys::pagemap;
 
 /// Looks for monitors; starts none.
@@ -15,7 +15,7 @@ pub fn examine() -> Vec<Finding> {
     let scanned =
         File::open("/proc/self/pagemap").and_then(|pagemap| pagemap::scan_huge(&pagemap, own_page()));
     vec![
-        damon(why_not("damon"), why_not("smaps").is_none()),
+        Damon::daemon().map_or_else(|| damon(why_not("damon"), why_not("smaps").is_none()), of_daemon),
         smaps(why_not("smaps")),
         soft_dirty(why_not("soft-dirty")),
         scan(scanned),
@@ -28,6 +28,15 @@ pub fn examine() -> Vec<Finding> {
 fn own_page() -> u64 {
     let word = std::hint::black_box(1u64);
     &raw const word as u64 >> 12
+}
+
+fn of_daemon(pid: i32) -> Finding {
+    let found = format!("memtide's daemon, process {pid}, uses it");
+    Finding::good(
+        "DAMON",
+        found,
+        "that daemon knows by it which regions are hot; another one would go by smaps",
+    )
 }
 
 fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {

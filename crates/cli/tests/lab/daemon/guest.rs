@@ -177,6 +177,8 @@ fn full(config: &str) {
     wait("the journal is never full", || log().contains("it ends here, the daemon goes on"));
     let before = answer(0, "status");
     assert_eq!(before["monitor"], "damon", "{before}");
+    let doctor = String::from_utf8_lossy(&memtide(0, "doctor -o csv").stdout).into_owned();
+    assert!(doctor.contains("memtide's daemon, process") && !doctor.contains("kill "), "{doctor}");
     wait("it stands still", || answer(0, "status")["epochs"].as_u64() > before["epochs"].as_u64());
     assert!(before["journal"].is_null() && before["troubles"][0]["trouble"].is_string(), "{before}");
     assert_eq!(log().matches("it ends here").count(), 1);

@@ -76,19 +76,15 @@ impl Damon {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(not_root()),
             Err(error) => return unusable(format!("{ROOT}: {error}"), None),
         };
-        for number in 0..used.trim().parse().unwrap_or(0u32) {
-            let file = format!("{ROOT}/{number}/state");
-            if fs::read_to_string(&file)?.trim() != "on" {
-                continue;
+        match user(&used)? {
+            Some((Starter::Daemon(pid), _)) => {
+                let why = format!("memtide's daemon, process {pid}, uses DAMON");
+                return unusable(why, Some(format!("kill {pid}")));
             }
-            let (why, mend) = match left_over::starter(thread(number)?) {
-                Starter::Dead => continue,
-                Starter::Daemon(pid) => {
-                    (format!("memtide's daemon, process {pid}, uses DAMON"), format!("kill {pid}"))
-                }
-                Starter::Unknown => ("somebody else uses DAMON".to_owned(), format!("echo off > {file}")),
-            };
-            return unusable(why, Some(mend));
+            Some((_, file)) => {
+                return unusable("somebody else uses DAMON".to_owned(), Some(format!("echo off > {file}")));
+            }
+            None => {}
         }
         if !rustix::process::geteuid().is_root() {
             return Err(not_root());
@@ -98,6 +94,15 @@ impl Damon {
             return unusable(why.to_owned(), None);
         }
         aggregated::check()
+    }
+
+    /// The process of memtide's daemon that uses it, if one does.
+    pub fn daemon() -> Option<i32> {
+        let used = fs::read_to_string(Path::new(ROOT).join("nr_kdamonds")).ok()?;
+        match user(&used).ok()? {
+            Some((Starter::Daemon(pid), _)) => Some(pid),
+            _ => None,
+        }
     }
 
     /// DAMON, watching nobody yet.
@@ -226,6 +231,20 @@ impl Damon {
         self.watched = wanted.iter().map(|process| at(process).expect("a target for each")).collect();
         self.targets = targets;
     }
+}
+
+/// Who has started the first of so many threads that is on, and the file of its state; those of dead daemons are left out.
+fn user(used: &str) -> io::Result<Option<(Starter, String)>> {
+    for number in 0..used.trim().parse().unwrap_or(0u32) {
+        let file = format!("{ROOT}/{number}/state");
+        if fs::read_to_string(&file)?.trim() == "on" {
+            match left_over::starter(thread(number)?) {
+                Starter::Dead => {}
+                starter => return Ok(Some((starter, file))),
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn not_root() -> Unusable {
