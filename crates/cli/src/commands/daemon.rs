@@ -101,8 +101,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             file.display()
         ))
     })?;
+    let dry_run = config.dry_run;
     let mut daemon = Daemon::new(given, config)?;
-    super::run::put_weights_back();
+    if !dry_run {
+        super::run::put_weights_back();
+    }
     for (name, id) in daemon.nodes() {
         if name != format!("node{}", id.0) {
             tell!("memtide daemon: {name} is node {}", id.0);

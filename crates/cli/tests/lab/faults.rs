@@ -259,7 +259,7 @@ fn after_a_kill_at_any_moment_all_is_as_before() {
         "{status}"
     );
     taken.says("the other one is on");
-    assert_eq!(part(&parts, "weights").after("weight "), ["4", "1"]);
+    assert_eq!(part(&parts, "weights").after("weight "), ["4", "1", "1"]);
     part(&parts, "target").says("code 1");
     let end = part(&parts, "end");
     end.says("writer: right");

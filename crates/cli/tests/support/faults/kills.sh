@@ -30,8 +30,8 @@ echo "== weights"
 memtide run -p ratio:weights=4:1 -- faults weights 8 holds & run=$!
 until [ -e /tmp/weights ]; do sleep 0.1; done
 weight; kill -KILL $run; wait $run
-memtide run -p ratio:weights=3:1 -- sh -c true
-weight
+memtide run -p local -- sh -c true; weight
+memtide run -p ratio:weights=3:1 -- sh -c true; weight
 echo "== target"
 begin target 8 holds
 go $target 0 1 5 > /tmp/moved & move=$!
