@@ -11,7 +11,7 @@ use crate::params::{Parameter, Values};
 
 pub(crate) use synthetic::Synthetic;
 
-const FILES: [&str; 2] = [include_str!("../profiles/bmpm.toml"), include_str!("../profiles/bdm.toml")];
+const FILES: [&str; 2] = [include_str!("../../profiles/bmpm.toml"), include_str!("../../profiles/bdm.toml")];
 
 /// A program known by its traffic, and the bandwidth it was measured to draw.
 #[derive(Clone, Debug)]
