@@ -135,7 +135,7 @@ impl Runs {
         let placement = policy.placement(&self.machine).map_err(|error| Failure::Usage(error.to_string()))?;
         let migrates = policy.migration_info().name != "none";
         let migration = migrates.then(|| policy.migration(&self.machine));
-        let policy = memtide_sim::Policy { placement, migration, limits: Default::default() };
+        let policy = memtide_sim::Policy::new(placement, migration);
         let mut watch = |done: Option<f64>| {
             progress.set(part, done.unwrap_or_default());
             !interrupt::asked()

@@ -60,3 +60,7 @@ id!(
     /// A thread, numbered through all tasks of a run.
     ThreadId(u32), "thread"
 );
+id!(
+    /// An action of a policy's plan, numbered through a run.
+    ActionId(u64), "action"
+);

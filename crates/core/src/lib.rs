@@ -1,7 +1,9 @@
-//! memtide's vocabulary and contracts: units, ids, machines, programs, what policies see and say, and the epoch loop.
+//! memtide's vocabulary and contract 2: units, ids, machines, programs, what policies see and say, the epoch loop, and the
+//! conformance suite that every host must pass.
 //!
 //! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
 
+pub mod conformance;
 pub mod epoch;
 mod file_error;
 mod ids;
@@ -11,7 +13,7 @@ mod program;
 mod units;
 
 pub use file_error::FileError;
-pub use ids::{CpuId, InitiatorId, NodeId, TaskId, ThreadId, TierId};
+pub use ids::{ActionId, CpuId, InitiatorId, NodeId, TaskId, ThreadId, TierId};
 pub use machine::Machine;
 pub use program::{Access, Batch, Mapping, Program, ProgramError, Then};
 pub use units::{Bandwidth, HUGE_PAGE_BYTES, LINE_BYTES, PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};

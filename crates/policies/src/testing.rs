@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use memtide_core::policy::{Fault, NodeOrder, Room, Rule, RuleState, Task};
+use memtide_core::policy::{
+    Action, Fault, Move, NodeOrder, NodeView, Plan, Reason, Room, Rule, RuleState, Task,
+};
 use memtide_core::{CpuId, Machine, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
 /// CPUs of each socket of a test's machine.
@@ -63,6 +65,20 @@ pub(crate) fn bmpm(ratio: f64) -> Machine {
 /// A CPU of a socket.
 pub(crate) fn cpu_of(socket: u16) -> CpuId {
     CpuId(socket * CPUS + 1)
+}
+
+/// A node of which only its size and free memory are known, in base pages.
+pub(crate) fn node_view(node: NodeId, pages: u64, free_pages: u64) -> NodeView {
+    NodeView { node, pages, free_pages, watermarks: None, traffic: None, loaded_latency: None }
+}
+
+/// The moves of a plan, with their reasons.
+pub(crate) fn moves_of(plan: &Plan) -> Vec<(Move, Reason)> {
+    let moves = plan.actions().iter().filter_map(|planned| match planned.action {
+        Action::Move(wanted) => Some((wanted, planned.reason)),
+        _ => None,
+    });
+    moves.collect()
 }
 
 /// Nodes without room.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use memtide_core::Machine;
-use memtide_core::epoch::Limits;
 use memtide_sim::{Job, Policy, run};
 use memtide_workloads::Params;
 use rustix::time::{ClockId, clock_gettime};
@@ -26,11 +25,7 @@ fn simulate(machine: &Machine, workload: &str, operations: u64) -> Duration {
     params.set("operations", operations).expect("a parameter given once");
     let program = memtide_workloads::program(workload, &params, SEED).expect("a bundled workload");
     let policy = memtide_policies::parse("local").expect("a known policy");
-    let policy = Policy {
-        placement: policy.placement(machine).expect("a policy that fits the machine"),
-        migration: None,
-        limits: Limits::default(),
-    };
+    let policy = Policy::new(policy.placement(machine).expect("a policy that fits the machine"), None);
     let job = Job { name: workload.to_owned(), program, cpus: Vec::new() };
     let start = processor_time();
     run(machine, vec![job], policy, SEED, &mut |_| true).expect("a run");

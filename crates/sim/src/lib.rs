@@ -6,11 +6,10 @@
 mod agenda;
 mod core;
 mod engine;
-mod monitor;
-mod mover;
 mod os;
 mod report;
 mod samples;
+mod sensors;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -18,8 +17,8 @@ mod thread;
 
 use memtide_core::epoch::Limits;
 use memtide_core::machine::Machine;
-use memtide_core::policy::{Migration, Placement};
-use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId};
+use memtide_core::policy::{Migration, Placement, SensorRefused};
+use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::report::{
     LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, TimeReport, TimelineReport,
@@ -45,6 +44,15 @@ pub struct Policy {
     pub migration: Option<Box<dyn Migration>>,
     /// How much may move.
     pub limits: Limits,
+    /// Nodes that go offline, and when, in simulated time; one that has pages in use then stays online.
+    pub unplugs: Vec<(Time, NodeId)>,
+}
+
+impl Policy {
+    /// A policy without limits, on a machine whose nodes stay.
+    pub fn new(placement: Box<dyn Placement>, migration: Option<Box<dyn Migration>>) -> Policy {
+        Policy { placement, migration, limits: Limits::default(), unplugs: Vec::new() }
+    }
 }
 
 /// Why a run ended without a result.
@@ -82,6 +90,9 @@ pub enum SimError {
         /// Its name.
         machine: String,
     },
+    /// The policy requires a sensor that the simulator does not have.
+    #[error(transparent)]
+    Sensor(#[from] SensorRefused),
     /// Whoever watches the run has stopped it.
     #[error("interrupted")]
     Interrupted,

@@ -1,6 +1,5 @@
 //! What a run came to.
 
-use memtide_core::epoch::Record;
 use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Time};
 use memtide_memory::channel::Counters;
 use serde::{Deserialize, Serialize};
@@ -158,10 +157,13 @@ pub struct PagesReport {
     /// Epochs at which a policy saw accesses by region; none if it asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observations: Option<u64>,
-    /// Moves that were begun, by the nodes' numbers.
+    /// Moves that were made, by the nodes' numbers.
     pub moves: Vec<MoveReport>,
-    /// Moves that were not made, by reason.
+    /// Actions that did not begin, by reason.
     pub refused: Vec<(String, u64)>,
+    /// Actions that began and were not finished, by reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cancelled: Vec<(String, u64)>,
 }
 
 /// Moves from one node to another.
@@ -185,17 +187,17 @@ pub struct TimelineReport {
 }
 
 impl Report {
-    pub(crate) fn of(engine: &Engine<'_>, moves: &Record) -> Report {
+    pub(crate) fn of(engine: &Engine<'_>) -> Report {
         let time = engine.programs.iter().map(|p| p.ended).max().unwrap_or_default();
         let nodes = nodes(engine, time);
         let instructions = engine.threads.iter().map(|t| t.counts.instructions).sum();
         let counts = engine.uncore.counts();
         let all = engine.samples.of_all();
         Report {
-            machine: engine.machine.name.clone(),
-            scale: engine.scale,
+            machine: engine.setup.machine.name.clone(),
+            scale: engine.setup.scale,
             programs: engine.programs.iter().map(|p| p.name.clone()).collect(),
-            seed: engine.seed,
+            seed: engine.setup.seed,
             time_ms: ms(time),
             program_times_ms: engine.programs.iter().map(|p| ms(p.ended)).collect(),
             spent: spent(engine, time),
@@ -209,7 +211,7 @@ impl Report {
             tlb_misses: engine.threads.iter().map(|t| t.counts.tlb_misses).sum(),
             latency: latency(&Latencies(&all)),
             links: links(engine, time),
-            pages: pages(engine, moves),
+            pages: pages(engine),
             timeline: timeline(engine, time),
             energy_mj: nodes.iter().map(|n| n.energy_mj).sum(),
             nodes,
@@ -230,10 +232,10 @@ fn spent(engine: &Engine<'_>, end: Time) -> TimeReport {
     let ended = engine.threads.iter().filter(|t| t.state == State::Ended);
     let after: Time = ended.map(|t| end.since(t.left_at)).sum();
     let sum = |of: fn(&Spent) -> Time| ms(engine.threads.iter().map(|t| of(&t.spent)).sum());
-    let monitored = engine.monitor.as_ref().map_or(Time::ZERO, |monitor| monitor.system);
+    let sensed = engine.sensors.cost().map_or(Time::ZERO, |(time, _)| time);
     TimeReport {
         user_ms: sum(|s| s.user),
-        system_ms: sum(|s| s.system) + ms(engine.daemon.system + monitored),
+        system_ms: sum(|s| s.system) + ms(engine.mover.system + sensed),
         stall_ms: sum(|s| s.stall),
         idle_ms: sum(|s| s.idle) + ms(after),
     }
@@ -262,12 +264,12 @@ fn latency(of: &Latencies<'_>) -> LatencyReport {
 
 fn nodes(engine: &Engine<'_>, time: Time) -> Vec<NodeReport> {
     let counters: Vec<_> =
-        engine.machine.node_ids().map(|node| engine.uncore.node_counters(node, time)).collect();
+        engine.setup.machine.node_ids().map(|node| engine.uncore.node_counters(node, time)).collect();
     let lines: u64 = counters.iter().map(Counters::lines).sum();
-    let pages = &engine.pages_of_ended;
+    let pages = &engine.tasks.pages_of_ended;
     let all_pages: u64 = pages.iter().sum();
     let report = |(node, device): (NodeId, &Counters)| {
-        let spec = &engine.machine.nodes[node.index()];
+        let spec = &engine.setup.machine.nodes[node.index()];
         let latencies = engine.samples.of_node(node);
         NodeReport {
             name: spec.name.clone(),
@@ -286,11 +288,11 @@ fn nodes(engine: &Engine<'_>, time: Time) -> Vec<NodeReport> {
             wear: wear(engine, node, time),
         }
     };
-    engine.machine.node_ids().zip(&counters).map(report).collect()
+    engine.setup.machine.node_ids().zip(&counters).map(report).collect()
 }
 
 fn wear(engine: &Engine<'_>, node: NodeId, time: Time) -> Option<WearReport> {
-    let endurance = engine.machine.nodes[node.index()].endurance_writes?;
+    let endurance = engine.setup.machine.nodes[node.index()].endurance_writes?;
     let wear = engine.uncore.wear(node)?;
     let lines_of_page = (PAGE_BYTES / LINE_BYTES) as f64;
     let written = wear.iter().filter(|&&writes| writes > 0);
@@ -313,11 +315,13 @@ fn links(engine: &Engine<'_>, time: Time) -> Vec<LinkReport> {
             back_mbps: Bandwidth::of(back * LINE_BYTES, time).as_mbps(),
         }
     };
-    engine.machine.links.iter().enumerate().map(report).collect()
+    engine.setup.machine.links.iter().enumerate().map(report).collect()
 }
 
-fn pages(engine: &Engine<'_>, moves: &Record) -> PagesReport {
+fn pages(engine: &Engine<'_>) -> PagesReport {
     let counts = engine.os.counts;
+    let record =
+        engine.policy.as_ref().map(|runner| runner.governor().recorded().clone()).unwrap_or_default();
     let moved = |(&(from, to), &pages): (&(NodeId, NodeId), &u64)| MoveReport { from, to, pages };
     PagesReport {
         faults: counts.faults,
@@ -325,10 +329,11 @@ fn pages(engine: &Engine<'_>, moves: &Record) -> PagesReport {
         hint_faults: counts.hint_faults,
         swapped_out: counts.swapped_out_pages,
         swapped_in: counts.swapped_in_pages,
-        migrated: engine.migrated_pages,
-        observations: engine.monitor.as_ref().map(|monitor| monitor.observations),
-        moves: moves.moved_pages.iter().map(moved).collect(),
-        refused: moves.refused.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
+        migrated: engine.mover.migrated_pages,
+        observations: engine.sensors.cost().map(|(_, observations)| observations),
+        moves: record.moved_pages.iter().map(moved).collect(),
+        refused: record.refused.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
+        cancelled: record.cancelled.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
     }
 }
 
@@ -343,6 +348,6 @@ fn timeline(engine: &Engine<'_>, end: Time) -> TimelineReport {
     };
     TimelineReport {
         bucket_ms: ms(samples.bucket),
-        bandwidth_mbps: engine.machine.node_ids().map(of_node).collect(),
+        bandwidth_mbps: engine.setup.machine.node_ids().map(of_node).collect(),
     }
 }

@@ -7,8 +7,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use memtide_core::epoch::Limits;
-use memtide_core::policy::{Event, Migration, Needs, Observation, Plan, Region, Traffic};
+use memtide_core::policy::{Event, Migration, Plan, Region, Sensor, Sensors, Traffic, View, Wake};
 use memtide_core::{Access, Batch, Machine, NodeId, Then};
 use memtide_sim::{Policy, Report, run};
 
@@ -50,19 +49,20 @@ struct Recorded {
 }
 
 impl Migration for Recorded {
-    fn needs(&self) -> Needs {
-        self.policy.needs()
+    fn sensors(&self) -> Sensors {
+        self.policy.sensors().want(Sensor::NodeTraffic)
     }
 
-    fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
-        self.policy.on_events(events, plan);
+    fn on_event(&mut self, event: &Event, view: &View, plan: &mut Plan) {
+        self.policy.on_event(event, view, plan);
     }
 
-    fn decide(&mut self, seen: &Observation, plan: &mut Plan) {
-        self.policy.decide(seen, plan);
-        let traffic = seen.nodes_use.iter().filter_map(|used| used.traffic).collect();
-        let epoch = Epoch { seen: seen.iter().collect(), traffic, moves: plan.moves.len() };
+    fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        let wake = self.policy.decide(view, plan);
+        let traffic = view.nodes.iter().filter_map(|node| node.traffic).collect();
+        let epoch = Epoch { seen: view.regions.iter().collect(), traffic, moves: plan.moves().count() };
         self.epochs.lock().expect("no panic").push(epoch);
+        wake
     }
 }
 
@@ -71,7 +71,7 @@ fn simulate(machine: &Machine, batches: Vec<Batch>, seed: u64) -> (Vec<Epoch>, R
     let epochs = Arc::new(Mutex::new(Vec::new()));
     let migration = Recorded { policy: policy.migration(machine), epochs: epochs.clone() };
     let placement = policy.placement(machine).expect("a policy that fits the machine");
-    let policy = Policy { placement, migration: Some(Box::new(migration)), limits: Limits::default() };
+    let policy = Policy::new(placement, Some(Box::new(migration)));
     let job = job(alone(batches), &[0]);
     let report = run(machine, vec![job], policy, seed, &mut |_| true).expect("a sound program");
     let epochs = std::mem::take(&mut *epochs.lock().expect("no panic"));

@@ -90,12 +90,12 @@ fn key(wanted: &Move) -> (TaskId, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Reason;
+    use crate::policy::Frame;
     use crate::units::{PageSize, Vpn};
 
     fn to(node: u8, page: u64) -> Move {
         let (task, page, size) = (TaskId(1), Vpn(page), PageSize::Base);
-        Move { task, page, size, from: NodeId(1 - node), to: NodeId(node), reason: Reason::Hot }
+        Move { task, page, size, from: NodeId(1 - node), to: NodeId(node), wish: Frame::ANY }
     }
 
     #[test]

@@ -1,38 +1,42 @@
 use super::*;
-use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
-use crate::policy::{Delivery, HintFault, Reason};
-use crate::units::{PAGE_BYTES, PageSize, Vpn};
+use crate::ids::{ActionId, CpuId, NodeId, TaskId, ThreadId};
+use crate::policy::{
+    Action, Completion, Delivery, Frame, HintFault, Migration, Move, Outcome, Page, Plan, Planned, Reason,
+    Refusal, Sensor, Sensors, Wake,
+};
+use crate::units::{PAGE_BYTES, PageSize, Time, Vpn};
 
-/// Wants every faulting page on node 1, and remembers what it was told.
+const EPOCH: Time = Time::from_ms(100);
+
+/// What a policy was told, for the test that made it.
+type Told = std::sync::Arc<std::sync::Mutex<Vec<Outcome>>>;
+
+/// Wants every faulting page on node 1, and notes what becomes of that.
 #[derive(Default)]
 struct Pull {
-    slices: Vec<usize>,
-    outcomes: Vec<Result<(), Refusal>>,
+    told: Told,
 }
 
 impl Migration for Pull {
-    fn needs(&self) -> Needs {
-        Needs { hint_faults: true, regions: None, delivery: Delivery::Deployable, epoch: Time::from_ms(100) }
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::Deployable, EPOCH).require(Sensor::HintFaults)
     }
 
-    fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
-        self.slices.push(events.len());
-        for event in events {
-            match event {
-                Event::HintFault(fault) => plan.moves.push(Move {
-                    task: fault.task,
-                    page: fault.page,
-                    size: fault.size,
-                    from: fault.node,
-                    to: NodeId(1),
-                    reason: Reason::Locality,
-                }),
-                Event::Outcome(outcome) => self.outcomes.push(outcome.result),
+    fn on_event(&mut self, event: &Event, _: &View, plan: &mut Plan) {
+        match event {
+            Event::HintFault(HintFault { task, page, size, node, .. }) => {
+                let (from, to) = (*node, NodeId(1));
+                let wanted = Move { task: *task, page: *page, size: *size, from, to, wish: Frame::ANY };
+                plan.push_move(wanted, Reason::Locality);
             }
+            Event::Completion(done) => self.told.lock().expect("one thread").push(done.outcome),
+            _ => {}
         }
     }
 
-    fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+    fn decide(&mut self, _: &View, _: &mut Plan) -> Wake {
+        Wake::After(EPOCH)
+    }
 }
 
 /// Gives prepared events once, and refuses pages above 1000.
@@ -40,6 +44,7 @@ struct Bench {
     now: Time,
     events: Vec<Event>,
     moved: Vec<Vpn>,
+    done: Vec<Completion>,
 }
 
 impl Host for Bench {
@@ -47,14 +52,22 @@ impl Host for Bench {
         self.now
     }
 
-    fn observe(&mut self, _: &Needs, events: &mut Vec<Event>, _: &mut Observation) {
+    fn observe(&mut self, _: &mut View, events: &mut Vec<Event>) {
         events.append(&mut self.events);
     }
 
-    fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
-        let fits = |wanted: &Move| if wanted.page.0 > 1000 { Err(Refusal::NoRoom) } else { Ok(()) };
-        self.moved.extend(wanted.iter().filter(|&wanted| fits(wanted).is_ok()).map(|wanted| wanted.page));
-        wanted.iter().map(fits).collect()
+    fn act(&mut self, actions: &[Planned]) {
+        for planned in actions {
+            let [wanted] = planned.action.moves() else { panic!("{planned:?} is no move") };
+            let fits = wanted.page.0 <= 1000;
+            let outcome = if fits { Outcome::MADE } else { Outcome::Refused(Refusal::NoRoom) };
+            self.moved.extend(fits.then_some(wanted.page));
+            self.done.push(Completion { time: self.now, planned: planned.clone(), outcome });
+        }
+    }
+
+    fn completions(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.done);
     }
 }
 
@@ -77,30 +90,35 @@ fn base(pages: impl IntoIterator<Item = u64>) -> Vec<Event> {
 }
 
 fn bench(events: Vec<Event>) -> Bench {
-    Bench { now: Time::from_ms(100), events, moved: Vec::new() }
+    Bench { now: Time::from_ms(100), events, moved: Vec::new(), done: Vec::new() }
 }
 
-fn governor(limits: Limits) -> Governor {
-    Governor::new(limits, Time::from_ms(100))
+fn runner(limits: Limits) -> (PolicyRunner, Told) {
+    let policy = Pull::default();
+    let told = Told::clone(&policy.told);
+    (PolicyRunner::new(Box::new(policy), limits), told)
 }
 
-fn refusals(governor: &Governor) -> Vec<(Refusal, u64)> {
-    governor.recorded().refused.iter().map(|(&r, &n)| (r, n)).collect()
+fn refusals(runner: &PolicyRunner) -> Vec<(Refusal, u64)> {
+    runner.governor().recorded().refused.iter().map(|(&r, &n)| (r, n)).collect()
+}
+
+fn moved_pages(runner: &PolicyRunner) -> u64 {
+    runner.governor().recorded().moved_pages.get(&(NodeId(0), NodeId(1))).copied().unwrap_or(0)
 }
 
 #[test]
-fn what_is_planned_is_done_recorded_and_told_to_the_policy() {
-    let (mut host, mut policy, mut governor) =
-        (bench(base([3, 2000])), Pull::default(), governor(Limits::default()));
-    step(&mut host, &mut policy, &mut governor, &mut ());
+fn planned_actions_are_made_recorded_and_completed() {
+    let (mut host, (mut runner, told)) = (bench(base([3, 2000])), runner(Limits::default()));
+    runner.epoch(&mut host, &mut ());
     assert_eq!(host.moved, [Vpn(3)]);
-    assert_eq!(refusals(&governor), [(Refusal::NoRoom, 1)]);
-    assert_eq!(governor.recorded().moved_pages[&(NodeId(0), NodeId(1))], 1);
-    assert!(policy.outcomes.is_empty());
-    step(&mut host, &mut policy, &mut governor, &mut ());
-    assert_eq!(policy.outcomes, [Ok(()), Err(Refusal::NoRoom)]);
-    step(&mut host, &mut policy, &mut governor, &mut ());
-    assert_eq!(policy.outcomes.len(), 2);
+    assert_eq!(refusals(&runner), [(Refusal::NoRoom, 1)]);
+    assert_eq!(moved_pages(&runner), 1);
+    assert!(told.lock().unwrap().is_empty());
+    runner.epoch(&mut host, &mut ());
+    assert_eq!(*told.lock().unwrap(), [Outcome::MADE, Outcome::Refused(Refusal::NoRoom)]);
+    runner.epoch(&mut host, &mut ());
+    assert_eq!(told.lock().unwrap().len(), 2);
 }
 
 #[test]
@@ -110,64 +128,63 @@ fn a_page_named_twice_or_already_there_does_not_move() {
         fault(2, 700, 0, PageSize::Huge),
         fault(3, 5, 1, PageSize::Base),
     ];
-    let (mut host, mut policy, mut governor) = (bench(events), Pull::default(), governor(Limits::default()));
-    step(&mut host, &mut policy, &mut governor, &mut ());
+    let (mut host, (mut runner, _)) = (bench(events), runner(Limits::default()));
+    runner.epoch(&mut host, &mut ());
     assert_eq!(host.moved, [Vpn(512)]);
-    assert_eq!(refusals(&governor), [(Refusal::Duplicate, 1), (Refusal::AlreadyThere, 1)]);
-    assert_eq!(governor.recorded().moved_pages[&(NodeId(0), NodeId(1))], 512);
+    assert_eq!(refusals(&runner), [(Refusal::Duplicate, 1), (Refusal::AlreadyThere, 1)]);
+    assert_eq!(moved_pages(&runner), 512);
 }
 
 #[test]
 fn an_epoch_has_no_more_moves_than_its_cap() {
     let limits = Limits { moves_per_epoch: Some(2), ..Limits::default() };
-    let (mut host, mut policy, mut governor) = (bench(base(0..5)), Pull::default(), governor(limits));
-    step(&mut host, &mut policy, &mut governor, &mut ());
-    assert_eq!((host.moved.len(), refusals(&governor)), (2, vec![(Refusal::OverCap, 3)]));
+    let (mut host, (mut runner, _)) = (bench(base(0..5)), runner(limits));
+    runner.epoch(&mut host, &mut ());
+    assert_eq!((host.moved.len(), refusals(&runner)), (2, vec![(Refusal::OverCap, 3)]));
     host.events = base(0..1);
-    step(&mut host, &mut policy, &mut governor, &mut ());
+    runner.epoch(&mut host, &mut ());
     assert_eq!(host.moved.len(), 3);
 }
 
 #[test]
 fn other_limits_hold_at_once_and_what_was_recorded_stays() {
-    let (mut host, mut policy, mut governor) =
-        (bench(base(0..5)), Pull::default(), governor(Limits::default()));
-    step(&mut host, &mut policy, &mut governor, &mut ());
+    let (mut host, (mut runner, _)) = (bench(base(0..5)), runner(Limits::default()));
+    runner.epoch(&mut host, &mut ());
     assert_eq!(host.moved.len(), 5);
     let rate = Limits { bytes_per_second: Some(20 * PAGE_BYTES), ..Limits::default() };
-    governor.set_limits(rate, Time::from_ms(100));
+    runner.set_limits(rate);
     host.events = base(10..30);
     host.now += Time::from_ms(50);
-    step(&mut host, &mut policy, &mut governor, &mut ());
-    assert_eq!((host.moved.len(), refusals(&governor)), (6, vec![(Refusal::RateLimited, 19)]));
-    governor.set_limits(Limits::default(), Time::from_ms(100));
+    runner.epoch(&mut host, &mut ());
+    assert_eq!((host.moved.len(), refusals(&runner)), (6, vec![(Refusal::RateLimited, 19)]));
+    runner.set_limits(Limits::default());
     host.events = base(40..50);
-    step(&mut host, &mut policy, &mut governor, &mut ());
-    assert_eq!(governor.recorded().moved_pages[&(NodeId(0), NodeId(1))], 16);
+    runner.epoch(&mut host, &mut ());
+    assert_eq!(moved_pages(&runner), 16);
 }
 
 #[test]
 fn bytes_a_second_stay_within_the_rate() {
     let pages_per_second = 100;
     let limits = Limits { bytes_per_second: Some(pages_per_second * PAGE_BYTES), ..Limits::default() };
-    let (mut host, mut policy, mut governor) = (bench(Vec::new()), Pull::default(), governor(limits));
+    let (mut host, (mut runner, _)) = (bench(Vec::new()), runner(limits));
     for epoch in 0..50 {
         host.now = Time::from_ms(100 * epoch);
         host.events = base(0..30);
-        step(&mut host, &mut policy, &mut governor, &mut ());
+        runner.epoch(&mut host, &mut ());
     }
     assert_eq!(host.moved.len(), 500, "10 an epoch of a tenth of a second");
-    assert_eq!(refusals(&governor), [(Refusal::RateLimited, 1000)]);
+    assert_eq!(refusals(&runner), [(Refusal::RateLimited, 1000)]);
 }
 
 #[test]
 fn a_page_larger_than_the_allowance_moves_and_later_ones_wait() {
     let limits = Limits { bytes_per_second: Some(1 << 20), ..Limits::default() };
-    let (mut host, mut policy, mut governor) = (bench(Vec::new()), Pull::default(), governor(limits));
+    let (mut host, (mut runner, _)) = (bench(Vec::new()), runner(limits));
     for epoch in 0..100 {
         host.now = Time::from_ms(100 * epoch);
         host.events = vec![fault(1, 512, 0, PageSize::Huge)];
-        step(&mut host, &mut policy, &mut governor, &mut ());
+        runner.epoch(&mut host, &mut ());
     }
     assert_eq!(host.moved.len(), 5, "a 2 MiB page each two seconds of ten");
 }
@@ -175,31 +192,95 @@ fn a_page_larger_than_the_allowance_moves_and_later_ones_wait() {
 #[test]
 fn a_move_that_was_not_made_leaves_its_share_to_others() {
     let limits = Limits { bytes_per_second: Some(10 * PAGE_BYTES), ..Limits::default() };
-    let (mut host, mut policy, mut governor) = (bench(Vec::new()), Pull::default(), governor(limits));
+    let (mut host, (mut runner, _)) = (bench(Vec::new()), runner(limits));
     for epoch in 0..100 {
         host.now = Time::from_ms(100 * epoch);
         host.events = base([if epoch % 2 == 0 { 2000 } else { 3 }]);
-        step(&mut host, &mut policy, &mut governor, &mut ());
+        runner.epoch(&mut host, &mut ());
     }
     assert_eq!(host.moved.len(), 50);
 }
 
 #[test]
-fn events_of_one_time_come_in_one_slice() {
-    let mut events = base([1, 2]);
-    events.push(fault(2, 3, 0, PageSize::Base));
-    let (mut host, mut policy, mut governor) = (bench(events), Pull::default(), governor(Limits::default()));
-    step(&mut host, &mut policy, &mut governor, &mut ());
-    assert_eq!(policy.slices, [2, 1]);
+fn in_kernel_move_is_made_at_once_and_may_be_wanted_again() {
+    let (mut host, (mut runner, told)) = (bench(Vec::new()), runner(Limits::default()));
+    for _ in 0..2 {
+        runner.deliver(&mut host, &fault(1, 3, 0, PageSize::Base));
+    }
+    assert_eq!(host.moved, [Vpn(3), Vpn(3)]);
+    assert_eq!(*told.lock().unwrap(), [Outcome::MADE]);
 }
 
 #[test]
-fn in_the_kernel_a_move_is_made_at_once_and_may_be_wanted_again() {
-    let (mut host, mut policy, mut governor) =
-        (bench(Vec::new()), Pull::default(), governor(Limits::default()));
-    for _ in 0..2 {
-        deliver(&mut host, &mut policy, &mut governor, fault(1, 3, 0, PageSize::Base));
-    }
-    assert_eq!(host.moved, [Vpn(3), Vpn(3)]);
-    assert_eq!(policy.outcomes, [Ok(())]);
+fn user_request_passes_the_governor_and_answers_the_user_alone() {
+    let limits =
+        Limits { bytes_per_second: Some(10 * 10 * PAGE_BYTES), cooldown: EPOCH, ..Limits::default() };
+    let (mut host, (mut runner, told)) = (bench(Vec::new()), runner(limits));
+    let wanted = |page, to: u8| Move {
+        task: TaskId(0),
+        page: Vpn(page),
+        size: PageSize::Base,
+        from: NodeId(1 - to),
+        to: NodeId(to),
+        wish: Frame::ANY,
+    };
+    let moves: Vec<Move> = (0..12).map(|page| wanted(page, 1)).collect();
+    assert_eq!(runner.request(&mut host, &mut (), &moves), ActionId(0)..ActionId(12));
+    let outcomes: Vec<Outcome> = runner.take_answered().iter().map(|done| done.outcome).collect();
+    let (made, limited) = (Outcome::MADE, Outcome::Refused(Refusal::RateLimited));
+    assert_eq!(outcomes, [[made; 10].as_slice(), &[limited; 2]].concat(), "10 pages of credit");
+    host.now += EPOCH;
+    runner.request(&mut host, &mut (), &[wanted(0, 0)]);
+    assert_eq!(runner.take_answered()[0].outcome, Outcome::MADE, "a user does not wait for a cooldown");
+    host.events = base([0]);
+    runner.epoch(&mut host, &mut ());
+    runner.epoch(&mut host, &mut ());
+    assert_eq!(*told.lock().unwrap(), [Outcome::Refused(Refusal::Cooling)], "but the policy does");
+}
+
+#[test]
+fn pinned_page_stays_until_it_is_unpinned() {
+    let page = Page { task: TaskId(0), page: Vpn(3), size: PageSize::Base };
+    let (mut host, mut governor) = (bench(Vec::new()), Governor::new(Limits::default(), EPOCH));
+    let wanted = Move {
+        task: TaskId(0),
+        page: Vpn(3),
+        size: PageSize::Base,
+        from: NodeId(0),
+        to: NodeId(1),
+        wish: Frame::ANY,
+    };
+    let actions = [Action::Pin(page), Action::Move(wanted), Action::Unpin(page), Action::Move(wanted)];
+    let mut plan = Plan::new(ActionId(0));
+    actions.into_iter().for_each(|action| _ = plan.push(action, Reason::Request));
+    governor.start_plan();
+    let admitted: Vec<bool> =
+        plan.actions().iter().map(|planned| governor.admit(host.now, planned)).collect();
+    assert_eq!(admitted, [false, false, false, true]);
+    let done: Vec<Outcome> = governor.take_refused().iter().map(|done| done.outcome).collect();
+    assert_eq!(done, [Outcome::MADE, Outcome::Refused(Refusal::Pinned), Outcome::MADE]);
+    host.act(&plan.actions()[3..]);
+    let mut completions = Vec::new();
+    host.completions(&mut completions);
+    governor.complete(&completions[0]);
+    assert_eq!(governor.in_flight(), 0);
+}
+
+#[test]
+#[should_panic(expected = "was not in flight")]
+fn second_completion_of_an_action_is_a_hosts_mistake() {
+    let mut governor = Governor::new(Limits::default(), EPOCH);
+    let wanted = Move {
+        task: TaskId(0),
+        page: Vpn(3),
+        size: PageSize::Base,
+        from: NodeId(0),
+        to: NodeId(1),
+        wish: Frame::ANY,
+    };
+    let planned = Planned { id: ActionId(7), action: Action::Move(wanted), reason: Reason::Hot };
+    assert!(governor.admit(Time::ZERO, &planned));
+    let done = Completion { time: Time::ZERO, planned, outcome: Outcome::MADE };
+    governor.complete(&done);
+    governor.complete(&done);
 }

@@ -1,22 +1,31 @@
-//! What policies are asked and what they answer.
+//! What policies are asked and what they answer: contract 2.
 //!
 //! A policy is pure: it gets what was observed and returns what to do. A [`Placement`] chooses the node of a page at
-//! first touch, by a [`Rule`]; a [`Migration`] moves pages later, by a [`Plan`]. Neither knows whether a simulator or a
-//! real host asks.
+//! first touch, by a [`Rule`]; a [`Migration`] asks for [`Sensors`], sees a [`View`] and [`Event`]s, and answers with a
+//! [`Plan`] of [`Action`]s. Neither knows whether a simulator or a real host asks. What both share is the rule of a
+//! task: a migration policy sees it in the view, and changes it by its plan.
 
+mod event;
 mod migration;
-mod observation;
 mod order;
+mod plan;
+mod regions;
 mod rule;
+mod sensor;
 mod state;
+mod view;
 
-pub use migration::{
-    Delivery, Event, HintFault, Migration, Move, Needs, Outcome, Plan, Reason, Refusal, RegionNeeds,
-};
-pub use observation::{NodeUse, Observation, Region, Traffic};
+pub use event::{AccessSample, Event, HintFault, Message, MessageKind, TaskEvent};
+pub use migration::{Delivery, Migration, Wake};
 pub use order::NodeOrder;
+pub use plan::{
+    Action, Cancellation, Completion, Frame, Move, Outcome, Page, Plan, Planned, Reason, Refusal,
+};
+pub use regions::{Region, Regions};
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
+pub use sensor::{Answer, Answers, RegionSampling, Request, Sensor, SensorRefused, Sensors};
 pub use state::{Fault, Room, RuleState};
+pub use view::{NodeView, TaskView, ThreadView, Traffic, View, Watermarks};
 
 #[cfg(test)]
 mod tests;

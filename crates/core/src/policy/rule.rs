@@ -1,5 +1,7 @@
 //! Placement rules: weights over groups of nodes, an order inside them, and where to spill.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{NodeId, TaskId};
 use crate::machine::Machine;
 
@@ -24,7 +26,8 @@ pub trait Placement: Send {
 ///
 /// Every fault counts as one, whatever the page's size: as with Linux's weighted interleave, huge pages keep the ratio
 /// in units of huge pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rule {
     /// The groups, usually tiers, fastest first. Only their nodes are ever chosen, and no node is in two of them.
     pub groups: Vec<Group>,
@@ -37,7 +40,8 @@ pub struct Rule {
 }
 
 /// Nodes that share a weight.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Group {
     /// At least one node.
     pub nodes: Vec<NodeId>,
@@ -46,7 +50,8 @@ pub struct Group {
 }
 
 /// Which group a thread's next page goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum GroupOrder {
     /// The first group for as many pages as its weight, then the next group, and so on round (bmpm algorithm 1).
     Cycle,
@@ -58,7 +63,8 @@ pub enum GroupOrder {
 }
 
 /// Which node of a group a page goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Within {
     /// Each in turn, per thread and group.
     InSequence,
@@ -70,7 +76,8 @@ pub enum Within {
 
 /// Where a page goes when the chosen node is full. If every node of the rule is full, it goes nowhere: the caller
 /// reclaims memory or fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Spill {
     /// To the node of the rule that is nearest to the chosen one (Linux's fallback order, its zone lists).
     Nearest,

@@ -189,23 +189,3 @@ fn a_timed_nodes_bandwidth_is_the_peak_of_its_channels() {
     let read = m.idle_latency(crate::ids::InitiatorId(0), NodeId(0));
     assert!(((m.write_latency(NodeId(0)) - read).as_ns() - later_ns).abs() < 0.01);
 }
-
-#[test]
-#[should_panic(expected = "out of order")]
-fn regions_are_sorted() {
-    let region = |start| Region {
-        task: crate::ids::TaskId(0),
-        start: Vpn(start),
-        pages: 2,
-        size: PageSize::Huge,
-        node: NodeId(0),
-        reads: 1,
-        writes: 2,
-        age: 3,
-    };
-    let mut seen = Observation::default();
-    seen.push(region(0));
-    seen.push(region(1024));
-    assert_eq!(seen.iter().collect::<Vec<_>>(), [region(0), region(1024)]);
-    seen.push(region(2047));
-}

@@ -1,6 +1,8 @@
 //! `anb`: Linux's automatic NUMA balancing.
 
-use memtide_core::policy::{Delivery, Event, Migration, Needs, Observation, Outcome, Plan, Refusal};
+use memtide_core::policy::{
+    Delivery, Event, Migration, Outcome, Plan, Reason, Refusal, Sensor, Sensors, View, Wake,
+};
 use memtide_core::{Machine, Time};
 
 use super::trigger::{FILTER, Trigger};
@@ -33,23 +35,27 @@ impl Anb {
 }
 
 impl Migration for Anb {
-    fn needs(&self) -> Needs {
-        Needs { hint_faults: true, regions: None, delivery: Delivery::InKernel, epoch: self.epoch }
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::InKernel, self.epoch).require(Sensor::HintFaults)
     }
 
-    fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
-        for event in events {
-            match event {
-                Event::HintFault(fault) => plan.moves.extend(self.trigger.on_fault(fault)),
-                Event::Outcome(Outcome { wanted, result: Err(Refusal::Gone), .. }) => {
-                    self.trigger.forget(wanted.task, wanted.page);
+    fn on_event(&mut self, event: &Event, _: &View, plan: &mut Plan) {
+        match event {
+            Event::HintFault(fault) => {
+                if let Some(wanted) = self.trigger.on_fault(fault) {
+                    plan.push_move(wanted, Reason::Locality);
                 }
-                Event::Outcome(_) => {}
             }
+            Event::Completion(done) if done.outcome == Outcome::Refused(Refusal::Gone) => {
+                self.trigger.forget_all(&done.planned.action);
+            }
+            _ => {}
         }
     }
 
-    fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+    fn decide(&mut self, _: &View, _: &mut Plan) -> Wake {
+        Wake::Never
+    }
 
     fn state(&self) -> String {
         to_text(&self.trigger.memory())

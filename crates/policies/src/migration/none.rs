@@ -1,7 +1,7 @@
 //! `none`: pages stay where they were placed.
 
 use memtide_core::Time;
-use memtide_core::policy::{Delivery, Event, Migration, Needs, Observation, Plan};
+use memtide_core::policy::{Delivery, Event, Migration, Plan, Sensors, View, Wake};
 
 use super::MigrationEntry;
 use crate::policy::Info;
@@ -21,11 +21,13 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
 struct Stay;
 
 impl Migration for Stay {
-    fn needs(&self) -> Needs {
-        Needs { hint_faults: false, regions: None, delivery: Delivery::InKernel, epoch: Time::NEVER }
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::InKernel, Time::NEVER)
     }
 
-    fn on_events(&mut self, _: &[Event], _: &mut Plan) {}
+    fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
 
-    fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+    fn decide(&mut self, _: &View, _: &mut Plan) -> Wake {
+        Wake::Never
+    }
 }

@@ -1,11 +1,12 @@
 //! What holds for every migration policy.
 
-use memtide_core::policy::{Event, HintFault, NodeUse, Observation, Plan, Region};
+use memtide_core::epoch::ask;
+use memtide_core::policy::{Event, HintFault, Plan, Region, View, Wake};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::bmpm;
+use crate::testing::{bmpm, node_view};
 
 /// An epoch: hint faults (page, CPU, node, scan pass), and samples of neighbouring regions with the node each lies on.
 type Epoch = (Vec<(u64, u16, u8, u32)>, Vec<(u32, u8)>);
@@ -23,17 +24,23 @@ fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
         Event::HintFault(HintFault { time, task, thread, cpu, page, size, node, write: false, pass })
     };
     let events: Vec<Event> = faults.iter().map(fault).collect();
-    let mut seen = Observation::default();
+    let mut view = View::default();
     for (start, &(reads, node)) in (0..).step_by(10).map(Vpn).zip(regions) {
-        seen.push(Region { task, start, pages: 10, size, node: NodeId(node), reads, writes: 0, age: 100 });
+        view.regions.push(Region {
+            task,
+            start,
+            pages: 10,
+            size,
+            node: NodeId(node),
+            reads,
+            writes: 0,
+            age: 100,
+        });
     }
-    let used = |node| NodeUse { node: NodeId(node), pages: 1000, free_pages: 500, traffic: None };
-    seen.nodes_use = vec![used(0), used(1)];
+    view.nodes = [NodeId(0), NodeId(1)].map(|node| node_view(node, 1000, 500)).to_vec();
     let mut plan = Plan::default();
-    for event in events.chunks(3) {
-        policy.on_events(event, &mut plan);
-    }
-    policy.decide(&seen, &mut plan);
+    let wake = ask(policy, &events, &view, &mut plan);
+    assert_ne!(wake, Wake::After(Time::ZERO), "an epoch takes time");
     plan
 }
 

@@ -12,18 +12,18 @@ fn a_policy_is_a_placement_and_may_be_a_migration() {
     let policy = parse("ratio:weights=4:1+bw-migration:threshold=20:delivery=in-kernel").unwrap();
     assert_eq!(policy.placement_info().name, "ratio");
     assert_eq!(policy.migration_info().name, "bw-migration");
-    assert_eq!(policy.migration(&bmpm(2.0)).needs().delivery, Delivery::InKernel);
+    assert_eq!(policy.migration(&bmpm(2.0)).sensors().delivery, Delivery::InKernel);
     let plain = parse("local").unwrap();
     assert_eq!((plain.to_string().as_str(), plain.migration_info().name), ("local", "none"));
-    assert!(!plain.migration(&bmpm(2.0)).needs().hint_faults);
+    assert!(!plain.migration(&bmpm(2.0)).sensors().hint_faults());
 }
 
 #[test]
 fn hint_faults_reach_anb_in_the_kernel_and_bw_migration_as_a_daemon_gets_them() {
-    let needs = |text| parse(text).unwrap().migration(&bmpm(2.0)).needs();
-    assert_eq!(needs("local+anb").delivery, Delivery::InKernel);
-    assert_eq!(needs("local+bw-migration").delivery, Delivery::Deployable);
-    assert_eq!(needs("local+anb").epoch, memtide_core::Time::from_ms(1000));
+    let sensors = |text| parse(text).unwrap().migration(&bmpm(2.0)).sensors();
+    assert_eq!(sensors("local+anb").delivery, Delivery::InKernel);
+    assert_eq!(sensors("local+bw-migration").delivery, Delivery::Deployable);
+    assert_eq!(sensors("local+anb").first_epoch, memtide_core::Time::from_ms(1000));
 }
 
 #[test]

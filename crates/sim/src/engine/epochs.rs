@@ -1,50 +1,75 @@
-//! A migration policy at work: its epochs, and the monitor that watches memory for it.
+//! The migration policy at work: its epochs, its hint faults, and the host that it sees.
 
 use memtide_core::Time;
-use memtide_core::epoch::{self, Governor, Limits};
-use memtide_core::policy::{Event, Migration, Needs, RegionNeeds};
+use memtide_core::epoch::{Host, PolicyRunner};
+use memtide_core::policy::{Completion, Event, Planned, View, Wake};
 
-use super::{Engine, Timer, moves};
+use super::{Engine, Timer};
 
-/// A migration policy at work.
-pub(super) struct Policed {
-    pub policy: Box<dyn Migration>,
-    /// Its times have been divided by the scale.
-    pub needs: Needs,
-    pub governor: Governor,
-    pub events: Vec<Event>,
+/// The machine as a policy sees it.
+struct SimHost<'e, 'p> {
+    engine: &'e mut Engine<'p>,
+    /// The CPU in whose fault the policy acts; none for one outside the kernel.
+    cpu: Option<usize>,
 }
 
-impl Policed {
-    pub fn new(policy: Box<dyn Migration>, limits: Limits, scale: u32) -> Policed {
-        let needs = scaled(policy.needs(), scale);
-        Policed { policy, needs, governor: Governor::new(limits, needs.epoch), events: Vec::new() }
+impl Host for SimHost<'_, '_> {
+    fn now(&self) -> Time {
+        self.engine.now
     }
-}
 
-fn scaled(needs: Needs, scale: u32) -> Needs {
-    let time = |time: Time| Time((time.0 / u64::from(scale)).max(1));
-    let regions = needs.regions.map(|regions| RegionNeeds {
-        sampling: time(regions.sampling),
-        aggregation: time(regions.aggregation),
-        ..regions
-    });
-    Needs { epoch: time(needs.epoch), regions, ..needs }
+    fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {
+        self.engine.sense(view, events);
+    }
+
+    fn act(&mut self, actions: &[Planned]) {
+        for planned in actions {
+            self.engine.begin(planned, self.cpu);
+        }
+        self.engine.wake_mover(self.engine.now);
+    }
+
+    fn completions(&mut self, done: &mut Vec<Completion>) {
+        self.engine.mover.take_done(done);
+    }
 }
 
 impl Engine<'_> {
     pub(super) fn epoch(&mut self) {
-        let Some(mut policed) = self.migration.take() else { return };
-        let mut host = moves::Deployed { engine: self, events: std::mem::take(&mut policed.events) };
-        epoch::step(&mut host, policed.policy.as_mut(), &mut policed.governor, &mut ());
-        self.set_timer(Timer::Epoch, self.now + policed.needs.epoch);
-        self.migration = Some(policed);
+        let wake = self.with_policy(None, |runner, host| runner.epoch(host, &mut ()));
+        let next = match wake {
+            Some(Wake::After(time)) => self.now + Time((time.0 / u64::from(self.setup.scale)).max(1)),
+            Some(Wake::Never) | None => Time::NEVER,
+        };
+        self.set_timer(Timer::Epoch, next);
     }
 
-    pub(super) fn monitor(&mut self) {
-        let Some(monitor) = &mut self.monitor else { return };
-        monitor.sample(&mut self.os);
-        let next = self.now + monitor.sampling;
-        self.set_timer(Timer::Monitor, next);
+    /// A policy in the kernel gets an event in the fault on a CPU.
+    pub(crate) fn deliver(&mut self, cpu: usize, event: &Event) {
+        self.with_policy(Some(cpu), |runner, host| runner.deliver(host, event));
+    }
+
+    /// Records what the last epoch's actions came to.
+    pub(super) fn collect_completions(&mut self) {
+        self.with_policy(None, |runner, host| runner.collect(host, &mut ()));
+    }
+
+    fn with_policy<T>(
+        &mut self,
+        cpu: Option<usize>,
+        act: impl FnOnce(&mut PolicyRunner, &mut dyn Host) -> T,
+    ) -> Option<T> {
+        let mut runner = self.policy.take()?;
+        let acted = act(&mut runner, &mut SimHost { engine: self, cpu });
+        self.policy = Some(runner);
+        Some(acted)
+    }
+
+    /// A sampling interval is over.
+    pub(super) fn sample_sensors(&mut self) {
+        self.sensors.sample(&mut self.os);
+        if let Some(sampling) = self.sensors.sampling() {
+            self.set_timer(Timer::Sensor, self.now + sampling);
+        }
     }
 }

@@ -1,27 +1,28 @@
 //! The event loop: cores, memory nodes and timers act in the order of their times.
 
+mod copy;
 mod epochs;
-mod moves;
+mod mover;
 mod programs;
 mod schedule;
+mod tasks;
 mod traps;
 
-use std::collections::VecDeque;
-
+use memtide_core::epoch::PolicyRunner;
 use memtide_core::machine::{self, Machine};
-use memtide_core::policy::{Delivery, Move, Placement};
 use memtide_core::{CpuId, NodeId, TaskId, Time};
 use memtide_memory::{Cache, Uncore, Waiter};
 
-use self::epochs::Policed;
+use self::copy::COPY;
+use self::mover::Mover;
 use self::programs::Running;
+use self::tasks::Tasks;
 use crate::agenda::Agenda;
 use crate::core::{Core, Stop};
-use crate::monitor::Monitor;
-use crate::mover::{COPY, Copy};
 use crate::os::Os;
 use crate::report::Report;
 use crate::samples::Samples;
+use crate::sensors::{self, Sensors};
 use crate::thread::Thread;
 use crate::{Job, Policy, SimError};
 
@@ -30,60 +31,52 @@ const AHEAD: Time = Time::from_us(2);
 
 /// A machine at work.
 pub(crate) struct Engine<'p> {
-    /// Its scale has been carried out.
-    pub machine: Machine,
-    /// The scale that was.
-    pub scale: u32,
-    pub seed: u64,
+    pub setup: Setup,
     pub now: Time,
+    /// Who acts next.
+    agenda: Agenda,
     pub cores: Vec<Core>,
     pub threads: Vec<Thread>,
     pub programs: Vec<Running<'p>>,
+    pub tasks: Tasks,
     pub os: Os,
     pub uncore: Uncore,
-    pub samples: Samples,
-    pub daemon: Daemon,
-    pub migrated_pages: u64,
-    /// Base pages that ended tasks had on each node.
-    pub pages_of_ended: Vec<u64>,
-    agenda: Agenda,
-    placement: Box<dyn Placement>,
-    migration: Option<Policed>,
-    pub monitor: Option<Monitor>,
-    copies: Vec<Copy>,
-    free_copies: Vec<usize>,
-    /// CPUs that each task's threads have run on.
-    task_cpus: Vec<Vec<CpuId>>,
-    slice: Time,
+    /// Completed reads, on their way to whoever waits; empty between two acts.
     told: Vec<(Waiter, Time)>,
+    pub mover: Mover,
+    /// The migration policy, if pages migrate.
+    pub policy: Option<PolicyRunner>,
+    pub sensors: Sensors,
+    pub samples: Samples,
 }
 
-/// The kernel thread that moves pages for a policy outside the kernel, one after another.
-#[derive(Default)]
-pub(crate) struct Daemon {
-    queue: VecDeque<(Move, u32)>,
-    busy: bool,
-    /// Time it has worked.
-    pub system: Time,
+/// What a run is made from.
+pub(crate) struct Setup {
+    /// The machine, scaled.
+    pub machine: Machine,
+    /// Its scale.
+    pub scale: u32,
+    pub seed: u64,
+    /// Nodes that go offline, and when.
+    pub unplugs: Vec<(Time, NodeId)>,
 }
 
 /// Actors that are neither cores nor nodes, in the order of their numbers after those.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Timer {
     Scan,
-    Monitor,
+    Sensor,
     Epoch,
     Sample,
-    Daemon,
+    Mover,
+    Unplug,
 }
 
-const TIMERS: [Timer; 5] = [Timer::Scan, Timer::Monitor, Timer::Epoch, Timer::Sample, Timer::Daemon];
+const TIMERS: [Timer; 6] =
+    [Timer::Scan, Timer::Sensor, Timer::Epoch, Timer::Sample, Timer::Mover, Timer::Unplug];
 
 /// Turns of actors after which the watcher is told: a small part of a second. Samples grow further apart as a run goes on.
 const WATCH_TURNS: u32 = 1 << 17;
-
-/// Linux's time slice of a thread that shares its CPU.
-const SLICE: Time = Time::from_ms(4);
 
 impl<'p> Engine<'p> {
     pub fn new(
@@ -100,34 +93,29 @@ impl<'p> Engine<'p> {
         if pages >= u64::from(u32::MAX) || machine.caches.iter().any(too_many) {
             return Err(SimError::TooLarge { machine: machine.name });
         }
-        let migration = policy.migration.map(|migration| Policed::new(migration, policy.limits, scale));
-        let regions = migration.as_ref().and_then(|policed| policed.needs.regions);
+        let requests = policy.migration.as_ref().map(|migration| migration.sensors().scaled(scale));
+        let sensors = match &requests {
+            Some(requests) => Sensors::new(requests, &sensors::Setup { seed })?,
+            None => Sensors::none(),
+        };
         let nodes = machine.nodes.len();
         let mut engine = Engine {
-            scale,
-            seed,
             now: Time::ZERO,
+            agenda: Agenda::new(machine.cpus() + nodes + TIMERS.len()),
             cores: (0..machine.cpus()).map(|cpu| Core::new(&machine, CpuId::from(cpu))).collect(),
             threads: Vec::new(),
             programs: Vec::new(),
+            tasks: Tasks::new(policy.placement, nodes),
             os: Os::new(&machine),
             uncore: Uncore::new(&machine),
-            samples: Samples::new(nodes),
-            daemon: Daemon::default(),
-            migrated_pages: 0,
-            pages_of_ended: vec![0; nodes],
-            agenda: Agenda::new(machine.cpus() + nodes + TIMERS.len()),
-            placement: policy.placement,
-            migration,
-            monitor: regions.map(|needs| Monitor::new(needs, seed)),
-            copies: Vec::new(),
-            free_copies: Vec::new(),
-            task_cpus: Vec::new(),
-            slice: Time(SLICE.0 / u64::from(scale)),
             told: Vec::new(),
-            machine,
+            mover: Mover::default(),
+            policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
+            sensors,
+            samples: Samples::new(nodes),
+            setup: Setup { machine, scale, seed, unplugs: policy.unplugs },
         };
-        engine.start_timers();
+        engine.start_timers(requests.as_ref());
         for job in jobs {
             engine.load(job)?;
         }
@@ -155,15 +143,16 @@ impl<'p> Engine<'p> {
             return self.act_core(actor);
         }
         let actor = actor - self.cores.len();
-        if actor < self.machine.nodes.len() {
+        if actor < self.setup.machine.nodes.len() {
             return self.act_node(NodeId::from(actor));
         }
-        match TIMERS[actor - self.machine.nodes.len()] {
+        match TIMERS[actor - self.setup.machine.nodes.len()] {
             Timer::Scan => self.scan(),
-            Timer::Monitor => self.monitor(),
+            Timer::Sensor => self.sample_sensors(),
             Timer::Epoch => self.epoch(),
             Timer::Sample => return self.sample(watch),
-            Timer::Daemon => self.run_daemon(),
+            Timer::Mover => self.run_mover(),
+            Timer::Unplug => self.unplug(),
         }
         Ok(())
     }
@@ -269,31 +258,37 @@ impl<'p> Engine<'p> {
 
     fn set_timer(&mut self, timer: Timer, time: Time) {
         let number = TIMERS.iter().position(|&t| t == timer).expect("a listed timer");
-        self.agenda.set(self.cores.len() + self.machine.nodes.len() + number, time);
+        self.agenda.set(self.cores.len() + self.setup.machine.nodes.len() + number, time);
     }
 
-    fn start_timers(&mut self) {
+    fn start_timers(&mut self, requests: Option<&memtide_core::policy::Sensors>) {
         self.set_timer(Timer::Sample, self.samples.next());
-        let Some(policed) = &self.migration else { return };
-        let (hint_faults, first_epoch) = (policed.needs.hint_faults, policed.needs.epoch);
-        if policed.needs.delivery == Delivery::Deployable {
-            self.set_timer(Timer::Epoch, first_epoch);
-        }
-        if hint_faults {
+        self.setup.unplugs.sort_unstable();
+        self.set_timer(Timer::Unplug, self.setup.unplugs.first().map_or(Time::NEVER, |first| first.0));
+        let Some(requests) = requests else { return };
+        self.set_timer(Timer::Epoch, requests.first_epoch);
+        if requests.hint_faults() {
             self.set_timer(Timer::Scan, self.scan_period());
         }
-        if let Some(monitor) = &self.monitor {
-            self.set_timer(Timer::Monitor, monitor.sampling);
+        if let Some(sampling) = self.sensors.sampling() {
+            self.set_timer(Timer::Sensor, sampling);
         }
+    }
+
+    /// The next node goes offline.
+    fn unplug(&mut self) {
+        let (_, node) = self.setup.unplugs.remove(0);
+        self.os.frames.unplug(node);
+        self.set_timer(Timer::Unplug, self.setup.unplugs.first().map_or(Time::NEVER, |next| next.0));
     }
 
     fn scan_period(&self) -> Time {
-        Time::from_ns(self.machine.kernel.numa_scan_period_ms * 1e6)
+        Time::from_ns(self.setup.machine.kernel.numa_scan_period_ms * 1e6)
     }
 
     /// The hint scanner's step on every task.
     fn scan(&mut self) {
-        let pages = (self.machine.kernel.numa_scan_mib << 20) / memtide_core::PAGE_BYTES;
+        let pages = (self.setup.machine.kernel.numa_scan_mib << 20) / memtide_core::PAGE_BYTES;
         for task in 0..self.os.spaces.len() {
             self.os.scan(TaskId::from(task), pages);
             self.shoot_down(None);
@@ -316,10 +311,9 @@ impl<'p> Engine<'p> {
     }
 
     /// Whatever has been counted, as a report.
-    pub fn report(self) -> Report {
-        let moves =
-            self.migration.as_ref().map(|policed| policed.governor.recorded().clone()).unwrap_or_default();
-        Report::of(&self, &moves)
+    pub fn report(mut self) -> Report {
+        self.collect_completions();
+        Report::of(&self)
     }
 }
 

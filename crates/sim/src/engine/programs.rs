@@ -49,7 +49,7 @@ impl<'p> Engine<'p> {
                 done_bytes: 0,
                 dispatched: false,
                 left_at: Time::ZERO,
-                placement: RuleState::new(rule, self.seed, id),
+                placement: RuleState::new(rule, self.setup.seed, id),
                 spent: Spent::default(),
                 counts: ThreadCounts::default(),
             });
@@ -68,10 +68,10 @@ impl<'p> Engine<'p> {
     /// All CPUs, one of each initiator in turn.
     fn spread_cpus(&self) -> Vec<CpuId> {
         let mut cpus: Vec<CpuId> = (0..self.cores.len()).map(CpuId::from).collect();
-        let initiators = &self.machine.initiators;
+        let initiators = &self.setup.machine.initiators;
         let first = |i: usize| initiators[..i].iter().map(|x| usize::from(x.cpus)).sum::<usize>();
         cpus.sort_by_key(|&cpu| {
-            let initiator = self.machine.initiator_of(cpu).index();
+            let initiator = self.setup.machine.initiator_of(cpu).index();
             (cpu.index() - first(initiator), initiator)
         });
         cpus
@@ -84,13 +84,13 @@ impl<'p> Engine<'p> {
         }
         let id = TaskId::from(self.os.spaces.len());
         let task = Task { id, name: name.to_owned(), threads: threads as u32 };
-        let rule = self.placement.rule(&self.machine, &task);
+        let rule = self.tasks.add(&self.setup.machine, &task);
         let space = match parent {
             Some(parent) => self.os.spaces[parent.index()].fork(id, rule),
             None => Space::new(id, rule),
         };
         self.os.spaces.push(space);
-        self.task_cpus.push(Vec::new());
+        self.note_task(id, true);
         Ok(id)
     }
 
@@ -106,7 +106,7 @@ impl<'p> Engine<'p> {
         self.programs[program].live += 1;
         self.threads[index].task = task;
         let rule = &self.os.spaces[task.index()].rule;
-        self.threads[index].placement = RuleState::new(rule, self.seed, self.threads[index].id);
+        self.threads[index].placement = RuleState::new(rule, self.setup.seed, self.threads[index].id);
         self.threads[index].left_at = self.now;
         self.note_cpu(index);
         self.make_ready(index, self.now);
@@ -116,10 +116,7 @@ impl<'p> Engine<'p> {
     /// A task's thread runs on its CPU from now on.
     fn note_cpu(&mut self, thread: usize) {
         let Thread { task, cpu, .. } = self.threads[thread];
-        let cpus = &mut self.task_cpus[task.index()];
-        if !cpus.contains(&cpu) {
-            cpus.push(cpu);
-        }
+        self.tasks.note_cpu(task, cpu);
     }
 
     /// Gets the thread's next batch; gives what it is to do if that needs the operating system.
@@ -229,7 +226,7 @@ impl<'p> Engine<'p> {
     /// Frees a task's memory, having noted where it lay.
     fn end_task(&mut self, task: TaskId) {
         let frames = &self.os.frames;
-        let pages = &mut self.pages_of_ended;
+        let pages = &mut self.tasks.pages_of_ended;
         self.os.spaces[task.index()].table.walk(Vpn(0), Vpn(PAGES), |_, size, entry| {
             if entry.has(crate::os::Entry::PRESENT) {
                 pages[frames.node_of(entry.frame()).index()] += size.base_pages();
@@ -237,6 +234,8 @@ impl<'p> Engine<'p> {
             true
         });
         self.os.free_pages(task, Vpn(0), Vpn(PAGES));
+        self.tasks.end(task);
+        self.note_task(task, false);
         self.note_unmapped(task);
         self.shoot_down(None);
     }

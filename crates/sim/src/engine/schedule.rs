@@ -5,6 +5,9 @@ use memtide_core::Time;
 use super::Engine;
 use crate::thread::State;
 
+/// Linux's time slice of a thread that shares its CPU.
+const SLICE: Time = Time::from_ms(4);
+
 impl Engine<'_> {
     /// A thread can run from `at` on.
     pub(super) fn make_ready(&mut self, thread: usize, at: Time) {
@@ -36,11 +39,12 @@ impl Engine<'_> {
     }
 
     fn run_next(&mut self, cpu: usize, at: Time) {
+        let slice = Time(SLICE.0 / u64::from(self.setup.scale));
         let core = &mut self.cores[cpu];
         core.running = core.ready.pop_front();
         if let Some(thread) = core.running {
             core.clock.wait_until(at);
-            core.slice_end = core.clock.now() + self.slice;
+            core.slice_end = core.clock.now() + slice;
             core.resume = core.clock.now();
             let thread = &mut self.threads[thread];
             thread.spent.idle += core.clock.now().since(thread.left_at);
@@ -53,8 +57,8 @@ impl Engine<'_> {
     pub(super) fn shoot_down(&mut self, by: Option<usize>) -> Time {
         let mut cost = Time::ZERO;
         for stale in std::mem::take(&mut self.os.stale) {
-            for at in 0..self.task_cpus[stale.task.index()].len() {
-                let cpu = self.task_cpus[stale.task.index()][at].index();
+            for at in 0..self.tasks.cpus(stale.task).len() {
+                let cpu = self.tasks.cpus(stale.task)[at].index();
                 self.cores[cpu].invalidate(stale.page);
                 if Some(cpu) != by {
                     self.spend_system(cpu, self.os.costs.shootdown);

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memtide_core::epoch::Limits;
 use memtide_core::policy::{
-    Delivery, Event, Group, GroupOrder, Migration, Move, Needs, Observation, Placement, Plan, Reason, Region,
-    RegionNeeds, Rule, Spill, Task, Within,
+    Action, Delivery, Event, Frame, Group, GroupOrder, Migration, Move, Placement, Plan, Reason, Region,
+    RegionSampling, Rule, Sensor, Sensors, Spill, Task, View, Wake, Within,
 };
 use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Then, ThreadId, Time, Vpn};
 use proptest::prelude::*;
@@ -15,6 +14,8 @@ use crate::os::{Entry, Owner, PAGES};
 use crate::support::{MachineText, Script, after, doing, load, map, mixed, store, touch, unmap};
 use crate::thread::{Spent, State};
 use crate::{Job, Policy, Report};
+
+const EPOCH: Time = Time::from_us(15);
 
 /// Every node in turn.
 struct InTurn;
@@ -46,29 +47,35 @@ impl Restless {
 }
 
 impl Migration for Restless {
-    fn needs(&self) -> Needs {
+    fn sensors(&self) -> Sensors {
         let (sampling, aggregation) = (Time::from_us(1), Time::from_us(5));
-        let regions = Some(RegionNeeds { sampling, aggregation, regions_max: 12, writes: true });
-        Needs { hint_faults: true, regions, delivery: self.delivery, epoch: Time::from_us(15) }
+        let regions = RegionSampling { sampling, aggregation, regions_max: 12, writes: true };
+        Sensors::new(self.delivery, EPOCH).require(Sensor::HintFaults).require(Sensor::Regions(regions))
     }
 
-    fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
-        for event in events {
-            let Event::HintFault(fault) = event else { continue };
-            let to = NodeId(self.draw(2) as u8);
-            let (task, page, size, from) = (fault.task, fault.page, fault.size, fault.node);
-            self.seen.push(Move { task, page, size, from, to, reason: Reason::Locality });
-            plan.moves.extend(self.seen.last());
-            let older = self.draw(self.seen.len() as u64) as usize;
-            plan.moves.push(Move { to: NodeId(self.draw(2) as u8), ..self.seen[older] });
-        }
+    fn on_event(&mut self, event: &Event, _: &View, plan: &mut Plan) {
+        let Event::HintFault(fault) = event else { return };
+        let to = NodeId(self.draw(2) as u8);
+        let (task, page, size, from) = (fault.task, fault.page, fault.size, fault.node);
+        let wanted = Move { task, page, size, from, to, wish: Frame::ANY };
+        self.seen.push(wanted);
+        plan.push_move(wanted, Reason::Locality);
+        let older = self.draw(self.seen.len() as u64) as usize;
+        plan.push_move(Move { to: NodeId(self.draw(2) as u8), ..self.seen[older] }, Reason::Locality);
     }
 
-    fn decide(&mut self, seen: &Observation, plan: &mut Plan) {
-        for Region { task, start: page, size, node: from, .. } in seen.iter() {
+    fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        for Region { task, start: page, size, node: from, .. } in view.regions.iter() {
             let to = NodeId(self.draw(2) as u8);
-            plan.moves.push(Move { task, page, size, from, to, reason: Reason::Hot });
+            plan.push_move(Move { task, page, size, from, to, wish: Frame::ANY }, Reason::Hot);
         }
+        for task in &view.tasks {
+            // The rule is what placement and migration share.
+            let mut rule = task.rule.clone().expect("the simulator places all pages");
+            rule.groups.rotate_left(1);
+            plan.push(Action::SetRule(task.task, Box::new(rule)), Reason::Bandwidth);
+        }
+        Wake::After(EPOCH)
     }
 }
 
@@ -153,11 +160,7 @@ fn machine() -> Machine {
 
 fn policy(in_kernel: bool) -> Policy {
     let delivery = if in_kernel { Delivery::InKernel } else { Delivery::Deployable };
-    Policy {
-        placement: Box::new(InTurn),
-        migration: Some(Box::new(Restless { delivery, seen: Vec::new(), drawn: 0 })),
-        limits: Limits::default(),
-    }
+    Policy::new(Box::new(InTurn), Some(Box::new(Restless { delivery, seen: Vec::new(), drawn: 0 })))
 }
 
 fn jobs(programs: &[Threads]) -> Vec<Job<'static>> {
@@ -178,22 +181,14 @@ fn check_memory(engine: &mut Engine<'_>) {
             true
         });
     }
-    let reserved: Vec<(u32, PageSize)> = engine
-        .copies
-        .iter()
-        .enumerate()
-        .filter(|(number, _)| !engine.free_copies.contains(number))
-        .map(|(_, copy)| (copy.to, copy.wanted.size))
-        .chain(engine.daemon.queue.iter().map(|(wanted, to)| (*to, wanted.size)))
-        .collect();
-    for (frame, size) in reserved {
+    for (frame, size) in engine.frames_in_flight() {
         assert_eq!(present.insert(frame, size), None, "a frame is reserved and in use");
     }
-    let mut used = vec![0; engine.machine.nodes.len()];
+    let mut used = vec![0; engine.setup.machine.nodes.len()];
     for (frame, size) in present {
         used[engine.os.node_of(frame).index()] += size.base_pages();
     }
-    for node in engine.machine.node_ids() {
+    for node in engine.setup.machine.node_ids() {
         assert_eq!(engine.os.frames.used(node), used[node.index()], "used frames of {node}");
     }
     engine.os.frames.check();
@@ -236,11 +231,11 @@ proptest! {
         }
         let ended = engine.threads.iter().map(|thread| thread.left_at).max();
         prop_assert_eq!(engine.programs.iter().map(|program| program.ended).max(), ended);
-        let (migrated, counts) = (engine.migrated_pages, engine.os.counts);
+        let (migrated, counts) = (engine.mover.migrated_pages, engine.os.counts);
         let report = engine.report();
         let pages: u64 = report.nodes.iter().map(|node| node.pages).sum();
         prop_assert!(pages <= counts.faults + 512 * counts.huge_faults);
-        prop_assert!(migrated <= report.pages.moves.iter().map(|m| m.pages).sum());
+        prop_assert_eq!(migrated, report.pages.moves.iter().map(|m| m.pages).sum::<u64>());
         let lines = report.nodes.iter().map(|node| node.reads).sum::<u64>();
         prop_assert!(lines >= report.llc_misses);
     }

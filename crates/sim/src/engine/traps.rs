@@ -1,16 +1,11 @@
 //! What the operating system does for a thread that has trapped.
 
-use memtide_core::epoch;
-use memtide_core::policy::{Delivery, Event, HintFault};
-use memtide_core::{NodeId, PageSize, Time, VirtAddr, Vpn};
+use memtide_core::{Time, VirtAddr, Vpn};
 
-use super::{Engine, moves};
+use super::Engine;
 use crate::SimError;
 use crate::core::Trap;
 use crate::os::{Faulted, Touch};
-
-/// Events that a policy outside the kernel gets in one epoch at most; later ones are lost, as in a full ring buffer.
-const EVENTS: usize = 1 << 16;
 
 impl Engine<'_> {
     /// Handles the trap of the thread that runs on a CPU; the CPU's clock stands at the present.
@@ -44,30 +39,6 @@ impl Engine<'_> {
         }
         self.cores[cpu].resume = self.cores[cpu].clock.now();
         Ok(())
-    }
-
-    fn hint_fault(&mut self, cpu: usize, touch: Touch, page: Vpn, size: PageSize, node: NodeId) {
-        let Some(mut policed) = self.migration.take() else { return };
-        let event = Event::HintFault(HintFault {
-            time: self.now,
-            task: touch.task,
-            thread: touch.thread,
-            cpu: touch.cpu,
-            page,
-            size,
-            node,
-            write: touch.write,
-            pass: self.os.spaces[touch.task.index()].scan_pass,
-        });
-        match policed.needs.delivery {
-            Delivery::InKernel => {
-                let mut host = moves::InFault { engine: self, cpu };
-                epoch::deliver(&mut host, policed.policy.as_mut(), &mut policed.governor, event);
-            }
-            Delivery::Deployable if policed.events.len() < EVENTS => policed.events.push(event),
-            Delivery::Deployable => {}
-        }
-        self.migration = Some(policed);
     }
 
     /// The thread keeps its CPU, in the kernel, until the page has moved.

@@ -1,7 +1,7 @@
 //! Page frames: free lists, watermarks and the lists of pages by recency, for every node.
 
 use memtide_core::machine::Machine;
-use memtide_core::policy::{NodeUse, Room};
+use memtide_core::policy::{Room, Watermarks};
 use memtide_core::{NodeId, PageSize, TaskId, Vpn};
 
 const NONE: u32 = u32::MAX;
@@ -33,6 +33,7 @@ struct NodeFrames {
     free: u64,
     low: u64,
     high: u64,
+    offline: bool,
     active: List,
     inactive: List,
 }
@@ -92,6 +93,7 @@ impl Frames {
                 free: node.pages(),
                 low: share(machine.kernel.watermark_low_bp),
                 high: share(machine.kernel.watermark_high_bp),
+                offline: false,
                 active: EMPTY,
                 inactive: EMPTY,
             });
@@ -111,15 +113,28 @@ impl Frames {
         u64::from(n.end - n.first) - n.free
     }
 
-    /// How full the nodes are.
-    pub fn nodes_use(&self) -> impl Iterator<Item = NodeUse> + '_ {
-        let node_use = |(node, n): (usize, &NodeFrames)| NodeUse {
-            node: NodeId::from(node),
-            pages: u64::from(n.end - n.first),
-            free_pages: n.free,
-            traffic: None,
-        };
-        self.nodes.iter().enumerate().map(node_use)
+    /// Base pages of a node, and those of them that are free; none if it is offline.
+    pub fn capacity(&self, node: NodeId) -> (u64, u64) {
+        let n = &self.nodes[node.index()];
+        if n.offline { (0, 0) } else { (u64::from(n.end - n.first), n.free) }
+    }
+
+    /// A node's watermarks.
+    pub fn watermarks(&self, node: NodeId) -> Watermarks {
+        let n = &self.nodes[node.index()];
+        Watermarks { low_pages: n.low, high_pages: n.high }
+    }
+
+    /// Takes a node offline, if none of its pages is in use: as in Linux, it stays online otherwise.
+    pub fn unplug(&mut self, node: NodeId) -> bool {
+        let n = &mut self.nodes[node.index()];
+        n.offline |= n.free == u64::from(n.end - n.first);
+        n.offline
+    }
+
+    /// Whether a node is offline.
+    pub fn is_offline(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].offline
     }
 
     /// Free base pages still wanted until the node is back at its high watermark.
@@ -130,6 +145,9 @@ impl Frames {
 
     /// Takes a free frame for a page and puts it at the head of the inactive list. Ignores watermarks.
     pub fn take(&mut self, node: NodeId, owner: Owner) -> Option<u32> {
+        if self.nodes[node.index()].offline {
+            return None;
+        }
         let frame = match owner.size {
             PageSize::Base => self.take_base(node.index())?,
             PageSize::Huge => self.take_huge(node.index())?,
@@ -247,6 +265,9 @@ impl Frames {
 impl Room for Frames {
     fn has_room(&self, node: NodeId, size: PageSize) -> bool {
         let n = &self.nodes[node.index()];
+        if n.offline {
+            return false;
+        }
         let whole = match size {
             PageSize::Base => true,
             PageSize::Huge => n.free_huge != NONE || n.huge_bottom - n.fresh >= HUGE,

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use memtide_core::Machine;
-use memtide_core::epoch::Limits;
 use memtide_sim::{Job, Policy, run};
 use memtide_workloads::{Params, Profile};
 
@@ -29,7 +28,7 @@ pub fn draw(profile: &Profile, instructions_per_line: f64, seed: u64) -> Drawn {
     params.set("instructions_per_line", instructions_per_line).expect("given once");
     let program = memtide_workloads::program(&profile.name, &params, seed).expect("a workload");
     let placement = memtide_policies::parse("local").expect("a policy").placement(&machine).expect("it fits");
-    let policy = Policy { placement, migration: None, limits: Limits::default() };
+    let policy = Policy::new(placement, None);
     let job = Job { name: profile.name.clone(), program, cpus: Vec::new() };
     let report = run(&machine, vec![job], policy, seed, &mut |_| true).expect("a run");
     let reads = report.nodes.iter().map(|n| n.read_bandwidth_mbps).sum();

@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use memtide_core::epoch::Limits;
 use memtide_core::{CpuId, Machine};
 use memtide_sim::{Job, Policy, Report, SimError, run};
 
@@ -11,11 +10,10 @@ use crate::support::Script;
 /// A policy as it is named on a command line.
 pub fn policy(machine: &Machine, name: &str) -> Policy {
     let policy = memtide_policies::parse(name).expect("a known policy");
-    Policy {
-        placement: policy.placement(machine).expect("a policy that fits the machine"),
-        migration: Some(policy.migration(machine)),
-        limits: Limits::default(),
-    }
+    Policy::new(
+        policy.placement(machine).expect("a policy that fits the machine"),
+        Some(policy.migration(machine)),
+    )
 }
 
 /// A job that runs on these CPUs, or on all.

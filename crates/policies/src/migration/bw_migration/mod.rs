@@ -1,6 +1,9 @@
 //! `bw-migration`: bmpm's BW-MIGRATION, automatic NUMA balancing that keeps the balance between tiers.
 
-use memtide_core::policy::{Delivery, Event, Migration, Move, Needs, Observation, Outcome, Plan, Refusal};
+use memtide_core::policy::{
+    Cancellation, Completion, Delivery, Event, HintFault, Migration, Move, Outcome, Plan, Reason, Refusal,
+    Sensor, Sensors, View, Wake,
+};
 use memtide_core::{Machine, Time};
 
 use super::trigger::{FILTER, Trigger};
@@ -40,6 +43,8 @@ struct BwMigration {
     epoch: Time,
     tiers: Vec<usize>,
     balance: Balance,
+    /// The time of the last hint fault. In one batch, faults of one time are concurrent: they read the same counts.
+    faulted: Time,
 }
 
 impl BwMigration {
@@ -54,6 +59,7 @@ impl BwMigration {
             epoch: scan_period(machine),
             tiers: machine.node_ids().map(|node| machine.tier_of(node).index()).collect(),
             balance: Balance::new(machine.tiers(), i64::from(values.whole("threshold"))),
+            faulted: Time::NEVER,
         }
     }
 
@@ -62,41 +68,57 @@ impl BwMigration {
         from == to || self.balance.try_move(from, to)
     }
 
-    fn learn(&mut self, wanted: &Move, refused: Refusal) {
-        let (from, to) = (self.tiers[wanted.from.index()], self.tiers[wanted.to.index()]);
-        if refused == Refusal::Gone {
-            self.trigger.forget(wanted.task, wanted.page);
+    fn on_fault(&mut self, fault: &HintFault, plan: &mut Plan) {
+        if self.delivery == Delivery::InKernel || fault.time != self.faulted {
+            self.balance.read();
+            self.faulted = fault.time;
         }
-        // What did not move is not to be balanced.
-        if from != to {
-            self.balance.take_back(from, to);
+        if let Some(wanted) = self.trigger.on_fault(fault)
+            && self.allows(&wanted)
+        {
+            plan.push_move(wanted, Reason::Locality);
+        }
+    }
+
+    /// What did not move is not to be balanced.
+    fn learn(&mut self, done: &Completion) {
+        if done.outcome.is_made() {
+            return;
+        }
+        let gone = [Outcome::Refused(Refusal::Gone), Outcome::Cancelled(Cancellation::Unmapped)]
+            .contains(&done.outcome);
+        if gone {
+            self.trigger.forget_all(&done.planned.action);
+        }
+        for wanted in done.planned.action.moves() {
+            let (from, to) = (self.tiers[wanted.from.index()], self.tiers[wanted.to.index()]);
+            if from != to {
+                self.balance.take_back(from, to);
+            }
         }
     }
 }
 
 impl Migration for BwMigration {
-    fn needs(&self) -> Needs {
-        Needs { hint_faults: true, regions: None, delivery: self.delivery, epoch: self.epoch }
+    fn sensors(&self) -> Sensors {
+        Sensors::new(self.delivery, self.epoch).require(Sensor::HintFaults)
     }
 
-    fn on_events(&mut self, events: &[Event], plan: &mut Plan) {
-        for event in events {
-            if let Event::Outcome(Outcome { wanted, result: Err(why), .. }) = event {
-                self.learn(wanted, *why);
-            }
-        }
-        self.balance.read();
-        for event in events {
-            if let Event::HintFault(fault) = event
-                && let Some(wanted) = self.trigger.on_fault(fault)
-                && self.allows(&wanted)
-            {
-                plan.moves.push(wanted);
-            }
+    fn on_event(&mut self, event: &Event, _: &View, plan: &mut Plan) {
+        match event {
+            Event::HintFault(fault) => self.on_fault(fault, plan),
+            Event::Completion(done) => self.learn(done),
+            _ => {}
         }
     }
 
-    fn decide(&mut self, _: &Observation, _: &mut Plan) {}
+    fn decide(&mut self, _: &View, _: &mut Plan) -> Wake {
+        self.faulted = Time::NEVER;
+        match self.delivery {
+            Delivery::InKernel => Wake::Never,
+            Delivery::Deployable => Wake::After(self.epoch),
+        }
+    }
 
     fn state(&self) -> String {
         to_text(&(self.trigger.memory(), &self.balance.counts))

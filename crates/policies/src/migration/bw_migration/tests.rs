@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{N, bmpm, cpu_of, machine, node};
-use memtide_core::policy::{HintFault, Reason};
-use memtide_core::{NodeId, PageSize, TaskId, ThreadId, Vpn};
+use memtide_core::policy::{Action, Frame, Planned};
+use memtide_core::{ActionId, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
 fn policy(machine: &Machine, text: &str) -> Box<dyn Migration> {
     crate::parse(&format!("bw-local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(machine)
@@ -23,14 +23,20 @@ fn fault(socket: u16, page: u64, node: u8) -> Event {
     })
 }
 
+/// One batch: its events are of one time, hence concurrent.
+fn batch(policy: &mut dyn Migration, events: &[Event], plan: &mut Plan) {
+    events.iter().for_each(|event| policy.on_event(event, &View::default(), plan));
+    policy.decide(&View::default(), plan);
+}
+
 /// The moves that faults of a socket at pages on a node lead to, each page's second fault in a row counting.
 fn moves(policy: &mut dyn Migration, socket: u16, node: u8, pages: std::ops::Range<u64>) -> usize {
     let mut plan = Plan::default();
     for page in pages {
-        policy.on_events(&[fault(socket, page, node)], &mut plan);
-        policy.on_events(&[fault(socket, page, node)], &mut plan);
+        batch(policy, &[fault(socket, page, node)], &mut plan);
+        batch(policy, &[fault(socket, page, node)], &mut plan);
     }
-    plan.moves.len()
+    plan.moves().count()
 }
 
 #[test]
@@ -85,13 +91,13 @@ fn of_concurrent_faults_the_first_wins_the_compare_and_set() {
     let mut p = policy(&m, "bw-migration");
     let slice = [fault(0, 1, 1), fault(0, 2, 1), fault(1, 3, 0), fault(0, 4, 2), fault(1, 5, 2)];
     let mut plan = Plan::default();
-    p.on_events(&slice, &mut plan);
-    assert!(plan.moves.is_empty(), "first faults");
-    p.on_events(&slice, &mut plan);
-    let moved: Vec<u64> = plan.moves.iter().map(|wanted| wanted.page.0).collect();
+    batch(p.as_mut(), &slice, &mut plan);
+    assert!(plan.actions().is_empty(), "first faults");
+    batch(p.as_mut(), &slice, &mut plan);
+    let moved: Vec<u64> = plan.moves().map(|wanted| wanted.page.0).collect();
     assert_eq!(moved, [1, 4, 5], "one of each pair of tiers");
-    p.on_events(&slice[1..2], &mut plan);
-    assert_eq!(plan.moves.len(), 4, "the loser may try again");
+    batch(p.as_mut(), &slice[1..2], &mut plan);
+    assert_eq!(plan.moves().count(), 4, "the loser may try again");
 }
 
 #[test]
@@ -99,16 +105,14 @@ fn a_page_that_is_gone_is_forgotten() {
     let m = bmpm(2.0);
     let mut p = policy(&m, "bw-migration");
     let mut plan = Plan::default();
-    p.on_events(&[fault(0, 1, 1)], &mut plan);
+    batch(p.as_mut(), &[fault(0, 1, 1)], &mut plan);
     let (from, to) = (NodeId(1), NodeId(0));
-    let wanted =
-        Move { task: TaskId(0), page: Vpn(1), size: PageSize::Base, from, to, reason: Reason::Locality };
-    p.on_events(
-        &[Event::Outcome(Outcome { time: Time::ZERO, wanted, result: Err(Refusal::Gone) })],
-        &mut plan,
-    );
-    p.on_events(&[fault(0, 1, 1)], &mut plan);
-    assert!(plan.moves.is_empty());
+    let wanted = Move { task: TaskId(0), page: Vpn(1), size: PageSize::Base, from, to, wish: Frame::ANY };
+    let planned = Planned { id: ActionId(0), action: Action::Move(wanted), reason: Reason::Locality };
+    let refused = Completion { time: Time::ZERO, planned, outcome: Outcome::Refused(Refusal::Gone) };
+    batch(p.as_mut(), &[Event::Completion(refused)], &mut plan);
+    batch(p.as_mut(), &[fault(0, 1, 1)], &mut plan);
+    assert!(plan.actions().is_empty());
 }
 
 #[test]
@@ -117,16 +121,19 @@ fn moves_that_were_not_made_leave_the_balance_as_it_was() {
     let mut p = policy(&m, "bw-migration:threshold=10");
     let mut plan = Plan::default();
     for page in 0..10 {
-        p.on_events(&[fault(0, page, 1)], &mut plan);
-        p.on_events(&[fault(0, page, 1)], &mut plan);
+        batch(p.as_mut(), &[fault(0, page, 1)], &mut plan);
+        batch(p.as_mut(), &[fault(0, page, 1)], &mut plan);
     }
-    assert_eq!((plan.moves.len(), moves(p.as_mut(), 0, 1, 100..110)), (10, 0));
-    let refused = |why| {
-        let told = move |wanted: &Move| Outcome { time: Time::ZERO, wanted: *wanted, result: Err(why) };
-        plan.moves.iter().map(told).map(Event::Outcome).collect::<Vec<_>>()
+    assert_eq!((plan.moves().count(), moves(p.as_mut(), 0, 1, 100..110)), (10, 0));
+    let completed = |planned: &[Planned], outcome| -> Vec<Event> {
+        let of = |planned: &Planned| Completion { time: Time::ZERO, planned: planned.clone(), outcome };
+        planned.iter().map(of).map(Event::Completion).collect()
     };
-    p.on_events(&refused(Refusal::AlreadyThere)[..4], &mut Plan::default());
-    p.on_events(&refused(Refusal::Busy)[4..], &mut Plan::default());
+    let (refused, cancelled) = plan.actions().split_at(4);
+    let refused = completed(refused, Outcome::Refused(Refusal::AlreadyThere));
+    batch(p.as_mut(), &refused, &mut Plan::default());
+    let cancelled = completed(cancelled, Outcome::Cancelled(Cancellation::TaskEnded));
+    batch(p.as_mut(), &cancelled, &mut Plan::default());
     assert_eq!(moves(p.as_mut(), 0, 1, 200..220), 10);
 }
 
@@ -149,9 +156,9 @@ proptest! {
                 .map(|page| fault(socket % 4, page, at[page as usize]))
                 .collect();
             let mut plan = Plan::default();
-            p.on_events(&slice, &mut plan);
+            batch(p.as_mut(), &slice, &mut plan);
             let mut crossed = 0;
-            for wanted in plan.moves {
+            for wanted in plan.moves() {
                 prop_assert_eq!(wanted.from.0, at[wanted.page.0 as usize]);
                 at[wanted.page.0 as usize] = wanted.to.0;
                 let [from, to] = [wanted.from, wanted.to].map(|n| m.tier_of(n).index());

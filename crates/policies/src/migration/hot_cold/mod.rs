@@ -1,8 +1,8 @@
 //! `hot-cold`: the hottest pages to the fastest tier, idle ones to a slower one.
 
 use memtide_core::policy::{
-    Delivery, Event, Migration, Move, Needs, NodeOrder, NodeUse, Observation, Plan, Reason, Region,
-    RegionNeeds,
+    Delivery, Event, Frame, Migration, Move, NodeOrder, NodeView, Plan, Reason, Region, RegionSampling,
+    Sensor, Sensors, View, Wake,
 };
 use memtide_core::{Machine, NodeId, PageSize, TaskId, Time, Vpn};
 
@@ -135,7 +135,7 @@ impl HotCold {
     }
 
     /// Moves a region's pages while there is room, and none beyond `most`; gives how many base pages are to move.
-    fn send(&self, region: &Region, tier: usize, reason: Reason, most: u64, draft: &mut Draft) -> u64 {
+    fn send(&self, region: &Region, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
         let mut sent = 0;
         for at in 0..region.pages {
             let size = region.size;
@@ -144,7 +144,8 @@ impl HotCold {
                 break;
             }
             let page = Vpn(region.start.0 + at * size.base_pages());
-            draft.moves.push(Move { task: region.task, page, size, from: region.node, to, reason });
+            let (task, from, wish) = (region.task, region.node, Frame::ANY);
+            draft.plan.push_move(Move { task, page, size, from, to, wish }, reason);
             draft.room.shift(region.node, to, size.base_pages());
             sent += size.base_pages();
         }
@@ -152,7 +153,7 @@ impl HotCold {
     }
 
     /// Demotes what stays idle.
-    fn demote_cold(&self, regions: &[Region], draft: &mut Draft) {
+    fn demote_cold(&self, regions: &[Region], draft: &mut Draft<'_>) {
         let slowest = self.tiers.iter().copied().max().unwrap_or(0);
         let mut cold: Vec<&Region> =
             regions.iter().filter(|r| self.is_cold(r) && self.tier(r.node) < slowest).collect();
@@ -164,8 +165,8 @@ impl HotCold {
     }
 
     /// Demotes the coolest of a node that has less than `low` free, until `high` is.
-    fn relieve(&self, seen: &Observation, draft: &mut Draft) {
-        for used in seen.nodes_use.iter().filter(|used| self.tier(used.node) == 0) {
+    fn relieve(&self, view: &View, draft: &mut Draft<'_>) {
+        for used in view.nodes.iter().filter(|used| self.tier(used.node) == 0) {
             if used.free_pages * 100 < used.pages * self.low {
                 let high = (used.pages * self.high).div_ceil(100);
                 let wanted = high.saturating_sub(draft.room.free(used.node));
@@ -175,7 +176,7 @@ impl HotCold {
     }
 
     /// Promotes what is hot, hottest first; what is much cooler makes room for it.
-    fn promote_hot(&self, regions: &[Region], draft: &mut Draft) {
+    fn promote_hot(&self, regions: &[Region], draft: &mut Draft<'_>) {
         let on_slow = regions.iter().filter(|r| self.is_hot(r) && self.tier(r.node) > 0);
         let mut hot: Vec<Region> = on_slow.flat_map(|r| self.hot_before.parts_of(r)).collect();
         hot.sort_by_key(|r| (std::cmp::Reverse(self.heat(r)), r.task, r.start));
@@ -193,7 +194,7 @@ impl HotCold {
     }
 
     /// Demotes the coolest victims of those that may be, until so many pages are free that were not.
-    fn make_room(&self, mut wanted: u64, may: impl Fn(&Region) -> bool, draft: &mut Draft) {
+    fn make_room(&self, mut wanted: u64, may: impl Fn(&Region) -> bool, draft: &mut Draft<'_>) {
         while wanted > 0 {
             let Some(at) = draft.victims.iter().rposition(&may) else { return };
             let mut victim = draft.victims.remove(at);
@@ -220,7 +221,7 @@ impl HotCold {
         victims
     }
 
-    fn room_in_fastest(&self, draft: &Draft) -> u64 {
+    fn room_in_fastest(&self, draft: &Draft<'_>) -> u64 {
         let fastest = (0..self.tiers.len()).filter(|&node| self.tiers[node] == 0);
         fastest.map(|node| draft.room.of(NodeId(node as u8))).sum()
     }
@@ -264,8 +265,8 @@ fn end(region: &Region) -> u64 {
 }
 
 /// A plan under way.
-struct Draft {
-    moves: Vec<Move>,
+struct Draft<'p> {
+    plan: &'p mut Plan,
     room: Room,
     /// Regions that may have to make room, the coolest last.
     victims: Vec<Region>,
@@ -277,7 +278,7 @@ struct Draft {
 struct Room(Vec<Option<(u64, u64)>>);
 
 impl Room {
-    fn new(nodes: usize, used: &[NodeUse], low_percent: u64) -> Room {
+    fn new(nodes: usize, used: &[NodeView], low_percent: u64) -> Room {
         let mut room = vec![None; nodes];
         for used in used {
             room[used.node.index()] = Some((used.free_pages, (used.pages * low_percent).div_ceil(100)));
@@ -304,33 +305,27 @@ impl Room {
 }
 
 impl Migration for HotCold {
-    fn needs(&self) -> Needs {
-        let aggregation = Time(self.sampling.0 * u64::from(SAMPLES));
-        let regions = RegionNeeds {
+    fn sensors(&self) -> Sensors {
+        let regions = RegionSampling {
             sampling: self.sampling,
-            aggregation,
+            aggregation: Time(self.sampling.0 * u64::from(SAMPLES)),
             regions_max: self.regions_max,
             writes: self.write_weight > 0,
         };
-        Needs {
-            hint_faults: false,
-            regions: Some(regions),
-            delivery: Delivery::Deployable,
-            epoch: self.epoch,
-        }
+        Sensors::new(Delivery::Deployable, self.epoch).require(Sensor::Regions(regions))
     }
 
-    fn on_events(&mut self, _: &[Event], _: &mut Plan) {}
+    fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
 
-    fn decide(&mut self, seen: &Observation, plan: &mut Plan) {
-        let regions: Vec<Region> = seen.iter().collect();
-        let room = Room::new(self.tiers.len(), &seen.nodes_use, self.low);
-        let mut draft = Draft { moves: Vec::new(), room, victims: self.victims(&regions), demoted: 0 };
+    fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        let regions: Vec<Region> = view.regions.iter().collect();
+        let room = Room::new(self.tiers.len(), &view.nodes, self.low);
+        let mut draft = Draft { plan, room, victims: self.victims(&regions), demoted: 0 };
         self.demote_cold(&regions, &mut draft);
-        self.relieve(seen, &mut draft);
+        self.relieve(view, &mut draft);
         self.promote_hot(&regions, &mut draft);
-        plan.moves.append(&mut draft.moves);
         self.hot_before = Ranges::of(regions.iter().filter(|region| self.is_hot(region)));
+        Wake::After(self.epoch)
     }
 
     fn state(&self) -> String {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{machine, node};
+use crate::testing::{machine, moves_of, node, node_view};
 use memtide_core::{PageSize, TaskId};
 
 const FAST: NodeId = NodeId(0);
@@ -22,29 +22,28 @@ fn region(start: u64, pages: u64, node: NodeId, reads: u32, age: u32) -> Region 
     Region { task, start, pages, size, node, reads, writes: 0, age }
 }
 
-fn seen(regions: &[Region], free: u64) -> Observation {
-    let mut seen = Observation::default();
-    regions.iter().for_each(|&region| seen.push(region));
-    let fast = |node| NodeUse { node, pages: 1000, free_pages: free, traffic: None };
-    seen.nodes_use = vec![fast(FAST), fast(NodeId(1))];
-    seen
+fn seen(regions: &[Region], free: u64) -> View {
+    let nodes = [FAST, NodeId(1)].map(|node| node_view(node, 1000, free)).to_vec();
+    let mut view = View { nodes, ..View::default() };
+    regions.iter().for_each(|&region| view.regions.push(region));
+    view
 }
 
-fn decide(text: &str, seen: &Observation) -> Vec<Move> {
+fn decide(text: &str, seen: &View) -> Vec<(Move, Reason)> {
     decide_on(&four(), text, seen)
 }
 
 /// What is planned when the same was seen two epochs in a row.
-fn decide_on(machine: &Machine, text: &str, seen: &Observation) -> Vec<Move> {
+fn decide_on(machine: &Machine, text: &str, seen: &View) -> Vec<(Move, Reason)> {
     let mut policy = policy(machine, text);
     policy.decide(seen, &mut Plan::default());
     let mut plan = Plan::default();
     policy.decide(seen, &mut plan);
-    plan.moves
+    moves_of(&plan)
 }
 
-fn count(moves: &[Move], reason: Reason) -> usize {
-    moves.iter().filter(|wanted| wanted.reason == reason).count()
+fn count(moves: &[(Move, Reason)], reason: Reason) -> usize {
+    moves.iter().filter(|(_, why)| *why == reason).count()
 }
 
 #[test]
@@ -58,7 +57,7 @@ fn the_hot_go_up_the_cold_down_and_what_is_between_stays() {
     ];
     let moves = decide("hot-cold:hot=20", &seen(&regions, 500));
     assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::Cold), moves.len()), (10, 10, 20));
-    assert!(moves.iter().all(|m| (m.reason == Reason::Hot) == (m.page.0 < 10)));
+    assert!(moves.iter().all(|(m, why)| (*why == Reason::Hot) == (m.page.0 < 10)));
 }
 
 #[test]
@@ -67,7 +66,7 @@ fn only_what_is_hot_twice_in_a_row_goes_up() {
     let mut hot = |start, pages| {
         let mut plan = Plan::default();
         policy.decide(&seen(&[region(start, pages, SLOW, 10, 0)], 500), &mut plan);
-        plan.moves.iter().map(|wanted| wanted.page.0).collect::<Vec<u64>>()
+        plan.moves().map(|wanted| wanted.page.0).collect::<Vec<u64>>()
     };
     assert!(hot(0, 100).is_empty());
     assert_eq!(hot(90, 20), (90..100).collect::<Vec<_>>());
@@ -93,8 +92,8 @@ fn the_hotter_takes_the_place_of_what_is_less_than_half_as_hot() {
         let regions = [region(0, 100, SLOW, 10, 0), region(1000, 900, FAST, victim, 50)];
         let moves = decide("hot-cold:hot=70:low=3:high=3", &seen(&regions, 30));
         assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::MakeRoom)), (moved, moved), "{victim}");
-        let first_up = moves.iter().position(|m| m.reason == Reason::Hot).unwrap_or(0);
-        assert!(moves[..first_up].iter().all(|m| m.reason == Reason::MakeRoom), "room is made first");
+        let first_up = moves.iter().position(|(_, why)| *why == Reason::Hot).unwrap_or(0);
+        assert!(moves[..first_up].iter().all(|(_, why)| *why == Reason::MakeRoom), "room is made first");
     }
 }
 
@@ -103,7 +102,7 @@ fn a_full_node_is_relieved_up_to_the_high_watermark() {
     let regions = [region(0, 500, FAST, 1, 0), region(500, 500, FAST, 2, 0)];
     let moves = decide("hot-cold:hot=50", &seen(&regions, 20));
     assert_eq!(moves.len(), 40, "from 2 % free to 6 %");
-    assert!(moves.iter().all(|m| m.page.0 < 500), "the coolest first");
+    assert!(moves.iter().all(|(m, _)| m.page.0 < 500), "the coolest first");
 }
 
 #[test]
@@ -115,11 +114,11 @@ fn an_epoch_moves_no_more_than_it_may() {
 
 #[test]
 fn it_asks_for_as_many_samples_as_fit_an_epoch() {
-    let needs = policy(&four(), "hot-cold:epoch_ms=10").needs();
-    let regions = needs.regions.unwrap();
+    let sensors = policy(&four(), "hot-cold:epoch_ms=10").sensors();
+    let regions = sensors.regions().unwrap();
     assert_eq!(
-        (needs.epoch, regions.sampling, regions.aggregation),
-        (Time::from_ms(10), Time::from_us(1000), needs.epoch)
+        (sensors.first_epoch, regions.sampling, regions.aggregation),
+        (Time::from_ms(10), Time::from_us(1000), sensors.first_epoch)
     );
 }
 
@@ -137,12 +136,12 @@ proptest! {
         let moves = decide("hot-cold", &seen(&regions, free));
         let mut named = std::collections::BTreeSet::new();
         let mut room = [free as i64; 2];
-        for wanted in &moves {
+        for (wanted, why) in &moves {
             let of = regions.iter().find(|r| (r.start.0..r.start.0 + r.pages).contains(&wanted.page.0));
             prop_assert_eq!(of.map(|r| r.node), Some(wanted.from));
             prop_assert!(named.insert(wanted.page));
             let (from, to) = (wanted.from.index() / 2, wanted.to.index() / 2);
-            prop_assert_eq!((wanted.reason == Reason::Hot, from, to), if from == 1 { (true, 1, 0) } else { (false, 0, 1) });
+            prop_assert_eq!((*why == Reason::Hot, from, to), if from == 1 { (true, 1, 0) } else { (false, 0, 1) });
             if let Some(room) = room.get_mut(wanted.from.index()) { *room += 1; }
             if let Some(room) = room.get_mut(wanted.to.index()) {
                 *room -= 1;
@@ -166,7 +165,11 @@ fn with_a_weight_what_is_written_goes_up_first_and_only_then_are_writes_asked_fo
     let written = Region { writes: 10, ..region(100, 10, SLOW, 10, 0) };
     let regions = [region(0, 10, SLOW, 10, 0), written];
     for (text, first, asked) in [("hot-cold", 0, false), ("hot-cold:write_weight=2", 100, true)] {
-        assert_eq!(decide(text, &seen(&regions, 500))[0].page, Vpn(first), "{text}");
-        assert_eq!(policy(&four(), text).needs().regions.map(|needs| needs.writes), Some(asked), "{text}");
+        assert_eq!(decide(text, &seen(&regions, 500))[0].0.page, Vpn(first), "{text}");
+        assert_eq!(
+            policy(&four(), text).sensors().regions().map(|regions| regions.writes),
+            Some(asked),
+            "{text}"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtide_core::policy::{HintFault, Move, NodeOrder, Reason};
+use memtide_core::policy::{Action, Frame, HintFault, Move, NodeOrder};
 use memtide_core::{Machine, NodeId, TaskId, ThreadId, Vpn};
 
 use serde::{Deserialize, Serialize};
@@ -81,13 +81,18 @@ impl Trigger {
             size: fault.size,
             from: fault.node,
             to,
-            reason: Reason::Locality,
+            wish: Frame::ANY,
         })
     }
 
     /// Forgets a page that is no more.
     pub(super) fn forget(&mut self, task: TaskId, page: Vpn) {
         self.last.remove(task, page);
+    }
+
+    /// Forgets the pages of an action.
+    pub(super) fn forget_all(&mut self, action: &Action) {
+        action.moves().iter().for_each(|wanted| self.forget(wanted.task, wanted.page));
     }
 
     pub(super) fn memory(&self) -> Memory {

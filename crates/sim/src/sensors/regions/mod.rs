@@ -1,15 +1,16 @@
-//! The region monitor: how often memory is accessed, by regions that adapt to what is accessed alike, as Linux's DAMON
-//! tells it (Documentation/mm/damon/design.rst).
+//! Access counts by regions that adapt to what is accessed alike, as Linux's DAMON has them (Documentation/mm/damon/design.rst).
 
+mod adaptive;
 mod mapped;
-mod regions;
 
-use memtide_core::policy::{Observation, Region, RegionNeeds};
+use memtide_core::policy::{Region, RegionSampling, Sensor, View};
 use memtide_core::{Time, Vpn};
 use rand_core::SeedableRng;
 use rand_xoshiro::SplitMix64;
 
-use self::regions::{Regions, Watched};
+use self::adaptive::{Regions, Watched};
+use super::{Sense, Setup};
+use crate::engine::Engine;
 use crate::os::{Entry, Os};
 
 /// Regions that memory is watched in at least, if it has as many pages and alike neighbours (DAMON's default).
@@ -19,12 +20,12 @@ const REGIONS_MIN: u64 = 10;
 const ALIKE: u32 = 10;
 
 /// Watches all tasks' memory. Each sampling interval it looks at one page of each region.
-pub(crate) struct Monitor {
-    pub sampling: Time,
+struct RegionSensor {
+    sampling: Time,
     /// Time it has worked.
-    pub system: Time,
-    /// Times that it was asked what it saw.
-    pub observations: u64,
+    system: Time,
+    /// Epochs in which it was read.
+    observations: u64,
     /// Samples of an aggregation interval, and those taken so far.
     samples: u64,
     taken: u64,
@@ -35,9 +36,14 @@ pub(crate) struct Monitor {
     random: SplitMix64,
 }
 
-impl Monitor {
-    pub fn new(needs: RegionNeeds, seed: u64) -> Monitor {
-        Monitor {
+pub(super) fn open(sensor: &Sensor, setup: &Setup) -> Option<Box<dyn Sense>> {
+    let Sensor::Regions(sampling) = sensor else { return None };
+    Some(Box::new(RegionSensor::new(sampling, setup.seed)))
+}
+
+impl RegionSensor {
+    fn new(needs: &RegionSampling, seed: u64) -> RegionSensor {
+        RegionSensor {
             sampling: needs.sampling,
             system: Time::ZERO,
             observations: 0,
@@ -48,18 +54,6 @@ impl Monitor {
             latest: Vec::new(),
             random: SplitMix64::seed_from_u64(seed),
         }
-    }
-
-    /// A sampling interval is over.
-    pub fn sample(&mut self, os: &mut Os) {
-        self.check(os);
-        self.system += os.costs.sample * self.regions.len() as u64;
-        self.taken += 1;
-        if self.taken == self.samples {
-            self.taken = 0;
-            self.aggregate(os);
-        }
-        self.prepare(os);
     }
 
     /// Counts the pages that were accessed since they were picked.
@@ -100,13 +94,37 @@ impl Monitor {
         self.regions.split(&mut self.random, self.regions_max);
     }
 
-    /// Tells what the last aggregation interval came to, as runs of pages of one size on one node.
-    pub fn observe(&mut self, os: &mut Os, seen: &mut Observation) {
+    /// What the last aggregation interval came to, as runs of pages of one size on one node.
+    fn observe(&mut self, os: &mut Os, view: &mut View) {
         self.observations += 1;
-        seen.nodes_use.extend(os.frames.nodes_use());
         for watched in &self.latest {
-            runs(watched, os).into_iter().for_each(|run| seen.push(run));
+            runs(watched, os).into_iter().for_each(|run| view.regions.push(run));
         }
+    }
+}
+
+impl Sense for RegionSensor {
+    fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View) {
+        self.observe(&mut engine.os, view);
+    }
+
+    fn sampling(&self) -> Option<Time> {
+        Some(self.sampling)
+    }
+
+    fn sample(&mut self, os: &mut Os) {
+        self.check(os);
+        self.system += os.costs.sample * self.regions.len() as u64;
+        self.taken += 1;
+        if self.taken == self.samples {
+            self.taken = 0;
+            self.aggregate(os);
+        }
+        self.prepare(os);
+    }
+
+    fn cost(&self) -> Option<(Time, u64)> {
+        Some((self.system, self.observations))
     }
 }
 

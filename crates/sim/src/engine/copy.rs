@@ -1,6 +1,6 @@
 //! Page moves under way: each copies a page line by line through the memory model.
 
-use memtide_core::policy::Move;
+use memtide_core::policy::{Move, Planned};
 use memtide_core::{CpuId, LINE_BYTES, Time};
 use memtide_memory::{Uncore, Waiter};
 
@@ -14,6 +14,7 @@ const LINES_OF_PAGE: u64 = memtide_core::PAGE_BYTES / LINE_BYTES;
 /// line that has come is written at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
+    pub planned: Planned,
     pub wanted: Move,
     pub from: u32,
     pub to: u32,
@@ -22,7 +23,7 @@ pub(crate) struct Copy {
     /// Threads that wait for the page.
     pub waiters: Vec<usize>,
     /// The page was unmapped meanwhile: its frame is gone, and the new one is not needed.
-    pub in_vain: bool,
+    pub cancelled: bool,
     /// The kernel thread of a policy outside the kernel makes it, one move after another.
     pub by_daemon: bool,
     cpu: CpuId,
@@ -32,15 +33,24 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    pub fn new(wanted: Move, from: u32, to: u32, cpu: CpuId, begun: Time, by_daemon: bool) -> Copy {
+    pub fn new(
+        planned: Planned,
+        wanted: Move,
+        from: u32,
+        to: u32,
+        cpu: CpuId,
+        begun: Time,
+        by_daemon: bool,
+    ) -> Copy {
         let lines = wanted.size.base_pages() * LINES_OF_PAGE;
         Copy {
+            planned,
             wanted,
             from,
             to,
             begun,
             waiters: Vec::new(),
-            in_vain: false,
+            cancelled: false,
             by_daemon,
             cpu,
             read: 0,

@@ -13,9 +13,10 @@ fn machine() -> Machine {
     support::two_sockets("sample_ns = 100", 1, [64, 64], [1e4, 1e4])
 }
 
-fn monitor() -> Monitor {
+fn sensor() -> RegionSensor {
     let (sampling, aggregation) = (Time::from_us(10), Time::from_us(200));
-    Monitor::new(RegionNeeds { sampling, aggregation, regions_max: REGIONS_MAX, writes: true }, 1)
+    let regions_max = REGIONS_MAX;
+    RegionSensor::new(&RegionSampling { sampling, aggregation, regions_max, writes: true }, 1)
 }
 
 /// An operating system with tasks that have these pages, on one of two nodes each.
@@ -37,21 +38,21 @@ fn map(os: &mut Os, task: TaskId, page: u64, size: PageSize, node: u8) {
 }
 
 /// Has pages accessed, or written, between any two samples of so many aggregation intervals.
-fn watch(monitor: &mut Monitor, os: &mut Os, intervals: u64, read: &[u64], written: &[u64]) {
-    for _ in 0..intervals * monitor.samples {
+fn watch(sensor: &mut RegionSensor, os: &mut Os, intervals: u64, read: &[u64], written: &[u64]) {
+    for _ in 0..intervals * sensor.samples {
         for (pages, flags) in [(read, Entry::ACCESSED), (written, Entry::ACCESSED | Entry::DIRTY)] {
             for &page in pages {
                 os.spaces[0].table.find(Vpn(page)).expect("a mapped page").0.set(flags);
             }
         }
-        monitor.sample(os);
+        sensor.sample(os);
     }
 }
 
-fn observed(monitor: &mut Monitor, os: &mut Os) -> Vec<Region> {
-    let mut seen = Observation::default();
-    monitor.observe(os, &mut seen);
-    seen.iter().collect()
+fn observed(sensor: &mut RegionSensor, os: &mut Os) -> Vec<Region> {
+    let mut view = View::default();
+    sensor.observe(os, &mut view);
+    view.regions.iter().collect()
 }
 
 /// Pages and the nodes that they are on.
@@ -68,12 +69,12 @@ proptest! {
         let tasks: Vec<Vec<(u64, u8)>> =
             tasks.into_iter().map(|pages: Pages| pages.into_iter().collect()).collect();
         let mut os = os(&tasks);
-        let mut monitor = monitor();
-        watch(&mut monitor, &mut os, intervals, &[], &[]);
-        prop_assert!(monitor.regions.len() <= REGIONS_MAX as usize);
-        prop_assert!(monitor.latest.len() <= REGIONS_MAX as usize);
+        let mut sensor = sensor();
+        watch(&mut sensor, &mut os, intervals, &[], &[]);
+        prop_assert!(sensor.regions.len() <= REGIONS_MAX as usize);
+        prop_assert!(sensor.latest.len() <= REGIONS_MAX as usize);
         let mut found = vec![Vec::new(); tasks.len()];
-        for run in observed(&mut monitor, &mut os) {
+        for run in observed(&mut sensor, &mut os) {
             let pages = run.start.0..run.start.0 + run.pages;
             found[run.task.index()].extend(pages.map(|page| (page, run.node.0)));
         }
@@ -84,20 +85,20 @@ proptest! {
 #[test]
 fn more_tasks_than_regions_leave_the_last_ones_out() {
     let tasks: Vec<Vec<(u64, u8)>> = (0..50).map(|task| vec![(task, 0)]).collect();
-    let (mut os, mut monitor) = (os(&tasks), monitor());
-    watch(&mut monitor, &mut os, 3, &[], &[]);
-    let seen: Vec<u32> = observed(&mut monitor, &mut os).iter().map(|run| run.task.0).collect();
+    let (mut os, mut sensor) = (os(&tasks), sensor());
+    watch(&mut sensor, &mut os, 3, &[], &[]);
+    let seen: Vec<u32> = observed(&mut sensor, &mut os).iter().map(|run| run.task.0).collect();
     assert_eq!(seen, (0..REGIONS_MAX / 2).collect::<Vec<u32>>());
 }
 
 #[test]
 fn reads_and_writes_are_told_apart_and_counted_by_sample() {
     let pages: Vec<(u64, u8)> = (0..300).map(|page| (page, 0)).collect();
-    let (mut os, mut monitor) = (os(&[pages]), monitor());
+    let (mut os, mut sensor) = (os(&[pages]), sensor());
     let [read, written] = [0..100, 100..200].map(|pages| pages.collect::<Vec<u64>>());
-    watch(&mut monitor, &mut os, 30, &read, &written);
+    watch(&mut sensor, &mut os, 30, &read, &written);
     let mut right = 0;
-    for run in observed(&mut monitor, &mut os) {
+    for run in observed(&mut sensor, &mut os) {
         assert!(run.reads <= 20 && run.writes <= 20, "{run:?}");
         let truth = |page: &u64| (if *page < 200 { 20 } else { 0 }, if *page / 100 == 1 { 20 } else { 0 });
         let pages = run.start.0..run.start.0 + run.pages;
@@ -108,24 +109,24 @@ fn reads_and_writes_are_told_apart_and_counted_by_sample() {
 
 #[test]
 fn a_page_that_is_not_there_is_not_accessed_and_each_sample_costs() {
-    let (mut os, mut monitor) = (os(&[vec![(7, 1)]]), monitor());
-    watch(&mut monitor, &mut os, 3, &[7], &[]);
-    assert_eq!(monitor.system, Time::from_ns(100.0) * (2 * 20), "nothing is watched in the first interval");
-    let seen = observed(&mut monitor, &mut os);
+    let (mut os, mut sensor) = (os(&[vec![(7, 1)]]), sensor());
+    watch(&mut sensor, &mut os, 3, &[7], &[]);
+    assert_eq!(sensor.system, Time::from_ns(100.0) * (2 * 20), "nothing is watched in the first interval");
+    let seen = observed(&mut sensor, &mut os);
     assert_eq!(seen.iter().map(|run| (run.start, run.reads, run.age)).collect::<Vec<_>>(), [(Vpn(7), 20, 1)]);
     os.free_pages(TaskId(0), Vpn(0), Vpn(100));
-    assert_eq!(observed(&mut monitor, &mut os), []);
-    watch(&mut monitor, &mut os, 1, &[], &[]);
-    assert_eq!(monitor.regions.len(), 0);
+    assert_eq!(observed(&mut sensor, &mut os), []);
+    watch(&mut sensor, &mut os, 1, &[], &[]);
+    assert_eq!(sensor.regions.len(), 0);
 }
 
 #[test]
 fn a_huge_page_is_seen_whole_and_once() {
     let mut os = os(&[vec![(511, 0), (1024, 0)]]);
     map(&mut os, TaskId(0), 512, PageSize::Huge, 1);
-    let mut monitor = monitor();
-    watch(&mut monitor, &mut os, 12, &[600], &[]);
-    let seen = observed(&mut monitor, &mut os);
+    let mut sensor = sensor();
+    watch(&mut sensor, &mut os, 12, &[600], &[]);
+    let seen = observed(&mut sensor, &mut os);
     let runs: Vec<_> = seen.iter().map(|run| (run.start.0, run.pages, run.size, run.node.0)).collect();
     assert_eq!(
         runs,
@@ -136,17 +137,8 @@ fn a_huge_page_is_seen_whole_and_once() {
 
 #[test]
 fn reclaim_still_learns_of_accesses_that_the_monitor_has_cleared() {
-    let (mut os, mut monitor) = (os(&[vec![(7, 1)]]), monitor());
-    watch(&mut monitor, &mut os, 2, &[7], &[7]);
+    let (mut os, mut sensor) = (os(&[vec![(7, 1)]]), sensor());
+    watch(&mut sensor, &mut os, 2, &[7], &[7]);
     let (entry, _) = os.spaces[0].table.find(Vpn(7)).expect("a mapped page");
     assert!(!entry.any(Entry::ACCESSED | Entry::DIRTY) && entry.has(Entry::YOUNG));
-}
-
-#[test]
-fn nodes_tell_how_full_they_are() {
-    let (mut os, mut monitor) = (os(&[vec![(1, 0), (2, 1), (3, 1)]]), monitor());
-    let mut seen = Observation::default();
-    monitor.observe(&mut os, &mut seen);
-    let free: Vec<(u64, u64)> = seen.nodes_use.iter().map(|n| (n.pages, n.pages - n.free_pages)).collect();
-    assert_eq!(free, [(16384, 1), (16384, 2)]);
 }

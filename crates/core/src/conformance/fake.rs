@@ -1,0 +1,354 @@
+//! A host without hardware: pages in a table, sensors that a test sets, actions that take the time that a test says.
+//!
+//! It carries out every action and answers every sensor, so that a policy can be tried before a real host supports it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::epoch::Host;
+use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
+use crate::policy::{
+    Action, Answer, Answers, Cancellation, Completion, Event, Frame, HintFault, Move, NodeView, Outcome,
+    Page, Planned, Refusal, Region, Rule, SensorRefused, Sensors, TaskEvent, TaskView, ThreadView, View,
+    Watermarks,
+};
+use crate::units::{PageSize, Time, Vpn};
+
+/// A host made of tables.
+#[derive(Debug)]
+pub struct FakeHost {
+    now: Time,
+    /// How long each action takes once it has begun; actions are made one after another.
+    pub action_time: Time,
+    answers: Answers,
+    nodes: Vec<NodeView>,
+    tasks: BTreeMap<TaskId, FakeTask>,
+    pages: BTreeMap<(TaskId, Vpn), FakePage>,
+    events: Vec<Event>,
+    queue: VecDeque<(Time, Planned)>,
+    done: Vec<Completion>,
+}
+
+/// A task of a [`FakeHost`].
+#[derive(Clone, Debug)]
+pub struct FakeTask {
+    /// Its view but for what follows from its pages.
+    pub view: TaskView,
+    /// Its threads.
+    pub threads: Vec<ThreadView>,
+    /// It is frozen.
+    pub frozen: bool,
+}
+
+/// A page of a [`FakeHost`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FakePage {
+    /// Its size.
+    pub size: PageSize,
+    /// The node that it is on.
+    pub node: NodeId,
+    /// Its frame there.
+    pub frame: Frame,
+    /// Reads since the last epoch.
+    pub reads: u32,
+    /// Writes since the last epoch.
+    pub writes: u32,
+    /// Epochs since it was last accessed.
+    pub age: u32,
+}
+
+impl FakeHost {
+    /// A host whose nodes have this many base pages, all free.
+    ///
+    /// # Errors
+    /// None: it answers every sensor. The signature is that of a host that may refuse.
+    pub fn new(node_pages: &[u64], sensors: &Sensors) -> Result<FakeHost, SensorRefused> {
+        let observed = || Answer::Observed("set by the test".to_owned());
+        let node = |(number, &pages): (usize, &u64)| NodeView {
+            node: NodeId::from(number),
+            pages,
+            free_pages: pages,
+            watermarks: Some(Watermarks { low_pages: pages / 50, high_pages: pages / 25 }),
+            traffic: None,
+            loaded_latency: None,
+        };
+        Ok(FakeHost {
+            now: Time::ZERO,
+            action_time: Time::ZERO,
+            answers: Answers::ask(sensors, |_| Some(observed()))?,
+            nodes: node_pages.iter().enumerate().map(node).collect(),
+            tasks: BTreeMap::new(),
+            pages: BTreeMap::new(),
+            events: Vec::new(),
+            queue: VecDeque::new(),
+            done: Vec::new(),
+        })
+    }
+
+    /// Time passes, and actions whose time has come are made.
+    pub fn advance(&mut self, time: Time) {
+        self.now += time;
+        while self.queue.front().is_some_and(|(due, _)| *due <= self.now) {
+            let (due, planned) = self.queue.pop_front().expect("an action that is due");
+            let outcome = self.finish(&planned.action);
+            self.done.push(Completion { time: due, planned, outcome });
+        }
+    }
+
+    /// Starts a task with one thread on CPU 0.
+    pub fn start_task(&mut self, task: TaskId, name: &str) {
+        let view = TaskView {
+            task,
+            name: name.to_owned(),
+            owner: None,
+            priority: None,
+            resident_pages: 0,
+            footprint: Vec::new(),
+            rule: None,
+        };
+        let thread = ThreadView { thread: ThreadId(task.0), task, cpu: Some(CpuId(0)), traffic: None };
+        self.tasks.insert(task, FakeTask { view, threads: vec![thread], frozen: false });
+        self.events.push(Event::Task(TaskEvent { time: self.now, task, started: true }));
+    }
+
+    /// Ends a task: its pages are freed, and its moves are cancelled.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn end_task(&mut self, task: TaskId) {
+        let heads: Vec<Vpn> =
+            self.pages.range((task, Vpn(0))..=(task, Vpn(u64::MAX))).map(|((_, page), _)| *page).collect();
+        heads.into_iter().for_each(|page| self.unmap(task, page));
+        self.tasks.remove(&task).expect("a task that was started");
+        for (due, planned) in std::mem::take(&mut self.queue) {
+            if planned.action.moves().iter().all(|wanted| wanted.task != task) {
+                self.queue.push_back((due, planned));
+                continue;
+            }
+            let outcome = self.cancel(&planned.action, Refusal::Gone);
+            self.done.push(Completion { time: self.now, planned, outcome });
+        }
+        self.events.push(Event::Task(TaskEvent { time: self.now, task, started: false }));
+    }
+
+    /// Maps a page on a node.
+    ///
+    /// # Panics
+    /// If the node has no room for it.
+    pub fn map(&mut self, task: TaskId, page: Vpn, size: PageSize, node: NodeId) {
+        assert!(self.take(node, size), "{node} has no room for {page:?}");
+        let page_of = FakePage { size, node, frame: Frame::ANY, reads: 0, writes: 0, age: 0 };
+        self.pages.insert((task, page), page_of);
+    }
+
+    /// Unmaps a page that begins here, if there is one.
+    pub fn unmap(&mut self, task: TaskId, page: Vpn) {
+        if let Some(FakePage { node, size, .. }) = self.pages.remove(&(task, page)) {
+            self.nodes[node.index()].free_pages += size.base_pages();
+        }
+    }
+
+    /// A page that begins here, to look at or to change.
+    pub fn page(&mut self, task: TaskId, page: Vpn) -> Option<&mut FakePage> {
+        self.pages.get_mut(&(task, page))
+    }
+
+    /// A task, to look at or to change.
+    pub fn task(&mut self, task: TaskId) -> Option<&mut FakeTask> {
+        self.tasks.get_mut(&task)
+    }
+
+    /// A node, to look at or to change.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn node(&mut self, node: NodeId) -> &mut NodeView {
+        &mut self.nodes[node.index()]
+    }
+
+    /// Something happens now that the next epoch's events tell.
+    pub fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// A thread of a task reads a page that the NUMA scanner had unmapped.
+    pub fn hint_fault(&mut self, task: TaskId, page: Vpn, cpu: CpuId) -> HintFault {
+        let FakePage { size, node, .. } = self.pages[&(task, page)];
+        let (time, thread) = (self.now, ThreadId(task.0));
+        let fault = HintFault { time, task, thread, cpu, page, size, node, write: false, pass: 0 };
+        self.events.push(Event::HintFault(fault));
+        fault
+    }
+
+    /// The node goes offline, unless it has pages in use: then nothing happens, as in Linux.
+    pub fn unplug(&mut self, node: NodeId) {
+        let view = &mut self.nodes[node.index()];
+        if view.free_pages == view.pages {
+            (view.pages, view.free_pages) = (0, 0);
+        }
+    }
+
+    fn take(&mut self, node: NodeId, size: PageSize) -> bool {
+        let view = &mut self.nodes[node.index()];
+        let fits = view.free_pages >= size.base_pages();
+        if fits {
+            view.free_pages -= size.base_pages();
+        }
+        fits
+    }
+
+    /// Begins an action: a move reserves its frame.
+    fn begin(&mut self, action: &Action) -> Result<(), Refusal> {
+        let names = |planned: &Planned, wanted: &Move| {
+            planned.action.moves().iter().any(|other| (other.task, other.page) == (wanted.task, wanted.page))
+        };
+        for wanted in action.moves() {
+            if self.queue.iter().any(|(_, planned)| names(planned, wanted)) {
+                return Err(Refusal::Busy);
+            }
+        }
+        self.check(action)?;
+        match action {
+            Action::Move(wanted) if !self.take(wanted.to, wanted.size) => Err(Refusal::NoRoom),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an action can be made.
+    fn check(&self, action: &Action) -> Result<(), Refusal> {
+        match action {
+            Action::Move(wanted) => self.check_move(wanted),
+            Action::Exchange(pair) => pair.iter().try_for_each(|wanted| self.check_move(wanted)),
+            Action::Split(Page { task, page, .. }) => match self.pages.get(&(*task, *page)) {
+                Some(found) if found.size == PageSize::Huge => Ok(()),
+                _ => Err(Refusal::Gone),
+            },
+            Action::Collapse(Page { task, page, .. }) => {
+                let is_base = |page| self.pages.get(&(*task, page)).is_some_and(|p| p.size == PageSize::Base);
+                let pages = PageSize::Huge.base_pages();
+                (0..pages).all(|at| is_base(Vpn(page.0 + at))).then_some(()).ok_or(Refusal::Gone)
+            }
+            Action::Freeze(task) | Action::Thaw(task) | Action::SetRule(task, _) => {
+                self.tasks.contains_key(task).then_some(()).ok_or(Refusal::Gone)
+            }
+            Action::Pin(_) | Action::Unpin(_) => unreachable!("the governor keeps pins"),
+        }
+    }
+
+    fn check_move(&self, wanted: &Move) -> Result<(), Refusal> {
+        let page = self.pages.get(&(wanted.task, wanted.page)).filter(|page| page.size == wanted.size);
+        let page = page.ok_or(Refusal::Gone)?;
+        if page.node == wanted.to {
+            return Err(Refusal::AlreadyThere);
+        }
+        let offline = self.nodes[wanted.to.index()].pages == 0;
+        if offline { Err(Refusal::NodeOffline) } else { Ok(()) }
+    }
+
+    /// Makes an action that has begun, if it still can be made.
+    fn finish(&mut self, action: &Action) -> Outcome {
+        if let Err(why) = self.check(action) {
+            return self.cancel(action, why);
+        }
+        match action {
+            Action::Move(wanted) => return Outcome::Made(self.finish_move(wanted)),
+            Action::Exchange(pair) => {
+                let keys = pair.map(|wanted| (wanted.task, wanted.page));
+                let nodes = keys.map(|key| self.pages[&key].node);
+                self.pages.get_mut(&keys[0]).expect("checked").node = nodes[1];
+                self.pages.get_mut(&keys[1]).expect("checked").node = nodes[0];
+            }
+            Action::Split(Page { task, page, .. }) => {
+                let whole = self.pages.remove(&(*task, *page)).expect("checked");
+                for at in 0..PageSize::Huge.base_pages() {
+                    self.pages.insert((*task, Vpn(page.0 + at)), FakePage { size: PageSize::Base, ..whole });
+                }
+            }
+            Action::Collapse(Page { task, page, .. }) => {
+                let first = self.pages[&(*task, *page)];
+                for at in 0..PageSize::Huge.base_pages() {
+                    self.unmap(*task, Vpn(page.0 + at));
+                }
+                self.map(*task, *page, PageSize::Huge, first.node);
+            }
+            Action::Freeze(task) | Action::Thaw(task) => {
+                self.tasks.get_mut(task).expect("checked").frozen = matches!(action, Action::Freeze(_));
+            }
+            Action::SetRule(task, rule) => {
+                let rule: Rule = (**rule).clone();
+                self.tasks.get_mut(task).expect("checked").view.rule = Some(rule);
+            }
+            Action::Pin(_) | Action::Unpin(_) => unreachable!("the governor keeps pins"),
+        }
+        Outcome::MADE
+    }
+
+    /// A wish is fulfilled: the frame is as wished.
+    fn finish_move(&mut self, wanted: &Move) -> Frame {
+        let page = self.pages.get_mut(&(wanted.task, wanted.page)).expect("checked");
+        let from = std::mem::replace(&mut page.node, wanted.to);
+        page.frame = wanted.wish;
+        self.nodes[from.index()].free_pages += wanted.size.base_pages();
+        wanted.wish
+    }
+
+    /// Gives a reserved frame back.
+    fn cancel(&mut self, action: &Action, why: Refusal) -> Outcome {
+        if let Action::Move(wanted) = action {
+            let node = &mut self.nodes[wanted.to.index()];
+            node.free_pages = (node.free_pages + wanted.size.base_pages()).min(node.pages);
+        }
+        let ended = action.moves().iter().any(|wanted| !self.tasks.contains_key(&wanted.task));
+        Outcome::Cancelled(match why {
+            _ if ended => Cancellation::TaskEnded,
+            Refusal::NodeOffline => Cancellation::NodeOffline,
+            _ => Cancellation::Unmapped,
+        })
+    }
+
+    fn task_view(&self, task: &FakeTask) -> TaskView {
+        let mut footprint = vec![0; self.nodes.len()];
+        let id = task.view.task;
+        for (_, page) in self.pages.range((id, Vpn(0))..=(id, Vpn(u64::MAX))) {
+            footprint[page.node.index()] += page.size.base_pages();
+        }
+        TaskView { resident_pages: footprint.iter().sum(), footprint, ..task.view.clone() }
+    }
+}
+
+impl Host for FakeHost {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {
+        events.append(&mut self.events);
+        view.time = self.now;
+        view.answers = self.answers.clone();
+        view.nodes = self.nodes.clone();
+        view.tasks = self.tasks.values().map(|task| self.task_view(task)).collect();
+        view.threads = self.tasks.values().flat_map(|task| task.threads.iter().cloned()).collect();
+        for (&(task, start), page) in &mut self.pages {
+            page.age = if page.reads + page.writes > 0 { 0 } else { page.age + 1 };
+            let FakePage { size, node, reads, writes, age, .. } = *page;
+            view.regions.push(Region { task, start, pages: 1, size, node, reads, writes, age });
+            (page.reads, page.writes) = (0, 0);
+        }
+    }
+
+    fn act(&mut self, actions: &[Planned]) {
+        for planned in actions {
+            if let Err(why) = self.begin(&planned.action) {
+                let (time, planned) = (self.now, planned.clone());
+                self.done.push(Completion { time, planned, outcome: Outcome::Refused(why) });
+                continue;
+            }
+            let begins = self.queue.back().map_or(self.now, |(due, _)| *due);
+            self.queue.push_back((begins + self.action_time, planned.clone()));
+        }
+        self.advance(Time::ZERO);
+    }
+
+    fn completions(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.done);
+    }
+}

@@ -1,0 +1,284 @@
+//! The conformance suite: one script that every host must pass, with the same outcomes and the same views.
+//!
+//! [`ConformancePolicy`] follows a [`script`], notes what it gets, and checks it phase by phase. The simulator, the fake
+//! host and the live host in the lab each run it; the tests do nothing but drive it.
+
+mod fake;
+pub mod script;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use fake::{FakeHost, FakePage, FakeTask};
+
+use self::script::{Area, EPOCHS, Moves, PLAN_AT, Phase, Seen, Times};
+use crate::ids::TaskId;
+use crate::policy::{
+    Completion, Delivery, Event, Frame, Migration, Move, Outcome, Plan, Reason, RegionSampling, Sensor,
+    Sensors, View, Wake,
+};
+use crate::units::{PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};
+
+/// Where an area is in the program's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Its first byte; a multiple of 4 KiB.
+    pub start: VirtAddr,
+    /// Its length in base pages.
+    pub pages: u64,
+}
+
+/// Where the areas are.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// [`Area::Hot`], [`Area::Idle`], [`Area::Large`], [`Area::Nowhere`].
+    pub areas: [Placed; 4],
+}
+
+impl Layout {
+    /// Areas behind each other from an address on, with 1 MiB between them.
+    pub fn from(start: VirtAddr, large_pages: u64) -> Layout {
+        let mut next = start.0;
+        let areas = [script::AREA_PAGES, script::AREA_PAGES, large_pages, script::AREA_PAGES];
+        let areas = areas.map(|pages| {
+            let placed = Placed { start: VirtAddr(next), pages };
+            next += pages * PAGE_BYTES + (1 << 20);
+            placed
+        });
+        Layout { areas }
+    }
+
+    /// Where an area is.
+    pub fn of(&self, area: Area) -> Placed {
+        self.areas[area as usize]
+    }
+
+    fn contains(&self, area: Area, page: Vpn) -> bool {
+        let Placed { start, pages } = self.of(area);
+        (start.page().0..start.page().0 + pages).contains(&page.0)
+    }
+}
+
+/// What happened in a run, for whoever drives and checks it.
+#[derive(Clone, Debug, Default)]
+pub struct Log(Arc<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    epochs: AtomicUsize,
+    phases: Mutex<Vec<Noted>>,
+}
+
+/// What happened in a phase.
+#[derive(Clone, Debug, Default)]
+struct Noted {
+    events: Vec<Event>,
+    outcomes: Vec<(Outcome, u64)>,
+    views: Vec<View>,
+    planned: u64,
+}
+
+/// A policy that plans what the script says and notes what it gets.
+pub struct ConformancePolicy {
+    script: &'static [Phase],
+    layout: Layout,
+    epoch: Time,
+    sampling: RegionSampling,
+    task: Option<TaskId>,
+    log: Log,
+}
+
+impl ConformancePolicy {
+    /// A policy for a script, and the log that it fills. An epoch must be time enough for the host's sensors; regions are
+    /// sampled ten times an aggregation interval, of which an epoch has one.
+    pub fn new(script: &'static [Phase], layout: Layout, epoch: Time) -> (ConformancePolicy, Log) {
+        let log = Log::default();
+        let sampling = RegionSampling {
+            sampling: Time(epoch.0 / 10),
+            aggregation: epoch,
+            regions_max: 300,
+            writes: false,
+        };
+        (ConformancePolicy { script, layout, epoch, sampling, task: None, log: log.clone() }, log)
+    }
+
+    fn plan(&self, phase: &Phase, plan: &mut Plan) {
+        let Some(task) = self.task else { return };
+        for Moves { area, pages, to } in phase.plan {
+            let placed = self.layout.of(*area);
+            for at in 0..placed.pages.min(*pages) {
+                let page = Vpn(placed.start.page().0 + at);
+                let from = if *to == script::SLOW { script::FAST } else { script::SLOW };
+                let (size, wish) = (PageSize::Base, Frame::ANY);
+                plan.push_move(Move { task, page, size, from, to: *to, wish }, Reason::Hot);
+            }
+        }
+    }
+
+    fn note(&self, at: usize, note: impl FnOnce(&mut Noted)) {
+        let mut noted = self.log.phases();
+        noted.resize_with(self.script.len(), Noted::default);
+        note(&mut noted[at]);
+    }
+
+    /// The phase under way; what comes after the last one is the last one's.
+    fn phase(&self) -> usize {
+        self.log.phase().min(self.script.len() - 1)
+    }
+}
+
+impl Migration for ConformancePolicy {
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::Deployable, self.epoch)
+            .require(Sensor::Regions(self.sampling))
+            .require(Sensor::HintFaults)
+            .require(Sensor::Threads)
+            .require(Sensor::TaskLifecycle)
+    }
+
+    fn on_event(&mut self, event: &Event, _: &View, _: &mut Plan) {
+        self.note(self.phase(), |noted| match event {
+            Event::Completion(Completion { outcome, .. }) => {
+                // What a host knows of the frame is its own.
+                let outcome = if outcome.is_made() { Outcome::MADE } else { *outcome };
+                match noted.outcomes.iter_mut().find(|(known, _)| *known == outcome) {
+                    Some((_, times)) => *times += 1,
+                    None => noted.outcomes.push((outcome, 1)),
+                }
+            }
+            event => noted.events.push(event.clone()),
+        });
+    }
+
+    fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        let at = self.phase();
+        self.task = self.task.or(view.tasks.first().map(|task| task.task));
+        if self.log.epoch() == PLAN_AT && self.log.phase() == at {
+            self.plan(&self.script[at], plan);
+        }
+        let planned = plan.actions().len() as u64;
+        self.note(at, |noted| {
+            noted.planned += planned;
+            noted.views.push(view.clone());
+        });
+        self.log.0.epochs.fetch_add(1, Ordering::Relaxed);
+        Wake::After(self.epoch)
+    }
+}
+
+impl Log {
+    /// The phase under way, from 0; the number of phases or more once all are over.
+    pub fn phase(&self) -> usize {
+        self.0.epochs.load(Ordering::Relaxed) / EPOCHS
+    }
+
+    /// The epoch of the phase that comes next, from 0.
+    pub fn epoch(&self) -> usize {
+        self.0.epochs.load(Ordering::Relaxed) % EPOCHS
+    }
+
+    fn phases(&self) -> MutexGuard<'_, Vec<Noted>> {
+        self.0.phases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that what came is what the script says.
+    ///
+    /// # Errors
+    /// Every difference, with its phase.
+    pub fn check(&self, script: &[Phase], layout: &Layout) -> Result<(), String> {
+        let noted = self.phases();
+        let mut views = noted.iter().flat_map(|noted| &noted.views);
+        let Some(task) = views.find_map(|view| Some(view.tasks.first()?.task)) else {
+            return Err("no view has a task".to_owned());
+        };
+        let checked = Checked { task, layout };
+        let mut wrong = Vec::new();
+        for (at, phase) in script.iter().enumerate() {
+            match noted.get(at) {
+                Some(noted) if !noted.views.is_empty() => checked.phase(phase, noted, &mut wrong),
+                _ => wrong.push(format!("{}: the run ended before", phase.name)),
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    }
+}
+
+/// What a log is checked for.
+struct Checked<'l> {
+    /// The script's task.
+    task: TaskId,
+    layout: &'l Layout,
+}
+
+impl Checked<'_> {
+    fn phase(&self, phase: &Phase, noted: &Noted, wrong: &mut Vec<String>) {
+        let came = |outcome: &Outcome| {
+            noted.outcomes.iter().find(|(known, _)| known == outcome).map_or(0, |(_, times)| *times)
+        };
+        for (outcome, times) in phase.outcomes {
+            let right = match times {
+                Times::Exactly(times) => came(outcome) == *times,
+                Times::Some => came(outcome) > 0,
+                Times::Any => true,
+            };
+            if !right {
+                let came = came(outcome);
+                wrong.push(format!("{}: {outcome:?} must come {times:?}, came {came} times", phase.name));
+            }
+        }
+        for (outcome, times) in &noted.outcomes {
+            if phase.outcomes.iter().all(|(expected, _)| expected != outcome) {
+                wrong.push(format!("{}: {outcome:?} came {times} times, must not come", phase.name));
+            }
+        }
+        let completed: u64 = noted.outcomes.iter().map(|(_, times)| times).sum();
+        if completed != noted.planned {
+            wrong.push(format!("{}: {} actions, {completed} completions", phase.name, noted.planned));
+        }
+        for seen in phase.seen.iter().filter(|seen| !self.was_seen(seen, noted)) {
+            let last = noted.views.last().map(|view| (&view.nodes, &view.tasks));
+            wrong.push(format!("{}: {seen:?} was not seen; the last view has {last:?}", phase.name));
+        }
+    }
+
+    fn was_seen(&self, seen: &Seen, noted: &Noted) -> bool {
+        let last = noted.views.last().expect("a phase that has views");
+        let lifecycle = |wanted: bool| {
+            noted
+                .events
+                .iter()
+                .any(|event| matches!(event, Event::Task(of) if of.task == self.task && of.started == wanted))
+        };
+        match *seen {
+            Seen::TaskStarted => lifecycle(true),
+            Seen::TaskEnded => lifecycle(false) && last.task(self.task).is_none(),
+            Seen::Footprint(area, node) => {
+                let pages = self.layout.of(area).pages;
+                let has_thread = last.threads.iter().any(|thread| thread.task == self.task);
+                let footprint = last.task(self.task).map(|task| task.footprint.get(node.index()));
+                has_thread && footprint.flatten().is_some_and(|on_node| *on_node >= pages)
+            }
+            Seen::Read(area) => self.accesses(area, noted).is_some_and(|accesses| accesses > 0),
+            Seen::Unread(area) => self.accesses(area, noted) == Some(0),
+            Seen::HintFault(area) => noted.events.iter().any(|event| {
+                matches!(event, Event::HintFault(fault)
+                    if fault.task == self.task && self.layout.contains(area, fault.page))
+            }),
+            Seen::Offline(node) => {
+                last.node(node).is_some_and(|view| view.pages == 0 && view.free_pages == 0)
+            }
+        }
+    }
+
+    /// Most accesses to the middle of an area in the later views of a phase; none if no region tells of it.
+    fn accesses(&self, area: Area, noted: &Noted) -> Option<u32> {
+        let Placed { start, pages } = self.layout.of(area);
+        let middle = Vpn(start.page().0 + pages / 2);
+        let settled = noted.views.get(PLAN_AT..).unwrap_or_default();
+        let regions = settled.iter().filter_map(|view| view.regions.at(self.task, middle));
+        regions.map(|region| region.reads + region.writes).max()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! A policy at work on a host.
+//!
+//! ```text
+//!            view, events                 plan                 admitted
+//!  Host ───────────────────▶ Migration ────────▶ Governor ─────────────────▶ Host
+//!   ▲                            ▲                  │ refused                  │
+//!   │                            └──── completions ─┴──────────────────────────┘
+//!   └ observe                          made, refused or cancelled: one for each action
+//! ```
+//!
+//! Invariant: every action that a policy plans, or a user requests, has one completion. What was moved is counted from
+//! completions alone, so that an action that is still under way, or was cancelled, never counts.
+
+use std::collections::BTreeSet;
+
+use super::{Governor, Host, Limits, Watcher};
+use crate::ids::ActionId;
+use crate::policy::{Action, Completion, Event, Migration, Move, Plan, Planned, Reason, View, Wake};
+
+/// A migration policy with its governor, and what of its plans is under way.
+pub struct PolicyRunner {
+    policy: Box<dyn Migration>,
+    governor: Governor,
+    /// What the policy saw last.
+    view: View,
+    next_id: ActionId,
+    /// Completions that the policy has yet to see.
+    unseen: Vec<Completion>,
+    /// Users' actions that are under way.
+    requested: BTreeSet<ActionId>,
+    /// Completions of users' actions that nobody has taken yet.
+    answered: Vec<Completion>,
+}
+
+impl PolicyRunner {
+    /// A runner that has done nothing yet.
+    pub fn new(policy: Box<dyn Migration>, limits: Limits) -> PolicyRunner {
+        let governor = Governor::new(limits, policy.sensors().first_epoch);
+        PolicyRunner {
+            policy,
+            governor,
+            view: View::default(),
+            next_id: ActionId(0),
+            unseen: Vec::new(),
+            requested: BTreeSet::new(),
+            answered: Vec::new(),
+        }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &dyn Migration {
+        self.policy.as_ref()
+    }
+
+    /// Goes on with another policy. It sees no completion of the old one's actions.
+    pub fn set_policy(&mut self, policy: Box<dyn Migration>) {
+        self.policy = policy;
+        self.unseen.clear();
+        self.governor.unpin_all();
+    }
+
+    /// The governor, with the record of all that moved.
+    pub fn governor(&self) -> &Governor {
+        &self.governor
+    }
+
+    /// Goes on with other limits.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.governor.set_limits(limits, self.policy.sensors().first_epoch);
+    }
+
+    /// What the policy saw last.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// One epoch: the policy gets completions and events, oldest first, then decides; what it plans begins as far as the
+    /// governor admits it. Gives when the next epoch is due.
+    pub fn epoch(&mut self, host: &mut dyn Host, watcher: &mut dyn Watcher) -> Wake {
+        self.collect(host, watcher);
+        let mut events: Vec<Event> = self.unseen.drain(..).map(Event::Completion).collect();
+        self.view = View::default();
+        host.observe(&mut self.view, &mut events);
+        events.sort_by_key(Event::time);
+        let mut plan = Plan::new(self.next_id);
+        let wake = ask(self.policy.as_mut(), &events, &self.view, &mut plan);
+        watcher.planned(&events, &self.view, &plan);
+        self.governor.start_epoch(self.next_id);
+        self.apply(host, plan.actions());
+        self.collect(host, watcher);
+        wake
+    }
+
+    /// In-kernel delivery of one event: what the policy wants begins at once, through the same governor. The completions
+    /// of what it wanted before come with it.
+    pub fn deliver(&mut self, host: &mut dyn Host, event: &Event) {
+        self.collect(host, &mut ());
+        let mut plan = Plan::new(self.next_id);
+        for done in self.unseen.drain(..) {
+            self.policy.on_event(&Event::Completion(done), &self.view, &mut plan);
+        }
+        self.policy.on_event(event, &self.view, &mut plan);
+        self.apply(host, plan.actions());
+    }
+
+    /// Begins moves that a user asked for, through the same governor. Gives their ids in order; their completions are for
+    /// [`take_answered`](PolicyRunner::take_answered), not for the policy.
+    pub fn request(
+        &mut self,
+        host: &mut dyn Host,
+        watcher: &mut dyn Watcher,
+        moves: &[Move],
+    ) -> std::ops::Range<ActionId> {
+        let mut plan = Plan::new(self.next_id);
+        for wanted in moves {
+            self.requested.insert(plan.push(Action::Move(*wanted), Reason::Request));
+        }
+        let ids = self.next_id..plan.next_id();
+        self.apply(host, plan.actions());
+        self.collect(host, watcher);
+        ids
+    }
+
+    /// Completions of users' requests since the last call, oldest first.
+    pub fn take_answered(&mut self) -> Vec<Completion> {
+        std::mem::take(&mut self.answered)
+    }
+
+    /// Takes what the host has completed, so that it is recorded.
+    pub fn collect(&mut self, host: &mut dyn Host, watcher: &mut dyn Watcher) {
+        let mut done = self.governor.take_refused();
+        let refused = done.len();
+        host.completions(&mut done);
+        done[refused..].iter().for_each(|completion| self.governor.complete(completion));
+        done.sort_by_key(|completion| (completion.time, completion.planned.id));
+        watcher.completed(&done);
+        for completion in done {
+            match self.requested.remove(&completion.planned.id) {
+                true => self.answered.push(completion),
+                false => self.unseen.push(completion),
+            }
+        }
+    }
+
+    fn apply(&mut self, host: &mut dyn Host, actions: &[Planned]) {
+        self.next_id = ActionId(self.next_id.0 + actions.len() as u64);
+        let time = host.now();
+        self.governor.start_plan();
+        let admitted: Vec<Planned> =
+            actions.iter().filter(|planned| self.governor.admit(time, planned)).cloned().collect();
+        if !admitted.is_empty() {
+            host.act(&admitted);
+        }
+    }
+}
+
+/// Asks a policy: it gets the events, oldest first, and then decides.
+pub fn ask(policy: &mut dyn Migration, events: &[Event], view: &View, plan: &mut Plan) -> Wake {
+    for event in events {
+        policy.on_event(event, view, plan);
+    }
+    policy.decide(view, plan)
+}

@@ -1,0 +1,286 @@
+//! Sensors: what a policy asks a host to observe, and what the host answers.
+//!
+//! A sensor is declared here, and each host has it in one file of its own; a host that has no such file refuses it. What a
+//! sensor tells reaches the policy in the [`View`](super::View) or as an [`Event`](super::Event).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::migration::Delivery;
+use crate::units::Time;
+
+/// Something that a host can observe for a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sensor {
+    /// Access counts by region, in [`View::regions`](super::View::regions): DAMON.
+    Regions(RegionSampling),
+    /// NUMA hint faults, as [`Event::HintFault`](super::Event::HintFault). How many pages are unmapped how often is the
+    /// machine's affair ([`Kernel`](crate::machine::Kernel)'s scan period and size).
+    HintFaults,
+    /// Every `period`-th access that misses all caches, as [`Event::AccessSample`](super::Event::AccessSample): PEBS, IBS, SPE.
+    AccessSamples {
+        /// Misses per sample, at least 1.
+        period: u32,
+    },
+    /// Threads of the tasks, in [`View::threads`](super::View::threads).
+    Threads,
+    /// Bytes that nodes have read and written, in [`NodeView::traffic`](super::NodeView::traffic).
+    NodeTraffic,
+    /// Bytes that threads have read and written, in [`ThreadView::traffic`](super::ThreadView::traffic).
+    ThreadTraffic,
+    /// Mean latency of reads under the current load, in [`NodeView::loaded_latency`](super::NodeView::loaded_latency).
+    LoadedLatency,
+    /// Free memory below which a node is reclaimed, in [`NodeView::watermarks`](super::NodeView::watermarks).
+    Watermarks,
+    /// What applications tell of their buffers, as [`Event::Message`](super::Event::Message).
+    Messages,
+    /// Tasks that start and end, as [`Event::Task`](super::Event::Task).
+    TaskLifecycle,
+}
+
+/// How access counts by region are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegionSampling {
+    /// Sampling interval: time between two samples of a region.
+    pub sampling: Time,
+    /// Aggregation interval: time over which samples are counted; at least `sampling`, at most the epoch.
+    pub aggregation: Time,
+    /// Most regions, 2 or more.
+    pub regions_max: u32,
+    /// Count writes apart from reads. If false, a host need not pay for that, and writes may be 0.
+    pub writes: bool,
+}
+
+impl Sensor {
+    /// Its name, without settings: `regions`, `hint-faults`, ...
+    pub fn name(&self) -> &'static str {
+        match self {
+            Sensor::Regions(_) => "regions",
+            Sensor::HintFaults => "hint-faults",
+            Sensor::AccessSamples { .. } => "access-samples",
+            Sensor::Threads => "threads",
+            Sensor::NodeTraffic => "node-traffic",
+            Sensor::ThreadTraffic => "thread-traffic",
+            Sensor::LoadedLatency => "loaded-latency",
+            Sensor::Watermarks => "watermarks",
+            Sensor::Messages => "messages",
+            Sensor::TaskLifecycle => "task-lifecycle",
+        }
+    }
+}
+
+/// A sensor that a policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which, and how fine.
+    pub sensor: Sensor,
+    /// The policy cannot work without it.
+    pub required: bool,
+}
+
+/// The sensors that a policy asks for, once, before the first epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sensors {
+    /// When events reach the policy.
+    pub delivery: Delivery,
+    /// Time from the start to the first [`decide`](super::Migration::decide), which then says when to be woken again.
+    pub first_epoch: Time,
+    requests: Vec<Request>,
+}
+
+impl Sensors {
+    /// No sensors yet.
+    pub fn new(delivery: Delivery, first_epoch: Time) -> Sensors {
+        Sensors { delivery, first_epoch, requests: Vec::new() }
+    }
+
+    /// Adds a sensor that the policy cannot work without.
+    #[must_use]
+    pub fn require(self, sensor: Sensor) -> Sensors {
+        self.with(sensor, true)
+    }
+
+    /// Adds a sensor that the policy can work without.
+    #[must_use]
+    pub fn want(self, sensor: Sensor) -> Sensors {
+        self.with(sensor, false)
+    }
+
+    /// A sensor that is asked for already stays as it is, but is required if either asks so.
+    fn with(mut self, sensor: Sensor, required: bool) -> Sensors {
+        match self.requests.iter_mut().find(|request| request.sensor.name() == sensor.name()) {
+            Some(known) => known.required |= required,
+            None => self.requests.push(Request { sensor, required }),
+        }
+        self
+    }
+
+    /// What is asked for, in the policy's order.
+    pub fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.requests.iter()
+    }
+
+    /// How regions are to be sampled, if they are asked for.
+    pub fn regions(&self) -> Option<RegionSampling> {
+        self.requests.iter().find_map(|request| match request.sensor {
+            Sensor::Regions(sampling) => Some(sampling),
+            _ => None,
+        })
+    }
+
+    /// Whether NUMA hint faults are asked for.
+    pub fn hint_faults(&self) -> bool {
+        self.requests.iter().any(|request| request.sensor == Sensor::HintFaults)
+    }
+
+    /// The same with all times divided by a machine's scale.
+    #[must_use]
+    pub fn scaled(&self, scale: u32) -> Sensors {
+        let time = |time: Time| Time((time.0 / u64::from(scale)).max(1));
+        let request = |request: &Request| match request.sensor {
+            Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes }) => {
+                let (sampling, aggregation) = (time(sampling), time(aggregation));
+                let sensor = Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes });
+                Request { sensor, ..*request }
+            }
+            _ => *request,
+        };
+        let requests = self.requests.iter().map(request).collect();
+        Sensors { delivery: self.delivery, first_epoch: time(self.first_epoch), requests }
+    }
+}
+
+/// What a host says to a request for a sensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// It is observed as such; by what means.
+    Observed(String),
+    /// It is worked out from something else; from what.
+    Inferred(String),
+    /// It cannot be had; why.
+    Refused(String),
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Observed(means) => write!(f, "observed: {means}"),
+            Answer::Inferred(from) => write!(f, "inferred: {from}"),
+            Answer::Refused(why) => write!(f, "refused: {why}"),
+        }
+    }
+}
+
+/// What a host answered for each sensor that was asked for, by the sensor's name. It stamps all data of an epoch
+/// ([`View::answers`](super::View::answers)).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Answers(Vec<(String, Answer)>);
+
+/// A sensor that a policy requires and a host refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the policy needs the sensor `{sensor}`: {why}")]
+pub struct SensorRefused {
+    /// Its name.
+    pub sensor: &'static str,
+    /// Why it is refused.
+    pub why: String,
+}
+
+impl Answers {
+    /// Asks a host for each sensor. `answer` gives none for a sensor that the host does not know.
+    ///
+    /// # Errors
+    /// The first required sensor that is refused.
+    pub fn ask(
+        sensors: &Sensors,
+        mut answer: impl FnMut(&Sensor) -> Option<Answer>,
+    ) -> Result<Answers, SensorRefused> {
+        let mut answers = Answers::default();
+        for Request { sensor, required } in sensors.iter() {
+            let unknown = || Answer::Refused("this host has no such sensor".to_owned());
+            let answer = answer(sensor).unwrap_or_else(unknown);
+            if let (true, Answer::Refused(why)) = (required, &answer) {
+                return Err(SensorRefused { sensor: sensor.name(), why: why.clone() });
+            }
+            answers.set(sensor, answer);
+        }
+        Ok(answers)
+    }
+
+    /// The answer for a sensor; none if it was not asked for.
+    pub fn get(&self, sensor: &Sensor) -> Option<&Answer> {
+        self.0.iter().find(|(name, _)| name == sensor.name()).map(|(_, answer)| answer)
+    }
+
+    /// Changes the answer for a sensor, such as when another monitor takes over.
+    pub fn set(&mut self, sensor: &Sensor, answer: Answer) {
+        match self.0.iter_mut().find(|(name, _)| name == sensor.name()) {
+            Some((_, known)) => *known = answer,
+            None => self.0.push((sensor.name().to_owned(), answer)),
+        }
+    }
+
+    /// Names and answers, in the order of the requests.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Answer)> {
+        self.0.iter().map(|(name, answer)| (name.as_str(), answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sensors() -> Sensors {
+        Sensors::new(Delivery::Deployable, Time::from_ms(100))
+            .require(Sensor::HintFaults)
+            .want(Sensor::LoadedLatency)
+    }
+
+    #[test]
+    fn refused_required_sensor_refuses_the_policy() {
+        let refused = Answers::ask(&sensors(), |sensor| match sensor {
+            Sensor::HintFaults => None,
+            _ => Some(Answer::Observed("counters".to_owned())),
+        });
+        let why = "the policy needs the sensor `hint-faults`: this host has no such sensor";
+        assert_eq!(refused.map_err(|error| error.to_string()), Err(why.to_owned()));
+    }
+
+    #[test]
+    fn refused_wanted_sensor_is_an_answer() {
+        let inferred = Answer::Inferred("region accesses".to_owned());
+        let answers =
+            Answers::ask(&sensors(), |sensor| (*sensor == Sensor::HintFaults).then(|| inferred.clone()));
+        let answers = answers.expect("the required sensor is answered");
+        assert_eq!(answers.get(&Sensor::HintFaults), Some(&inferred));
+        assert!(matches!(answers.get(&Sensor::LoadedLatency), Some(Answer::Refused(_))));
+        assert_eq!(answers.get(&Sensor::Watermarks), None, "nobody asked for it");
+    }
+
+    #[test]
+    fn sensor_asked_for_twice_is_required_if_either_asks_so() {
+        let twice = sensors().want(Sensor::HintFaults).require(Sensor::LoadedLatency);
+        let required: Vec<bool> = twice.iter().map(|request| request.required).collect();
+        assert_eq!(required, [true, true]);
+    }
+
+    #[test]
+    fn scale_divides_times_and_nothing_else() {
+        let sampling = RegionSampling {
+            sampling: Time::from_ms(8),
+            aggregation: Time::from_ms(80),
+            regions_max: 300,
+            writes: true,
+        };
+        let scaled = sensors().want(Sensor::Regions(sampling)).scaled(8);
+        assert_eq!(scaled.first_epoch, Time(12_500_000_000));
+        let expected =
+            RegionSampling { sampling: Time::from_ms(1), aggregation: Time::from_ms(10), ..sampling };
+        assert_eq!(scaled.regions(), Some(expected));
+    }
+}

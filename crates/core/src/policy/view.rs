@@ -1,0 +1,192 @@
+//! The view: what a policy sees in an epoch. Every host fills it alike.
+
+use serde::{Deserialize, Serialize};
+
+use super::regions::Regions;
+use super::rule::Rule;
+use super::sensor::Answers;
+use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
+use crate::units::Time;
+
+/// What a policy sees in an epoch.
+///
+/// Nodes and tasks are always there. The rest is there if a sensor was asked for it and answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// When.
+    pub time: Time,
+    /// How the host answered for each sensor.
+    pub answers: Answers,
+    /// All nodes of the machine, by id; empty before the first epoch.
+    pub nodes: Vec<NodeView>,
+    /// The tasks that the policy manages, by id.
+    pub tasks: Vec<TaskView>,
+    /// Their threads, by task and id ([`Sensor::Threads`](super::Sensor::Threads)).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<ThreadView>,
+    /// Their memory by region ([`Sensor::Regions`](super::Sensor::Regions)).
+    #[serde(default, skip_serializing_if = "Regions::is_empty")]
+    pub regions: Regions,
+}
+
+/// A memory node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeView {
+    /// The node.
+    pub node: NodeId,
+    /// Base pages that it has; 0 if it is offline.
+    pub pages: u64,
+    /// Of them, those that are free.
+    pub free_pages: u64,
+    /// Where its free memory should stay ([`Sensor::Watermarks`](super::Sensor::Watermarks)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watermarks: Option<Watermarks>,
+    /// What it has read and written ([`Sensor::NodeTraffic`](super::Sensor::NodeTraffic)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
+    /// Mean latency of reads since the last epoch; none if there were none
+    /// ([`Sensor::LoadedLatency`](super::Sensor::LoadedLatency)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_latency: Option<Time>,
+}
+
+/// A node's watermarks, in base pages (Linux, Documentation/mm/physical_memory.rst).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watermarks {
+    /// With less free than this the kernel reclaims in the background.
+    pub low_pages: u64,
+    /// It stops once this is free.
+    pub high_pages: u64,
+}
+
+/// Bytes moved since a time before the first epoch: two views differ by what moved between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Traffic {
+    /// Bytes read, prefetched or not.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskView {
+    /// Its id.
+    pub task: TaskId,
+    /// Its program's name.
+    pub name: String,
+    /// Its user's id; none if the host has no users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
+    /// Its service level, 1 to 5, 5 the highest; none if nobody gave it one (pms section 4.2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// Base pages of it that are in memory.
+    pub resident_pages: u64,
+    /// Base pages of it on each node, by id; empty if nothing that is observed tells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub footprint: Vec<u64>,
+    /// The rule by which its pages are placed; none if memtide does not place them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Rule>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadView {
+    /// Its id.
+    pub thread: ThreadId,
+    /// The task that it is of.
+    pub task: TaskId,
+    /// The CPU that it ran on last; none if that is not one of the machine's.
+    pub cpu: Option<CpuId>,
+    /// What it has read and written ([`Sensor::ThreadTraffic`](super::Sensor::ThreadTraffic)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
+}
+
+impl View {
+    /// The node of an id; none before the first epoch.
+    pub fn node(&self, node: NodeId) -> Option<&NodeView> {
+        self.nodes.get(node.index())
+    }
+
+    /// The task of an id.
+    pub fn task(&self, task: TaskId) -> Option<&TaskView> {
+        let at = self.tasks.binary_search_by_key(&task, |known| known.task).ok()?;
+        self.tasks.get(at)
+    }
+
+    /// Whether it can be of a machine with this many nodes: ids are in range and in order, figures agree.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self, nodes: usize) -> Result<(), String> {
+        let all = |at: usize, view: &NodeView| view.node.index() == at && view.free_pages <= view.pages;
+        if self.nodes.len() != nodes || !self.nodes.iter().enumerate().all(|(at, view)| all(at, view)) {
+            return Err(format!("nodes: {:?} on a machine with {nodes} nodes", self.nodes));
+        }
+        let sized = |task: &TaskView| task.footprint.is_empty() || task.footprint.len() == nodes;
+        if !self.tasks.is_sorted_by(|a, b| a.task < b.task) || !self.tasks.iter().all(sized) {
+            return Err(format!("tasks: not in order, or not on {nodes} nodes"));
+        }
+        if !self.threads.is_sorted_by(|a, b| (a.task, a.thread) < (b.task, b.thread)) {
+            return Err("threads: not in order".to_owned());
+        }
+        match self.regions.iter().find(|region| region.node.index() >= nodes) {
+            Some(region) => Err(format!("regions: {region:?} on a machine with {nodes} nodes")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(node: u8, free_pages: u64) -> NodeView {
+        NodeView {
+            node: NodeId(node),
+            pages: 10,
+            free_pages,
+            watermarks: None,
+            traffic: None,
+            loaded_latency: None,
+        }
+    }
+
+    fn task(task: u32, footprint: &[u64]) -> TaskView {
+        TaskView {
+            task: TaskId(task),
+            name: "sort".to_owned(),
+            owner: None,
+            priority: None,
+            resident_pages: 3,
+            footprint: footprint.to_vec(),
+            rule: None,
+        }
+    }
+
+    #[test]
+    fn view_of_another_machine_is_refused() {
+        let nodes = vec![node(0, 10), node(1, 0)];
+        let view = View { nodes, tasks: vec![task(1, &[1, 2]), task(4, &[])], ..View::default() };
+        assert_eq!(view.check(2), Ok(()));
+        assert_eq!(view.task(TaskId(4)).map(|task| task.resident_pages), Some(3));
+        assert!(view.check(3).is_err());
+        for wrong in [
+            View { nodes: vec![node(1, 0), node(0, 0)], ..view.clone() },
+            View { nodes: vec![node(0, 11), node(1, 0)], ..view.clone() },
+            View { tasks: vec![task(4, &[]), task(1, &[])], ..view.clone() },
+            View { tasks: vec![task(1, &[1, 2, 3])], ..view.clone() },
+        ] {
+            assert!(wrong.check(2).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The mover: what actions come to. A policy outside the kernel has a kernel thread that moves pages one after another; one
+//! in the kernel moves the page in the fault that called for it.
+//!
+//! ```text
+//! begin ── refused
+//!   │ frame reserved
+//!   ├─ in the kernel ──────────────▶ copy ─▶ made
+//!   └─ queue ─▶ kernel thread ─────▶ copy ─▶ made
+//!        └ page gone: cancelled       └ page unmapped meanwhile: cancelled
+//! ```
+
+use std::collections::VecDeque;
+
+#[cfg(test)]
+use memtide_core::PageSize;
+use memtide_core::policy::{
+    Action, Cancellation, Completion, Frame, Move, Outcome, Planned, Refusal, Rule, RuleState,
+};
+use memtide_core::{TaskId, Time, Vpn};
+use slab::Slab;
+
+use super::copy::Copy;
+use super::{Engine, Timer};
+use crate::os::{Entry, Owner, Stale, key_of};
+
+/// Moves that were begun, and completions that nobody has taken yet.
+#[derive(Default)]
+pub(crate) struct Mover {
+    /// Moves that the kernel thread has yet to start, each with its reserved frame.
+    queue: VecDeque<(Planned, Move, u32)>,
+    copies: Slab<Copy>,
+    /// The kernel thread copies a page.
+    busy: bool,
+    /// Time that it has worked.
+    pub system: Time,
+    /// Base pages that were moved.
+    pub migrated_pages: u64,
+    done: Vec<Completion>,
+}
+
+impl Mover {
+    /// Adds the completions since the last call.
+    pub fn take_done(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.done);
+    }
+
+    fn complete(&mut self, time: Time, planned: Planned, outcome: Outcome) {
+        self.done.push(Completion { time, planned, outcome });
+    }
+}
+
+impl Engine<'_> {
+    /// Begins an action; in the fault on a CPU, or by the kernel thread.
+    pub(super) fn begin(&mut self, planned: &Planned, cpu: Option<usize>) {
+        let outcome = match &planned.action {
+            Action::Move(wanted) => match self.reserve(wanted) {
+                Ok(frame) => return self.begin_move(planned, *wanted, frame, cpu),
+                Err(refusal) => Outcome::Refused(refusal),
+            },
+            Action::SetRule(task, rule) => self.set_rule(*task, rule),
+            _ => Outcome::Refused(Refusal::Unsupported),
+        };
+        self.mover.complete(self.now, planned.clone(), outcome);
+    }
+
+    fn begin_move(&mut self, planned: &Planned, wanted: Move, frame: u32, cpu: Option<usize>) {
+        if cpu.is_some() {
+            return self.start_copy(planned.clone(), wanted, frame, cpu);
+        }
+        if let Some((entry, _)) = self.os.spaces[wanted.task.index()].table.find(wanted.page) {
+            entry.set(Entry::CLAIMED);
+        }
+        self.mover.queue.push_back((planned.clone(), wanted, frame));
+    }
+
+    /// The task's pages are placed by another rule from its next fault on.
+    fn set_rule(&mut self, task: TaskId, rule: &Rule) -> Outcome {
+        let Some(space) = self.os.spaces.get_mut(task.index()).filter(|_| self.tasks.is_alive(task)) else {
+            return Outcome::Refused(Refusal::Gone);
+        };
+        space.rule = rule.clone();
+        for thread in self.threads.iter_mut().filter(|thread| thread.task == task) {
+            thread.placement = RuleState::new(rule, self.setup.seed, thread.id);
+        }
+        Outcome::MADE
+    }
+
+    /// Takes a frame for a move, if it can be made.
+    fn reserve(&mut self, wanted: &Move) -> Result<u32, Refusal> {
+        let space = self.os.spaces.get_mut(wanted.task.index()).ok_or(Refusal::Gone)?;
+        let (entry, size) = space.table.find(wanted.page).ok_or(Refusal::Gone)?;
+        if !entry.has(Entry::PRESENT) || size != wanted.size {
+            return Err(Refusal::Gone);
+        }
+        if entry.any(Entry::MOVING | Entry::CLAIMED) {
+            return Err(Refusal::Busy);
+        }
+        let frame = entry.frame();
+        if !space.rule.allows(wanted.to) {
+            return Err(Refusal::NotAllowed);
+        }
+        if self.os.node_of(frame) == wanted.to {
+            return Err(Refusal::AlreadyThere);
+        }
+        if self.os.frames.is_offline(wanted.to) {
+            return Err(Refusal::NodeOffline);
+        }
+        if !self.os.has_room(wanted.to, size) {
+            return Err(Refusal::NoRoom);
+        }
+        let owner = Owner { task: wanted.task, page: wanted.head(), size };
+        self.os.frames.take(wanted.to, owner).ok_or(Refusal::NoRoom)
+    }
+
+    /// Unmaps a page and starts to copy it to a frame that was reserved.
+    fn start_copy(&mut self, planned: Planned, wanted: Move, to: u32, by: Option<usize>) {
+        let Some(from) = self.unmap_for_move(&wanted) else {
+            self.os.frames.give(to);
+            let outcome = self.cancelled(&wanted);
+            return self.mover.complete(self.now, planned, outcome);
+        };
+        let shootdowns = self.shoot_down(by);
+        let start = match by {
+            None => self.now + shootdowns + self.os.costs.unmap,
+            Some(cpu) => {
+                self.spend_system(cpu, self.os.costs.unmap);
+                self.cores[cpu].clock.now()
+            }
+        };
+        let cpu = by.map_or(self.tasks.cpus(wanted.task)[0], |cpu| self.cores[cpu].cpu);
+        let copy = Copy::new(planned, wanted, from, to, cpu, self.now, by.is_none());
+        let number = self.mover.copies.insert(copy);
+        let window = self.setup.machine.core.outstanding_misses;
+        self.mover.copies[number].start(number, window, start, &mut self.uncore);
+        self.mover.busy |= by.is_none();
+    }
+
+    /// What became of a move whose page went away.
+    fn cancelled(&self, wanted: &Move) -> Outcome {
+        let ended = !self.tasks.is_alive(wanted.task);
+        Outcome::Cancelled(if ended { Cancellation::TaskEnded } else { Cancellation::Unmapped })
+    }
+
+    /// Unmaps a page that is to move and gives its frame; none if there is nothing to move any more.
+    fn unmap_for_move(&mut self, wanted: &Move) -> Option<u32> {
+        let (entry, size) = self.os.spaces[wanted.task.index()].table.find(wanted.page)?;
+        let from = entry.frame();
+        entry.clear(Entry::CLAIMED);
+        let movable = size == wanted.size && entry.has(Entry::PRESENT) && !entry.has(Entry::MOVING);
+        if !movable || self.os.frames.node_of(from) == wanted.to {
+            return None;
+        }
+        entry.set(Entry::MOVING);
+        let page = Some(key_of(wanted.task, wanted.head(), size));
+        self.os.stale.push(Stale { task: wanted.task, page });
+        Some(from)
+    }
+
+    /// Pages of a task have been unmapped: moves of them are cancelled.
+    pub(super) fn note_unmapped(&mut self, task: TaskId) {
+        let table = &mut self.os.spaces[task.index()].table;
+        for (_, copy) in self.mover.copies.iter_mut().filter(|(_, copy)| copy.wanted.task == task) {
+            let moving = table.find(copy.wanted.page).is_some_and(|(entry, _)| entry.has(Entry::MOVING));
+            copy.cancelled |= !moving;
+        }
+    }
+
+    /// A line of a copy has been read.
+    pub(super) fn line_came(&mut self, number: usize, at: Time) {
+        if self.mover.copies[number].line_came(number, at, &mut self.uncore) {
+            self.finish_copy(number, at + self.os.costs.remap);
+        }
+    }
+
+    fn finish_copy(&mut self, number: usize, at: Time) {
+        let Copy { planned, wanted, from, to, begun, waiters, cancelled, by_daemon, .. } =
+            self.mover.copies.remove(number);
+        let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
+        let outcome = if let Some((entry, _)) = found.filter(|_| !cancelled) {
+            entry.clear(Entry::MOVING | Entry::HINT);
+            entry.set_frame(to);
+            self.os.frames.give(from);
+            self.mover.migrated_pages += wanted.size.base_pages();
+            Outcome::Made(Frame::ANY)
+        } else {
+            self.os.frames.give(to);
+            self.cancelled(&wanted)
+        };
+        self.mover.complete(self.now, planned, outcome);
+        for thread in waiters {
+            let cpu = self.threads[thread].cpu.index();
+            let core = &mut self.cores[cpu];
+            let waited = core.clock.wait_until(at);
+            core.resume = core.clock.now();
+            self.threads[thread].spent.system += waited;
+            self.refresh_core(cpu);
+        }
+        if by_daemon {
+            self.mover.busy = false;
+            self.mover.system += at.since(begun);
+            self.wake_mover(at);
+        }
+    }
+
+    pub(super) fn wake_mover(&mut self, at: Time) {
+        if !self.mover.busy && !self.mover.queue.is_empty() {
+            self.set_timer(Timer::Mover, at.max(self.now));
+        }
+    }
+
+    /// The kernel thread starts the next move.
+    pub(super) fn run_mover(&mut self) {
+        self.set_timer(Timer::Mover, Time::NEVER);
+        if let Some((planned, wanted, frame)) = self.mover.queue.pop_front() {
+            self.start_copy(planned, wanted, frame, None);
+        }
+        self.wake_mover(self.now);
+    }
+
+    /// Whether a page is being moved.
+    pub(super) fn is_moving(&mut self, task: TaskId, page: Vpn) -> bool {
+        let found = self.os.spaces[task.index()].table.find(page);
+        found.is_some_and(|(entry, _)| entry.has(Entry::MOVING))
+    }
+
+    /// A thread waits for a page that is being moved.
+    pub(super) fn add_waiter(&mut self, task: TaskId, page: Vpn, thread: usize) {
+        let moves = |copy: &Copy| !copy.cancelled && copy.wanted.task == task && copy.wanted.head() == page;
+        let copy = self.mover.copies.iter_mut().map(|(_, copy)| copy).find(|copy| moves(copy));
+        copy.expect("a page that is being moved has a copy under way").waiters.push(thread);
+    }
+
+    /// Frames that are reserved for moves, or about to be given up by one, with the pages' sizes.
+    #[cfg(test)]
+    pub(super) fn frames_in_flight(&self) -> Vec<(u32, PageSize)> {
+        let copied = self.mover.copies.iter().map(|(_, copy)| (copy.to, copy.wanted.size));
+        copied.chain(self.mover.queue.iter().map(|(_, wanted, to)| (*to, wanted.size))).collect()
+    }
+}

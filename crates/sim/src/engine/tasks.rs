@@ -1,0 +1,57 @@
+//! Tasks: how their pages are placed, where they ran, and what they left.
+
+use memtide_core::policy::{Placement, Rule, Task};
+use memtide_core::{CpuId, Machine, TaskId};
+
+/// All tasks of a run, by id.
+pub(crate) struct Tasks {
+    placement: Box<dyn Placement>,
+    all: Vec<Known>,
+    /// Base pages that ended tasks had on each node.
+    pub pages_of_ended: Vec<u64>,
+}
+
+struct Known {
+    name: String,
+    /// CPUs that its threads have run on.
+    cpus: Vec<CpuId>,
+    alive: bool,
+}
+
+impl Tasks {
+    pub fn new(placement: Box<dyn Placement>, nodes: usize) -> Tasks {
+        Tasks { placement, all: Vec::new(), pages_of_ended: vec![0; nodes] }
+    }
+
+    /// Takes the next task in, and asks for the rule by which its pages are placed.
+    pub fn add(&mut self, machine: &Machine, task: &Task) -> Rule {
+        assert_eq!(task.id.index(), self.all.len(), "tasks are numbered in order");
+        self.all.push(Known { name: task.name.clone(), cpus: Vec::new(), alive: true });
+        self.placement.rule(machine, task)
+    }
+
+    pub fn name(&self, task: TaskId) -> &str {
+        &self.all[task.index()].name
+    }
+
+    pub fn is_alive(&self, task: TaskId) -> bool {
+        self.all[task.index()].alive
+    }
+
+    pub fn end(&mut self, task: TaskId) {
+        self.all[task.index()].alive = false;
+    }
+
+    /// CPUs that a task's threads have run on, in the order in which they first did.
+    pub fn cpus(&self, task: TaskId) -> &[CpuId] {
+        &self.all[task.index()].cpus
+    }
+
+    /// A task's thread runs on a CPU from now on.
+    pub fn note_cpu(&mut self, task: TaskId, cpu: CpuId) {
+        let cpus = &mut self.all[task.index()].cpus;
+        if !cpus.contains(&cpu) {
+            cpus.push(cpu);
+        }
+    }
+}

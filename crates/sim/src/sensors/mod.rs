@@ -1,0 +1,135 @@
+//! What the simulated machine observes for a policy: one file a sensor.
+//!
+//! A sensor registers by its line in [`ALL`]; what is not there is refused.
+
+mod hint_faults;
+mod node_traffic;
+mod regions;
+mod task_lifecycle;
+mod tasks;
+mod threads;
+mod watermarks;
+
+use memtide_core::policy::{
+    Answer, Answers, Delivery, Event, NodeView, Sensor, SensorRefused, Sensors as Requests, View,
+};
+use memtide_core::{NodeId, Time};
+
+use crate::engine::Engine;
+use crate::os::Os;
+
+/// Events that a policy outside the kernel gets in one epoch at most; later ones are lost, as in a full ring buffer.
+const EVENTS_MAX: usize = 1 << 16;
+
+/// A sensor at work.
+pub(crate) trait Sense: Send {
+    /// Fills in what it observed.
+    fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View);
+
+    /// Time between two samples, if it samples.
+    fn sampling(&self) -> Option<Time> {
+        None
+    }
+
+    /// Takes a sample.
+    fn sample(&mut self, _: &mut Os) {}
+
+    /// What its samples cost so far, and in how many epochs it was read; none if it does not sample.
+    fn cost(&self) -> Option<(Time, u64)> {
+        None
+    }
+}
+
+/// What a sensor is opened with.
+pub(crate) struct Setup {
+    pub seed: u64,
+}
+
+/// A sensor's entry: gives it, if it is the one that is asked for.
+type Open = fn(&Sensor, &Setup) -> Option<Box<dyn Sense>>;
+
+const ALL: [Open; 6] = [
+    hint_faults::open,
+    node_traffic::open,
+    regions::open,
+    task_lifecycle::open,
+    threads::open,
+    watermarks::open,
+];
+
+/// The sensors that a policy asked for.
+pub(crate) struct Sensors {
+    /// When the policy gets events.
+    pub delivery: Delivery,
+    answers: Answers,
+    open: Vec<Box<dyn Sense>>,
+    /// Events since the last epoch.
+    events: Vec<Event>,
+}
+
+impl Sensors {
+    /// Opens what a policy asks for.
+    pub fn new(requests: &Requests, setup: &Setup) -> Result<Sensors, SensorRefused> {
+        let mut open = Vec::new();
+        let answers = Answers::ask(requests, |sensor| {
+            open.push(ALL.iter().find_map(|entry| entry(sensor, setup))?);
+            Some(Answer::Observed("simulated".to_owned()))
+        })?;
+        Ok(Sensors { delivery: requests.delivery, answers, open, events: Vec::new() })
+    }
+
+    /// No sensors: there is no policy to ask for any.
+    pub fn none() -> Sensors {
+        let (answers, open, events) = Default::default();
+        Sensors { delivery: Delivery::Deployable, answers, open, events }
+    }
+
+    /// Whether a sensor was asked for, and is there.
+    pub fn has(&self, sensor: &Sensor) -> bool {
+        self.answers.get(sensor).is_some_and(|answer| !matches!(answer, Answer::Refused(_)))
+    }
+
+    /// Keeps an event for the next epoch.
+    pub fn note(&mut self, event: Event) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push(event);
+        }
+    }
+
+    /// Time between two samples of those that sample.
+    pub fn sampling(&self) -> Option<Time> {
+        self.open.iter().find_map(|sensor| sensor.sampling())
+    }
+
+    /// A sampling interval is over.
+    pub fn sample(&mut self, os: &mut Os) {
+        self.open.iter_mut().for_each(|sensor| sensor.sample(os));
+    }
+
+    /// What samples cost so far, and in how many epochs they were read; none if nothing samples.
+    pub fn cost(&self) -> Option<(Time, u64)> {
+        self.open.iter().find_map(|sensor| sensor.cost())
+    }
+}
+
+impl Engine<'_> {
+    /// Fills a view, and gives the events since the last one.
+    pub(crate) fn sense(&mut self, view: &mut View, events: &mut Vec<Event>) {
+        let mut sensors = std::mem::replace(&mut self.sensors, Sensors::none());
+        events.append(&mut sensors.events);
+        view.time = self.now;
+        view.answers = sensors.answers.clone();
+        view.nodes =
+            (0..self.setup.machine.nodes.len()).map(|node| self.node_view(NodeId::from(node))).collect();
+        tasks::fill(self, view);
+        for sensor in &mut sensors.open {
+            sensor.fill(self, view);
+        }
+        self.sensors = sensors;
+    }
+
+    fn node_view(&self, node: NodeId) -> NodeView {
+        let (pages, free_pages) = self.os.frames.capacity(node);
+        NodeView { node, pages, free_pages, watermarks: None, traffic: None, loaded_latency: None }
+    }
+}

@@ -1,0 +1,28 @@
+//! Tasks that start and end.
+
+use memtide_core::TaskId;
+use memtide_core::policy::{Event, Sensor, TaskEvent, View};
+
+use super::{Sense, Setup};
+use crate::engine::Engine;
+
+/// Starts and ends are events: there is nothing to fill in.
+struct TaskLifecycle;
+
+pub(super) fn open(sensor: &Sensor, _: &Setup) -> Option<Box<dyn Sense>> {
+    (*sensor == Sensor::TaskLifecycle).then(|| Box::new(TaskLifecycle) as Box<dyn Sense>)
+}
+
+impl Sense for TaskLifecycle {
+    fn fill(&mut self, _: &mut Engine<'_>, _: &mut View) {}
+}
+
+impl Engine<'_> {
+    /// A task started or ended.
+    pub(crate) fn note_task(&mut self, task: TaskId, started: bool) {
+        if self.sensors.has(&Sensor::TaskLifecycle) {
+            let time = self.now;
+            self.sensors.note(Event::Task(TaskEvent { time, task, started }));
+        }
+    }
+}
