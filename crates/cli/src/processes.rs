@@ -1,6 +1,6 @@
 //! What the processes of a guest did.
 
-use memtide_memory::curve::{Process, Who};
+use memtide_lab_protocol::{Process, Who};
 
 use crate::answer::{Cell, Table};
 

@@ -307,7 +307,7 @@ fn an_agent_of_another_build_is_refused_with_both_versions() {
     let tells = Command::new(&agent).arg("--version").output().expect("the agent runs").stdout;
     let ours = String::from_utf8(tells).expect("text");
     for (script, theirs) in [
-        ("echo '0.0.9 (format 12)'", "0.0.9 (format 12)"),
+        ("echo '0.0.9 (protocol 12)'", "0.0.9 (protocol 12)"),
         ("exit 2", "a version that does not tell its own"),
     ] {
         let other = folder.path().join("memtide-guest");

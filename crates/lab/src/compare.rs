@@ -129,7 +129,9 @@ impl Comparison {
         if self.layouts > 1 {
             options.seed = seed_of(options.seed, number);
             options.disorder = Some(options.seed);
-            options.writes.push(memtide_guest::Write { file: RANDOMIZE.into(), text: "2".into() });
+            options
+                .writes
+                .push(memtide_lab_protocol::agent::Write { file: RANDOMIZE.into(), text: "2".into() });
         }
         options
     }

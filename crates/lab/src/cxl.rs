@@ -1,6 +1,6 @@
 //! CXL memory expanders.
 
-use memtide_guest::Expander;
+use memtide_lab_protocol::agent::Expander;
 
 use crate::Layout;
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memtide_guest::{Preparation, Program};
+use memtide_lab_protocol::agent::{Preparation, Program};
 
 use crate::archive::Archive;
 use crate::program::{add, find, refused};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use memtide_guest::{ERR_PORT, Ending, Hello, Message, OUT_PORT, RESULT_PORT};
+use memtide_lab_protocol::agent::{ERR_PORT, Ending, Hello, Message, OUT_PORT, RESULT_PORT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::qemu::{Process, Pump, Tail, VirtualMachine};
@@ -97,7 +97,7 @@ impl Guest {
             let gone = self.process.ended();
             self.read();
             while let Some(line) = self.messages.line() {
-                match serde_json::from_str(&line) {
+                match Message::from_json(line.as_bytes()) {
                     Ok(Message::Hello(hello)) => self.hello = Some((Instant::now(), hello)),
                     Ok(Message::Refused(what)) => {
                         return Err(LabError::Guest { what, console: String::new() });

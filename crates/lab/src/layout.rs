@@ -1,7 +1,7 @@
 //! The virtual machine that a machine file describes.
 
 use memtide_core::{InitiatorId, Machine, NodeId};
-use memtide_memory::curve::{Prepared, prepare};
+use memtide_lab_model::{Prepared, prepare};
 
 use crate::{LabError, Memory};
 

@@ -37,7 +37,7 @@ pub use error::LabError;
 pub use layout::{GuestNode, Layout};
 pub use live::{Live, Policies};
 pub use memory::Memory;
-pub use memtide_guest::{MemoryPolicy, Region, Write};
+pub use memtide_lab_protocol::agent::{MemoryPolicy, RegionOfInterest, Write};
 pub use options::{GuestFile, Options, Output};
 pub use outcome::{NodeOutcome, Outcome};
 pub use plug::Plug;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use memtide_guest::{Apart, Companion, Program};
+use memtide_lab_protocol::agent::{Apart, Companion, Program};
 
 use crate::archive::Archive;
 use crate::program::add;

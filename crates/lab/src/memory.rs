@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use memtide_core::NodeId;
-use memtide_memory::curve::Range;
+use memtide_lab_protocol::clock::Range;
 
 use crate::{LabError, Layout};
 

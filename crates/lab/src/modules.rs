@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memtide_guest::{CXL_MODULES, MODULES, SHARED_MODULES};
+use memtide_lab_protocol::agent::{CXL_MODULES, MODULES, SHARED_MODULES};
 
 use crate::archive::Archive;
 use crate::{LabError, Layout};

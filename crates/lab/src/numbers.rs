@@ -1,7 +1,7 @@
 //! Numbers of nodes: the guest's kernel has its own. It tells the number in the virtual machine of each of its nodes (their
 //! ACPI proximity domains), in the order of its own.
 
-use memtide_guest::Ending;
+use memtide_lab_protocol::agent::Ending;
 
 use crate::Layout;
 
@@ -44,20 +44,20 @@ pub fn in_order(ending: &Ending, nodes: &[usize], domains: &[u32]) -> Ending {
 
 #[cfg(test)]
 mod tests {
-    use memtide_guest::{Counters, NodeCounters, Sample};
+    use memtide_lab_protocol::agent::{KernelCounters, KernelNodeCounters, Sample};
 
     use super::*;
 
     #[test]
     fn figures_of_nodes_are_brought_into_the_virtual_machines_order() {
-        let node = |allocations| NodeCounters { total_kib: 0, allocations };
+        let node = |allocations| KernelNodeCounters { total_kib: 0, allocations };
         let ending = Ending {
             status: 0,
             signal: None,
             guest_ns: 0,
             out_bytes: 0,
             err_bytes: 0,
-            counters: Counters { events: Default::default(), nodes: vec![node(10), node(12)] },
+            counters: KernelCounters { events: Default::default(), nodes: vec![node(10), node(12)] },
             samples: vec![Sample { guest_ns: 1, nodes_kib: vec![10, 12, 11] }],
         };
         // The guest counts node 2 before node 1, and has no figures of the last.

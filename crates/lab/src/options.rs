@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtide_core::Machine;
-use memtide_guest::{MemoryPolicy, Region, Write as KernelWrite};
+use memtide_lab_protocol::agent::{MemoryPolicy, RegionOfInterest, Write as KernelWrite};
 
 use crate::{Damo, Live, Memory};
 
@@ -34,7 +34,7 @@ pub struct Options {
     /// Whether the guest's clock follows the modelled machine; whether the clock plugin is there, if `None`.
     pub timing: Option<bool>,
     /// What of the run is modelled.
-    pub region: Region,
+    pub region: RegionOfInterest,
     /// Memory policy that the program starts with.
     pub policy: Option<MemoryPolicy>,
     /// Files of the guest's kernel that are written before the program starts.
@@ -69,7 +69,7 @@ impl Options {
             announced: true,
             parallel: false,
             timing: None,
-            region: Region::Program,
+            region: RegionOfInterest::Program,
             policy: None,
             writes: Vec::new(),
             damo: None,

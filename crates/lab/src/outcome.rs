@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use memtide_guest::{Ending, Sample};
-use memtide_memory::curve::Results;
+use memtide_lab_protocol::agent::{Ending, Sample};
+use memtide_lab_protocol::clock::Results;
 use serde::{Deserialize, Serialize};
 
 /// What a run came to.

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use memtide_guest::{Program, TASK_FILE, Task};
+use memtide_lab_protocol::agent::{Program, TASK_FILE, Task};
 
 use crate::archive::Archive;
 use crate::libraries::{Kind, kind, libraries};
@@ -82,7 +82,7 @@ pub fn guest(options: &Options, layout: &Layout, agent: &Path) -> Result<Archive
         region: options.region,
         interactive: options.interactive,
     };
-    archive.text(Path::new(TASK_FILE), serde_json::to_vec(&task).expect("tasks are plain data"));
+    archive.text(Path::new(TASK_FILE), task.to_json());
     Ok(archive)
 }
 

@@ -1,10 +1,12 @@
 //! A run: the virtual machine from its start to its end.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use memtide_guest::Ending;
-use memtide_memory::curve::{Config, Results, live};
+use memtide_lab_protocol::agent::Ending;
+use memtide_lab_protocol::clock::{Config, Results};
+use memtide_lab_protocol::counters;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::guest::{Guest, Times};
@@ -127,12 +129,11 @@ fn configure(
         by_instruction: layout.cxl().next().is_some(),
         boot_ps: BOOT_PS,
         results: folder.join(work::RESULTS),
-        counters: reserved(&folder.join(work::COUNTERS), live::bytes(layout.machine.nodes.len()))?,
+        counters: reserved(&folder.join(work::COUNTERS), counters::bytes(layout.machine.nodes.len()))?,
         guest_nodes: layout.linux_numbers().into_iter().map(|number| number as u64).collect(),
     };
     let path = folder.join(work::CLOCK);
-    let text = serde_json::to_vec(&config).expect("configurations are plain data");
-    fs::write(&path, text).map_err(LabError::file(&path, "write it"))?;
+    fs::write(&path, config.to_json()).map_err(LabError::file(&path, "write it"))?;
     Ok((plugin.to_owned(), path))
 }
 
@@ -145,8 +146,8 @@ fn reserved(path: &Path, bytes: u64) -> Result<PathBuf, LabError> {
 
 fn results(path: &Path) -> Result<Results, LabError> {
     let text = fs::read(path).map_err(LabError::file(path, "read the clock plugin's results"))?;
-    serde_json::from_slice(&text)
-        .map_err(|error| LabError::file(path, "read the clock plugin's results")(error.into()))
+    Results::from_json(&text)
+        .map_err(|error| LabError::file(path, "read the clock plugin's results")(io::Error::other(error)))
 }
 
 fn outcome(layout: &Layout, options: &Options, tools: &Tools, ending: &Ending, times: Times) -> Outcome {

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use memtide_guest::Shared;
+use memtide_lab_protocol::agent::Shared;
 
 use crate::{LabError, Layout};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use memtide_core::Machine;
-use memtide_guest::{MemoryPolicy, Write};
+use memtide_lab_protocol::agent::{MemoryPolicy, Write};
 
 use crate::damo::{HAS_STAT, commands};
 use crate::live;

@@ -96,7 +96,8 @@ impl Tools {
 fn check_agent(agent: &Path) -> Result<(), LabError> {
     let told = Command::new(agent).arg("--version").stdin(Stdio::null()).output();
     let told = told.map_err(LabError::file(agent, "run it"))?;
-    let (ours, theirs) = (memtide_guest::version(), String::from_utf8_lossy(&told.stdout));
+    let (ours, theirs) =
+        (memtide_lab_protocol::version::agent_version(), String::from_utf8_lossy(&told.stdout));
     let theirs = match theirs.trim() {
         theirs if theirs == ours => return Ok(()),
         "" => "a version that does not tell its own",

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use memtide_memory::curve::live::{self, LiveError, Snapshot};
+use memtide_lab_protocol::counters::{self, ReadError, Snapshot};
 
 use crate::sys::Watched;
 
@@ -41,7 +41,7 @@ pub enum CountersError {
         /// The device's memory.
         path: PathBuf,
         /// What is wrong.
-        source: LiveError,
+        source: ReadError,
     },
 }
 
@@ -87,13 +87,14 @@ impl Counters {
     /// # Errors
     /// If the memory does not hold counters that this version reads.
     pub fn read(&self) -> Result<Snapshot, CountersError> {
-        live::read(&self.memory).map_err(|source| CountersError::Content { path: self.path.clone(), source })
+        counters::read(&self.memory)
+            .map_err(|source| CountersError::Content { path: self.path.clone(), source })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use memtide_memory::curve::live::MAGIC;
+    use memtide_lab_protocol::counters::MAGIC;
 
     use super::*;
 

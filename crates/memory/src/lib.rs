@@ -4,7 +4,6 @@
 
 mod cache;
 pub mod channel;
-pub mod curve;
 pub mod given;
 mod link;
 pub mod node;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use clap::Parser;
-use memtide_guest::mark::{BEGIN, END, WARM_UP, mark};
+use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
 use memtide_workloads::{Random, Zipf};
 
 /// Requests that are sent before their answers are read.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use memtide_lab_protocol::counters::Snapshot;
+use memtide_lab_protocol::{NodeCounts, between};
 use memtide_linux::counters::{Counters, CountersError};
-use memtide_memory::curve::live::Snapshot;
-use memtide_memory::curve::{NodeCounts, between};
 
 use super::lab::seconds;
 use crate::answer::{Answer, Cell, Format, Table};

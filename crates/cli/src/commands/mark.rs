@@ -1,7 +1,7 @@
 //! `memtide mark`.
 
 use clap::ValueEnum;
-use memtide_guest::mark::{BEGIN, END, WARM_UP, mark};
+use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]

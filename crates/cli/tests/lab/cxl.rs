@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId};
-use memtide_memory::curve::prepare;
+use memtide_lab_model::prepare;
 use serde_json::Value;
 
 use crate::support::{MEMTIDE, lab_is_here};

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use memtide_core::machine::{Given, Machine};
 use memtide_core::{InitiatorId, NodeId};
-use memtide_memory::curve::{Prepared, prepare};
+use memtide_lab_model::{Prepared, prepare};
 use serde_json::Value;
 
 use crate::support::{MEMTIDE, lab_is_here};

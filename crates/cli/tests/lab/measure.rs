@@ -1,7 +1,7 @@
 //! What `memtide measure` says of writes, mixes and latency under load, against the machine that the lab was given.
 
 use memtide_core::machine::Machine;
-use memtide_memory::curve::prepare;
+use memtide_lab_model::prepare;
 use serde_json::Value;
 
 use crate::support::{lab, lab_is_here};

@@ -10,7 +10,7 @@ use std::thread;
 
 use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId};
-use memtide_memory::curve::prepare;
+use memtide_lab_model::prepare;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use tempfile::TempDir;

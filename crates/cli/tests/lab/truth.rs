@@ -8,7 +8,7 @@ use std::{env, fs, io};
 
 use crate::support::{MEMTIDE, lab_is_here};
 use memtide_core::Machine;
-use memtide_memory::curve::prepare;
+use memtide_lab_model::prepare;
 use serde_json::Value;
 
 const MIB: usize = 1 << 20;

@@ -3,8 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use memtide_guest::{ERR_PORT, OUT_PORT, RESULT_PORT};
-use memtide_memory::curve::live;
+use memtide_lab_protocol::agent::{ERR_PORT, OUT_PORT, RESULT_PORT};
+use memtide_lab_protocol::counters;
 
 use crate::work;
 use crate::{GuestNode, Layout, Memory};
@@ -185,7 +185,7 @@ impl VirtualMachine<'_> {
 
     /// A PCI device with memory that the clock plugin writes counters to.
     fn counters(&self) -> [String; 4] {
-        let bytes = live::bytes(self.layout.machine.nodes.len());
+        let bytes = counters::bytes(self.layout.machine.nodes.len());
         let memory =
             format!("memory-backend-file,id=counters,mem-path={},share=on,size={bytes}", work::COUNTERS);
         ["-object".into(), memory, "-device".into(), "ivshmem-plain,bus=pcie.0,memdev=counters".into()]

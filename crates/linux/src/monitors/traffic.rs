@@ -2,8 +2,8 @@
 
 use memtide_core::policy::Traffic;
 use memtide_core::{LINE_BYTES, NodeId};
-use memtide_memory::curve::NodeCounts;
-use memtide_memory::curve::live::Snapshot;
+use memtide_lab_protocol::NodeCounts;
+use memtide_lab_protocol::counters::Snapshot;
 
 use crate::counters::{Counters, CountersError};
 

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use memtide_core::Time;
-use memtide_memory::curve::Clock;
+use memtide_lab_model::Clock;
 
 use crate::lab::Executed;
 use crate::op::MAX_VCPUS;

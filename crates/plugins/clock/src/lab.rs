@@ -2,10 +2,10 @@
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
-use memtide_memory::curve::live::{self, Writer};
-use memtide_memory::curve::{
-    Access, Config, Counts, Curve, Process, Region, Results, Timeline, Touched, between,
-};
+use memtide_lab_model::{Access, Curve, Touched};
+use memtide_lab_protocol::clock::{Config, RegionTotals, Results, Timeline};
+use memtide_lab_protocol::counters::{self, Writer};
+use memtide_lab_protocol::{Counts, Process, between};
 
 use crate::ledger::Ledger;
 use crate::op::{MAX_VCPUS, Op};
@@ -59,7 +59,7 @@ impl Lab {
     /// Reads a configuration and the machine in it.
     pub fn read(file: &str) -> Result<Lab, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
-        let config: Config = serde_json::from_str(&text).map_err(|error| format!("{file}: {error}"))?;
+        let config = Config::from_json(text.as_bytes()).map_err(|error| format!("{file}: {error}"))?;
         let machine = Machine::parse(file, &config.machine).map_err(|error| error.to_string())?;
         let count = config.vcpu_initiators.len();
         if count == 0 || count > MAX_VCPUS {
@@ -71,7 +71,7 @@ impl Lab {
         let nodes = machine.nodes.len();
         let memory = shared_memory::map(&config.counters);
         let memory = memory.map_err(|error| format!("{}: {error}", config.counters.display()))?;
-        if config.guest_nodes.len() != nodes || (memory.len() as u64) < live::bytes(nodes) / 8 {
+        if config.guest_nodes.len() != nodes || (memory.len() as u64) < counters::bytes(nodes) / 8 {
             return Err(format!("{file}: the counters are not those of {nodes} nodes"));
         }
         Ok(Lab {
@@ -197,7 +197,7 @@ impl Lab {
         self.settle(executed);
         let processes = between(&begun.processes, self.ledger.processes());
         let nodes = self.config.guest_nodes.len();
-        self.results.regions.push(Region {
+        self.results.regions.push(RegionTotals {
             start_ns: begun.time.since(self.program).as_ns(),
             guest_ns: time.since(begun.time).as_ns(),
             timeline: begun.timeline,
@@ -212,8 +212,7 @@ impl Lab {
     pub fn write(&self) {
         let file = &self.config.results;
         let new = file.with_extension("new");
-        let text = serde_json::to_vec(&self.results).unwrap_or_default();
-        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file));
+        let written = std::fs::write(&new, self.results.to_json()).and_then(|()| std::fs::rename(&new, file));
         if let Err(error) = written {
             eprintln!("memtide clock: {}: {error}", file.display());
         }

@@ -1,7 +1,7 @@
 //! Which process did what in regions of interest.
 
-use memtide_memory::curve::live::PROCESSES;
-use memtide_memory::curve::{Counts, Process, Who};
+use memtide_lab_protocol::counters::PROCESSES;
+use memtide_lab_protocol::{Counts, Process, Who};
 
 /// The address space of the kernel before any other.
 const FIRST_ROOT: u64 = 0;
@@ -100,7 +100,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use memtide_memory::curve::between;
+    use memtide_lab_protocol::between;
 
     use super::*;
 

@@ -1,9 +1,9 @@
 //! A plugin for QEMU's system emulation that makes a virtual machine's own clock feel the memory of a modelled machine.
 //!
 //! `qemu-system-x86_64 -icount shift=0,sleep=off -accel tcg,thread=single -plugin libmemtide_clock.so,config=FILE ...`, FILE
-//! being a [`memtide_memory::curve::Config`]. `memtide lab` does that.
+//! being a [`memtide_lab_protocol::clock::Config`]. `memtide lab` does that.
 //!
-//! Each vCPU's time is its instructions times the modelled core's rate, plus what crate `memory`'s `curve` model says it
+//! Each vCPU's time is its instructions times the modelled core's rate, plus what crate `lab-model` says it
 //! waited. The guest's clocks are made to follow by replacing the clock functions of QEMU's accelerator ([`internals`]); a
 //! QEMU in which they are not found is left as it is, and only reported on.
 

@@ -17,18 +17,6 @@ pub enum Special {
     Translations,
 }
 
-/// Commands of a mark.
-pub mod command {
-    /// The region of interest begins: the model is on.
-    pub const BEGIN: u64 = 1;
-    /// It ends: the model is off.
-    pub const END: u64 = 2;
-    /// The process that makes the mark is the lab's agent.
-    pub const AGENT: u64 = 3;
-    /// The model is on; a region of interest begins later.
-    pub const WARM_UP: u64 = 4;
-}
-
 impl Special {
     /// What the bytes of an instruction ask for.
     pub fn of(code: &[u8]) -> Option<Special> {

@@ -5,7 +5,7 @@ use std::ptr::null;
 
 use memtide_core::{CpuId, Time};
 use memtide_dataflow::{self as dataflow, Set, bits};
-use memtide_memory::curve::Curve;
+use memtide_lab_model::Curve;
 
 /// Most virtual CPUs of a machine.
 pub const MAX_VCPUS: usize = 8;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use memtide_guest::mark::{BEGIN, END, mark};
+use memtide_lab_protocol::mark::{BEGIN, END, mark};
 use memtide_workloads::{Edge, Params, native};
 
 /// Run one of memtide's workloads on this machine's own memory and threads

@@ -1,7 +1,7 @@
 //! What a run of the lab shows.
 
 use memtide_lab::Outcome;
-use memtide_memory::curve::Region;
+use memtide_lab_protocol::clock::RegionTotals;
 
 use crate::answer::{Answer, Cell, Table};
 use crate::processes;
@@ -64,7 +64,7 @@ fn timing(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn run(outcome: &Outcome, region: Option<&Region>) -> Table {
+fn run(outcome: &Outcome, region: Option<&RegionTotals>) -> Table {
     let events = &outcome.events;
     let figures = [
         ("guest_ns", "guest time, ns", Cell::Whole(outcome.guest_ns)),
@@ -88,7 +88,7 @@ fn run(outcome: &Outcome, region: Option<&Region>) -> Table {
     table
 }
 
-fn timed(region: &Region) -> [(&'static str, &'static str, u64); 6] {
+fn timed(region: &RegionTotals) -> [(&'static str, &'static str, u64); 6] {
     let total = &region.total;
     [
         ("instructions", "instructions", total.instructions),
@@ -101,11 +101,11 @@ fn timed(region: &Region) -> [(&'static str, &'static str, u64); 6] {
 }
 
 /// How fast they were modelled.
-fn accesses_per_second(region: &Region) -> u64 {
+fn accesses_per_second(region: &RegionTotals) -> u64 {
     (region.total.accesses as f64 * 1e9 / region.host_cpu_ns.max(1) as f64) as u64
 }
 
-fn nodes(outcome: &Outcome, region: Option<&Region>) -> Table {
+fn nodes(outcome: &Outcome, region: Option<&RegionTotals>) -> Table {
     let columns = [
         ("node", "node"),
         ("capacity_mib", "capacity, MiB"),

@@ -1,6 +1,6 @@
 //! What a comparison in the lab shows: a row for each subject.
 
-use memtide_lab::{Compared, Comparison, Damo, Live, Outcome, Region};
+use memtide_lab::{Compared, Comparison, Damo, Live, Outcome, RegionOfInterest};
 
 use super::figures;
 use super::interval::{Interval, LEAST_FOR_T};
@@ -73,7 +73,7 @@ fn add(table: &mut Table, subject: &str, figures: Vec<Figure>) {
     table.rows.push(row);
 }
 
-fn of_runs(subject: &Compared, base: &[f64], base_name: &str, region: Region) -> Vec<Figure> {
+fn of_runs(subject: &Compared, base: &[f64], base_name: &str, region: RegionOfInterest) -> Vec<Figure> {
     let times: Vec<f64> = subject.outcomes.iter().map(|run| guest_ms(run, region)).collect();
     let speedups: Vec<f64> = base.iter().zip(&times).map(|(base, time)| base / time).collect();
     let mut all = spread("guest", "_ms", "guest time, ms", &times, 3);
@@ -139,13 +139,14 @@ fn of_nodes(subject: &Compared) -> Vec<Figure> {
 }
 
 /// The sum over all regions of interest, if the run was timed.
-fn timed(run: &Outcome, of: impl Fn(&memtide_memory::curve::Region) -> u64) -> Option<u64> {
+fn timed(run: &Outcome, of: impl Fn(&memtide_lab_protocol::clock::RegionTotals) -> u64) -> Option<u64> {
     run.timing.as_ref().map(|timing| timing.regions.iter().map(of).sum())
 }
 
 /// Time of what is of interest: between the marks, if those were asked for and the plugin has seen them.
-fn guest_ms(run: &Outcome, region: Region) -> f64 {
-    let marked = run.timing.as_ref().filter(|timing| region == Region::Marks && !timing.regions.is_empty());
+fn guest_ms(run: &Outcome, region: RegionOfInterest) -> f64 {
+    let marked =
+        run.timing.as_ref().filter(|timing| region == RegionOfInterest::Marks && !timing.regions.is_empty());
     let ns = marked.map(|timing| timing.regions.iter().map(|region| region.guest_ns).sum());
     ns.unwrap_or(run.guest_ns as f64) / 1e6
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use memtide_lab::{Options, Region};
+use memtide_lab::{Options, RegionOfInterest};
 
 /// Options of commands that run a program and measure it.
 #[derive(Debug, clap::Args)]
@@ -29,8 +29,8 @@ impl Span {
     /// The options with these in them.
     pub fn of(&self, options: Options) -> Options {
         let region = match self.region {
-            What::Program => Region::Program,
-            What::Marks => Region::Marks,
+            What::Program => RegionOfInterest::Program,
+            What::Marks => RegionOfInterest::Marks,
         };
         Options { region, timeout: self.timeout, ..options }
     }

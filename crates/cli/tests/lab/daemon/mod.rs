@@ -7,8 +7,8 @@ use std::{env, fs, thread};
 
 use crate::support::{lab, lab_is_here};
 use memtide_core::{Machine, NodeId};
+use memtide_lab_model::prepare;
 use memtide_linux::movers::nodes_of;
-use memtide_memory::curve::prepare;
 use serde_json::Value;
 
 const MIB: usize = 1 << 20;

@@ -3,11 +3,11 @@
 use std::ffi::{c_uint, c_void};
 
 use memtide_core::CpuId;
+use memtide_lab_protocol::mark as command;
 use qemu_plugin_sys as sys;
 
 use super::{Plugin, on_reset};
 use crate::clocks::SHARED;
-use crate::marks::command;
 use crate::start;
 
 pub(super) unsafe extern "C" fn on_translations(cpu: c_uint, _: *mut c_void) {

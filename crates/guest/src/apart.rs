@@ -1,0 +1,37 @@
+//! Files that are put apart from the program's memory.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::path::PathBuf;
+
+use memtide_lab_protocol::agent::Apart;
+use rustix::mount::{MountFlags, mount};
+
+/// Moves a folder's files to the node's memory; what they held elsewhere is free then.
+pub fn put(apart: &Apart) -> Result<(), String> {
+    move_files(apart)
+        .map_err(|error| format!("{} cannot be put on node {}: {error}", apart.folder.display(), apart.node))
+}
+
+fn move_files(apart: &Apart) -> io::Result<()> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&apart.folder)? {
+        files.push(take(entry?.path())?);
+    }
+    let options = CString::new(format!("mpol=bind:{}", apart.node))?;
+    mount("tmpfs", &apart.folder, "tmpfs", MountFlags::empty(), Some(options.as_c_str()))?;
+    files.into_iter().try_for_each(|(path, mut from, permissions)| {
+        let mut to = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        io::copy(&mut from, &mut to)?;
+        to.set_permissions(permissions)
+    })
+}
+
+/// Opens a file and removes its name: once it is closed its memory is free.
+fn take(path: PathBuf) -> io::Result<(PathBuf, File, Permissions)> {
+    let file = File::open(&path)?;
+    let permissions = file.metadata()?.permissions();
+    fs::remove_file(&path)?;
+    Ok((path, file, permissions))
+}

@@ -1,0 +1,47 @@
+//! What runs beside the program.
+
+use std::fs::{self, File};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memtide_lab_protocol::agent::Companion;
+
+/// Guest time within which it is at work.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What it says, in a folder that may not be there yet.
+const FOLDER: &str = "/run";
+const SAID: &str = "/run/companion";
+
+/// Starts it, and waits until it is at work. It ends with everything else.
+pub fn start(companion: &Companion) -> Result<(), String> {
+    let program = &companion.program;
+    let line = program.arguments.join(" ");
+    let mut child = spawn(companion).map_err(|error| format!("{line} cannot be run: {error}"))?;
+    let begin = Instant::now();
+    while !companion.ready.exists() {
+        let ended = child.try_wait().map_err(|error| format!("{line}: {error}"))?;
+        let why = match ended {
+            Some(status) => format!("ended with {status}"),
+            None if begin.elapsed() > LIMIT => format!("was not at work after {} s", LIMIT.as_secs()),
+            None => {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+        };
+        let said = fs::read_to_string(SAID).unwrap_or_default();
+        return Err(format!("{line} {why}: {}", said.trim()));
+    }
+    Ok(())
+}
+
+fn spawn(companion: &Companion) -> std::io::Result<Child> {
+    let program = &companion.program;
+    fs::create_dir_all(FOLDER)?;
+    let said = File::create(SAID)?;
+    let mut command = Command::new(&program.file);
+    command.args(program.arguments.iter().skip(1));
+    command.env_clear().envs(program.environment.iter().cloned()).current_dir(&program.folder);
+    command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).spawn()
+}

@@ -1,0 +1,268 @@
+//! The lab's timing model: what memory costs a virtual CPU whose instructions somebody else executes.
+//!
+//! The emulator says which line each access touches and at which instruction; the model says how long the CPU waited. Unlike
+//! the simulator's channels, nodes are loaded-latency curves whose time is shared out in buckets, because virtual CPUs run
+//! in slices, one after the other.
+//!
+//! Modelled: private and shared caches, TLB, stream prefetcher, overlap of independent misses within the reorder buffer,
+//! miss registers, dependent loads (as far as the caller knows them), links, nodes. Not modelled: instruction fetch,
+//! memory traffic of page walks, the latency of dependent hits in the first cache.
+
+mod buckets;
+mod node;
+mod prepare;
+mod reach;
+mod shared;
+mod window;
+
+use memtide_core::machine::Machine;
+use memtide_core::{CpuId, Time};
+use memtide_lab_protocol::Counts;
+use memtide_lab_protocol::clock::Config;
+use memtide_memory::{Ahead, Prefetcher, PrivateCaches};
+
+pub use node::CurveNode;
+pub use prepare::{Prepared, prepare};
+pub use reach::Looked;
+use reach::Reach;
+use shared::Shared;
+use window::Window;
+
+/// Bits of a picosecond's fraction that clocks count.
+const FRACTION: u32 = 8;
+
+/// A machine as virtual CPUs feel it.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    cpus: Vec<Cpu>,
+    shared: Shared,
+    /// How long after it begins an access may end without holding its CPU up.
+    hidden: Time,
+}
+
+#[derive(Clone, Debug)]
+struct Cpu {
+    clock: Clock,
+    private: PrivateCaches,
+    first_hit: Time,
+    window: Window,
+    reach: Reach,
+    prefetcher: Option<Prefetcher>,
+    walker_free: Time,
+    spilled: Vec<u64>,
+}
+
+/// A CPU's time, as a function of the instructions it has executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Time that it has waited, and what follows from changes of its rate; wraps around.
+    pub offset: Time,
+    /// Time of an instruction, in 2^-8 ps.
+    pub per_instruction: u64,
+}
+
+/// Where a line was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// In the first cache: it takes no time beside its instruction's, unless its address has to be translated.
+    First,
+    /// In another private cache, with this latency.
+    Private(Time),
+    /// In none.
+    Missed,
+}
+
+/// An access that takes time.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Instructions that the CPU has executed before it.
+    pub instruction: u64,
+    /// Guest-physical address / 64.
+    pub line: u64,
+    /// It stores.
+    pub write: bool,
+    /// When its address was known, if that is later than its turn.
+    pub ready: Time,
+    /// Time that translating its address takes.
+    pub translation: Time,
+}
+
+impl Clock {
+    /// Time after so many instructions.
+    #[inline]
+    pub fn at(&self, instruction: u64) -> Time {
+        Time(self.offset.0.wrapping_add((instruction * self.per_instruction) >> FRACTION))
+    }
+
+    #[inline]
+    fn wait(&mut self, instruction: u64, until: Time) {
+        self.offset.0 = self.offset.0.wrapping_add(until.since(self.at(instruction)).0);
+    }
+
+    fn change_rate(&mut self, instruction: u64, per_instruction: u64) {
+        let now = self.at(instruction);
+        self.per_instruction = per_instruction;
+        // Wraps below zero if the new rate alone would already be past `now`; `at` wraps back.
+        self.offset = Time(now.0.wrapping_sub((instruction * per_instruction) >> FRACTION));
+    }
+}
+
+impl Curve {
+    /// A machine of the lab, whose nodes are all given, with one CPU for each of `config.vcpu_initiators`. Clocks run at
+    /// `config.boot_ps` an instruction until [`Curve::change_rate`].
+    pub fn new(machine: &Machine, config: &Config) -> Curve {
+        let cpu = |_| Cpu {
+            clock: Clock { offset: Time::ZERO, per_instruction: config.boot_ps << FRACTION },
+            private: PrivateCaches::new(machine),
+            first_hit: machine.caches.first().map_or(Time::ZERO, |c| machine.core.cycles(c.latency_cycles)),
+            window: Window::new(&machine.core),
+            reach: Reach::new(machine),
+            prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
+            walker_free: Time::ZERO,
+            spilled: Vec::new(),
+        };
+        Curve {
+            cpus: config.vcpu_initiators.iter().map(cpu).collect(),
+            shared: Shared::new(machine, &config.vcpu_initiators, &config.memory),
+            hidden: machine.hidden_latency(),
+        }
+    }
+
+    /// A CPU's clock, after so many instructions: what the reorder buffer waits for by then has been waited for.
+    #[inline]
+    pub fn clock(&mut self, cpu: CpuId, instruction: u64) -> Clock {
+        let cpu = &mut self.cpus[cpu.index()];
+        cpu.settle(instruction);
+        cpu.clock
+    }
+
+    /// A CPU's clock, without what it has yet to wait for.
+    #[inline]
+    pub fn clock_as_is(&self, cpu: CpuId) -> Clock {
+        self.cpus[cpu.index()].clock
+    }
+
+    /// The CPU does nothing until a time.
+    pub fn idle_until(&mut self, cpu: CpuId, instruction: u64, until: Time) {
+        self.cpus[cpu.index()].clock.wait(instruction, until);
+    }
+
+    /// From this instruction on each takes so many ps.
+    pub fn change_rate(&mut self, cpu: CpuId, instruction: u64, ps: f64) {
+        let rate = libm::round(ps * f64::from(1u32 << FRACTION)) as u64;
+        self.cpus[cpu.index()].clock.change_rate(instruction, rate.max(1));
+    }
+
+    /// Everything that the CPU waits for ends before its next instruction, as when it gives its clock away.
+    pub fn drain(&mut self, cpu: CpuId, instruction: u64) {
+        let cpu = &mut self.cpus[cpu.index()];
+        let end = cpu.window.drain();
+        cpu.clock.wait(instruction, end);
+    }
+
+    /// Whether a line is some node's.
+    pub fn is_memory(&self, line: u64) -> bool {
+        self.shared.map.node_of(line).is_some()
+    }
+
+    /// Looks a page up in the CPU's TLB.
+    #[inline]
+    pub fn translate(&mut self, cpu: CpuId, page: u64) -> Looked {
+        self.cpus[cpu.index()].reach.look(page)
+    }
+
+    /// Drops all pages from the CPU's TLB.
+    pub fn flush(&mut self, cpu: CpuId) {
+        self.cpus[cpu.index()].reach.flush();
+    }
+
+    /// Whether a line that was missed may still be on its way at an instruction.
+    #[inline]
+    pub fn waits_for_lines(&self, cpu: CpuId, instruction: u64) -> bool {
+        let cpu = &self.cpus[cpu.index()];
+        cpu.window.latest_line() > cpu.clock.at(instruction)
+    }
+
+    /// When a line that the CPU's private caches hold came to them, or comes.
+    #[inline]
+    pub fn line_came(&self, cpu: CpuId, line: u64) -> Time {
+        self.cpus[cpu.index()].window.line_came(line)
+    }
+
+    /// Looks a line up in the CPU's private caches, which hold it from then on.
+    #[inline]
+    pub fn touch(&mut self, cpu: CpuId, line: u64, write: bool) -> Touched {
+        let cpu = &mut self.cpus[cpu.index()];
+        match cpu.private.access(line, write, &mut cpu.spilled) {
+            Some(latency) if latency <= cpu.first_hit => Touched::First,
+            Some(latency) => Touched::Private(latency),
+            None => Touched::Missed,
+        }
+    }
+
+    /// An access that takes longer than a hit in the first cache, or whose translation takes time.
+    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) {
+        let Curve { cpus, shared, hidden } = self;
+        let c = &mut cpus[cpu.index()];
+        let Access { instruction, line, write, .. } = access;
+        c.settle(instruction);
+        if touched == Touched::Missed {
+            c.clock.wait(instruction, c.window.place());
+        }
+        let now = c.clock.at(instruction);
+        let begin = c.translated(now, access);
+        let end = match touched {
+            Touched::First => (begin + c.first_hit).max(c.window.line_came(line)),
+            Touched::Private(latency) => (begin + latency).max(c.window.line_came(line)),
+            Touched::Missed => c.miss(shared, cpu, line, begin),
+        };
+        for line in c.spilled.drain(..) {
+            shared.spill(cpu, line, begin);
+        }
+        if !write && end > now + *hidden {
+            c.window.must_retire(instruction, end);
+        }
+    }
+
+    /// What a CPU has asked for: misses, page walks and nodes. Whoever executes its instructions counts those.
+    pub fn counts(&self, cpu: CpuId) -> Counts {
+        Counts { page_walks: self.cpus[cpu.index()].reach.walks, ..self.shared.counts[cpu.index()].clone() }
+    }
+}
+
+impl Cpu {
+    #[inline]
+    fn settle(&mut self, instruction: u64) {
+        let clock = &mut self.clock;
+        self.window.retire(instruction, |first, end| clock.wait(first, end));
+    }
+
+    /// When an access's address is translated.
+    fn translated(&mut self, now: Time, access: Access) -> Time {
+        let begin = now.max(access.ready);
+        if access.translation == Time::ZERO {
+            return begin;
+        }
+        let end = begin.max(self.walker_free) + access.translation;
+        self.walker_free = end;
+        end
+    }
+
+    fn miss(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, begin: Time) -> Time {
+        let (register, free) = self.window.register();
+        let at = begin.max(free);
+        let alone = self.window.latest_line() <= at;
+        let end = shared.demand(cpu, line, at, alone);
+        self.window.hold(register, end);
+        self.window.opened(end);
+        self.window.line_comes(line, end);
+        let ahead = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.see(line));
+        for line in ahead.into_iter().flat_map(Ahead::lines) {
+            shared.prefetch(cpu, line, at);
+        }
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! A machine as the lab can run it: smaller, on few virtual CPUs, every node given.
+
+use memtide_core::machine::{Cache, Dram, Given, LoadPoint, Machine, Node};
+use memtide_core::{InitiatorId, LINE_BYTES, Time};
+
+use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
+
+/// Offered loads at which a timed node's curve is read, as shares of what it takes of random reads. The curve is level beyond.
+const LOADS: [f64; 8] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.96];
+
+/// Least requests of a probe, and least time that it takes at the node's peak: several refreshes.
+const REQUESTS: u64 = 40_000;
+const PROBE_TIME: Time = Time::from_us(30);
+
+const SEED: u64 = 1;
+
+/// A machine for the lab.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The machine: its scale is carried out, its nodes are given, and it has bandwidth and shared cache for its virtual
+    /// CPUs. An initiator without a virtual CPU keeps one CPU, which nothing runs on.
+    pub machine: Machine,
+    /// The initiator of each virtual CPU.
+    pub vcpu_initiators: Vec<InitiatorId>,
+}
+
+/// Prepares a checked machine for so many virtual CPUs, which its initiators get in turn, the first ones first.
+///
+/// Bandwidths of nodes and links and capacities of shared caches are divided by CPUs / virtual CPUs, so that few virtual
+/// CPUs load a node as all CPUs would. A timed node becomes a given one: its idle latency is a pointer chase's, its bandwidth
+/// that of reads as fast as it takes them, its curve that of random reads, all by [`probe`].
+///
+/// # Panics
+/// If `vcpus` is 0.
+pub fn prepare(machine: &Machine, vcpus: u16) -> Prepared {
+    assert!(vcpus > 0, "a machine needs a CPU");
+    let mut small = machine.scaled();
+    let share = f64::from(vcpus) / machine.cpus() as f64;
+    let initiators = small.initiators.len() as u16;
+    let of = |initiator: u16| vcpus / initiators + u16::from(initiator < vcpus % initiators);
+    for cache in small.caches.iter_mut().filter(|cache| cache.is_shared()) {
+        *cache = slice(cache, machine.initiators[0].cpus, of(0).max(1));
+    }
+    let out = machine.core.cycles(machine.caches.last().map_or(0.0, |cache| cache.latency_cycles));
+    let mut known: Vec<(&Dram, Given)> = Vec::new();
+    for (node, full) in small.nodes.iter_mut().zip(&machine.nodes) {
+        let mut given = match (&full.given, &full.timed) {
+            (Some(given), _) => given.clone(),
+            (None, Some(dram)) => match known.iter().find(|(other, _)| *other == dram) {
+                Some((_, given)) => given.clone(),
+                None => measured(full, out),
+            },
+            (None, None) => unreachable!("a checked node is given or timed"),
+        };
+        known.extend(full.timed.as_ref().map(|dram| (dram, given.clone())));
+        given.read_bandwidth_mbps *= share;
+        given.write_bandwidth_mbps = given.write_bandwidth_mbps.map(|mbps| mbps * share);
+        (node.timed, node.given) = (None, Some(given));
+    }
+    for link in &mut small.links {
+        link.bandwidth_mbps *= share;
+    }
+    for (number, initiator) in (0..).zip(&mut small.initiators) {
+        initiator.cpus = of(number).max(1);
+    }
+    small.name = format!("{}-lab", small.name);
+    let source = format!("memtide: prepared from {} for {vcpus} virtual CPUs", machine.name);
+    small.sources = [("default".to_owned(), source)].into();
+    small.calibrated.clear();
+    let vcpu_initiators =
+        (0..initiators).flat_map(|number| vec![InitiatorId(number as u8); of(number).into()]);
+    Prepared { vcpu_initiators: vcpu_initiators.collect(), machine: small }
+}
+
+/// A shared cache's share for some of an initiator's CPUs.
+fn slice(cache: &Cache, cpus: u16, vcpus: u16) -> Cache {
+    let instances = cpus.div_ceil(cache.shared_by).max(1);
+    let most = vcpus.div_ceil(instances);
+    let sharers = (1..=most).rev().find(|sharers| vcpus.is_multiple_of(*sharers)).unwrap_or(1);
+    let lines = cache.capacity_kib * 16 * u64::from(sharers) / u64::from(cache.shared_by);
+    let step_kib =
+        (1..=u64::from(cache.ways)).find(|kib| (kib * 16).is_multiple_of(cache.ways.into())).unwrap_or(1);
+    let capacity_kib = (lines / 16 / step_kib * step_kib).max(step_kib);
+    Cache { capacity_kib, shared_by: sharers, slice: true, ..cache.clone() }
+}
+
+/// A timed node's figures as a given one's, the way through the caches (`out`) included.
+fn measured(node: &Node, out: Time) -> Given {
+    let peak_mbps = memtide_memory::node::model(node).peak().as_mbps();
+    let requests = (peak_mbps * 1e6 * PROBE_TIME.as_seconds()) as u64 / LINE_BYTES;
+    let requests = requests.max(REQUESTS);
+    let probe = |pattern, read_share, share_of_peak| -> ProbePoint {
+        probe(node, Load { pattern, read_share, share_of_peak, requests, seed: SEED })
+    };
+    let idle_ns = probe(Pattern::Chase, 1.0, 1.0).mean_ns;
+    let most = |pattern, read_share| probe(pattern, read_share, 1.2).achieved.as_mbps();
+    let (random, sequential) = (most(Pattern::Random, 1.0), most(Pattern::Sequential, 1.0));
+    let (pattern, read_mbps) =
+        if sequential > random { (Pattern::Sequential, sequential) } else { (Pattern::Random, random) };
+    // Reads and writes share the node's time: half and half take 1/2 / read + 1/2 / write a byte.
+    let mixed = most(pattern, 0.5);
+    let write_time = (2.0 / mixed - 1.0 / read_mbps).max(0.25 / read_mbps);
+    let mut latency_ns = idle_ns;
+    let loaded = LOADS.iter().map(|&load| {
+        let mbps = load * random;
+        let point = probe(Pattern::Random, 1.0, mbps / peak_mbps);
+        if !point.saturated {
+            latency_ns = latency_ns.max(point.mean_ns);
+        }
+        LoadPoint { load: mbps / read_mbps, latency_ns: latency_ns + out.as_ns() }
+    });
+    Given {
+        loaded: loaded.collect(),
+        read_latency_ns: idle_ns + out.as_ns(),
+        write_latency_ns: None,
+        read_bandwidth_mbps: read_mbps,
+        write_bandwidth_mbps: Some(1.0 / write_time),
+    }
+}

@@ -1,0 +1,185 @@
+use memtide_core::{InitiatorId, LINE_BYTES, NodeId};
+use memtide_lab_protocol::clock::Range;
+
+use super::*;
+
+const MACHINE: &str = r#"
+name = "two"
+summary = "a fast and a slow node"
+[sources]
+default = "assumed: for a test"
+[core]
+clock_mhz = 2000
+instructions_per_cycle = 2
+reorder_buffer = 200
+outstanding_misses = 10
+[[cache]]
+name = "L1"
+capacity_kib = 32
+ways = 8
+latency_cycles = 4
+[[cache]]
+name = "L2"
+capacity_kib = 256
+ways = 8
+latency_cycles = 40
+slice = true
+[[initiator]]
+name = "cpu"
+cpus = 1
+[[node]]
+name = "fast"
+tier = 0
+capacity_mib = 64
+initiator = "cpu"
+given = { read_latency_ns = 80, read_bandwidth_mbps = 6400 }
+[[node]]
+name = "slow"
+tier = 1
+capacity_mib = 64
+given = { read_latency_ns = 300, read_bandwidth_mbps = 3200 }
+[[link]]
+between = ["cpu", "slow"]
+latency_ns = 100
+bandwidth_mbps = 1600
+"#;
+
+/// Instructions from one access to the next.
+const STEP: u64 = 4;
+
+struct Run {
+    curve: Curve,
+    instruction: u64,
+}
+
+impl Run {
+    fn new() -> Run {
+        let machine = Machine::parse("two.toml", MACHINE).expect("a machine");
+        let range = |node: u8| Range { node: NodeId(node), start: u64::from(node) << 26, bytes: 64 << 20 };
+        let config = Config {
+            machine: String::new(),
+            vcpu_initiators: vec![InitiatorId(0)],
+            memory: vec![range(0), range(1)],
+            parallel: false,
+            by_instruction: false,
+            boot_ps: 250,
+            counters: "unused".into(),
+            guest_nodes: vec![0, 1],
+            results: "unused".into(),
+        };
+        Run { curve: Curve::new(&machine, &config), instruction: 0 }
+    }
+
+    fn access(&mut self, address: u64, write: bool, ready: Time) {
+        self.instruction += STEP;
+        let line = address / LINE_BYTES;
+        let access = Access { instruction: self.instruction, line, write, ready, translation: Time::ZERO };
+        match self.curve.touch(CpuId(0), line, write) {
+            Touched::First => {}
+            touched => {
+                self.curve.open(CpuId(0), access, touched);
+            }
+        }
+    }
+
+    /// Time of all so far, its end waited for.
+    fn end(&mut self) -> Time {
+        self.curve.drain(CpuId(0), self.instruction);
+        self.curve.clock(CpuId(0), self.instruction).at(self.instruction)
+    }
+}
+
+/// Lines of a node, each once, in an order that no prefetcher follows.
+fn scattered(node: u64, lines: u64) -> impl Iterator<Item = u64> {
+    (0..lines).map(move |n| (node << 26) + n * 7919 % (1 << 19) * LINE_BYTES)
+}
+
+#[test]
+fn a_chase_takes_the_configured_latency_of_each_node_links_included() {
+    for (node, latency_ns) in [(0, 80.0), (1, 400.0 + 40.0)] {
+        let mut run = Run::new();
+        let mut ready = Time::ZERO;
+        for address in scattered(node, 20_000) {
+            run.access(address, false, ready);
+            ready = run.curve.line_came(CpuId(0), address / LINE_BYTES);
+        }
+        let ns = run.end().as_ns() / 20_000.0;
+        // A line's own 40 ns on the slow node's link are part of a chase there.
+        let latency_ns = if node == 1 { latency_ns - 40.0 } else { latency_ns };
+        assert!((ns / latency_ns - 1.0).abs() < 0.01, "node {node}: {ns} ns");
+    }
+}
+
+#[test]
+fn independent_misses_overlap_as_far_as_registers_and_bandwidth_allow() {
+    for (node, line_ns) in [(0, 10.0), (1, 40.0)] {
+        let mut run = Run::new();
+        scattered(node, 20_000).for_each(|address| run.access(address, false, Time::ZERO));
+        let ns = run.end().as_ns() / 20_000.0;
+        let registers_ns = [80.0, 400.0][node as usize] / 10.0;
+        let expected = f64::max(line_ns, registers_ns);
+        assert!((ns / expected - 1.0).abs() < 0.02, "node {node}: {ns} ns a line, not {expected}");
+    }
+}
+
+#[test]
+fn written_lines_come_and_go() {
+    let mut run = Run::new();
+    scattered(0, 100_000).for_each(|address| run.access(address, true, Time::ZERO));
+    let ns = run.end().as_ns() / 100_000.0;
+    assert!((ns / 20.0 - 1.0).abs() < 0.06, "{ns} ns a line");
+    let counts = run.curve.counts(CpuId(0)).nodes[0];
+    assert_eq!(counts.reads, 100_000);
+    assert!(counts.writes > 95_000, "{counts:?}");
+}
+
+#[test]
+fn what_the_caches_hold_costs_instructions_alone() {
+    let mut run = Run::new();
+    for _ in 0..100 {
+        (0..256).for_each(|line| run.access(line * LINE_BYTES, false, Time::ZERO));
+    }
+    let ns = run.end().as_ns();
+    let instructions_ns = run.instruction as f64 * 0.25;
+    assert!(ns < instructions_ns + 256.0 * 20.0, "{ns} ns for {instructions_ns} ns of instructions");
+}
+
+#[test]
+fn the_reorder_buffer_bounds_how_far_loads_overlap() {
+    let mut run = Run::new();
+    // One miss in 400 instructions: each has ended its wait before the next may begin.
+    for address in scattered(0, 1000) {
+        run.instruction += 396;
+        run.access(address, false, Time::ZERO);
+    }
+    let ns = run.end().as_ns() / 1000.0;
+    // 400 instructions take 100 ns; the load's 80 ns overlap 200 of them, 50 ns.
+    assert!((ns - 130.0).abs() < 2.0, "{ns}");
+}
+
+#[test]
+fn a_clock_that_changes_its_rate_goes_on_from_where_it_was() {
+    let mut clock = Clock { offset: Time::ZERO, per_instruction: 10_000 << FRACTION };
+    assert_eq!(clock.at(1000), Time(10_000_000));
+    clock.change_rate(1000, 154 << FRACTION);
+    assert_eq!(clock.at(1000), Time(10_000_000));
+    assert_eq!(clock.at(2000), Time(10_154_000));
+    clock.change_rate(2000, 10_000 << FRACTION);
+    assert_eq!(clock.at(2001), Time(10_164_000));
+}
+
+#[test]
+fn a_translation_that_takes_time_delays_even_a_hit() {
+    let mut run = Run::new();
+    run.access(0, false, Time::ZERO);
+    let before = run.end();
+    let access = Access {
+        instruction: run.instruction,
+        line: 0,
+        write: false,
+        ready: Time::ZERO,
+        translation: Time::from_ns(500.0),
+    };
+    run.curve.open(CpuId(0), access, Touched::First);
+    assert_eq!(run.end().since(before), Time::from_ns(502.0));
+}

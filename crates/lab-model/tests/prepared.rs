@@ -1,0 +1,110 @@
+//! Machines as the lab runs them, against the models that they are made from.
+
+use std::path::Path;
+
+use memtide_core::{Machine, Time};
+use memtide_lab_model::{CurveNode, prepare};
+use memtide_memory::probe::{Load, Pattern, probe};
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+fn bundled() -> Vec<Machine> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).expect("machines").map(|f| f.expect("a file").path()).collect();
+    files.sort();
+    let read = |file: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(file).expect("a machine file");
+        Machine::parse(&file.display().to_string(), &text).expect("a checked machine")
+    };
+    files.iter().map(read).collect()
+}
+
+#[test]
+fn every_bundled_machine_can_be_prepared_and_written_as_a_machine_file() {
+    for machine in bundled() {
+        for vcpus in [1, 2, 4] {
+            let prepared = prepare(&machine, vcpus);
+            assert_eq!(prepared.vcpu_initiators.len(), usize::from(vcpus));
+            let text = prepared.machine.to_toml();
+            let again =
+                Machine::parse("prepared.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            assert!(again.nodes.iter().all(|node| node.given.is_some()), "{}", machine.name);
+            assert_eq!(again.to_toml(), text);
+        }
+    }
+}
+
+#[test]
+fn bandwidth_is_divided_by_cpus_for_each_virtual_one() {
+    for machine in bundled().iter().filter(|m| m.nodes.iter().all(|n| n.given.is_some())) {
+        let mbps = |vcpus| {
+            let prepared = prepare(machine, vcpus).machine;
+            prepared.nodes.iter().map(|n| n.given.as_ref().unwrap().read_bandwidth_mbps).collect::<Vec<_>>()
+        };
+        for (one, four) in mbps(1).iter().zip(mbps(4)) {
+            assert!((four / one - 4.0).abs() < 1e-9, "{}: {one} {four}", machine.name);
+        }
+    }
+}
+
+/// Random reads at random times, as a probe offers them, of a node whose bandwidth is not divided.
+fn mean_ns(node: &mut CurveNode, mbps: f64) -> f64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+    let (mut at_ps, mut sum, reads) = (1e7, 0.0, 50_000.max((mbps * 60.0) as u32 / 64));
+    for _ in 0..reads {
+        let unit = (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        at_ps += -libm::log(1.0 - unit) * 64e6 / mbps;
+        let at = Time(at_ps as u64);
+        sum += node.read(at, false).since(at).as_ns();
+    }
+    sum / f64::from(reads)
+}
+
+#[test]
+fn a_curve_agrees_with_the_channels_that_it_was_made_from() {
+    for machine in bundled().iter().filter(|m| m.nodes.iter().any(|n| n.timed.is_some())) {
+        let all = u16::try_from(machine.cpus()).unwrap();
+        let prepared = prepare(machine, all).machine;
+        let out_ns = machine.core.cycles(machine.caches.last().map_or(0.0, |c| c.latency_cycles)).as_ns();
+        let mut seen = Vec::new();
+        for (node, full) in prepared.nodes.iter().zip(&machine.nodes).filter(|(_, full)| full.timed.is_some())
+        {
+            if seen.contains(&&full.timed) {
+                continue;
+            }
+            seen.push(&full.timed);
+            let given = node.given.as_ref().unwrap();
+            // Towards saturation latency depends on how long it lasts.
+            let most = 0.9 * given.loaded.last().unwrap().load;
+            for share in [0.05, 0.25, 0.5, 0.65].into_iter().filter(|&share| share < most) {
+                let mbps = share * given.read_bandwidth_mbps;
+                let peak = memtide_memory::node::model(full).peak().as_mbps();
+                let load = Load {
+                    pattern: Pattern::Random,
+                    read_share: 1.0,
+                    share_of_peak: mbps / peak,
+                    requests: 100_000.max((peak * 1e6 * 60e-6) as u64 / 64),
+                    seed: 3,
+                };
+                let event = probe(full, load);
+                if event.saturated {
+                    continue;
+                }
+                let curve_ns = mean_ns(&mut CurveNode::new(given), mbps) - out_ns;
+                let off = curve_ns / event.mean_ns - 1.0;
+                println!(
+                    "{} {} at {share}: {curve_ns:.1} ns, channels {:.1} ns",
+                    machine.name, node.name, event.mean_ns
+                );
+                assert!(
+                    off.abs() < 0.1,
+                    "{} {} at {share}: {curve_ns} ns, not {}",
+                    machine.name,
+                    node.name,
+                    event.mean_ns
+                );
+            }
+        }
+    }
+}

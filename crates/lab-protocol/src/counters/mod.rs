@@ -1,0 +1,235 @@
+//! The counters page: memory in which the clock plugin writes live counters that programs in the guest read.
+//!
+//! All of it is words of 64 bits, little-endian: `HEAD` words, a word for each node, and a record for each process. The
+//! first record is the sum of all others. The table in docs/lab.md has every word. The writer makes the sequence word odd,
+//! writes, and makes it even; a reader whose copy was taken across a change of that word tries again.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use memtide_core::Time;
+
+use crate::version::COUNTERS_LAYOUT;
+use crate::{Counts, NodeCounts, Process, Who};
+
+/// First word.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"memtide\0");
+
+/// Most processes that are told apart.
+pub const PROCESSES: usize = 256;
+
+/// Most nodes of a machine.
+const NODES: usize = 64;
+
+/// Words of the head, and of a record before its nodes'; words of a node in a record.
+const HEAD: usize = 8;
+const RECORD: usize = 12;
+const NODE: usize = 4;
+
+/// Bytes of a process's name, of which the last is zero.
+pub const NAME_BYTES: usize = 32;
+
+/// Place of the sequence counter, which is odd while the rest is written.
+const SEQUENCE: usize = 2;
+
+/// How often a reader begins anew if it meets the writer.
+const TRIES: usize = 1000;
+
+/// What can be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Time on the guest's clock when it was written, in ns.
+    pub guest_ns: u64,
+    /// Whether a region of interest is under way: nothing is counted while none is.
+    pub on: bool,
+    /// The guest's number of each node.
+    pub nodes: Vec<u64>,
+    /// The sum over all processes.
+    pub total: Counts,
+    /// Every process, as in [`crate::clock::RegionTotals::processes`], but since the start of the first region of interest.
+    pub processes: Vec<Process>,
+}
+
+/// Why counters cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The memory holds something else, or nothing yet.
+    #[error("this is no memory of memtide's counters")]
+    Foreign,
+    /// Another layout.
+    #[error("the counters have layout {0}; this memtide reads layout {COUNTERS_LAYOUT}")]
+    Version(u64),
+    /// Figures that no writer writes.
+    #[error("the counters are damaged: {0}")]
+    Damaged(&'static str),
+    /// It changed at each try.
+    #[error("the counters changed at each of {TRIES} tries")]
+    Busy,
+}
+
+/// Bytes that the counters of a machine with so many nodes take, a power of two.
+pub fn bytes(nodes: usize) -> u64 {
+    let words = HEAD + nodes + (PROCESSES + 1) * (RECORD + NODE * nodes);
+    (words as u64 * 8).next_power_of_two().max(memtide_core::PAGE_BYTES)
+}
+
+/// The writer's side.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    words: &'a [AtomicU64],
+    nodes: Vec<u64>,
+    sequence: u64,
+}
+
+impl<'a> Writer<'a> {
+    /// Takes memory of [`bytes`] bytes; nothing can be read from it yet. Nodes are given by their numbers in the guest.
+    ///
+    /// # Panics
+    /// If it is shorter.
+    pub fn new(words: &'a [AtomicU64], nodes: &[u64]) -> Writer<'a> {
+        assert!(words.len() as u64 * 8 >= bytes(nodes.len()), "memory for counters is too short");
+        Writer { words, nodes: nodes.to_vec(), sequence: 0 }
+    }
+
+    /// Writes all of it. Nothing is read back: others may write there, too.
+    ///
+    /// # Panics
+    /// If there are more than [`PROCESSES`] processes.
+    pub fn write(&mut self, guest_ns: u64, on: bool, processes: &[Process]) {
+        assert!(processes.len() <= PROCESSES);
+        self.sequence += 1;
+        self.words[SEQUENCE].store(self.sequence.to_le(), Ordering::Relaxed);
+        fence(Ordering::Release);
+        let total = Counts::sum(self.nodes.len(), processes.iter().map(|process| &process.counts));
+        let (nodes, records) = (self.nodes.len() as u64, processes.len() as u64 + 1);
+        let mut at = 0;
+        let mut put = |values: &[u64]| {
+            for (word, value) in self.words[at..].iter().zip(values) {
+                word.store(value.to_le(), Ordering::Relaxed);
+            }
+            at += values.len();
+        };
+        put(&[MAGIC, COUNTERS_LAYOUT, self.sequence, guest_ns, on.into(), nodes, records, 0]);
+        put(&self.nodes);
+        put_record(&mut put, [0, 0], "", &total);
+        for Process { root, name, who, counts } in processes {
+            put_record(&mut put, [*root, number(*who)], name, counts);
+        }
+        self.sequence += 1;
+        self.words[SEQUENCE].store(self.sequence.to_le(), Ordering::Release);
+    }
+}
+
+fn put_record(put: &mut impl FnMut(&[u64]), identity: [u64; 2], name: &str, counts: &Counts) {
+    let Counts { instructions, user_instructions, accesses, llc_misses, page_walks, nodes } = counts;
+    put(&identity);
+    put(&words_of(name));
+    put(&[*instructions, *user_instructions, *accesses, *llc_misses, *page_walks, 0]);
+    for NodeCounts { reads, prefetches, writes, latency } in nodes {
+        put(&[*reads, *prefetches, *writes, latency.0]);
+    }
+}
+
+fn words_of(name: &str) -> [u64; NAME_BYTES / 8] {
+    let mut bytes = [0; NAME_BYTES];
+    let end = (0..NAME_BYTES).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+    std::array::from_fn(|place| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * place + byte])))
+}
+
+fn name_of(words: &[u64]) -> String {
+    let bytes: Vec<u8> =
+        words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).replace(char::is_control, "?")
+}
+
+fn number(who: Who) -> u64 {
+    match who {
+        Who::Kernel => 1,
+        Who::Agent => 2,
+        Who::Program => 3,
+    }
+}
+
+/// Reads the counters, as they were at one time.
+///
+/// # Errors
+/// If the memory does not hold them.
+pub fn read(words: &[AtomicU64]) -> Result<Snapshot, ReadError> {
+    if words.first().is_none_or(|word| word.load(Ordering::Relaxed) != MAGIC.to_le()) {
+        return Err(ReadError::Foreign);
+    }
+    for _ in 0..TRIES {
+        let before = words.get(SEQUENCE).ok_or(ReadError::Foreign)?.load(Ordering::Acquire);
+        let copy: Vec<u64> = copy(words);
+        fence(Ordering::Acquire);
+        if u64::from_le(before) % 2 == 0 && words[SEQUENCE].load(Ordering::Relaxed) == before {
+            return parse(&copy);
+        }
+        std::hint::spin_loop();
+    }
+    Err(ReadError::Busy)
+}
+
+/// As many words as its head says that there are, as far as there are.
+fn copy(words: &[AtomicU64]) -> Vec<u64> {
+    let load = |word: &AtomicU64| u64::from_le(word.load(Ordering::Relaxed));
+    let at = |place: usize| words.get(place).map_or(0, load) as usize;
+    let (nodes, records) = (at(5).min(NODES), at(6).min(PROCESSES + 1));
+    words.iter().take(HEAD + nodes + records * (RECORD + NODE * nodes)).map(load).collect()
+}
+
+fn parse(words: &[u64]) -> Result<Snapshot, ReadError> {
+    let Some((&[magic, version, _, guest_ns, on, nodes, records, _], rest)) =
+        words.split_first_chunk::<HEAD>()
+    else {
+        return Err(ReadError::Foreign);
+    };
+    if magic != MAGIC {
+        return Err(ReadError::Foreign);
+    }
+    if version != COUNTERS_LAYOUT {
+        return Err(ReadError::Version(version));
+    }
+    let (nodes, records) = (nodes as usize, records as usize);
+    if !(1..=NODES).contains(&nodes) || !(1..=PROCESSES + 1).contains(&records) {
+        return Err(ReadError::Damaged("more nodes or processes than there can be"));
+    }
+    let record = RECORD + NODE * nodes;
+    if rest.len() != nodes + records * record {
+        return Err(ReadError::Damaged("it is shorter than it says"));
+    }
+    let (numbers, rest) = rest.split_at(nodes);
+    let total = counts(&rest[..record]);
+    let processes = rest[record..].chunks(record).map(|words| {
+        let who = match words[1] {
+            1 => Who::Kernel,
+            2 => Who::Agent,
+            3 => Who::Program,
+            _ => return Err(ReadError::Damaged("a process is nobody's")),
+        };
+        Ok(Process { root: words[0], name: name_of(&words[2..6]), who, counts: counts(words) })
+    });
+    let processes = processes.collect::<Result<_, _>>()?;
+    Ok(Snapshot { guest_ns, on: on != 0, nodes: numbers.to_vec(), total, processes })
+}
+
+/// The figures of a whole record.
+fn counts(record: &[u64]) -> Counts {
+    let node = |words: &[u64]| NodeCounts {
+        reads: words[0],
+        prefetches: words[1],
+        writes: words[2],
+        latency: Time(words[3]),
+    };
+    Counts {
+        instructions: record[6],
+        user_instructions: record[7],
+        accesses: record[8],
+        llc_misses: record[9],
+        page_walks: record[10],
+        nodes: record[RECORD..].chunks_exact(NODE).map(node).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! What the lab's parts say to each other.
+//!
+//! | between | what | module | version |
+//! | --- | --- | --- | --- |
+//! | the lab and its agent, the guest's first process | a task, messages | [`agent`] | [`version::AGENT_PROTOCOL`] |
+//! | the lab and its clock plugin | configuration, results | [`clock`] | [`version::CLOCK_PROTOCOL`] |
+//! | the clock plugin and programs in the guest | live counters | [`counters`] | [`version::COUNTERS_LAYOUT`] |
+//! | programs in the guest and the clock plugin | marks | [`mark`] | none: a mark that is not known does nothing |
+//!
+//! This crate knows neither the timing model nor the lab: whoever reads counters or makes marks depends on it alone.
+
+pub mod agent;
+pub mod clock;
+pub mod counters;
+mod counts;
+mod json;
+pub mod mark;
+mod process;
+pub mod version;
+
+pub use counts::{Counts, NodeCounts};
+pub use json::ProtocolError;
+pub use process::{Process, Who, between};
