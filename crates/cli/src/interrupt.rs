@@ -35,6 +35,11 @@ pub fn install() -> Result<(), Failure> {
     Ok(())
 }
 
+/// What is set once the command is asked to end.
+pub fn flag() -> &'static AtomicBool {
+    &ASKED
+}
+
 /// Whether the command was asked to end.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)

@@ -9,15 +9,14 @@ macro_rules! tell {
     }};
 }
 
+mod advice;
 mod answer;
 mod cli;
 mod columns;
 mod commands;
 mod comparison;
-mod daemon;
 mod failure;
 mod interrupt;
-mod journal;
 mod layout;
 mod machines;
 mod parallel;
@@ -26,7 +25,7 @@ mod progress;
 mod report;
 mod runs;
 mod share;
-mod suggest;
+mod status;
 mod verdict;
 
 use std::process::ExitCode;

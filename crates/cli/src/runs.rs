@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueHint};
-use memtide_core::Machine;
+use memtide_core::{Machine, suggest};
 use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{Job, Report, SimError};
 use memtide_trace::{ReplayOptions, Trace};
@@ -13,7 +13,7 @@ use crate::answer::Cell;
 use crate::cli::VERSION;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::{interrupt, machines, suggest};
+use crate::{interrupt, machines};
 
 /// A machine and the programs to run on it.
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ mod ids;
 pub mod machine;
 pub mod policy;
 mod program;
+pub mod suggest;
 mod units;
 
 pub use file_error::FileError;

@@ -3,6 +3,7 @@
 pub mod counters;
 pub mod doctor;
 pub mod live;
+pub mod machines;
 pub mod measure;
 pub mod monitors;
 pub mod movers;

@@ -4,15 +4,15 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::ValueHint;
+use memtide_daemon::control::{self, Reply, Request, Socket};
+use memtide_daemon::status::{self, Status};
+use memtide_daemon::{ConfigSource, Daemon};
 use serde::de::DeserializeOwned;
 
 use crate::answer::{self, Answer, Cell, Table};
 use crate::cli::Common;
-use crate::daemon::control::{self, Reply, Request, Socket};
-use crate::daemon::status::{self, Status};
-use crate::daemon::{Daemon, Given};
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::{advice, interrupt};
 
 /// What `memtide daemon --help` and its man page say of it.
 pub const ABOUT: &str = "\
@@ -85,15 +85,15 @@ pub struct Why {
 
 /// Runs the daemon until it is asked to end.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let given = Given { file: arguments.config.clone(), dry_run: arguments.dry_run };
+    let source = ConfigSource { file: arguments.config.clone(), dry_run: arguments.dry_run };
     if arguments.check {
-        if let Some(nowhere) = Daemon::check(&given)? {
-            tell!("memtide daemon: {nowhere}");
+        if let Some(why) = Daemon::check(&source).map_err(advice::on_daemon)? {
+            tell!("memtide daemon: {why}");
         }
         return answer::print("the configuration is right\n");
     }
     interrupt::install()?;
-    let config = given.read()?;
+    let config = source.read().map_err(advice::on_daemon)?;
     let file = config.socket();
     let socket = Socket::listen(&file).map_err(|error| {
         Failure::Run(format!(
@@ -102,7 +102,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ))
     })?;
     let dry_run = config.dry_run;
-    let mut daemon = Daemon::new(given, config)?;
+    let log = Box::new(|message: &str| tell!("memtide daemon: {message}"));
+    let mut daemon = Daemon::new(source, config, log).map_err(advice::on_daemon)?;
     if !dry_run {
         super::run::put_weights_back();
     }
@@ -114,16 +115,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(monitor) = daemon.monitor() {
         tell!("memtide daemon: {monitor}");
     }
-    if let Some(nowhere) = daemon.nowhere() {
-        tell!("memtide daemon: {nowhere}");
+    if let Some(why) = daemon.no_destination() {
+        tell!("memtide daemon: {why}");
     }
     tell!("memtide daemon: listens at {}", file.display());
-    daemon.run(&socket)
+    daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)
 }
 
 /// `memtide status`.
 pub fn status(at: &At) -> Result<(), Failure> {
-    told::<Status>(at, &Request::Status)?.answer().print(at.common.output)
+    crate::status::status(&told::<Status>(at, &Request::Status)?).print(at.common.output)
 }
 
 /// `memtide pause`.
@@ -146,13 +147,13 @@ fn paused(at: &At, request: &Request) -> Result<(), Failure> {
 /// `memtide why`.
 pub fn why(arguments: &Why) -> Result<(), Failure> {
     let request = Request::Why { pid: arguments.pid, address: arguments.address };
-    told::<status::Why>(&arguments.at, &request)?.answer().print(arguments.at.common.output)
+    crate::status::why(&told::<status::Why>(&arguments.at, &request)?).print(arguments.at.common.output)
 }
 
 /// What the daemon tells.
 fn told<T: DeserializeOwned>(at: &At, request: &Request) -> Result<T, Failure> {
     let file = at.socket.clone().unwrap_or_else(control::found_file);
-    match control::ask(&file, request, |_| ()) {
+    match control::ask(&file, request, interrupt::flag(), |_| ()) {
         Ok(Reply::Done(value)) => serde_json::from_value(value).map_err(|error| {
             Failure::Run(format!("{}: {error}; is the daemon of another version?", file.display()))
         }),
@@ -176,8 +177,9 @@ fn address(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use memtide_daemon::Config;
+
     use super::*;
-    use crate::daemon::config::Config;
 
     #[test]
     fn the_help_has_every_key_of_the_configuration() {

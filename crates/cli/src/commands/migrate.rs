@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use memtide_core::NodeId;
+use memtide_daemon::control::{self, Migrate, Reply, Request};
+use memtide_daemon::transfers::{self, Progress};
 use memtide_linux::topology::Host;
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
-use crate::daemon::control::{self, Migrate, Reply, Request};
-use crate::daemon::transfers::{self, Progress};
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::progress::Progress as Bar;
+use crate::{advice, interrupt};
 
 /// How long the process may be held up at a time if no daemon says.
 const STALL: Duration = Duration::from_millis(20);
@@ -47,11 +47,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let wanted = Migrate { pid: arguments.pid, from, to, max_rate_mbps: arguments.max_rate };
     let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
     let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
-    transfers::nodes(&wanted, &nodes)?;
+    transfers::nodes(&wanted, &nodes).map_err(advice::on_daemon)?;
     let bar = Bar::new("migrating", 1);
     let mut last = Progress::default();
     let file = arguments.socket.clone().unwrap_or_else(control::found_file);
-    let by_daemon = control::ask(&file, &Request::Migrate(wanted.clone()), |value| {
+    let by_daemon = control::ask(&file, &Request::Migrate(wanted.clone()), interrupt::flag(), |value| {
         last = serde_json::from_value(value).unwrap_or_default();
         bar.set(0, last.share);
     });
@@ -79,7 +79,7 @@ fn is_nobody(error: &io::Error) -> bool {
 fn itself(wanted: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progress, Failure> {
     let uid = rustix::process::geteuid().as_raw();
     let process = transfers::process_of(wanted.pid, uid).map_err(Failure::Run)?;
-    let transfer = transfers::transfer(process, wanted, nodes, STALL)?;
+    let transfer = transfers::transfer(process, wanted, nodes, STALL).map_err(advice::on_daemon)?;
     let tell = |progress: &Progress| {
         bar.set(0, progress.share);
         !interrupt::asked()

@@ -1,12 +1,13 @@
 //! `memtide policy`.
 
 use clap::Subcommand;
+use memtide_core::suggest;
 use memtide_policies::{Info, Parameter, migrations, placements};
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::{runs, suggest};
+use crate::runs;
 
 /// Its subcommands.
 #[derive(Debug, Subcommand)]

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
+use memtide_daemon::journal::replay::{Part, ReplayError, Replayed, replay};
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::journal::replay::{Part, Replayed, Wrong, replay};
-use crate::{daemon, interrupt};
+use crate::{advice, interrupt};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ pub struct Arguments {
 /// If the same policy decides otherwise, once the answer is printed.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(policy) = &arguments.policy {
-        daemon::parsed(policy).map_err(Failure::Usage)?;
+        memtide_daemon::parse_migration(policy).map_err(|error| advice::on_policy(&error))?;
     }
     let name = arguments.journal.display().to_string();
     let bytes = std::fs::read(&arguments.journal).map_err(|error| Failure::unreadable(&name, &error))?;
@@ -37,8 +37,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = name.clone();
     let replayed = interrupt::abandonable(move || {
         replay(&bytes, other.as_deref()).map_err(|wrong| match wrong {
-            Wrong::Policy(why) => Failure::Usage(format!("{of}: {why}")),
-            Wrong::Journal(why) => Failure::Input(format!("{of}: {why}")),
+            ReplayError::Policy(why) => Failure::Usage(format!("{of}: {why}")),
+            ReplayError::Journal(why) => Failure::Input(format!("{of}: {why}")),
         })
     })?;
     answer(&replayed).print(arguments.common.output)?;

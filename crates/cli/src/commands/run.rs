@@ -10,6 +10,7 @@ use std::thread;
 use clap::ValueHint;
 use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
+use memtide_linux::machines;
 use memtide_linux::placement::{Exact, KernelPolicy, Outcome, WeightError, Weights, lower};
 use memtide_linux::topology::{Host, nodelist};
 use memtide_policies::Policy;
@@ -17,8 +18,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::advice;
 use crate::failure::Failure;
-use crate::machines;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -61,9 +62,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     put_weights_back();
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let policy = policy(&arguments.placement)?;
-    let machine = machines::of_host(&host, arguments.machine.as_deref(), policy.placement_info());
-    let machine = machine.map_err(|failure| match failure {
-        Failure::Run(why) => Failure::NotRun(why),
+    let info = policy.placement_info();
+    let machine = machines::of_host(&host, arguments.machine.as_deref(), info.figures);
+    let machine = machine.map_err(|error| match advice::on_machine(error) {
+        Failure::Run(why) => Failure::NotRun(format!("policy '{}': {why}", info.name)),
         other => other,
     })?;
     let rule = rule(arguments, &policy, &machine, &all)?;

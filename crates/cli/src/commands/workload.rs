@@ -1,12 +1,12 @@
 //! `memtide workload`.
 
 use clap::Subcommand;
+use memtide_core::suggest;
 use memtide_workloads::{Info, Parameter, list as workloads};
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::suggest;
 
 /// Its subcommands.
 #[derive(Debug, Subcommand)]

@@ -1,5 +1,6 @@
 //! Machines as data: what a machine file says, checked, with the topology that follows from it.
 
+pub mod bundled;
 mod check;
 mod dram;
 mod fault;
@@ -19,6 +20,8 @@ pub use kernel::Kernel;
 pub use node::{Energy, Given, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};
 pub use topology::{Hop, Topology};
+
+use fault::Fault;
 
 use crate::FileError;
 use crate::ids::{CpuId, InitiatorId, NodeId, TierId};
@@ -82,10 +85,23 @@ impl Machine {
     /// With file, line, field and what is allowed, if the text is not TOML, has an unknown or missing field, or a
     /// figure that no machine can have.
     pub fn parse(file: &str, text: &str) -> Result<Machine, FileError> {
-        let mut machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
-        check::check(&machine).map_err(|fault| fault.within(file, text))?;
-        machine.topology = Topology::of(&machine).map_err(|fault| fault.within(file, text))?;
-        Ok(machine)
+        let machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
+        machine.complete().map_err(|fault| fault.within(file, text))
+    }
+
+    /// Checks a machine that was made as a value, and fills in its [`topology`](Machine::topology).
+    ///
+    /// # Errors
+    /// As [`Machine::parse`]; `file` and the line are those of the machine's own file, [`Machine::to_toml`].
+    pub fn checked(self, file: &str) -> Result<Machine, FileError> {
+        let text = self.to_toml();
+        self.complete().map_err(|fault| fault.within(file, &text))
+    }
+
+    fn complete(mut self) -> Result<Machine, Fault> {
+        check::check(&self)?;
+        self.topology = Topology::of(&self)?;
+        Ok(self)
     }
 
     /// The machine file that gives this machine.

@@ -1,4 +1,4 @@
-//! A machine file for this system.
+//! This system as a machine.
 
 use std::collections::BTreeMap;
 
@@ -46,15 +46,11 @@ impl Measured {
     }
 }
 
-/// Why no machine file can be made.
+/// Why a system cannot be made into a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum NoMachine {
     /// Neither the firmware nor a measurement tells a figure.
-    #[error(
-        "the firmware does not tell latency and bandwidth of node {} from the CPUs of node {}; measure them \
-         (memtide measure -o json > measured.json), make a machine file (memtide topo -o machine --measured measured.json > \
-         machine.toml), and name that one: --machine machine.toml, or for the daemon machine = \"machine.toml\"", node.0, initiator.0
-    )]
+    #[error("the firmware does not tell latency and bandwidth of node {} from the CPUs of node {}", node.0, initiator.0)]
     Unknown {
         /// The node with the CPUs.
         initiator: NodeId,
@@ -93,21 +89,21 @@ const MADE_UP: &str =
 const DISTANCE: &str = "assumed: the near node's latency by ACPI's distances (SLIT); its bandwidth";
 
 impl Host {
-    /// A machine file of this system, given nodes all of them: a measurement goes before the firmware's word. What neither
-    /// tells, such as buffers of the core, is assumed, and marked so.
+    /// This system as a machine, given nodes all of them: a measurement goes before the firmware's word. What neither
+    /// tells, such as buffers of the core, is assumed, and marked so. Its file is [`Machine::to_toml`].
     ///
     /// # Errors
     /// If latency or bandwidth of a node is not known, or the figures contradict each other.
-    pub fn machine_file(&self, name: &str, measured: &[Measured]) -> Result<String, NoMachine> {
-        self.file(name, Known { figures: measured, source: MEASURED })
+    pub fn machine(&self, name: &str, measured: &[Measured]) -> Result<Machine, NoMachine> {
+        self.made(name, Known { figures: measured, source: MEASURED })
     }
 
-    /// A machine file of this system for whoever reckons with tiers and nearness alone: latencies and bandwidths that the firmware
+    /// This system as a machine for policies that use tiers and distances alone: latencies and bandwidths that the firmware
     /// does not tell are made up by ACPI's distances, and marked so.
     ///
     /// # Errors
     /// If no node has CPUs, or none has memory.
-    pub fn machine_file_without_figures(&self, name: &str) -> Result<String, NoMachine> {
+    pub fn machine_without_figures(&self, name: &str) -> Result<Machine, NoMachine> {
         let mut figures = Vec::new();
         for from in self.with_cpus().map(|node| node.id) {
             for to in self.with_memory() {
@@ -128,10 +124,10 @@ impl Host {
                 });
             }
         }
-        self.file(name, Known { figures: &figures, source: MADE_UP })
+        self.made(name, Known { figures: &figures, source: MADE_UP })
     }
 
-    fn file(&self, name: &str, known: Known<'_>) -> Result<String, NoMachine> {
+    fn made(&self, name: &str, known: Known<'_>) -> Result<Machine, NoMachine> {
         let mut sources = BTreeMap::from([("default".to_owned(), "Linux's sysfs".to_owned())]);
         for (path, why) in ASSUMED {
             sources.insert(path.to_owned(), format!("assumed: {why}"));
@@ -152,9 +148,7 @@ impl Host {
             calibrated: Vec::new(),
             topology: Topology::default(),
         };
-        let text = machine.to_toml();
-        Machine::parse(name, &text).map_err(Box::new)?;
-        Ok(text)
+        Ok(machine.checked(name).map_err(Box::new)?)
     }
 
     fn summary(&self) -> String {

@@ -94,7 +94,7 @@ fn nodes_are_as_the_kernel_shows_them() {
 fn the_machine_file_is_a_machine_with_these_reaches() {
     let folder = sysfs();
     let host = Host::of(folder.path()).expect("a topology");
-    let text = host.machine_file("host", &[]).expect("a machine file");
+    let text = host.machine("host", &[]).expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     assert_eq!(machine.initiators.iter().map(|cpus| cpus.cpus).collect::<Vec<_>>(), [2, 2]);
     assert_eq!(machine.core.clock_mhz, 3100.0);
@@ -120,7 +120,8 @@ fn a_measurement_goes_before_the_firmware() {
         write_mbps: Some(2e3),
         loaded: vec![(5.5e3, 400.0), (1e3, 88.0), (2.5e3, 130.0), (3e3, 120.0)],
     };
-    let text = host.machine_file("host", &[found(0, 0, 90.0), found(1, 0, 140.0)]).expect("a machine file");
+    let measured = [found(0, 0, 90.0), found(1, 0, 140.0)];
+    let text = host.machine("host", &measured).expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     let given = machine.nodes[0].given.as_ref().expect("a given node");
     assert_eq!((given.read_latency_ns, given.write_bandwidth_mbps), (90.0, Some(2e3)));
@@ -134,10 +135,10 @@ fn what_nobody_tells_is_not_made_up() {
     let folder = sysfs();
     fs::remove_dir_all(folder.path().join("devices/system/node/node3/access1")).expect("a folder");
     let host = Host::of(folder.path()).expect("a topology");
-    let refused = host.machine_file("host", &[]);
+    let refused = host.machine("host", &[]);
     assert!(matches!(refused, Err(NoMachine::Unknown { node: NodeId(3), .. })), "{refused:?}");
     // Whoever does not reckon with it may have it made up; what the firmware tells stays.
-    let text = host.machine_file_without_figures("host").expect("a machine file");
+    let text = host.machine_without_figures("host").expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     assert!(machine.source_of("node.node0.given.read_latency_ns").contains("HMAT"));
     assert!(machine.source_of("node.node3.given.read_latency_ns").starts_with("assumed"));

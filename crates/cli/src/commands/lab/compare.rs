@@ -9,10 +9,9 @@ use memtide_lab::{Comparison, LabError, Policies, SUBJECTS, Step, Subject, resul
 
 use super::{guest, memory, rows, span};
 use crate::cli::Common;
-use crate::daemon;
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::report::{self, ReportFile};
+use crate::{advice, interrupt};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -96,7 +95,7 @@ fn check(policies: &Policies, machine: &Machine) -> Result<(), Failure> {
     let text = |migration| format!("{}+{migration}", policies.placement);
     memtide_policies::parse(&text("none")).map_err(|error| Failure::Usage(error.to_string()))?;
     let Some(migration) = &policies.migration else { return Ok(()) };
-    daemon::policy(migration, machine).map(drop).map_err(Failure::Usage)
+    memtide_daemon::migration(migration, machine).map(drop).map_err(|error| advice::on_policy(&error))
 }
 
 fn progress(step: &Step) -> String {

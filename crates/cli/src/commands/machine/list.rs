@@ -1,11 +1,11 @@
 //! `memtide machine list`.
 
 use memtide_core::Machine;
+use memtide_core::machine::bundled;
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::machines;
 
 /// Prints all bundled machines.
 pub fn run(common: Common) -> Result<(), Failure> {
@@ -17,8 +17,8 @@ pub fn run(common: Common) -> Result<(), Failure> {
         ("summary", "summary"),
     ];
     let mut table = Table::new("machines", &columns);
-    for machine in machines::names().into_iter().filter_map(machines::bundled) {
-        table.rows.push(row(&machine?));
+    for machine in bundled::names().into_iter().filter_map(bundled::machine) {
+        table.rows.push(row(&machine.map_err(|error| Failure::Input(error.to_string()))?));
     }
     Answer::of(table).print(common.output)
 }

@@ -2,14 +2,14 @@
 
 use clap::{ValueEnum, ValueHint};
 use memtide_core::machine::Machine;
-use memtide_core::{InitiatorId, NodeId, Time};
+use memtide_core::{InitiatorId, NodeId, Time, suggest};
 use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::{Common, VERSION};
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::{interrupt, machines, parallel, share, suggest};
+use crate::{interrupt, machines, parallel, share};
 
 /// Offered load at which a node gives its bandwidth, as a share of its peak.
 const FLOOD: f64 = 1.5;

@@ -171,12 +171,14 @@ fn unit(key: &str, timed: bool) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use memtide_core::machine::bundled;
+
     use super::*;
 
     #[test]
     fn every_figure_of_every_bundled_machine_has_a_source() {
-        for name in machines::names() {
-            let machine = machines::bundled(name).unwrap().unwrap();
+        for name in bundled::names() {
+            let machine = bundled::machine(name).unwrap().unwrap();
             let tree = serde_json::to_value(&machine).unwrap();
             let table = figures(&machine, &tree);
             assert!(table.rows.len() > 30, "{name} shows only {} figures", table.rows.len());

@@ -77,7 +77,8 @@ pub fn machine_file(host: &Host, name: &str, file: &str) -> Result<String, Failu
     for doubt in printed.doubts() {
         tell!("memtide: {file}: {doubt}");
     }
-    host.machine_file(name, &printed.figures()).map_err(|error| refused(file, &error))
+    let machine = host.machine(name, &printed.figures()).map_err(|error| refused(file, &error))?;
+    Ok(machine.to_toml())
 }
 
 fn refused(file: &str, error: &NoMachine) -> Failure {

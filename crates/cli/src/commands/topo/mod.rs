@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use memtide_core::CpuId;
 use memtide_linux::topology::{Host, Node, Performance};
 
+use crate::advice;
 use crate::answer::{Answer, Cell, Format, Table, print};
 use crate::failure::Failure;
 
@@ -67,7 +68,7 @@ fn machine_file(arguments: &Arguments, host: &Host) -> Result<String, Failure> {
     let name = arguments.name.as_deref().unwrap_or("host");
     match &arguments.measured {
         Some(file) => measured::machine_file(host, name, file),
-        None => host.machine_file(name, &[]).map_err(|error| Failure::Run(error.to_string())),
+        None => Ok(host.machine(name, &[]).map_err(|error| advice::on_no_machine(&error))?.to_toml()),
     }
 }
 

@@ -13,14 +13,14 @@ use memtide_linux::topology::nodelist;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::control::{Migrate, Reply};
-use crate::failure::Failure;
+use crate::control::{Migrate, Reply};
+use crate::error::DaemonError;
 
 /// Transfers at a time.
 const TRANSFERS_MAX: usize = 8;
 
 /// How often it is told how far it is.
-const TELL: Duration = Duration::from_millis(200);
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Bytes a second of 1 MB/s.
 const MBPS: f64 = 1e6;
@@ -56,8 +56,8 @@ impl Transfers {
         self.admit(pid, uid)?;
         let under_way = self.clone();
         let started = thread::Builder::new().spawn(move || {
-            let tell = |progress: &Progress| reply.send(Reply::Progress(value(progress))).is_ok();
-            let done = match run(transfer, rate, tell) {
+            let report = |progress: &Progress| reply.send(Reply::Progress(value(progress))).is_ok();
+            let done = match run(transfer, rate, report) {
                 Ok(progress) => Reply::Done(value(&progress)),
                 Err((_, why)) => Reply::Refused(format!("process {pid}: {why}")),
             };
@@ -111,7 +111,7 @@ pub fn transfer(
     asked: &Migrate,
     nodes: &[NodeId],
     stall: Duration,
-) -> Result<Transfer, Failure> {
+) -> Result<Transfer, DaemonError> {
     let (from, to) = self::nodes(asked, nodes)?;
     let pid = asked.pid;
     Transfer::new(process, from, to, stall).map_err(|error| {
@@ -119,7 +119,7 @@ pub fn transfer(
             io::ErrorKind::PermissionDenied => format!("{error}; {FORBIDDEN}"),
             _ => error.to_string(),
         };
-        Failure::Run(format!("process {pid}: {why}"))
+        DaemonError::Process { pid, why }
     })
 }
 
@@ -127,34 +127,33 @@ pub fn transfer(
 ///
 /// # Errors
 /// What is wrong with the request.
-pub fn nodes(asked: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<NodeId>), Failure> {
+pub fn nodes(asked: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<NodeId>), DaemonError> {
     let there: Vec<u16> = nodes.iter().map(|node| node.0.into()).collect();
-    let named = |option: &str, list: &str| -> Result<Vec<NodeId>, Failure> {
-        let numbers =
-            nodelist::numbers(list, &there).map_err(|why| Failure::Usage(format!("{option}: {why}")))?;
+    let named = |field: &'static str, list: &str| -> Result<Vec<NodeId>, DaemonError> {
+        let numbers = nodelist::numbers(list, &there).map_err(|why| DaemonError::NodeList { field, why })?;
         Ok(numbers.into_iter().map(|number| NodeId::from(usize::from(number))).collect())
     };
-    let (from, to) = (named("--from", &asked.from)?, named("--to", &asked.to)?);
+    let (from, to) = (named("from", &asked.from)?, named("to", &asked.to)?);
     if let Some(both) = from.iter().find(|node| to.contains(node)) {
-        return Err(Failure::Usage(format!("--from and --to both name node {}", both.0)));
+        return Err(DaemonError::SameNode(*both));
     }
     if asked.max_rate_mbps == 0 {
-        return Err(Failure::Usage("--max-rate is 0; allowed are whole numbers from 1".to_owned()));
+        return Err(DaemonError::NoRate);
     }
     Ok((from, to))
 }
 
-/// Moves pages at a rate as long as `tell`, called now and then, says so.
+/// Moves pages at a rate as long as `report`, called every 200 ms, returns true.
 ///
 /// # Errors
 /// Why it ended early, and how far it was.
 pub fn run(
     mut transfer: Transfer,
     rate_mbps: u64,
-    mut tell: impl FnMut(&Progress) -> bool,
+    mut report: impl FnMut(&Progress) -> bool,
 ) -> Result<Progress, (Progress, io::Error)> {
     let begun = Instant::now();
-    let (mut bytes, mut told) = (0, begun);
+    let (mut bytes, mut reported) = (0, begun);
     let progress = |transfer: &Transfer| Progress {
         share: transfer.share(),
         tally: transfer.tally().clone(),
@@ -168,9 +167,9 @@ pub fn run(
         }
         let due = begun + Duration::from_secs_f64(bytes as f64 / (rate_mbps as f64 * MBPS));
         loop {
-            if told.elapsed() >= TELL {
-                told = Instant::now();
-                if !tell(&progress(&transfer)) {
+            if reported.elapsed() >= REPORT_INTERVAL {
+                reported = Instant::now();
+                if !report(&progress(&transfer)) {
                     return Err((progress(&transfer), io::ErrorKind::Interrupted.into()));
                 }
             }
@@ -178,7 +177,7 @@ pub fn run(
             if left.is_zero() {
                 break;
             }
-            thread::sleep(left.min(TELL));
+            thread::sleep(left.min(REPORT_INTERVAL));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What someone who mistyped a name may have meant.
+//! Messages about unknown names.
 
-/// "there is no KIND 'NAME'; did you mean 'X'? There are: ...".
+/// A message that there is no such name: with the nearest of the known ones, if one is near, and all of them.
 pub fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
     let nearest = known
         .iter()

@@ -19,7 +19,7 @@ pub struct Run {
 /// What became of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Became {
+pub struct MoveOutcome {
     /// The moves.
     pub run: Run,
     /// When that was known.
@@ -83,11 +83,11 @@ impl fmt::Display for Run {
     }
 }
 
-impl Became {
+impl MoveOutcome {
     /// What became of one move.
-    pub fn of(outcome: &Outcome) -> Became {
+    pub fn of(outcome: &Outcome) -> MoveOutcome {
         let Outcome { time, wanted, result } = *outcome;
-        Became { run: Run { first: wanted, pages: 1 }, time, refused: result.err() }
+        MoveOutcome { run: Run { first: wanted, pages: 1 }, time, refused: result.err() }
     }
 
     /// Adds what became of a move, if it goes on where this ends, and tells whether it did.
@@ -100,7 +100,7 @@ impl Became {
 
     /// What became of each move.
     pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + use<> {
-        let Became { run, time, refused } = *self;
+        let MoveOutcome { run, time, refused } = *self;
         run.moves().map(move |wanted| Outcome { time, wanted, result: refused.map_or(Ok(()), Err) })
     }
 }
@@ -118,11 +118,11 @@ pub fn runs(moves: &[Move]) -> Vec<Run> {
 }
 
 /// What became of moves as runs, in their order.
-pub fn became<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> Vec<Became> {
-    let mut runs: Vec<Became> = Vec::new();
+pub fn move_outcomes<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> Vec<MoveOutcome> {
+    let mut runs: Vec<MoveOutcome> = Vec::new();
     for outcome in outcomes {
         if !runs.last_mut().is_some_and(|last| last.add(outcome)) {
-            runs.push(Became::of(outcome));
+            runs.push(MoveOutcome::of(outcome));
         }
     }
     runs

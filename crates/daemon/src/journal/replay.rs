@@ -7,7 +7,7 @@ use memtide_core::policy::Migration;
 use super::reader::Reader;
 use super::record::{Epoch, FORMAT, Head, Record};
 use super::runs::{Run, runs};
-use crate::daemon::policy;
+use crate::policy::migration;
 
 /// What a part of a journal, asked again, came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Replayed {
 
 /// Why a journal cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum ReplayError {
     /// The policy that is to be asked cannot be, about this journal.
     #[error("{0}")]
     Policy(String),
@@ -53,7 +53,7 @@ pub enum Wrong {
 }
 
 /// A part under way.
-struct Asked {
+struct PartReplay {
     part: Part,
     policy: Box<dyn Migration>,
     nodes: usize,
@@ -63,46 +63,48 @@ struct Asked {
 ///
 /// # Errors
 /// What is wrong with the journal, and where, or with the other policy.
-pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, Wrong> {
+pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayError> {
     let mut reader = Reader::new(journal);
     let mut replayed = Replayed::default();
-    let mut current: Option<Asked> = None;
-    while let Some(record) = reader.next_record().map_err(Wrong::Journal)? {
+    let mut current: Option<PartReplay> = None;
+    while let Some(record) = reader.next_record().map_err(ReplayError::Journal)? {
         match (record, &mut current) {
             (Record::Head(head), current) => {
-                let begun = Asked::new(head, other).map_err(|wrong| match wrong {
-                    Wrong::Journal(why) => Wrong::Journal(reader.wrong(&why)),
-                    policy @ Wrong::Policy(_) => policy,
+                let begun = PartReplay::new(head, other).map_err(|wrong| match wrong {
+                    ReplayError::Journal(why) => ReplayError::Journal(reader.wrong(&why)),
+                    policy @ ReplayError::Policy(_) => policy,
                 })?;
                 replayed.parts.extend(current.replace(begun).map(|asked| asked.part));
             }
             (Record::Epoch(epoch), Some(asked)) => {
-                let difference = asked.ask(&epoch).map_err(|why| Wrong::Journal(reader.wrong(&why)))?;
+                let difference = asked.ask(&epoch).map_err(|why| ReplayError::Journal(reader.wrong(&why)))?;
                 replayed.difference = replayed.difference.take().or(difference);
             }
-            (Record::Epoch(_), None) => return Err(Wrong::Journal(reader.wrong("an epoch before any head"))),
+            (Record::Epoch(_), None) => {
+                return Err(ReplayError::Journal(reader.wrong("an epoch before any head")));
+            }
         }
     }
     replayed.torn_bytes = reader.torn();
     replayed.parts.extend(current.map(|asked| asked.part));
     if replayed.parts.is_empty() {
         let why = "it has no records: no memtide journal, or one that ended before it began";
-        return Err(Wrong::Journal(why.to_owned()));
+        return Err(ReplayError::Journal(why.to_owned()));
     }
     Ok(replayed)
 }
 
 /// The policy that is asked: the recorded one as it was, or another one.
-fn asked(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn Migration>, Wrong> {
-    let recorded = || policy(&head.policy, machine).map_err(Wrong::Journal);
+fn asked(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn Migration>, ReplayError> {
+    let recorded = || migration(&head.policy, machine).map_err(|why| ReplayError::Journal(why.to_string()));
     let Some(name) = other else {
         let mut recorded = recorded()?;
-        recorded.resume(&head.state).map_err(|why| Wrong::Journal(format!("state: {why}")))?;
+        recorded.resume(&head.state).map_err(|why| ReplayError::Journal(format!("state: {why}")))?;
         return Ok(recorded);
     };
-    let other = policy(name, machine).map_err(Wrong::Policy)?;
+    let other = migration(name, machine).map_err(|why| ReplayError::Policy(why.to_string()))?;
     if other.needs().hint_faults && !recorded()?.needs().hint_faults {
-        return Err(Wrong::Policy(format!(
+        return Err(ReplayError::Policy(format!(
             "policy '{name}' goes by hint faults, and a journal of '{}' has none: nothing can be told of it",
             head.policy
         )));
@@ -110,16 +112,16 @@ fn asked(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn 
     Ok(other)
 }
 
-impl Asked {
-    fn new(head: Head, other: Option<&str>) -> Result<Asked, Wrong> {
+impl PartReplay {
+    fn new(head: Head, other: Option<&str>) -> Result<PartReplay, ReplayError> {
         if head.format != FORMAT {
-            return Err(Wrong::Journal(format!(
+            return Err(ReplayError::Journal(format!(
                 "format {}, by memtide {}; this version reads format {FORMAT}",
                 head.format, head.memtide
             )));
         }
         let machine = Machine::parse("the journal's machine", &head.machine)
-            .map_err(|error| Wrong::Journal(error.to_string()))?;
+            .map_err(|error| ReplayError::Journal(error.to_string()))?;
         let policy = asked(&head, other, &machine)?;
         let part = Part {
             begun_unix_s: head.begun_unix_s,
@@ -131,7 +133,7 @@ impl Asked {
             planned_pages: 0,
             differing: 0,
         };
-        Ok(Asked { part, policy, nodes: machine.nodes.len() })
+        Ok(PartReplay { part, policy, nodes: machine.nodes.len() })
     }
 
     /// Asks about an epoch; gives where the plan is another one.

@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,8 +15,6 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::interrupt;
 
 /// Bytes of a request at most.
 const REQUEST_MAX: usize = 4096;
@@ -82,7 +81,7 @@ pub enum Reply {
 
 /// A request, who makes it, and where the reply goes.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ClientRequest {
     /// What is asked for.
     pub request: Request,
     /// The user who asks.
@@ -95,8 +94,8 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Socket {
     file: PathBuf,
-    /// What clients ask for.
-    pub asked: Receiver<Asked>,
+    /// The clients' requests.
+    pub requests: Receiver<ClientRequest>,
 }
 
 /// Where the system's daemon listens.
@@ -137,11 +136,11 @@ impl Socket {
             Err(_) => {}
         }
         let listener = UnixListener::bind(file)?;
-        // Whoever asks is told of their own processes alone: see `Asked::uid`.
+        // Whoever asks is told of their own processes alone: see `ClientRequest::uid`.
         fs::set_permissions(file, fs::Permissions::from_mode(0o666))?;
-        let (sender, asked) = channel();
+        let (sender, requests) = channel();
         thread::spawn(move || serve(&listener, &sender));
-        Ok(Socket { file: file.to_owned(), asked })
+        Ok(Socket { file: file.to_owned(), requests })
     }
 }
 
@@ -181,7 +180,7 @@ impl Clients {
     }
 }
 
-fn serve(listener: &UnixListener, asked: &Sender<Asked>) {
+fn serve(listener: &UnixListener, requests: &Sender<ClientRequest>) {
     let clients = Arc::new(Clients::default());
     for client in listener.incoming() {
         let peer = client.and_then(|client| Ok((socket_peercred(&client)?.uid.as_raw(), client)));
@@ -194,10 +193,10 @@ fn serve(listener: &UnixListener, asked: &Sender<Asked>) {
             let _ = answer(&client, &Reply::Refused("too many clients at a time".to_owned()));
             continue;
         }
-        let (asked, of_thread) = (asked.clone(), Arc::clone(&clients));
+        let (requests, of_thread) = (requests.clone(), Arc::clone(&clients));
         let attended = thread::Builder::new().spawn(move || {
             // A client that leaves is no error of the daemon's.
-            let _ = attend(&client, uid, &asked);
+            let _ = attend(&client, uid, &requests);
             of_thread.release(uid);
         });
         if attended.is_err() {
@@ -206,7 +205,7 @@ fn serve(listener: &UnixListener, asked: &Sender<Asked>) {
     }
 }
 
-fn attend(client: &UnixStream, uid: u32, asked: &Sender<Asked>) -> io::Result<()> {
+fn attend(client: &UnixStream, uid: u32, requests: &Sender<ClientRequest>) -> io::Result<()> {
     client.set_write_timeout(Some(PATIENCE))?;
     let request = match serde_json::from_slice(&line(client)?) {
         Ok(request) => request,
@@ -214,7 +213,7 @@ fn attend(client: &UnixStream, uid: u32, asked: &Sender<Asked>) -> io::Result<()
     };
     let (reply, replied) = channel();
     // If the daemon ends, nobody holds the other end any more.
-    let _ = asked.send(Asked { request, uid, reply });
+    let _ = requests.send(ClientRequest { request, uid, reply });
     for reply in replied {
         answer(client, &reply)?;
         if !matches!(reply, Reply::Progress(_)) {
@@ -251,8 +250,13 @@ fn answer(mut client: &UnixStream, reply: &Reply) -> io::Result<()> {
 /// Asks the daemon that listens at a socket, and hands on what it tells meanwhile.
 ///
 /// # Errors
-/// If nobody listens or answers, or the answer is none; `Interrupted` if the command was asked to end.
-pub fn ask(file: &Path, request: &Request, mut progress: impl FnMut(Value)) -> io::Result<Reply> {
+/// If nobody listens or answers, or the answer is none; `Interrupted` soon after `stop` is set, which is looked at every 100 ms.
+pub fn ask(
+    file: &Path,
+    request: &Request,
+    stop: &AtomicBool,
+    mut progress: impl FnMut(Value),
+) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(file)?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
@@ -273,7 +277,7 @@ pub fn ask(file: &Path, request: &Request, mut progress: impl FnMut(Value)) -> i
                 reply => return Ok(reply),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if interrupt::asked() {
+                if stop.load(Ordering::Relaxed) {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
                 if heard.elapsed() > SILENT_MAX {

@@ -13,5 +13,5 @@ mod tests;
 mod writer;
 
 pub use record::Head;
-pub use runs::{Became, Run, became};
+pub use runs::{MoveOutcome, Run, move_outcomes};
 pub use writer::Journal;

@@ -4,6 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use memtide_core::epoch::{Governor, Host, Limits, Watcher, step};
+use memtide_core::machine::bundled;
 use memtide_core::policy::{
     Event, HintFault, Migration, Move, Needs, NodeUse, Observation, Plan, Refusal, Region, Traffic,
 };
@@ -14,16 +15,15 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
 use super::record::Record;
-use super::replay::{Replayed, Wrong, replay};
+use super::replay::{ReplayError, Replayed, replay};
 use super::writer::Journal;
 use super::{Head, reader::Reader};
-use crate::daemon::policy;
-use crate::machines;
+use crate::policy::migration;
 
 const POLICY: &str = "hot-cold:cold_epochs=1:pages=2000";
 
 fn machine() -> Machine {
-    machines::load("hinuma").expect("a bundled machine")
+    bundled::machine("hinuma").expect("a bundled machine").expect("a sound one")
 }
 
 const BY_FAULTS: &str = "bw-migration:threshold=1000";
@@ -104,12 +104,12 @@ fn recorded(path: &Path, bound_bytes: u64, epochs: usize) {
 }
 
 fn recorded_by(text: &str, path: &Path, bound_bytes: u64, epochs: usize) {
-    let mut policy = policy(text, &machine()).expect("a policy");
+    let mut policy = migration(text, &machine()).expect("a policy");
     let mut governor = Governor::new(Limits::default(), Time::from_ms(2000));
     let mut journal = Journal::open(path, bound_bytes, head(text, policy.as_ref())).expect("a journal");
     let mut bench = Bench::new();
     for _ in 0..epochs {
-        if journal.is_over() {
+        if journal.must_rotate() {
             journal.begin(head(text, policy.as_ref()));
         }
         step(&mut bench, policy.as_mut(), &mut governor, &mut journal);
@@ -142,7 +142,7 @@ fn the_same_policy_decides_the_same_and_another_one_otherwise() {
     assert!(other.difference.as_ref().is_some_and(|told| told.contains("recorded is")), "{other:?}");
     for (policy, says) in [("anb", "in the kernel"), ("bw-migration", "has none")] {
         let refused = replay(&journal, Some(policy)).expect_err("it cannot be asked");
-        assert!(matches!(&refused, Wrong::Policy(why) if why.contains(says)), "{refused}");
+        assert!(matches!(&refused, ReplayError::Policy(why) if why.contains(says)), "{refused}");
     }
 }
 
@@ -213,7 +213,7 @@ fn a_journal_cut_anywhere_is_read_up_to_the_last_whole_epoch_and_goes_on() {
 fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |name: &str| {
-        let policy = policy(POLICY, &machine()).expect("a policy");
+        let policy = migration(POLICY, &machine()).expect("a policy");
         Journal::open(&folder.path().join(name), 1 << 30, head(POLICY, policy.as_ref()))
     };
     let first = open("journal").expect("a journal");
@@ -233,14 +233,14 @@ fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
 fn a_journal_that_was_taken_away_begins_anew() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new/journal");
-    let mut policy = policy(POLICY, &machine()).expect("a policy");
+    let mut policy = migration(POLICY, &machine()).expect("a policy");
     let mut journal = Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref())).expect("a journal");
     fs::rename(&path, folder.path().join("elsewhere")).expect("a file");
-    assert!(journal.is_over());
+    assert!(journal.must_rotate());
     journal.begin(head(POLICY, policy.as_ref()));
     let mut governor = Governor::new(Limits::default(), Time::from_ms(2000));
     step(&mut Bench::new(), policy.as_mut(), &mut governor, &mut journal);
-    assert_eq!((journal.is_over(), journal.take_trouble()), (false, None));
+    assert_eq!((journal.must_rotate(), journal.take_trouble()), (false, None));
     let replayed = replay(&fs::read(&path).expect("a journal"), None).expect("a journal");
     assert_eq!(counts(&replayed).0, 1);
     assert!(!Journal::older(&path).exists());
@@ -250,7 +250,7 @@ fn a_journal_that_was_taken_away_begins_anew() {
 fn an_error_ends_the_journal_with_one_message() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("journal");
-    let policy = policy(POLICY, &machine()).expect("a policy");
+    let policy = migration(POLICY, &machine()).expect("a policy");
     let mut journal = Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref())).expect("a journal");
     journal.file = Some(File::open(&path).expect("the file, to be read alone"));
     for _ in 0..3 {

@@ -5,8 +5,7 @@ use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::faults::{Faults, faults};
-use super::runs::{Became, Run, became, runs};
-use crate::cli::VERSION;
+use super::runs::{MoveOutcome, Run, move_outcomes, runs};
 
 /// The format that this version writes, and the only one that it reads.
 pub const FORMAT: u32 = 1;
@@ -52,7 +51,7 @@ pub struct Epoch {
     /// Since the daemon began.
     pub time: Time,
     /// What became of earlier plans.
-    pub outcomes: Vec<Became>,
+    pub outcomes: Vec<MoveOutcome>,
     /// How full the nodes were.
     pub nodes_use: Vec<NodeUse>,
     /// What was seen: task, first base page, pages, their size, node, reads, writes, age.
@@ -73,7 +72,7 @@ impl Head {
         let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         Head {
             format: FORMAT,
-            memtide: VERSION.to_owned(),
+            memtide: env!("CARGO_PKG_VERSION").to_owned(),
             begun_unix_s: now.as_secs(),
             policy: policy.to_owned(),
             machine,
@@ -98,7 +97,7 @@ impl Epoch {
         };
         Epoch {
             time,
-            outcomes: became(outcomes),
+            outcomes: move_outcomes(outcomes),
             nodes_use: seen.nodes_use.clone(),
             regions: seen.iter().map(region).collect(),
             faults: faults(hint_faults),
@@ -108,7 +107,7 @@ impl Epoch {
 
     /// The events that the policy got.
     pub fn events(&self) -> Vec<Event> {
-        let outcomes = self.outcomes.iter().flat_map(Became::outcomes).map(Event::Outcome);
+        let outcomes = self.outcomes.iter().flat_map(MoveOutcome::outcomes).map(Event::Outcome);
         let faults = self.faults.iter().flat_map(Faults::each).map(Event::HintFault);
         outcomes.chain(faults).collect()
     }
@@ -128,7 +127,7 @@ impl Epoch {
     /// # Errors
     /// What is wrong.
     pub fn check(&self, nodes: usize) -> Result<(), String> {
-        let outcomes = self.outcomes.iter().map(|became| &became.run);
+        let outcomes = self.outcomes.iter().map(|outcome| &outcome.run);
         check_runs("outcomes", outcomes, nodes)?;
         check_runs("plan", &self.plan, nodes)?;
         check_faults(&self.faults, nodes)?;

@@ -6,24 +6,25 @@ use memtide_core::policy::Needs;
 use memtide_linux::monitors::Kind;
 use memtide_linux::topology::Numbers;
 
-use super::{Daemon, Plans, journal};
-use crate::daemon::config::Config;
-use crate::failure::Failure;
+use crate::config::Config;
+use crate::daemon::Daemon;
+use crate::error::DaemonError;
 use crate::journal::{Head, Journal};
+use crate::setup::{Setup, journal};
 
 const OLD_STAYS: &str = "the old configuration stays";
 
 impl Daemon {
     /// Reads the configuration again; a wrong one is refused, and the old one stays.
-    pub(super) fn reload(&mut self) {
-        let taken = self.given.read().and_then(|config| self.take(config));
+    pub(crate) fn reload(&mut self) {
+        let taken = self.source.read().and_then(|config| self.take(config));
         match taken {
             Ok(()) => {
                 self.troubles.forget(OLD_STAYS);
-                tell!("memtide daemon: the configuration was read again");
+                self.notes.log("the configuration was read again");
             }
-            Err(failure) => {
-                let trouble = format!("{OLD_STAYS}: {failure}");
+            Err(error) => {
+                let trouble = format!("{OLD_STAYS}: {error}");
                 // It is told each time that somebody asks for it.
                 self.troubles.forget(&trouble);
                 self.trouble(&trouble);
@@ -31,10 +32,10 @@ impl Daemon {
         }
     }
 
-    fn take(&mut self, config: Config) -> Result<(), Failure> {
-        let Plans { numbers, machine, policy } = Plans::of(&config)?;
+    fn take(&mut self, config: Config) -> Result<(), DaemonError> {
+        let Setup { numbers, machine, policy } = Setup::of(&config)?;
         if numbers.nodes != self.numbers.nodes {
-            return Err(Failure::Run("memory nodes have come or gone; start the daemon again".to_owned()));
+            return Err(DaemonError::NodesChanged);
         }
         if config.socket() != self.config.socket() {
             return Err(config.fault("socket", "another one needs another start of the daemon"));
@@ -66,17 +67,21 @@ impl Daemon {
         self.governor.set_limits(config.limits(), needs.epoch);
         self.live.set(config.stall(), config.dry_run);
         self.config = config;
-        self.told_idle = false;
+        self.idle_logged = false;
         Ok(())
     }
 
     /// Has memory watched for other needs, or else as before.
-    fn watch_for(&mut self, numbers: Numbers, needs: &Needs, monitor: Option<Kind>) -> Result<(), Failure> {
+    fn watch_for(
+        &mut self,
+        numbers: Numbers,
+        needs: &Needs,
+        monitor: Option<Kind>,
+    ) -> Result<(), DaemonError> {
         self.live.set_needs(numbers, needs, monitor).map_err(|error| {
-            let why = format!("memory cannot be watched: {error}");
             match self.live.set_needs(self.numbers.clone(), &self.needs, self.config.monitor) {
-                Ok(()) => Failure::Run(why),
-                Err(error) => Failure::Run(format!("{why}; nor any more as before: {error}")),
+                Ok(()) => DaemonError::Unwatched(error),
+                Err(before) => DaemonError::NoLongerWatched { error, before },
             }
         })
     }

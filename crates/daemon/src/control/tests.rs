@@ -9,9 +9,9 @@ fn socket(folder: &Path) -> PathBuf {
     let file = folder.join("socket");
     let socket = Socket::listen(&file).expect("a socket");
     thread::spawn(move || {
-        for asked in &socket.asked {
-            let _ = asked.reply.send(Reply::Progress(Value::from(0.5)));
-            let _ = asked.reply.send(Reply::Done(Value::from(asked.uid)));
+        for client in &socket.requests {
+            let _ = client.reply.send(Reply::Progress(Value::from(0.5)));
+            let _ = client.reply.send(Reply::Done(Value::from(client.uid)));
         }
     });
     file
@@ -19,7 +19,7 @@ fn socket(folder: &Path) -> PathBuf {
 
 fn is_served(file: &Path) -> bool {
     let mut progress = Vec::new();
-    let reply = ask(file, &Request::Status, |value| progress.push(value));
+    let reply = ask(file, &Request::Status, &AtomicBool::new(false), |value| progress.push(value));
     let mine = rustix::process::geteuid().as_raw();
     matches!(reply, Ok(Reply::Done(uid)) if uid == mine) && progress == [0.5]
 }

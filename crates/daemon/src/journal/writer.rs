@@ -55,7 +55,7 @@ impl Journal {
     }
 
     /// Whether a new part must begin, or already the last record went beyond the bound or somebody took the file away.
-    pub fn is_over(&self) -> bool {
+    pub fn must_rotate(&self) -> bool {
         self.file.is_some() && (self.bytes >= self.share || self.is_lost())
     }
 
@@ -88,7 +88,7 @@ impl Journal {
     }
 
     fn start(&mut self, head: Head) -> io::Result<()> {
-        if self.is_over() {
+        if self.must_rotate() {
             if !self.is_lost() {
                 fs::rename(&self.path, Journal::older(&self.path))?;
             }

@@ -6,7 +6,7 @@ use memtide_core::epoch::Watcher;
 use memtide_core::policy::{Event, NodeUse, Observation, Outcome, Plan, Region};
 use memtide_core::{NodeId, TaskId, Time, Vpn};
 
-use crate::journal::Became;
+use crate::journal::MoveOutcome;
 
 /// Runs of pages that are remembered.
 const RUNS_MAX: usize = 8192;
@@ -18,7 +18,7 @@ pub struct History {
     at: Time,
     /// The nodes in the epoch before, and when that was.
     before: (Time, Vec<NodeUse>),
-    decisions: VecDeque<Became>,
+    decisions: VecDeque<MoveOutcome>,
     moved: BTreeMap<TaskId, u64>,
 }
 
@@ -63,8 +63,8 @@ impl History {
     }
 
     /// The last decision about a page.
-    pub fn last(&self, task: TaskId, page: Vpn) -> Option<&Became> {
-        let about = |made: &&Became| {
+    pub fn last(&self, task: TaskId, page: Vpn) -> Option<&MoveOutcome> {
+        let about = |made: &&MoveOutcome| {
             made.run.first.task == task && (made.run.start()..made.run.end()).contains(&page)
         };
         self.decisions.iter().rev().find(about)
@@ -81,7 +81,7 @@ impl History {
         if self.decisions.len() == RUNS_MAX {
             self.decisions.pop_front();
         }
-        self.decisions.push_back(Became::of(outcome));
+        self.decisions.push_back(MoveOutcome::of(outcome));
     }
 }
 

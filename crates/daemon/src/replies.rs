@@ -7,29 +7,30 @@ use memtide_linux::live::task;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::control::{Asked, Migrate, Reply, Request};
-use super::status::{Last, Node, Status, Trouble, Watched, Why};
-use super::{Daemon, transfers};
+use crate::control::{ClientRequest, Migrate, Reply, Request};
+use crate::daemon::Daemon;
+use crate::status::{Last, Node, Status, Trouble, Watched, Why};
+use crate::transfers;
 
 impl Daemon {
     /// Answers, or begins what will.
-    pub(super) fn reply(&mut self, asked: &Asked) {
-        let answered = match &asked.request {
-            Request::Status => Ok(shown(self.status(asked.uid))),
-            Request::Why { pid, address } => self.why(asked.uid, *pid, *address).map(shown),
-            Request::Pause => self.pause(asked.uid, true),
-            Request::Resume => self.pause(asked.uid, false),
-            Request::Migrate(wanted) => match self.migrate(asked, wanted) {
+    pub(crate) fn reply(&mut self, client: &ClientRequest) {
+        let answered = match &client.request {
+            Request::Status => Ok(shown(self.status(client.uid))),
+            Request::Why { pid, address } => self.why(client.uid, *pid, *address).map(shown),
+            Request::Pause => self.pause(client.uid, true),
+            Request::Resume => self.pause(client.uid, false),
+            Request::Migrate(wanted) => match self.migrate(client, wanted) {
                 Ok(()) => return,
                 Err(why) => Err(why),
             },
         };
         // A client that does not wait for its answer needs none.
-        let _ = asked.reply.send(answered.map_or_else(Reply::Refused, Reply::Done));
+        let _ = client.reply.send(answered.map_or_else(Reply::Refused, Reply::Done));
     }
 
     /// Begins to move pages, by a thread that replies itself.
-    fn migrate(&self, asked: &Asked, wanted: &Migrate) -> Result<(), String> {
+    fn migrate(&self, client: &ClientRequest, wanted: &Migrate) -> Result<(), String> {
         if self.config.dry_run {
             return Err(
                 "the daemon is on a dry run (dry_run in its configuration), and moves nothing".to_owned()
@@ -41,19 +42,14 @@ impl Daemon {
         if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
             return Err("the daemon's own pages stay".to_owned());
         }
-        let process = transfers::process_of(wanted.pid, asked.uid)?;
+        let process = transfers::process_of(wanted.pid, client.uid)?;
         let mut wanted = wanted.clone();
-        if asked.uid != 0 {
+        if client.uid != 0 {
             wanted.max_rate_mbps = wanted.max_rate_mbps.min(self.config.max_rate_mbps);
         }
         let transfer = transfers::transfer(process, &wanted, &self.numbers.nodes, self.config.stall());
-        let transfer = transfer.map_err(|failure| failure.to_string())?;
-        self.transfers.start(transfer, &wanted, asked.uid, asked.reply.clone())
-    }
-
-    /// Whether a user may see and touch a user's processes.
-    pub(super) fn may(uid: u32, owner: u32) -> bool {
-        uid == 0 || uid == owner
+        let transfer = transfer.map_err(|error| error.to_string())?;
+        self.transfers.start(transfer, &wanted, client.uid, client.reply.clone())
     }
 
     fn pause(&mut self, uid: u32, paused: bool) -> Result<Value, String> {

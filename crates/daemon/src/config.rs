@@ -1,19 +1,19 @@
 //! The daemon's configuration file.
 
-use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memtide_core::epoch::Limits;
 use memtide_core::{FileError, Time};
+use memtide_linux::machines;
 use memtide_linux::monitors::Kind;
 use memtide_linux::processes::Process;
 use serde::{Deserialize, Serialize};
 
-use super::control;
-use crate::failure::Failure;
-use crate::machines;
+use crate::control;
+use crate::error::{DaemonError, Fault};
+use crate::policy::parse_migration;
 
 /// What the daemon does; each key may be left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,9 +43,30 @@ pub struct Config {
     pub journal_mib: u64,
     /// The control socket; by default `/run/memtide/memtide.sock` for root, else in the user's runtime folder.
     pub socket: Option<PathBuf>,
-    /// Where all this is from; nowhere if these are defaults.
+    /// Where all this is from; none if these are defaults.
     #[serde(skip)]
     source: Option<Source>,
+}
+
+/// Where a daemon's configuration is read from, at its start and again at each SIGHUP.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigSource {
+    /// The configuration's file; defaults if there is none.
+    pub file: Option<PathBuf>,
+    /// Move nothing, whatever the file says.
+    pub dry_run: bool,
+}
+
+impl ConfigSource {
+    /// The configuration as it is now.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn read(&self) -> Result<Config, DaemonError> {
+        let mut config = self.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+        config.dry_run |= self.dry_run;
+        Ok(config)
+    }
 }
 
 /// A configuration's file.
@@ -99,12 +120,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a configuration.
-    pub fn read(file: &Path) -> Result<Config, Failure> {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a key or its value is refused.
+    pub fn read(file: &Path) -> Result<Config, DaemonError> {
         let name = file.display().to_string();
-        let bytes = fs::read(file).map_err(|error| Failure::unreadable(&name, &error))?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| Failure::Input(format!("{name}: no configuration, which is text in UTF-8")))?;
+        let path = || file.to_owned();
+        let bytes = fs::read(file).map_err(|error| DaemonError::ConfigUnreadable { file: path(), error })?;
+        let text = String::from_utf8(bytes).map_err(|_| DaemonError::ConfigNotText { file: path() })?;
         let config: Config = toml::from_str(&text).map_err(|error| refused(&name, &text, &error))?;
         let config = Config { source: Some(Source { file: file.to_owned(), text }), ..config };
         let config = config.beside(file.parent().unwrap_or(Path::new("")));
@@ -117,15 +141,16 @@ impl Config {
         self.source.as_ref().map(|source| source.file.as_path())
     }
 
-    /// What is wrong with a key, with its place.
-    pub fn fault(&self, key: &str, why: impl Display) -> Failure {
-        let why = why.to_string();
-        Failure::Input(match &self.source {
+    /// That the value of a key is refused, with the key's place.
+    pub fn fault(&self, key: &str, fault: impl Into<Fault>) -> DaemonError {
+        let place = match &self.source {
             Some(Source { file, text }) => {
-                FileError::at(&file.display().to_string(), text, key, why).to_string()
+                let error = FileError::at(&file.display().to_string(), text, key, "");
+                format!("{}:{}: {key}", error.file, error.line)
             }
-            None => format!("{key}: {why}"),
-        })
+            None => key.to_owned(),
+        };
+        DaemonError::Key { place, fault: fault.into() }
     }
 
     /// With its relative paths taken from the configuration's folder, wherever the daemon was started.
@@ -143,12 +168,12 @@ impl Config {
         self
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), DaemonError> {
         let within = |key: &str, value: u64, least: u64, most: u64| {
             let why = || format!("is {value}; allowed are whole numbers from {least} to {most}");
             if (least..=most).contains(&value) { Ok(()) } else { Err(self.fault(key, why())) }
         };
-        super::parsed(&self.policy).map_err(|why| self.fault("policy", why))?;
+        parse_migration(&self.policy).map_err(|why| self.fault("policy", why))?;
         self.watch.check("watch").map_err(|(key, why)| self.fault(&key, why))?;
         for (key, path) in [("journal", &self.journal), ("socket", &self.socket)] {
             match path {
@@ -197,12 +222,10 @@ impl Config {
 const CONDITION: &str = "allowed is 'every', or one of name, pid, uid, cgroup, all, any and not, such as { name = \"redis-server\" }; \
     several go into all = [..] or any = [..]";
 
-fn refused(name: &str, text: &str, error: &toml::de::Error) -> Failure {
+fn refused(name: &str, text: &str, error: &toml::de::Error) -> DaemonError {
     let error = FileError::of_toml(name, text, error);
-    Failure::Input(match error.field.starts_with("watch") {
-        true => format!("{error}; {CONDITION}"),
-        false => error.to_string(),
-    })
+    let hint = if error.field.starts_with("watch") { CONDITION } else { "" };
+    DaemonError::ConfigRefused { error, hint }
 }
 
 /// Bytes that Linux keeps of a program's name.

@@ -1,0 +1,107 @@
+//! Errors of libraries as the command ends with them: with their exit codes, and with the options and commands that help.
+
+use memtide_daemon::{DaemonError, Fault, PolicyRefused};
+use memtide_linux::machines::MachineError;
+use memtide_linux::topology::NoMachine;
+
+use crate::failure::Failure;
+
+/// Why there is no such machine.
+pub fn on_machine(error: MachineError) -> Failure {
+    let message = format!("{error}{}", of_machine(&error));
+    match error {
+        MachineError::Unknown { .. } | MachineError::OtherNodes { .. } => Failure::Usage(message),
+        MachineError::NoMachine(_) => Failure::Run(message),
+        _ => Failure::Input(message),
+    }
+}
+
+/// Why this system is no machine.
+pub fn on_no_machine(error: &NoMachine) -> Failure {
+    Failure::Run(format!("{error}{}", of_no_machine(error)))
+}
+
+/// Why a daemon cannot have a policy.
+pub fn on_policy(error: &PolicyRefused) -> Failure {
+    Failure::Usage(format!("{error}{}", of_policy(error)))
+}
+
+/// Why the daemon, or what asks it, failed.
+pub fn on_daemon(error: DaemonError) -> Failure {
+    match error {
+        DaemonError::ConfigUnreadable { .. }
+        | DaemonError::ConfigNotText { .. }
+        | DaemonError::ConfigRefused { .. } => Failure::Input(error.to_string()),
+        DaemonError::Key { ref fault, .. } => Failure::Input(match fault {
+            Fault::Policy(why) => format!("{error}{}", of_policy(why)),
+            Fault::Machine(why) => format!("{error}{}", of_machine(why)),
+            Fault::Value(_) => error.to_string(),
+        }),
+        DaemonError::MachineFile(error) => on_machine(error),
+        DaemonError::NoMachine { error: ref why, .. } => {
+            Failure::Run(format!("{error}{}", of_no_machine(why)))
+        }
+        DaemonError::NodeList { field, why } => Failure::Usage(format!("--{field}: {why}")),
+        DaemonError::SameNode(node) => Failure::Usage(format!("--from and --to both name node {}", node.0)),
+        DaemonError::NoRate => Failure::Usage("--max-rate is 0; allowed are whole numbers from 1".to_owned()),
+        other => Failure::Run(other.to_string()),
+    }
+}
+
+fn of_machine(error: &MachineError) -> String {
+    match error {
+        MachineError::Trace { .. } => "; give it by --trace".to_owned(),
+        MachineError::OtherNodes { .. } => {
+            "; see `memtide topo`, and `memtide topo -o machine` for a file of it".to_owned()
+        }
+        MachineError::NoMachine(error) => of_no_machine(error),
+        _ => String::new(),
+    }
+}
+
+fn of_no_machine(error: &NoMachine) -> String {
+    match error {
+        NoMachine::Unknown { .. } => {
+            "; measure them (memtide measure -o json > measured.json), make a machine file \
+             (memtide topo -o machine --measured measured.json > machine.toml), and name that one: --machine machine.toml, or \
+             for the daemon machine = \"machine.toml\""
+                .to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+fn of_policy(error: &PolicyRefused) -> String {
+    match error {
+        PolicyRefused::Pair { placement, .. } => {
+            format!(". `memtide run --placement {placement}` is for the other")
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_key_keeps_its_place_and_gains_what_helps() {
+        let why = memtide_daemon::parse_migration("local+hot-cold").map(drop).expect_err("a pair");
+        let key = DaemonError::Key { place: "memtide.toml:3: policy".to_owned(), fault: why.into() };
+        let Failure::Input(message) = on_daemon(key) else { panic!("a configuration is a file") };
+        assert_eq!(
+            message,
+            "memtide.toml:3: policy: 'local+hot-cold' is a pair; this is for the migration policy alone, 'hot-cold'. \
+             `memtide run --placement local` is for the other"
+        );
+    }
+
+    #[test]
+    fn requests_are_refused_with_the_options_that_made_them() {
+        let field = DaemonError::NodeList { field: "from", why: "no node 7".to_owned() };
+        assert!(matches!(on_daemon(field), Failure::Usage(message) if message == "--from: no node 7"));
+        assert!(
+            matches!(on_daemon(DaemonError::NoRate), Failure::Usage(message) if message.starts_with("--max-rate"))
+        );
+    }
+}

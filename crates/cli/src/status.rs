@@ -1,0 +1,171 @@
+//! What the daemon tells of itself, as it is printed.
+
+use memtide_daemon::status::{Node, Status, Trouble, Watched, Why};
+
+use crate::answer::{Answer, Cell, Table};
+
+fn text(text: Option<&String>) -> Cell {
+    text.map_or(Cell::Absent, Cell::text)
+}
+
+/// As `memtide status` prints it.
+pub fn status(status: &Status) -> Answer {
+    let yes_no = |holds: bool| Cell::Flag(holds, "yes");
+    let about = vec![
+        ("daemon_pid", Cell::Whole(status.pid.unsigned_abs().into())),
+        ("config", text(status.config.as_ref())),
+        ("policy", Cell::text(&status.policy)),
+        ("monitor", text(status.monitor.as_ref())),
+        ("why_not_better", text(status.why_not_better.as_ref())),
+        ("tells_writes", yes_no(status.tells_writes)),
+        ("paused", yes_no(status.paused)),
+        ("dry_run", yes_no(status.dry_run)),
+        ("epochs", Cell::Whole(status.epochs)),
+        ("uptime_s", Cell::Real(status.uptime_s, 0)),
+        ("journal", text(status.journal.as_ref())),
+    ];
+    let tables = vec![nodes(status), moved(status), refused(status), troubles(status), processes(status)];
+    Answer { about, tables, notes: Vec::new() }
+}
+
+fn nodes(status: &Status) -> Table {
+    let columns = [
+        ("node", "node"),
+        ("memory_mib", "memory, MiB"),
+        ("free_mib", "free, MiB"),
+        ("read_mbps", "reads, MB/s"),
+        ("write_mbps", "writes, MB/s"),
+    ];
+    let mut table = Table::new("nodes", &columns);
+    let row = |Node { name, memory, traffic_mbps }: &Node| {
+        let mib = |mib: Option<u64>| mib.map_or(Cell::Absent, Cell::Whole);
+        let mbps = |mbps: Option<f64>| mbps.map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0));
+        vec![
+            Cell::text(name),
+            mib(memory.map(|(all, _)| all)),
+            mib(memory.map(|(_, free)| free)),
+            mbps(traffic_mbps.map(|(reads, _)| reads)),
+            mbps(traffic_mbps.map(|(_, writes)| writes)),
+        ]
+    };
+    table.rows = status.nodes.iter().map(row).collect();
+    table
+}
+
+fn moved(status: &Status) -> Table {
+    let columns = [("from", "moved from"), ("to", "to"), ("pages", "pages of 4 KiB")];
+    let mut table = Table::new("moved", &columns).with_keys(2);
+    let row = |(from, to, pages): &(String, String, u64)| {
+        vec![Cell::text(from), Cell::text(to), Cell::Whole(*pages)]
+    };
+    table.rows = status.moved.iter().map(row).collect();
+    table
+}
+
+fn refused(status: &Status) -> Table {
+    let mut table = Table::new("refused", &[("reason", "not moved because"), ("moves", "moves")]);
+    table.rows =
+        status.refused.iter().map(|(why, moves)| vec![Cell::text(why), Cell::Whole(*moves)]).collect();
+    table
+}
+
+fn troubles(status: &Status) -> Table {
+    let columns = [("seconds_ago", "s ago"), ("trouble", "what went wrong lately")];
+    let mut table = Table::new("troubles", &columns);
+    let row = |trouble: &Trouble| vec![Cell::Real(trouble.seconds_ago, 0), Cell::text(&trouble.what)];
+    table.rows = status.troubles.iter().map(row).collect();
+    table
+}
+
+fn processes(status: &Status) -> Table {
+    let columns = [("pid", "process"), ("name", "name"), ("uid", "user"), ("resident_mib", "in memory, MiB")];
+    let mut table = Table::new("processes", &columns).with_keys(2);
+    for Node { name, .. } in &status.nodes {
+        table.column(format!("{name}_pages"), format!("about so many pages on {name}"));
+    }
+    table.column("moved_pages", "pages moved");
+    let row = |process: &Watched| {
+        let mut row = vec![
+            Cell::Whole(process.pid.unsigned_abs().into()),
+            Cell::text(&process.name),
+            Cell::Whole(process.uid.into()),
+            Cell::Whole(process.resident_mib),
+        ];
+        let on = |node| process.pages.as_ref().and_then(|pages| pages.get(node));
+        row.extend(
+            (0..status.nodes.len()).map(|node| on(node).map_or(Cell::Absent, |&pages| Cell::Whole(pages))),
+        );
+        row.push(Cell::Whole(process.moved_pages));
+        row
+    };
+    table.rows = status.processes.iter().map(row).collect();
+    table
+}
+
+/// As `memtide why` prints it.
+pub fn why(why: &Why) -> Answer {
+    let columns = [
+        ("node", "node"),
+        ("region_start", "its region from"),
+        ("region_pages", "pages of 4 KiB in it"),
+        ("reads", "samples read"),
+        ("writes", "samples written"),
+        ("age", "intervals since it changed"),
+        ("from", "last to move from"),
+        ("to", "to"),
+        ("reason", "because"),
+        ("refused", "but did not"),
+        ("seconds_ago", "decided, s ago"),
+    ];
+    let mut table = Table::new("page", &columns).upright();
+    let mut row = vec![text(why.node.as_ref())];
+    match why.region {
+        Some((start, pages, reads, writes, age)) => row.extend([
+            Cell::text(format!("{start:#x}")),
+            Cell::Whole(pages),
+            Cell::Whole(reads.into()),
+            Cell::Whole(writes.into()),
+            Cell::Whole(age.into()),
+        ]),
+        None => row.extend([const { Cell::Absent }; 5]),
+    }
+    match &why.last {
+        Some(last) => row.extend([
+            Cell::text(&last.from),
+            Cell::text(&last.to),
+            Cell::text(&last.reason),
+            text(last.refused.as_ref()),
+            Cell::Real(last.seconds_ago, 1),
+        ]),
+        None => row.extend([const { Cell::Absent }; 5]),
+    }
+    table.rows.push(row);
+    Answer::of(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_daemon::status::Last;
+
+    use crate::answer::Format;
+
+    #[test]
+    fn why_is_a_line_for_each_thing_that_is_known() {
+        let last = Last {
+            from: "nvm".to_owned(),
+            to: "dram".to_owned(),
+            reason: "hot".to_owned(),
+            refused: None,
+            seconds_ago: 2.5,
+        };
+        let why = Why { node: Some("nvm".to_owned()), region: None, last: Some(last) };
+        let text = super::why(&why).text(Format::Table, None);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
+        let ends: Vec<_> = lines.iter().map(|line| (line[0], line[line.len() - 1].trim())).collect();
+        let told = [("node", "nvm"), ("last to move from", "nvm"), ("to", "dram"), ("because", "hot")];
+        assert_eq!(ends[..4], told, "{text}");
+        assert_eq!(ends[4..], [("decided, s ago", "2.5")], "{text}");
+        assert!(super::why(&why).json()["page"][0]["region_start"].is_null());
+    }
+}

@@ -1,0 +1,109 @@
+//! The daemon's state.
+
+use memtide_core::epoch::{Governor, Host as _};
+use memtide_core::policy::{Migration, Needs};
+use memtide_core::{Machine, NodeId};
+use memtide_linux::live::Live;
+use memtide_linux::topology::Numbers;
+
+use crate::config::{Config, ConfigSource};
+use crate::error::DaemonError;
+use crate::journal::Head;
+use crate::notes::{Log, Notes};
+use crate::setup::{self, Setup};
+use crate::transfers::Transfers;
+use crate::troubles::Troubles;
+
+/// A daemon: watches processes, and moves their pages as a migration policy says.
+pub struct Daemon {
+    pub(crate) source: ConfigSource,
+    pub(crate) config: Config,
+    pub(crate) numbers: Numbers,
+    pub(crate) machine: Machine,
+    pub(crate) policy: Box<dyn Migration>,
+    pub(crate) needs: Needs,
+    pub(crate) governor: Governor,
+    pub(crate) live: Live,
+    pub(crate) notes: Notes,
+    pub(crate) paused: bool,
+    pub(crate) epochs: u64,
+    pub(crate) troubles: Troubles,
+    pub(crate) idle_logged: bool,
+    pub(crate) transfers: Transfers,
+}
+
+impl Daemon {
+    /// Checks that a daemon could start with this configuration on this system. Gives why there would be nowhere for pages
+    /// to move to, if so.
+    ///
+    /// # Errors
+    /// As [`Daemon::new`].
+    pub fn check(source: &ConfigSource) -> Result<Option<&'static str>, DaemonError> {
+        let config = source.read()?;
+        let Setup { numbers, machine, policy } = Setup::of(&config)?;
+        Live::new(numbers, &policy.needs(), config.monitor, config.stall(), true)
+            .map_err(DaemonError::Unwatched)?;
+        Ok(setup::no_destination(&machine))
+    }
+
+    /// A daemon as configured, before its first epoch. `config` was read from `source`, from which SIGHUP has it read again;
+    /// `log` gets messages for people, a line each, without a name before them.
+    ///
+    /// # Errors
+    /// If the configuration does not fit this system, memory cannot be watched, or the journal cannot be written.
+    pub fn new(source: ConfigSource, config: Config, log: Log) -> Result<Daemon, DaemonError> {
+        let Setup { numbers, machine, policy } = Setup::of(&config)?;
+        let needs = policy.needs();
+        let live = Live::new(numbers.clone(), &needs, config.monitor, config.stall(), config.dry_run)
+            .map_err(DaemonError::Unwatched)?;
+        let governor = Governor::new(config.limits(), needs.epoch);
+        let head = Head::new(&config.policy, machine.to_toml(), policy.state());
+        let notes = Notes::new(setup::journal(&config, head)?, log);
+        Ok(Daemon {
+            source,
+            config,
+            numbers,
+            machine,
+            policy,
+            needs,
+            governor,
+            live,
+            notes,
+            paused: false,
+            epochs: 0,
+            troubles: Troubles::default(),
+            idle_logged: false,
+            transfers: Transfers::default(),
+        })
+    }
+
+    /// Remembers what went wrong, and logs it unless it is among the last messages.
+    pub(crate) fn trouble(&mut self, trouble: &str) {
+        if self.troubles.add(self.live.now(), trouble) {
+            self.notes.log(trouble);
+        }
+    }
+
+    /// Whether a user may see and touch a user's processes.
+    pub(crate) fn may(uid: u32, owner: u32) -> bool {
+        uid == 0 || uid == owner
+    }
+
+    /// Why there is nowhere for pages to move to, if so.
+    pub fn no_destination(&self) -> Option<&'static str> {
+        setup::no_destination(&self.machine)
+    }
+
+    /// How it watches memory, for people; nothing if its policy needs no such thing.
+    pub fn monitor(&self) -> Option<String> {
+        let (kind, why) = self.live.monitor()?;
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let writes = if self.live.tells_writes() { ", writes by soft-dirty" } else { "" };
+        Some(format!("memory is watched by {}{writes}{why}", kind.name()))
+    }
+
+    /// The nodes that it works on, by their names in the machine.
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
+        self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.numbers.nodes.iter().copied())
+    }
+}

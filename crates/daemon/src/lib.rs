@@ -1,0 +1,25 @@
+//! The memtide daemon: watches processes and migrates their pages as a migration policy decides.
+//!
+//! [`Daemon`] is the loop, [`control`] the protocol by which clients ask it and be asked, [`journal`] what it records for a
+//! replay of its decisions. Nothing here prints: the caller gets messages by a callback, data, and [`DaemonError`].
+
+pub mod config;
+pub mod control;
+mod daemon;
+mod error;
+mod history;
+pub mod journal;
+mod notes;
+mod policy;
+mod reload;
+mod replies;
+mod run;
+mod setup;
+pub mod status;
+pub mod transfers;
+mod troubles;
+
+pub use config::{Config, ConfigSource};
+pub use daemon::Daemon;
+pub use error::{DaemonError, Fault};
+pub use policy::{PolicyRefused, migration, parse_migration};

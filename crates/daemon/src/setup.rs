@@ -1,0 +1,73 @@
+//! What a configuration comes to on this system.
+
+use std::io;
+
+use memtide_core::Machine;
+use memtide_core::policy::Migration;
+use memtide_linux::machines::{self, MachineError};
+use memtide_linux::topology::{Host, Numbers};
+
+use crate::config::Config;
+use crate::error::DaemonError;
+use crate::journal::{Head, Journal};
+use crate::policy::{migration, parse_migration};
+
+/// What decides, and on which nodes.
+pub struct Setup {
+    /// This system's nodes and CPUs as those of the machine.
+    pub numbers: Numbers,
+    /// The machine that the policy uses.
+    pub machine: Machine,
+    /// The policy.
+    pub policy: Box<dyn Migration>,
+}
+
+impl Setup {
+    /// Reads this system, and makes the policy for it.
+    ///
+    /// # Errors
+    /// If the system cannot be read, or the configuration does not fit it.
+    pub fn of(config: &Config) -> Result<Setup, DaemonError> {
+        let host = Host::read()?;
+        let info =
+            parse_migration(&config.policy).map_err(|why| config.fault("policy", why))?.migration_info();
+        let machine =
+            machines::of_host(&host, config.machine.as_deref(), info.figures).map_err(
+                |error| match error {
+                    MachineError::Unknown { .. } | MachineError::OtherNodes { .. } => {
+                        config.fault("machine", error)
+                    }
+                    MachineError::NoMachine(error) => DaemonError::NoMachine { policy: info.name, error },
+                    error => DaemonError::MachineFile(error),
+                },
+            )?;
+        let numbers =
+            Numbers::of(&machine, &host).map_err(|error| config.fault("machine", error.to_string()))?;
+        let policy = migration(&config.policy, &machine).map_err(|why| config.fault("policy", why))?;
+        Ok(Setup { numbers, machine, policy })
+    }
+}
+
+/// Why there is nowhere for pages to move to, if so: policies move pages between tiers.
+pub fn no_destination(machine: &Machine) -> Option<&'static str> {
+    let [first, others @ ..] = machine.nodes.as_slice() else { return None };
+    if others.iter().any(|node| node.tier != first.tier) {
+        return None;
+    }
+    Some(match others {
+        [] => "this system has one memory node: there is nowhere to move pages to",
+        _ => {
+            "all memory nodes are of one tier, and policies move pages between tiers: give a machine file in which they are not, by `machine`"
+        }
+    })
+}
+
+/// The journal that is asked for, with a part that begins now.
+///
+/// # Errors
+/// If its file cannot be written or is none.
+pub fn journal(config: &Config, head: Head) -> Result<Option<Journal>, DaemonError> {
+    let Some(file) = &config.journal else { return Ok(None) };
+    let failed = |error: io::Error| config.fault("journal", format!("{}: {error}", file.display()));
+    Journal::open(file, config.journal_mib << 20, head).map(Some).map_err(failed)
+}

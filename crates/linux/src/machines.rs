@@ -1,0 +1,107 @@
+//! Machines by name, by file, or as this system is.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use memtide_core::machine::bundled;
+use memtide_core::{FileError, Machine, suggest};
+
+use crate::topology::{Host, NoMachine};
+
+/// Why there is no machine of a name.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The name is neither a bundled machine's nor a file's.
+    #[error("{}; or give the path of a machine file", suggest::unknown("machine", name, &bundled::names()))]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The file cannot be read.
+    #[error("{file}: cannot be read ({error}); check the path and its permissions")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file is a trace.
+    #[error("{file}: a trace, no machine file")]
+    Trace {
+        /// The file.
+        file: String,
+    },
+    /// The file is not text.
+    #[error("{file}: no machine file, which is text in UTF-8")]
+    NotText {
+        /// The file.
+        file: String,
+    },
+    /// The file is not a valid machine file.
+    #[error(transparent)]
+    Refused(#[from] FileError),
+    /// The machine's memory nodes are not as many as this system's.
+    #[error("machine '{machine}' has {nodes} memory nodes, this system {here}")]
+    OtherNodes {
+        /// The machine's name.
+        machine: String,
+        /// Its memory nodes.
+        nodes: usize,
+        /// This system's memory nodes.
+        here: usize,
+    },
+    /// This system does not tell enough of itself.
+    #[error(transparent)]
+    NoMachine(#[from] NoMachine),
+}
+
+/// Loads a bundled machine by its name, or a machine file by its path.
+///
+/// # Errors
+/// If there is no such machine, or its file is refused.
+pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
+    let file = || name_or_path.to_owned();
+    match bundled::machine(name_or_path) {
+        Some(machine) => Ok(machine?),
+        None if is_path(name_or_path) || Path::new(name_or_path).is_file() => {
+            let bytes =
+                fs::read(name_or_path).map_err(|error| MachineError::Unreadable { file: file(), error })?;
+            let text = String::from_utf8(bytes).map_err(|error| match error.as_bytes() {
+                // A trace is what is most easily taken for a machine file.
+                [b'P', b'A', b'R', b'1', ..] => MachineError::Trace { file: file() },
+                _ => MachineError::NotText { file: file() },
+            })?;
+            Ok(Machine::parse(name_or_path, &text)?)
+        }
+        None => Err(MachineError::Unknown { name: file() }),
+    }
+}
+
+/// Whether this can only be a machine file, and no bundled machine's name.
+pub fn is_path(name_or_path: &str) -> bool {
+    let path = Path::new(name_or_path);
+    path.extension().is_some() || path.components().count() > 1
+}
+
+/// This system as a machine.
+///
+/// With a name: the machine of that name or path, which must have as many memory nodes as this system, in the same order.
+/// Without: the machine that the kernel and the firmware tell of; if `figures`, latencies and bandwidths must be known.
+///
+/// # Errors
+/// As [`load`]; if the numbers of nodes differ; or if the firmware does not tell what is needed.
+pub fn of_host(host: &Host, name: Option<&str>, figures: bool) -> Result<Machine, MachineError> {
+    let Some(name) = name else {
+        let machine = if figures { host.machine("host", &[]) } else { host.machine_without_figures("host") };
+        return Ok(machine?);
+    };
+    let machine = load(name)?;
+    let here = host.with_memory().count();
+    if machine.nodes.len() != here {
+        let nodes = machine.nodes.len();
+        return Err(MachineError::OtherNodes { machine: machine.name, nodes, here });
+    }
+    // What is real is not scaled.
+    Ok(Machine { scale: 1, ..machine })
+}
