@@ -5,10 +5,10 @@ pub mod doctor;
 pub mod live;
 pub mod machines;
 pub mod measure;
-pub mod monitors;
 pub mod movers;
 pub mod placement;
 pub mod processes;
+pub mod sensors;
 mod sys;
 pub mod topology;
 

@@ -5,12 +5,13 @@ use std::io;
 
 use super::{Finding, Use, why};
 use crate::counters::CountersError;
-use crate::monitors::{self, Damon, NodeTraffic, Unusable};
+use crate::sensors::node_traffic::NodeTraffic;
+use crate::sensors::regions::{self, Damon, Unusable};
 use crate::sys::pagemap;
 
 /// Looks for monitors; starts none.
 pub fn examine() -> Vec<Finding> {
-    let usable = monitors::usable();
+    let usable = regions::usable();
     let why_not = |name: &str| usable.iter().find(|usable| usable.name == name)?.why_not.clone();
     let scanned =
         File::open("/proc/self/pagemap").and_then(|pagemap| pagemap::scan_huge(&pagemap, own_page()));

@@ -1,35 +1,23 @@
 //! A real machine as the epoch loop sees it: processes are watched, and their pages moved.
 
-mod located;
-
-use std::fs::File;
-use std::io;
 use std::time::{Duration, Instant};
 
 use memtide_core::epoch::Host;
 use memtide_core::policy::{
-    Event, HintFault, Move, Needs, NodeUse, Observation, Refusal, Region, RegionNeeds,
+    Action, Answers, Cancellation, Completion, Event, Move, NodeView, Outcome, Planned, Refusal,
+    SensorRefused, Sensors as Requests, View,
 };
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
-use rand_core::Rng;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
 use rustix::process::Pid;
 
-use self::located::{Located, runs};
-use crate::monitors::{
-    self, CLEARED_MAX, Chosen, Found, Hints, Kind, NodeTraffic, SeveralNodes, SoftDirty, spread,
-};
 use crate::movers::{Mover, nodes_of};
-use crate::processes::{self, FORBIDDEN, Process};
-use crate::sys::pagemap;
+use crate::processes::{self, Process};
+use crate::sensors::regions::Kind;
+use crate::sensors::{Sensors, Setup, Watched};
+use crate::sys::pagemap::huge_pages;
 use crate::topology::{Numbers, memory_of};
 
-/// Pages of a region of which it is asked where they lie: at most and at least, and of all regions together, for each takes the kernel
-/// thousands of instructions.
-const ASKED: u64 = 16;
-const ASKED_LEAST: u64 = 2;
-const ASKED_IN_ALL: u64 = 512;
+pub use crate::sensors::task;
 
 /// KiB in a base page.
 const PAGE_KIB: u64 = 4;
@@ -37,341 +25,192 @@ const PAGE_KIB: u64 = 4;
 /// A process is watched once it has lived so long: most end earlier, and to take one in costs more than they do.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// How memory is watched for hint faults.
-const FOR_HINTS: RegionNeeds = RegionNeeds {
-    sampling: Time::from_ms(50),
-    aggregation: Time::from_ms(500),
-    regions_max: 300,
-    writes: false,
-};
-
-/// How often a monitor may fail on end before another one is looked for.
-const FAILURES_MAX: u32 = 3;
-
 /// This machine, and the processes that are watched on it.
 #[derive(Debug)]
 pub struct Live {
-    numbers: Numbers,
-    monitor: Option<Chosen>,
-    /// How often it has failed since it last told something.
-    failures: u32,
-    /// Whether it has ever told something.
-    has_told: bool,
-    writes: Option<SoftDirty>,
-    hints: Option<Hints>,
-    traffic: Option<NodeTraffic>,
-    observed: Time,
+    sensors: Sensors,
+    watched: Watched,
+    /// Processes whose pages a user's request moves, watched or not.
+    requested: Vec<Process>,
     mover: Mover,
-    watched: Vec<Process>,
+    done: Vec<Completion>,
     begun: Instant,
-    draws: Xoshiro256PlusPlus,
     dry_run: bool,
-    /// What went wrong since it was last asked.
-    troubles: Vec<String>,
-}
-
-/// The task that a process is to a policy.
-pub fn task(pid: Pid) -> TaskId {
-    TaskId(pid.as_raw_nonzero().get().cast_unsigned())
 }
 
 impl Live {
-    /// This machine, in whose terms the system has these numbers, watched as a policy needs it, by this monitor or the best there is. With
-    /// `dry_run` nothing is moved.
+    /// This machine, in whose terms the system has these numbers, observed as a policy asks; regions by this monitor or the best
+    /// there is. No batch of moves holds a process up for much longer than `stall`. A `dry_run` moves nothing.
     ///
     /// # Errors
-    /// If there is no monitor for what is needed.
+    /// If a sensor that the policy requires cannot be had.
     pub fn new(
         numbers: Numbers,
-        needs: &Needs,
-        wanted: Option<Kind>,
+        requests: &Requests,
+        monitor: Option<Kind>,
         stall: Duration,
         dry_run: bool,
-    ) -> io::Result<Live> {
-        let (monitor, writes) = watchers(needs, wanted)?;
-        Ok(Live {
-            hints: hints(needs, &numbers),
-            traffic: NodeTraffic::open().ok(),
-            observed: Time::ZERO,
+    ) -> Result<Live, SensorRefused> {
+        let sensors = Sensors::new(requests, &Setup { numbers: &numbers, monitor })?;
+        let watched = Watched {
+            processes: Vec::new(),
             numbers,
-            monitor,
-            failures: 0,
-            has_told: false,
-            writes,
-            mover: Mover::new(stall),
-            watched: Vec::new(),
-            begun: Instant::now(),
-            draws: Xoshiro256PlusPlus::seed_from_u64(1),
-            dry_run,
+            since: Time::ZERO,
+            now: Time::ZERO,
             troubles: Vec::new(),
-        })
+            lost: false,
+        };
+        let (requested, done, begun) = (Vec::new(), Vec::new(), Instant::now());
+        Ok(Live { sensors, watched, requested, mover: Mover::new(stall), done, begun, dry_run })
     }
 
-    /// From now on batches may hold a process up for so long, and moves are made unless it is a `dry_run`.
+    /// Changes how long a batch may hold a process up, and whether moves are made.
     pub fn set(&mut self, stall: Duration, dry_run: bool) {
         (self.mover, self.dry_run) = (Mover::new(stall), dry_run);
     }
 
-    /// Has memory watched as another policy needs it, by this monitor or the best there is; processes are to be named anew.
+    /// Observes as another policy asks; processes are to be watched again.
     ///
     /// # Errors
-    /// If there is no monitor for that. None is left then.
-    pub fn set_needs(&mut self, numbers: Numbers, needs: &Needs, wanted: Option<Kind>) -> io::Result<()> {
-        self.watched.clear();
-        (self.failures, self.has_told) = (0, false);
-        self.hints = hints(needs, &numbers);
-        self.numbers = numbers;
+    /// If a sensor that the policy requires cannot be had. Nothing is observed then.
+    pub fn set_sensors(
+        &mut self,
+        numbers: Numbers,
+        requests: &Requests,
+        monitor: Option<Kind>,
+    ) -> Result<(), SensorRefused> {
+        self.watched.processes.clear();
         // The kernel's means are given back before they are asked for again.
-        (self.monitor, self.writes) = (None, None);
-        (self.monitor, self.writes) = watchers(needs, wanted)?;
+        self.sensors = Sensors::default();
+        self.sensors = Sensors::new(requests, &Setup { numbers: &numbers, monitor })?;
+        self.watched.numbers = numbers;
         Ok(())
     }
 
     /// The processes that are watched.
     pub fn watched(&self) -> &[Process] {
-        &self.watched
+        &self.watched.processes
     }
 
-    /// How memory is watched, if it is, and why not better.
-    pub fn monitor(&self) -> Option<(Kind, Option<&str>)> {
-        self.monitor.as_ref().map(|chosen| (chosen.kind, chosen.why_not_better.as_deref()))
+    /// How the sensors answer now.
+    pub fn answers(&self) -> &Answers {
+        self.sensors.answers()
     }
 
-    /// Whether writes are told apart.
-    pub fn tells_writes(&self) -> bool {
-        self.writes.is_some()
-    }
-
-    /// The node that a page of a process lies on; none if it is not in memory, or on a node that the machine does not have.
+    /// The node that a page of a process is on; none if it is not in memory, or on a node that the machine does not have.
     pub fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId> {
         let nodes = nodes_of(process.pid, &[page.0]).ok()?;
-        self.number(nodes.first().copied()??)
+        self.watched.number(nodes.first().copied()??)
     }
 
     /// What went wrong since the last call.
     pub fn take_troubles(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.troubles)
+        std::mem::take(&mut self.watched.troubles)
     }
 
     /// Watches these processes, in the order of their numbers, and no others; those that have just started, later.
     pub fn watch(&mut self, mut processes: Vec<Process>) {
         processes.retain(|process| process.age() >= SETTLED);
-        let unchanged =
-            processes.iter().map(Process::identity).eq(self.watched.iter().map(Process::identity));
-        self.watched = processes;
-        if unchanged {
-            return;
-        }
-        if let Some(writes) = &mut self.writes {
-            writes.keep(&self.watched);
-        }
-        if let Some(hints) = &mut self.hints {
-            let tasks: Vec<TaskId> = self.watched.iter().map(|process| task(process.pid)).collect();
-            hints.keep(&tasks);
-        }
-        if let Some(Chosen { monitor, .. }) = &mut self.monitor
-            && let Err(error) = monitor.watch(&self.watched)
-        {
-            self.monitor_failed(&error);
+        let identities = self.watched.processes.iter().map(Process::identity);
+        let unchanged = processes.iter().map(Process::identity).eq(identities);
+        self.watched.processes = processes;
+        if !unchanged {
+            self.sensors.watch(&mut self.watched);
+            self.forget_if_lost();
         }
     }
 
-    /// Has processes watched anew by the next call; if it has failed again and again, by what can be used then.
-    fn monitor_failed(&mut self, error: &io::Error) {
-        self.watched.clear();
-        let Some(chosen) = &mut self.monitor else { return };
-        let before = chosen.kind;
-        self.troubles.push(format!("monitor {}: {error}", before.name()));
-        self.failures += 1;
-        if self.failures < FAILURES_MAX {
-            return;
-        }
-        self.failures = 0;
-        match chosen.choose_again(!self.has_told) {
-            Ok(()) if chosen.kind == before => {}
-            Ok(()) => self.troubles.push(format!("memory is watched by {} from now on", chosen.kind.name())),
-            Err(error) => self.troubles.push(format!("memory cannot be watched: {error}")),
+    /// Lets a user's request move pages of a process until [`end_request`](Live::end_request).
+    pub fn begin_request(&mut self, process: Process) {
+        self.requested.push(process);
+    }
+
+    /// A user's request is over.
+    pub fn end_request(&mut self, pid: Pid) {
+        self.requested.retain(|process| process.pid != pid);
+    }
+
+    /// Has the next call of [`watch`](Live::watch) begin afresh if a sensor lost what it knew.
+    fn forget_if_lost(&mut self) {
+        if std::mem::take(&mut self.watched.lost) {
+            self.watched.processes.clear();
         }
     }
 
-    /// How full the machine's nodes are, and what they moved; one whose memory has gone has none.
-    fn nodes_use(&self) -> Vec<NodeUse> {
-        let traffic = self.traffic.as_ref().map(|counters| counters.read(&self.numbers.nodes));
-        let used = (0..).zip(&self.numbers.nodes).map(|(number, id)| {
+    /// How full the machine's nodes are; one that is offline has no memory.
+    fn node_views(&self) -> Vec<NodeView> {
+        let nodes = (0..).zip(&self.watched.numbers.nodes).map(|(number, id)| {
             let memory = memory_of(*id).unwrap_or_default();
-            let pages = |kib: u64| kib / PAGE_KIB;
-            NodeUse {
+            let pages = memory.total_kib / PAGE_KIB;
+            NodeView {
                 node: NodeId(number),
-                pages: pages(memory.total_kib),
-                free_pages: pages(memory.free_kib),
-                traffic: traffic.as_ref().and_then(|all| all[usize::from(number)]),
+                pages,
+                free_pages: (memory.free_kib / PAGE_KIB).min(pages),
+                watermarks: None,
+                traffic: None,
+                loaded_latency: None,
             }
         });
-        used.collect()
+        nodes.collect()
     }
 
-    /// The machine's number of a node of the system.
-    fn number(&self, id: NodeId) -> Option<NodeId> {
-        self.numbers.nodes.iter().position(|known| *known == id).map(NodeId::from)
+    /// The process that a task is.
+    fn process(&self, id: TaskId) -> Option<&Process> {
+        self.watched.processes.iter().chain(&self.requested).find(|process| task(process.pid) == id)
     }
 
-    /// Splits what was found into runs that lie on one node, as far as a page of each of so many parts of a region tells.
-    fn locate(
-        &mut self,
-        process: &Process,
-        found: &[Found],
-        parts: u64,
-        seen: &mut Observation,
-    ) -> io::Result<()> {
-        let asked: Vec<Vec<u64>> = found.iter().map(|found| self.some_pages(found, parts)).collect();
-        let all = asked.concat();
-        let nodes = nodes_of(process.pid, &all)?;
-        let huge = huge_pages(process.pid);
-        let size = |page| if huge(page) { PageSize::Huge } else { PageSize::Base };
-        let written = self.written(process, &all);
-        let mut located = nodes.iter().zip(&all).zip(written).map(|((id, &page), written)| {
-            Some(Located { node: self.number((*id)?)?, size: size(page), written })
-        });
-        let mut end = 0;
-        for (found, asked) in found.iter().zip(&asked) {
-            let at: Vec<Option<Located>> = located.by_ref().take(asked.len()).collect();
-            for run in runs(found, &at) {
-                let Some((start, pages)) = run.whole(end) else { continue };
-                let (task, start, Located { node, size, written }) =
-                    (task(process.pid), Vpn(start), run.located);
-                let (reads, age) = (found.accesses.max(written.into()), found.age);
-                let writes = if written { reads } else { 0 };
-                seen.push(Region { task, start, pages, size, node, reads, writes, age });
-                end = start.0 + pages * size.base_pages();
-            }
+    /// Moves pages of a task, all of one size.
+    fn move_all(&mut self, moves: &[Move]) -> Vec<Outcome> {
+        let all = |outcome| vec![outcome; moves.len()];
+        let Some(process) = self.process(moves[0].task).cloned() else {
+            return all(Outcome::Refused(Refusal::Gone));
+        };
+        if !is_alive(&process) {
+            return all(Outcome::Cancelled(Cancellation::TaskEnded));
         }
-        Ok(())
-    }
-
-    /// What was accessed lately, and where it lies.
-    fn look(&mut self, seen: &mut Observation) {
-        let Some(Chosen { monitor, .. }) = &mut self.monitor else { return };
-        match monitor.read() {
-            Ok(all) => {
-                (self.failures, self.has_told) = (0, true);
-                let regions: usize = all.iter().map(Vec::len).sum();
-                let parts = (ASKED_IN_ALL / regions.max(1) as u64).clamp(ASKED_LEAST, ASKED);
-                let mut forbidden = None;
-                for (process, found) in self.watched.clone().into_iter().zip(all) {
-                    let located = self.locate(&process, &found, parts, seen);
-                    if located.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-                        forbidden.get_or_insert(process);
-                    }
-                }
-                self.troubles.extend(forbidden.map(|Process { pid, name, .. }| {
-                    let pid = pid.as_raw_nonzero();
-                    format!("process {pid} ({name}), and perhaps others, may not be looked at: {FORBIDDEN}")
-                }));
-            }
-            Err(error) => self.monitor_failed(&error),
+        if self.dry_run {
+            return all(Outcome::Refused(Refusal::DryRun));
         }
+        let moved = self.carry_out(process.pid, moves);
+        let gone = Err(Refusal::Gone);
+        let ended = moved.contains(&gone) && !is_alive(&process);
+        let outcome = |result: Result<(), Refusal>| match result {
+            result if ended && result == gone => Outcome::Cancelled(Cancellation::TaskEnded),
+            result => result.into(),
+        };
+        moved.into_iter().map(outcome).collect()
     }
 
-    /// The hint faults that this stands for, later than `since`.
-    fn hint_faults(&mut self, seen: &Observation, since: Time) -> Vec<HintFault> {
-        let Some(hints) = &mut self.hints else { return Vec::new() };
-        let regions: Vec<Region> = seen.iter().collect();
-        let mut faults = Vec::new();
-        let mut unclear = None;
-        for process in &self.watched {
-            let task = task(process.pid);
-            let (from, to) = (
-                regions.partition_point(|region| region.task < task),
-                regions.partition_point(|region| region.task <= task),
-            );
-            match hints.step(process, task, &regions[from..to]) {
-                Ok(found) => faults.extend(found),
-                Err(SeveralNodes) => _ = unclear.get_or_insert(process),
-            }
-        }
-        self.troubles.extend(unclear.map(|Process { pid, name, .. }| {
-            let pid = pid.as_raw_nonzero();
-            format!(
-                "process {pid} ({name}), and perhaps others, runs on CPUs of several nodes: which of them access a page is not known, and \
-                 its pages stay"
-            )
-        }));
-        spread(&mut faults, since, self.observed);
-        faults
-    }
-
-    /// A process that is too large for its bits to be cleared is not watched in that way.
-    fn tell_of_large(&mut self) {
-        let by_smaps = self.monitor.as_ref().is_some_and(|chosen| chosen.kind == Kind::Smaps);
-        let large = self.watched.iter().find(|process| process.resident_pages > CLEARED_MAX);
-        if let Some(process) = large.filter(|_| by_smaps || self.writes.is_some()) {
-            let what = if by_smaps { "memory is not watched by smaps" } else { "writes are not watched" };
-            self.troubles.push(format!(
-                "process {} ({}) has more than {} GiB in memory: its {what}, for that would hold it up",
-                process.pid.as_raw_nonzero(),
-                process.name,
-                CLEARED_MAX >> 18
-            ));
-        }
-    }
-
-    /// Whether each of some pages was written lately; of none, if nobody asks for that.
-    fn written(&mut self, process: &Process, pages: &[u64]) -> Vec<bool> {
-        let Some(writes) = &mut self.writes else { return vec![false; pages.len()] };
-        writes.written(process, pages).unwrap_or_else(|error| {
-            self.troubles.push(format!("soft-dirty: {error}"));
-            vec![false; pages.len()]
-        })
-    }
-
-    /// Moves pages of a process, all of one size. A huge page goes whole when its first base page is named; one that is not huge any more
-    /// is gone.
-    fn carry_out(&mut self, pid: Pid, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
-        let named = |wanted: &Move| (wanted.page.0, self.numbers.nodes[wanted.to.index()]);
-        if wanted[0].size == PageSize::Base {
-            let pages: Vec<(u64, NodeId)> = wanted.iter().map(named).collect();
+    /// Moves pages of a process, all of one size. A huge page goes whole when its first base page is named; one that is not huge
+    /// any more is gone.
+    fn carry_out(&mut self, pid: Pid, moves: &[Move]) -> Vec<Result<(), Refusal>> {
+        let nodes = &self.watched.numbers.nodes;
+        let named = |wanted: &Move| (wanted.page.0, nodes[wanted.to.index()]);
+        if moves[0].size == PageSize::Base {
+            let pages: Vec<(u64, NodeId)> = moves.iter().map(named).collect();
             return self.mover.move_pages(pid, &pages);
         }
         let huge = huge_pages(pid);
-        let there: Vec<bool> = wanted.iter().map(|wanted| huge(wanted.page.0)).collect();
-        let pages = wanted.iter().zip(&there).filter(|(_, there)| **there).map(|(wanted, _)| named(wanted));
+        let there: Vec<bool> = moves.iter().map(|wanted| huge(wanted.page.0)).collect();
+        let pages = moves.iter().zip(&there).filter(|(_, there)| **there).map(|(wanted, _)| named(wanted));
         let pages: Vec<(u64, NodeId)> = pages.collect();
         let mut moved = self.mover.move_pages(pid, &pages).into_iter();
         let result =
             |there| if there { moved.next().expect("a result for each page") } else { Err(Refusal::Gone) };
         there.into_iter().map(result).collect()
     }
+}
 
-    /// Pages of a region, one drawn from each of so many equal parts.
-    fn some_pages(&mut self, found: &Found, parts: u64) -> Vec<u64> {
-        let parts = found.pages.min(parts);
-        (0..parts)
-            .map(|part| {
-                let (from, to) = (found.pages * part / parts, found.pages * (part + 1) / parts);
-                found.start + from + self.draws.next_u64() % (to - from)
-            })
-            .collect()
+fn is_alive(process: &Process) -> bool {
+    processes::one(process.pid).is_some_and(|now| now.identity() == process.identity())
+}
+
+/// The move that an action is, with its task and page size; none if it is none.
+fn kind(planned: &Planned) -> Option<(TaskId, PageSize)> {
+    match &planned.action {
+        Action::Move(wanted) => Some((wanted.task, wanted.size)),
+        _ => None,
     }
-}
-
-/// Tells of a process's base pages whether each is part of a huge one; of none, if its page map may not be read.
-fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
-    let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
-    move |page| pagemap.as_ref().is_some_and(|pagemap| pagemap::is_huge(pagemap, page))
-}
-
-/// What watches memory as it is needed.
-fn watchers(needs: &Needs, wanted: Option<Kind>) -> io::Result<(Option<Chosen>, Option<SoftDirty>)> {
-    let regions = needs.regions.or(needs.hint_faults.then_some(FOR_HINTS));
-    let monitor = regions.as_ref().map(|needs| monitors::choose(needs, wanted)).transpose()?;
-    let writes = needs.regions.is_some_and(|needs| needs.writes);
-    let writes = writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
-    Ok((monitor, writes))
-}
-
-/// What tells of hint faults, if they are needed.
-fn hints(needs: &Needs, numbers: &Numbers) -> Option<Hints> {
-    needs.hint_faults.then(|| Hints::new(numbers.cpus.clone(), numbers.scan_pages))
 }
 
 impl Host for Live {
@@ -379,28 +218,35 @@ impl Host for Live {
         Time::from_ns(self.begun.elapsed().as_nanos() as f64)
     }
 
-    fn observe(&mut self, _: &Needs, events: &mut Vec<Event>, seen: &mut Observation) {
-        seen.nodes_use = self.nodes_use();
-        self.tell_of_large();
-        self.look(seen);
-        let since = events.last().map_or(self.observed, |event| event.time().max(self.observed));
-        self.observed = self.now();
-        events.extend(self.hint_faults(seen, since).into_iter().map(Event::HintFault));
+    fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {
+        self.watched.now = self.now();
+        view.time = self.watched.now;
+        view.nodes = self.node_views();
+        self.sensors.fill(&mut self.watched, view, events);
+        self.watched.since = self.watched.now;
+        self.forget_if_lost();
     }
 
-    fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
-        let mut results = Vec::with_capacity(wanted.len());
-        for run in wanted.chunk_by(|a, b| (a.task, a.size) == (b.task, b.size)) {
-            let process = self.watched.iter().find(|process| task(process.pid) == run[0].task);
-            let alive = process.filter(|process| {
-                processes::one(process.pid).is_some_and(|now| now.identity() == process.identity())
-            });
-            match alive {
-                None => results.extend(run.iter().map(|_| Err(Refusal::Gone))),
-                Some(_) if self.dry_run => results.extend(run.iter().map(|_| Err(Refusal::DryRun))),
-                Some(process) => results.extend(self.carry_out(process.pid, run)),
+    fn act(&mut self, actions: &[Planned]) {
+        for run in actions.chunk_by(|a, b| kind(a).is_some() && kind(a) == kind(b)) {
+            let moves: Vec<Move> = match kind(&run[0]) {
+                Some(_) => run.iter().flat_map(|planned| planned.action.moves()).copied().collect(),
+                None => Vec::new(),
+            };
+            let outcomes = match moves.is_empty() {
+                true => vec![Outcome::Refused(Refusal::Unsupported); run.len()],
+                false => self.move_all(&moves),
+            };
+            let time = self.now();
+            for (planned, outcome) in run.iter().zip(outcomes) {
+                self.done.push(Completion { time, planned: planned.clone(), outcome });
             }
         }
-        results
+        // Events that are worked out later, such as hint faults, come after what this came to.
+        self.watched.since = self.now();
+    }
+
+    fn completions(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.done);
     }
 }

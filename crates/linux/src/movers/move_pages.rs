@@ -178,7 +178,8 @@ fn refusal(error: Errno) -> Refusal {
     match error {
         Errno::FAULT | Errno::NOENT | Errno::SRCH => Refusal::Gone,
         Errno::NOMEM => Refusal::NoRoom,
-        Errno::ACCESS | Errno::PERM | Errno::NODEV => Refusal::NotAllowed,
+        Errno::ACCESS | Errno::PERM => Refusal::NotAllowed,
+        Errno::NODEV => Refusal::NodeOffline,
         _ => Refusal::Busy,
     }
 }
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(nodes[1], None, "page 1 is not mapped");
         let moved = Mover::new(Duration::from_millis(20))
             .move_pages(me, &[(page, here), (1, here), (page, NodeId(250))]);
-        assert_eq!(moved, [Err(Refusal::AlreadyThere), Err(Refusal::Gone), Err(Refusal::NotAllowed)]);
+        assert_eq!(moved, [Err(Refusal::AlreadyThere), Err(Refusal::Gone), Err(Refusal::NodeOffline)]);
         assert_eq!(words.iter().sum::<u64>(), 2048);
     }
 }

@@ -1,22 +1,22 @@
-//! All that a process has on some nodes, to others.
+//! A user's request: all that a process has on some nodes goes to others.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::time::Duration;
 
-use memtide_core::policy::Refusal;
-use memtide_core::{NodeId, PAGE_BYTES, PageSize};
+use memtide_core::policy::{Cancellation, Completion, Frame, Move, Outcome, Refusal};
+use memtide_core::{NodeId, PAGE_BYTES, PageSize, Vpn};
 use procfs::process::MMapPath;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::{Mover, nodes_of};
+use super::nodes_of;
 use crate::processes::{self, Process};
+use crate::sensors::task;
 use crate::sys::pagemap::{self, Present};
 
-/// Base pages that a step looks at, at most.
+/// Most base pages that a step looks at.
 const STEP: u64 = 512;
 
 /// What a transfer has done.
@@ -24,7 +24,7 @@ const STEP: u64 = 512;
 pub struct Tally {
     /// Base pages that were looked at.
     pub seen_pages: u64,
-    /// Of them, those that lay where they were not to be.
+    /// Of them, those that were on the nodes to leave.
     pub found_pages: u64,
     /// Of those, the ones that were moved.
     pub moved_pages: u64,
@@ -32,34 +32,43 @@ pub struct Tally {
     pub refused_pages: BTreeMap<Refusal, u64>,
 }
 
-/// Moves a process's pages that lie on some nodes to others, step by step.
+/// Finds a process's pages that are on some nodes, and plans their moves to others, step by step. The moves pass the governor;
+/// what became of them comes back by [`Transfer::note`].
 #[derive(Debug)]
 pub struct Transfer {
     process: Process,
     pagemap: File,
-    mover: Mover,
+    /// The system's numbers of the machine's nodes.
+    nodes: Vec<NodeId>,
     from: Vec<NodeId>,
     to: Vec<NodeId>,
     /// Base pages that are still to be looked at, the next ones last.
     areas: Vec<Range<u64>>,
+    /// Moves to be tried again.
+    again: Vec<Move>,
     tally: Tally,
 }
 
 impl Transfer {
-    /// A transfer that has not begun, between nodes given by the system's numbers; the first of `to` that has room takes a page. No
-    /// batch of moves holds the process up for much longer than `stall`.
+    /// A transfer that has not begun, on a system whose numbers of the machine's nodes are `nodes`. `from` and `to` are the
+    /// machine's nodes; the first of `to` that has room takes a page.
     ///
     /// # Errors
     /// The kernel's, if the process has ended or may not be looked at.
     pub fn new(
         process: Process,
+        nodes: Vec<NodeId>,
         from: Vec<NodeId>,
         to: Vec<NodeId>,
-        stall: Duration,
     ) -> io::Result<Transfer> {
         let (pagemap, areas) = memory(process.pid)?;
-        let (mover, tally) = (Mover::new(stall), Tally::default());
-        Ok(Transfer { process, pagemap, mover, from, to, areas, tally })
+        let (again, tally) = (Vec::new(), Tally::default());
+        Ok(Transfer { process, pagemap, nodes, from, to, areas, again, tally })
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
     }
 
     /// What was done so far.
@@ -73,15 +82,18 @@ impl Transfer {
         (self.tally.seen_pages as f64 / all as f64).min(1.0)
     }
 
-    /// Goes on by up to 2 MiB; gives the bytes that were moved, none once all was looked at.
+    /// The next moves, of 2 MiB at most; none once all was looked at. A step may find nothing to move.
     ///
     /// # Errors
     /// If the process has ended or become another user's, or may not be touched.
-    pub fn step(&mut self) -> io::Result<Option<u64>> {
+    pub fn step(&mut self) -> io::Result<Option<Vec<Move>>> {
         let now = processes::one(self.process.pid);
         let same = |now: &Process| (now.identity(), now.uid) == (self.process.identity(), self.process.uid);
         if !now.is_some_and(|now| same(&now)) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended, or become another user's"));
+        }
+        if !self.again.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.again)));
         }
         if pagemap::has_gone(&self.pagemap) {
             // It runs another program now.
@@ -92,20 +104,49 @@ impl Transfer {
         if end < area.end {
             self.areas.push(end..area.end);
         }
-        let moved = self.tally.moved_pages;
+        let mut moves = Vec::new();
         for Present { pages, is_huge } in found {
             let size = if is_huge { PageSize::Huge } else { PageSize::Base };
             self.tally.seen_pages += pages.end - pages.start;
-            self.carry(pages, size)?;
+            self.plan(pages, size, &mut moves)?;
         }
-        Ok(Some((self.tally.moved_pages - moved) * PAGE_BYTES))
+        Ok(Some(moves))
+    }
+
+    /// Takes in what became of its moves. What found no room is tried on the next node, what the governor held back once more.
+    pub fn note(&mut self, done: &[Completion]) {
+        for Completion { planned, outcome, .. } in done {
+            for wanted in planned.action.moves() {
+                self.note_move(wanted, *outcome);
+            }
+        }
+    }
+
+    fn note_move(&mut self, wanted: &Move, outcome: Outcome) {
+        let pages = wanted.size.base_pages();
+        let next = self.to.iter().position(|to| *to == wanted.to).and_then(|at| self.to.get(at + 1));
+        let why = match outcome {
+            Outcome::Made(_) => {
+                self.tally.moved_pages += pages;
+                return;
+            }
+            Outcome::Refused(Refusal::RateLimited) => return self.again.push(*wanted),
+            Outcome::Refused(Refusal::NoRoom) if next.is_some() => {
+                let to = *next.expect("checked");
+                return self.again.push(Move { to, ..*wanted });
+            }
+            Outcome::Refused(why) => why,
+            Outcome::Cancelled(Cancellation::NodeOffline) => Refusal::NodeOffline,
+            Outcome::Cancelled(_) => Refusal::Gone,
+        };
+        *self.tally.refused_pages.entry(why).or_default() += pages;
     }
 
     /// Pages of an area that are in memory, as far as one step goes, and up to where it looked.
     fn present(&self, area: &Range<u64>) -> (Vec<Present>, u64) {
         match pagemap::present(&self.pagemap, area.clone(), STEP) {
             Ok((found, end)) if end > area.start => (found, end),
-            // An older kernel: each page is asked for where it lies.
+            // An older kernel: each page is asked for its node.
             _ => {
                 let end = area.end.min(area.start + STEP);
                 (vec![Present { pages: area.start..end, is_huge: false }], end)
@@ -113,25 +154,17 @@ impl Transfer {
         }
     }
 
-    /// Moves those of some pages that lie on the wrong nodes.
-    fn carry(&mut self, pages: Range<u64>, size: PageSize) -> io::Result<()> {
+    /// Plans the moves of those of some pages that are on the nodes to leave.
+    fn plan(&mut self, pages: Range<u64>, size: PageSize, moves: &mut Vec<Move>) -> io::Result<()> {
         let each = size.base_pages();
         let heads: Vec<u64> = (pages.start - pages.start % each..pages.end).step_by(each as usize).collect();
         let nodes = nodes_of(self.process.pid, &heads)?;
-        let is_wrong = |node: &Option<NodeId>| node.is_some_and(|node| self.from.contains(&node));
-        let wrong = heads.iter().zip(&nodes).filter(|(_, node)| is_wrong(node));
-        let mut open: Vec<u64> = wrong.map(|(&head, _)| head).collect();
-        self.tally.found_pages += open.len() as u64 * each;
-        for (number, &to) in (1..).zip(&self.to) {
-            let wanted: Vec<(u64, NodeId)> = open.iter().map(|&head| (head, to)).collect();
-            open.clear();
-            for (&(head, _), result) in wanted.iter().zip(self.mover.move_pages(self.process.pid, &wanted)) {
-                match result {
-                    Ok(()) => self.tally.moved_pages += each,
-                    Err(Refusal::NoRoom) if number < self.to.len() => open.push(head),
-                    Err(why) => *self.tally.refused_pages.entry(why).or_default() += each,
-                }
-            }
+        let task = task(self.process.pid);
+        for (&head, node) in heads.iter().zip(nodes) {
+            let from = node.and_then(|id| self.nodes.iter().position(|known| *known == id)).map(NodeId::from);
+            let Some(from) = from.filter(|from| self.from.contains(from)) else { continue };
+            self.tally.found_pages += each;
+            moves.push(Move { task, page: Vpn(head), size, from, to: self.to[0], wish: Frame::ANY });
         }
         Ok(())
     }
@@ -149,27 +182,59 @@ fn memory(pid: Pid) -> io::Result<(File, Vec<Range<u64>>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use memtide_core::Time;
+    use memtide_core::epoch::{Limits, PolicyRunner};
+    use memtide_core::policy::{Delivery, Event, Migration, Plan, Sensors, View, Wake};
+
     use super::*;
+    use crate::live::Live;
+    use crate::topology::Numbers;
+
+    struct Stay;
+
+    impl Migration for Stay {
+        fn sensors(&self) -> Sensors {
+            Sensors::new(Delivery::Deployable, Time::NEVER)
+        }
+
+        fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
+
+        fn decide(&mut self, _: &View, _: &mut Plan) -> Wake {
+            Wake::Never
+        }
+    }
 
     #[test]
-    fn every_page_of_this_process_is_looked_at_and_what_cannot_go_is_counted() {
+    fn every_page_of_this_process_is_looked_at_and_refused_ones_are_counted() {
         let memory = vec![1u8; 8 << 20];
         let me = processes::one(rustix::process::getpid()).expect("this process");
         // Other tests' memory comes and goes meanwhile.
         let me = Process { resident_pages: 4096, ..me };
         let page = memory.as_ptr() as u64 / PAGE_BYTES + 1;
         let here = nodes_of(me.pid, &[page]).expect("nodes")[0].expect("it was written");
-        let (stall, nowhere) = (Duration::from_millis(20), NodeId(250));
-        let mut transfer = Transfer::new(me.clone(), vec![here], vec![nowhere], stall).expect("my own");
-        while transfer.step().expect("a step").is_some() {}
+        let nodes = vec![here, NodeId(250)];
+        let numbers = Numbers { nodes: nodes.clone(), cpus: Vec::new(), scan_pages: 0 };
+        let (from, to) = (vec![NodeId(0)], vec![NodeId(1)]);
+        let mut live = Live::new(numbers, &Stay.sensors(), None, Duration::from_millis(20), false)
+            .expect("no sensor is asked for");
+        live.begin_request(me.clone());
+        let mut runner = PolicyRunner::new(Box::new(Stay), Limits::default());
+        let mut transfer =
+            Transfer::new(me.clone(), nodes.clone(), from.clone(), to.clone()).expect("my own");
+        while let Some(moves) = transfer.step().expect("a step") {
+            runner.request(&mut live, &mut (), &moves);
+            transfer.note(&runner.take_answered());
+        }
         let tally = transfer.tally();
         let refused: u64 = tally.refused_pages.values().sum();
         assert!(tally.found_pages >= 2048 && tally.seen_pages >= tally.found_pages, "{tally:?}");
         assert_eq!((tally.moved_pages, refused), (0, tally.found_pages), "{tally:?}");
-        assert!(tally.refused_pages.contains_key(&Refusal::NotAllowed), "{tally:?}");
+        assert!(tally.refused_pages.contains_key(&Refusal::NodeOffline), "{tally:?}");
         assert!(transfer.share() >= 0.5, "{tally:?}");
         let other = Process { uid: me.uid + 1, ..me };
-        let mut other = Transfer::new(other, vec![here], vec![nowhere], stall).expect("my own");
+        let mut other = Transfer::new(other, nodes, from, to).expect("my own");
         assert!(other.step().is_err(), "it became another user's");
         assert!(memory.iter().all(|&byte| byte == 1));
     }

@@ -6,6 +6,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use rustix::process::Pid;
+
 /// What the ioctl `PAGEMAP_SCAN` takes (linux/fs.h, Linux 6.7).
 #[repr(C)]
 #[derive(Default)]
@@ -108,4 +110,10 @@ impl PagemapScan {
         let found = usize::try_from(found).map_err(|_| io::Error::last_os_error())?;
         Ok((found, self.walk_end >> 12))
     }
+}
+
+/// Tells of a process's base pages whether each is part of a huge one; of none, if its page map may not be read.
+pub fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
+    let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
+    move |page| pagemap.as_ref().is_some_and(|pagemap| is_huge(pagemap, page))
 }

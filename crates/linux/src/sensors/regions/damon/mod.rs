@@ -8,12 +8,12 @@ use std::io;
 use std::path::Path;
 
 use memtide_core::Time;
-use memtide_core::policy::RegionNeeds;
+use memtide_core::policy::RegionSampling;
 use rustix::process::getpid;
 
 use self::aggregated::Aggregated;
 use self::left_over::Starter;
-use super::{Found, Monitor, Unusable};
+use super::{Found, RegionMonitor, Unusable};
 use crate::processes::{Identity, Process};
 
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -42,7 +42,7 @@ fn watches_addresses() -> Option<bool> {
 /// A kernel thread that watches processes; ends when dropped.
 #[derive(Debug)]
 pub struct Damon {
-    needs: RegionNeeds,
+    needs: RegionSampling,
     /// Whom each of its targets watches; none in place of one that has gone.
     targets: Vec<Option<Identity>>,
     /// The targets of the processes that are watched, in their order.
@@ -106,7 +106,7 @@ impl Damon {
     }
 
     /// DAMON, watching nobody yet.
-    pub fn new(needs: &RegionNeeds) -> Damon {
+    pub fn new(needs: &RegionSampling) -> Damon {
         Damon { needs: *needs, targets: Vec::new(), watched: Vec::new(), told: None, thread: 0 }
     }
 
@@ -261,7 +261,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-impl Monitor for Damon {
+impl RegionMonitor for Damon {
     fn watch(&mut self, processes: &[Process]) -> io::Result<()> {
         let wanted: Vec<Identity> = processes.iter().map(Process::identity).collect();
         let targets = places(&self.targets, &wanted);

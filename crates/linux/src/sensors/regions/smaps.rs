@@ -7,11 +7,11 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memtide_core::policy::RegionNeeds;
+use memtide_core::policy::RegionSampling;
 use procfs::process;
 use rustix::process::Pid;
 
-use super::{CLEARED_MAX, Found, Monitor};
+use super::{CLEARED_MAX, Found, RegionMonitor};
 use crate::processes::{self, Identity, Process};
 
 /// It works for one part of the time in so many.
@@ -26,7 +26,7 @@ const IDLE: u64 = 20;
 /// Watches whole mappings. A look takes time in proportion to the memory, so it looks the less often the longer that takes.
 #[derive(Debug)]
 pub struct Smaps {
-    needs: RegionNeeds,
+    needs: RegionSampling,
     watched: Vec<(Identity, Vec<Mapping>)>,
     /// Which of them it looks at next, and when.
     next: usize,
@@ -66,7 +66,7 @@ impl Smaps {
     }
 
     /// It, watching nobody yet.
-    pub fn new(needs: &RegionNeeds) -> Smaps {
+    pub fn new(needs: &RegionSampling) -> Smaps {
         Smaps { needs: *needs, watched: Vec::new(), next: 0, due: Instant::now() }
     }
 
@@ -96,7 +96,7 @@ impl Smaps {
     }
 }
 
-impl Monitor for Smaps {
+impl RegionMonitor for Smaps {
     fn watch(&mut self, processes: &[Process]) -> io::Result<()> {
         let mut known: HashMap<Identity, Vec<Mapping>> =
             std::mem::take(&mut self.watched).into_iter().collect();
@@ -142,7 +142,7 @@ fn usages(pid: Pid) -> io::Result<Usages> {
 }
 
 /// What is known of the mappings now; of too many, the largest are kept.
-fn judge(before: &[Mapping], long: &Usages, short: &Usages, needs: &RegionNeeds) -> Vec<Mapping> {
+fn judge(before: &[Mapping], long: &Usages, short: &Usages, needs: &RegionSampling) -> Vec<Mapping> {
     let samples = (needs.aggregation.0 / needs.sampling.0).max(1);
     let mut there: Vec<(&u64, &Usage)> = short.iter().filter(|(_, usage)| usage.resident > 0).collect();
     there.sort_by_key(|(start, usage)| (std::cmp::Reverse(usage.resident), **start));
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use memtide_core::Time;
 
-    const NEEDS: RegionNeeds = RegionNeeds {
+    const NEEDS: RegionSampling = RegionSampling {
         sampling: Time::from_ms(5),
         aggregation: Time::from_ms(100),
         regions_max: 3,

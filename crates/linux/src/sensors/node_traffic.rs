@@ -1,10 +1,14 @@
-//! What nodes move, as the lab's counters tell it. A real processor counts it, too, each model in its own way; none of them is read.
+//! What nodes have read and written, from the lab's counters. A real processor counts it, too, each model in its own way;
+//! none of them is read.
 
-use memtide_core::policy::Traffic;
+use std::io;
+
+use memtide_core::policy::{Answer, Event, Sensor, Traffic, View};
 use memtide_core::{LINE_BYTES, NodeId};
 use memtide_lab_protocol::NodeCounts;
 use memtide_lab_protocol::counters::Snapshot;
 
+use super::{Sense, Setup, Watched};
 use crate::counters::{Counters, CountersError};
 
 /// Counters of nodes.
@@ -26,6 +30,23 @@ impl NodeTraffic {
     pub fn read(&self, nodes: &[NodeId]) -> Vec<Option<Traffic>> {
         let seen = self.0.read().ok();
         nodes.iter().map(|&node| of_node(seen.as_ref()?, node)).collect()
+    }
+}
+
+pub(super) fn open(sensor: &Sensor, _: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+    let opened = || NodeTraffic::open().map(|traffic| Box::new(traffic) as Box<dyn Sense>);
+    (*sensor == Sensor::NodeTraffic).then(|| opened().map_err(io::Error::other))
+}
+
+impl Sense for NodeTraffic {
+    fn answer(&self) -> Answer {
+        Answer::Observed("the lab's counters".to_owned())
+    }
+
+    fn fill(&mut self, watched: &mut Watched, view: &mut View, _: &mut Vec<Event>) {
+        for (node, traffic) in view.nodes.iter_mut().zip(self.read(&watched.numbers.nodes)) {
+            node.traffic = traffic;
+        }
     }
 }
 

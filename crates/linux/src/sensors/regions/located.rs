@@ -2,7 +2,7 @@
 
 use memtide_core::{NodeId, PageSize};
 
-use crate::monitors::Found;
+use super::Found;
 
 /// A page: where it lies, how large it is, and whether it was written lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
-//! NUMA hint faults as Linux's scanner would have them come. A stock kernel shows its own to nobody, and moves the pages itself; so they
-//! are worked out from which regions were accessed, and from where the process runs.
+//! The scanner's walk through memory, as Linux's task_numa_work would go.
 
 use std::collections::BTreeMap;
 

@@ -1,26 +1,15 @@
-//! Which memory processes access, one file a way to find out.
-
-mod damon;
-mod hints;
-mod runners;
-mod smaps;
-mod soft_dirty;
-mod traffic;
+//! Monitors: ways to find out which regions processes access.
 
 use std::fmt;
 use std::io;
 
-use memtide_core::policy::RegionNeeds;
+use memtide_core::policy::RegionSampling;
 use serde::{Deserialize, Serialize};
 
+use super::damon::Damon;
+use super::smaps::Smaps;
+use super::soft_dirty::SoftDirty;
 use crate::processes::Process;
-
-pub use damon::Damon;
-pub(crate) use hints::{Hints, spread};
-pub(crate) use runners::SeveralNodes;
-pub use smaps::Smaps;
-pub use soft_dirty::SoftDirty;
-pub use traffic::NodeTraffic;
 
 /// Neighbouring base pages of a process that were accessed alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +29,7 @@ pub struct Found {
 pub const CLEARED_MAX: u64 = 1 << 20;
 
 /// Watches processes.
-pub trait Monitor: fmt::Debug + Send {
+pub trait RegionMonitor: fmt::Debug + Send {
     /// Watches these processes, and no others, from now on. What is known of those that were watched before is kept.
     ///
     /// # Errors
@@ -87,7 +76,7 @@ impl Kind {
         }
     }
 
-    fn make(self, needs: &RegionNeeds) -> Box<dyn Monitor> {
+    fn make(self, needs: &RegionSampling) -> Box<dyn RegionMonitor> {
         match self {
             Kind::Damon => Box::new(Damon::new(needs)),
             Kind::Smaps => Box::new(Smaps::new(needs)),
@@ -144,8 +133,8 @@ pub struct Chosen {
     /// Why the better ones were not.
     pub why_not_better: Option<String>,
     /// It, watching nobody yet.
-    pub monitor: Box<dyn Monitor>,
-    needs: RegionNeeds,
+    pub monitor: Box<dyn RegionMonitor>,
+    needs: RegionSampling,
     wanted: Option<Kind>,
 }
 
@@ -164,11 +153,11 @@ impl Chosen {
 ///
 /// # Errors
 /// Why there is none.
-pub fn choose(needs: &RegionNeeds, wanted: Option<Kind>) -> io::Result<Chosen> {
+pub fn choose(needs: &RegionSampling, wanted: Option<Kind>) -> io::Result<Chosen> {
     choose_but(None, needs, wanted)
 }
 
-fn choose_but(useless: Option<Kind>, needs: &RegionNeeds, wanted: Option<Kind>) -> io::Result<Chosen> {
+fn choose_but(useless: Option<Kind>, needs: &RegionSampling, wanted: Option<Kind>) -> io::Result<Chosen> {
     let mut passed_over = Vec::new();
     for kind in Kind::ALL.into_iter().filter(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
         match kind.check() {

@@ -1,0 +1,132 @@
+//! What this system observes for a policy: one file a sensor.
+//!
+//! A sensor registers by its line in [`ALL`]; what is not there is refused. They are filled in this order, so that one can
+//! use what another before it has filled in.
+
+pub mod hint_faults;
+pub mod node_traffic;
+pub mod regions;
+mod task_lifecycle;
+mod tasks;
+mod threads;
+mod watermarks;
+
+use std::fmt;
+use std::io;
+
+use memtide_core::policy::{Answer, Answers, Event, Sensor, SensorRefused, Sensors as Requests, View};
+use memtide_core::{NodeId, TaskId, Time};
+use rustix::process::Pid;
+
+use self::regions::Kind;
+use crate::processes::Process;
+use crate::topology::Numbers;
+
+/// A sensor at work.
+pub(crate) trait Sense: fmt::Debug {
+    /// What it answers now: monitors may change while they run.
+    fn answer(&self) -> Answer;
+
+    /// Other processes are watched from now on.
+    fn watch(&mut self, _: &mut Watched) {}
+
+    /// Fills in what it observed, and adds events.
+    fn fill(&mut self, watched: &mut Watched, view: &mut View, events: &mut Vec<Event>);
+}
+
+/// The processes that are watched, and when.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// By process id.
+    pub processes: Vec<Process>,
+    /// The system's numbers of the machine's nodes and CPUs.
+    pub numbers: Numbers,
+    /// Events of this epoch come after this.
+    pub since: Time,
+    /// Now.
+    pub now: Time,
+    /// What went wrong and was not reported yet.
+    pub troubles: Vec<String>,
+    /// A sensor lost what it knew: the processes are to be watched again.
+    pub lost: bool,
+}
+
+impl Watched {
+    /// The machine's number of a node of the system.
+    pub fn number(&self, id: NodeId) -> Option<NodeId> {
+        self.numbers.nodes.iter().position(|known| *known == id).map(NodeId::from)
+    }
+}
+
+/// The task that a process is to a policy.
+pub fn task(pid: Pid) -> TaskId {
+    TaskId(pid.as_raw_nonzero().get().cast_unsigned())
+}
+
+/// What a sensor is opened with.
+pub(crate) struct Setup<'n> {
+    pub numbers: &'n Numbers,
+    /// The monitor of regions that the user wants, if any.
+    pub monitor: Option<Kind>,
+}
+
+/// A sensor's entry: none if another one is asked for, else the sensor, or why it cannot be had.
+type Open = fn(&Sensor, &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>>;
+
+const ALL: [Open; 6] = [
+    regions::open,
+    hint_faults::open,
+    node_traffic::open,
+    threads::open,
+    watermarks::open,
+    task_lifecycle::open,
+];
+
+/// The sensors that a policy asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Sensors(Vec<(Sensor, Box<dyn Sense>)>, Answers);
+
+impl Sensors {
+    /// Opens what a policy asks for.
+    pub fn new(requests: &Requests, setup: &Setup<'_>) -> Result<Sensors, SensorRefused> {
+        let requests = match requests.hint_faults() {
+            // Hint faults are inferred from regions.
+            true => requests.clone().require(Sensor::Regions(hint_faults::SAMPLING)),
+            false => requests.clone(),
+        };
+        let mut open = Vec::new();
+        let answers = Answers::ask(&requests, |sensor| {
+            let (at, opened) = (0..).zip(ALL).find_map(|(at, entry)| Some((at, entry(sensor, setup)?)))?;
+            Some(match opened {
+                Ok(opened) => {
+                    let answer = opened.answer();
+                    open.push((at, *sensor, opened));
+                    answer
+                }
+                Err(error) => Answer::Refused(error.to_string()),
+            })
+        })?;
+        open.sort_by_key(|(at, ..)| *at);
+        Ok(Sensors(open.into_iter().map(|(_, sensor, opened)| (sensor, opened)).collect(), answers))
+    }
+
+    /// What they answer now.
+    pub fn answers(&self) -> &Answers {
+        &self.1
+    }
+
+    /// Other processes are watched from now on.
+    pub fn watch(&mut self, watched: &mut Watched) {
+        self.0.iter_mut().for_each(|(_, sensor)| sensor.watch(watched));
+    }
+
+    /// Fills a view, whose nodes are there, and adds the events of this epoch.
+    pub fn fill(&mut self, watched: &mut Watched, view: &mut View, events: &mut Vec<Event>) {
+        for (asked, sensor) in &mut self.0 {
+            sensor.fill(watched, view, events);
+            self.1.set(asked, sensor.answer());
+        }
+        tasks::fill(watched, view);
+        view.answers = self.1.clone();
+    }
+}

@@ -1,0 +1,193 @@
+//! Accesses by region: a monitor finds regions that are accessed alike, a look at some of their pages tells the node.
+
+mod damon;
+mod located;
+mod monitors;
+mod smaps;
+mod soft_dirty;
+
+use std::io;
+
+use memtide_core::policy::{Answer, Event, Region, RegionSampling, Sensor, View};
+use memtide_core::{PageSize, Vpn};
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+pub use self::damon::Damon;
+use self::located::{Located, runs};
+use self::monitors::Chosen;
+pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Unusable, Usable, usable};
+pub use self::smaps::Smaps;
+pub use self::soft_dirty::SoftDirty;
+use super::{Sense, Setup, Watched, task};
+use crate::movers::nodes_of;
+use crate::processes::{FORBIDDEN, Process};
+use crate::sys::pagemap::huge_pages;
+
+/// Pages of a region that are looked at for their node: most, least, and of all regions together. Each costs the kernel
+/// thousands of instructions.
+const LOOKED_AT: u64 = 16;
+const LOOKED_AT_LEAST: u64 = 2;
+const LOOKED_AT_IN_ALL: u64 = 512;
+
+/// Failures in a row after which another monitor is looked for.
+const FAILURES_MAX: u32 = 3;
+
+/// The regions of the processes that are watched.
+#[derive(Debug)]
+struct RegionSensor {
+    monitor: Chosen,
+    /// Failures since it last worked.
+    failures: u32,
+    has_worked: bool,
+    writes: Option<SoftDirty>,
+    draws: Xoshiro256PlusPlus,
+}
+
+pub(super) fn open(sensor: &Sensor, setup: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+    let Sensor::Regions(sampling) = sensor else { return None };
+    Some(RegionSensor::new(sampling, setup.monitor).map(|sensor| Box::new(sensor) as Box<dyn Sense>))
+}
+
+impl RegionSensor {
+    fn new(sampling: &RegionSampling, wanted: Option<Kind>) -> io::Result<RegionSensor> {
+        let writes =
+            sampling.writes.then(|| SoftDirty::check().map(|()| SoftDirty::default())).transpose()?;
+        let monitor = monitors::choose(sampling, wanted)?;
+        let draws = Xoshiro256PlusPlus::seed_from_u64(1);
+        Ok(RegionSensor { monitor, failures: 0, has_worked: false, writes, draws })
+    }
+
+    /// Has processes watched again from the next call on; after some failures in a row, by another monitor.
+    fn failed(&mut self, error: &io::Error, watched: &mut Watched) {
+        watched.lost = true;
+        let before = self.monitor.kind;
+        watched.troubles.push(format!("monitor {}: {error}", before.name()));
+        self.failures += 1;
+        if self.failures < FAILURES_MAX {
+            return;
+        }
+        self.failures = 0;
+        match self.monitor.choose_again(!self.has_worked) {
+            Ok(()) if self.monitor.kind == before => {}
+            Ok(()) => {
+                let name = self.monitor.kind.name();
+                watched.troubles.push(format!("memory is watched by {name} from now on"));
+            }
+            Err(error) => watched.troubles.push(format!("memory cannot be watched: {error}")),
+        }
+    }
+
+    /// A process that is too large for its bits to be cleared is not watched in that way.
+    fn report_large(&self, watched: &mut Watched) {
+        let by_smaps = self.monitor.kind == Kind::Smaps;
+        let large = watched.processes.iter().find(|process| process.resident_pages > CLEARED_MAX);
+        if let Some(process) = large.filter(|_| by_smaps || self.writes.is_some()) {
+            let what = if by_smaps { "memory is not watched by smaps" } else { "writes are not watched" };
+            watched.troubles.push(format!(
+                "process {} ({}) has more than {} GiB in memory: its {what}, for that would hold it up",
+                process.pid.as_raw_nonzero(),
+                process.name,
+                CLEARED_MAX >> 18
+            ));
+        }
+    }
+
+    /// Splits what was found into runs that lie on one node, as far as a page of each of so many parts of a region tells.
+    fn locate(
+        &mut self,
+        process: &Process,
+        found: &[Found],
+        parts: u64,
+        watched: &mut Watched,
+        view: &mut View,
+    ) -> io::Result<()> {
+        let asked: Vec<Vec<u64>> = found.iter().map(|found| self.draw_pages(found, parts)).collect();
+        let all = asked.concat();
+        let nodes = nodes_of(process.pid, &all)?;
+        let huge = huge_pages(process.pid);
+        let size = |page| if huge(page) { PageSize::Huge } else { PageSize::Base };
+        let written = self.written(process, &all, &mut watched.troubles);
+        let mut located = nodes.iter().zip(&all).zip(written).map(|((id, &page), written)| {
+            Some(Located { node: watched.number((*id)?)?, size: size(page), written })
+        });
+        let mut end = 0;
+        for (found, asked) in found.iter().zip(&asked) {
+            let at: Vec<Option<Located>> = located.by_ref().take(asked.len()).collect();
+            for run in runs(found, &at) {
+                let Some((start, pages)) = run.whole(end) else { continue };
+                let (task, start, Located { node, size, written }) =
+                    (task(process.pid), Vpn(start), run.located);
+                let (reads, age) = (found.accesses.max(written.into()), found.age);
+                let writes = if written { reads } else { 0 };
+                view.regions.push(Region { task, start, pages, size, node, reads, writes, age });
+                end = start.0 + pages * size.base_pages();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each of some pages was written lately; of none, if nobody asks for that.
+    fn written(&mut self, process: &Process, pages: &[u64], troubles: &mut Vec<String>) -> Vec<bool> {
+        let Some(writes) = &mut self.writes else { return vec![false; pages.len()] };
+        writes.written(process, pages).unwrap_or_else(|error| {
+            troubles.push(format!("soft-dirty: {error}"));
+            vec![false; pages.len()]
+        })
+    }
+
+    /// Pages of a region, one drawn from each of so many equal parts.
+    fn draw_pages(&mut self, found: &Found, parts: u64) -> Vec<u64> {
+        let parts = found.pages.min(parts);
+        (0..parts)
+            .map(|part| {
+                let (from, to) = (found.pages * part / parts, found.pages * (part + 1) / parts);
+                found.start + from + self.draws.next_u64() % (to - from)
+            })
+            .collect()
+    }
+}
+
+impl Sense for RegionSensor {
+    fn answer(&self) -> Answer {
+        let writes = if self.writes.is_some() { ", writes by soft-dirty" } else { "" };
+        let why = self.monitor.why_not_better.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+        let means = format!("{}{writes}{why}", self.monitor.kind.name());
+        match self.monitor.kind {
+            Kind::Damon => Answer::Observed(means),
+            // Whole mappings, by the share of them that was referenced.
+            Kind::Smaps => Answer::Inferred(means),
+        }
+    }
+
+    fn watch(&mut self, watched: &mut Watched) {
+        if let Some(writes) = &mut self.writes {
+            writes.keep(&watched.processes);
+        }
+        if let Err(error) = self.monitor.monitor.watch(&watched.processes) {
+            self.failed(&error, watched);
+        }
+    }
+
+    fn fill(&mut self, watched: &mut Watched, view: &mut View, _: &mut Vec<Event>) {
+        self.report_large(watched);
+        let all = match self.monitor.monitor.read() {
+            Ok(all) => all,
+            Err(error) => return self.failed(&error, watched),
+        };
+        (self.failures, self.has_worked) = (0, true);
+        let regions: usize = all.iter().map(Vec::len).sum();
+        let parts = (LOOKED_AT_IN_ALL / regions.max(1) as u64).clamp(LOOKED_AT_LEAST, LOOKED_AT);
+        let mut forbidden = None;
+        for (process, found) in watched.processes.clone().into_iter().zip(all) {
+            let located = self.locate(&process, &found, parts, watched, view);
+            if located.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+                forbidden.get_or_insert(process);
+            }
+        }
+        watched.troubles.extend(forbidden.map(|Process { pid, name, .. }| {
+            let pid = pid.as_raw_nonzero();
+            format!("process {pid} ({name}), and perhaps others, may not be looked at: {FORBIDDEN}")
+        }));
+    }
+}

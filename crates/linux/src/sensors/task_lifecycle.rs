@@ -1,0 +1,36 @@
+//! Processes that come to be watched, and those that ended.
+
+use std::io;
+
+use memtide_core::TaskId;
+use memtide_core::policy::{Answer, Event, Sensor, TaskEvent, View};
+
+use super::{Sense, Setup, Watched, task};
+
+/// A process starts to be a task once it is watched, and ends when it is watched no more.
+#[derive(Debug, Default)]
+struct TaskLifecycle {
+    alive: Vec<TaskId>,
+}
+
+pub(super) fn open(sensor: &Sensor, _: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+    let opened = || Ok(Box::new(TaskLifecycle::default()) as Box<dyn Sense>);
+    (*sensor == Sensor::TaskLifecycle).then(opened)
+}
+
+impl Sense for TaskLifecycle {
+    fn answer(&self) -> Answer {
+        Answer::Observed("/proc once an epoch".to_owned())
+    }
+
+    fn fill(&mut self, watched: &mut Watched, _: &mut View, events: &mut Vec<Event>) {
+        let now: Vec<TaskId> = watched.processes.iter().map(|process| task(process.pid)).collect();
+        let before = std::mem::replace(&mut self.alive, now.clone());
+        let time = watched.now;
+        let ended = before.iter().filter(|task| !now.contains(task)).map(|&task| (task, false));
+        let started = now.iter().filter(|task| !before.contains(task)).map(|&task| (task, true));
+        events.extend(
+            ended.chain(started).map(|(task, started)| Event::Task(TaskEvent { time, task, started })),
+        );
+    }
+}
