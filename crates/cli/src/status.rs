@@ -24,8 +24,22 @@ pub fn status(status: &Status) -> Answer {
         ("uptime_s", Cell::Real(status.uptime_s, 0)),
         ("journal", text(status.journal.as_ref())),
     ];
-    let tables = vec![nodes(status), moved(status), refused(status), troubles(status), processes(status)];
+    let tables = vec![
+        nodes(status),
+        sensors(status),
+        moved(status),
+        refused(status),
+        troubles(status),
+        processes(status),
+    ];
     Answer { about, tables, notes: Vec::new() }
+}
+
+fn sensors(status: &Status) -> Table {
+    let mut table = Table::new("sensors", &[("sensor", "sensor"), ("answer", "answer")]);
+    let row = |(name, answer): &(String, String)| vec![Cell::text(name), Cell::text(answer)];
+    table.rows = status.sensors.iter().map(row).collect();
+    table
 }
 
 fn nodes(status: &Status) -> Table {

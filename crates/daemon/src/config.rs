@@ -7,8 +7,8 @@ use std::time::Duration;
 use memtide_core::epoch::Limits;
 use memtide_core::{FileError, Time};
 use memtide_linux::machines;
-use memtide_linux::monitors::Kind;
 use memtide_linux::processes::Process;
+use memtide_linux::sensors::regions::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::control;

@@ -1,7 +1,7 @@
 //! The daemon's state.
 
-use memtide_core::epoch::{Governor, Host as _};
-use memtide_core::policy::{Migration, Needs};
+use memtide_core::epoch::PolicyRunner;
+use memtide_core::policy::{Migration, Sensor, Sensors, Wake};
 use memtide_core::{Machine, NodeId};
 use memtide_linux::live::Live;
 use memtide_linux::topology::Numbers;
@@ -11,25 +11,31 @@ use crate::error::DaemonError;
 use crate::journal::Head;
 use crate::notes::{Log, Notes};
 use crate::setup::{self, Setup};
+use crate::system::System;
 use crate::transfers::Transfers;
 use crate::troubles::Troubles;
 
 /// A daemon: watches processes, and moves their pages as a migration policy says.
-pub struct Daemon {
+pub struct Daemon<S: System = Live> {
     pub(crate) source: ConfigSource,
     pub(crate) config: Config,
     pub(crate) numbers: Numbers,
     pub(crate) machine: Machine,
-    pub(crate) policy: Box<dyn Migration>,
-    pub(crate) needs: Needs,
-    pub(crate) governor: Governor,
-    pub(crate) live: Live,
+    pub(crate) runner: PolicyRunner,
+    /// When the policy's next epoch is due after the last one.
+    pub(crate) wake: Wake,
+    pub(crate) system: S,
     pub(crate) notes: Notes,
     pub(crate) paused: bool,
     pub(crate) epochs: u64,
     pub(crate) troubles: Troubles,
     pub(crate) idle_logged: bool,
     pub(crate) transfers: Transfers,
+}
+
+/// What a policy observes, and what `memtide status` shows beside that.
+pub(crate) fn sensors(policy: &dyn Migration) -> Sensors {
+    policy.sensors().want(Sensor::NodeTraffic)
 }
 
 impl Daemon {
@@ -41,8 +47,7 @@ impl Daemon {
     pub fn check(source: &ConfigSource) -> Result<Option<&'static str>, DaemonError> {
         let config = source.read()?;
         let Setup { numbers, machine, policy } = Setup::of(&config)?;
-        Live::new(numbers, &policy.needs(), config.monitor, config.stall(), true)
-            .map_err(DaemonError::Unwatched)?;
+        Live::new(numbers, &sensors(policy.as_ref()), config.monitor, config.stall(), true)?;
         Ok(setup::no_destination(&machine))
     }
 
@@ -50,24 +55,40 @@ impl Daemon {
     /// `log` gets messages for people, a line each, without a name before them.
     ///
     /// # Errors
-    /// If the configuration does not fit this system, memory cannot be watched, or the journal cannot be written.
+    /// If the configuration does not fit this system, a sensor cannot be had, or the journal cannot be written.
     pub fn new(source: ConfigSource, config: Config, log: Log) -> Result<Daemon, DaemonError> {
-        let Setup { numbers, machine, policy } = Setup::of(&config)?;
-        let needs = policy.needs();
-        let live = Live::new(numbers.clone(), &needs, config.monitor, config.stall(), config.dry_run)
-            .map_err(DaemonError::Unwatched)?;
-        let governor = Governor::new(config.limits(), needs.epoch);
+        let setup = Setup::of(&config)?;
+        let sensors = sensors(setup.policy.as_ref());
+        let live =
+            Live::new(setup.numbers.clone(), &sensors, config.monitor, config.stall(), config.dry_run)?;
+        Daemon::on(live, setup, source, config, log)
+    }
+}
+
+impl<S: System> Daemon<S> {
+    /// A daemon on a system, before its first epoch.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub fn on(
+        system: S,
+        setup: Setup,
+        source: ConfigSource,
+        config: Config,
+        log: Log,
+    ) -> Result<Daemon<S>, DaemonError> {
+        let Setup { numbers, machine, policy } = setup;
         let head = Head::new(&config.policy, machine.to_toml(), policy.state());
         let notes = Notes::new(setup::journal(&config, head)?, log);
+        let wake = Wake::After(policy.sensors().first_epoch);
         Ok(Daemon {
+            runner: PolicyRunner::new(policy, config.limits()),
             source,
             config,
             numbers,
             machine,
-            policy,
-            needs,
-            governor,
-            live,
+            wake,
+            system,
             notes,
             paused: false,
             epochs: 0,
@@ -79,14 +100,9 @@ impl Daemon {
 
     /// Remembers what went wrong, and logs it unless it is among the last messages.
     pub(crate) fn trouble(&mut self, trouble: &str) {
-        if self.troubles.add(self.live.now(), trouble) {
+        if self.troubles.add(self.system.now(), trouble) {
             self.notes.log(trouble);
         }
-    }
-
-    /// Whether a user may see and touch a user's processes.
-    pub(crate) fn may(uid: u32, owner: u32) -> bool {
-        uid == 0 || uid == owner
     }
 
     /// Why there is nowhere for pages to move to, if so.
@@ -96,14 +112,19 @@ impl Daemon {
 
     /// How it watches memory, for people; nothing if its policy needs no such thing.
     pub fn monitor(&self) -> Option<String> {
-        let (kind, why) = self.live.monitor()?;
-        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-        let writes = if self.live.tells_writes() { ", writes by soft-dirty" } else { "" };
-        Some(format!("memory is watched by {}{writes}{why}", kind.name()))
+        let monitoring = self.system.monitoring()?;
+        let why = monitoring.why_not_better.map_or_else(String::new, |why| format!(" ({why})"));
+        let writes = if monitoring.writes { ", writes by soft-dirty" } else { "" };
+        Some(format!("memory is watched by {}{writes}{why}", monitoring.name))
     }
 
     /// The nodes that it works on, by their names in the machine.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
         self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.numbers.nodes.iter().copied())
     }
+}
+
+/// Whether a user may see and touch a user's processes.
+pub(crate) fn may(uid: u32, owner: u32) -> bool {
+    uid == 0 || uid == owner
 }

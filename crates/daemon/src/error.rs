@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use memtide_core::policy::SensorRefused;
 use memtide_core::{FileError, NodeId};
 use memtide_linux::machines::MachineError;
 use memtide_linux::topology::{NoMachine, TopologyError};
@@ -56,16 +57,16 @@ pub enum DaemonError {
     /// This system's topology cannot be read.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// No monitor works.
+    /// A sensor that the policy requires cannot be had.
     #[error("memory cannot be watched: {0}")]
-    Unwatched(io::Error),
+    Unwatched(#[from] SensorRefused),
     /// No monitor works for a new configuration, nor does that of the old one any more.
     #[error("memory cannot be watched: {error}; nor any more as before: {before}")]
     NoLongerWatched {
         /// Why not as the new configuration says.
-        error: io::Error,
+        error: SensorRefused,
         /// Why not as the old one says.
-        before: io::Error,
+        before: SensorRefused,
     },
     /// A signal handler cannot be installed.
     #[error("signals cannot be handled: {0}")]
@@ -90,6 +91,12 @@ pub enum DaemonError {
     /// A request allows no rate.
     #[error("max_rate_mbps is 0; allowed are whole numbers from 1")]
     NoRate,
+    /// There is no such process, or it is another user's.
+    #[error("{0}")]
+    NoProcess(String),
+    /// The caller wanted to stop.
+    #[error("stopped")]
+    Stopped,
     /// The pages of a process cannot be moved.
     #[error("process {pid}: {why}")]
     Process {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use memtide_core::epoch::Watcher;
-use memtide_core::policy::{Event, NodeUse, Observation, Outcome, Plan, Region};
+use memtide_core::policy::{Completion, Event, NodeView, Plan, Region, View};
 use memtide_core::{NodeId, TaskId, Time, Vpn};
 
 use crate::journal::MoveOutcome;
@@ -14,10 +14,9 @@ const RUNS_MAX: usize = 8192;
 /// What is remembered.
 #[derive(Debug, Default)]
 pub struct History {
-    seen: Observation,
-    at: Time,
+    view: View,
     /// The nodes in the epoch before, and when that was.
-    before: (Time, Vec<NodeUse>),
+    before: (Time, Vec<NodeView>),
     decisions: VecDeque<MoveOutcome>,
     moved: BTreeMap<TaskId, u64>,
 }
@@ -28,27 +27,21 @@ impl History {
         self.moved.get(&task).copied().unwrap_or(0)
     }
 
-    /// Base pages of a task on each of so many nodes, as far as regions tell; none if it has not been seen.
-    pub fn pages(&self, task: TaskId, nodes: usize) -> Option<Vec<u64>> {
-        let mut regions = self.seen.iter().filter(|region| region.task == task).peekable();
-        regions.peek()?;
-        let mut pages = vec![0; nodes];
-        for region in regions {
-            pages[region.node.index()] += region.pages * region.size.base_pages();
-        }
-        Some(pages)
+    /// Base pages of a task on each node, as far as its regions show; none if it has not been seen.
+    pub fn pages(&self, task: TaskId) -> Option<Vec<u64>> {
+        self.view.task(task).map(|task| task.footprint.clone()).filter(|pages| !pages.is_empty())
     }
 
     /// How full a node is.
-    pub fn used(&self, node: NodeId) -> Option<&NodeUse> {
-        self.seen.nodes_use.iter().find(|used| used.node == node)
+    pub fn node(&self, node: NodeId) -> Option<&NodeView> {
+        self.view.node(node)
     }
 
     /// What was read from a node and written to it, in MB/s, from the epoch before the last one to that, where it is counted.
     pub fn traffic_mbps(&self, node: NodeId) -> Option<(f64, f64)> {
-        let (since, before) = (self.before.0, self.before.1.iter().find(|used| used.node == node)?.traffic?);
-        let now = self.used(node)?.traffic?;
-        let seconds = self.at.since(since).as_seconds();
+        let (since, before) = (self.before.0, self.before.1.get(node.index())?.traffic?);
+        let now = self.node(node)?.traffic?;
+        let seconds = self.view.time.since(since).as_seconds();
         let mbps = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e6 / seconds;
         let both = (mbps(now.read_bytes, before.read_bytes), mbps(now.written_bytes, before.written_bytes));
         (seconds > 0.0).then_some(both)
@@ -56,10 +49,7 @@ impl History {
 
     /// The region of a page when it was last seen.
     pub fn region(&self, task: TaskId, page: Vpn) -> Option<Region> {
-        self.seen.iter().find(|region| {
-            let end = region.start.0 + region.pages * region.size.base_pages();
-            region.task == task && (region.start.0..end).contains(&page.0)
-        })
+        self.view.regions.at(task, page)
     }
 
     /// The last decision about a page.
@@ -70,61 +60,64 @@ impl History {
         self.decisions.iter().rev().find(about)
     }
 
-    fn note(&mut self, outcome: &Outcome) {
-        let wanted = outcome.wanted;
-        if outcome.result.is_ok() {
-            *self.moved.entry(wanted.task).or_default() += wanted.size.base_pages();
+    fn note(&mut self, completion: &Completion) {
+        if completion.outcome.is_made() {
+            for wanted in completion.planned.action.moves() {
+                *self.moved.entry(wanted.task).or_default() += wanted.size.base_pages();
+            }
         }
-        if self.decisions.back_mut().is_some_and(|last| last.add(outcome)) {
+        let Some(outcome) = MoveOutcome::of(completion) else { return };
+        if self.decisions.back_mut().is_some_and(|last| last.add(&outcome)) {
             return;
         }
         if self.decisions.len() == RUNS_MAX {
             self.decisions.pop_front();
         }
-        self.decisions.push_back(MoveOutcome::of(outcome));
+        self.decisions.push_back(outcome);
     }
 }
 
 impl Watcher for History {
-    fn planned(&mut self, now: Time, _: &[Event], seen: &Observation, _: &Plan) {
-        self.before = (self.at, std::mem::take(&mut self.seen.nodes_use));
-        self.at = now;
-        self.seen = seen.clone();
+    fn planned(&mut self, _: &[Event], view: &View, _: &Plan) {
+        let before = std::mem::replace(&mut self.view, view.clone());
+        self.before = (before.time, before.nodes);
     }
 
-    fn happened(&mut self, outcomes: &[Outcome]) {
-        outcomes.iter().for_each(|outcome| self.note(outcome));
+    fn completed(&mut self, done: &[Completion]) {
+        done.iter().for_each(|completion| self.note(completion));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtide_core::policy::{Move, Reason, Refusal};
-    use memtide_core::{NodeId, PageSize};
+    use memtide_core::policy::{Action, Frame, Move, Outcome, Planned, Reason, Refusal};
+    use memtide_core::{ActionId, NodeId, PageSize};
 
-    fn outcome(page: u64, result: Result<(), Refusal>) -> Outcome {
-        let (task, page, size) = (TaskId(7), Vpn(page), PageSize::Base);
-        let wanted = Move { task, page, size, from: NodeId(1), to: NodeId(0), reason: Reason::Hot };
-        Outcome { time: Time::from_ms(3), wanted, result }
+    fn completion(id: u64, page: u64, outcome: Outcome) -> Completion {
+        let (task, page, size, wish) = (TaskId(7), Vpn(page), PageSize::Base, Frame::ANY);
+        let action = Action::Move(Move { task, page, size, from: NodeId(1), to: NodeId(0), wish });
+        let planned = Planned { id: ActionId(id), action, reason: Reason::Hot };
+        Completion { time: Time::from_ms(3), planned, outcome }
     }
 
     #[test]
     fn neighbouring_pages_are_one_decision_and_the_last_one_counts() {
+        let (made, refused) = (Outcome::MADE, Outcome::Refused);
         let mut history = History::default();
-        history.happened(&[
-            outcome(1, Ok(())),
-            outcome(2, Ok(())),
-            outcome(3, Err(Refusal::Busy)),
-            outcome(5, Ok(())),
+        history.completed(&[
+            completion(1, 1, made),
+            completion(2, 2, made),
+            completion(3, 3, refused(Refusal::Busy)),
+            completion(4, 5, made),
         ]);
         assert_eq!((history.decisions.len(), history.moved(TaskId(7))), (3, 3));
-        history.happened(&[outcome(2, Err(Refusal::NoRoom))]);
-        assert_eq!(history.last(TaskId(7), Vpn(2)).and_then(|made| made.refused), Some(Refusal::NoRoom));
-        assert_eq!(history.last(TaskId(7), Vpn(1)).map(|made| made.refused), Some(None));
-        assert_eq!((history.last(TaskId(7), Vpn(4)), history.last(TaskId(8), Vpn(1))), (None, None));
+        history.completed(&[completion(5, 2, refused(Refusal::NoRoom))]);
+        let last = |page| history.last(TaskId(7), Vpn(page)).map(|last| last.outcome);
+        assert_eq!((last(2), last(1), last(4)), (Some(refused(Refusal::NoRoom)), Some(made), None));
+        assert_eq!(history.last(TaskId(8), Vpn(1)), None);
         for page in (10..10 + 2 * RUNS_MAX as u64 + 10).step_by(2) {
-            history.happened(&[outcome(page, Ok(()))]);
+            history.completed(&[completion(page, page, made)]);
         }
         assert_eq!(history.decisions.len(), RUNS_MAX);
     }

@@ -16,6 +16,7 @@ mod replies;
 mod run;
 mod setup;
 pub mod status;
+mod system;
 pub mod transfers;
 mod troubles;
 
@@ -23,3 +24,5 @@ pub use config::{Config, ConfigSource};
 pub use daemon::Daemon;
 pub use error::{DaemonError, Fault};
 pub use policy::{PolicyRefused, migration, parse_migration};
+pub use setup::Setup;
+pub use system::System;

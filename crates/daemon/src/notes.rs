@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use memtide_core::Time;
 use memtide_core::epoch::Watcher;
-use memtide_core::policy::{Event, Observation, Outcome, Plan, Refusal};
+use memtide_core::policy::{Completion, Event, Outcome, Plan, Refusal, View};
 
 use super::history::History;
 use crate::journal::{Journal, Run, move_outcomes};
@@ -51,17 +50,17 @@ impl Notes {
 }
 
 impl Watcher for Notes {
-    fn planned(&mut self, now: Time, events: &[Event], seen: &Observation, plan: &Plan) {
-        self.history.planned(now, events, seen, plan);
+    fn planned(&mut self, events: &[Event], view: &View, plan: &Plan) {
+        self.history.planned(events, view, plan);
         if let Some(journal) = &mut self.journal {
-            journal.planned(now, events, seen, plan);
+            journal.planned(events, view, plan);
         }
     }
 
-    fn happened(&mut self, outcomes: &[Outcome]) {
-        self.history.happened(outcomes);
-        let dry = move_outcomes(outcomes.iter().filter(|outcome| outcome.result == Err(Refusal::DryRun)));
-        for run in dry.into_iter().map(|outcome| outcome.run) {
+    fn completed(&mut self, done: &[Completion]) {
+        self.history.completed(done);
+        let dry = done.iter().filter(|completion| completion.outcome == Outcome::Refused(Refusal::DryRun));
+        for run in move_outcomes(dry).into_iter().map(|outcome| outcome.run) {
             self.would_move(run);
         }
     }
@@ -70,16 +69,16 @@ impl Watcher for Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtide_core::policy::{Move, Reason};
-    use memtide_core::{NodeId, PageSize, TaskId, Vpn};
+    use memtide_core::policy::{Frame, Move, Reason};
+    use memtide_core::{ActionId, NodeId, PageSize, TaskId, Vpn};
 
     #[test]
     fn a_run_is_told_once_however_it_shifts() {
         let mut notes = Notes::new(None, Box::new(|_| ()));
         let mut told = |start: u64, pages: u64, to: u8| {
-            let (task, size, reason) = (TaskId(1), PageSize::Base, Reason::Hot);
-            let first = Move { task, page: Vpn(start), size, from: NodeId(2), to: NodeId(to), reason };
-            notes.would_move(Run { first, pages });
+            let (task, size, wish) = (TaskId(1), PageSize::Base, Frame::ANY);
+            let first = Move { task, page: Vpn(start), size, from: NodeId(2), to: NodeId(to), wish };
+            notes.would_move(Run { id: ActionId(start), first, reason: Reason::Hot, pages });
             notes.reported.len()
         };
         assert_eq!([told(100, 10, 0), told(100, 10, 0), told(105, 10, 0), told(106, 10, 0)], [1, 1, 1, 2]);

@@ -1,7 +1,7 @@
 //! Migration policies that a daemon can run.
 
 use memtide_core::Machine;
-use memtide_core::policy::{Delivery, Migration, Needs};
+use memtide_core::policy::{Delivery, Migration};
 use memtide_policies::{Policy, PolicyError};
 
 /// Why a policy is not one that a daemon can run.
@@ -52,8 +52,8 @@ pub fn parse_migration(text: &str) -> Result<Policy, PolicyRefused> {
 /// As [`parse_migration`]; or if the policy cannot be had on a stock kernel.
 pub fn migration(text: &str, machine: &Machine) -> Result<Box<dyn Migration>, PolicyRefused> {
     let policy = parse_migration(text)?.migration(machine);
-    let Needs { hint_faults, delivery, .. } = policy.needs();
-    if hint_faults && delivery == Delivery::InKernel {
+    let sensors = policy.sensors();
+    if sensors.hint_faults() && sensors.delivery == Delivery::InKernel {
         return Err(PolicyRefused::InKernel { text: text.to_owned() });
     }
     Ok(policy)

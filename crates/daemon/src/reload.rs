@@ -2,19 +2,20 @@
 
 use std::path::Path;
 
-use memtide_core::policy::Needs;
-use memtide_linux::monitors::Kind;
+use memtide_core::policy::{Sensors, Wake};
+use memtide_linux::sensors::regions::Kind;
 use memtide_linux::topology::Numbers;
 
 use crate::config::Config;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, sensors};
 use crate::error::DaemonError;
 use crate::journal::{Head, Journal};
 use crate::setup::{Setup, journal};
+use crate::system::System;
 
 const OLD_STAYS: &str = "the old configuration stays";
 
-impl Daemon {
+impl<S: System> Daemon<S> {
     /// Reads the configuration again; a wrong one is refused, and the old one stays.
     pub(crate) fn reload(&mut self) {
         let taken = self.source.read().and_then(|config| self.take(config));
@@ -41,15 +42,17 @@ impl Daemon {
             return Err(config.fault("socket", "another one needs another start of the daemon"));
         }
         let is_other = config.policy != self.config.policy || machine.to_toml() != self.machine.to_toml();
-        let state = if is_other { policy.state() } else { self.policy.state() };
+        let before = sensors(self.runner.policy());
+        let (state, sensors) = match is_other {
+            true => (policy.state(), sensors(policy.as_ref())),
+            false => (self.runner.policy().state(), before.clone()),
+        };
         let head = Head::new(&config.policy, machine.to_toml(), state);
-        let needs = if is_other { policy.needs() } else { self.needs };
         let goes_on = self.journal_in(config.journal.as_deref()).is_some();
         let other = if goes_on { None } else { journal(&config, head.clone())? };
-        let watched = |needs: &Needs| (needs.regions, needs.hint_faults);
-        let as_before = watched(&needs) == watched(&self.needs) && numbers == self.numbers;
+        let as_before = sensors.iter().eq(before.iter()) && numbers == self.numbers;
         if !as_before || config.monitor != self.config.monitor {
-            self.watch_for(numbers.clone(), &needs, config.monitor)?;
+            self.observe_for(numbers.clone(), &sensors, &before, config.monitor)?;
         }
         match self.journal_in(config.journal.as_deref()) {
             Some(journal) => {
@@ -61,25 +64,28 @@ impl Daemon {
             None => self.notes.journal = other,
         }
         if is_other {
-            (self.machine, self.policy, self.needs) = (machine, policy, needs);
+            self.machine = machine;
+            self.wake = Wake::After(sensors.first_epoch);
+            self.runner.set_policy(policy);
         }
         self.numbers = numbers;
-        self.governor.set_limits(config.limits(), needs.epoch);
-        self.live.set(config.stall(), config.dry_run);
+        self.runner.set_limits(config.limits());
+        self.system.set(config.stall(), config.dry_run);
         self.config = config;
         self.idle_logged = false;
         Ok(())
     }
 
-    /// Has memory watched for other needs, or else as before.
-    fn watch_for(
+    /// Observes for another policy, or else as before.
+    fn observe_for(
         &mut self,
         numbers: Numbers,
-        needs: &Needs,
+        sensors: &Sensors,
+        before: &Sensors,
         monitor: Option<Kind>,
     ) -> Result<(), DaemonError> {
-        self.live.set_needs(numbers, needs, monitor).map_err(|error| {
-            match self.live.set_needs(self.numbers.clone(), &self.needs, self.config.monitor) {
+        self.system.set_sensors(numbers, sensors, monitor).map_err(|error| {
+            match self.system.set_sensors(self.numbers.clone(), before, self.config.monitor) {
                 Ok(()) => DaemonError::Unwatched(error),
                 Err(before) => DaemonError::NoLongerWatched { error, before },
             }

@@ -1,18 +1,18 @@
 //! What the daemon tells whoever asks.
 
-use memtide_core::epoch::Host as _;
-use memtide_core::policy::Refusal;
+use memtide_core::policy::{Outcome, Refusal};
 use memtide_core::{NodeId, PAGE_BYTES, Time, Vpn};
 use memtide_linux::live::task;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::control::{ClientRequest, Migrate, Reply, Request};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, may};
 use crate::status::{Last, Node, Status, Trouble, Watched, Why};
+use crate::system::System;
 use crate::transfers;
 
-impl Daemon {
+impl<S: System> Daemon<S> {
     /// Answers, or begins what will.
     pub(crate) fn reply(&mut self, client: &ClientRequest) {
         let answered = match &client.request {
@@ -29,8 +29,8 @@ impl Daemon {
         let _ = client.reply.send(answered.map_or_else(Reply::Refused, Reply::Done));
     }
 
-    /// Begins to move pages, by a thread that replies itself.
-    fn migrate(&self, client: &ClientRequest, wanted: &Migrate) -> Result<(), String> {
+    /// Begins to move pages; the transfer replies.
+    fn migrate(&mut self, client: &ClientRequest, wanted: &Migrate) -> Result<(), String> {
         if self.config.dry_run {
             return Err(
                 "the daemon is on a dry run (dry_run in its configuration), and moves nothing".to_owned()
@@ -42,18 +42,17 @@ impl Daemon {
         if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
             return Err("the daemon's own pages stay".to_owned());
         }
-        let process = transfers::process_of(wanted.pid, client.uid)?;
-        let mut wanted = wanted.clone();
-        if client.uid != 0 {
-            wanted.max_rate_mbps = wanted.max_rate_mbps.min(self.config.max_rate_mbps);
-        }
-        let transfer = transfers::transfer(process, &wanted, &self.numbers.nodes, self.config.stall());
+        let process = transfers::process_of(&self.system, wanted.pid, client.uid)?;
+        self.transfers.admit(wanted.pid, client.uid)?;
+        let transfer = transfers::transfer(process.clone(), wanted, &self.numbers.nodes);
         let transfer = transfer.map_err(|error| error.to_string())?;
-        self.transfers.start(transfer, &wanted, client.uid, client.reply.clone())
+        self.system.begin_request(process);
+        self.transfers.add(transfer, wanted.max_rate_mbps, client);
+        Ok(())
     }
 
     fn pause(&mut self, uid: u32, paused: bool) -> Result<Value, String> {
-        if !Daemon::may(uid, rustix::process::geteuid().as_raw()) {
+        if !may(uid, rustix::process::geteuid().as_raw()) {
             return Err("only root, and the user whom the daemon runs as, may do that".to_owned());
         }
         self.paused = paused;
@@ -75,13 +74,13 @@ impl Daemon {
         let mib = |pages: u64| pages >> 8;
         Node {
             name: self.name(node),
-            memory: history.used(node).map(|used| (mib(used.pages), mib(used.free_pages))),
+            memory: history.node(node).map(|used| (mib(used.pages), mib(used.free_pages))),
             traffic_mbps: history.traffic_mbps(node),
         }
     }
 
     fn status(&self, uid: u32) -> Status {
-        let seen = self.live.watched().iter().filter(|process| Daemon::may(uid, process.uid));
+        let seen = self.system.watched().iter().filter(|process| may(uid, process.uid));
         let processes = seen.map(|process| {
             let (task, history) = (task(process.pid), &self.notes.history);
             Watched {
@@ -90,18 +89,20 @@ impl Daemon {
                 uid: process.uid,
                 resident_mib: process.resident_pages >> 8,
                 moved_pages: history.moved(task),
-                pages: history.pages(task, self.machine.nodes.len()),
+                pages: history.pages(task),
             }
         });
-        let record = self.governor.recorded();
+        let monitoring = self.system.monitoring();
+        let record = self.runner.governor().recorded();
         let moved = record.moved_pages.iter();
         // Regions lie on several nodes: a plan names pages that are there already, which is no failure.
         let refused = record.refused.iter().filter(|&(&why, _)| why != Refusal::AlreadyThere);
-        let own = Daemon::may(uid, rustix::process::geteuid().as_raw());
+        let cancelled = record.cancelled.iter().map(|(why, &moves)| (why.to_string(), moves));
+        let own = may(uid, rustix::process::geteuid().as_raw());
         let journal = self.config.journal.as_deref();
         let open =
             journal.filter(|file| self.notes.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
-        let now = self.live.now();
+        let now = self.system.now();
         let trouble = |(time, what): (Time, &str)| Trouble {
             seconds_ago: now.since(time).as_seconds(),
             what: what.to_owned(),
@@ -110,36 +111,46 @@ impl Daemon {
             pid: rustix::process::getpid().as_raw_nonzero().get(),
             config: self.config.file().map(|file| file.display().to_string()),
             policy: self.config.policy.clone(),
-            monitor: self.live.monitor().map(|(kind, _)| kind.name().to_owned()),
-            why_not_better: self.live.monitor().and_then(|(_, why)| why).map(str::to_owned),
-            tells_writes: self.live.tells_writes(),
+            monitor: monitoring.as_ref().map(|of| of.name.to_owned()),
+            why_not_better: monitoring.as_ref().and_then(|of| of.why_not_better).map(str::to_owned),
+            tells_writes: monitoring.as_ref().is_some_and(|of| of.writes),
+            sensors: self
+                .system
+                .answers()
+                .iter()
+                .map(|(name, of)| (name.to_owned(), of.to_string()))
+                .collect(),
             paused: self.paused,
             dry_run: self.config.dry_run,
             epochs: self.epochs,
-            uptime_s: self.live.now().as_seconds(),
+            uptime_s: self.system.now().as_seconds(),
             journal: open.map(|file| file.display().to_string()),
             nodes: self.machine.node_ids().map(|node| self.node(node)).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
-            refused: refused.map(|(why, &moves)| (why.to_string(), moves)).collect(),
+            refused: refused.map(|(why, &moves)| (why.to_string(), moves)).chain(cancelled).collect(),
             troubles: self.troubles.iter().filter(|_| own).map(trouble).collect(),
             processes: processes.collect(),
         }
     }
 
     fn why(&self, uid: u32, pid: i32, address: u64) -> Result<Why, String> {
-        let process = self.live.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
-        let process = process.filter(|process| Daemon::may(uid, process.uid));
+        let process = self.system.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
+        let process = process.filter(|process| may(uid, process.uid));
         let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
         let (task, page) = (task(process.pid), Vpn(address / PAGE_BYTES));
         let region = self.notes.history.region(task, page);
         let last = self.notes.history.last(task, page).map(|made| Last {
             from: self.name(made.run.first.from),
             to: self.name(made.run.first.to),
-            reason: made.run.first.reason.to_string(),
-            refused: made.refused.map(|why| why.to_string()),
-            seconds_ago: self.live.now().since(made.time).as_seconds(),
+            reason: made.run.reason.to_string(),
+            refused: match made.outcome {
+                Outcome::Made(_) => None,
+                Outcome::Refused(why) => Some(why.to_string()),
+                Outcome::Cancelled(why) => Some(why.to_string()),
+            },
+            seconds_ago: self.system.now().since(made.time).as_seconds(),
         });
-        let node = self.live.node_of(process, page).map(|node| self.name(node));
+        let node = self.system.node_of(process, page).map(|node| self.name(node));
         if node.is_none() && region.is_none() && last.is_none() {
             return Err(format!(
                 "process {pid} has nothing in memory at {address:#x}, nor was there anything"

@@ -6,22 +6,26 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use memtide_core::Time;
-use memtide_core::epoch::{Host as _, step};
-use memtide_linux::processes::{self, Process};
+use memtide_core::policy::Wake;
+use memtide_linux::processes::Process;
 use signal_hook::consts::SIGHUP;
 
 use crate::control::{CLIENTS_MAX, Socket};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, may};
 use crate::error::DaemonError;
 use crate::journal::{Head, Journal};
+use crate::system::System;
 
 /// How often signals and the stop flag are looked at.
 const POLL: Duration = Duration::from_millis(200);
 
+/// How often processes and events are looked at for a policy that never asks to be woken.
+const NEVER_POLL: Duration = Duration::from_secs(1);
+
 /// When it is told that nothing is watched: processes are watched once they have lived 3 s.
 const IDLE_AFTER: Time = Time::from_ms(6000);
 
-impl Daemon {
+impl<S: System> Daemon<S> {
     /// Works until `stop` is set: looked at every 200 ms. Serves the clients of `socket`, and reads the configuration again at
     /// each SIGHUP.
     ///
@@ -35,53 +39,59 @@ impl Daemon {
             if sighup.swap(false, Ordering::Relaxed) {
                 self.reload();
             }
-            let left = next.saturating_duration_since(Instant::now());
-            if !left.is_zero() {
-                match socket.requests.recv_timeout(left.min(POLL)) {
+            let now = Instant::now();
+            if next > now {
+                let due = self.transfer_due().map_or(next, |due| due.min(next));
+                match socket.requests.recv_timeout(due.saturating_duration_since(now).min(POLL)) {
                     Ok(client) => self.reply(&client),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return Err(DaemonError::SocketFailed),
                 }
+                self.step_transfers();
                 continue;
             }
             self.epoch();
             self.log_if_idle();
-            // Those who ask are served even if no time is left between epochs.
+            // Clients and transfers are served even if no time is left between epochs.
             socket.requests.try_iter().take(CLIENTS_MAX).for_each(|client| self.reply(&client));
-            let epoch = Duration::from_nanos(self.needs.epoch.as_ns() as u64);
-            next = (next + epoch).max(Instant::now());
+            self.step_transfers();
+            next = match self.wake {
+                Wake::After(time) => (next + Duration::from_nanos(time.as_ns() as u64)).max(Instant::now()),
+                // It acts on events alone, and those come once an epoch.
+                Wake::Never => Instant::now() + NEVER_POLL,
+            };
         }
         Ok(())
     }
 
-    fn epoch(&mut self) {
+    pub(crate) fn epoch(&mut self) {
         let (me, uid) = (rustix::process::getpid(), rustix::process::geteuid().as_raw());
-        match processes::all(self.config.least_mib << 8) {
+        match self.system.processes(self.config.least_mib << 8) {
             Ok(all) => {
-                let may = |process: &Process| process.pid != me && Daemon::may(uid, process.uid);
+                let may = |process: &Process| process.pid != me && may(uid, process.uid);
                 let watched = all.into_iter().filter(|process| may(process) && self.config.watches(process));
-                self.live.watch(watched.collect());
+                self.system.watch(watched.collect());
             }
             Err(error) => self.trouble(&format!("/proc: {error}")),
         }
-        if !self.paused && !self.live.watched().is_empty() {
+        if !self.paused && !self.system.watched().is_empty() {
             self.rotate_journal();
-            step(&mut self.live, self.policy.as_mut(), &mut self.governor, &mut self.notes);
+            self.wake = self.runner.epoch(&mut self.system, &mut self.notes);
             self.epochs += 1;
         }
         let journal = self.notes.journal.as_mut().and_then(Journal::take_trouble);
-        for trouble in self.live.take_troubles().into_iter().chain(journal) {
+        for trouble in self.system.take_troubles().into_iter().chain(journal) {
             self.trouble(&trouble);
         }
     }
 
     /// Says that nothing is watched, once: a filter that is wrong looks like an idle system.
     fn log_if_idle(&mut self) {
-        if self.idle_logged || self.paused || self.live.now() < IDLE_AFTER {
+        if self.idle_logged || self.paused || self.system.now() < IDLE_AFTER {
             return;
         }
         self.idle_logged = true;
-        if self.live.watched().is_empty() && self.troubles.is_empty() {
+        if self.system.watched().is_empty() && self.troubles.is_empty() {
             let least = self.config.least_mib;
             self.notes.log(&format!(
                 "no process is watched yet: none that `watch` takes has {least} MiB (least_mib) in memory"
@@ -92,7 +102,11 @@ impl Daemon {
     /// Begins a new part of the journal if its file is full or gone.
     fn rotate_journal(&mut self) {
         if let Some(journal) = self.notes.journal.as_mut().filter(|journal| journal.must_rotate()) {
-            journal.begin(Head::new(&self.config.policy, self.machine.to_toml(), self.policy.state()));
+            journal.begin(Head::new(
+                &self.config.policy,
+                self.machine.to_toml(),
+                self.runner.policy().state(),
+            ));
         }
     }
 }

@@ -19,6 +19,9 @@ pub struct Status {
     pub why_not_better: Option<String>,
     /// Whether writes are told apart.
     pub tells_writes: bool,
+    /// How each sensor that the policy asked for is answered: observed, inferred or refused, and why.
+    #[serde(default)]
+    pub sensors: Vec<(String, String)>,
     /// Whether nothing is to move for now.
     pub paused: bool,
     /// Whether nothing is moved, only told.

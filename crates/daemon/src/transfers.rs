@@ -1,26 +1,37 @@
-//! Moving what a process has on some nodes, for those who ask for it.
+//! Moving what a process has on some nodes, for users who ask for it.
+//!
+//! The daemon steps transfers between its epochs, a few MiB at a time. Their moves pass the policy's governor, so that its
+//! rate bounds both together.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use memtide_core::NodeId;
+use memtide_core::epoch::{Host, Limits, PolicyRunner, Watcher};
+use memtide_core::policy::Move;
+use memtide_linux::live::Live;
 use memtide_linux::movers::{Tally, Transfer};
-use memtide_linux::processes::{self, FORBIDDEN, Process};
-use memtide_linux::topology::nodelist;
+use memtide_linux::processes::{FORBIDDEN, Process};
+use memtide_linux::topology::{Numbers, nodelist};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Migrate, Reply};
+use crate::control::{ClientRequest, Migrate, Reply};
+use crate::daemon::Daemon;
 use crate::error::DaemonError;
+use crate::system::System;
 
 /// Transfers at a time.
 const TRANSFERS_MAX: usize = 8;
 
-/// How often it is told how far it is.
+/// Time between two reports of progress.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How soon moves that the governor held back are tried again.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Bytes a second of 1 MB/s.
 const MBPS: f64 = 1e6;
@@ -36,55 +47,141 @@ pub struct Progress {
     pub seconds: f64,
 }
 
-/// The transfers under way, by process and by who asked.
-#[derive(Clone, Debug, Default)]
-pub struct Transfers(Arc<Mutex<Vec<(i32, u32)>>>);
+/// A transfer at its rate.
+struct Paced {
+    transfer: Transfer,
+    rate_mbps: u64,
+    begun: Instant,
+    /// When its next step is due.
+    due: Instant,
+    reported: Instant,
+}
 
-impl Transfers {
-    /// Moves pages in a thread of its own, as long as somebody takes the replies.
-    ///
-    /// # Errors
-    /// Why it does not, for whoever asks.
-    pub fn start(
-        &self,
-        transfer: Transfer,
-        asked: &Migrate,
-        uid: u32,
-        reply: Sender<Reply>,
-    ) -> Result<(), String> {
-        let (pid, rate) = (asked.pid, asked.max_rate_mbps);
-        self.admit(pid, uid)?;
-        let under_way = self.clone();
-        let started = thread::Builder::new().spawn(move || {
-            let report = |progress: &Progress| reply.send(Reply::Progress(value(progress))).is_ok();
-            let done = match run(transfer, rate, report) {
-                Ok(progress) => Reply::Done(value(&progress)),
-                Err((_, why)) => Reply::Refused(format!("process {pid}: {why}")),
-            };
-            under_way.release(pid);
-            // Whoever asked may have gone.
-            let _ = reply.send(done);
-        });
-        started.map(|_| ()).map_err(|error| {
-            self.release(pid);
-            error.to_string()
-        })
+impl Paced {
+    fn new(transfer: Transfer, rate_mbps: u64) -> Paced {
+        let now = Instant::now();
+        Paced { transfer, rate_mbps, begun: now, due: now, reported: now }
     }
 
-    fn admit(&self, pid: i32, uid: u32) -> Result<(), String> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.iter().any(|&(other, _)| other == pid) {
+    fn progress(&self) -> Progress {
+        Progress {
+            share: self.transfer.share(),
+            tally: self.transfer.tally().clone(),
+            seconds: self.begun.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// Takes the next step; false once all is done.
+    fn step(
+        &mut self,
+        runner: &mut PolicyRunner,
+        host: &mut dyn Host,
+        watcher: &mut dyn Watcher,
+    ) -> io::Result<bool> {
+        let Some(moves) = self.transfer.step()? else { return Ok(false) };
+        let allowance = runner.governor().allowance_bytes(host.now());
+        let (now, later) = moves.split_at(within(&moves, allowance));
+        self.transfer.postpone(later);
+        runner.request(host, watcher, now);
+        self.transfer.note(&runner.take_answered());
+        let moved = self.transfer.tally().moved_pages;
+        let held_back = !later.is_empty();
+        let bytes = moved as f64 * memtide_core::PAGE_BYTES as f64;
+        let paced = self.begun + Duration::from_secs_f64(bytes / (self.rate_mbps as f64 * MBPS));
+        self.due = if held_back { paced.max(Instant::now() + RETRY) } else { paced };
+        Ok(true)
+    }
+
+    /// Whether progress is to be reported now.
+    fn reports(&mut self) -> bool {
+        let due = self.reported.elapsed() >= REPORT_INTERVAL;
+        if due {
+            self.reported = Instant::now();
+        }
+        due
+    }
+}
+
+/// How many moves an allowance suffices for.
+fn within(moves: &[Move], allowance_bytes: Option<u64>) -> usize {
+    let Some(mut left) = allowance_bytes else { return moves.len() };
+    let fits = |wanted: &&Move| {
+        let fits = left > 0;
+        left = left.saturating_sub(wanted.size.bytes());
+        fits
+    };
+    moves.iter().take_while(fits).count()
+}
+
+/// A transfer that a client of the daemon waits for.
+struct Client {
+    paced: Paced,
+    pid: i32,
+    uid: u32,
+    reply: Sender<Reply>,
+}
+
+/// The transfers under way.
+#[derive(Default)]
+pub(crate) struct Transfers(VecDeque<Client>);
+
+impl Transfers {
+    /// Whether a user may have one more, of this process.
+    pub fn admit(&self, pid: i32, uid: u32) -> Result<(), String> {
+        if self.0.iter().any(|other| other.pid == pid) {
             return Err(format!("pages of process {pid} are being moved already"));
         }
-        if all.len() >= TRANSFERS_MAX || (uid != 0 && all.iter().any(|&(_, other)| other == uid)) {
+        if self.0.len() >= TRANSFERS_MAX || (uid != 0 && self.0.iter().any(|other| other.uid == uid)) {
             return Err("too many are being moved already; wait for one to end".to_owned());
         }
-        all.push((pid, uid));
         Ok(())
     }
 
-    fn release(&self, pid: i32) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|&(other, _)| other != pid);
+    /// Adds one that was admitted.
+    pub fn add(&mut self, transfer: Transfer, rate_mbps: u64, client: &ClientRequest) {
+        let pid = transfer.process().pid.as_raw_nonzero().get();
+        let paced = Paced::new(transfer, rate_mbps);
+        self.0.push_back(Client { paced, pid, uid: client.uid, reply: client.reply.clone() });
+    }
+}
+
+impl<S: System> Daemon<S> {
+    /// When the next step of a transfer, or a report, is due; none if there is no transfer.
+    pub(crate) fn transfer_due(&self) -> Option<Instant> {
+        let due = |client: &Client| {
+            let report = client.paced.reported + REPORT_INTERVAL;
+            if self.paused { report } else { client.paced.due.min(report) }
+        };
+        self.transfers.0.iter().map(due).min()
+    }
+
+    /// Takes a step of each transfer that is due, and reports progress. One whose client has gone ends.
+    pub(crate) fn step_transfers(&mut self) {
+        for _ in 0..self.transfers.0.len() {
+            let Some(mut client) = self.transfers.0.pop_front() else { return };
+            match self.step_transfer(&mut client) {
+                None => self.transfers.0.push_back(client),
+                Some(reply) => {
+                    self.system.end_request(client.paced.transfer.process().pid);
+                    // The client may have gone.
+                    let _ = client.reply.send(reply);
+                }
+            }
+        }
+    }
+
+    /// Gives the reply if it is over.
+    fn step_transfer(&mut self, client: &mut Client) -> Option<Reply> {
+        let Client { paced, pid, reply, .. } = client;
+        if !self.paused && paced.due <= Instant::now() {
+            match paced.step(&mut self.runner, &mut self.system, &mut self.notes) {
+                Ok(true) => {}
+                Ok(false) => return Some(Reply::Done(value(&paced.progress()))),
+                Err(error) => return Some(Reply::Refused(format!("process {pid}: {error}"))),
+            }
+        }
+        let reported = !paced.reports() || reply.send(Reply::Progress(value(&paced.progress()))).is_ok();
+        (!reported).then(|| Reply::Refused("the client has gone".to_owned()))
     }
 }
 
@@ -96,25 +193,22 @@ fn value(progress: &Progress) -> serde_json::Value {
 ///
 /// # Errors
 /// If there is none, or it is another user's: whoever asks is not told which.
-pub fn process_of(pid: i32, uid: u32) -> Result<Process, String> {
-    let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten().and_then(processes::one);
+pub(crate) fn process_of(system: &impl System, pid: i32, uid: u32) -> Result<Process, String> {
+    let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten().and_then(|pid| system.process(pid));
     let process = process.filter(|process| uid == 0 || uid == process.uid);
     process.ok_or_else(|| format!("process {pid} is not there, or not yours"))
 }
 
-/// A transfer as it is asked for, on a system with these nodes.
+/// A transfer as it is asked for, on a system whose numbers of the machine's nodes are these.
 ///
 /// # Errors
 /// What is wrong with the request, or why the process cannot be touched.
-pub fn transfer(
-    process: Process,
-    asked: &Migrate,
-    nodes: &[NodeId],
-    stall: Duration,
-) -> Result<Transfer, DaemonError> {
+pub(crate) fn transfer(process: Process, asked: &Migrate, nodes: &[NodeId]) -> Result<Transfer, DaemonError> {
     let (from, to) = self::nodes(asked, nodes)?;
+    let number = |id: NodeId| nodes.iter().position(|known| *known == id).map(NodeId::from);
+    let numbers = |ids: Vec<NodeId>| ids.into_iter().filter_map(number).collect();
     let pid = asked.pid;
-    Transfer::new(process, from, to, stall).map_err(|error| {
+    Transfer::new(process, nodes.to_vec(), numbers(from), numbers(to)).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::PermissionDenied => format!("{error}; {FORBIDDEN}"),
             _ => error.to_string(),
@@ -143,37 +237,41 @@ pub fn nodes(asked: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<Node
     Ok((from, to))
 }
 
-/// Moves pages at a rate as long as `report`, called every 200 ms, returns true.
+/// Moves pages without a daemon, as long as `report`, called every 200 ms, returns true. No batch of moves holds the process
+/// up for much longer than `stall`. `nodes` are the system's nodes.
 ///
 /// # Errors
-/// Why it ended early, and how far it was.
+/// What is wrong with the request; or why it ended early, and how far it was.
 pub fn run(
-    mut transfer: Transfer,
-    rate_mbps: u64,
+    asked: &Migrate,
+    uid: u32,
+    nodes: &[NodeId],
+    stall: Duration,
     mut report: impl FnMut(&Progress) -> bool,
-) -> Result<Progress, (Progress, io::Error)> {
-    let begun = Instant::now();
-    let (mut bytes, mut reported) = (0, begun);
-    let progress = |transfer: &Transfer| Progress {
-        share: transfer.share(),
-        tally: transfer.tally().clone(),
-        seconds: begun.elapsed().as_secs_f64(),
-    };
+) -> Result<Progress, (Progress, DaemonError)> {
+    let early = |error| (Progress::default(), error);
+    let numbers = Numbers { nodes: nodes.to_vec(), cpus: Vec::new(), scan_pages: 0 };
+    let policy = memtide_policies::no_migration();
+    let mut live = Live::new(numbers, &policy.sensors(), None, stall, false).map_err(|e| early(e.into()))?;
+    let process = process_of(&live, asked.pid, uid).map_err(|why| early(DaemonError::NoProcess(why)))?;
+    live.begin_request(process.clone());
+    // Its pace is the only limit.
+    let mut runner = PolicyRunner::new(policy, Limits::default());
+    let mut paced = Paced::new(transfer(process, asked, nodes).map_err(early)?, asked.max_rate_mbps);
     loop {
-        match transfer.step() {
-            Ok(Some(moved)) => bytes += moved,
-            Ok(None) => return Ok(progress(&transfer)),
-            Err(error) => return Err((progress(&transfer), error)),
-        }
-        let due = begun + Duration::from_secs_f64(bytes as f64 / (rate_mbps as f64 * MBPS));
-        loop {
-            if reported.elapsed() >= REPORT_INTERVAL {
-                reported = Instant::now();
-                if !report(&progress(&transfer)) {
-                    return Err((progress(&transfer), io::ErrorKind::Interrupted.into()));
-                }
+        match paced.step(&mut runner, &mut live, &mut ()) {
+            Ok(true) => {}
+            Ok(false) => return Ok(paced.progress()),
+            Err(error) => {
+                let why = error.to_string();
+                return Err((paced.progress(), DaemonError::Process { pid: asked.pid, why }));
             }
-            let left = due.saturating_duration_since(Instant::now());
+        }
+        loop {
+            if paced.reports() && !report(&paced.progress()) {
+                return Err((paced.progress(), DaemonError::Stopped));
+            }
+            let left = paced.due.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }

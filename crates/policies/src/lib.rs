@@ -11,5 +11,6 @@ mod policy;
 mod testing;
 mod weights;
 
+pub use migration::no_migration;
 pub use parameter::{Kind, Parameter};
 pub use policy::{Info, Policy, PolicyError, default_comparison, migrations, parse, placements};

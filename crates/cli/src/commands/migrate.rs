@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use memtide_core::NodeId;
+use memtide_daemon::DaemonError;
 use memtide_daemon::control::{self, Migrate, Reply, Request};
 use memtide_daemon::transfers::{self, Progress};
 use memtide_linux::topology::Host;
@@ -78,15 +79,13 @@ fn is_nobody(error: &io::Error) -> bool {
 /// Moves the pages without a daemon.
 fn itself(wanted: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progress, Failure> {
     let uid = rustix::process::geteuid().as_raw();
-    let process = transfers::process_of(wanted.pid, uid).map_err(Failure::Run)?;
-    let transfer = transfers::transfer(process, wanted, nodes, STALL).map_err(advice::on_daemon)?;
-    let tell = |progress: &Progress| {
+    let report = |progress: &Progress| {
         bar.set(0, progress.share);
         !interrupt::asked()
     };
-    transfers::run(transfer, wanted.max_rate_mbps, tell).map_err(|(progress, error)| match error.kind() {
-        io::ErrorKind::Interrupted => paused(&progress),
-        _ => Failure::Run(format!("process {}: {error}", wanted.pid)),
+    transfers::run(wanted, uid, nodes, STALL, report).map_err(|(progress, error)| match error {
+        DaemonError::Stopped => paused(&progress),
+        error => advice::on_daemon(error),
     })
 }
 

@@ -7,7 +7,7 @@ use std::{env, fs, thread};
 
 use crate::support::{lab, lab_is_here};
 use memtide_core::epoch::Host;
-use memtide_core::policy::{Delivery, Move, Needs, Reason};
+use memtide_core::policy::{Delivery, Frame, Move, Plan, Reason, Sensors};
 use memtide_core::{NodeId, PageSize, Time, Vpn};
 use memtide_linux::live::{self, Live};
 use memtide_linux::processes;
@@ -67,15 +67,10 @@ fn moves() {
     let mut memory = vec![0u8; (MOVED_PAGES + 1024) * PAGE];
     memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
     let first = memory.as_ptr() as u64 / PAGE as u64 + 512;
-    let needs = Needs {
-        hint_faults: false,
-        regions: None,
-        delivery: Delivery::Deployable,
-        epoch: Time::from_ms(1000),
-    };
+    let sensors = Sensors::new(Delivery::Deployable, Time::from_ms(1000));
     let numbers = Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: Vec::new(), scan_pages: 0 };
     let mut host =
-        Live::new(numbers, &needs, None, Duration::from_secs(1), false).expect("no monitor is needed");
+        Live::new(numbers, &sensors, None, Duration::from_secs(1), false).expect("no sensor is needed");
     let me = rustix::process::getpid();
     // Processes are watched once they have lived for a while.
     thread::sleep(SETTLE);
@@ -86,14 +81,17 @@ fn moves() {
         size: PageSize::Base,
         from: NodeId(0),
         to: NodeId(1),
-        reason: Reason::Hot,
+        wish: Frame::ANY,
     };
-    let wanted: Vec<Move> = (0..MOVED_PAGES as u64).map(page).collect();
+    let mut plan = Plan::default();
+    (0..MOVED_PAGES as u64).for_each(|number| _ = plan.push_move(page(number), Reason::Hot));
+    let mut done = Vec::with_capacity(MOVED_PAGES);
     let begin = Instant::now();
-    let results = host.act(&wanted);
+    host.act(plan.actions());
+    host.completions(&mut done);
     let took = begin.elapsed();
-    let failed = results.iter().filter(|result| result.is_err()).count();
-    assert_eq!(failed, 0, "of {MOVED_PAGES} pages; the first: {:?}", results[0]);
+    let failed = done.iter().filter(|completion| !completion.outcome.is_made()).count();
+    assert_eq!((failed, done.len()), (0, MOVED_PAGES), "the first: {:?}", done[0]);
     println!("\nmoved {}", took.as_nanos() as f64 / MOVED_PAGES as f64);
 }
 
@@ -146,8 +144,8 @@ fn hot_cold_regions() -> u32 {
         include_str!("../../../../machines/hinuma.toml"),
     );
     let policy = memtide_policies::parse("local+hot-cold").expect("a policy");
-    let needs = policy.migration(&machine.expect("a machine")).needs();
-    needs.regions.expect("regions").regions_max
+    let sensors = policy.migration(&machine.expect("a machine")).sensors();
+    sensors.regions().expect("regions").regions_max
 }
 
 /// Uses every second 8 MiB of its memory.

@@ -7,12 +7,12 @@ use std::{env, fs, thread};
 
 use crate::support::{lab, lab_is_here};
 use memtide_core::epoch::Host;
-use memtide_core::policy::{Delivery, Needs, Observation, RegionNeeds};
+use memtide_core::policy::{Delivery, RegionSampling, Regions, Sensor, Sensors, View};
 use memtide_core::{NodeId, Time};
 use memtide_linux::live::Live;
-use memtide_linux::monitors::{Damon, Found, Kind, Monitor, Smaps, SoftDirty};
 use memtide_linux::movers::nodes_of;
 use memtide_linux::processes::{self, Process};
+use memtide_linux::sensors::regions::{Damon, Found, Kind, RegionMonitor, Smaps, SoftDirty};
 use memtide_linux::topology::Numbers;
 use rustix::process::Pid;
 
@@ -21,7 +21,7 @@ const MIB: usize = 1 << 20;
 /// What a process does in the guest: a test's own part, or `idle`.
 const ROLE: &str = "MEMTIDE_TEST_ROLE";
 
-const NEEDS: RegionNeeds = RegionNeeds {
+const SAMPLING: RegionSampling = RegionSampling {
     sampling: Time::from_ms(5),
     aggregation: Time::from_ms(100),
     regions_max: 500,
@@ -116,7 +116,7 @@ fn damon_keeps_the_ages_of_processes_that_stay() {
     sleep_s(1.0);
     let [a, b, c] = [&first, &second, &third].map(Idle::process);
     Damon::check().expect("DAMON");
-    let mut damon = Damon::new(&NEEDS);
+    let mut damon = Damon::new(&SAMPLING);
     let mut look = |processes: &[&Process], after_s: f64| {
         let processes: Vec<Process> = processes.iter().map(|&process| process.clone()).collect();
         damon.watch(&processes).expect("they are watched");
@@ -164,7 +164,7 @@ fn three_parts() {
 /// How many pages of each part were seen as each of: idle for long, idle, read, written.
 type Told = [[u64; 4]; 3];
 
-fn told(seen: &Observation, starts: [u64; 3]) -> Told {
+fn told(seen: &Regions, starts: [u64; 3]) -> Told {
     let mut told = Told::default();
     for region in seen.iter() {
         let class = match (region.reads, region.writes) {
@@ -204,20 +204,19 @@ fn what_is_read_what_is_written_and_what_is_idle_are_told_apart() {
         words?.try_into().ok()
     });
     let starts: [u64; 3] = starts.expect("where its parts lie");
-    let (delivery, epoch) = (Delivery::Deployable, Time::from_ms(1000));
-    let needs = Needs { hint_faults: false, regions: Some(NEEDS), delivery, epoch };
+    let sensors = Sensors::new(Delivery::Deployable, Time::from_ms(1000)).require(Sensor::Regions(SAMPLING));
     let numbers = Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: Vec::new(), scan_pages: 0 };
     let mut live =
-        Live::new(numbers, &needs, Some(Kind::Damon), Duration::from_millis(20), true).expect("DAMON");
+        Live::new(numbers, &sensors, Some(Kind::Damon), Duration::from_millis(20), true).expect("DAMON");
     sleep_s(2.5);
     let looks = (0..8).map(|_| {
         live.watch(vec![child.process()]);
         sleep_s(1.0);
-        let mut seen = Observation::default();
-        live.observe(&needs, &mut Vec::new(), &mut seen);
+        let mut view = View::default();
+        live.observe(&mut view, &mut Vec::new());
         assert_eq!(live.take_troubles(), Vec::<String>::new());
-        let told = told(&seen, starts);
-        println!("{} regions: {told:?}", seen.len());
+        let told = told(&view.regions, starts);
+        println!("{} regions: {told:?}", view.regions.len());
         told
     });
     let looks: Vec<Told> = looks.skip(4).collect();
@@ -323,11 +322,11 @@ fn what_watching_without_damon_costs() {
         thousands(began)
     };
     let plain = touch();
-    let mut smaps = Smaps::new(&NEEDS);
+    let mut smaps = Smaps::new(&SAMPLING);
     smaps.watch(std::slice::from_ref(&me)).expect("this process");
     let began = Instant::now();
     smaps.read().expect("mappings");
-    let look = thousands(began) - NEEDS.sampling.as_ns() / 8.0 / 1000.0 / pages;
+    let look = thousands(began) - SAMPLING.sampling.as_ns() / 8.0 / 1000.0 / pages;
     touch();
     let mut writes = SoftDirty::default();
     let began = Instant::now();

@@ -24,6 +24,9 @@ use crate::units::{Time, Vpn};
 /// Least time over which credit can be saved up.
 const SAVED_UP_MIN: Time = Time::from_ms(100);
 
+/// Credit of a byte.
+const BYTE: i128 = 1_000_000_000_000;
+
 /// Limits of migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
@@ -100,6 +103,13 @@ impl Governor {
     /// What became of all actions so far.
     pub fn recorded(&self) -> &Record {
         &self.record
+    }
+
+    /// Bytes that may move now before moves are refused; none for no limit. One page may exceed it.
+    pub fn allowance_bytes(&self, now: Time) -> Option<u64> {
+        let rate = self.limits.bytes_per_second?;
+        let credit = self.credit + earned(Some(rate), now.since(self.credited_at));
+        Some(u64::try_from(credit.min(self.credit_max) / BYTE).unwrap_or(0))
     }
 
     /// Actions that were admitted and have no completion yet.
@@ -238,7 +248,7 @@ impl Governor {
 
 /// What moves cost in credit.
 fn cost(moves: &[Move]) -> i128 {
-    moves.iter().map(|wanted| i128::from(wanted.size.bytes()) * 1_000_000_000_000).sum()
+    moves.iter().map(|wanted| i128::from(wanted.size.bytes()) * BYTE).sum()
 }
 
 fn earned(bytes_per_second: Option<u64>, time: Time) -> i128 {

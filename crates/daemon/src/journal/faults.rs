@@ -17,6 +17,11 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// A run of one fault.
+    pub fn of(fault: &HintFault) -> Faults {
+        Faults { first: *fault, pages: 1, step: Time::ZERO }
+    }
+
     fn at(&self, number: u64) -> HintFault {
         let HintFault { time, page, size, .. } = self.first;
         HintFault {
@@ -27,7 +32,7 @@ impl Faults {
     }
 
     /// Adds a fault if it goes on where this ends, and tells whether it did.
-    fn add(&mut self, fault: &HintFault) -> bool {
+    pub fn add(&mut self, fault: &HintFault) -> bool {
         let since = Time(fault.time.0.saturating_sub(self.first.time.0));
         let step = if self.pages == 1 { since } else { self.step };
         let adds = Faults { step, ..*self }.at(self.pages) == *fault;
@@ -42,17 +47,6 @@ impl Faults {
         let all = *self;
         (0..all.pages).map(move |number| all.at(number))
     }
-}
-
-/// Faults as runs, in their order.
-pub fn faults<'a>(all: impl IntoIterator<Item = &'a HintFault>) -> Vec<Faults> {
-    let mut runs: Vec<Faults> = Vec::new();
-    for fault in all {
-        if !runs.last_mut().is_some_and(|last| last.add(fault)) {
-            runs.push(Faults { first: *fault, pages: 1, step: Time::ZERO });
-        }
-    }
-    runs
 }
 
 #[cfg(test)]
@@ -82,7 +76,12 @@ mod tests {
             fault(23, 2560, 1),
             fault(26, 9 * 512, 1),
         ];
-        let runs = faults(&all);
+        let mut runs: Vec<Faults> = Vec::new();
+        for fault in &all {
+            if !runs.last_mut().is_some_and(|last| last.add(fault)) {
+                runs.push(Faults::of(fault));
+            }
+        }
         assert_eq!(
             runs.iter().map(|run| (run.pages, run.step.0)).collect::<Vec<_>>(),
             [(3, 3), (1, 0), (1, 0), (1, 0)]

@@ -1,4 +1,4 @@
-//! The daemon's journal: what a policy was given in each epoch and what it planned, so that it can be asked again.
+//! The daemon's journal: what a policy got in each epoch and what it planned, so that it can be asked again.
 //!
 //! A file of zstd frames, each one record as a line of JSON, so that `zstdcat` shows it. A *part* begins with a head, which has all
 //! that is needed to make the policy as it was then; epochs follow. A file holds any number of parts.

@@ -1,14 +1,14 @@
 //! What a journal is made of.
 
-use memtide_core::policy::{Event, HintFault, Move, NodeUse, Observation, Plan, Region};
-use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
+use memtide_core::policy::{Event, HintFault, Move, Plan, Planned, View};
+use memtide_core::{ActionId, PageSize, Vpn};
 use serde::{Deserialize, Serialize};
 
-use super::faults::{Faults, faults};
-use super::runs::{MoveOutcome, Run, move_outcomes, runs};
+use super::faults::Faults;
+use super::runs::{MoveOutcome, PlanEntry, Run, plan_entries};
 
 /// The format that this version writes, and the only one that it reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Moves of an epoch at most: 16 GiB of base pages.
 pub const MOVES_MAX: u64 = 1 << 22;
@@ -38,33 +38,38 @@ pub struct Head {
     pub begun_unix_s: u64,
     /// The migration policy with its parameters.
     pub policy: String,
-    /// The machine file of the machine that it reckons with.
+    /// The file of the machine that it uses.
     pub machine: String,
     /// What the policy remembered.
     pub state: String,
 }
 
-/// What a policy was given in an epoch, and what it planned.
+/// What a policy got in an epoch, and what it planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Epoch {
-    /// Since the daemon began.
-    pub time: Time,
-    /// What became of earlier plans.
-    pub outcomes: Vec<MoveOutcome>,
-    /// How full the nodes were.
-    pub nodes_use: Vec<NodeUse>,
-    /// What was seen: task, first base page, pages, their size, node, reads, writes, age.
-    pub regions: Vec<Seen>,
-    /// Hint faults, each later than what became of earlier plans.
+    /// What it saw; its time is since the daemon began.
+    pub view: View,
+    /// What happened, in the order in which the policy got it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub faults: Vec<Faults>,
+    pub events: Vec<EventEntry>,
+    /// The id of the plan's first action.
+    pub first_action: ActionId,
     /// What was planned.
-    pub plan: Vec<Run>,
+    pub plan: Vec<PlanEntry>,
 }
 
-/// A [`Region`] in the order of its fields.
-type Seen = (TaskId, Vpn, u64, PageSize, NodeId, u32, u32, u32);
+/// Events of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventEntry {
+    /// What became of moves.
+    Moves(MoveOutcome),
+    /// NUMA hint faults.
+    HintFaults(Faults),
+    /// Another event.
+    Other(Event),
+}
 
 impl Head {
     /// The head of a part that begins now.
@@ -82,71 +87,77 @@ impl Head {
 }
 
 impl Epoch {
-    /// What a watcher is told.
-    pub fn new(time: Time, events: &[Event], seen: &Observation, plan: &Plan) -> Epoch {
-        let outcomes = events.iter().filter_map(|event| match event {
-            Event::Outcome(outcome) => Some(outcome),
-            Event::HintFault(_) => None,
-        });
-        let hint_faults = events.iter().filter_map(|event| match event {
-            Event::HintFault(fault) => Some(fault),
-            Event::Outcome(_) => None,
-        });
-        let region = |Region { task, start, pages, size, node, reads, writes, age }| {
-            (task, start, pages, size, node, reads, writes, age)
-        };
+    /// What a watcher gets.
+    pub fn new(events: &[Event], view: &View, plan: &Plan) -> Epoch {
+        let first_action = plan.actions().first().map_or(plan.next_id(), |planned| planned.id);
         Epoch {
-            time,
-            outcomes: move_outcomes(outcomes),
-            nodes_use: seen.nodes_use.clone(),
-            regions: seen.iter().map(region).collect(),
-            faults: faults(hint_faults),
-            plan: runs(&plan.moves),
+            view: view.clone(),
+            events: event_entries(events),
+            first_action,
+            plan: plan_entries(plan.actions()),
         }
     }
 
     /// The events that the policy got.
-    pub fn events(&self) -> Vec<Event> {
-        let outcomes = self.outcomes.iter().flat_map(MoveOutcome::outcomes).map(Event::Outcome);
-        let faults = self.faults.iter().flat_map(Faults::each).map(Event::HintFault);
-        outcomes.chain(faults).collect()
-    }
-
-    /// What the policy saw. To be called of an epoch that was checked.
-    pub fn seen(&self) -> Observation {
-        let mut seen = Observation::default();
-        seen.nodes_use.clone_from(&self.nodes_use);
-        for &(task, start, pages, size, node, reads, writes, age) in &self.regions {
-            seen.push(Region { task, start, pages, size, node, reads, writes, age });
+    pub fn each_event(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for entry in &self.events {
+            match entry {
+                EventEntry::Moves(run) => events.extend(run.each().map(Event::Completion)),
+                EventEntry::HintFaults(run) => events.extend(run.each().map(Event::HintFault)),
+                EventEntry::Other(event) => events.push(event.clone()),
+            }
         }
-        seen
+        events
     }
 
-    /// Whether it can have taken place on a machine of so many nodes.
+    /// Checks that it can have taken place on a machine of so many nodes.
     ///
     /// # Errors
     /// What is wrong.
     pub fn check(&self, nodes: usize) -> Result<(), String> {
-        let outcomes = self.outcomes.iter().map(|outcome| &outcome.run);
-        check_runs("outcomes", outcomes, nodes)?;
-        check_runs("plan", &self.plan, nodes)?;
-        check_faults(&self.faults, nodes)?;
-        for used in &self.nodes_use {
-            if used.node.index() >= nodes || used.pages > PAGES_MAX || used.free_pages > used.pages {
-                return Err(format!("nodes_use: {used:?} on a machine with {nodes} nodes"));
+        self.view.check(nodes)?;
+        let mut left = MOVES_MAX;
+        for entry in &self.events {
+            match entry {
+                EventEntry::Moves(outcome) => check_run("events", &outcome.run, nodes, &mut left)?,
+                EventEntry::HintFaults(run) => check_faults(run, nodes, &mut left)?,
+                EventEntry::Other(event) => check_event(event, nodes)?,
             }
         }
-        let mut last = (TaskId(0), 0);
-        for region in &self.regions {
-            let &(task, start, pages, size, node, ..) = region;
-            let end = end(start, pages, size).filter(|_| pages > 0 && node.index() < nodes);
-            let Some(end) = end.filter(|_| last <= (task, start.0)) else {
-                return Err(format!("regions: {region:?} on a machine with {nodes} nodes, after {last:?}"));
-            };
-            last = (task, end);
+        let mut left = MOVES_MAX;
+        for entry in &self.plan {
+            match entry {
+                PlanEntry::Moves(run) => check_run("plan", run, nodes, &mut left)?,
+                PlanEntry::Other(planned) => check_planned("plan", planned, nodes)?,
+            }
         }
         Ok(())
     }
+}
+
+/// Events as runs, in their order.
+fn event_entries(events: &[Event]) -> Vec<EventEntry> {
+    let mut entries: Vec<EventEntry> = Vec::new();
+    for event in events {
+        let entry = match event {
+            Event::HintFault(fault) => EventEntry::HintFaults(Faults::of(fault)),
+            Event::Completion(done) => match MoveOutcome::of(done) {
+                Some(outcome) => EventEntry::Moves(outcome),
+                None => EventEntry::Other(event.clone()),
+            },
+            _ => EventEntry::Other(event.clone()),
+        };
+        let adds = match (entries.last_mut(), &entry) {
+            (Some(EventEntry::Moves(last)), EventEntry::Moves(next)) => last.add(next),
+            (Some(EventEntry::HintFaults(last)), EventEntry::HintFaults(next)) => last.add(&next.first),
+            _ => false,
+        };
+        if !adds {
+            entries.push(entry);
+        }
+    }
+    entries
 }
 
 /// The base page after so many pages, if there are as many.
@@ -154,35 +165,48 @@ fn end(start: Vpn, pages: u64, size: PageSize) -> Option<u64> {
     pages.checked_mul(size.base_pages())?.checked_add(start.0).filter(|&end| end <= PAGES_MAX)
 }
 
-fn check_faults(faults: &[Faults], nodes: usize) -> Result<(), String> {
-    let mut all = 0u64;
-    for run in faults {
-        let HintFault { page, size, node, time, .. } = run.first;
-        let lasts = run.step.0.checked_mul(run.pages).and_then(|all| all.checked_add(time.0));
-        if node.index() >= nodes || run.pages == 0 || end(page, run.pages, size).is_none() || lasts.is_none()
-        {
-            return Err(format!("faults: {run:?} on a machine with {nodes} nodes"));
-        }
-        all += run.pages;
-        if all > MOVES_MAX {
-            return Err(format!("faults: more than {MOVES_MAX} in an epoch"));
-        }
-    }
+/// Takes so many moves or faults from those that an epoch may have.
+fn take(what: &str, pages: u64, left: &mut u64) -> Result<(), String> {
+    *left = left.checked_sub(pages).ok_or_else(|| format!("{what}: more than {MOVES_MAX} in an epoch"))?;
     Ok(())
 }
 
-fn check_runs<'a>(what: &str, runs: impl IntoIterator<Item = &'a Run>, nodes: usize) -> Result<(), String> {
-    let mut moves = 0u64;
-    for run in runs {
-        let Move { page, size, from, to, .. } = run.first;
-        let there = from.index() < nodes && to.index() < nodes && run.pages > 0;
-        if !there || end(page, run.pages, size).is_none() {
-            return Err(format!("{what}: {run:?} on a machine with {nodes} nodes"));
-        }
-        moves += run.pages;
-        if moves > MOVES_MAX {
-            return Err(format!("{what}: more than {MOVES_MAX} moves in an epoch"));
-        }
+fn check_faults(run: &Faults, nodes: usize, left: &mut u64) -> Result<(), String> {
+    let HintFault { page, size, node, time, .. } = run.first;
+    let lasts = run.step.0.checked_mul(run.pages).and_then(|all| all.checked_add(time.0));
+    if node.index() >= nodes || run.pages == 0 || end(page, run.pages, size).is_none() || lasts.is_none() {
+        return Err(format!("faults: {run:?} on a machine with {nodes} nodes"));
     }
-    Ok(())
+    take("faults", run.pages, left)
+}
+
+fn check_run(what: &str, run: &Run, nodes: usize, left: &mut u64) -> Result<(), String> {
+    let is_sound = is_sound(&run.first, run.pages, nodes) && run.id.0.checked_add(run.pages).is_some();
+    if !is_sound || run.pages == 0 {
+        return Err(format!("{what}: {run:?} on a machine with {nodes} nodes"));
+    }
+    take(what, run.pages, left)
+}
+
+fn check_planned(what: &str, planned: &Planned, nodes: usize) -> Result<(), String> {
+    match planned.action.moves().iter().all(|wanted| is_sound(wanted, 1, nodes)) {
+        true => Ok(()),
+        false => Err(format!("{what}: {planned:?} on a machine with {nodes} nodes")),
+    }
+}
+
+fn check_event(event: &Event, nodes: usize) -> Result<(), String> {
+    let is_sound = match event {
+        Event::AccessSample(sample) => sample.node.index() < nodes && sample.page.0 < PAGES_MAX,
+        Event::Message(message) => end(message.start, message.pages, PageSize::Base).is_some(),
+        Event::Completion(done) => return check_planned("events", &done.planned, nodes),
+        Event::HintFault(fault) => fault.node.index() < nodes && end(fault.page, 1, fault.size).is_some(),
+        Event::Task(_) => true,
+    };
+    if is_sound { Ok(()) } else { Err(format!("events: {event:?} on a machine with {nodes} nodes")) }
+}
+
+fn is_sound(wanted: &Move, pages: u64, nodes: usize) -> bool {
+    let Move { page, size, from, to, .. } = *wanted;
+    from.index() < nodes && to.index() < nodes && end(page, pages, size).is_some()
 }

@@ -2,11 +2,11 @@
 
 use memtide_core::Machine;
 use memtide_core::epoch::ask;
-use memtide_core::policy::Migration;
+use memtide_core::policy::{Migration, Plan};
 
 use super::reader::Reader;
 use super::record::{Epoch, FORMAT, Head, Record};
-use super::runs::{Run, runs};
+use super::runs::{PlanEntry, plan_entries};
 use crate::policy::migration;
 
 /// What a part of a journal, asked again, came to.
@@ -103,7 +103,7 @@ fn asked(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn 
         return Ok(recorded);
     };
     let other = migration(name, machine).map_err(|why| ReplayError::Policy(why.to_string()))?;
-    if other.needs().hint_faults && !recorded()?.needs().hint_faults {
+    if other.sensors().hint_faults() && !recorded()?.sensors().hint_faults() {
         return Err(ReplayError::Policy(format!(
             "policy '{name}' goes by hint faults, and a journal of '{}' has none: nothing can be told of it",
             head.policy
@@ -139,9 +139,10 @@ impl PartReplay {
     /// Asks about an epoch; gives where the plan is another one.
     fn ask(&mut self, epoch: &Epoch) -> Result<Option<String>, String> {
         epoch.check(self.nodes)?;
-        let plan = ask(self.policy.as_mut(), &epoch.events(), &epoch.seen());
-        let planned = runs(&plan.moves);
-        let pages = |runs: &[Run]| runs.iter().map(Run::base_pages).sum::<u64>();
+        let mut plan = Plan::new(epoch.first_action);
+        ask(self.policy.as_mut(), &epoch.each_event(), &epoch.view, &mut plan);
+        let planned = plan_entries(plan.actions());
+        let pages = |entries: &[PlanEntry]| entries.iter().map(PlanEntry::base_pages).sum::<u64>();
         let part = &mut self.part;
         part.epochs += 1;
         part.recorded_pages += pages(&epoch.plan);
@@ -151,11 +152,12 @@ impl PartReplay {
         }
         part.differing += 1;
         let at = (0..).find(|&at| planned.get(at) != epoch.plan.get(at)).unwrap_or(0);
-        let told = |run: Option<&Run>| run.map_or_else(|| "nothing more".to_owned(), Run::to_string);
+        let told =
+            |entry: Option<&PlanEntry>| entry.map_or_else(|| "nothing more".to_owned(), PlanEntry::to_string);
         Ok(Some(format!(
             "epoch {} of its part, at {}: recorded is {}, planned now {}",
             part.epochs,
-            epoch.time,
+            epoch.view.time,
             told(epoch.plan.get(at)),
             told(planned.get(at))
         )))

@@ -1,17 +1,21 @@
-//! Moves of neighbouring pages, told as one.
+//! Moves of neighbouring pages, recorded as one.
 
 use std::fmt;
 
-use memtide_core::policy::{Move, Outcome, Refusal};
-use memtide_core::{PAGE_BYTES, Time, Vpn};
+use memtide_core::policy::{Action, Completion, Move, Outcome, Planned, Reason};
+use memtide_core::{ActionId, PAGE_BYTES, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
-/// Moves of neighbouring pages that are alike.
+/// Moves of neighbouring pages that are alike and were planned one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// That of the first page.
+    /// The id of the first; the others' follow.
+    pub id: ActionId,
+    /// The move of the first page.
     pub first: Move,
+    /// Why.
+    pub reason: Reason,
     /// How many pages of its size.
     pub pages: u64,
 }
@@ -24,11 +28,29 @@ pub struct MoveOutcome {
     pub run: Run,
     /// When that was known.
     pub time: Time,
-    /// Why they were not made, if they were not.
-    pub refused: Option<Refusal>,
+    /// What became of each of them.
+    pub outcome: Outcome,
+}
+
+/// A part of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanEntry {
+    /// Moves.
+    Moves(Run),
+    /// Another action.
+    Other(Planned),
 }
 
 impl Run {
+    /// The move that an action is, as a run of one; none if it is none.
+    pub fn of(planned: &Planned) -> Option<Run> {
+        match planned.action {
+            Action::Move(first) => Some(Run { id: planned.id, first, reason: planned.reason, pages: 1 }),
+            _ => None,
+        }
+    }
+
     /// The first base page.
     pub fn start(&self) -> Vpn {
         self.first.page
@@ -61,68 +83,98 @@ impl Run {
         2 * pages >= self.base_pages()
     }
 
-    fn takes(&self, next: &Move) -> bool {
-        *next == Move { page: self.end(), ..self.first }
+    /// Adds a run that goes on where this ends, and tells whether it did.
+    fn add(&mut self, next: &Run) -> bool {
+        let id = ActionId(self.id.0 + self.pages);
+        let follows = Run { id, first: Move { page: self.end(), ..self.first }, pages: next.pages, ..*self };
+        let adds = follows == *next;
+        self.pages += if adds { next.pages } else { 0 };
+        adds
     }
 
-    fn moves(&self) -> impl Iterator<Item = Move> + use<> {
-        let Run { first, pages } = *self;
-        (0..pages).map(move |at| Move { page: Vpn(first.page.0 + at * first.size.base_pages()), ..first })
+    fn each(&self) -> impl Iterator<Item = Planned> + use<> {
+        let Run { id, first, reason, pages } = *self;
+        (0..pages).map(move |at| {
+            let page = Vpn(first.page.0 + at * first.size.base_pages());
+            Planned { id: ActionId(id.0 + at), action: Action::Move(Move { page, ..first }), reason }
+        })
     }
 }
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Move { task, page, size, from, to, reason } = self.first;
+        let Move { task, page, size, from, to, .. } = self.first;
         let (pages, kib, address) = (self.pages, size.bytes() >> 10, page.0 * PAGE_BYTES);
         write!(
             f,
-            "{pages} pages of {kib} KiB from {address:#x} on of process {}, from {from} to {to}: {reason}",
-            task.0
+            "{pages} pages of {kib} KiB from {address:#x} on of process {}, from {from} to {to}: {}",
+            task.0, self.reason
         )
     }
 }
 
+impl fmt::Display for PlanEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanEntry::Moves(run) => run.fmt(f),
+            PlanEntry::Other(Planned { action, reason, .. }) => write!(f, "{action:?}: {reason}"),
+        }
+    }
+}
+
+impl PlanEntry {
+    /// The base pages that it moves.
+    pub fn base_pages(&self) -> u64 {
+        match self {
+            PlanEntry::Moves(run) => run.base_pages(),
+            PlanEntry::Other(planned) => {
+                planned.action.moves().iter().map(|wanted| wanted.size.base_pages()).sum()
+            }
+        }
+    }
+}
+
 impl MoveOutcome {
-    /// What became of one move.
-    pub fn of(outcome: &Outcome) -> MoveOutcome {
-        let Outcome { time, wanted, result } = *outcome;
-        MoveOutcome { run: Run { first: wanted, pages: 1 }, time, refused: result.err() }
+    /// What became of one move; none if it is none.
+    pub fn of(completion: &Completion) -> Option<MoveOutcome> {
+        let Completion { time, planned, outcome } = completion;
+        Some(MoveOutcome { run: Run::of(planned)?, time: *time, outcome: *outcome })
     }
 
-    /// Adds what became of a move, if it goes on where this ends, and tells whether it did.
-    pub fn add(&mut self, outcome: &Outcome) -> bool {
-        let alike = (self.time, self.refused) == (outcome.time, outcome.result.err());
-        let adds = alike && self.run.takes(&outcome.wanted);
-        self.run.pages += u64::from(adds);
-        adds
+    /// Adds what became of moves that go on where this ends, and tells whether it did.
+    pub fn add(&mut self, next: &MoveOutcome) -> bool {
+        (self.time, self.outcome) == (next.time, next.outcome) && self.run.add(&next.run)
     }
 
     /// What became of each move.
-    pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + use<> {
-        let MoveOutcome { run, time, refused } = *self;
-        run.moves().map(move |wanted| Outcome { time, wanted, result: refused.map_or(Ok(()), Err) })
+    pub fn each(&self) -> impl Iterator<Item = Completion> + use<> {
+        let MoveOutcome { run, time, outcome } = *self;
+        run.each().map(move |planned| Completion { time, planned, outcome })
     }
 }
 
-/// Moves as runs, in their order.
-pub fn runs(moves: &[Move]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for wanted in moves {
-        match runs.last_mut() {
-            Some(last) if last.takes(wanted) => last.pages += 1,
-            _ => runs.push(Run { first: *wanted, pages: 1 }),
+/// A plan as runs, in its order.
+pub fn plan_entries(actions: &[Planned]) -> Vec<PlanEntry> {
+    let mut entries: Vec<PlanEntry> = Vec::new();
+    for planned in actions {
+        let entry = Run::of(planned).map_or_else(|| PlanEntry::Other(planned.clone()), PlanEntry::Moves);
+        let adds = match (entries.last_mut(), &entry) {
+            (Some(PlanEntry::Moves(last)), PlanEntry::Moves(next)) => last.add(next),
+            _ => false,
+        };
+        if !adds {
+            entries.push(entry);
         }
     }
-    runs
+    entries
 }
 
 /// What became of moves as runs, in their order.
-pub fn move_outcomes<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> Vec<MoveOutcome> {
+pub fn move_outcomes<'a>(done: impl IntoIterator<Item = &'a Completion>) -> Vec<MoveOutcome> {
     let mut runs: Vec<MoveOutcome> = Vec::new();
-    for outcome in outcomes {
-        if !runs.last_mut().is_some_and(|last| last.add(outcome)) {
-            runs.push(MoveOutcome::of(outcome));
+    for outcome in done.into_iter().filter_map(MoveOutcome::of) {
+        if !runs.last_mut().is_some_and(|last| last.add(&outcome)) {
+            runs.push(outcome);
         }
     }
     runs

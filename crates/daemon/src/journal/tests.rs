@@ -3,10 +3,10 @@ use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use memtide_core::epoch::{Governor, Host, Limits, Watcher, step};
+use memtide_core::epoch::{Host, Limits, PolicyRunner, Watcher};
 use memtide_core::machine::bundled;
 use memtide_core::policy::{
-    Event, HintFault, Migration, Move, Needs, NodeUse, Observation, Plan, Refusal, Region, Traffic,
+    Completion, Event, HintFault, Migration, NodeView, Outcome, Plan, Planned, Refusal, Region, Traffic, View,
 };
 use memtide_core::{CpuId, Machine, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use proptest::prelude::*;
@@ -16,6 +16,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use super::record::Record;
 use super::replay::{ReplayError, Replayed, replay};
+use super::runs::PlanEntry;
 use super::writer::Journal;
 use super::{Head, reader::Reader};
 use crate::policy::migration;
@@ -33,11 +34,14 @@ struct Bench {
     draws: Xoshiro256PlusPlus,
     now: Time,
     nodes: Vec<u8>,
+    hint_faults: bool,
+    done: Vec<Completion>,
 }
 
 impl Bench {
-    fn new() -> Bench {
-        Bench { draws: Xoshiro256PlusPlus::seed_from_u64(1), now: Time::ZERO, nodes: vec![1; 40] }
+    fn new(policy: &dyn Migration) -> Bench {
+        let (draws, hint_faults) = (Xoshiro256PlusPlus::seed_from_u64(1), policy.sensors().hint_faults());
+        Bench { draws, now: Time::ZERO, nodes: vec![1; 40], hint_faults, done: Vec::new() }
     }
 
     fn fault(&self, at: usize, page: u64) -> Event {
@@ -65,9 +69,10 @@ impl Host for Bench {
         self.now
     }
 
-    fn observe(&mut self, needs: &Needs, events: &mut Vec<Event>, seen: &mut Observation) {
+    fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {
         self.now += Time::from_ms(2000);
-        if needs.hint_faults {
+        view.time = self.now;
+        if self.hint_faults {
             let pages = (0..self.nodes.len()).flat_map(|at| (0..8).map(move |page| (at, page)));
             events.extend(pages.map(|(at, page)| self.fault(at, page)));
         }
@@ -75,22 +80,31 @@ impl Host for Bench {
             let (task, size) = (TaskId(7 + at as u32 / 20), PageSize::Base);
             let (start, node) = (Vpn(at as u64 * 1000), NodeId(self.nodes[at]));
             let (pages, reads) = (1 + self.draw(400), (self.draw(3) * 10) as u32);
-            seen.push(Region { task, start, pages, size, node, reads, writes: 0, age: 500 });
+            view.regions.push(Region { task, start, pages, size, node, reads, writes: 0, age: 500 });
         }
-        let traffic = Some(Traffic { read_bytes: 7, written_bytes: 5 });
-        let used = |node| NodeUse { node: NodeId(node), pages: 100_000, free_pages: 50_000, traffic };
-        seen.nodes_use = vec![used(0), used(1)];
+        let node = |node| NodeView {
+            node: NodeId(node),
+            pages: 100_000,
+            free_pages: 50_000,
+            watermarks: None,
+            traffic: Some(Traffic { read_bytes: 7, written_bytes: 5 }),
+            loaded_latency: None,
+        };
+        view.nodes = vec![node(0), node(1)];
     }
 
-    fn act(&mut self, wanted: &[Move]) -> Vec<Result<(), Refusal>> {
-        wanted
-            .iter()
-            .map(|wanted| {
-                let busy = self.draw(50) == 0;
-                self.nodes[(wanted.page.0 / 1000) as usize] = wanted.to.0;
-                if busy { Err(Refusal::Busy) } else { Ok(()) }
-            })
-            .collect()
+    fn act(&mut self, actions: &[Planned]) {
+        for planned in actions {
+            let [wanted] = planned.action.moves() else { panic!("{planned:?} is no move") };
+            self.nodes[(wanted.page.0 / 1000) as usize] = wanted.to.0;
+            let busy = self.draw(50) == 0;
+            let outcome = if busy { Outcome::Refused(Refusal::Busy) } else { Outcome::MADE };
+            self.done.push(Completion { time: self.now, planned: planned.clone(), outcome });
+        }
+    }
+
+    fn completions(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.done);
     }
 }
 
@@ -104,15 +118,15 @@ fn recorded(path: &Path, bound_bytes: u64, epochs: usize) {
 }
 
 fn recorded_by(text: &str, path: &Path, bound_bytes: u64, epochs: usize) {
-    let mut policy = migration(text, &machine()).expect("a policy");
-    let mut governor = Governor::new(Limits::default(), Time::from_ms(2000));
+    let policy = migration(text, &machine()).expect("a policy");
     let mut journal = Journal::open(path, bound_bytes, head(text, policy.as_ref())).expect("a journal");
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(policy.as_ref());
+    let mut runner = PolicyRunner::new(policy, Limits::default());
     for _ in 0..epochs {
         if journal.must_rotate() {
-            journal.begin(head(text, policy.as_ref()));
+            journal.begin(head(text, runner.policy()));
         }
-        step(&mut bench, policy.as_mut(), &mut governor, &mut journal);
+        runner.epoch(&mut bench, &mut journal);
     }
     assert_eq!(journal.take_trouble(), None);
 }
@@ -233,13 +247,13 @@ fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
 fn a_journal_that_was_taken_away_begins_anew() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new/journal");
-    let mut policy = migration(POLICY, &machine()).expect("a policy");
+    let policy = migration(POLICY, &machine()).expect("a policy");
     let mut journal = Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref())).expect("a journal");
     fs::rename(&path, folder.path().join("elsewhere")).expect("a file");
     assert!(journal.must_rotate());
     journal.begin(head(POLICY, policy.as_ref()));
-    let mut governor = Governor::new(Limits::default(), Time::from_ms(2000));
-    step(&mut Bench::new(), policy.as_mut(), &mut governor, &mut journal);
+    let mut bench = Bench::new(policy.as_ref());
+    PolicyRunner::new(policy, Limits::default()).epoch(&mut bench, &mut journal);
     assert_eq!((journal.must_rotate(), journal.take_trouble()), (false, None));
     let replayed = replay(&fs::read(&path).expect("a journal"), None).expect("a journal");
     assert_eq!(counts(&replayed).0, 1);
@@ -254,10 +268,10 @@ fn an_error_ends_the_journal_with_one_message() {
     let mut journal = Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref())).expect("a journal");
     journal.file = Some(File::open(&path).expect("the file, to be read alone"));
     for _ in 0..3 {
-        journal.planned(Time::ZERO, &[], &Observation::default(), &Plan::default());
+        journal.planned(&[], &View::default(), &Plan::default());
     }
     assert!(journal.take_trouble().is_some_and(|told| told.contains("it ends here")));
-    journal.planned(Time::ZERO, &[], &Observation::default(), &Plan::default());
+    journal.planned(&[], &View::default(), &Plan::default());
     assert_eq!(journal.take_trouble(), None);
     assert_eq!(replay(&fs::read(&path).expect("a file"), None).map(|replayed| replayed.parts.len()), Ok(1));
 }
@@ -287,12 +301,12 @@ fn mistakes_are_told_with_where_they_are() {
         replay(&packed(&lines), None).expect_err(to).to_string()
     };
     for (at, from, to, told) in [
-        (0, "\"format\":1", "\"format\":2", "record 1, which ends at byte"),
+        (0, "\"format\":2", "\"format\":3", "record 1, which ends at byte"),
         (0, "\"policy\":\"hot-cold", "\"policy\":\"hot-code", "hot-code"),
         (0, "\"state\":\"", "\"state\":\"x", "state: "),
-        (2, "\"node\":0", "\"node\":9", "nodes_use"),
-        (2, "[7,0,", "[7,4503599627370496,", "regions"),
-        (2, "[7,1000,", "[8,1000,", "regions"),
+        (2, "\"node\":0", "\"node\":9", "nodes: "),
+        (2, "\"starts\":[0,", "\"starts\":[4503599627370496,", "out of order"),
+        (2, "\"starts\":[0,1000", "\"starts\":[0,0", "out of order"),
         (2, "\"to\":", "\"to\":25", "on a machine with 2 nodes"),
         (2, "\"regions\"", "\"region\"", "unknown field"),
     ] {
@@ -319,7 +333,8 @@ fn a_decision_that_was_changed_is_found() {
     let Record::Epoch(mut epoch) = serde_json::from_str(&lines[3]).expect("a record") else {
         panic!("{}", lines[3]);
     };
-    epoch.plan[0].pages += 1;
+    let Some(PlanEntry::Moves(run)) = epoch.plan.first_mut() else { panic!("{epoch:?}") };
+    run.pages += 1;
     lines[3] = serde_json::to_string(&Record::Epoch(epoch)).expect("text");
     let replayed = replay(&packed(&lines), None).expect("a journal");
     assert_eq!(counts(&replayed).2, 1);

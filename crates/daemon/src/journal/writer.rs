@@ -9,9 +9,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use memtide_core::Time;
 use memtide_core::epoch::Watcher;
-use memtide_core::policy::{Event, Observation, Outcome, Plan};
+use memtide_core::policy::{Completion, Event, Plan, View};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use zstd::stream::write::Encoder;
@@ -120,17 +119,17 @@ impl Journal {
 }
 
 impl Watcher for Journal {
-    fn planned(&mut self, now: Time, events: &[Event], seen: &Observation, plan: &Plan) {
-        let moves = plan.moves.len().max(events.len()) as u64;
+    fn planned(&mut self, events: &[Event], view: &View, plan: &Plan) {
+        let moves = plan.actions().len().max(events.len()) as u64;
         let written = if moves > MOVES_MAX {
             Err(io::Error::other(format!("an epoch has {moves} moves; {MOVES_MAX} can be kept")))
         } else {
-            self.write(&Record::Epoch(Epoch::new(now, events, seen, plan)))
+            self.write(&Record::Epoch(Epoch::new(events, view, plan)))
         };
         self.note(written);
     }
 
-    fn happened(&mut self, _: &[Outcome]) {}
+    fn completed(&mut self, _: &[Completion]) {}
 }
 
 /// Opens a journal's file, readable by its owner alone, and cuts off what a crash left of a last record. Gives its length.

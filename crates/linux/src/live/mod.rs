@@ -17,7 +17,7 @@ use crate::sensors::{Sensors, Setup, Watched};
 use crate::sys::pagemap::huge_pages;
 use crate::topology::{Numbers, memory_of};
 
-pub use crate::sensors::task;
+pub use crate::sensors::{Monitoring, task};
 
 /// KiB in a base page.
 const PAGE_KIB: u64 = 4;
@@ -95,6 +95,11 @@ impl Live {
     /// How the sensors answer now.
     pub fn answers(&self) -> &Answers {
         self.sensors.answers()
+    }
+
+    /// How regions are monitored; none if they are not.
+    pub fn monitoring(&self) -> Option<Monitoring<'_>> {
+        self.sensors.monitoring()
     }
 
     /// The node that a page of a process is on; none if it is not in memory, or on a node that the machine does not have.

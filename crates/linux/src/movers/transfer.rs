@@ -122,6 +122,11 @@ impl Transfer {
         }
     }
 
+    /// Keeps moves for a later step.
+    pub fn postpone(&mut self, moves: &[Move]) {
+        self.again.extend_from_slice(moves);
+    }
+
     fn note_move(&mut self, wanted: &Move, outcome: Outcome) {
         let pages = wanted.size.base_pages();
         let next = self.to.iter().position(|to| *to == wanted.to).and_then(|at| self.to.get(at + 1));

@@ -27,11 +27,27 @@ pub(crate) trait Sense: fmt::Debug {
     /// What it answers now: monitors may change while they run.
     fn answer(&self) -> Answer;
 
+    /// How regions are monitored, if this monitors them.
+    fn monitoring(&self) -> Option<Monitoring<'_>> {
+        None
+    }
+
     /// Other processes are watched from now on.
     fn watch(&mut self, _: &mut Watched) {}
 
     /// Fills in what it observed, and adds events.
     fn fill(&mut self, watched: &mut Watched, view: &mut View, events: &mut Vec<Event>);
+}
+
+/// How regions are monitored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Monitoring<'s> {
+    /// The monitor's name.
+    pub name: &'static str,
+    /// Why it is not a better one.
+    pub why_not_better: Option<&'s str>,
+    /// Writes are counted apart.
+    pub writes: bool,
 }
 
 /// The processes that are watched, and when.
@@ -113,6 +129,11 @@ impl Sensors {
     /// What they answer now.
     pub fn answers(&self) -> &Answers {
         &self.1
+    }
+
+    /// How regions are monitored; none if they are not.
+    pub fn monitoring(&self) -> Option<Monitoring<'_>> {
+        self.0.iter().find_map(|(_, sensor)| sensor.monitoring())
     }
 
     /// Other processes are watched from now on.

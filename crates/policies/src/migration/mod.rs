@@ -27,6 +27,11 @@ pub(crate) struct MigrationEntry {
     pub(crate) make: fn(&Machine, &Values) -> Box<dyn Migration>,
 }
 
+/// The policy `none`: pages stay.
+pub fn no_migration() -> Box<dyn Migration> {
+    Box::new(none::Stay)
+}
+
 /// The epoch of policies that act on hint faults alone: the period of the scanner that brings them about.
 fn scan_period(machine: &Machine) -> Time {
     Time::from_ns(machine.kernel.numa_scan_period_ms * 1e6)

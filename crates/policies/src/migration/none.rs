@@ -18,7 +18,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     make: |_, _| Box::new(Stay),
 };
 
-struct Stay;
+pub(super) struct Stay;
 
 impl Migration for Stay {
     fn sensors(&self) -> Sensors {

@@ -19,7 +19,7 @@ use self::monitors::Chosen;
 pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Unusable, Usable, usable};
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
-use super::{Sense, Setup, Watched, task};
+use super::{Monitoring, Sense, Setup, Watched, task};
 use crate::movers::nodes_of;
 use crate::processes::{FORBIDDEN, Process};
 use crate::sys::pagemap::huge_pages;
@@ -158,6 +158,11 @@ impl Sense for RegionSensor {
             // Whole mappings, by the share of them that was referenced.
             Kind::Smaps => Answer::Inferred(means),
         }
+    }
+
+    fn monitoring(&self) -> Option<Monitoring<'_>> {
+        let (name, writes) = (self.monitor.kind.name(), self.writes.is_some());
+        Some(Monitoring { name, why_not_better: self.monitor.why_not_better.as_deref(), writes })
     }
 
     fn watch(&mut self, watched: &mut Watched) {

@@ -1,0 +1,118 @@
+//! What a daemon runs on: this system, or a fake one in tests.
+
+use std::io;
+use std::time::Duration;
+
+use memtide_core::epoch::Host;
+use memtide_core::policy::{Answers, SensorRefused, Sensors};
+use memtide_core::{NodeId, Vpn};
+use memtide_linux::live::{Live, Monitoring};
+use memtide_linux::processes::{self, Process};
+use memtide_linux::sensors::regions::Kind;
+use memtide_linux::topology::Numbers;
+use rustix::process::Pid;
+
+/// A host with processes.
+pub trait System: Host {
+    /// All processes with this many base pages in memory or more, by process id.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn processes(&self, least_pages: u64) -> io::Result<Vec<Process>>;
+
+    /// A process by its id, if there is one.
+    fn process(&self, pid: Pid) -> Option<Process>;
+
+    /// Watches these processes and no others; those that have just started, later.
+    fn watch(&mut self, processes: Vec<Process>);
+
+    /// The processes that are watched.
+    fn watched(&self) -> &[Process];
+
+    /// How the sensors answer now.
+    fn answers(&self) -> &Answers;
+
+    /// How regions are monitored; none if they are not.
+    fn monitoring(&self) -> Option<Monitoring<'_>>;
+
+    /// The node that a page of a process is on; none if it is not in memory.
+    fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId>;
+
+    /// What went wrong since the last call.
+    fn take_troubles(&mut self) -> Vec<String>;
+
+    /// Lets a user's request move pages of a process until [`end_request`](System::end_request).
+    fn begin_request(&mut self, process: Process);
+
+    /// A user's request is over.
+    fn end_request(&mut self, pid: Pid);
+
+    /// Changes how long a batch of moves may hold a process up, and whether moves are made.
+    fn set(&mut self, stall: Duration, dry_run: bool);
+
+    /// Observes as another policy asks.
+    ///
+    /// # Errors
+    /// If a sensor that the policy requires cannot be had.
+    fn set_sensors(
+        &mut self,
+        numbers: Numbers,
+        sensors: &Sensors,
+        monitor: Option<Kind>,
+    ) -> Result<(), SensorRefused>;
+}
+
+impl System for Live {
+    fn processes(&self, least_pages: u64) -> io::Result<Vec<Process>> {
+        processes::all(least_pages)
+    }
+
+    fn process(&self, pid: Pid) -> Option<Process> {
+        processes::one(pid)
+    }
+
+    fn watch(&mut self, processes: Vec<Process>) {
+        Live::watch(self, processes);
+    }
+
+    fn watched(&self) -> &[Process] {
+        Live::watched(self)
+    }
+
+    fn answers(&self) -> &Answers {
+        Live::answers(self)
+    }
+
+    fn monitoring(&self) -> Option<Monitoring<'_>> {
+        Live::monitoring(self)
+    }
+
+    fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId> {
+        Live::node_of(self, process, page)
+    }
+
+    fn take_troubles(&mut self) -> Vec<String> {
+        Live::take_troubles(self)
+    }
+
+    fn begin_request(&mut self, process: Process) {
+        Live::begin_request(self, process);
+    }
+
+    fn end_request(&mut self, pid: Pid) {
+        Live::end_request(self, pid);
+    }
+
+    fn set(&mut self, stall: Duration, dry_run: bool) {
+        Live::set(self, stall, dry_run);
+    }
+
+    fn set_sensors(
+        &mut self,
+        numbers: Numbers,
+        sensors: &Sensors,
+        monitor: Option<Kind>,
+    ) -> Result<(), SensorRefused> {
+        Live::set_sensors(self, numbers, sensors, monitor)
+    }
+}
