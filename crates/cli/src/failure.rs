@@ -111,7 +111,7 @@ impl Failure {
                 };
             }
         };
-        tell!("memtide: error: {message}");
+        message!("memtide: error: {message}");
         ExitCode::from(code)
     }
 }

@@ -1,7 +1,7 @@
 //! The `memtide` command.
 
 /// Says something on standard error. If nobody can hear it, the work goes on.
-macro_rules! tell {
+macro_rules! message {
     ($($what:tt)*) => {{
         use std::io::Write as _;
         // In one write: others write there, too.
@@ -10,23 +10,19 @@ macro_rules! tell {
 }
 
 mod advice;
-mod answer;
 mod cli;
-mod columns;
 mod commands;
 mod comparison;
 mod failure;
 mod interrupt;
-mod layout;
 mod machines;
+mod options;
+mod output;
 mod parallel;
-mod processes;
 mod progress;
 mod report;
 mod runs;
-mod share;
-mod status;
-mod verdict;
+mod tables;
 
 use std::process::ExitCode;
 
@@ -36,7 +32,7 @@ fn main() -> ExitCode {
         if !matches!(cli.command, commands::Command::Record(_) | commands::Command::Run(_)) {
             interrupt::install()?;
         }
-        commands::run(cli)
+        commands::run(cli.command, cli::definition)
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,9 +9,9 @@ use memtide_sim::{Job, Report, SimError};
 use memtide_trace::{ReplayOptions, Trace};
 use memtide_workloads::WorkloadError;
 
-use crate::answer::Cell;
-use crate::cli::VERSION;
 use crate::failure::Failure;
+use crate::output::Cell;
+use crate::output::VERSION;
 use crate::progress::Progress;
 use crate::{interrupt, machines};
 

@@ -3,14 +3,15 @@
 use memtide_policies::{Policy, default_comparison};
 use memtide_sim::Report;
 
-use crate::answer::{self, Answer, Cell, Format, Table};
-use crate::cli::Common;
 use crate::comparison::Comparison;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{self, Cell, Document, Format, Table};
+use crate::parallel;
 use crate::progress::Progress;
 use crate::report::{self, ReportFile};
 use crate::runs::{self, Setting};
-use crate::{columns, parallel};
+use crate::tables::simulated;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -41,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let reports = reports.into_iter().collect::<Result<Vec<Report>, Failure>>()?;
     let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
     let comparison = Comparison::new(&runs.machine, names, reports);
-    let answer_as = |format| Answer {
+    let answer_as = |format| Document {
         about: runs.about(),
         tables: tables(&comparison, format),
         notes: comparison.verdict(),
@@ -53,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if common.output == Format::Json {
         let mut whole = answer.json();
         whole["verdict"] = answer.notes.join(" ").into();
-        return answer::print(&answer::pretty(&whole));
+        return output::print(&output::pretty(&whole));
     }
     answer.print(common.output)
 }
@@ -66,13 +67,13 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     let swapped = |report: &Report| report.pages.swapped_out + report.pages.swapped_in;
     let shows_swap = format != Format::Table || comparison.reports.iter().any(|report| swapped(report) > 0);
     for (index, report) in comparison.reports.iter().enumerate() {
-        let mut of_run = columns::of_run(report);
+        let mut of_run = simulated::of_run(report);
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
         if shows_swap {
             let pages = Cell::Whole(swapped(report));
             of_run.push(("swapped_pages".to_owned(), "pages swapped out and in".to_owned(), pages));
         }
-        let of_nodes = columns::of_nodes(report);
+        let of_nodes = simulated::of_nodes(report);
         for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes)] {
             let mut row = vec![Cell::text(&comparison.names[index])];
             for (key, title, cell) in figures {

@@ -6,10 +6,10 @@ use memtide_linux::counters::{Counters, CountersError};
 use memtide_memory::curve::live::Snapshot;
 use memtide_memory::curve::{NodeCounts, between};
 
-use super::lab::seconds;
-use crate::answer::{Answer, Cell, Format, Table};
 use crate::failure::Failure;
-use crate::{interrupt, processes};
+use crate::options::seconds;
+use crate::output::{Cell, Document, Format, Table};
+use crate::{interrupt, tables};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -49,15 +49,15 @@ fn since(before: &Snapshot, now: &Snapshot) -> Snapshot {
     }
 }
 
-fn answer(seen: &Snapshot) -> Answer {
+fn answer(seen: &Snapshot) -> Document {
     let about = vec![
         ("guest_ns", Cell::Whole(seen.guest_ns)),
         ("counting", Cell::text(if seen.on { "on" } else { "off" })),
         ("instructions", Cell::Whole(seen.total.instructions)),
         ("llc_misses", Cell::Whole(seen.total.llc_misses)),
     ];
-    let processes = processes::table(&between(&[], &seen.processes));
-    Answer { about, tables: vec![nodes(seen), processes], notes: Vec::new() }
+    let processes = tables::processes::table(&between(&[], &seen.processes));
+    Document { about, tables: vec![nodes(seen), processes], notes: Vec::new() }
 }
 
 fn nodes(seen: &Snapshot) -> Table {

@@ -9,10 +9,10 @@ use memtide_daemon::status::{self, Status};
 use memtide_daemon::{ConfigSource, Daemon};
 use serde::de::DeserializeOwned;
 
-use crate::answer::{self, Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
-use crate::{advice, interrupt};
+use crate::options::Common;
+use crate::output::{self, Cell, Document, Table};
+use crate::{advice, interrupt, tables};
 
 /// What `memtide daemon --help` and its man page say of it.
 pub const ABOUT: &str = "\
@@ -88,9 +88,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let source = ConfigSource { file: arguments.config.clone(), dry_run: arguments.dry_run };
     if arguments.check {
         if let Some(why) = Daemon::check(&source).map_err(advice::on_daemon)? {
-            tell!("memtide daemon: {why}");
+            message!("memtide daemon: {why}");
         }
-        return answer::print("the configuration is right\n");
+        return output::print("the configuration is right\n");
     }
     interrupt::install()?;
     let config = source.read().map_err(advice::on_daemon)?;
@@ -102,29 +102,29 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ))
     })?;
     let dry_run = config.dry_run;
-    let log = Box::new(|message: &str| tell!("memtide daemon: {message}"));
+    let log = Box::new(|message: &str| message!("memtide daemon: {message}"));
     let mut daemon = Daemon::new(source, config, log).map_err(advice::on_daemon)?;
     if !dry_run {
         super::run::put_weights_back();
     }
     for (name, id) in daemon.nodes() {
         if name != format!("node{}", id.0) {
-            tell!("memtide daemon: {name} is node {}", id.0);
+            message!("memtide daemon: {name} is node {}", id.0);
         }
     }
     if let Some(monitor) = daemon.monitor() {
-        tell!("memtide daemon: {monitor}");
+        message!("memtide daemon: {monitor}");
     }
     if let Some(why) = daemon.no_destination() {
-        tell!("memtide daemon: {why}");
+        message!("memtide daemon: {why}");
     }
-    tell!("memtide daemon: listens at {}", file.display());
+    message!("memtide daemon: listens at {}", file.display());
     daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)
 }
 
 /// `memtide status`.
 pub fn status(at: &At) -> Result<(), Failure> {
-    crate::status::status(&told::<Status>(at, &Request::Status)?).print(at.common.output)
+    tables::daemon::status(&told::<Status>(at, &Request::Status)?).print(at.common.output)
 }
 
 /// `memtide pause`.
@@ -141,13 +141,13 @@ fn paused(at: &At, request: &Request) -> Result<(), Failure> {
     let state = told::<String>(at, request)?;
     let mut table = Table::new("daemon", &[("state", "the daemon")]);
     table.rows.push(vec![Cell::text(state)]);
-    Answer::of(table).print(at.common.output)
+    Document::of(table).print(at.common.output)
 }
 
 /// `memtide why`.
 pub fn why(arguments: &Why) -> Result<(), Failure> {
     let request = Request::Why { pid: arguments.pid, address: arguments.address };
-    crate::status::why(&told::<status::Why>(&arguments.at, &request)?).print(arguments.at.common.output)
+    tables::daemon::why(&told::<status::Why>(&arguments.at, &request)?).print(arguments.at.common.output)
 }
 
 /// What the daemon tells.

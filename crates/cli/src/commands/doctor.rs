@@ -3,9 +3,9 @@
 use memtide_lab::Tools;
 use memtide_linux::doctor::{Finding, State, Use, examine, obstacles};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -21,10 +21,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let findings = examine();
     let shown = |finding: &&Finding| !arguments.brief || finding.state != State::Good;
-    let answer = Answer {
+    let answer = Document {
         tables: vec![uses(&findings), table(findings.iter().filter(shown))],
         notes: vec![lab()],
-        ..Answer::default()
+        ..Document::default()
     };
     answer.print(arguments.common.output)?;
     if Use::ALL.into_iter().all(|wanted| works(&findings, wanted)) { Ok(()) } else { Err(Failure::Lacking) }

@@ -8,11 +8,12 @@ use memtide_linux::measure::{
 };
 use memtide_linux::topology::{Host, Node, nodelist};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::interrupt;
+use crate::options::Common;
+use crate::options::share;
+use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
-use crate::{interrupt, share};
 
 /// The part of a node's free memory that measuring may take.
 const FREE_SHARE: f64 = 0.8;
@@ -134,7 +135,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         loaded.rows.extend(found.iter().flat_map(|found| &found.loaded).map(|point| loaded_row(pair, point)));
     }
     drop(progress);
-    let mut answer = Answer { notes: notes(arguments, &pairs), ..Answer::of(nodes) };
+    let mut answer = Document { notes: notes(arguments, &pairs), ..Document::of(nodes) };
     answer.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
         format!("Measurements of {node} from {initiator} are far apart: other work ran here meanwhile. Measure again.")
     }));
@@ -334,12 +335,12 @@ mod tests {
         let mut nodes = nodes_table(&[1.0, 0.5]);
         nodes.rows.push(row(&pair(16), None, 2));
         assert_eq!(nodes.rows[0].len(), nodes.columns.len());
-        assert_eq!(Answer::of(nodes).json()["nodes"][0]["cached"], true);
+        assert_eq!(Document::of(nodes).json()["nodes"][0]["cached"], true);
         let mut loaded = loaded_table();
         let point = Loaded { rate: 0.3, mbps: 900.0, others_mbps: 800.0, ns: figure(100.0) };
         loaded.rows.push(loaded_row(&pair(64), &point));
         assert_eq!(loaded.rows[0].len(), loaded.columns.len());
-        let json = Answer::of(loaded).json();
+        let json = Document::of(loaded).json();
         assert_eq!(
             (&json["loaded"][0]["rate"], &json["loaded"][0]["latency_ns"]),
             (&0.3.into(), &100.0.into())

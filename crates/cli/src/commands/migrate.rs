@@ -10,9 +10,9 @@ use memtide_daemon::control::{self, Migrate, Reply, Request};
 use memtide_daemon::transfers::{self, Progress};
 use memtide_linux::topology::Host;
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 use crate::progress::Progress as Bar;
 use crate::{advice, interrupt};
 
@@ -97,7 +97,7 @@ fn paused(progress: &Progress) -> Failure {
     ))
 }
 
-fn answer(done: &Progress) -> Answer {
+fn answer(done: &Progress) -> Document {
     let mut table = Table::new("outcomes", &[("outcome", "outcome"), ("pages", "pages of 4 KiB")]);
     let refused = done.tally.refused_pages.iter();
     let refused = refused.map(|(why, pages)| vec![Cell::text(why.to_string()), Cell::Whole(*pages)]);
@@ -105,5 +105,5 @@ fn answer(done: &Progress) -> Answer {
         [vec![Cell::text("moved"), Cell::Whole(done.tally.moved_pages)]].into_iter().chain(refused).collect();
     let about =
         vec![("found_pages", Cell::Whole(done.tally.found_pages)), ("seconds", Cell::Real(done.seconds, 1))];
-    Answer { about, ..Answer::of(table) }
+    Document { about, ..Document::of(table) }
 }

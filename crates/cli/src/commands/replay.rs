@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use memtide_daemon::journal::replay::{Part, ReplayError, Replayed, replay};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 use crate::{advice, interrupt};
 
 /// Its arguments.
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn answer(replayed: &Replayed) -> Answer {
+fn answer(replayed: &Replayed) -> Document {
     let columns = [
         ("part", "part"),
         ("begun_unix_s", "begun"),
@@ -73,7 +73,7 @@ fn answer(replayed: &Replayed) -> Answer {
         notes
             .push(format!("The last {torn} bytes are no whole epoch, as after a crash; they were left out."));
     }
-    Answer { about, tables: vec![table], notes }
+    Document { about, tables: vec![table], notes }
 }
 
 fn row(number: u64, part: &Part) -> Vec<Cell> {

@@ -97,10 +97,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 pub fn put_weights_back() {
     match Weights::put_back() {
         Ok(true) => {
-            tell!("memtide: the kernel's weights were put back, which a run that was killed had left set")
+            message!("memtide: the kernel's weights were put back, which a run that was killed had left set")
         }
         Ok(false) => {}
-        Err(error) => tell!("memtide: a run that was killed has left the kernel's weights set: {error}"),
+        Err(error) => message!("memtide: a run that was killed has left the kernel's weights set: {error}"),
     }
 }
 
@@ -116,14 +116,14 @@ fn mechanism(
         if arguments.exact { Err("--exact asks for it".to_owned()) } else { by_kernel(&rule, host)? };
     let why = match kernel {
         Ok((policy, weights)) => {
-            tell!("memtide: placement '{name}' by the kernel's own policy: {policy}");
+            message!("memtide: placement '{name}' by the kernel's own policy: {policy}");
             return Ok(Mechanism::Kernel(policy, weights));
         }
         Err(why) => why,
     };
     let exact = Exact::new(rule, machine, host, arguments.seed);
     let exact = exact.map_err(|error| Failure::Usage(error.to_string()))?;
-    tell!("memtide: placement '{name}' fault by fault: {why}");
+    message!("memtide: placement '{name}' fault by fault: {why}");
     Ok(Mechanism::Exact(exact))
 }
 
@@ -153,9 +153,11 @@ fn in_system(rule: &Rule, all: &[NodeId]) -> Rule {
 /// Says what became of the pages.
 fn tell(outcome: io::Result<Outcome>) {
     match outcome {
-        Ok(outcome) => tell!("memtide: {outcome}"),
+        Ok(outcome) => message!("memtide: {outcome}"),
         Err(error) => {
-            tell!("memtide: placement ended before the program, whose pages the kernel placed then: {error}")
+            message!(
+                "memtide: placement ended before the program, whose pages the kernel placed then: {error}"
+            )
         }
     }
 }

@@ -7,8 +7,8 @@ use plotly::layout::{Annotation, Margin};
 use plotly::{Bar, Layout};
 
 use super::chart::{Chart, OverTime, axis, bars_height, colour, greatest, names, over_time, plot};
-use super::{Page, grid, section};
-use crate::answer::Answer;
+use super::page::{Page, grid, section};
+use crate::output::Document;
 
 /// A run that is shown, under the name of its subject.
 pub struct Shown<'a> {
@@ -21,7 +21,7 @@ pub struct Shown<'a> {
 }
 
 /// The page of runs of a program.
-pub fn page<'a>(program: &str, machine: &'a Machine, shown: &[Shown], answer: &'a Answer) -> Page<'a> {
+pub fn page<'a>(program: &str, machine: &'a Machine, shown: &[Shown], answer: &'a Document) -> Page<'a> {
     let mut sections = Vec::new();
     if shown.len() > 1 {
         sections.push(section(&time(shown)));

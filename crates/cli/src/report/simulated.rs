@@ -8,16 +8,16 @@ use plotly::{Bar, Layout, Plot, Scatter};
 use super::chart::{
     COLOURS, Chart, OverTime, axis, bars_height, colour, greatest, legend, names, over_time, plot,
 };
-use super::{Page, grid, section};
-use crate::answer::{Answer, Cell};
+use super::page::{Page, grid, section};
 use crate::comparison::Comparison;
+use crate::output::{Cell, Document};
 use crate::runs::Runs;
 
 /// Points of a line at most: a pixel shows no more.
 const POINTS: usize = 200;
 
 /// The page of a comparison.
-pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, answer: &'a Answer) -> Page<'a> {
+pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, answer: &'a Document) -> Page<'a> {
     Page {
         title: format!("{} on {}", runs.program_names(), runs.machine.name),
         summary: &runs.machine.summary,

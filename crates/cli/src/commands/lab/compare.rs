@@ -8,8 +8,8 @@ use memtide_core::Machine;
 use memtide_lab::{Comparison, LabError, Policies, SUBJECTS, Step, Subject, results_folder};
 
 use super::{guest, memory, rows, span};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
 use crate::report::{self, ReportFile};
 use crate::{advice, interrupt};
 
@@ -71,7 +71,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut done = 0;
     let mut tell = |step: &Step| {
         done = step.done;
-        tell!("memtide: {}", progress(step));
+        message!("memtide: {}", progress(step));
     };
     let compared = comparison.run(&tools, &mut tell, &interrupt::asked).map_err(|error| match error {
         LabError::Interrupted => Failure::Paused(format!(

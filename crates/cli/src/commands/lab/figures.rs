@@ -3,11 +3,11 @@
 use memtide_lab::Outcome;
 use memtide_memory::curve::Region;
 
-use crate::answer::{Answer, Cell, Table};
-use crate::processes;
+use crate::output::{Cell, Document, Table};
+use crate::tables;
 
 /// All figures of a run.
-pub fn answer(outcome: &Outcome) -> Answer {
+pub fn answer(outcome: &Outcome) -> Document {
     let mut notes = outcome.notes.clone();
     notes.extend(unfollowed(outcome).filter(|_| !outcome.parallel));
     if outcome.parallel {
@@ -21,9 +21,9 @@ pub fn answer(outcome: &Outcome) -> Answer {
     let region = outcome.timing.as_ref().and_then(|timing| timing.regions.last());
     let tables = [run(outcome, region)]
         .into_iter()
-        .chain(region.map(|region| processes::table(&region.processes)))
+        .chain(region.map(|region| tables::processes::table(&region.processes)))
         .chain([nodes(outcome, region)]);
-    Answer {
+    Document {
         about: [
             &about(outcome)[..],
             &[

@@ -12,8 +12,6 @@ mod setup;
 mod shell;
 mod span;
 
-pub use span::seconds;
-
 use clap::Subcommand;
 
 use crate::failure::Failure;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::Subcommand;
 use memtide_lab::{LabError, Plug, running};
 
-use super::span;
-use crate::answer::{Answer, Cell, Format, Table};
 use crate::failure::Failure;
+use crate::options::seconds;
+use crate::output::{Cell, Document, Format, Table};
 
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
@@ -37,7 +37,7 @@ pub struct Remove {
     #[command(flatten)]
     one: One,
     /// Give up if the guest has not let go of it after so many seconds of this system's time
-    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = span::seconds)]
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     timeout: Duration,
 }
 
@@ -66,7 +66,7 @@ impl One {
     }
 }
 
-fn nodes() -> Result<Answer, LabError> {
+fn nodes() -> Result<Document, LabError> {
     let columns = [
         ("run", "run"),
         ("node", "node"),
@@ -83,7 +83,7 @@ fn nodes() -> Result<Answer, LabError> {
                 // It has ended meanwhile.
                 Err(_) if !running()?.contains(&guest) => continue,
                 Err(error) => {
-                    tell!("memtide: {error}");
+                    message!("memtide: {error}");
                     Cell::Absent
                 }
             };
@@ -98,7 +98,7 @@ fn nodes() -> Result<Answer, LabError> {
         }
     }
     let nothing = table.rows.is_empty().then(|| "no guest runs whose nodes can come and go".to_owned());
-    Ok(Answer { notes: nothing.into_iter().collect(), ..Answer::of(table) })
+    Ok(Document { notes: nothing.into_iter().collect(), ..Document::of(table) })
 }
 
 fn failure(error: LabError) -> Failure {

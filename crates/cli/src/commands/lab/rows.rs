@@ -4,8 +4,8 @@ use memtide_lab::{Compared, Comparison, Damo, Live, Outcome, Region};
 
 use super::figures;
 use super::interval::{Interval, LEAST_FOR_T};
-use crate::answer::{Answer, Cell, Format, Table};
-use crate::cli::Common;
+use crate::options::Common;
+use crate::output::{Cell, Document, Format, Table};
 use crate::report::Shown;
 
 /// A column's key (unit last) and title, and its value for a subject.
@@ -28,7 +28,7 @@ const COUNTS: [Count; 8] = [
 ];
 
 /// All that a comparison shows.
-pub fn answer(comparison: &Comparison, compared: &[Compared], common: Common) -> Answer {
+pub fn answer(comparison: &Comparison, compared: &[Compared], common: Common) -> Document {
     let region = comparison.options.region;
     let base: Vec<f64> = compared[0].outcomes.iter().map(|run| guest_ms(run, region)).collect();
     let mut runs = Table::new("subjects", &[("subject", "subject")]);
@@ -42,7 +42,11 @@ pub fn answer(comparison: &Comparison, compared: &[Compared], common: Common) ->
         Format::Table => vec![runs, nodes],
         _ => vec![runs.beside(nodes)],
     };
-    Answer { about: about(comparison, &compared[0].outcomes[0], common.seed), tables, notes: notes(compared) }
+    Document {
+        about: about(comparison, &compared[0].outcomes[0], common.seed),
+        tables,
+        notes: notes(compared),
+    }
 }
 
 /// What a report shows of each subject.

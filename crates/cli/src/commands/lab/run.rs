@@ -7,10 +7,10 @@ use clap::ValueHint;
 use memtide_lab::{Output, run as run_in_lab};
 
 use super::{figures, guest, memory, span};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
 use crate::report::{self, ReportFile, Shown};
-use crate::{interrupt, layout};
+use crate::{interrupt, output};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let output = Output { out: Box::new(stdout()), err: Box::new(stderr()) };
     let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;
     let answer = figures::answer(&outcome);
-    eprint!("{}", answer.text(arguments.common.output, layout::width_of(stderr())));
+    eprint!("{}", answer.text(arguments.common.output, output::width_of(stderr())));
     if let Some(draft) = draft {
         let guest_ms = outcome.guest_ns as f64 / 1e6;
         let shown = [Shown { name: outcome.machine.clone(), guest_ms, outcome: &outcome }];

@@ -5,6 +5,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use memtide_lab::{Options, Region};
 
+use crate::options::seconds;
+
 /// Options of commands that run a program and measure it.
 #[derive(Debug, clap::Args)]
 pub struct Span {
@@ -34,11 +36,4 @@ impl Span {
         };
         Options { region, timeout: self.timeout, ..options }
     }
-}
-
-/// A time above 0, in seconds.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|&seconds| seconds > 0.0);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or("give a number of seconds above 0".to_owned())
 }

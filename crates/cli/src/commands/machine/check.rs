@@ -3,10 +3,10 @@
 use clap::ValueHint;
 use memtide_core::Machine;
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
 use crate::machines;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             Err(other) => return Err(other),
         }
     }
-    Answer::of(table).print(common.output)?;
+    Document::of(table).print(common.output)?;
     if faults.is_empty() { Ok(()) } else { Err(Failure::Input(faults.join("\n"))) }
 }
 

@@ -5,11 +5,13 @@ use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId, Time, suggest};
 use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::{Common, VERSION};
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::options::share;
+use crate::output::VERSION;
+use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
-use crate::{interrupt, machines, parallel, share};
+use crate::{interrupt, machines, parallel};
 
 /// Offered load at which a node gives its bandwidth, as a share of its peak.
 const FLOOD: f64 = 1.5;
@@ -95,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(progress);
     let points = points.into_iter().collect::<Result<Vec<ProbePoint>, Failure>>()?;
 
-    let mut answer = Answer {
+    let mut answer = Document {
         about: vec![
             ("machine", Cell::text(&machine.name)),
             ("pattern", Cell::text(arguments.pattern.to_possible_value().expect("none is hidden").get_name())),
@@ -214,7 +216,7 @@ impl Seen<'_> {
         Seen { machine, initiator, node, way, link_mbps: links.fold(f64::INFINITY, f64::min), peak_mbps }
     }
 
-    fn rows(&self, tasks: &[Task], points: &[ProbePoint], answer: &mut Answer) {
+    fn rows(&self, tasks: &[Task], points: &[ProbePoint], answer: &mut Document) {
         let [idle, flood] = [points[0], points[1]];
         let cap = flood.achieved.as_mbps().min(self.link_mbps);
         answer.tables[0].rows.push(vec![

@@ -75,7 +75,7 @@ impl Printed {
 pub fn machine_file(host: &Host, name: &str, file: &str) -> Result<String, Failure> {
     let printed = Printed::read(file)?;
     for doubt in printed.doubts() {
-        tell!("memtide: {file}: {doubt}");
+        message!("memtide: {file}: {doubt}");
     }
     let machine = host.machine(name, &printed.figures()).map_err(|error| refused(file, &error))?;
     Ok(machine.to_toml())

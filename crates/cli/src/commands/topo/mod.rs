@@ -8,8 +8,8 @@ use memtide_core::CpuId;
 use memtide_linux::topology::{Host, Node, Performance};
 
 use crate::advice;
-use crate::answer::{Answer, Cell, Format, Table, print};
 use crate::failure::Failure;
+use crate::output::{Cell, Document, Format, Table, print};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -72,7 +72,7 @@ fn machine_file(arguments: &Arguments, host: &Host) -> Result<String, Failure> {
     }
 }
 
-fn answer(host: &Host) -> Answer {
+fn answer(host: &Host) -> Document {
     let columns = [
         ("node", "node"),
         ("cpus", "CPUs"),
@@ -88,7 +88,7 @@ fn answer(host: &Host) -> Answer {
     ];
     let mut table = Table::new("nodes", &columns);
     table.rows = host.nodes.iter().map(row).collect();
-    let mut answer = Answer::of(table);
+    let mut answer = Document::of(table);
     answer.notes.push(if host.nodes.iter().any(|node| node.firmware.is_some()) {
         "Latency and bandwidth are the firmware's word (ACPI HMAT); `memtide measure` measures them."
             .to_owned()

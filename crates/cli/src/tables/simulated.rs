@@ -3,7 +3,7 @@
 use memtide_core::Machine;
 use memtide_sim::Report;
 
-use crate::answer::{Cell, Table};
+use crate::output::{Cell, Table};
 
 /// A key (unit last), a title (unit after a comma) and a value.
 pub type Figure = (String, String, Cell);

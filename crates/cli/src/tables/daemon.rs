@@ -2,14 +2,14 @@
 
 use memtide_daemon::status::{Node, Status, Trouble, Watched, Why};
 
-use crate::answer::{Answer, Cell, Table};
+use crate::output::{Cell, Document, Table};
 
 fn text(text: Option<&String>) -> Cell {
     text.map_or(Cell::Absent, Cell::text)
 }
 
 /// As `memtide status` prints it.
-pub fn status(status: &Status) -> Answer {
+pub fn status(status: &Status) -> Document {
     let yes_no = |holds: bool| Cell::Flag(holds, "yes");
     let about = vec![
         ("daemon_pid", Cell::Whole(status.pid.unsigned_abs().into())),
@@ -25,7 +25,7 @@ pub fn status(status: &Status) -> Answer {
         ("journal", text(status.journal.as_ref())),
     ];
     let tables = vec![nodes(status), moved(status), refused(status), troubles(status), processes(status)];
-    Answer { about, tables, notes: Vec::new() }
+    Document { about, tables, notes: Vec::new() }
 }
 
 fn nodes(status: &Status) -> Table {
@@ -103,7 +103,7 @@ fn processes(status: &Status) -> Table {
 }
 
 /// As `memtide why` prints it.
-pub fn why(why: &Why) -> Answer {
+pub fn why(why: &Why) -> Document {
     let columns = [
         ("node", "node"),
         ("region_start", "its region from"),
@@ -140,7 +140,7 @@ pub fn why(why: &Why) -> Answer {
         None => row.extend([const { Cell::Absent }; 5]),
     }
     table.rows.push(row);
-    Answer::of(table)
+    Document::of(table)
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use memtide_daemon::status::Last;
 
-    use crate::answer::Format;
+    use crate::output::Format;
 
     #[test]
     fn why_is_a_line_for_each_thing_that_is_known() {

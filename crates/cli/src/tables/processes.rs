@@ -2,7 +2,7 @@
 
 use memtide_memory::curve::{Process, Who};
 
-use crate::answer::{Cell, Table};
+use crate::output::{Cell, Table};
 
 /// A row for each, in the order in which they were first seen.
 pub fn table(processes: &[Process]) -> Table {

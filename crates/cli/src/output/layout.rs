@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 
-use crate::answer::{Cell, Table};
+use super::cell::Cell;
+use super::table::Table;
 
 /// Blanks between two columns.
 const GAP: u16 = 2;
