@@ -12,7 +12,6 @@ macro_rules! message {
 mod advice;
 mod cli;
 mod commands;
-mod comparison;
 mod failure;
 mod interrupt;
 mod machines;
@@ -23,6 +22,7 @@ mod progress;
 mod report;
 mod runs;
 mod tables;
+mod weights;
 
 use std::process::ExitCode;
 

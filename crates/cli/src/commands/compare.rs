@@ -1,9 +1,8 @@
 //! `memtide compare`.
 
 use memtide_policies::{Policy, default_comparison};
-use memtide_sim::Report;
+use memtide_sim::{Comparison, Report};
 
-use crate::comparison::Comparison;
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{self, Cell, Document, Format, Table};
@@ -12,6 +11,7 @@ use crate::progress::Progress;
 use crate::report::{self, ReportFile};
 use crate::runs::{self, Setting};
 use crate::tables::simulated;
+use crate::tables::verdict::verdict;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let answer_as = |format| Document {
         about: runs.about(),
         tables: tables(&comparison, format),
-        notes: comparison.verdict(),
+        notes: verdict(&comparison),
     };
     if let Some(draft) = draft {
         draft.write(&report::of_simulation(&runs, &comparison, &answer_as(Format::Table)))?;

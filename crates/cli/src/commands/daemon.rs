@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{self, Cell, Document, Table};
-use crate::{advice, interrupt, tables};
+use crate::{advice, interrupt, tables, weights};
 
 /// What `memtide daemon --help` and its man page say of it.
 pub const ABOUT: &str = "\
@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let log = Box::new(|message: &str| message!("memtide daemon: {message}"));
     let mut daemon = Daemon::new(source, config, log).map_err(advice::on_daemon)?;
     if !dry_run {
-        super::run::put_weights_back();
+        weights::put_back();
     }
     for (name, id) in daemon.nodes() {
         if name != format!("node{}", id.0) {

@@ -1,7 +1,7 @@
 //! `memtide doctor`.
 
 use memtide_lab::Tools;
-use memtide_linux::doctor::{Finding, State, Use, examine, obstacles};
+use memtide_linux::doctor::{Finding, State, Use, examine, obstacles, works};
 
 use crate::failure::Failure;
 use crate::options::Common;
@@ -28,12 +28,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     answer.print(arguments.common.output)?;
     if Use::ALL.into_iter().all(|wanted| works(&findings, wanted)) { Ok(()) } else { Err(Failure::Lacking) }
-}
-
-/// Whether a use works, or what is used in its stead.
-fn works(findings: &[Finding], wanted: Use) -> bool {
-    let here = |wanted| obstacles(findings, wanted).is_empty();
-    here(wanted) || wanted.instead().is_some_and(here)
 }
 
 fn uses(findings: &[Finding]) -> Table {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use memtide_core::{CpuId, NodeId};
 use memtide_linux::measure::{
     Effort, Figure, Idle, Kernel, Loaded, MeasureError, bandwidth_mbps, idle_latency, loaded_latency,
+    write_mbps,
 };
 use memtide_linux::topology::{Host, Node, nodelist};
 
@@ -206,16 +207,6 @@ fn figure<T: Send + 'static>(
     interrupt::abandonable(move || measure(&pair).map_err(|error| Failure::Run(error.to_string())))
 }
 
-/// Bandwidth of writes alone, in MB/s, from the stream with most writes: as if reads and writes took turns, which is how machine files
-/// have it. None where they hardly take each other's time: then it would be more than four times that of reads.
-fn write_mbps(streams: &[(f64, Figure)]) -> Option<f64> {
-    let (_, alone) = streams.iter().find(|(reads, _)| *reads == 1.0)?;
-    let (reads, mixed) =
-        streams.iter().filter(|(reads, _)| *reads < 1.0).min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let time = (1.0 / mixed.median - reads / alone.median) / (1.0 - reads);
-    (time > 0.25 / alone.median).then(|| 1.0 / time)
-}
-
 fn nodes_table(shares: &[f64]) -> Table {
     let mut table = Table::new("nodes", &[("initiator", "initiator"), ("node", "node"), ("cpus", "CPUs")]);
     table.column("mib", "MiB each");
@@ -315,16 +306,6 @@ mod tests {
 
     fn figure(median: f64) -> Figure {
         Figure { median, least: median, spread: 0.0 }
-    }
-
-    #[test]
-    fn writes_are_reckoned_as_if_they_took_turns_with_reads() {
-        // 1 / (0.5 / 4000 + 0.5 / 1000) = 1600.
-        let found = write_mbps(&[(1.0, figure(4000.0)), (0.75, figure(2500.0)), (0.5, figure(1600.0))]);
-        assert!(found.is_some_and(|mbps| (mbps - 1000.0).abs() < 1e-6), "{found:?}");
-        assert_eq!(write_mbps(&[(1.0, figure(4000.0))]), None);
-        let both_at_once = write_mbps(&[(1.0, figure(4000.0)), (0.5, figure(8000.0))]);
-        assert_eq!(both_at_once, None);
     }
 
     #[test]

@@ -11,15 +11,15 @@ use clap::ValueHint;
 use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
 use memtide_linux::machines;
-use memtide_linux::placement::{Exact, KernelPolicy, Outcome, WeightError, Weights, lower};
+use memtide_linux::placement::{Exact, HeldPolicy, NoKernelPolicy, Outcome, WeightError};
 use memtide_linux::topology::{Host, nodelist};
 use memtide_policies::Policy;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::advice;
 use crate::failure::Failure;
+use crate::{advice, weights};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -52,14 +52,14 @@ pub struct Arguments {
 
 /// How the program's pages are placed.
 enum Mechanism {
-    Kernel(KernelPolicy, Option<Weights>),
+    Kernel(HeldPolicy),
     Exact(Exact),
 }
 
 /// Runs the program, and passes its exit status on.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let host = Host::read().map_err(|error| Failure::NotRun(error.to_string()))?;
-    put_weights_back();
+    weights::put_back();
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let policy = policy(&arguments.placement)?;
     let info = policy.placement_info();
@@ -73,11 +73,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.command[0].to_string_lossy();
     let failed = |error: &dyn Display| Failure::NotRun(format!("{name}: {error}"));
     let status = match mechanism(arguments, rule, &machine, &host)? {
-        Mechanism::Kernel(policy, weights) => {
-            let child = policy.start(&mut program);
+        Mechanism::Kernel(kernel) => {
+            let child = kernel.policy.start(&mut program);
             let mut child = child.map_err(|error| failed(&format!("cannot be started: {error}")))?;
             let status = watch(Pid::from_child(&child), || child.wait());
-            drop(weights);
+            drop(kernel);
             status?
         }
         Mechanism::Exact(exact) => {
@@ -93,17 +93,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Puts the kernel's weights back that a killed run left set, as far as this user may.
-pub fn put_weights_back() {
-    match Weights::put_back() {
-        Ok(true) => {
-            message!("memtide: the kernel's weights were put back, which a run that was killed had left set")
-        }
-        Ok(false) => {}
-        Err(error) => message!("memtide: a run that was killed has left the kernel's weights set: {error}"),
-    }
-}
-
 /// The kernel's own policies if they can carry the rule out, else fault by fault; says which and why.
 fn mechanism(
     arguments: &Arguments,
@@ -112,42 +101,25 @@ fn mechanism(
     host: &Host,
 ) -> Result<Mechanism, Failure> {
     let name = &arguments.placement;
-    let kernel =
-        if arguments.exact { Err("--exact asks for it".to_owned()) } else { by_kernel(&rule, host)? };
-    let why = match kernel {
-        Ok((policy, weights)) => {
-            message!("memtide: placement '{name}' by the kernel's own policy: {policy}");
-            return Ok(Mechanism::Kernel(policy, weights));
+    let why = if arguments.exact {
+        "--exact asks for it".to_owned()
+    } else {
+        match HeldPolicy::new(&rule, host) {
+            Ok(kernel) => {
+                message!("memtide: placement '{name}' by the kernel's own policy: {}", kernel.policy);
+                return Ok(Mechanism::Kernel(kernel));
+            }
+            // A run that holds other weights is no reason to be slower without being asked.
+            Err(NoKernelPolicy::Weights(error @ WeightError::Held { .. })) => {
+                return Err(Failure::NotRun(format!("{error}, or add --exact")));
+            }
+            Err(error) => error.to_string(),
         }
-        Err(why) => why,
     };
     let exact = Exact::new(rule, machine, host, arguments.seed);
     let exact = exact.map_err(|error| Failure::Usage(error.to_string()))?;
     message!("memtide: placement '{name}' fault by fault: {why}");
     Ok(Mechanism::Exact(exact))
-}
-
-/// The kernel's policy for a rule, or why it has none. That somebody else needs other weights is no reason to be slower without being
-/// asked.
-fn by_kernel(rule: &Rule, host: &Host) -> Result<Result<(KernelPolicy, Option<Weights>), String>, Failure> {
-    let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
-    let policy = match lower(&in_system(rule, &all), &all) {
-        Ok(policy) => policy,
-        Err(why) => return Ok(Err(why.to_string())),
-    };
-    let KernelPolicy::Weighted(weights) = &policy else { return Ok(Ok((policy, None))) };
-    match Weights::hold(weights) {
-        Ok(weights) => Ok(Ok((policy, Some(weights)))),
-        Err(error @ WeightError::Held { .. }) => Err(Failure::NotRun(format!("{error}, or add --exact"))),
-        Err(error) => Ok(Err(error.to_string())),
-    }
-}
-
-/// A rule in the system's numbers of nodes instead of the machine's.
-fn in_system(rule: &Rule, all: &[NodeId]) -> Rule {
-    let mut rule = rule.clone();
-    rule.groups.iter_mut().flat_map(|group| &mut group.nodes).for_each(|node| *node = all[node.index()]);
-    rule
 }
 
 /// Says what became of the pages.

@@ -1,6 +1,6 @@
 //! The report of a simulated comparison.
 
-use memtide_sim::Report;
+use memtide_sim::{Comparison, Report};
 use plotly::common::{Anchor, DashType, Line, Marker, Mode, Orientation};
 use plotly::layout::{Annotation, AxisType, BarMode, Legend, Margin};
 use plotly::{Bar, Layout, Plot, Scatter};
@@ -9,7 +9,6 @@ use super::chart::{
     COLOURS, Chart, OverTime, axis, bars_height, colour, greatest, legend, names, over_time, plot,
 };
 use super::page::{Page, grid, section};
-use crate::comparison::Comparison;
 use crate::output::{Cell, Document};
 use crate::runs::Runs;
 

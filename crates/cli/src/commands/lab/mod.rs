@@ -3,7 +3,6 @@
 mod compare;
 mod figures;
 mod guest;
-mod interval;
 mod memory;
 mod node;
 mod rows;

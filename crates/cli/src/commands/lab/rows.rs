@@ -1,9 +1,8 @@
 //! What a comparison in the lab shows: a row for each subject.
 
-use memtide_lab::{Compared, Comparison, Damo, Live, Outcome, Region};
+use memtide_lab::{Compared, Comparison, Damo, Interval, LEAST_FOR_T, Live, Outcome, Region};
 
 use super::figures;
-use super::interval::{Interval, LEAST_FOR_T};
 use crate::options::Common;
 use crate::output::{Cell, Document, Format, Table};
 use crate::report::Shown;
