@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_key_keeps_its_place_and_gains_what_helps() {
+    fn refused_key_keeps_its_place_and_gains_advice() {
         let why = memtide_daemon::parse_migration("local+hot-cold").map(drop).expect_err("a pair");
         let key = DaemonError::Key { place: "memtide.toml:3: policy".to_owned(), fault: why.into() };
         let Failure::Input(message) = on_daemon(key) else { panic!("a configuration is a file") };
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_refused_with_the_options_that_made_them() {
+    fn refused_request_names_its_option() {
         let field = DaemonError::NodeList { field: "from", why: "no node 7".to_owned() };
         assert!(matches!(on_daemon(field), Failure::Usage(message) if message == "--from: no node 7"));
         assert!(

@@ -16,7 +16,7 @@ pub enum Failure {
     /// A file given as input is refused: code 3.
     Input(String),
     /// `doctor` found, and said, that something does not work here: code 4.
-    Lacking,
+    NotWorking,
     /// A program cannot be recorded, or run in the lab: code 125, since lower ones are the program's own.
     NotRun(String),
     /// The own exit status of a program recorded or run in the lab, which is passed on; it has said itself what it had to say.
@@ -61,7 +61,7 @@ impl Display for Failure {
             | Failure::Paused(why) => f.write_str(why),
             Failure::Program(code) => write!(f, "the program ended with {code}"),
             Failure::Interrupted => f.write_str("interrupted; nothing was written"),
-            Failure::Lacking => f.write_str("something does not work here"),
+            Failure::NotWorking => f.write_str("something does not work here"),
             Failure::OutputClosed => f.write_str("nobody reads the output any more"),
             Failure::Parser(error) => error.fmt(f),
         }
@@ -93,7 +93,7 @@ impl Failure {
             Failure::Run(message) => (1, message),
             Failure::Usage(message) => (2, message),
             Failure::Input(message) => (3, message),
-            Failure::Lacking => return ExitCode::from(4),
+            Failure::NotWorking => return ExitCode::from(4),
             Failure::NotRun(message) => (125, message),
             Failure::Program(code) => return ExitCode::from(code),
             Failure::Interrupted => (130, "interrupted; nothing was written".to_owned()),

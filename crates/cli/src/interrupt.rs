@@ -65,7 +65,7 @@ pub fn pause(time: Duration) -> Result<(), Failure> {
 
 /// Does long work that cannot be stopped and leaves nothing behind: if the command is asked to end, the work is left to end
 /// with the process.
-pub fn abandonable<T: Send + 'static>(
+pub fn interruptible<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let (done, result) = mpsc::sync_channel(1);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_the_items_order() {
+    fn results_keep_the_order_of_items() {
         let items: Vec<u64> = (0..100).collect();
         let results = map(&items, |index, item| {
             thread::sleep(std::time::Duration::from_micros(100 - item));

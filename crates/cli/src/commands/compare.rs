@@ -9,7 +9,7 @@ use crate::output::{self, Cell, Document, Format, Table};
 use crate::parallel;
 use crate::progress::Progress;
 use crate::report::{self, ReportFile};
-use crate::runs::{self, Setting};
+use crate::runs::{self, RunOptions};
 use crate::tables::simulated;
 use crate::tables::verdict::verdict;
 
@@ -17,7 +17,7 @@ use crate::tables::verdict::verdict;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    setting: Setting,
+    setting: RunOptions,
     #[command(flatten)]
     common: Common,
     /// The policies, separated by commas [default: every placement, local with NUMA balancing, bw-local with bw-migration]
@@ -42,21 +42,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let reports = reports.into_iter().collect::<Result<Vec<Report>, Failure>>()?;
     let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
     let comparison = Comparison::new(&runs.machine, names, reports);
-    let answer_as = |format| Document {
+    let document_as = |format| Document {
         about: runs.about(),
         tables: tables(&comparison, format),
         notes: verdict(&comparison),
     };
     if let Some(draft) = draft {
-        draft.write(&report::of_simulation(&runs, &comparison, &answer_as(Format::Table)))?;
+        draft.write(&report::of_simulation(&runs, &comparison, &document_as(Format::Table)))?;
     }
-    let answer = answer_as(common.output);
+    let document = document_as(common.output);
     if common.output == Format::Json {
-        let mut whole = answer.json();
-        whole["verdict"] = answer.notes.join(" ").into();
+        let mut whole = document.json();
+        whole["verdict"] = document.notes.join(" ").into();
         return output::print(&output::pretty(&whole));
     }
-    answer.print(common.output)
+    document.print(common.output)
 }
 
 /// One wide table, which people get in two parts.
@@ -87,6 +87,6 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     }
     match format {
         Format::Table => vec![runs, nodes],
-        _ => vec![runs.beside(nodes)],
+        _ => vec![runs.join(nodes)],
     }
 }

@@ -30,12 +30,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let failure = |error: CountersError| Failure::Run(error.to_string());
     let counters = Counters::open().map_err(failure)?;
     let mut before = counters.read().map_err(failure)?;
-    answer(&before).print(arguments.output)?;
+    document(&before).print(arguments.output)?;
     let Some(interval) = arguments.interval else { return Ok(()) };
     for _ in 1..arguments.count.unwrap_or(u64::MAX) {
         interrupt::pause(interval)?;
         let now = counters.read().map_err(failure)?;
-        answer(&since(&before, &now)).print(arguments.output)?;
+        document(&since(&before, &now)).print(arguments.output)?;
         before = now;
     }
     Ok(())
@@ -49,7 +49,7 @@ fn since(before: &Snapshot, now: &Snapshot) -> Snapshot {
     }
 }
 
-fn answer(seen: &Snapshot) -> Document {
+fn document(seen: &Snapshot) -> Document {
     let about = vec![
         ("guest_ns", Cell::Whole(seen.guest_ns)),
         ("counting", Cell::text(if seen.on { "on" } else { "off" })),

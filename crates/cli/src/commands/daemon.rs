@@ -62,7 +62,7 @@ pub struct Arguments {
 
 /// Where the daemon listens.
 #[derive(Debug, clap::Args)]
-pub struct At {
+pub struct SocketOptions {
     /// The daemon's control socket
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub struct Why {
     #[arg(value_name = "ADDRESS", value_parser = address)]
     address: u64,
     #[command(flatten)]
-    at: At,
+    at: SocketOptions,
 }
 
 /// Runs the daemon until it is asked to end.
@@ -123,22 +123,22 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// `memtide status`.
-pub fn status(at: &At) -> Result<(), Failure> {
-    tables::daemon::status(&told::<Status>(at, &Request::Status)?).print(at.common.output)
+pub fn status(at: &SocketOptions) -> Result<(), Failure> {
+    tables::daemon::status(&request_data::<Status>(at, &Request::Status)?).print(at.common.output)
 }
 
 /// `memtide pause`.
-pub fn pause(at: &At) -> Result<(), Failure> {
+pub fn pause(at: &SocketOptions) -> Result<(), Failure> {
     paused(at, &Request::Pause)
 }
 
 /// `memtide resume`.
-pub fn resume(at: &At) -> Result<(), Failure> {
+pub fn resume(at: &SocketOptions) -> Result<(), Failure> {
     paused(at, &Request::Resume)
 }
 
-fn paused(at: &At, request: &Request) -> Result<(), Failure> {
-    let state = told::<String>(at, request)?;
+fn paused(at: &SocketOptions, request: &Request) -> Result<(), Failure> {
+    let state = request_data::<String>(at, request)?;
     let mut table = Table::new("daemon", &[("state", "the daemon")]);
     table.rows.push(vec![Cell::text(state)]);
     Document::of(table).print(at.common.output)
@@ -147,11 +147,12 @@ fn paused(at: &At, request: &Request) -> Result<(), Failure> {
 /// `memtide why`.
 pub fn why(arguments: &Why) -> Result<(), Failure> {
     let request = Request::Why { pid: arguments.pid, address: arguments.address };
-    tables::daemon::why(&told::<status::Why>(&arguments.at, &request)?).print(arguments.at.common.output)
+    tables::daemon::why(&request_data::<status::Why>(&arguments.at, &request)?)
+        .print(arguments.at.common.output)
 }
 
 /// What the daemon tells.
-fn told<T: DeserializeOwned>(at: &At, request: &Request) -> Result<T, Failure> {
+fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> Result<T, Failure> {
     let file = at.socket.clone().unwrap_or_else(control::found_file);
     match control::ask(&file, request, interrupt::flag(), |_| ()) {
         Ok(Reply::Done(value)) => serde_json::from_value(value).map_err(|error| {
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_help_has_every_key_of_the_configuration() {
+    fn help_lists_every_configuration_key() {
         let refused = toml::from_str::<Config>("none = 1").expect_err("no such key").to_string();
         let keys: Vec<&str> = refused.split('`').skip(3).step_by(2).collect();
         assert!(keys.len() > 10, "{refused}");

@@ -21,13 +21,17 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let findings = examine();
     let shown = |finding: &&Finding| !arguments.brief || finding.state != State::Good;
-    let answer = Document {
+    let document = Document {
         tables: vec![uses(&findings), table(findings.iter().filter(shown))],
         notes: vec![lab()],
         ..Document::default()
     };
-    answer.print(arguments.common.output)?;
-    if Use::ALL.into_iter().all(|wanted| works(&findings, wanted)) { Ok(()) } else { Err(Failure::Lacking) }
+    document.print(arguments.common.output)?;
+    if Use::ALL.into_iter().all(|wanted| works(&findings, wanted)) {
+        Ok(())
+    } else {
+        Err(Failure::NotWorking)
+    }
 }
 
 fn uses(findings: &[Finding]) -> Table {

@@ -136,12 +136,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         loaded.rows.extend(found.iter().flat_map(|found| &found.loaded).map(|point| loaded_row(pair, point)));
     }
     drop(progress);
-    let mut answer = Document { notes: notes(arguments, &pairs), ..Document::of(nodes) };
-    answer.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
+    let mut document = Document { notes: notes(arguments, &pairs), ..Document::of(nodes) };
+    document.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
         format!("Measurements of {node} from {initiator} are far apart: other work ran here meanwhile. Measure again.")
     }));
-    answer.tables.extend(arguments.loaded.then_some(loaded));
-    answer.print(arguments.common.output)
+    document.tables.extend(arguments.loaded.then_some(loaded));
+    document.print(arguments.common.output)
 }
 
 fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
@@ -204,7 +204,7 @@ fn figure<T: Send + 'static>(
     measure: impl FnOnce(&Pair) -> Result<T, MeasureError> + Send + 'static,
 ) -> Result<T, Failure> {
     let pair = pair.clone();
-    interrupt::abandonable(move || measure(&pair).map_err(|error| Failure::Run(error.to_string())))
+    interrupt::interruptible(move || measure(&pair).map_err(|error| Failure::Run(error.to_string())))
 }
 
 fn nodes_table(shares: &[f64]) -> Table {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_a_cell_a_column_and_tell_what_the_cache_holds() {
+    fn rows_have_a_cell_per_column_and_flag_cached_pairs() {
         let pair =
             |mib| Pair { initiator: NodeId(0), cpus: vec![CpuId(0)], node: NodeId(1), mib, cache_mib: 32 };
         assert_eq!([0, 16, 63, 64].map(|mib| pair(mib).is_cached()), [false, true, true, false]);

@@ -48,13 +48,13 @@ pub enum Command {
     #[command(long_about = daemon::ABOUT)]
     Daemon(daemon::Arguments),
     /// Show what the daemon watches, and what it has done
-    Status(daemon::At),
+    Status(daemon::SocketOptions),
     /// Show why a page of a process lies where it lies
     Why(daemon::Why),
     /// Have the daemon move nothing for now
-    Pause(daemon::At),
+    Pause(daemon::SocketOptions),
     /// Have the daemon move pages again
-    Resume(daemon::At),
+    Resume(daemon::SocketOptions),
     /// Move what a process has on some memory nodes to others
     Migrate(migrate::Arguments),
     /// Ask the policy of a daemon's journal again, and check that it decides the same

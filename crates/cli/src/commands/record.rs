@@ -55,9 +55,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         ..RecordOptions::new(&arguments.trace, arguments.command)
     };
     let progress = Progress::new("writing", 1);
-    let mut news = News::new();
+    let mut log = RecordProgressLog::new();
     let summary = record(&options, &mut |now| match now {
-        RecordProgress::Running { accesses, bytes, .. } => news.tell(accesses, bytes),
+        RecordProgress::Running { accesses, bytes, .. } => log.update(accesses, bytes),
         RecordProgress::Writing { share } => progress.set(0, share),
     });
     drop(progress);
@@ -65,8 +65,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         TraceError::Interrupted => Failure::Interrupted,
         other => Failure::NotRun(other.to_string()),
     })?;
-    let answer = answer(&arguments.trace, arguments.skip, &summary);
-    eprint!("{}", answer.text(arguments.common.output, output::width_of(stderr())));
+    let document = document(&arguments.trace, arguments.skip, &summary);
+    eprint!("{}", document.text(arguments.common.output, output::width_of(stderr())));
     let status = summary.status;
     match status.code().or_else(|| Some(128 + status.signal()?)) {
         None | Some(0) => Ok(()),
@@ -74,7 +74,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-fn answer(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
+fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
     let columns = [
         ("file", "trace"),
         ("accesses", "accesses"),
@@ -105,18 +105,22 @@ fn answer(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
 
 /// Tells how far a recording is: whole lines, each after twice the time of the one before but at least once a minute, since
 /// the terminal is the program's too.
-struct News {
+struct RecordProgressLog {
     started: Instant,
     next: Duration,
     shown: bool,
 }
 
-impl News {
-    fn new() -> News {
-        News { started: Instant::now(), next: Duration::from_secs(1), shown: stderr().is_terminal() }
+impl RecordProgressLog {
+    fn new() -> RecordProgressLog {
+        RecordProgressLog {
+            started: Instant::now(),
+            next: Duration::from_secs(1),
+            shown: stderr().is_terminal(),
+        }
     }
 
-    fn tell(&mut self, accesses: u64, bytes: u64) {
+    fn update(&mut self, accesses: u64, bytes: u64) {
         let elapsed = self.started.elapsed();
         if !self.shown || elapsed < self.next {
             return;

@@ -76,14 +76,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Mechanism::Kernel(kernel) => {
             let child = kernel.policy.start(&mut program);
             let mut child = child.map_err(|error| failed(&format!("cannot be started: {error}")))?;
-            let status = watch(Pid::from_child(&child), || child.wait());
+            let status = wait_passing_signals(Pid::from_child(&child), || child.wait());
             drop(kernel);
             status?
         }
         Mechanism::Exact(exact) => {
             let running = exact.start(program).map_err(|error| failed(&error))?;
-            let (status, outcome) = watch(running.pid(), || running.wait())?;
-            tell(outcome);
+            let (status, outcome) = wait_passing_signals(running.pid(), || running.wait())?;
+            print_outcome(outcome);
             status
         }
     };
@@ -123,7 +123,7 @@ fn mechanism(
 }
 
 /// Says what became of the pages.
-fn tell(outcome: io::Result<Outcome>) {
+fn print_outcome(outcome: io::Result<Outcome>) {
     match outcome {
         Ok(outcome) => message!("memtide: {outcome}"),
         Err(error) => {
@@ -150,7 +150,7 @@ fn rule(arguments: &Arguments, policy: &Policy, machine: &Machine, all: &[NodeId
     let mut rule = placement.rule(machine, &Task { id: TaskId(0), name, threads: 0 });
     let there: Vec<u16> = all.iter().map(|node| node.0.into()).collect();
     let allowed = match &arguments.membind {
-        Some(list) => nodelist::numbers(list, &there).map_err(|why| wrong("membind", why))?,
+        Some(list) => nodelist::numbers(list, &there).map_err(|why| option_error("membind", why))?,
         None => there,
     };
     let here = |group: Group| {
@@ -159,7 +159,7 @@ fn rule(arguments: &Arguments, policy: &Policy, machine: &Machine, all: &[NodeId
     };
     rule.groups = rule.groups.into_iter().map(here).filter(|group| !group.nodes.is_empty()).collect();
     if rule.groups.is_empty() {
-        return Err(wrong(
+        return Err(option_error(
             "membind",
             format!("placement '{}' uses none of these nodes", arguments.placement),
         ));
@@ -171,17 +171,17 @@ fn cpus(arguments: &Arguments, host: &Host) -> Result<Vec<CpuId>, Failure> {
     let numbers = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>();
     if let Some(list) = &arguments.physcpubind {
         let there: Vec<u16> = host.with_cpus().flat_map(|node| numbers(&node.cpus)).collect();
-        let cpus = nodelist::numbers(list, &there).map_err(|why| wrong("physcpubind", why))?;
+        let cpus = nodelist::numbers(list, &there).map_err(|why| option_error("physcpubind", why))?;
         return Ok(cpus.into_iter().map(CpuId).collect());
     }
     let Some(list) = &arguments.cpunodebind else { return Ok(Vec::new()) };
     let there: Vec<u16> = host.with_cpus().map(|node| node.id.0.into()).collect();
-    let nodes = nodelist::numbers(list, &there).map_err(|why| wrong("cpunodebind", why))?;
+    let nodes = nodelist::numbers(list, &there).map_err(|why| option_error("cpunodebind", why))?;
     let chosen = host.with_cpus().filter(|node| nodes.contains(&node.id.0.into()));
     Ok(chosen.flat_map(|node| node.cpus.iter().copied()).collect())
 }
 
-fn wrong(option: &str, why: String) -> Failure {
+fn option_error(option: &str, why: String) -> Failure {
     Failure::Usage(format!("--{option}: {why}"))
 }
 
@@ -197,7 +197,7 @@ fn command(arguments: &Arguments, cpus: &[CpuId]) -> Result<Command, Failure> {
 }
 
 /// Waits for the program. What a terminal sends reaches it by itself; other requests to end are passed on to it.
-fn watch<T>(pid: Pid, wait: impl FnOnce() -> io::Result<T>) -> Result<T, Failure> {
+fn wait_passing_signals<T>(pid: Pid, wait: impl FnOnce() -> io::Result<T>) -> Result<T, Failure> {
     let failed = |error: io::Error| Failure::Run(error.to_string());
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(failed)?;
     let handle = signals.handle();

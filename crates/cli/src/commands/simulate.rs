@@ -4,14 +4,14 @@ use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
-use crate::runs::{self, Setting};
+use crate::runs::{self, RunOptions};
 use crate::tables::simulated;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    setting: Setting,
+    setting: RunOptions,
     #[command(flatten)]
     common: Common,
     /// The policy, as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]]

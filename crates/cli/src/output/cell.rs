@@ -32,7 +32,7 @@ impl Cell {
     }
 
     /// As people see it.
-    pub fn shown(&self) -> String {
+    pub fn display(&self) -> String {
         match self {
             Cell::Text(text) => text.clone(),
             Cell::Flag(holds, word) => if *holds { *word } else { "" }.to_owned(),
@@ -49,7 +49,7 @@ impl Cell {
     }
 
     /// Whether people need not see it: what does not hold, or is not known.
-    pub fn says_nothing(&self) -> bool {
+    pub fn is_blank(&self) -> bool {
         matches!(self, Cell::Flag(false, _) | Cell::Absent)
     }
 
@@ -60,7 +60,7 @@ impl Cell {
             Cell::Flag(holds, _) => holds.to_string(),
             Cell::UnixTime(seconds) => seconds.to_string(),
             Cell::Absent => String::new(),
-            other => other.shown(),
+            other => other.display(),
         }
     }
 
@@ -101,26 +101,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_see_dates_and_programs_seconds() {
+    fn times_are_dates_in_tables_and_seconds_elsewhere() {
         let time = Cell::UnixTime(1_700_000_000);
         assert_eq!(
-            (time.shown(), time.exact()),
+            (time.display(), time.exact()),
             ("2023-11-14T22:13:20Z".to_owned(), "1700000000".to_owned())
         );
         assert_eq!(time.json(), 1_700_000_000);
-        assert_eq!(Cell::UnixTime(u64::MAX).shown(), u64::MAX.to_string());
+        assert_eq!(Cell::UnixTime(u64::MAX).display(), u64::MAX.to_string());
     }
 
     #[test]
     fn flags_are_booleans_in_json_and_words_in_tables() {
         let flags = [true, false].map(|holds| Cell::Flag(holds, "so"));
         assert_eq!(flags.clone().map(|cell| cell.json()), [Value::from(true), Value::from(false)]);
-        assert_eq!(flags.map(|cell| cell.shown()), ["so", ""]);
+        assert_eq!(flags.map(|cell| cell.display()), ["so", ""]);
     }
 
     #[test]
     fn small_numbers_keep_two_significant_digits() {
-        let shown = |number, digits| Cell::Real(number, digits).shown();
+        let shown = |number, digits| Cell::Real(number, digits).display();
         assert_eq!([shown(0.0012, 3), shown(0.001, 2), shown(0.5, 0)], ["0.0012", "0.0010", "0.50"]);
         assert_eq!([shown(0.0, 2), shown(12.3, 0), shown(1234.0, 0)], ["0.00", "12", "1234"]);
     }

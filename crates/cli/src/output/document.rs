@@ -42,9 +42,9 @@ impl Document {
     }
 
     fn table(&self, width: Option<usize>) -> String {
-        let about = self.about.iter().filter(|(_, cell)| !cell.says_nothing());
+        let about = self.about.iter().filter(|(_, cell)| !cell.is_blank());
         let about: Vec<String> =
-            about.map(|(key, cell)| format!("{} {}", key.replace('_', " "), cell.shown())).collect();
+            about.map(|(key, cell)| format!("{} {}", key.replace('_', " "), cell.display())).collect();
         let paragraphs = |lines: &[String]| lines.iter().map(|line| layout::paragraph(line, width)).collect();
         let mut parts: Vec<String> = Vec::new();
         if about.iter().any(|line| line.len() > 60) {
@@ -101,27 +101,27 @@ pub fn print(text: &str) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn answer() -> Document {
+    fn document() -> Document {
         let mut table = Table::new("rows", &[("name", "name"), ("time_ms", "time, ms")]);
         table.rows = vec![vec![Cell::text("a, b"), Cell::Real(1.25, 1)], vec![Cell::text("c"), Cell::Absent]];
         Document { about: vec![("seed", Cell::Whole(7))], ..Document::of(table) }
     }
 
     #[test]
-    fn csv_repeats_what_holds_for_all_and_quotes_what_must_be() {
-        assert_eq!(answer().csv(), "seed,name,time_ms\n7,\"a, b\",1.25\n7,c,\n");
+    fn csv_repeats_facts_in_each_row_and_quotes_cells() {
+        assert_eq!(document().csv(), "seed,name,time_ms\n7,\"a, b\",1.25\n7,c,\n");
     }
 
     #[test]
-    fn json_keeps_figures_exact_and_names_the_rows() {
-        let json = answer().json();
+    fn json_keeps_numbers_exact_and_names_the_rows() {
+        let json = document().json();
         assert_eq!(json["seed"], 7);
         assert_eq!(json["rows"][0]["time_ms"], 1.25);
         assert!(json["rows"][1]["time_ms"].is_null());
     }
 
     #[test]
-    fn the_table_rounds_and_aligns_numbers_right() {
-        assert_eq!(answer().table(None), "seed 7\n\nname  time, ms\na, b       1.2\nc            -\n");
+    fn table_rounds_numbers_and_aligns_them_right() {
+        assert_eq!(document().table(None), "seed 7\n\nname  time, ms\na, b       1.2\nc            -\n");
     }
 }

@@ -25,7 +25,7 @@ pub struct Table {
     /// One cell a column in each.
     pub rows: Vec<Vec<Cell>>,
     /// Whether people see each row as a block of lines, one a column.
-    pub upright: bool,
+    pub vertical: bool,
 }
 
 impl Table {
@@ -33,7 +33,7 @@ impl Table {
     pub fn new(name: &'static str, columns: &[(&str, &str)]) -> Table {
         let columns =
             columns.iter().map(|(key, title)| Column { key: (*key).into(), title: (*title).into() });
-        Table { name, keys: 1, columns: columns.collect(), rows: Vec::new(), upright: false }
+        Table { name, keys: 1, columns: columns.collect(), rows: Vec::new(), vertical: false }
     }
 
     /// The table, of whose columns so many tell what a row is about.
@@ -42,8 +42,8 @@ impl Table {
     }
 
     /// The table, of which people see each row as a block of lines, one a column that says something.
-    pub fn upright(self) -> Table {
-        Table { upright: true, ..self }
+    pub fn vertical(self) -> Table {
+        Table { vertical: true, ..self }
     }
 
     /// Adds a column on the right. To be done before rows.
@@ -52,7 +52,7 @@ impl Table {
     }
 
     /// This table with the columns of another one, its first left out, on the right.
-    pub fn beside(mut self, right: Table) -> Table {
+    pub fn join(mut self, right: Table) -> Table {
         self.columns.extend(right.columns.into_iter().skip(1));
         for (row, more) in self.rows.iter_mut().zip(right.rows) {
             row.extend(more.into_iter().skip(1));

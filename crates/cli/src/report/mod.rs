@@ -7,5 +7,5 @@ mod page;
 mod simulated;
 
 pub use file::ReportFile;
-pub use lab::{Shown, page as of_lab};
+pub use lab::{LabRun, page as of_lab};
 pub use simulated::page as of_simulation;

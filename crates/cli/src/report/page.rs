@@ -17,7 +17,7 @@ pub struct Page<'a> {
     /// The machine in a sentence.
     pub summary: &'a str,
     /// All figures.
-    pub answer: &'a Document,
+    pub document: &'a Document,
     /// Sections with charts.
     pub sections: Vec<String>,
 }
@@ -25,16 +25,16 @@ pub struct Page<'a> {
 impl Page<'_> {
     /// The page, which needs no network.
     pub fn html(&self) -> String {
-        let Page { title, summary, answer, sections } = self;
-        let fact = |(key, cell): &(&str, Cell)| format!("<li>{key} <b>{}</b></li>", escaped(&cell.shown()));
+        let Page { title, summary, document, sections } = self;
+        let fact = |(key, cell): &(&str, Cell)| format!("<li>{key} <b>{}</b></li>", escaped(&cell.display()));
         let command: Vec<String> = std::env::args().map(|word| quoted(&word)).collect();
         let parts = [
             ("{{title}}", escaped(title)),
             ("{{summary}}", escaped(summary)),
-            ("{{facts}}", answer.about.iter().map(fact).collect()),
-            ("{{verdict}}", answer.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect()),
+            ("{{facts}}", document.about.iter().map(fact).collect()),
+            ("{{verdict}}", document.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect()),
             ("{{charts}}", sections.concat()),
-            ("{{tables}}", answer.tables.iter().map(table).collect()),
+            ("{{tables}}", document.tables.iter().map(table).collect()),
             ("{{command}}", escaped(&command.join(" "))),
             ("{{library}}", library()),
         ];
@@ -81,7 +81,7 @@ fn part_of(table: &Table, columns: &[usize]) -> String {
         shown().map(|column| format!("<th>{}</th>", escaped(&table.columns[column].title))).collect();
     let cell = |cell: &Cell| {
         let class = if cell.is_number() { " class=\"number\"" } else { "" };
-        format!("<td{class}>{}</td>", escaped(&cell.shown()))
+        format!("<td{class}>{}</td>", escaped(&cell.display()))
     };
     let row = |row: &Vec<Cell>| {
         format!("<tr>{}</tr>", shown().map(|column| cell(&row[column])).collect::<String>())
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chart_library_is_whole_and_alone() {
+    fn chart_library_is_one_complete_script() {
         let library = library();
         assert!(library.starts_with("<script") && library.ends_with("</script>"));
         assert!(library.contains("plotly.js v") && library.len() > 1 << 20);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn words_survive_the_shell_and_the_page() {
+    fn command_line_is_quoted_and_html_escaped() {
         assert_eq!(quoted("stream:threads=4"), "stream:threads=4");
         assert_eq!(quoted("it's"), "'it'\\''s'");
         assert_eq!(escaped("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");

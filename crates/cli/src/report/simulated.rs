@@ -16,11 +16,11 @@ use crate::runs::Runs;
 const POINTS: usize = 200;
 
 /// The page of a comparison.
-pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, answer: &'a Document) -> Page<'a> {
+pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document) -> Page<'a> {
     Page {
         title: format!("{} on {}", runs.program_names(), runs.machine.name),
         summary: &runs.machine.summary,
-        answer,
+        document,
         sections: vec![
             section(&time(comparison)),
             grid("Pages and accesses by node", "wide", &[pages(comparison), accesses(comparison)]),
@@ -45,7 +45,7 @@ fn time(comparison: &Comparison) -> Chart {
         Annotation::new()
             .x(report.time_ms)
             .y(comparison.names[index].as_str())
-            .text(format!(" {} x", Cell::Real(comparison.speedup(index), 2).shown()))
+            .text(format!(" {} x", Cell::Real(comparison.speedup(index), 2).display()))
             .x_anchor(Anchor::Left)
             .show_arrow(false)
     });

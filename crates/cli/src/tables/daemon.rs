@@ -117,7 +117,7 @@ pub fn why(why: &Why) -> Document {
         ("refused", "but did not"),
         ("seconds_ago", "decided, s ago"),
     ];
-    let mut table = Table::new("page", &columns).upright();
+    let mut table = Table::new("page", &columns).vertical();
     let mut row = vec![text(why.node.as_ref())];
     match why.region {
         Some((start, pages, reads, writes, age)) => row.extend([
@@ -151,7 +151,7 @@ mod tests {
     use crate::output::Format;
 
     #[test]
-    fn why_is_a_line_for_each_thing_that_is_known() {
+    fn why_prints_a_line_per_known_fact() {
         let last = Last {
             from: "nvm".to_owned(),
             to: "dram".to_owned(),

@@ -5,11 +5,11 @@ mod figures;
 mod guest;
 mod memory;
 mod node;
+mod region_options;
 mod rows;
 mod run;
 mod setup;
 mod shell;
-mod span;
 
 use clap::Subcommand;
 

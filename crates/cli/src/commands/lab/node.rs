@@ -13,7 +13,7 @@ use crate::output::{Cell, Document, Format, Table};
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Plug the memory of a node into a running guest
-    Add(One),
+    Add(NodeSelector),
     /// Unplug the memory of a node: the guest moves away what is in it
     Remove(Remove),
     /// List running guests with nodes that can come and go
@@ -22,7 +22,7 @@ pub enum Command {
 
 /// A node of a guest.
 #[derive(Debug, clap::Args)]
-pub struct One {
+pub struct NodeSelector {
     /// The node, which `--absent` of `memtide lab run` or `shell` names
     #[arg(value_name = "NODE")]
     node: String,
@@ -35,7 +35,7 @@ pub struct One {
 #[derive(Debug, clap::Args)]
 pub struct Remove {
     #[command(flatten)]
-    one: One,
+    selector: NodeSelector,
     /// Give up if the guest has not let go of it after so many seconds of this system's time
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     timeout: Duration,
@@ -52,15 +52,15 @@ pub struct List {
 /// Carries one out.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Add(one) => one.find().and_then(|mut plug| plug.add()).map_err(failure),
-        Command::Remove(Remove { one, timeout }) => {
-            one.find().and_then(|mut plug| plug.remove(timeout)).map_err(failure)
+        Command::Add(selector) => selector.find().and_then(|mut plug| plug.add()).map_err(failure),
+        Command::Remove(Remove { selector, timeout }) => {
+            selector.find().and_then(|mut plug| plug.remove(timeout)).map_err(failure)
         }
         Command::List(list) => nodes().map_err(failure)?.print(list.output),
     }
 }
 
-impl One {
+impl NodeSelector {
     fn find(&self) -> Result<Plug, LabError> {
         Plug::find(self.run, &self.node)
     }

@@ -16,9 +16,9 @@ const BUSYBOX: &str = "busybox";
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    guest: guest::Guest,
+    guest: guest::GuestOptions,
     #[command(flatten)]
-    memory: memory::NodeMemory,
+    memory: memory::MemoryOptions,
     /// Seed of what is random in the guest
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,

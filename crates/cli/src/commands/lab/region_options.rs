@@ -9,10 +9,10 @@ use crate::options::seconds;
 
 /// Options of commands that run a program and measure it.
 #[derive(Debug, clap::Args)]
-pub struct Span {
+pub struct RegionOptions {
     /// What of the run is modelled and measured
-    #[arg(long, value_enum, default_value_t = What::Program)]
-    region: What,
+    #[arg(long, value_enum, default_value_t = MeasuredRegion::Program)]
+    region: MeasuredRegion,
     /// End the program if it takes more than so many seconds of this system's time; there is no limit if not given
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -20,19 +20,19 @@ pub struct Span {
 
 /// What of a run is of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum MeasuredRegion {
     /// All of the program
     Program,
     /// What lies between the marks that it makes
     Marks,
 }
 
-impl Span {
+impl RegionOptions {
     /// The options with these in them.
     pub fn of(&self, options: Options) -> Options {
         let region = match self.region {
-            What::Program => Region::Program,
-            What::Marks => Region::Marks,
+            MeasuredRegion::Program => Region::Program,
+            MeasuredRegion::Marks => Region::Marks,
         };
         Options { region, timeout: self.timeout, ..options }
     }
