@@ -1,4 +1,4 @@
-//! Errors of libraries as the command ends with them: with their exit codes, and with the options and commands that help.
+//! Failures from errors of libraries: exit codes, and advice about options and commands.
 
 use memtide_daemon::{DaemonError, Fault, PolicyRefused};
 use memtide_linux::machines::MachineError;
@@ -6,7 +6,7 @@ use memtide_linux::topology::NoMachine;
 
 use crate::failure::Failure;
 
-/// Why there is no such machine.
+/// For a machine that cannot be loaded.
 pub fn on_machine(error: MachineError) -> Failure {
     let message = format!("{error}{}", of_machine(&error));
     match error {
@@ -16,17 +16,17 @@ pub fn on_machine(error: MachineError) -> Failure {
     }
 }
 
-/// Why this system is no machine.
+/// For a system that cannot be made into a machine.
 pub fn on_no_machine(error: &NoMachine) -> Failure {
     Failure::Run(format!("{error}{}", of_no_machine(error)))
 }
 
-/// Why a daemon cannot have a policy.
+/// For a policy that a daemon cannot run.
 pub fn on_policy(error: &PolicyRefused) -> Failure {
     Failure::Usage(format!("{error}{}", of_policy(error)))
 }
 
-/// Why the daemon, or what asks it, failed.
+/// For an error of the daemon or its client.
 pub fn on_daemon(error: DaemonError) -> Failure {
     match error {
         DaemonError::ConfigUnreadable { .. }

@@ -1,10 +1,10 @@
 //! The `memtide` command.
 
-/// Says something on standard error. If nobody can hear it, the work goes on.
+/// Prints a line on standard error; a closed standard error is ignored.
 macro_rules! message {
     ($($what:tt)*) => {{
         use std::io::Write as _;
-        // In one write: others write there, too.
+        // One write: other processes write there, too.
         let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($what)*)).as_bytes());
     }};
 }
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let outcome = cli::parse().and_then(|cli| {
-        // Recordings and runs of programs hold signals by themselves.
+        // `record` and `run` handle signals themselves.
         if !matches!(cli.command, commands::Command::Record(_) | commands::Command::Run(_)) {
             interrupt::install()?;
         }

@@ -1,4 +1,4 @@
-//! What to run and on which machine, and running it.
+//! Simulated runs: options, programs, and running them.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub struct RunOptions {
     limit: Option<u64>,
 }
 
-/// A setting that has been checked and can be run any number of times.
+/// Checked options, which can be run any number of times.
 pub struct Runs {
     /// The machine, at the scale at which it is simulated.
     pub machine: Machine,

@@ -2,7 +2,7 @@
 
 use memtide_linux::placement::Weights;
 
-/// Puts the kernel's weights back that a killed run left set, as far as this user may.
+/// Restores the kernel's weights that a killed run left set, if this user may; prints the outcome.
 pub fn put_back() {
     match Weights::put_back() {
         Ok(true) => {

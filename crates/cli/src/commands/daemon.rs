@@ -1,4 +1,4 @@
-//! `memtide daemon`, and what asks it.
+//! `memtide daemon`, `status`, `why`, `pause` and `resume`.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::options::Common;
 use crate::output::{self, Cell, Document, Table};
 use crate::{advice, interrupt, tables, weights};
 
-/// What `memtide daemon --help` and its man page say of it.
+/// Long help of `memtide daemon`.
 pub const ABOUT: &str = "\
 Watch processes of this system, and move their pages as a migration policy says. SIGHUP has it read its configuration again.
 
@@ -151,7 +151,7 @@ pub fn why(arguments: &Why) -> Result<(), Failure> {
         .print(arguments.at.common.output)
 }
 
-/// What the daemon tells.
+/// Sends a request to the daemon and returns its reply's data.
 fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> Result<T, Failure> {
     let file = at.socket.clone().unwrap_or_else(control::found_file);
     match control::ask(&file, request, interrupt::flag(), |_| ()) {

@@ -16,7 +16,7 @@ use crate::output::{Cell, Document, Table};
 use crate::progress::Progress as Bar;
 use crate::{advice, interrupt};
 
-/// How long the process may be held up at a time if no daemon says.
+/// Longest stall of the process per batch of moves, without a daemon.
 const STALL: Duration = Duration::from_millis(20);
 
 /// Its arguments.
@@ -41,7 +41,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Moves the pages, and tells what became of them.
+/// Moves the pages and prints the outcomes.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (from, to) = (arguments.from.clone(), arguments.to.clone());
     let request = Migrate { pid: arguments.pid, from, to, max_rate_mbps: arguments.max_rate };
@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     document(&done).print(arguments.common.output)
 }
 
-/// Whether nobody listens.
+/// Whether no daemon listens at the socket.
 fn is_not_listening(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The kernel's own policies if they can carry the rule out, else fault by fault; says which and why.
+/// The kernel's own policy if it implements the rule, else placement fault by fault; prints which and why.
 fn mechanism(
     arguments: &Arguments,
     rule: Rule,
@@ -109,7 +109,7 @@ fn mechanism(
                 message!("memtide: placement '{name}' by the kernel's own policy: {}", kernel.policy);
                 return Ok(Mechanism::Kernel(kernel));
             }
-            // A run that holds other weights is no reason to be slower without being asked.
+            // Exact placement is slower: only on request.
             Err(NoKernelPolicy::Weights(error @ WeightError::Held { .. })) => {
                 return Err(Failure::NotRun(format!("{error}, or add --exact")));
             }
@@ -122,7 +122,7 @@ fn mechanism(
     Ok(Mechanism::Exact(exact))
 }
 
-/// Says what became of the pages.
+/// Prints the outcome of exact placement.
 fn print_outcome(outcome: io::Result<Outcome>) {
     match outcome {
         Ok(outcome) => message!("memtide: {outcome}"),
@@ -134,7 +134,7 @@ fn print_outcome(outcome: io::Result<Outcome>) {
     }
 }
 
-/// A placement alone.
+/// Parses a policy that only places pages.
 fn policy(text: &str) -> Result<Policy, Failure> {
     let policy = memtide_policies::parse(text).map_err(|error| Failure::Usage(error.to_string()))?;
     if policy.migration_info().name == "none" {
@@ -204,13 +204,13 @@ fn wait_passing_signals<T>(pid: Pid, wait: impl FnOnce() -> io::Result<T>) -> Re
     let passes = thread::spawn(move || {
         for signal in signals.forever().filter(|signal| [SIGTERM, SIGHUP].contains(signal)) {
             let signal = if signal == SIGTERM { Signal::TERM } else { Signal::HUP };
-            // It may have just ended.
+            // The program may have just ended.
             let _ = kill_process(pid, signal);
         }
     });
     let waited = wait().map_err(failed);
     handle.close();
-    // A thread that panicked has passed on what it could.
+    // The thread only forwards signals; its panic changes no result.
     let _ = passes.join();
     waited
 }

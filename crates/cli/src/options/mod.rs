@@ -1,4 +1,4 @@
-//! Options, and values of options, that several commands have.
+//! Options and value parsers that several commands share.
 
 pub mod share;
 

@@ -8,11 +8,11 @@ use serde_json::Value;
 pub enum Cell {
     /// Words.
     Text(String),
-    /// Whether something holds, and the word for it, which people see where it does.
+    /// A boolean, and the word that people see where it is true.
     Flag(bool, &'static str),
     /// A count.
     Whole(u64),
-    /// Words that belong together: in JSON a list.
+    /// A list of words; a list in JSON, too.
     List(Vec<String>),
     /// A figure, shown with as many digits after the point, or more where it is so small that two would not count; JSON and
     /// CSV have it as it is.
@@ -21,7 +21,7 @@ pub enum Cell {
     Percent(f64),
     /// A time in seconds since 1970, shown as a date and time in UTC.
     UnixTime(u64),
-    /// Not known or not meant.
+    /// Unknown, or not applicable.
     Absent,
 }
 
@@ -31,7 +31,7 @@ impl Cell {
         Cell::Text(text.into())
     }
 
-    /// As people see it.
+    /// The text for people.
     pub fn display(&self) -> String {
         match self {
             Cell::Text(text) => text.clone(),
@@ -48,12 +48,12 @@ impl Cell {
         }
     }
 
-    /// Whether people need not see it: what does not hold, or is not known.
+    /// Whether it may be left out for people: false or absent.
     pub fn is_blank(&self) -> bool {
         matches!(self, Cell::Flag(false, _) | Cell::Absent)
     }
 
-    /// As CSV has it.
+    /// The text for CSV, not rounded.
     pub fn exact(&self) -> String {
         match self {
             Cell::Real(number, _) | Cell::Percent(number) => number.to_string(),
@@ -64,7 +64,7 @@ impl Cell {
         }
     }
 
-    /// As JSON has it.
+    /// The JSON value, not rounded.
     pub fn json(&self) -> Value {
         match self {
             Cell::Text(text) => text.as_str().into(),
@@ -76,7 +76,7 @@ impl Cell {
         }
     }
 
-    /// Whether it is a figure, known or not.
+    /// Whether it is a number, or absent where a number goes.
     pub fn is_number(&self) -> bool {
         !matches!(self, Cell::Text(_) | Cell::List(_) | Cell::Flag(..))
     }
@@ -90,7 +90,7 @@ fn counting_digits(number: f64) -> usize {
     (1.0 - number.abs().log10().floor()).clamp(0.0, 300.0) as usize
 }
 
-/// As RFC 3339 has it; the bare number if it is beyond all calendars.
+/// In RFC 3339; the bare number if it is out of range.
 fn date_time(unix_s: u64) -> String {
     let time = i64::try_from(unix_s).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     time.map_or_else(|| unix_s.to_string(), |time| time.to_rfc3339_opts(SecondsFormat::Secs, true))

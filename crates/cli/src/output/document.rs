@@ -10,19 +10,19 @@ use super::layout;
 use super::table::Table;
 use crate::failure::Failure;
 
-/// All that a command answers.
+/// A command's output: facts, tables and notes.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
-    /// What holds for the whole answer, as `(key, value)`: machine, seed, version.
+    /// Facts about the whole, as `(key, value)`: machine, seed, version.
     pub about: Vec<(&'static str, Cell)>,
-    /// Tables; CSV has the last alone.
+    /// Tables; CSV prints the last one only.
     pub tables: Vec<Table>,
-    /// Sentences for people, below.
+    /// Notes for people, printed below the tables.
     pub notes: Vec<String>,
 }
 
 impl Document {
-    /// An answer that is one table.
+    /// A document of one table.
     pub fn of(table: Table) -> Document {
         Document { tables: vec![table], ..Document::default() }
     }
@@ -32,7 +32,7 @@ impl Document {
         print(&self.text(format, layout::width_of(io::stdout())))
     }
 
-    /// The answer as it is printed; for people, tables and sentences keep to the width if there is one.
+    /// The text of a format; tables and notes for people wrap at `width` columns, if given.
     pub fn text(&self, format: Format, width: Option<usize>) -> String {
         match format {
             Format::Table => self.table(width),
@@ -52,7 +52,7 @@ impl Document {
         } else if !about.is_empty() {
             parts.push(paragraphs(&[about.join(", ")]));
         }
-        // Of several tables those without rows say nothing.
+        // Of several tables, empty ones are left out.
         let shown = |table: &&Table| self.tables.len() == 1 || !table.rows.is_empty();
         parts.extend(self.tables.iter().filter(shown).map(|table| layout::table(table, width)));
         if !self.notes.is_empty() {
@@ -61,7 +61,7 @@ impl Document {
         parts.join("\n")
     }
 
-    /// The answer as one object.
+    /// The document as one JSON object.
     pub fn json(&self) -> Value {
         let mut object = Map::new();
         object.extend(self.about.iter().map(|(key, cell)| ((*key).to_owned(), cell.json())));

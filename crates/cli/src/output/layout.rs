@@ -1,4 +1,4 @@
-//! Tables and sentences as people see them, within the terminal's width.
+//! Layout of tables and paragraphs within the terminal's width.
 
 use std::os::fd::AsFd;
 

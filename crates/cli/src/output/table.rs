@@ -13,45 +13,45 @@ pub struct Column {
     pub title: String,
 }
 
-/// Rows of like things.
+/// A table.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// What the rows are, as the key in JSON.
     pub name: &'static str,
-    /// How many columns at the left tell what a row is about.
+    /// Number of key columns, at the left.
     pub keys: usize,
     /// Columns.
     pub columns: Vec<Column>,
-    /// One cell a column in each.
+    /// Rows, with a cell per column.
     pub rows: Vec<Vec<Cell>>,
-    /// Whether people see each row as a block of lines, one a column.
+    /// Print each row for people as a block of lines, one per column.
     pub vertical: bool,
 }
 
 impl Table {
-    /// An empty table with columns given as `(key, title)`, the first of which tells what a row is about.
+    /// An empty table with columns `(key, title)`, of which the first is the key column.
     pub fn new(name: &'static str, columns: &[(&str, &str)]) -> Table {
         let columns =
             columns.iter().map(|(key, title)| Column { key: (*key).into(), title: (*title).into() });
         Table { name, keys: 1, columns: columns.collect(), rows: Vec::new(), vertical: false }
     }
 
-    /// The table, of whose columns so many tell what a row is about.
+    /// With this number of key columns.
     pub fn with_keys(self, keys: usize) -> Table {
         Table { keys, ..self }
     }
 
-    /// The table, of which people see each row as a block of lines, one a column that says something.
+    /// With each row printed for people as a block of lines, one per column that is not blank.
     pub fn vertical(self) -> Table {
         Table { vertical: true, ..self }
     }
 
-    /// Adds a column on the right. To be done before rows.
+    /// Adds a column on the right, before any row is added.
     pub fn column(&mut self, key: impl Into<String>, title: impl Into<String>) {
         self.columns.push(Column { key: key.into(), title: title.into() });
     }
 
-    /// This table with the columns of another one, its first left out, on the right.
+    /// Appends the columns of another table with the same rows, but for its first column.
     pub fn join(mut self, right: Table) -> Table {
         self.columns.extend(right.columns.into_iter().skip(1));
         for (row, more) in self.rows.iter_mut().zip(right.rows) {

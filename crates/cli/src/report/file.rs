@@ -33,7 +33,7 @@ pub struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Begins it, so that a report that cannot be written is refused before anything runs.
+    /// Creates the file, so that an unwritable report is refused before anything runs.
     fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
         let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
         if path.metadata().is_ok_and(|found| !found.is_file()) {
@@ -58,7 +58,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Whether a file begins as a report does, or holds nothing.
+/// Whether a file is a report or empty.
 fn is_page(path: &Path) -> io::Result<bool> {
     let start = page::first_line();
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ fn is_page(path: &Path) -> io::Result<bool> {
     Ok(found.is_empty() || found.eq_ignore_ascii_case(start.as_bytes()))
 }
 
-/// As of any file that a program makes; the user's mask is taken off.
+/// 0666, less the user's mask.
 fn permissions() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }

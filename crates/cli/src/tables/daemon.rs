@@ -1,4 +1,4 @@
-//! What the daemon tells of itself, as it is printed.
+//! Tables of `memtide status` and `memtide why`.
 
 use memtide_daemon::status::{Node, Status, Trouble, Watched, Why};
 
