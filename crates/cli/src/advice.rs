@@ -1,4 +1,4 @@
-//! Errors of libraries as the command ends with them: with their exit codes, and with the options and commands that help.
+//! Failures from errors of libraries: exit codes, and advice about options and commands.
 
 use memtide_daemon::{DaemonError, Fault, PolicyRefused};
 use memtide_linux::machines::MachineError;
@@ -6,7 +6,7 @@ use memtide_linux::topology::NoMachine;
 
 use crate::failure::Failure;
 
-/// Why there is no such machine.
+/// For a machine that cannot be loaded.
 pub fn on_machine(error: MachineError) -> Failure {
     let message = format!("{error}{}", of_machine(&error));
     match error {
@@ -16,17 +16,17 @@ pub fn on_machine(error: MachineError) -> Failure {
     }
 }
 
-/// Why this system is no machine.
+/// For a system that cannot be made into a machine.
 pub fn on_no_machine(error: &NoMachine) -> Failure {
     Failure::Run(format!("{error}{}", of_no_machine(error)))
 }
 
-/// Why a daemon cannot have a policy.
+/// For a policy that a daemon cannot run.
 pub fn on_policy(error: &PolicyRefused) -> Failure {
     Failure::Usage(format!("{error}{}", of_policy(error)))
 }
 
-/// Why the daemon, or what asks it, failed.
+/// For an error of the daemon or its client.
 pub fn on_daemon(error: DaemonError) -> Failure {
     match error {
         DaemonError::ConfigUnreadable { .. }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_key_keeps_its_place_and_gains_what_helps() {
+    fn refused_key_keeps_its_place_and_gains_advice() {
         let why = memtide_daemon::parse_migration("local+hot-cold").map(drop).expect_err("a pair");
         let key = DaemonError::Key { place: "memtide.toml:3: policy".to_owned(), fault: why.into() };
         let Failure::Input(message) = on_daemon(key) else { panic!("a configuration is a file") };
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_refused_with_the_options_that_made_them() {
+    fn refused_request_names_its_option() {
         let field = DaemonError::NodeList { field: "from", why: "no node 7".to_owned() };
         assert!(matches!(on_daemon(field), Failure::Usage(message) if message == "--from: no node 7"));
         assert!(

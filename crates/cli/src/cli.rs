@@ -1,16 +1,12 @@
 //! The command line.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 
-use crate::answer::Format;
 use crate::commands::Command;
 use crate::failure::{
     ALL_EXIT_CODES, DAEMON_EXIT_CODES, DOCTOR_EXIT_CODES, EXIT_CODES, Failure, PROGRAM_EXIT_CODES,
 };
-
-/// This version of memtide.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Places and migrates memory pages on machines whose memory is not all alike: simulate policies on a model of a
 /// machine and compare them.
@@ -20,17 +16,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Options of commands that answer.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct Common {
-    /// How to print the answer
-    #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
-    pub output: Format,
-    /// Seed of what is drawn at random: the same seed gives the same answer of a simulation, byte by byte. Commands that draw nothing ignore it
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
 }
 
 /// Reads the command line.

@@ -1,4 +1,4 @@
-//! How the command ends when it cannot do what it was asked.
+//! Failures and their exit codes.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-/// Why the command ends early. Each has its exit code, listed in docs/cli.md and in `--help`.
+/// Why the command fails, each with its exit code: see docs/cli.md and `--help`.
 #[derive(Debug)]
 pub enum Failure {
     /// A run, or writing its result, failed: code 1.
@@ -15,39 +15,39 @@ pub enum Failure {
     Usage(String),
     /// A file given as input is refused: code 3.
     Input(String),
-    /// `doctor` found, and said, that something does not work here: code 4.
-    Lacking,
+    /// `doctor` found something that does not work here: code 4.
+    NotWorking,
     /// A program cannot be recorded, or run in the lab: code 125, since lower ones are the program's own.
     NotRun(String),
-    /// The own exit status of a program recorded or run in the lab, which is passed on; it has said itself what it had to say.
+    /// The exit status of a program that was recorded or run, passed on without a message.
     Program(u8),
     /// Ctrl-C, or a request to end: code 130.
     Interrupted,
-    /// The same, with what was done until then being kept, and how to go on: code 130.
+    /// Interrupted with partial results kept; says how to resume: code 130.
     Paused(String),
-    /// Whoever reads the output has closed it: code 0, since they have what they want.
+    /// The reader closed the pipe: code 0.
     OutputClosed,
-    /// What the command line's parser says by itself, help included: its own code, 0 or 2.
+    /// A message of the command line's parser, help included: its own code, 0 or 2.
     Parser(Box<clap::Error>),
 }
 
-/// What is printed below the options of every command's help but those that run a program.
+/// Exit codes, for the help of commands that run no program.
 pub const EXIT_CODES: &str =
     "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 130 interrupted.";
 
-/// What is printed below the options of `memtide --help`.
+/// Exit codes, for `memtide --help`.
 pub const ALL_EXIT_CODES: &str = "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 4 doctor found something \
     lacking, 125 a program could not be run, 130 interrupted; of a command that runs a program, else the program's own.";
 
-/// What is printed below the options of the help of `daemon`.
+/// Exit codes, for the help of `daemon`.
 pub const DAEMON_EXIT_CODES: &str = "Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 it failed, 2 wrong usage, 3 the configuration was \
     refused.";
 
-/// What is printed below the options of the help of `doctor`.
+/// Exit codes, for the help of `doctor`.
 pub const DOCTOR_EXIT_CODES: &str = "Exit codes: 0 every command works here, perhaps with warnings; 4 one does not; 1 it failed, \
     2 wrong usage.";
 
-/// What is printed below the options of the help of commands that run a program.
+/// Exit codes, for the help of commands that run a program.
 pub const PROGRAM_EXIT_CODES: &str = "Exit codes: the program's own (128 + N if signal N ended it), 2 wrong usage, \
     3 a file was refused, 125 the program could not be run, 130 interrupted.";
 
@@ -61,7 +61,7 @@ impl Display for Failure {
             | Failure::Paused(why) => f.write_str(why),
             Failure::Program(code) => write!(f, "the program ended with {code}"),
             Failure::Interrupted => f.write_str("interrupted; nothing was written"),
-            Failure::Lacking => f.write_str("something does not work here"),
+            Failure::NotWorking => f.write_str("something does not work here"),
             Failure::OutputClosed => f.write_str("nobody reads the output any more"),
             Failure::Parser(error) => error.fmt(f),
         }
@@ -79,7 +79,7 @@ impl Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure::OutputClosed;
         }
-        // A temporary file's name says nothing to whoever asked for another one.
+        // The name of the temporary file would only confuse.
         let error = error.to_string();
         let error = error.split(" at path ").next().unwrap_or_default();
         Failure::Run(format!(
@@ -87,13 +87,13 @@ impl Failure {
         ))
     }
 
-    /// Says what happened on standard error and gives the exit code.
+    /// Prints the message on standard error and gives the exit code.
     pub fn report(self) -> ExitCode {
         let (code, message) = match self {
             Failure::Run(message) => (1, message),
             Failure::Usage(message) => (2, message),
             Failure::Input(message) => (3, message),
-            Failure::Lacking => return ExitCode::from(4),
+            Failure::NotWorking => return ExitCode::from(4),
             Failure::NotRun(message) => (125, message),
             Failure::Program(code) => return ExitCode::from(code),
             Failure::Interrupted => (130, "interrupted; nothing was written".to_owned()),
@@ -111,7 +111,7 @@ impl Failure {
                 };
             }
         };
-        tell!("memtide: error: {message}");
+        message!("memtide: error: {message}");
         ExitCode::from(code)
     }
 }

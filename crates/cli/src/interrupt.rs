@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// How soon a request to end is seen.
+/// Polling interval for a request to end.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Signals that come together are one request: `timeout` sends two, and a terminal one to each process.
@@ -19,7 +19,7 @@ const TOGETHER: Duration = Duration::from_secs(1);
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Takes note of the first signal, so that what runs can end in order; a later one ends the command at once.
+/// Sets the flag at the first signal, so that work ends cleanly; a later signal ends the process at once.
 pub fn install() -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::Run(format!("signals cannot be handled: {error}")))?;
@@ -50,7 +50,7 @@ pub fn check() -> Result<(), Failure> {
     if asked() { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
-/// Waits, unless the command is asked to end.
+/// Sleeps, or fails with `Interrupted` if the command is asked to end.
 pub fn pause(time: Duration) -> Result<(), Failure> {
     let until = Instant::now() + time;
     while !asked() {
@@ -65,12 +65,12 @@ pub fn pause(time: Duration) -> Result<(), Failure> {
 
 /// Does long work that cannot be stopped and leaves nothing behind: if the command is asked to end, the work is left to end
 /// with the process.
-pub fn abandonable<T: Send + 'static>(
+pub fn interruptible<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let (done, result) = mpsc::sync_channel(1);
     let worker = thread::spawn(move || {
-        // Nobody waits for it any more if the command was asked to end.
+        // The receiver is gone if the command was asked to end.
         let _ = done.send(work());
     });
     loop {

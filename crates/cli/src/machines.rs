@@ -1,4 +1,4 @@
-//! Machines as the command line names them.
+//! Machines by name or path.
 
 use memtide_core::Machine;
 use memtide_linux::machines;
@@ -6,7 +6,7 @@ use memtide_linux::machines;
 use crate::advice;
 use crate::failure::Failure;
 
-/// The machine that a command line names: a bundled one by its name, or a machine file by its path.
+/// Loads a bundled machine by name, or a machine file by path.
 pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
     machines::load(name_or_path).map_err(advice::on_machine)
 }

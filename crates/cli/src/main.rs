@@ -1,42 +1,38 @@
 //! The `memtide` command.
 
-/// Says something on standard error. If nobody can hear it, the work goes on.
-macro_rules! tell {
+/// Prints a line on standard error; a closed standard error is ignored.
+macro_rules! message {
     ($($what:tt)*) => {{
         use std::io::Write as _;
-        // In one write: others write there, too.
+        // One write: other processes write there, too.
         let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($what)*)).as_bytes());
     }};
 }
 
 mod advice;
-mod answer;
 mod cli;
-mod columns;
 mod commands;
-mod comparison;
 mod failure;
 mod interrupt;
-mod layout;
 mod machines;
+mod options;
+mod output;
 mod parallel;
-mod processes;
 mod progress;
 mod report;
 mod runs;
-mod share;
-mod status;
-mod verdict;
+mod tables;
+mod weights;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let outcome = cli::parse().and_then(|cli| {
-        // Recordings and runs of programs hold signals by themselves.
+        // `record` and `run` handle signals themselves.
         if !matches!(cli.command, commands::Command::Record(_) | commands::Command::Run(_)) {
             interrupt::install()?;
         }
-        commands::run(cli)
+        commands::run(cli.command, cli::definition)
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

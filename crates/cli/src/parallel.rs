@@ -1,11 +1,10 @@
-//! Several runs at once, on the cores there are.
+//! Parallel map.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Does `work` on every item and gives the results in the items' order. At most as many items are worked on at once as
-/// there are cores.
+/// Maps items in parallel, with at most one thread per core; results keep the order of items.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
@@ -33,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_the_items_order() {
+    fn results_keep_the_order_of_items() {
         let items: Vec<u64> = (0..100).collect();
         let results = map(&items, |index, item| {
             thread::sleep(std::time::Duration::from_micros(100 - item));

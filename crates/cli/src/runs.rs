@@ -1,4 +1,4 @@
-//! What to run and on which machine, and running it.
+//! Simulated runs: options, programs, and running them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,16 @@ use memtide_sim::{Job, Report, SimError};
 use memtide_trace::{ReplayOptions, Trace};
 use memtide_workloads::WorkloadError;
 
-use crate::answer::Cell;
-use crate::cli::VERSION;
 use crate::failure::Failure;
+use crate::output::Cell;
+use crate::output::VERSION;
 use crate::progress::Progress;
 use crate::{interrupt, machines};
 
 /// A machine and the programs to run on it.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("programs").args(["workload", "trace"]).required(true).multiple(true)))]
-pub struct Setting {
+pub struct RunOptions {
     /// A bundled machine's name, or a machine file
     #[arg(short, long, value_hint = ValueHint::FilePath)]
     pub machine: String,
@@ -42,7 +42,7 @@ pub struct Setting {
     limit: Option<u64>,
 }
 
-/// A setting that has been checked and can be run any number of times.
+/// Checked options, which can be run any number of times.
 pub struct Runs {
     /// The machine, at the scale at which it is simulated.
     pub machine: Machine,
@@ -62,7 +62,7 @@ enum Source {
     Trace(PathBuf),
 }
 
-impl Setting {
+impl RunOptions {
     /// Checks it.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
         let machine = machines::load_at(&self.machine, self.scale)?;
@@ -168,8 +168,8 @@ impl Source {
         let program: memtide_workloads::BoxedProgram = match self {
             Source::Workload { name, params, .. } => {
                 let (name, params) = (name.clone(), params.clone());
-                interrupt::abandonable(move || {
-                    memtide_workloads::program(&name, &params, seed).map_err(unfit)
+                interrupt::interruptible(move || {
+                    memtide_workloads::program(&name, &params, seed).map_err(workload_error)
                 })?
             }
             Source::Trace(path) => {
@@ -187,11 +187,11 @@ fn open(path: &Path) -> Result<Trace, Failure> {
 /// Reads `NAME[:PARAMETER=VALUE,..]`.
 fn workload(text: &str) -> Result<Source, Failure> {
     let (name, params) = text.split_once(':').unwrap_or((text, ""));
-    let params = params.parse().map_err(unfit)?;
+    let params = params.parse().map_err(workload_error)?;
     Ok(Source::Workload { text: text.to_owned(), name: name.to_owned(), params })
 }
 
-fn unfit(error: WorkloadError) -> Failure {
+fn workload_error(error: WorkloadError) -> Failure {
     Failure::Usage(match &error {
         WorkloadError::UnknownWorkload { name, known } => suggest::unknown("workload", name, known),
         other => other.to_string(),

@@ -4,6 +4,7 @@
 //! give the same report on any host. What it leaves out is listed in `docs/simulator.md`.
 
 mod agenda;
+mod comparison;
 mod core;
 mod engine;
 mod os;
@@ -20,6 +21,7 @@ use memtide_core::machine::Machine;
 use memtide_core::policy::{Migration, Placement, SensorRefused};
 use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
+pub use self::comparison::{Comparison, Reach};
 pub use self::report::{
     LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, TimeReport, TimelineReport,
     WearReport,

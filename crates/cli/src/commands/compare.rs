@@ -1,22 +1,23 @@
 //! `memtide compare`.
 
 use memtide_policies::{Policy, default_comparison};
-use memtide_sim::Report;
+use memtide_sim::{Comparison, Report};
 
-use crate::answer::{self, Answer, Cell, Format, Table};
-use crate::cli::Common;
-use crate::comparison::Comparison;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{self, Cell, Document, Format, Table};
+use crate::parallel;
 use crate::progress::Progress;
 use crate::report::{self, ReportFile};
-use crate::runs::{self, Setting};
-use crate::{columns, parallel};
+use crate::runs::{self, RunOptions};
+use crate::tables::simulated;
+use crate::tables::verdict::verdict;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    setting: Setting,
+    setting: RunOptions,
     #[command(flatten)]
     common: Common,
     /// The policies, separated by commas [default: every placement, local with NUMA balancing, bw-local with bw-migration]
@@ -41,21 +42,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let reports = reports.into_iter().collect::<Result<Vec<Report>, Failure>>()?;
     let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
     let comparison = Comparison::new(&runs.machine, names, reports);
-    let answer_as = |format| Answer {
+    let document_as = |format| Document {
         about: runs.about(),
         tables: tables(&comparison, format),
-        notes: comparison.verdict(),
+        notes: verdict(&comparison),
     };
     if let Some(draft) = draft {
-        draft.write(&report::of_simulation(&runs, &comparison, &answer_as(Format::Table)))?;
+        draft.write(&report::of_simulation(&runs, &comparison, &document_as(Format::Table)))?;
     }
-    let answer = answer_as(common.output);
+    let document = document_as(common.output);
     if common.output == Format::Json {
-        let mut whole = answer.json();
-        whole["verdict"] = answer.notes.join(" ").into();
-        return answer::print(&answer::pretty(&whole));
+        let mut whole = document.json();
+        whole["verdict"] = document.notes.join(" ").into();
+        return output::print(&output::pretty(&whole));
     }
-    answer.print(common.output)
+    document.print(common.output)
 }
 
 /// One wide table, which people get in two parts.
@@ -66,13 +67,13 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     let swapped = |report: &Report| report.pages.swapped_out + report.pages.swapped_in;
     let shows_swap = format != Format::Table || comparison.reports.iter().any(|report| swapped(report) > 0);
     for (index, report) in comparison.reports.iter().enumerate() {
-        let mut of_run = columns::of_run(report);
+        let mut of_run = simulated::of_run(report);
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
         if shows_swap {
             let pages = Cell::Whole(swapped(report));
             of_run.push(("swapped_pages".to_owned(), "pages swapped out and in".to_owned(), pages));
         }
-        let of_nodes = columns::of_nodes(report);
+        let of_nodes = simulated::of_nodes(report);
         for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes)] {
             let mut row = vec![Cell::text(&comparison.names[index])];
             for (key, title, cell) in figures {
@@ -86,6 +87,6 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     }
     match format {
         Format::Table => vec![runs, nodes],
-        _ => vec![runs.beside(nodes)],
+        _ => vec![runs.join(nodes)],
     }
 }

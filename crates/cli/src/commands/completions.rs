@@ -2,9 +2,8 @@
 
 use clap_complete::Shell;
 
-use crate::answer;
-use crate::cli;
 use crate::failure::Failure;
+use crate::output;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -15,8 +14,8 @@ pub struct Arguments {
 }
 
 /// Prints the script.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments, mut definition: clap::Command) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut cli::definition(), "memtide", &mut script);
-    answer::print(&String::from_utf8_lossy(&script))
+    clap_complete::generate(arguments.shell, &mut definition, "memtide", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
 }

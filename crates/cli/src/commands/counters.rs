@@ -6,10 +6,10 @@ use memtide_lab_protocol::counters::Snapshot;
 use memtide_lab_protocol::{NodeCounts, between};
 use memtide_linux::counters::{Counters, CountersError};
 
-use super::lab::seconds;
-use crate::answer::{Answer, Cell, Format, Table};
 use crate::failure::Failure;
-use crate::{interrupt, processes};
+use crate::options::seconds;
+use crate::output::{Cell, Document, Format, Table};
+use crate::{interrupt, tables};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -30,12 +30,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let failure = |error: CountersError| Failure::Run(error.to_string());
     let counters = Counters::open().map_err(failure)?;
     let mut before = counters.read().map_err(failure)?;
-    answer(&before).print(arguments.output)?;
+    document(&before).print(arguments.output)?;
     let Some(interval) = arguments.interval else { return Ok(()) };
     for _ in 1..arguments.count.unwrap_or(u64::MAX) {
         interrupt::pause(interval)?;
         let now = counters.read().map_err(failure)?;
-        answer(&since(&before, &now)).print(arguments.output)?;
+        document(&since(&before, &now)).print(arguments.output)?;
         before = now;
     }
     Ok(())
@@ -49,15 +49,15 @@ fn since(before: &Snapshot, now: &Snapshot) -> Snapshot {
     }
 }
 
-fn answer(seen: &Snapshot) -> Answer {
+fn document(seen: &Snapshot) -> Document {
     let about = vec![
         ("guest_ns", Cell::Whole(seen.guest_ns)),
         ("counting", Cell::text(if seen.on { "on" } else { "off" })),
         ("instructions", Cell::Whole(seen.total.instructions)),
         ("llc_misses", Cell::Whole(seen.total.llc_misses)),
     ];
-    let processes = processes::table(&between(&[], &seen.processes));
-    Answer { about, tables: vec![nodes(seen), processes], notes: Vec::new() }
+    let processes = tables::processes::table(&between(&[], &seen.processes));
+    Document { about, tables: vec![nodes(seen), processes], notes: Vec::new() }
 }
 
 fn nodes(seen: &Snapshot) -> Table {

@@ -1,4 +1,4 @@
-//! `memtide daemon`, and what asks it.
+//! `memtide daemon`, `status`, `why`, `pause` and `resume`.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use memtide_daemon::status::{self, Status};
 use memtide_daemon::{ConfigSource, Daemon};
 use serde::de::DeserializeOwned;
 
-use crate::answer::{self, Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
-use crate::{advice, interrupt};
+use crate::options::Common;
+use crate::output::{self, Cell, Document, Table};
+use crate::{advice, interrupt, tables, weights};
 
-/// What `memtide daemon --help` and its man page say of it.
+/// Long help of `memtide daemon`.
 pub const ABOUT: &str = "\
 Watch processes of this system, and move their pages as a migration policy says. SIGHUP has it read its configuration again.
 
@@ -62,7 +62,7 @@ pub struct Arguments {
 
 /// Where the daemon listens.
 #[derive(Debug, clap::Args)]
-pub struct At {
+pub struct SocketOptions {
     /// The daemon's control socket
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub struct Why {
     #[arg(value_name = "ADDRESS", value_parser = address)]
     address: u64,
     #[command(flatten)]
-    at: At,
+    at: SocketOptions,
 }
 
 /// Runs the daemon until it is asked to end.
@@ -88,9 +88,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let source = ConfigSource { file: arguments.config.clone(), dry_run: arguments.dry_run };
     if arguments.check {
         if let Some(why) = Daemon::check(&source).map_err(advice::on_daemon)? {
-            tell!("memtide daemon: {why}");
+            message!("memtide daemon: {why}");
         }
-        return answer::print("the configuration is right\n");
+        return output::print("the configuration is right\n");
     }
     interrupt::install()?;
     let config = source.read().map_err(advice::on_daemon)?;
@@ -102,56 +102,57 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ))
     })?;
     let dry_run = config.dry_run;
-    let log = Box::new(|message: &str| tell!("memtide daemon: {message}"));
+    let log = Box::new(|message: &str| message!("memtide daemon: {message}"));
     let mut daemon = Daemon::new(source, config, log).map_err(advice::on_daemon)?;
     if !dry_run {
-        super::run::put_weights_back();
+        weights::put_back();
     }
     for (name, id) in daemon.nodes() {
         if name != format!("node{}", id.0) {
-            tell!("memtide daemon: {name} is node {}", id.0);
+            message!("memtide daemon: {name} is node {}", id.0);
         }
     }
     if let Some(monitor) = daemon.monitor() {
-        tell!("memtide daemon: {monitor}");
+        message!("memtide daemon: {monitor}");
     }
     if let Some(why) = daemon.no_destination() {
-        tell!("memtide daemon: {why}");
+        message!("memtide daemon: {why}");
     }
-    tell!("memtide daemon: listens at {}", file.display());
+    message!("memtide daemon: listens at {}", file.display());
     daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)
 }
 
 /// `memtide status`.
-pub fn status(at: &At) -> Result<(), Failure> {
-    crate::status::status(&told::<Status>(at, &Request::Status)?).print(at.common.output)
+pub fn status(at: &SocketOptions) -> Result<(), Failure> {
+    tables::daemon::status(&request_data::<Status>(at, &Request::Status)?).print(at.common.output)
 }
 
 /// `memtide pause`.
-pub fn pause(at: &At) -> Result<(), Failure> {
+pub fn pause(at: &SocketOptions) -> Result<(), Failure> {
     paused(at, &Request::Pause)
 }
 
 /// `memtide resume`.
-pub fn resume(at: &At) -> Result<(), Failure> {
+pub fn resume(at: &SocketOptions) -> Result<(), Failure> {
     paused(at, &Request::Resume)
 }
 
-fn paused(at: &At, request: &Request) -> Result<(), Failure> {
-    let state = told::<String>(at, request)?;
+fn paused(at: &SocketOptions, request: &Request) -> Result<(), Failure> {
+    let state = request_data::<String>(at, request)?;
     let mut table = Table::new("daemon", &[("state", "the daemon")]);
     table.rows.push(vec![Cell::text(state)]);
-    Answer::of(table).print(at.common.output)
+    Document::of(table).print(at.common.output)
 }
 
 /// `memtide why`.
 pub fn why(arguments: &Why) -> Result<(), Failure> {
     let request = Request::Why { pid: arguments.pid, address: arguments.address };
-    crate::status::why(&told::<status::Why>(&arguments.at, &request)?).print(arguments.at.common.output)
+    tables::daemon::why(&request_data::<status::Why>(&arguments.at, &request)?)
+        .print(arguments.at.common.output)
 }
 
-/// What the daemon tells.
-fn told<T: DeserializeOwned>(at: &At, request: &Request) -> Result<T, Failure> {
+/// Sends a request to the daemon and returns its reply's data.
+fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> Result<T, Failure> {
     let file = at.socket.clone().unwrap_or_else(control::found_file);
     match control::ask(&file, request, interrupt::flag(), |_| ()) {
         Ok(Reply::Done(value)) => serde_json::from_value(value).map_err(|error| {
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_help_has_every_key_of_the_configuration() {
+    fn help_lists_every_configuration_key() {
         let refused = toml::from_str::<Config>("none = 1").expect_err("no such key").to_string();
         let keys: Vec<&str> = refused.split('`').skip(3).step_by(2).collect();
         assert!(keys.len() > 10, "{refused}");

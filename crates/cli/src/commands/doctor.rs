@@ -1,11 +1,11 @@
 //! `memtide doctor`.
 
 use memtide_lab::Tools;
-use memtide_linux::doctor::{Finding, State, Use, examine, obstacles};
+use memtide_linux::doctor::{Finding, State, Use, examine, obstacles, works};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -21,19 +21,17 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let findings = examine();
     let shown = |finding: &&Finding| !arguments.brief || finding.state != State::Good;
-    let answer = Answer {
+    let document = Document {
         tables: vec![uses(&findings), table(findings.iter().filter(shown))],
         notes: vec![lab()],
-        ..Answer::default()
+        ..Document::default()
     };
-    answer.print(arguments.common.output)?;
-    if Use::ALL.into_iter().all(|wanted| works(&findings, wanted)) { Ok(()) } else { Err(Failure::Lacking) }
-}
-
-/// Whether a use works, or what is used in its stead.
-fn works(findings: &[Finding], wanted: Use) -> bool {
-    let here = |wanted| obstacles(findings, wanted).is_empty();
-    here(wanted) || wanted.instead().is_some_and(here)
+    document.print(arguments.common.output)?;
+    if Use::ALL.into_iter().all(|wanted| works(&findings, wanted)) {
+        Ok(())
+    } else {
+        Err(Failure::NotWorking)
+    }
 }
 
 fn uses(findings: &[Finding]) -> Table {

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
-use crate::answer;
-use crate::cli;
 use crate::failure::Failure;
+use crate::output::{self, VERSION};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -18,17 +17,16 @@ pub struct Arguments {
 }
 
 /// Writes `memtide.1` and a page for every command below it.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments, mut definition: clap::Command) -> Result<(), Failure> {
     let folder = &arguments.folder;
     let made = match folder.exists() && !folder.is_dir() {
         true => Err(io::Error::other("it is a file; give a folder")),
         false => std::fs::create_dir_all(folder),
     };
     made.map_err(|error| Failure::unwritable(folder.display(), &error))?;
-    let mut definition = cli::definition();
     definition.build();
     let written = pages(definition, "memtide", folder)?;
-    answer::print(&format!("{written} man pages in {}\n", folder.display()))
+    output::print(&format!("{written} man pages in {}\n", folder.display()))
 }
 
 fn pages(command: clap::Command, name: &str, folder: &Path) -> Result<usize, Failure> {
@@ -47,7 +45,7 @@ fn pages(command: clap::Command, name: &str, folder: &Path) -> Result<usize, Fai
 fn page(command: clap::Command, name: &str) -> io::Result<String> {
     let program = command.get_positionals().find(|argument| argument.is_last_set()).cloned();
     let mut page = Vec::new();
-    let source = format!("memtide {}", cli::VERSION);
+    let source = format!("memtide {}", VERSION);
     clap_mangen::Man::new(command).title(name.to_uppercase()).source(source).render(&mut page)?;
     let page = String::from_utf8_lossy(&page).replace(".SH EXTRA", ".SH \"EXIT STATUS\"");
     let Some([value]) = program.as_ref().and_then(|program| program.get_value_names()) else {

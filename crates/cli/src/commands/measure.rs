@@ -5,14 +5,16 @@ use std::time::Duration;
 use memtide_core::{CpuId, NodeId};
 use memtide_linux::measure::{
     Effort, Figure, Idle, Kernel, Loaded, MeasureError, bandwidth_mbps, idle_latency, loaded_latency,
+    write_mbps,
 };
 use memtide_linux::topology::{Host, Node, nodelist};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::interrupt;
+use crate::options::Common;
+use crate::options::share;
+use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
-use crate::{interrupt, share};
 
 /// The part of a node's free memory that measuring may take.
 const FREE_SHARE: f64 = 0.8;
@@ -134,12 +136,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         loaded.rows.extend(found.iter().flat_map(|found| &found.loaded).map(|point| loaded_row(pair, point)));
     }
     drop(progress);
-    let mut answer = Answer { notes: notes(arguments, &pairs), ..Answer::of(nodes) };
-    answer.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
+    let mut document = Document { notes: notes(arguments, &pairs), ..Document::of(nodes) };
+    document.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
         format!("Measurements of {node} from {initiator} are far apart: other work ran here meanwhile. Measure again.")
     }));
-    answer.tables.extend(arguments.loaded.then_some(loaded));
-    answer.print(arguments.common.output)
+    document.tables.extend(arguments.loaded.then_some(loaded));
+    document.print(arguments.common.output)
 }
 
 fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
@@ -202,17 +204,7 @@ fn figure<T: Send + 'static>(
     measure: impl FnOnce(&Pair) -> Result<T, MeasureError> + Send + 'static,
 ) -> Result<T, Failure> {
     let pair = pair.clone();
-    interrupt::abandonable(move || measure(&pair).map_err(|error| Failure::Run(error.to_string())))
-}
-
-/// Bandwidth of writes alone, in MB/s, from the stream with most writes: as if reads and writes took turns, which is how machine files
-/// have it. None where they hardly take each other's time: then it would be more than four times that of reads.
-fn write_mbps(streams: &[(f64, Figure)]) -> Option<f64> {
-    let (_, alone) = streams.iter().find(|(reads, _)| *reads == 1.0)?;
-    let (reads, mixed) =
-        streams.iter().filter(|(reads, _)| *reads < 1.0).min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let time = (1.0 / mixed.median - reads / alone.median) / (1.0 - reads);
-    (time > 0.25 / alone.median).then(|| 1.0 / time)
+    interrupt::interruptible(move || measure(&pair).map_err(|error| Failure::Run(error.to_string())))
 }
 
 fn nodes_table(shares: &[f64]) -> Table {
@@ -317,29 +309,19 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_reckoned_as_if_they_took_turns_with_reads() {
-        // 1 / (0.5 / 4000 + 0.5 / 1000) = 1600.
-        let found = write_mbps(&[(1.0, figure(4000.0)), (0.75, figure(2500.0)), (0.5, figure(1600.0))]);
-        assert!(found.is_some_and(|mbps| (mbps - 1000.0).abs() < 1e-6), "{found:?}");
-        assert_eq!(write_mbps(&[(1.0, figure(4000.0))]), None);
-        let both_at_once = write_mbps(&[(1.0, figure(4000.0)), (0.5, figure(8000.0))]);
-        assert_eq!(both_at_once, None);
-    }
-
-    #[test]
-    fn rows_have_a_cell_a_column_and_tell_what_the_cache_holds() {
+    fn rows_have_a_cell_per_column_and_flag_cached_pairs() {
         let pair =
             |mib| Pair { initiator: NodeId(0), cpus: vec![CpuId(0)], node: NodeId(1), mib, cache_mib: 32 };
         assert_eq!([0, 16, 63, 64].map(|mib| pair(mib).is_cached()), [false, true, true, false]);
         let mut nodes = nodes_table(&[1.0, 0.5]);
         nodes.rows.push(row(&pair(16), None, 2));
         assert_eq!(nodes.rows[0].len(), nodes.columns.len());
-        assert_eq!(Answer::of(nodes).json()["nodes"][0]["cached"], true);
+        assert_eq!(Document::of(nodes).json()["nodes"][0]["cached"], true);
         let mut loaded = loaded_table();
         let point = Loaded { rate: 0.3, mbps: 900.0, others_mbps: 800.0, ns: figure(100.0) };
         loaded.rows.push(loaded_row(&pair(64), &point));
         assert_eq!(loaded.rows[0].len(), loaded.columns.len());
-        let json = Answer::of(loaded).json();
+        let json = Document::of(loaded).json();
         assert_eq!(
             (&json["loaded"][0]["rate"], &json["loaded"][0]["latency_ns"]),
             (&0.3.into(), &100.0.into())

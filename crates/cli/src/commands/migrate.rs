@@ -11,13 +11,13 @@ use memtide_daemon::control::{self, Migrate, Reply, Request};
 use memtide_daemon::transfers::{self, Progress};
 use memtide_linux::topology::Host;
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 use crate::progress::Progress as Bar;
 use crate::{advice, interrupt};
 
-/// How long the process may be held up at a time if no daemon says.
+/// Longest stall of the process per batch of moves, without a daemon.
 const STALL: Duration = Duration::from_millis(20);
 
 /// Its arguments.
@@ -42,17 +42,17 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Moves the pages, and tells what became of them.
+/// Moves the pages and prints the outcomes.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (from, to) = (arguments.from.clone(), arguments.to.clone());
-    let wanted = Migrate { pid: arguments.pid, from, to, max_rate_mbps: arguments.max_rate };
+    let request = Migrate { pid: arguments.pid, from, to, max_rate_mbps: arguments.max_rate };
     let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
     let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
-    transfers::nodes(&wanted, &nodes).map_err(advice::on_daemon)?;
+    transfers::nodes(&request, &nodes).map_err(advice::on_daemon)?;
     let bar = Bar::new("migrating", 1);
     let mut last = Progress::default();
     let file = arguments.socket.clone().unwrap_or_else(control::found_file);
-    let by_daemon = control::ask(&file, &Request::Migrate(wanted.clone()), interrupt::flag(), |value| {
+    let by_daemon = control::ask(&file, &Request::Migrate(request.clone()), interrupt::flag(), |value| {
         last = serde_json::from_value(value).unwrap_or_default();
         bar.set(0, last.share);
     });
@@ -60,43 +60,45 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(Reply::Done(value)) => serde_json::from_value(value)
             .map_err(|error| Failure::Run(format!("{error}; is the daemon of another version?")))?,
         Ok(Reply::Refused(why)) => return Err(Failure::Run(why)),
-        Err(error) if is_nobody(&error) && arguments.socket.is_none() => itself(&wanted, &nodes, &bar)?,
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(paused(&last)),
+        Err(error) if is_not_listening(&error) && arguments.socket.is_none() => {
+            move_directly(&request, &nodes, &bar)?
+        }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(interrupted(&last)),
         Ok(Reply::Progress(_)) | Err(_) => {
             let why = by_daemon.err().map(|error| error.to_string()).unwrap_or_default();
             return Err(Failure::Run(format!("{}: {why}", file.display())));
         }
     };
     drop(bar);
-    answer(&done).print(arguments.common.output)
+    document(&done).print(arguments.common.output)
 }
 
-/// Whether nobody listens.
-fn is_nobody(error: &io::Error) -> bool {
+/// Whether no daemon listens at the socket.
+fn is_not_listening(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 /// Moves the pages without a daemon.
-fn itself(wanted: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progress, Failure> {
+fn move_directly(request: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progress, Failure> {
     let uid = rustix::process::geteuid().as_raw();
     let report = |progress: &Progress| {
         bar.set(0, progress.share);
         !interrupt::asked()
     };
-    transfers::run(wanted, uid, nodes, STALL, report).map_err(|(progress, error)| match error {
-        DaemonError::Stopped => paused(&progress),
+    transfers::run(request, uid, nodes, STALL, report).map_err(|(progress, error)| match error {
+        DaemonError::Stopped => interrupted(&progress),
         error => advice::on_daemon(error),
     })
 }
 
-fn paused(progress: &Progress) -> Failure {
+fn interrupted(progress: &Progress) -> Failure {
     let moved = progress.tally.moved_pages;
     Failure::Paused(format!(
         "interrupted; {moved} pages of 4 KiB had been moved by then, and stay there; the same command moves the rest"
     ))
 }
 
-fn answer(done: &Progress) -> Answer {
+fn document(done: &Progress) -> Document {
     let mut table = Table::new("outcomes", &[("outcome", "outcome"), ("pages", "pages of 4 KiB")]);
     let refused = done.tally.refused_pages.iter();
     let refused = refused.map(|(why, pages)| vec![Cell::text(why.to_string()), Cell::Whole(*pages)]);
@@ -104,5 +106,5 @@ fn answer(done: &Progress) -> Answer {
         [vec![Cell::text("moved"), Cell::Whole(done.tally.moved_pages)]].into_iter().chain(refused).collect();
     let about =
         vec![("found_pages", Cell::Whole(done.tally.found_pages)), ("seconds", Cell::Real(done.seconds, 1))];
-    Answer { about, ..Answer::of(table) }
+    Document { about, ..Document::of(table) }
 }

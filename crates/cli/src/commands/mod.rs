@@ -22,7 +22,6 @@ mod workload;
 
 use clap::Subcommand;
 
-use crate::cli::Cli;
 use crate::failure::Failure;
 
 /// A command and its options.
@@ -49,13 +48,13 @@ pub enum Command {
     #[command(long_about = daemon::ABOUT)]
     Daemon(daemon::Arguments),
     /// Show what the daemon watches, and what it has done
-    Status(daemon::At),
+    Status(daemon::SocketOptions),
     /// Show why a page of a process lies where it lies
     Why(daemon::Why),
     /// Have the daemon move nothing for now
-    Pause(daemon::At),
+    Pause(daemon::SocketOptions),
     /// Have the daemon move pages again
-    Resume(daemon::At),
+    Resume(daemon::SocketOptions),
     /// Move what a process has on some memory nodes to others
     Migrate(migrate::Arguments),
     /// Ask the policy of a daemon's journal again, and check that it decides the same
@@ -82,9 +81,9 @@ pub enum Command {
     Man(man::Arguments),
 }
 
-/// Does what the command line says.
-pub fn run(cli: Cli) -> Result<(), Failure> {
-    match cli.command {
+/// Runs a command. `definition` is that of the whole command line, for man pages and completions.
+pub fn run(command: Command, definition: fn() -> clap::Command) -> Result<(), Failure> {
+    match command {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Machine(command) => machine::run(command),
@@ -109,7 +108,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Measure(arguments) => measure::run(&arguments),
         Command::Topo(arguments) => topo::run(&arguments),
         Command::Trace(command) => trace::run(command),
-        Command::Completions(arguments) => completions::run(&arguments),
-        Command::Man(arguments) => man::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, definition()),
+        Command::Man(arguments) => man::run(&arguments, definition()),
     }
 }

@@ -4,9 +4,9 @@ use clap::Subcommand;
 use memtide_core::suggest;
 use memtide_policies::{Info, Parameter, migrations, placements};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 use crate::runs;
 
 /// Its subcommands.
@@ -36,16 +36,16 @@ fn kinds() -> impl Iterator<Item = (&'static str, &'static Info)> {
     placements().map(|info| ("placement", info)).chain(migrations().map(|info| ("migration", info)))
 }
 
-fn list() -> Answer {
+fn list() -> Document {
     let mut table = Table::new("policies", &[("name", "name"), ("kind", "kind"), ("summary", "summary")]);
     table.rows = kinds()
         .map(|(kind, info)| vec![Cell::text(info.name), Cell::text(kind), Cell::text(info.summary)])
         .collect();
     let note = "Run one as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]], such as bw-local+bw-migration.";
-    Answer { notes: vec![note.to_owned()], ..Answer::of(table) }
+    Document { notes: vec![note.to_owned()], ..Document::of(table) }
 }
 
-fn show(name: &str) -> Result<Answer, Failure> {
+fn show(name: &str) -> Result<Document, Failure> {
     let shown = match kinds().find(|(_, info)| info.name == name) {
         Some(one) => vec![one],
         None if name.contains([':', '+']) => parts(name)?,
@@ -72,7 +72,7 @@ fn show(name: &str) -> Result<Answer, Failure> {
         ("summary", of_each(|(_, info)| info.summary, "; then ")),
         ("source", of_each(|(_, info)| info.source, "; ")),
     ];
-    Ok(Answer { about, ..Answer::of(table) })
+    Ok(Document { about, ..Document::of(table) })
 }
 
 /// The placement of a policy, and its migration if it names one.

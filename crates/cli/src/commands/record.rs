@@ -12,10 +12,9 @@ use memtide_trace::{
     MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, TraceError, record,
 };
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
-use crate::layout;
+use crate::options::Common;
+use crate::output::{self, Cell, Document, Table};
 use crate::progress::Progress;
 
 /// Its arguments. `-o` is the trace here, as in `memtide record -o FILE -- PROGRAM`; `--output` stays the answer's format.
@@ -56,9 +55,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         ..RecordOptions::new(&arguments.trace, arguments.command)
     };
     let progress = Progress::new("writing", 1);
-    let mut news = News::new();
+    let mut log = RecordProgressLog::new();
     let summary = record(&options, &mut |now| match now {
-        RecordProgress::Running { accesses, bytes, .. } => news.tell(accesses, bytes),
+        RecordProgress::Running { accesses, bytes, .. } => log.update(accesses, bytes),
         RecordProgress::Writing { share } => progress.set(0, share),
     });
     drop(progress);
@@ -66,8 +65,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         TraceError::Interrupted => Failure::Interrupted,
         other => Failure::NotRun(other.to_string()),
     })?;
-    let answer = answer(&arguments.trace, arguments.skip, &summary);
-    eprint!("{}", answer.text(arguments.common.output, layout::width_of(stderr())));
+    let document = document(&arguments.trace, arguments.skip, &summary);
+    eprint!("{}", document.text(arguments.common.output, output::width_of(stderr())));
     let status = summary.status;
     match status.code().or_else(|| Some(128 + status.signal()?)) {
         None | Some(0) => Ok(()),
@@ -75,7 +74,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-fn answer(trace: &Path, skip: u64, summary: &RecordSummary) -> Answer {
+fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
     let columns = [
         ("file", "trace"),
         ("accesses", "accesses"),
@@ -101,29 +100,33 @@ fn answer(trace: &Path, skip: u64, summary: &RecordSummary) -> Answer {
     });
     let why = summary.stopped.as_ref();
     let stopped = why.map(|why| format!("recording stopped before the program did: {why}"));
-    Answer { notes: empty.into_iter().chain(stopped).collect(), ..Answer::of(table) }
+    Document { notes: empty.into_iter().chain(stopped).collect(), ..Document::of(table) }
 }
 
 /// Tells how far a recording is: whole lines, each after twice the time of the one before but at least once a minute, since
 /// the terminal is the program's too.
-struct News {
+struct RecordProgressLog {
     started: Instant,
     next: Duration,
     shown: bool,
 }
 
-impl News {
-    fn new() -> News {
-        News { started: Instant::now(), next: Duration::from_secs(1), shown: stderr().is_terminal() }
+impl RecordProgressLog {
+    fn new() -> RecordProgressLog {
+        RecordProgressLog {
+            started: Instant::now(),
+            next: Duration::from_secs(1),
+            shown: stderr().is_terminal(),
+        }
     }
 
-    fn tell(&mut self, accesses: u64, bytes: u64) {
+    fn update(&mut self, accesses: u64, bytes: u64) {
         let elapsed = self.started.elapsed();
         if !self.shown || elapsed < self.next {
             return;
         }
         self.next = elapsed + elapsed.min(Duration::from_secs(60));
         let (accesses, bytes) = (HumanCount(accesses), DecimalBytes(bytes));
-        tell!("memtide: {accesses} accesses so far, {bytes} on disk, {} s", elapsed.as_secs());
+        message!("memtide: {accesses} accesses so far, {bytes} on disk, {} s", elapsed.as_secs());
     }
 }

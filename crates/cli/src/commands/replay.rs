@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use memtide_daemon::journal::replay::{Part, ReplayError, Replayed, replay};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 use crate::{advice, interrupt};
 
 /// Its arguments.
@@ -35,13 +35,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let bytes = std::fs::read(&arguments.journal).map_err(|error| Failure::unreadable(&name, &error))?;
     let other = arguments.policy.clone();
     let of = name.clone();
-    let replayed = interrupt::abandonable(move || {
+    let replayed = interrupt::interruptible(move || {
         replay(&bytes, other.as_deref()).map_err(|wrong| match wrong {
             ReplayError::Policy(why) => Failure::Usage(format!("{of}: {why}")),
             ReplayError::Journal(why) => Failure::Input(format!("{of}: {why}")),
         })
     })?;
-    answer(&replayed).print(arguments.common.output)?;
+    document(&replayed).print(arguments.common.output)?;
     let differing: u64 = replayed.parts.iter().map(|part| part.differing).sum();
     if differing > 0 && arguments.policy.is_none() {
         return Err(Failure::Run(format!("{name}: the policy plans otherwise in {differing} epochs")));
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn answer(replayed: &Replayed) -> Answer {
+fn document(replayed: &Replayed) -> Document {
     let columns = [
         ("part", "part"),
         ("begun_unix_s", "begun"),
@@ -73,7 +73,7 @@ fn answer(replayed: &Replayed) -> Answer {
         notes
             .push(format!("The last {torn} bytes are no whole epoch, as after a crash; they were left out."));
     }
-    Answer { about, tables: vec![table], notes }
+    Document { about, tables: vec![table], notes }
 }
 
 fn row(number: u64, part: &Part) -> Vec<Cell> {

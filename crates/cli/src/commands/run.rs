@@ -11,15 +11,15 @@ use clap::ValueHint;
 use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
 use memtide_linux::machines;
-use memtide_linux::placement::{Exact, KernelPolicy, Outcome, WeightError, Weights, lower};
+use memtide_linux::placement::{Exact, HeldPolicy, NoKernelPolicy, Outcome, WeightError};
 use memtide_linux::topology::{Host, nodelist};
 use memtide_policies::Policy;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::advice;
 use crate::failure::Failure;
+use crate::{advice, weights};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -52,14 +52,14 @@ pub struct Arguments {
 
 /// How the program's pages are placed.
 enum Mechanism {
-    Kernel(KernelPolicy, Option<Weights>),
+    Kernel(HeldPolicy),
     Exact(Exact),
 }
 
 /// Runs the program, and passes its exit status on.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let host = Host::read().map_err(|error| Failure::NotRun(error.to_string()))?;
-    put_weights_back();
+    weights::put_back();
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let policy = policy(&arguments.placement)?;
     let info = policy.placement_info();
@@ -73,17 +73,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.command[0].to_string_lossy();
     let failed = |error: &dyn Display| Failure::NotRun(format!("{name}: {error}"));
     let status = match mechanism(arguments, rule, &machine, &host)? {
-        Mechanism::Kernel(policy, weights) => {
-            let child = policy.start(&mut program);
+        Mechanism::Kernel(kernel) => {
+            let child = kernel.policy.start(&mut program);
             let mut child = child.map_err(|error| failed(&format!("cannot be started: {error}")))?;
-            let status = watch(Pid::from_child(&child), || child.wait());
-            drop(weights);
+            let status = wait_passing_signals(Pid::from_child(&child), || child.wait());
+            drop(kernel);
             status?
         }
         Mechanism::Exact(exact) => {
             let running = exact.start(program).map_err(|error| failed(&error))?;
-            let (status, outcome) = watch(running.pid(), || running.wait())?;
-            tell(outcome);
+            let (status, outcome) = wait_passing_signals(running.pid(), || running.wait())?;
+            print_outcome(outcome);
             status
         }
     };
@@ -93,18 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Puts the kernel's weights back that a killed run left set, as far as this user may.
-pub fn put_weights_back() {
-    match Weights::put_back() {
-        Ok(true) => {
-            tell!("memtide: the kernel's weights were put back, which a run that was killed had left set")
-        }
-        Ok(false) => {}
-        Err(error) => tell!("memtide: a run that was killed has left the kernel's weights set: {error}"),
-    }
-}
-
-/// The kernel's own policies if they can carry the rule out, else fault by fault; says which and why.
+/// The kernel's own policy if it implements the rule, else placement fault by fault; prints which and why.
 fn mechanism(
     arguments: &Arguments,
     rule: Rule,
@@ -112,55 +101,40 @@ fn mechanism(
     host: &Host,
 ) -> Result<Mechanism, Failure> {
     let name = &arguments.placement;
-    let kernel =
-        if arguments.exact { Err("--exact asks for it".to_owned()) } else { by_kernel(&rule, host)? };
-    let why = match kernel {
-        Ok((policy, weights)) => {
-            tell!("memtide: placement '{name}' by the kernel's own policy: {policy}");
-            return Ok(Mechanism::Kernel(policy, weights));
+    let why = if arguments.exact {
+        "--exact asks for it".to_owned()
+    } else {
+        match HeldPolicy::new(&rule, host) {
+            Ok(kernel) => {
+                message!("memtide: placement '{name}' by the kernel's own policy: {}", kernel.policy);
+                return Ok(Mechanism::Kernel(kernel));
+            }
+            // Exact placement is slower: only on request.
+            Err(NoKernelPolicy::Weights(error @ WeightError::Held { .. })) => {
+                return Err(Failure::NotRun(format!("{error}, or add --exact")));
+            }
+            Err(error) => error.to_string(),
         }
-        Err(why) => why,
     };
     let exact = Exact::new(rule, machine, host, arguments.seed);
     let exact = exact.map_err(|error| Failure::Usage(error.to_string()))?;
-    tell!("memtide: placement '{name}' fault by fault: {why}");
+    message!("memtide: placement '{name}' fault by fault: {why}");
     Ok(Mechanism::Exact(exact))
 }
 
-/// The kernel's policy for a rule, or why it has none. That somebody else needs other weights is no reason to be slower without being
-/// asked.
-fn by_kernel(rule: &Rule, host: &Host) -> Result<Result<(KernelPolicy, Option<Weights>), String>, Failure> {
-    let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
-    let policy = match lower(&in_system(rule, &all), &all) {
-        Ok(policy) => policy,
-        Err(why) => return Ok(Err(why.to_string())),
-    };
-    let KernelPolicy::Weighted(weights) = &policy else { return Ok(Ok((policy, None))) };
-    match Weights::hold(weights) {
-        Ok(weights) => Ok(Ok((policy, Some(weights)))),
-        Err(error @ WeightError::Held { .. }) => Err(Failure::NotRun(format!("{error}, or add --exact"))),
-        Err(error) => Ok(Err(error.to_string())),
-    }
-}
-
-/// A rule in the system's numbers of nodes instead of the machine's.
-fn in_system(rule: &Rule, all: &[NodeId]) -> Rule {
-    let mut rule = rule.clone();
-    rule.groups.iter_mut().flat_map(|group| &mut group.nodes).for_each(|node| *node = all[node.index()]);
-    rule
-}
-
-/// Says what became of the pages.
-fn tell(outcome: io::Result<Outcome>) {
+/// Prints the outcome of exact placement.
+fn print_outcome(outcome: io::Result<Outcome>) {
     match outcome {
-        Ok(outcome) => tell!("memtide: {outcome}"),
+        Ok(outcome) => message!("memtide: {outcome}"),
         Err(error) => {
-            tell!("memtide: placement ended before the program, whose pages the kernel placed then: {error}")
+            message!(
+                "memtide: placement ended before the program, whose pages the kernel placed then: {error}"
+            )
         }
     }
 }
 
-/// A placement alone.
+/// Parses a policy that only places pages.
 fn policy(text: &str) -> Result<Policy, Failure> {
     let policy = memtide_policies::parse(text).map_err(|error| Failure::Usage(error.to_string()))?;
     if policy.migration_info().name == "none" {
@@ -176,7 +150,7 @@ fn rule(arguments: &Arguments, policy: &Policy, machine: &Machine, all: &[NodeId
     let mut rule = placement.rule(machine, &Task { id: TaskId(0), name, threads: 0 });
     let there: Vec<u16> = all.iter().map(|node| node.0.into()).collect();
     let allowed = match &arguments.membind {
-        Some(list) => nodelist::numbers(list, &there).map_err(|why| wrong("membind", why))?,
+        Some(list) => nodelist::numbers(list, &there).map_err(|why| option_error("membind", why))?,
         None => there,
     };
     let here = |group: Group| {
@@ -185,7 +159,7 @@ fn rule(arguments: &Arguments, policy: &Policy, machine: &Machine, all: &[NodeId
     };
     rule.groups = rule.groups.into_iter().map(here).filter(|group| !group.nodes.is_empty()).collect();
     if rule.groups.is_empty() {
-        return Err(wrong(
+        return Err(option_error(
             "membind",
             format!("placement '{}' uses none of these nodes", arguments.placement),
         ));
@@ -197,17 +171,17 @@ fn cpus(arguments: &Arguments, host: &Host) -> Result<Vec<CpuId>, Failure> {
     let numbers = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>();
     if let Some(list) = &arguments.physcpubind {
         let there: Vec<u16> = host.with_cpus().flat_map(|node| numbers(&node.cpus)).collect();
-        let cpus = nodelist::numbers(list, &there).map_err(|why| wrong("physcpubind", why))?;
+        let cpus = nodelist::numbers(list, &there).map_err(|why| option_error("physcpubind", why))?;
         return Ok(cpus.into_iter().map(CpuId).collect());
     }
     let Some(list) = &arguments.cpunodebind else { return Ok(Vec::new()) };
     let there: Vec<u16> = host.with_cpus().map(|node| node.id.0.into()).collect();
-    let nodes = nodelist::numbers(list, &there).map_err(|why| wrong("cpunodebind", why))?;
+    let nodes = nodelist::numbers(list, &there).map_err(|why| option_error("cpunodebind", why))?;
     let chosen = host.with_cpus().filter(|node| nodes.contains(&node.id.0.into()));
     Ok(chosen.flat_map(|node| node.cpus.iter().copied()).collect())
 }
 
-fn wrong(option: &str, why: String) -> Failure {
+fn option_error(option: &str, why: String) -> Failure {
     Failure::Usage(format!("--{option}: {why}"))
 }
 
@@ -223,20 +197,20 @@ fn command(arguments: &Arguments, cpus: &[CpuId]) -> Result<Command, Failure> {
 }
 
 /// Waits for the program. What a terminal sends reaches it by itself; other requests to end are passed on to it.
-fn watch<T>(pid: Pid, wait: impl FnOnce() -> io::Result<T>) -> Result<T, Failure> {
+fn wait_passing_signals<T>(pid: Pid, wait: impl FnOnce() -> io::Result<T>) -> Result<T, Failure> {
     let failed = |error: io::Error| Failure::Run(error.to_string());
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(failed)?;
     let handle = signals.handle();
     let passes = thread::spawn(move || {
         for signal in signals.forever().filter(|signal| [SIGTERM, SIGHUP].contains(signal)) {
             let signal = if signal == SIGTERM { Signal::TERM } else { Signal::HUP };
-            // It may have just ended.
+            // The program may have just ended.
             let _ = kill_process(pid, signal);
         }
     });
     let waited = wait().map_err(failed);
     handle.close();
-    // A thread that panicked has passed on what it could.
+    // The thread only forwards signals; its panic changes no result.
     let _ = passes.join();
     waited
 }

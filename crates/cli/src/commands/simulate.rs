@@ -1,17 +1,17 @@
 //! `memtide simulate`.
 
-use crate::answer::{self, Answer, Cell, Format, Table};
-use crate::cli::Common;
-use crate::columns;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
-use crate::runs::{self, Setting};
+use crate::runs::{self, RunOptions};
+use crate::tables::simulated;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    setting: Setting,
+    setting: RunOptions,
     #[command(flatten)]
     common: Common,
     /// The policy, as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]]
@@ -30,12 +30,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut about = runs.about();
     about.push(("policy", Cell::text(policy.name())));
     if common.output == Format::Json {
-        let mut whole = Answer { about, ..Answer::default() }.json();
+        let mut whole = Document { about, ..Document::default() }.json();
         whole["report"] = serde_json::to_value(&report).map_err(|error| Failure::Run(error.to_string()))?;
-        return answer::print(&answer::pretty(&whole));
+        return output::print(&output::pretty(&whole));
     }
     let mut measured = Table::new("measured", &[("figure", "figure"), ("value", "value"), ("unit", "unit")]);
-    for (key, title, cell) in columns::of_run(&report).into_iter().chain(columns::counts(&report)) {
+    for (key, title, cell) in simulated::of_run(&report).into_iter().chain(simulated::counts(&report)) {
         let (title, unit) = title.rsplit_once(", ").unwrap_or((title.as_str(), ""));
         let (name, unit) = match (common.output, &cell) {
             (Format::Table, _) => (title, unit),
@@ -45,8 +45,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         measured.rows.push(vec![Cell::text(name), cell, Cell::text(unit)]);
     }
     let tables = match common.output {
-        Format::Table => vec![measured, columns::nodes(&report, &runs.machine)],
+        Format::Table => vec![measured, simulated::nodes(&report, &runs.machine)],
         _ => vec![measured],
     };
-    Answer { about, tables, notes: Vec::new() }.print(common.output)
+    Document { about, tables, notes: Vec::new() }.print(common.output)
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Subcommand, ValueEnum, ValueHint};
 use memtide_trace::{ImportKind, Trace, TraceError, import};
 
-use crate::answer::{self, Answer, Cell, Format, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::options::Common;
+use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
 
 /// Its subcommands.
@@ -62,7 +62,7 @@ fn info(path: &Path, common: Common) -> Result<(), Failure> {
     let info = info.map_err(refused)?;
     let whole = serde_json::to_value(&info).map_err(|error| Failure::Run(error.to_string()))?;
     if common.output == Format::Json {
-        return answer::print(&answer::pretty(&whole));
+        return output::print(&output::pretty(&whole));
     }
     let mut table = Table::new("trace", &[("figure", "figure"), ("value", "value")]);
     for (key, value) in whole.as_object().into_iter().flatten() {
@@ -74,7 +74,7 @@ fn info(path: &Path, common: Common) -> Result<(), Failure> {
         };
         table.rows.push(vec![Cell::text(name), cell]);
     }
-    Answer::of(table).print(common.output)
+    Document::of(table).print(common.output)
 }
 
 fn import_to(input: &Path, kind: Kind, output: &Path, common: Common) -> Result<(), Failure> {
@@ -101,7 +101,7 @@ fn import_to(input: &Path, kind: Kind, output: &Path, common: Common) -> Result<
         Cell::Whole(totals.threads.into()),
         Cell::Whole(totals.epochs.into()),
     ]);
-    Answer::of(table).print(common.output)
+    Document::of(table).print(common.output)
 }
 
 /// Shows the share that is done, and says whether to go on.

@@ -4,9 +4,9 @@ use clap::Subcommand;
 use memtide_core::suggest;
 use memtide_workloads::{Info, Parameter, list as workloads};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
@@ -30,16 +30,16 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn list() -> Answer {
+fn list() -> Document {
     let columns = [("name", "name"), ("summary", "summary"), ("stresses", "what it puts to the test")];
     let mut table = Table::new("workloads", &columns);
     let row = |info: &Info| vec![Cell::text(info.name), Cell::text(info.summary), Cell::text(info.stresses)];
     table.rows = workloads().iter().map(row).collect();
     let note = "Run one as NAME[:PARAMETER=VALUE,..], such as stream:kernel=triad,threads=8.";
-    Answer { notes: vec![note.to_owned()], ..Answer::of(table) }
+    Document { notes: vec![note.to_owned()], ..Document::of(table) }
 }
 
-fn show(name: &str) -> Result<Answer, Failure> {
+fn show(name: &str) -> Result<Document, Failure> {
     let Some(info) = workloads().iter().find(|info| info.name == name) else {
         let known: Vec<&str> = workloads().iter().map(|info| info.name).collect();
         return Err(Failure::Usage(suggest::unknown("workload", name, &known)));
@@ -59,7 +59,7 @@ fn show(name: &str) -> Result<Answer, Failure> {
         ("stresses", Cell::text(info.stresses)),
         ("source", Cell::text(info.source)),
     ];
-    Ok(Answer { about, ..Answer::of(table) })
+    Ok(Document { about, ..Document::of(table) })
 }
 
 fn row(parameter: &Parameter) -> Vec<Cell> {

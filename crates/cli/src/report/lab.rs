@@ -7,11 +7,11 @@ use plotly::layout::{Annotation, Margin};
 use plotly::{Bar, Layout};
 
 use super::chart::{Chart, OverTime, axis, bars_height, colour, greatest, names, over_time, plot};
-use super::{Page, grid, section};
-use crate::answer::Answer;
+use super::page::{Page, grid, section};
+use crate::output::Document;
 
 /// A run that is shown, under the name of its subject.
-pub struct Shown<'a> {
+pub struct LabRun<'a> {
     /// The subject.
     pub name: String,
     /// Guest time in ms: the mean over all layouts.
@@ -21,60 +21,60 @@ pub struct Shown<'a> {
 }
 
 /// The page of runs of a program.
-pub fn page<'a>(program: &str, machine: &'a Machine, shown: &[Shown], answer: &'a Answer) -> Page<'a> {
+pub fn page<'a>(program: &str, machine: &'a Machine, runs: &[LabRun], document: &'a Document) -> Page<'a> {
     let mut sections = Vec::new();
-    if shown.len() > 1 {
-        sections.push(section(&time(shown)));
+    if runs.len() > 1 {
+        sections.push(section(&time(runs)));
     }
-    let lines = |of: fn(&Outcome) -> Vec<OverTime>| shown.iter().map(|run| of(run.outcome)).collect();
+    let lines = |of: fn(&Outcome) -> Vec<OverTime>| runs.iter().map(|run| of(run.outcome)).collect();
     for (key, title, unit, lines) in [
         ("bandwidth", "Bandwidth of every node over the guest's time", "GB/s", lines(bandwidths)),
         ("memory", "Memory in use on every node over the guest's time", "MiB", lines(in_use)),
     ] {
-        let charts = charts(key, unit, shown, lines);
+        let charts = charts(key, unit, runs, lines);
         if !charts.is_empty() {
             sections.push(grid(title, "", &charts));
         }
     }
-    Page { title: format!("{program} on {}", machine.name), summary: &machine.summary, answer, sections }
+    Page { title: format!("{program} on {}", machine.name), summary: &machine.summary, document, sections }
 }
 
 /// How long each subject takes.
-fn time(shown: &[Shown]) -> Chart {
-    let subjects: Vec<String> = shown.iter().map(|run| run.name.clone()).collect();
-    let annotations = shown.iter().map(|run| {
+fn time(runs: &[LabRun]) -> Chart {
+    let subjects: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    let annotations = runs.iter().map(|run| {
         Annotation::new()
             .x(run.guest_ms)
             .y(run.name.as_str())
-            .text(format!(" {:.2} x", shown[0].guest_ms / run.guest_ms))
+            .text(format!(" {:.2} x", runs[0].guest_ms / run.guest_ms))
             .x_anchor(Anchor::Left)
             .show_arrow(false)
     });
     let layout = Layout::new().x_axis(axis("guest time, ms")).y_axis(names(&subjects));
     let layout = layout.margin(Margin::new().top(10).right(70).bottom(50));
     let mut plot = plot(layout.annotations(annotations.collect()));
-    let bars = Bar::new(shown.iter().map(|run| run.guest_ms).collect(), subjects)
+    let bars = Bar::new(runs.iter().map(|run| run.guest_ms).collect(), subjects)
         .orientation(Orientation::Horizontal)
         .marker(Marker::new().color(colour(0)))
         .hover_template("%{y}: %{x:.3f} ms<extra></extra>");
     plot.add_trace(bars);
     Chart::new(
         "chart-time",
-        format!("Guest time, and speed-up over {}", shown[0].name),
-        bars_height(shown.len()),
+        format!("Guest time, and speed-up over {}", runs[0].name),
+        bars_height(runs.len()),
         plot,
     )
 }
 
 /// A chart a run, all on the same axes; none if there is nothing to show.
-fn charts(key: &str, unit: &str, shown: &[Shown], lines: Vec<Vec<OverTime>>) -> Vec<Chart> {
+fn charts(key: &str, unit: &str, runs: &[LabRun], lines: Vec<Vec<OverTime>>) -> Vec<Chart> {
     let most = greatest(lines.iter().flatten());
     if most == 0.0 {
         return Vec::new();
     }
-    let longest = shown.iter().map(|run| run.outcome.guest_ns as f64 / 1e6).fold(0.0, f64::max);
+    let longest = runs.iter().map(|run| run.outcome.guest_ns as f64 / 1e6).fold(0.0, f64::max);
     let chart = |(index, nodes): (usize, Vec<OverTime>)| {
-        over_time(format!("chart-{key}-{index}"), &shown[index].name, unit, (longest, most), nodes)
+        over_time(format!("chart-{key}-{index}"), &runs[index].name, unit, (longest, most), nodes)
     };
     lines.into_iter().enumerate().map(chart).collect()
 }

@@ -1,6 +1,6 @@
 //! The report of a simulated comparison.
 
-use memtide_sim::Report;
+use memtide_sim::{Comparison, Report};
 use plotly::common::{Anchor, DashType, Line, Marker, Mode, Orientation};
 use plotly::layout::{Annotation, AxisType, BarMode, Legend, Margin};
 use plotly::{Bar, Layout, Plot, Scatter};
@@ -8,20 +8,19 @@ use plotly::{Bar, Layout, Plot, Scatter};
 use super::chart::{
     COLOURS, Chart, OverTime, axis, bars_height, colour, greatest, legend, names, over_time, plot,
 };
-use super::{Page, grid, section};
-use crate::answer::{Answer, Cell};
-use crate::comparison::Comparison;
+use super::page::{Page, grid, section};
+use crate::output::{Cell, Document};
 use crate::runs::Runs;
 
 /// Points of a line at most: a pixel shows no more.
 const POINTS: usize = 200;
 
 /// The page of a comparison.
-pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, answer: &'a Answer) -> Page<'a> {
+pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document) -> Page<'a> {
     Page {
         title: format!("{} on {}", runs.program_names(), runs.machine.name),
         summary: &runs.machine.summary,
-        answer,
+        document,
         sections: vec![
             section(&time(comparison)),
             grid("Pages and accesses by node", "wide", &[pages(comparison), accesses(comparison)]),
@@ -46,7 +45,7 @@ fn time(comparison: &Comparison) -> Chart {
         Annotation::new()
             .x(report.time_ms)
             .y(comparison.names[index].as_str())
-            .text(format!(" {} x", Cell::Real(comparison.speedup(index), 2).shown()))
+            .text(format!(" {} x", Cell::Real(comparison.speedup(index), 2).display()))
             .x_anchor(Anchor::Left)
             .show_arrow(false)
     });

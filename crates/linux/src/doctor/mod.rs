@@ -147,6 +147,12 @@ pub fn obstacles(findings: &[Finding], wanted: Use) -> Vec<&Finding> {
     findings.iter().filter(|finding| finding.stops.contains(&wanted)).collect()
 }
 
+/// Whether a use works here, or else what can be used instead.
+pub fn works(findings: &[Finding], wanted: Use) -> bool {
+    let works_here = |wanted| obstacles(findings, wanted).is_empty();
+    works_here(wanted) || wanted.instead().is_some_and(works_here)
+}
+
 /// A file's text, without the white space around it.
 fn text(file: &str) -> io::Result<String> {
     Ok(fs::read_to_string(file)?.trim().to_owned())

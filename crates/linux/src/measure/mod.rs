@@ -7,6 +7,7 @@ mod chase;
 mod figure;
 mod loaded;
 mod traffic;
+mod writes;
 
 use std::io;
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub use self::chase::{Idle, idle_latency};
 pub use self::figure::Figure;
 pub use self::loaded::{Loaded, loaded_latency};
 pub use self::traffic::{Kernel, bandwidth_mbps};
+pub use self::writes::write_mbps;
 
 use crate::sys::Words;
 

@@ -1,6 +1,7 @@
 //! Placement of a program's pages: by the kernel's own memory policies, which it inherits when it is started, or fault by fault.
 
 mod exact;
+mod held;
 mod lower;
 mod stat;
 mod weights;
@@ -12,6 +13,7 @@ use memtide_core::NodeId;
 
 pub(crate) use exact::TRACEPOINT;
 pub use exact::{Exact, ExactError, Outcome, Running};
+pub use held::{HeldPolicy, NoKernelPolicy};
 pub use lower::{KernelPolicy, NotPlain, lower};
 pub(crate) use stat::status;
 pub use weights::{WeightError, Weights};

@@ -7,9 +7,9 @@ use clap::{ValueHint, builder::RangedU64ValueParser};
 use memtide_core::Machine;
 use memtide_lab::{Comparison, LabError, Policies, SUBJECTS, Step, Subject, results_folder};
 
-use super::{guest, memory, rows, span};
-use crate::cli::Common;
+use super::{guest, memory, region_options, rows};
 use crate::failure::Failure;
+use crate::options::Common;
 use crate::report::{self, ReportFile};
 use crate::{advice, interrupt};
 
@@ -18,11 +18,11 @@ use crate::{advice, interrupt};
 #[command(after_long_help = subjects_help())]
 pub struct Arguments {
     #[command(flatten)]
-    guest: guest::Guest,
+    guest: guest::GuestOptions,
     #[command(flatten)]
-    memory: memory::NodeMemory,
+    memory: memory::MemoryOptions,
     #[command(flatten)]
-    span: span::Span,
+    region_options: region_options::RegionOptions,
     /// What to compare, separated by commas; the first is what the others are held against [see the list below]
     #[arg(long, required = true, value_delimiter = ',', value_name = "SUBJECTS")]
     subjects: Vec<String>,
@@ -63,7 +63,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         .try_for_each(|policies| check(policies, &options.machine))?;
     let results = arguments.results.map_or_else(results_folder, Ok).map_err(guest::failure)?;
     let comparison = Comparison {
-        options: arguments.memory.of(arguments.span.of(options)),
+        options: arguments.memory.of(arguments.region_options.of(options)),
         subjects,
         layouts: arguments.layouts,
         results: results.clone(),
@@ -71,7 +71,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut done = 0;
     let mut tell = |step: &Step| {
         done = step.done;
-        tell!("memtide: {}", progress(step));
+        message!("memtide: {}", progress(step));
     };
     let compared = comparison.run(&tools, &mut tell, &interrupt::asked).map_err(|error| match error {
         LabError::Interrupted => Failure::Paused(format!(
@@ -81,13 +81,13 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         )),
         other => failure(guest::failure(other)),
     })?;
-    let answer = rows::answer(&comparison, &compared, common);
+    let document = rows::document(&comparison, &compared, common);
     if let Some(draft) = draft {
         let options = &comparison.options;
-        let shown = rows::shown(&comparison, &compared);
-        draft.write(&report::of_lab(&guest::line(&options.command), &options.machine, &shown, &answer))?;
+        let runs = rows::lab_runs(&comparison, &compared);
+        draft.write(&report::of_lab(&guest::line(&options.command), &options.machine, &runs, &document))?;
     }
-    answer.print(common.output)
+    document.print(common.output)
 }
 
 /// Refuses policies that cannot be had before anything boots.

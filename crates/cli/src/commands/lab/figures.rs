@@ -3,13 +3,13 @@
 use memtide_lab::Outcome;
 use memtide_lab_protocol::clock::RegionTotals;
 
-use crate::answer::{Answer, Cell, Table};
-use crate::processes;
+use crate::output::{Cell, Document, Table};
+use crate::tables;
 
 /// All figures of a run.
-pub fn answer(outcome: &Outcome) -> Answer {
+pub fn document(outcome: &Outcome) -> Document {
     let mut notes = outcome.notes.clone();
-    notes.extend(unfollowed(outcome).filter(|_| !outcome.parallel));
+    notes.extend(clock_note(outcome).filter(|_| !outcome.parallel));
     if outcome.parallel {
         notes.push(
             "not deterministic: virtual CPUs ran in parallel, and the guest's clock was this system's"
@@ -21,9 +21,9 @@ pub fn answer(outcome: &Outcome) -> Answer {
     let region = outcome.timing.as_ref().and_then(|timing| timing.regions.last());
     let tables = [run(outcome, region)]
         .into_iter()
-        .chain(region.map(|region| processes::table(&region.processes)))
+        .chain(region.map(|region| tables::processes::table(&region.processes)))
         .chain([nodes(outcome, region)]);
-    Answer {
+    Document {
         about: [
             &about(outcome)[..],
             &[
@@ -49,7 +49,7 @@ pub fn about(outcome: &Outcome) -> [(&'static str, Cell); 5] {
 }
 
 /// Why the guest's clock did not follow the model, if there was one.
-pub fn unfollowed(outcome: &Outcome) -> Option<String> {
+pub fn clock_note(outcome: &Outcome) -> Option<String> {
     let results = outcome.timing.as_ref().filter(|results| !results.hook)?;
     let why = results.why.as_deref().unwrap_or("QEMU's clock was not found");
     Some(format!("the guest's clock did not follow the model: {why}"))

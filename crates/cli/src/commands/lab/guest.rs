@@ -11,7 +11,7 @@ use crate::machines;
 
 /// Options of all commands that make a virtual machine.
 #[derive(Debug, clap::Args)]
-pub struct Guest {
+pub struct GuestOptions {
     /// A bundled machine's name, or a machine file
     #[arg(short, long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
@@ -48,7 +48,7 @@ enum Timing {
     Off,
 }
 
-impl Guest {
+impl GuestOptions {
     /// A run of a command, and what it is made of.
     pub fn options(self, command: Vec<OsString>, seed: u64) -> Result<(Options, Tools), Failure> {
         let tools = Tools::find(self.kernel.as_deref()).map_err(failure)?;

@@ -6,7 +6,7 @@ use memtide_lab::{Memory, Options};
 
 /// Options of commands that run guests.
 #[derive(Debug, clap::Args)]
-pub struct NodeMemory {
+pub struct MemoryOptions {
     /// Leave the memory of these nodes, separated by commas, out of the guest until `memtide lab node add` plugs it in; a comparison
     /// does without it
     #[arg(long, value_delimiter = ',', value_name = "NODE,..")]
@@ -25,7 +25,7 @@ pub struct NodeMemory {
     parallel: bool,
 }
 
-impl NodeMemory {
+impl MemoryOptions {
     /// The options with these in them.
     pub fn of(self, options: Options) -> Options {
         let absent = self.absent.into_iter().map(|name| (name, Memory::Absent));

@@ -3,16 +3,13 @@
 mod compare;
 mod figures;
 mod guest;
-mod interval;
 mod memory;
 mod node;
+mod region_options;
 mod rows;
 mod run;
 mod setup;
 mod shell;
-mod span;
-
-pub use span::seconds;
 
 use clap::Subcommand;
 

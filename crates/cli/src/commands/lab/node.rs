@@ -5,15 +5,15 @@ use std::time::Duration;
 use clap::Subcommand;
 use memtide_lab::{LabError, Plug, running};
 
-use super::span;
-use crate::answer::{Answer, Cell, Format, Table};
 use crate::failure::Failure;
+use crate::options::seconds;
+use crate::output::{Cell, Document, Format, Table};
 
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Plug the memory of a node into a running guest
-    Add(One),
+    Add(NodeSelector),
     /// Unplug the memory of a node: the guest moves away what is in it
     Remove(Remove),
     /// List running guests with nodes that can come and go
@@ -22,7 +22,7 @@ pub enum Command {
 
 /// A node of a guest.
 #[derive(Debug, clap::Args)]
-pub struct One {
+pub struct NodeSelector {
     /// The node, which `--absent` of `memtide lab run` or `shell` names
     #[arg(value_name = "NODE")]
     node: String,
@@ -35,9 +35,9 @@ pub struct One {
 #[derive(Debug, clap::Args)]
 pub struct Remove {
     #[command(flatten)]
-    one: One,
+    selector: NodeSelector,
     /// Give up if the guest has not let go of it after so many seconds of this system's time
-    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = span::seconds)]
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     timeout: Duration,
 }
 
@@ -52,21 +52,21 @@ pub struct List {
 /// Carries one out.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Add(one) => one.find().and_then(|mut plug| plug.add()).map_err(failure),
-        Command::Remove(Remove { one, timeout }) => {
-            one.find().and_then(|mut plug| plug.remove(timeout)).map_err(failure)
+        Command::Add(selector) => selector.find().and_then(|mut plug| plug.add()).map_err(failure),
+        Command::Remove(Remove { selector, timeout }) => {
+            selector.find().and_then(|mut plug| plug.remove(timeout)).map_err(failure)
         }
         Command::List(list) => nodes().map_err(failure)?.print(list.output),
     }
 }
 
-impl One {
+impl NodeSelector {
     fn find(&self) -> Result<Plug, LabError> {
         Plug::find(self.run, &self.node)
     }
 }
 
-fn nodes() -> Result<Answer, LabError> {
+fn nodes() -> Result<Document, LabError> {
     let columns = [
         ("run", "run"),
         ("node", "node"),
@@ -83,7 +83,7 @@ fn nodes() -> Result<Answer, LabError> {
                 // It has ended meanwhile.
                 Err(_) if !running()?.contains(&guest) => continue,
                 Err(error) => {
-                    tell!("memtide: {error}");
+                    message!("memtide: {error}");
                     Cell::Absent
                 }
             };
@@ -98,7 +98,7 @@ fn nodes() -> Result<Answer, LabError> {
         }
     }
     let nothing = table.rows.is_empty().then(|| "no guest runs whose nodes can come and go".to_owned());
-    Ok(Answer { notes: nothing.into_iter().collect(), ..Answer::of(table) })
+    Ok(Document { notes: nothing.into_iter().collect(), ..Document::of(table) })
 }
 
 fn failure(error: LabError) -> Failure {

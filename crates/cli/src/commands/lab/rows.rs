@@ -1,12 +1,11 @@
 //! What a comparison in the lab shows: a row for each subject.
 
-use memtide_lab::{Compared, Comparison, Damo, Live, Outcome, RegionOfInterest};
+use memtide_lab::{Compared, Comparison, Damo, Interval, LEAST_FOR_T, Live, Outcome, RegionOfInterest};
 
 use super::figures;
-use super::interval::{Interval, LEAST_FOR_T};
-use crate::answer::{Answer, Cell, Format, Table};
-use crate::cli::Common;
-use crate::report::Shown;
+use crate::options::Common;
+use crate::output::{Cell, Document, Format, Table};
+use crate::report::LabRun;
 
 /// A column's key (unit last) and title, and its value for a subject.
 type Figure = (String, String, Cell);
@@ -28,7 +27,7 @@ const COUNTS: [Count; 8] = [
 ];
 
 /// All that a comparison shows.
-pub fn answer(comparison: &Comparison, compared: &[Compared], common: Common) -> Answer {
+pub fn document(comparison: &Comparison, compared: &[Compared], common: Common) -> Document {
     let region = comparison.options.region;
     let base: Vec<f64> = compared[0].outcomes.iter().map(|run| guest_ms(run, region)).collect();
     let mut runs = Table::new("subjects", &[("subject", "subject")]);
@@ -40,18 +39,22 @@ pub fn answer(comparison: &Comparison, compared: &[Compared], common: Common) ->
     }
     let tables = match common.output {
         Format::Table => vec![runs, nodes],
-        _ => vec![runs.beside(nodes)],
+        _ => vec![runs.join(nodes)],
     };
-    Answer { about: about(comparison, &compared[0].outcomes[0], common.seed), tables, notes: notes(compared) }
+    Document {
+        about: about(comparison, &compared[0].outcomes[0], common.seed),
+        tables,
+        notes: notes(compared),
+    }
 }
 
 /// What a report shows of each subject.
-pub fn shown<'a>(comparison: &Comparison, compared: &'a [Compared]) -> Vec<Shown<'a>> {
+pub fn lab_runs<'a>(comparison: &Comparison, compared: &'a [Compared]) -> Vec<LabRun<'a>> {
     let region = comparison.options.region;
     let of = |subject: &'a Compared| {
         let times: Vec<f64> = subject.outcomes.iter().map(|run| guest_ms(run, region)).collect();
         let name = subject.subject.name().to_owned();
-        Shown { name, guest_ms: Interval::of(&times).mean, outcome: &subject.outcomes[0] }
+        LabRun { name, guest_ms: Interval::of(&times).mean, outcome: &subject.outcomes[0] }
     };
     compared.iter().map(of).collect()
 }
@@ -154,7 +157,7 @@ fn guest_ms(run: &Outcome, region: RegionOfInterest) -> f64 {
 fn notes(compared: &[Compared]) -> Vec<String> {
     let first = &compared[0].outcomes[0];
     let mut notes = first.notes.clone();
-    notes.extend(figures::unfollowed(first));
+    notes.extend(figures::clock_note(first));
     for Compared { subject, setting, caveat, outcomes } in compared {
         let name = subject.name();
         if let Some(weights) = &setting.weights {

@@ -6,21 +6,21 @@ use std::io::{stderr, stdout};
 use clap::ValueHint;
 use memtide_lab::{Output, run as run_in_lab};
 
-use super::{figures, guest, memory, span};
-use crate::cli::Common;
+use super::{figures, guest, memory, region_options};
 use crate::failure::Failure;
-use crate::report::{self, ReportFile, Shown};
-use crate::{interrupt, layout};
+use crate::options::Common;
+use crate::report::{self, LabRun, ReportFile};
+use crate::{interrupt, output};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    guest: guest::Guest,
+    guest: guest::GuestOptions,
     #[command(flatten)]
-    memory: memory::NodeMemory,
+    memory: memory::MemoryOptions,
     #[command(flatten)]
-    span: span::Span,
+    region_options: region_options::RegionOptions,
     #[command(flatten)]
     report: ReportFile,
     /// The program and its arguments
@@ -35,15 +35,15 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let draft = arguments.report.draft()?;
     let (options, tools) = arguments.guest.options(arguments.command, arguments.common.seed)?;
-    let options = arguments.memory.of(arguments.span.of(options));
+    let options = arguments.memory.of(arguments.region_options.of(options));
     let output = Output { out: Box::new(stdout()), err: Box::new(stderr()) };
     let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;
-    let answer = figures::answer(&outcome);
-    eprint!("{}", answer.text(arguments.common.output, layout::width_of(stderr())));
+    let document = figures::document(&outcome);
+    eprint!("{}", document.text(arguments.common.output, output::width_of(stderr())));
     if let Some(draft) = draft {
         let guest_ms = outcome.guest_ns as f64 / 1e6;
-        let shown = [Shown { name: outcome.machine.clone(), guest_ms, outcome: &outcome }];
-        draft.write(&report::of_lab(&guest::line(&options.command), &options.machine, &shown, &answer))?;
+        let runs = [LabRun { name: outcome.machine.clone(), guest_ms, outcome: &outcome }];
+        draft.write(&report::of_lab(&guest::line(&options.command), &options.machine, &runs, &document))?;
     }
     match outcome.status {
         0 => Ok(()),

@@ -2,9 +2,9 @@
 
 use memtide_lab::{SetupOptions, setup};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -37,5 +37,5 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut notes: Vec<String> = report.fetched.iter().map(|package| format!("fetched {package}")).collect();
     notes.extend(report.without_damo.map(|why| format!("{why}; all but the subject damo works without")));
     notes.extend(tools.clock().err().map(|error| error.to_string()));
-    Answer { notes, ..Answer::of(table) }.print(arguments.common.output)
+    Document { notes, ..Document::of(table) }.print(arguments.common.output)
 }

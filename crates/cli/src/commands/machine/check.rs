@@ -3,10 +3,10 @@
 use clap::ValueHint;
 use memtide_core::Machine;
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
 use crate::machines;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -31,23 +31,23 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     ];
     let mut table = Table::new("checked", &columns);
     let mut faults = Vec::new();
-    for given in &arguments.machines {
-        match machines::load(given) {
-            Ok(machine) => table.rows.push(sound(given, &machine)),
+    for name in &arguments.machines {
+        match machines::load(name) {
+            Ok(machine) => table.rows.push(accepted(name, &machine)),
             Err(Failure::Input(fault)) => {
-                table.rows.push(refused(given));
+                table.rows.push(refused(name));
                 faults.push(fault);
             }
             Err(other) => return Err(other),
         }
     }
-    Answer::of(table).print(common.output)?;
+    Document::of(table).print(common.output)?;
     if faults.is_empty() { Ok(()) } else { Err(Failure::Input(faults.join("\n"))) }
 }
 
-fn sound(given: &str, machine: &Machine) -> Vec<Cell> {
+fn accepted(name: &str, machine: &Machine) -> Vec<Cell> {
     vec![
-        Cell::text(given),
+        Cell::text(name),
         Cell::text(&machine.name),
         Cell::Whole(machine.cpus() as u64),
         Cell::Whole(machine.nodes.len() as u64),
@@ -56,7 +56,7 @@ fn sound(given: &str, machine: &Machine) -> Vec<Cell> {
     ]
 }
 
-fn refused(given: &str) -> Vec<Cell> {
+fn refused(name: &str) -> Vec<Cell> {
     let unknown = [Cell::Absent, Cell::Absent, Cell::Absent, Cell::Absent];
-    [Cell::text(given)].into_iter().chain(unknown).chain([Cell::text("refused")]).collect()
+    [Cell::text(name)].into_iter().chain(unknown).chain([Cell::text("refused")]).collect()
 }

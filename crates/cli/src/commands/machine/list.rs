@@ -3,9 +3,9 @@
 use memtide_core::Machine;
 use memtide_core::machine::bundled;
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::output::{Cell, Document, Table};
 
 /// Prints all bundled machines.
 pub fn run(common: Common) -> Result<(), Failure> {
@@ -20,7 +20,7 @@ pub fn run(common: Common) -> Result<(), Failure> {
     for machine in bundled::names().into_iter().filter_map(bundled::machine) {
         table.rows.push(row(&machine.map_err(|error| Failure::Input(error.to_string()))?));
     }
-    Answer::of(table).print(common.output)
+    Document::of(table).print(common.output)
 }
 
 fn row(machine: &Machine) -> Vec<Cell> {

@@ -7,8 +7,8 @@ mod show;
 
 use clap::Subcommand;
 
-use crate::cli::Common;
 use crate::failure::Failure;
+use crate::options::Common;
 
 /// Its subcommands.
 #[derive(Debug, Subcommand)]

@@ -5,11 +5,13 @@ use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId, Time, suggest};
 use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
 
-use crate::answer::{Answer, Cell, Table};
-use crate::cli::{Common, VERSION};
 use crate::failure::Failure;
+use crate::options::Common;
+use crate::options::share;
+use crate::output::VERSION;
+use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
-use crate::{interrupt, machines, parallel, share};
+use crate::{interrupt, machines, parallel};
 
 /// Offered load at which a node gives its bandwidth, as a share of its peak.
 const FLOOD: f64 = 1.5;
@@ -88,14 +90,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let points = parallel::map(&tasks, |index, task| {
         interrupt::check()?;
         let (node, load) = (machine.nodes[task.node.index()].clone(), task.load);
-        let point = interrupt::abandonable(move || Ok(probe(&node, load)))?;
+        let point = interrupt::interruptible(move || Ok(probe(&node, load)))?;
         progress.set(index, 1.0);
         Ok(point)
     });
     drop(progress);
     let points = points.into_iter().collect::<Result<Vec<ProbePoint>, Failure>>()?;
 
-    let mut answer = Answer {
+    let mut document = Document {
         about: vec![
             ("machine", Cell::text(&machine.name)),
             ("pattern", Cell::text(arguments.pattern.to_possible_value().expect("none is hidden").get_name())),
@@ -115,11 +117,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let per_node = tasks.len() / nodes.len();
     for &initiator in &initiators {
         for (tasks, points) in tasks.chunks(per_node).zip(points.chunks(per_node)) {
-            let seen = Seen::new(&machine, InitiatorId::from(initiator), tasks[0].node);
-            seen.rows(tasks, points, &mut answer);
+            let pair = InitiatorNode::new(&machine, InitiatorId::from(initiator), tasks[0].node);
+            pair.rows(tasks, points, &mut document);
         }
     }
-    answer.print(common.output)
+    document.print(common.output)
 }
 
 /// Indices of the one that is named, or of all.
@@ -187,19 +189,19 @@ fn curve_table() -> Table {
 }
 
 /// A node as an initiator sees it.
-struct Seen<'m> {
+struct InitiatorNode<'m> {
     machine: &'m Machine,
     initiator: InitiatorId,
     node: NodeId,
     /// What caches and links add to the node's own latency.
-    way: Time,
+    route_latency: Time,
     /// The narrowest link on the way.
     link_mbps: f64,
     peak_mbps: f64,
 }
 
-impl Seen<'_> {
-    fn new(machine: &Machine, initiator: InitiatorId, node: NodeId) -> Seen<'_> {
+impl InitiatorNode<'_> {
+    fn new(machine: &Machine, initiator: InitiatorId, node: NodeId) -> InitiatorNode<'_> {
         let links =
             machine.topology.hops(initiator, node).iter().map(|hop| machine.links[hop.link].bandwidth_mbps);
         let memory = &machine.nodes[node.index()];
@@ -210,14 +212,21 @@ impl Seen<'_> {
             }
             (None, given) => (Time::ZERO, given.as_ref().map_or(0.0, |given| given.read_bandwidth_mbps)),
         };
-        let way = before + machine.topology.link_latency(initiator, node);
-        Seen { machine, initiator, node, way, link_mbps: links.fold(f64::INFINITY, f64::min), peak_mbps }
+        let route_latency = before + machine.topology.link_latency(initiator, node);
+        InitiatorNode {
+            machine,
+            initiator,
+            node,
+            route_latency,
+            link_mbps: links.fold(f64::INFINITY, f64::min),
+            peak_mbps,
+        }
     }
 
-    fn rows(&self, tasks: &[Task], points: &[ProbePoint], answer: &mut Answer) {
+    fn rows(&self, tasks: &[Task], points: &[ProbePoint], document: &mut Document) {
         let [idle, flood] = [points[0], points[1]];
         let cap = flood.achieved.as_mbps().min(self.link_mbps);
-        answer.tables[0].rows.push(vec![
+        document.tables[0].rows.push(vec![
             self.initiator(),
             self.node(),
             Cell::Whole(self.machine.nodes[self.node.index()].tier.into()),
@@ -228,7 +237,7 @@ impl Seen<'_> {
             Cell::Percent(cap / self.peak_mbps),
         ]);
         for (task, point) in tasks[2..].iter().zip(&points[2..]) {
-            answer.tables[1].rows.push(self.point(task.load.share_of_peak, point));
+            document.tables[1].rows.push(self.point(task.load.share_of_peak, point));
         }
     }
 
@@ -236,7 +245,7 @@ impl Seen<'_> {
     /// would overload where a read keeps the node for longer than that.
     fn idle_ns(&self, chase: ProbePoint) -> f64 {
         match self.machine.nodes[self.node.index()].timed {
-            Some(_) => chase.mean_ns + self.way.as_ns(),
+            Some(_) => chase.mean_ns + self.route_latency.as_ns(),
             None => self.machine.idle_latency(self.initiator, self.node).as_ns(),
         }
     }
@@ -250,7 +259,8 @@ impl Seen<'_> {
     }
 
     fn point(&self, load: f64, point: &ProbePoint) -> Vec<Cell> {
-        let latency = |ns: f64| if ns > 0.0 { Cell::Real(ns + self.way.as_ns(), 1) } else { Cell::Absent };
+        let latency =
+            |ns: f64| if ns > 0.0 { Cell::Real(ns + self.route_latency.as_ns(), 1) } else { Cell::Absent };
         let known =
             |value: Option<f64>, digits| value.map_or(Cell::Absent, |value| Cell::Real(value, digits));
         let is_timed = self.machine.nodes[self.node.index()].timed.is_some();

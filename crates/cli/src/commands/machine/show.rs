@@ -4,10 +4,10 @@ use clap::ValueHint;
 use memtide_core::{InitiatorId, Machine};
 use serde_json::Value;
 
-use crate::answer::{Answer, Cell, Format, Table, pretty, print};
-use crate::cli::Common;
 use crate::failure::Failure;
 use crate::machines;
+use crate::options::Common;
+use crate::output::{Cell, Document, Format, Table, pretty, print};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let note = "Idle read of a timed node is a single read's of a bank without an open row; what a pointer chase sees, which \
                 also meets rows that must be closed first, and refreshes, is machine probe's idle latency.";
     let notes = timed.then(|| note.to_owned()).into_iter().collect();
-    Answer { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(common.output)
+    Document { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(common.output)
 }
 
 /// What every initiator sees of every node.

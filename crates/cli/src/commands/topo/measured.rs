@@ -75,7 +75,7 @@ impl Printed {
 pub fn machine_file(host: &Host, name: &str, file: &str) -> Result<String, Failure> {
     let printed = Printed::read(file)?;
     for doubt in printed.doubts() {
-        tell!("memtide: {file}: {doubt}");
+        message!("memtide: {file}: {doubt}");
     }
     let machine = host.machine(name, &printed.figures()).map_err(|error| refused(file, &error))?;
     Ok(machine.to_toml())
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_without_figures_are_left_out_and_cached_ones_are_in_doubt() {
+    fn unmeasured_pairs_are_left_out_and_cached_ones_reported() {
         let printed = printed(
             r#"{"nodes": [
                 {"initiator": 0, "node": 0, "cached": true, "idle_ns": 90.0, "read_mbps": 5000.0, "write_mbps": null},

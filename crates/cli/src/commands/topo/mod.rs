@@ -8,8 +8,8 @@ use memtide_core::CpuId;
 use memtide_linux::topology::{Host, Node, Performance};
 
 use crate::advice;
-use crate::answer::{Answer, Cell, Format, Table, print};
 use crate::failure::Failure;
+use crate::output::{Cell, Document, Format, Table, print};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -45,9 +45,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     only_for_machines(arguments)?;
     let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
     match arguments.output {
-        Output::Table => answer(&host).print(Format::Table),
-        Output::Json => answer(&host).print(Format::Json),
-        Output::Csv => answer(&host).print(Format::Csv),
+        Output::Table => document(&host).print(Format::Table),
+        Output::Json => document(&host).print(Format::Json),
+        Output::Csv => document(&host).print(Format::Csv),
         Output::Picture => print(&picture::svg(&host)),
         Output::Machine => print(&machine_file(arguments, &host)?),
     }
@@ -72,7 +72,7 @@ fn machine_file(arguments: &Arguments, host: &Host) -> Result<String, Failure> {
     }
 }
 
-fn answer(host: &Host) -> Answer {
+fn document(host: &Host) -> Document {
     let columns = [
         ("node", "node"),
         ("cpus", "CPUs"),
@@ -88,15 +88,15 @@ fn answer(host: &Host) -> Answer {
     ];
     let mut table = Table::new("nodes", &columns);
     table.rows = host.nodes.iter().map(row).collect();
-    let mut answer = Answer::of(table);
-    answer.notes.push(if host.nodes.iter().any(|node| node.firmware.is_some()) {
+    let mut document = Document::of(table);
+    document.notes.push(if host.nodes.iter().any(|node| node.firmware.is_some()) {
         "Latency and bandwidth are the firmware's word (ACPI HMAT); `memtide measure` measures them."
             .to_owned()
     } else {
         "The firmware tells no latency or bandwidth (no ACPI HMAT); `memtide measure` measures them."
             .to_owned()
     });
-    answer
+    document
 }
 
 fn row(node: &Node) -> Vec<Cell> {
@@ -144,7 +144,7 @@ fn list(numbers: impl Iterator<Item = u16>) -> Cell {
 
 /// The CPUs of a node, for people.
 fn cpus(cpus: &[CpuId]) -> String {
-    list(cpus.iter().map(|cpu| cpu.0)).shown()
+    list(cpus.iter().map(|cpu| cpu.0)).display()
 }
 
 #[cfg(test)]
@@ -152,8 +152,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_listed_as_the_kernel_does() {
-        let shown = |numbers: &[u16]| list(numbers.iter().copied()).shown();
+    fn number_lists_are_as_the_kernel_prints_them() {
+        let shown = |numbers: &[u16]| list(numbers.iter().copied()).display();
         assert_eq!(shown(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
         assert_eq!(shown(&[]), "-");
         assert!(matches!(list(std::iter::empty()), Cell::Absent));

@@ -34,14 +34,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percent_and_fraction_mean_the_same() {
+    fn percent_and_fraction_are_equal() {
         assert_eq!(parse("67%"), parse("0.67"));
         assert_eq!(parse("100%"), Ok(1.0));
         assert_eq!(parse(" 5 % "), Ok(0.05));
     }
 
     #[test]
-    fn what_is_no_share_is_refused() {
+    fn invalid_shares_are_refused() {
         for text in ["67", "-1%", "101%", "x", "", "nan"] {
             let error = parse(text).unwrap_err();
             assert!(error.contains("67% or 0.67"), "{text}: {error}");

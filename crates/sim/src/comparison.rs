@@ -2,7 +2,8 @@
 
 use memtide_core::machine::Given;
 use memtide_core::{InitiatorId, Machine, NodeId};
-use memtide_sim::{NodeReport, Report};
+
+use crate::report::{NodeReport, Report};
 
 /// Runs of the same programs under several policies.
 pub struct Comparison {
@@ -10,9 +11,9 @@ pub struct Comparison {
     pub names: Vec<String>,
     /// Their runs, in the same order.
     pub reports: Vec<Report>,
-    /// What each node can do.
+    /// What each node can do, in the machine's order.
     pub nodes: Vec<Reach>,
-    /// The policy that the others are held against.
+    /// The policy that is the baseline, as an index.
     pub baseline: usize,
 }
 
@@ -55,7 +56,8 @@ impl Reach {
 }
 
 impl Comparison {
-    /// Puts runs side by side. `local` is the baseline, or the first policy if it is not among them.
+    /// Compares runs on a machine, one report for each name. `local` is the baseline, or the first policy if it is not among
+    /// them.
     pub fn new(machine: &Machine, names: Vec<String>, reports: Vec<Report>) -> Comparison {
         let baseline = names.iter().position(|name| name == "local").unwrap_or(0);
         let nodes = machine.node_ids().map(|node| Reach::of(machine, node)).collect();

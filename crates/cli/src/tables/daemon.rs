@@ -1,15 +1,15 @@
-//! What the daemon tells of itself, as it is printed.
+//! Tables of `memtide status` and `memtide why`.
 
 use memtide_daemon::status::{Node, Status, Trouble, Watched, Why};
 
-use crate::answer::{Answer, Cell, Table};
+use crate::output::{Cell, Document, Table};
 
 fn text(text: Option<&String>) -> Cell {
     text.map_or(Cell::Absent, Cell::text)
 }
 
 /// As `memtide status` prints it.
-pub fn status(status: &Status) -> Answer {
+pub fn status(status: &Status) -> Document {
     let yes_no = |holds: bool| Cell::Flag(holds, "yes");
     let about = vec![
         ("daemon_pid", Cell::Whole(status.pid.unsigned_abs().into())),
@@ -32,7 +32,7 @@ pub fn status(status: &Status) -> Answer {
         troubles(status),
         processes(status),
     ];
-    Answer { about, tables, notes: Vec::new() }
+    Document { about, tables, notes: Vec::new() }
 }
 
 fn sensors(status: &Status) -> Table {
@@ -117,7 +117,7 @@ fn processes(status: &Status) -> Table {
 }
 
 /// As `memtide why` prints it.
-pub fn why(why: &Why) -> Answer {
+pub fn why(why: &Why) -> Document {
     let columns = [
         ("node", "node"),
         ("region_start", "its region from"),
@@ -131,7 +131,7 @@ pub fn why(why: &Why) -> Answer {
         ("refused", "but did not"),
         ("seconds_ago", "decided, s ago"),
     ];
-    let mut table = Table::new("page", &columns).upright();
+    let mut table = Table::new("page", &columns).vertical();
     let mut row = vec![text(why.node.as_ref())];
     match why.region {
         Some((start, pages, reads, writes, age)) => row.extend([
@@ -154,7 +154,7 @@ pub fn why(why: &Why) -> Answer {
         None => row.extend([const { Cell::Absent }; 5]),
     }
     table.rows.push(row);
-    Answer::of(table)
+    Document::of(table)
 }
 
 #[cfg(test)]
@@ -162,10 +162,10 @@ mod tests {
     use super::*;
     use memtide_daemon::status::Last;
 
-    use crate::answer::Format;
+    use crate::output::Format;
 
     #[test]
-    fn why_is_a_line_for_each_thing_that_is_known() {
+    fn why_prints_a_line_per_known_fact() {
         let last = Last {
             from: "nvm".to_owned(),
             to: "dram".to_owned(),

@@ -1,10 +1,10 @@
-//! What the processes of a guest did.
+//! Table of the processes of a guest.
 
 use memtide_lab_protocol::{Process, Who};
 
-use crate::answer::{Cell, Table};
+use crate::output::{Cell, Table};
 
-/// A row for each, in the order in which they were first seen.
+/// A row per process, in order of first appearance.
 pub fn table(processes: &[Process]) -> Table {
     let columns = [
         ("process", "process"),

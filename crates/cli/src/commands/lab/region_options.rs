@@ -5,12 +5,14 @@ use std::time::Duration;
 use clap::ValueEnum;
 use memtide_lab::{Options, RegionOfInterest};
 
+use crate::options::seconds;
+
 /// Options of commands that run a program and measure it.
 #[derive(Debug, clap::Args)]
-pub struct Span {
+pub struct RegionOptions {
     /// What of the run is modelled and measured
-    #[arg(long, value_enum, default_value_t = What::Program)]
-    region: What,
+    #[arg(long, value_enum, default_value_t = MeasuredRegion::Program)]
+    region: MeasuredRegion,
     /// End the program if it takes more than so many seconds of this system's time; there is no limit if not given
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -18,27 +20,20 @@ pub struct Span {
 
 /// What of a run is of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum MeasuredRegion {
     /// All of the program
     Program,
     /// What lies between the marks that it makes
     Marks,
 }
 
-impl Span {
+impl RegionOptions {
     /// The options with these in them.
     pub fn of(&self, options: Options) -> Options {
         let region = match self.region {
-            What::Program => RegionOfInterest::Program,
-            What::Marks => RegionOfInterest::Marks,
+            MeasuredRegion::Program => RegionOfInterest::Program,
+            MeasuredRegion::Marks => RegionOfInterest::Marks,
         };
         Options { region, timeout: self.timeout, ..options }
     }
-}
-
-/// A time above 0, in seconds.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|&seconds| seconds > 0.0);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or("give a number of seconds above 0".to_owned())
 }

@@ -1,10 +1,11 @@
-//! Tables and sentences as people see them, within the terminal's width.
+//! Layout of tables and paragraphs within the terminal's width.
 
 use std::os::fd::AsFd;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 
-use crate::answer::{Cell, Table};
+use super::cell::Cell;
+use super::table::Table;
 
 /// Blanks between two columns.
 const GAP: u16 = 2;
@@ -23,8 +24,8 @@ pub fn width_of(stream: impl AsFd) -> Option<usize> {
 /// A table, in several blocks below each other if it is wider than `width`. Every block begins with the columns that tell
 /// what a row is about.
 pub fn table(table: &Table, width: Option<usize>) -> String {
-    if table.upright {
-        return table.rows.iter().map(|row| upright(table, row, width)).collect::<Vec<_>>().join("\n");
+    if table.vertical {
+        return table.rows.iter().map(|row| vertical(table, row, width)).collect::<Vec<_>>().join("\n");
     }
     let blocks = blocks(table, width.unwrap_or(usize::MAX));
     blocks.iter().map(|columns| block(table, columns, width)).collect::<Vec<_>>().join("\n")
@@ -57,7 +58,7 @@ fn trimmed(drawn: &comfy_table::Table) -> String {
 
 /// Width that a column takes if nothing is wrapped.
 fn full_width(table: &Table, column: usize) -> usize {
-    let cells = table.rows.iter().map(|row| row[column].shown().chars().count());
+    let cells = table.rows.iter().map(|row| row[column].display().chars().count());
     cells.chain([table.columns[column].title.chars().count()]).max().unwrap_or(0)
 }
 
@@ -94,7 +95,7 @@ fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
     let mut drawn = empty(width);
     drawn.set_header(columns.iter().map(|&column| &table.columns[column].title));
     for row in &table.rows {
-        drawn.add_row(columns.iter().map(|&column| Cell::shown(&row[column])));
+        drawn.add_row(columns.iter().map(|&column| Cell::display(&row[column])));
     }
     for (at, &index) in columns.iter().enumerate() {
         let column = drawn.column_mut(at).expect("a column of this table");
@@ -112,9 +113,10 @@ fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
 }
 
 /// A row, a line for each cell that says something.
-fn upright(table: &Table, row: &[Cell], width: Option<usize>) -> String {
-    let lines = table.columns.iter().zip(row).filter(|(_, cell)| !cell.says_nothing());
-    let lines: Vec<[String; 2]> = lines.map(|(column, cell)| [column.title.clone(), cell.shown()]).collect();
+fn vertical(table: &Table, row: &[Cell], width: Option<usize>) -> String {
+    let lines = table.columns.iter().zip(row).filter(|(_, cell)| !cell.is_blank());
+    let lines: Vec<[String; 2]> =
+        lines.map(|(column, cell)| [column.title.clone(), cell.display()]).collect();
     let widest = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let (titles, full) = (widest(0), widest(0) + usize::from(GAP) + widest(1));
     let mut drawn = empty(width.filter(|&width| full > width));
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_one_block_of_a_line_a_row() {
+    fn table_that_fits_is_one_block() {
         assert_eq!(table(&wide(), None).lines().count(), 3);
         let whole = widest(&table(&wide(), None));
         assert_eq!(table(&wide(), Some(whole)), table(&wide(), None));
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_keeps_to_the_width_and_loses_nothing() {
+    fn wide_table_keeps_to_the_width_and_loses_nothing() {
         for width in [40, 48, 60, 80] {
             let text = table(&wide(), Some(width));
             assert!(widest(&text) <= width, "{width}:\n{text}");
@@ -170,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn an_upright_row_is_a_line_a_column_that_says_something() {
+    fn vertical_row_has_a_line_per_nonblank_column() {
         let mut wide = wide();
         wide.rows = vec![vec![Cell::text("row"), Cell::text("words in lines"), Cell::Absent, Cell::Whole(7)]];
-        let wide = wide.upright();
+        let wide = wide.vertical();
         let whole = "name            row\nwhat it is      words in lines\nanother number  7\n";
         assert_eq!(table(&wide, None), whole);
         let narrow = table(&wide, Some(24));
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paragraph_is_broken_between_words() {
+    fn paragraph_breaks_between_words() {
         let text = "one two three four";
         assert_eq!(paragraph(text, Some(9)), "one two\nthree\nfour\n");
         assert_eq!(paragraph(text, Some(18)), "one two three four\n");

@@ -1,8 +1,8 @@
 //! Which policy is best and why, in sentences.
 
-use memtide_sim::{NodeReport, Report};
+use std::ops::Deref;
 
-use crate::comparison::Comparison;
+use memtide_sim::{Comparison, NodeReport, Report};
 
 /// Times closer than this share of each other count as equal.
 const EQUAL: f64 = 0.02;
@@ -16,17 +16,29 @@ const QUEUES: f64 = 1.5;
 /// Names of a list that are told one by one.
 const NAMED: usize = 4;
 
-impl Comparison {
-    /// Which policies are best and why, and what the runs do not show; nothing for one run.
-    pub fn verdict(&self) -> Vec<String> {
-        if self.reports.len() < 2 {
-            return Vec::new();
-        }
+/// Which policies are best and why, and what the runs do not show; nothing for one run.
+pub fn verdict(comparison: &Comparison) -> Vec<String> {
+    if comparison.reports.len() < 2 { Vec::new() } else { vec![Verdict(comparison).sentences()] }
+}
+
+/// A comparison of at least two runs.
+struct Verdict<'a>(&'a Comparison);
+
+impl Deref for Verdict<'_> {
+    type Target = Comparison;
+
+    fn deref(&self) -> &Comparison {
+        self.0
+    }
+}
+
+impl Verdict<'_> {
+    fn sentences(&self) -> String {
         let mut sentences = if self.spread() < 1.0 + EQUAL { vec![self.alike()] } else { self.ranked() };
         sentences.extend(self.shortage());
         sentences.extend(self.unmoved());
         sentences.extend(self.undecided());
-        vec![sentences.join(" ")]
+        sentences.join(" ")
     }
 
     /// How many times as fast as the worst the best is.

@@ -1,9 +1,9 @@
-//! The figures of a run, as they stand in tables.
+//! Tables of simulated runs.
 
 use memtide_core::Machine;
 use memtide_sim::Report;
 
-use crate::answer::{Cell, Table};
+use crate::output::{Cell, Table};
 
 /// A key (unit last), a title (unit after a comma) and a value.
 pub type Figure = (String, String, Cell);
@@ -12,7 +12,7 @@ fn figure(key: &str, title: &str, cell: Cell) -> Figure {
     (key.to_owned(), title.to_owned(), cell)
 }
 
-/// What a comparison shows of a run beside its nodes.
+/// Columns of a run in a comparison, without its nodes.
 pub fn of_run(report: &Report) -> Vec<Figure> {
     let spent = &report.spent;
     let all_ms = spent.user_ms + spent.system_ms + spent.stall_ms + spent.idle_ms;
@@ -36,7 +36,7 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
     ]
 }
 
-/// What a comparison shows of a run's nodes, in one row.
+/// Columns of a run's nodes in a comparison, in one row.
 pub fn of_nodes(report: &Report) -> Vec<Figure> {
     let of_node = |node: &memtide_sim::NodeReport| {
         let name = &node.name;
@@ -61,7 +61,7 @@ pub fn of_nodes(report: &Report) -> Vec<Figure> {
     report.nodes.iter().flat_map(of_node).collect()
 }
 
-/// What only a single run shows.
+/// Further figures of a single run.
 pub fn counts(report: &Report) -> Vec<Figure> {
     let whole = |key: &str, title: &str, value: u64| figure(key, title, Cell::Whole(value));
     let mut figures = vec![
@@ -96,7 +96,7 @@ pub fn counts(report: &Report) -> Vec<Figure> {
     figures
 }
 
-/// A row a node. What a node without reads or writes has no figure for, is absent.
+/// A row per node; figures of nodes without reads or writes are absent.
 pub fn nodes(report: &Report, machine: &Machine) -> Table {
     let columns = [
         ("node", "node"),

@@ -1,0 +1,127 @@
+//! Values of tables.
+
+use chrono::{DateTime, SecondsFormat};
+use serde_json::Value;
+
+/// One value.
+#[derive(Clone, Debug)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// A boolean, and the word that people see where it is true.
+    Flag(bool, &'static str),
+    /// A count.
+    Whole(u64),
+    /// A list of words; a list in JSON, too.
+    List(Vec<String>),
+    /// A figure, shown with as many digits after the point, or more where it is so small that two would not count; JSON and
+    /// CSV have it as it is.
+    Real(f64, usize),
+    /// A share, shown as per cent; 1 is 100 % in JSON and CSV.
+    Percent(f64),
+    /// A time in seconds since 1970, shown as a date and time in UTC.
+    UnixTime(u64),
+    /// Unknown, or not applicable.
+    Absent,
+}
+
+impl Cell {
+    /// Words.
+    pub fn text(text: impl Into<String>) -> Cell {
+        Cell::Text(text.into())
+    }
+
+    /// The text for people.
+    pub fn display(&self) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Flag(holds, word) => if *holds { *word } else { "" }.to_owned(),
+            Cell::Whole(number) => number.to_string(),
+            Cell::List(words) => words.join(" "),
+            Cell::Real(number, digits) => {
+                let digits = counting_digits(*number).max(*digits);
+                format!("{number:.digits$}")
+            }
+            Cell::Percent(share) => format!("{:.1}", share * 100.0),
+            Cell::UnixTime(seconds) => date_time(*seconds),
+            Cell::Absent => "-".to_owned(),
+        }
+    }
+
+    /// Whether it may be left out for people: false or absent.
+    pub fn is_blank(&self) -> bool {
+        matches!(self, Cell::Flag(false, _) | Cell::Absent)
+    }
+
+    /// The text for CSV, not rounded.
+    pub fn exact(&self) -> String {
+        match self {
+            Cell::Real(number, _) | Cell::Percent(number) => number.to_string(),
+            Cell::Flag(holds, _) => holds.to_string(),
+            Cell::UnixTime(seconds) => seconds.to_string(),
+            Cell::Absent => String::new(),
+            other => other.display(),
+        }
+    }
+
+    /// The JSON value, not rounded.
+    pub fn json(&self) -> Value {
+        match self {
+            Cell::Text(text) => text.as_str().into(),
+            Cell::Flag(holds, _) => (*holds).into(),
+            Cell::Whole(number) | Cell::UnixTime(number) => (*number).into(),
+            Cell::List(words) => words.as_slice().into(),
+            Cell::Real(number, _) | Cell::Percent(number) => (*number).into(),
+            Cell::Absent => Value::Null,
+        }
+    }
+
+    /// Whether it is a number, or absent where a number goes.
+    pub fn is_number(&self) -> bool {
+        !matches!(self, Cell::Text(_) | Cell::List(_) | Cell::Flag(..))
+    }
+}
+
+/// Digits after the point with which two of a small figure count; 0 of one from 10 on, of 0 and of what is no number.
+fn counting_digits(number: f64) -> usize {
+    if number == 0.0 || !number.is_finite() {
+        return 0;
+    }
+    (1.0 - number.abs().log10().floor()).clamp(0.0, 300.0) as usize
+}
+
+/// In RFC 3339; the bare number if it is out of range.
+fn date_time(unix_s: u64) -> String {
+    let time = i64::try_from(unix_s).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    time.map_or_else(|| unix_s.to_string(), |time| time.to_rfc3339_opts(SecondsFormat::Secs, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_dates_in_tables_and_seconds_elsewhere() {
+        let time = Cell::UnixTime(1_700_000_000);
+        assert_eq!(
+            (time.display(), time.exact()),
+            ("2023-11-14T22:13:20Z".to_owned(), "1700000000".to_owned())
+        );
+        assert_eq!(time.json(), 1_700_000_000);
+        assert_eq!(Cell::UnixTime(u64::MAX).display(), u64::MAX.to_string());
+    }
+
+    #[test]
+    fn flags_are_booleans_in_json_and_words_in_tables() {
+        let flags = [true, false].map(|holds| Cell::Flag(holds, "so"));
+        assert_eq!(flags.clone().map(|cell| cell.json()), [Value::from(true), Value::from(false)]);
+        assert_eq!(flags.map(|cell| cell.display()), ["so", ""]);
+    }
+
+    #[test]
+    fn small_numbers_keep_two_significant_digits() {
+        let shown = |number, digits| Cell::Real(number, digits).display();
+        assert_eq!([shown(0.0012, 3), shown(0.001, 2), shown(0.5, 0)], ["0.0012", "0.0010", "0.50"]);
+        assert_eq!([shown(0.0, 2), shown(12.3, 0), shown(1234.0, 0)], ["0.00", "12", "1234"]);
+    }
+}

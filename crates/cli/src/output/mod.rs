@@ -1,0 +1,16 @@
+//! What commands print: as a table for people, as JSON or as CSV.
+
+mod cell;
+mod document;
+mod format;
+mod layout;
+mod table;
+
+pub use cell::Cell;
+pub use document::{Document, pretty, print};
+pub use format::Format;
+pub use layout::width_of;
+pub use table::Table;
+
+/// This version of memtide.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,72 @@
+//! A report's file.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueHint;
+use tempfile::NamedTempFile;
+
+use super::page::{self, Page};
+use crate::failure::Failure;
+
+/// The option of commands that can write a report.
+#[derive(Debug, clap::Args)]
+pub struct ReportFile {
+    /// Write a report with charts, one HTML file that needs no network
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
+}
+
+impl ReportFile {
+    /// Begins the report, if one is wanted.
+    pub fn draft(&self) -> Result<Option<Draft<'_>>, Failure> {
+        self.report.as_deref().map(Draft::create).transpose()
+    }
+}
+
+/// A report that is to be written. A file that is there already is replaced only if it is a page or empty, and only once the new
+/// one is whole.
+pub struct Draft<'a> {
+    path: &'a Path,
+    file: NamedTempFile,
+}
+
+impl<'a> Draft<'a> {
+    /// Creates the file, so that an unwritable report is refused before anything runs.
+    fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
+        let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(unwritable(io::Error::other("it is there already, and no regular file")));
+        }
+        if path.exists() && !is_page(path).map_err(unwritable)? {
+            return Err(unwritable(io::Error::other("it is there already, and no report")));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file =
+            tempfile::Builder::new().permissions(permissions()).tempfile_in(folder).map_err(unwritable)?;
+        Ok(Draft { path, file })
+    }
+
+    /// Writes it.
+    pub fn write(mut self, page: &Page) -> Result<(), Failure> {
+        let written = self.file.write_all(page.html().as_bytes());
+        written
+            .and_then(|()| Ok(self.file.persist(self.path)?))
+            .map_err(|error| Failure::unwritable(self.path.display(), &error))?;
+        Ok(())
+    }
+}
+
+/// Whether a file is a report or empty.
+fn is_page(path: &Path) -> io::Result<bool> {
+    let start = page::first_line();
+    let mut found = Vec::new();
+    File::open(path)?.take(start.len() as u64).read_to_end(&mut found)?;
+    Ok(found.is_empty() || found.eq_ignore_ascii_case(start.as_bytes()))
+}
+
+/// 0666, less the user's mask.
+fn permissions() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o666)
+}

@@ -1,0 +1,132 @@
+//! A report's page.
+
+use plotly::Plot;
+
+use super::chart::Chart;
+use crate::output::{Cell, Document, Table};
+
+const PAGE: &str = include_str!("page.html");
+
+/// Columns of figures that a page has room for, beside those that tell what a row is about.
+const COLUMNS: usize = 12;
+
+/// What a report shows.
+pub struct Page<'a> {
+    /// What was run, and where.
+    pub title: String,
+    /// The machine in a sentence.
+    pub summary: &'a str,
+    /// All figures.
+    pub document: &'a Document,
+    /// Sections with charts.
+    pub sections: Vec<String>,
+}
+
+impl Page<'_> {
+    /// The page, which needs no network.
+    pub fn html(&self) -> String {
+        let Page { title, summary, document, sections } = self;
+        let fact = |(key, cell): &(&str, Cell)| format!("<li>{key} <b>{}</b></li>", escaped(&cell.display()));
+        let command: Vec<String> = std::env::args().map(|word| quoted(&word)).collect();
+        let parts = [
+            ("{{title}}", escaped(title)),
+            ("{{summary}}", escaped(summary)),
+            ("{{facts}}", document.about.iter().map(fact).collect()),
+            ("{{verdict}}", document.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect()),
+            ("{{charts}}", sections.concat()),
+            ("{{tables}}", document.tables.iter().map(table).collect()),
+            ("{{command}}", escaped(&command.join(" "))),
+            ("{{library}}", library()),
+        ];
+        parts.iter().fold(PAGE.to_owned(), |page, (place, text)| page.replace(place, text))
+    }
+}
+
+/// The line that every report begins with.
+pub fn first_line() -> &'static str {
+    PAGE.lines().next().unwrap_or_default()
+}
+
+/// Small charts under one heading.
+pub fn grid(title: &str, wide: &str, charts: &[Chart]) -> String {
+    let charts: String = charts.iter().map(small).collect();
+    format!("<section><h2>{title}</h2><div class=\"grid {wide}\">{charts}</div></section>")
+}
+
+/// A chart of its own.
+pub fn section(chart: &Chart) -> String {
+    let Chart { title, height, .. } = chart;
+    format!(
+        "<section><h2>{}</h2><div style=\"height:{height}px\">{}</div></section>",
+        escaped(title),
+        chart.html()
+    )
+}
+
+fn small(chart: &Chart) -> String {
+    let Chart { title, height, .. } = chart;
+    format!("<div><h3>{}</h3><div style=\"height:{height}px\">{}</div></div>", escaped(title), chart.html())
+}
+
+/// A table, in several below each other if it has more columns than the page has room for.
+fn table(table: &Table) -> String {
+    let columns: Vec<usize> = (table.keys..table.columns.len()).collect();
+    columns.chunks(COLUMNS).map(|part| part_of(table, part)).collect()
+}
+
+/// The columns that tell what a row is about, and some others.
+fn part_of(table: &Table, columns: &[usize]) -> String {
+    let shown = || (0..table.keys).chain(columns.iter().copied());
+    let head: String =
+        shown().map(|column| format!("<th>{}</th>", escaped(&table.columns[column].title))).collect();
+    let cell = |cell: &Cell| {
+        let class = if cell.is_number() { " class=\"number\"" } else { "" };
+        format!("<td{class}>{}</td>", escaped(&cell.display()))
+    };
+    let row = |row: &Vec<Cell>| {
+        format!("<tr>{}</tr>", shown().map(|column| cell(&row[column])).collect::<String>())
+    };
+    let body: String = table.rows.iter().map(row).collect();
+    format!("<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
+}
+
+/// The chart library's script alone: the typesetting of formulas that comes with it is not used.
+fn library() -> String {
+    let sources = Plot::offline_js_sources();
+    let end = sources.find("</script>").map_or(sources.len(), |at| at + "</script>".len());
+    sources[..end].to_owned()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chart_library_is_one_complete_script() {
+        let library = library();
+        assert!(library.starts_with("<script") && library.ends_with("</script>"));
+        assert!(library.contains("plotly.js v") && library.len() > 1 << 20);
+        assert_eq!(library.matches("<script").count(), 1, "a second script came along");
+    }
+
+    #[test]
+    fn command_line_is_quoted_and_html_escaped() {
+        assert_eq!(quoted("stream:threads=4"), "stream:threads=4");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(escaped("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");
+    }
+}

@@ -1,0 +1,14 @@
+//! The kernel's interleave weights that an earlier run left set.
+
+use memtide_linux::placement::Weights;
+
+/// Restores the kernel's weights that a killed run left set, if this user may; prints the outcome.
+pub fn put_back() {
+    match Weights::put_back() {
+        Ok(true) => {
+            message!("memtide: the kernel's weights were put back, which a run that was killed had left set")
+        }
+        Ok(false) => {}
+        Err(error) => message!("memtide: a run that was killed has left the kernel's weights set: {error}"),
+    }
+}

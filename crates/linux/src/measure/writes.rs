@@ -1,0 +1,33 @@
+//! Bandwidth of writes, which ordinary stores cannot show alone: each reads its line first.
+
+use super::figure::Figure;
+
+/// Bandwidth of writes alone, in MB/s, from streams with their shares of reads, of which the one with most writes counts: as if
+/// reads and writes took turns, which is how machine files have it. None where they hardly take each other's time: then it would
+/// be more than four times that of reads.
+pub fn write_mbps(streams: &[(f64, Figure)]) -> Option<f64> {
+    let (_, alone) = streams.iter().find(|(reads, _)| *reads == 1.0)?;
+    let (reads, mixed) =
+        streams.iter().filter(|(reads, _)| *reads < 1.0).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let time = (1.0 / mixed.median - reads / alone.median) / (1.0 - reads);
+    (time > 0.25 / alone.median).then(|| 1.0 / time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(median: f64) -> Figure {
+        Figure { median, least: median, spread: 0.0 }
+    }
+
+    #[test]
+    fn writes_are_computed_as_if_they_took_turns_with_reads() {
+        // 1 / (0.5 / 4000 + 0.5 / 1000) = 1600.
+        let found = write_mbps(&[(1.0, figure(4000.0)), (0.75, figure(2500.0)), (0.5, figure(1600.0))]);
+        assert!(found.is_some_and(|mbps| (mbps - 1000.0).abs() < 1e-6), "{found:?}");
+        assert_eq!(write_mbps(&[(1.0, figure(4000.0))]), None);
+        let both_at_once = write_mbps(&[(1.0, figure(4000.0)), (0.5, figure(8000.0))]);
+        assert_eq!(both_at_once, None);
+    }
+}
