@@ -260,7 +260,55 @@ fn escaped(text: &OsStr) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use memtide_core::Machine;
+
     use super::*;
+
+    /// A bundled machine's command line, an option and its value a line, against the kept one. With `MEMTIDE_UPDATE=1` in the
+    /// environment the kept one is written instead.
+    #[track_caller]
+    fn matches_kept(machine: &str, vcpus: u16, memory: &[(&str, Memory)], clock: Option<(PathBuf, PathBuf)>) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = fs::read_to_string(root.join(format!("../../machines/{machine}.toml"))).expect("a file");
+        let named: Vec<_> =
+            memory.iter().map(|(name, memory)| ((*name).to_owned(), memory.clone())).collect();
+        let machine_of = Machine::parse(machine, &text).expect("a machine");
+        let layout = Layout::with(&machine_of, Some(vcpus), &named).expect("a layout");
+        let virtual_machine = VirtualMachine {
+            layout: &layout,
+            kernel: Path::new(work::KERNEL),
+            clock,
+            seed: 7,
+            parallel: false,
+            interactive: false,
+        };
+        let mut lines = String::new();
+        for word in virtual_machine.arguments() {
+            let word = word.into_string().expect("text");
+            lines += if word.starts_with('-') && !lines.is_empty() { "\n" } else { " " };
+            lines += &word;
+        }
+        let lines = format!("{}\n", lines.trim_start());
+        let kept = root.join(format!("tests/command_lines/{machine}.txt"));
+        if std::env::var_os("MEMTIDE_UPDATE").is_some() {
+            fs::write(&kept, &lines).expect("it is written");
+        }
+        assert_eq!(lines, fs::read_to_string(&kept).expect("a kept command line"), "{}", kept.display());
+    }
+
+    #[test]
+    fn command_line_of_a_plain_guest_is_as_kept() {
+        matches_kept("hinuma", 2, &[], None);
+    }
+
+    #[test]
+    fn command_line_of_a_timed_guest_with_hotplug_and_cxl_is_as_kept() {
+        let clock = (PathBuf::from("/lib/clock,1.so"), PathBuf::from("/run/clock.json"));
+        let memory = [("cxl", Memory::Cxl), ("dram1", Memory::Absent)];
+        matches_kept("ddr5-cxl", 1, &memory, Some(clock));
+    }
 
     #[test]
     fn figures_of_the_hmat_fit_16_bits_in_the_finest_unit() {
