@@ -1,8 +1,18 @@
 //! The lab: a virtual machine made from a machine file, with a stock kernel, in which programs of the host run.
 //!
-//! [`run`] makes the machine that a machine file describes in QEMU ([`Layout`]), puts the program with its libraries into an
-//! initial file system, boots, and comes back with what the program did ([`Outcome`]). The machine's memory is as slow as
-//! the machine file says if memtide's clock plugin is there ([`Tools::clock`]); without it, it is a plain NUMA machine.
+//! ```text
+//! Options --Layout::with--> Layout (nodes, CPUs, addresses)
+//!         --GuestSpec::new--> GuestSpec (all that the guest is)
+//!              |-- guest_files::archive --> files of the guest, and its agent's task
+//!              |-- CommandLine::arguments --> QEMU's command line
+//!              |-- clock plugin's configuration
+//!              '-- result_cache::key (compare)
+//!         --Guest::start, watch, finish--> Outcome
+//! ```
+//!
+//! [`run`] does this for one program; [`Comparison`] for each subject, whose [`Setting`] it puts into the `GuestSpec`. The
+//! machine's memory is as slow as the machine file says if memtide's clock plugin is there ([`Tools::clock`]); without it, the
+//! guest is a plain NUMA machine. A file imports only from files below it.
 
 mod archive;
 mod cache;
