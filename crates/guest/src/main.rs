@@ -1,11 +1,10 @@
 //! First process of the lab's virtual machines: it prepares the guest, runs the program and tells the lab what happened.
 
-mod apart;
 mod child;
 mod companion;
 mod counters;
 mod cxl;
-mod disorder;
+mod fragment_memory;
 mod modules;
 mod mounts;
 mod ports;
@@ -13,6 +12,7 @@ mod preparation;
 mod sampler;
 mod shared;
 mod srat;
+mod tmpfs_bind;
 
 use std::fs;
 use std::process::exit;
@@ -70,8 +70,8 @@ fn task() -> Result<Task, String> {
         })?;
     }
     task.preparation.as_ref().map_or(Ok(()), preparation::prepare)?;
-    task.apart.as_ref().map_or(Ok(()), apart::put)?;
-    task.disorder.map_or(Ok(()), disorder::disorder)?;
+    task.tmpfs_bind.as_ref().map_or(Ok(()), tmpfs_bind::bind)?;
+    task.fragment_memory.map_or(Ok(()), fragment_memory::fragment)?;
     task.companion.as_ref().map_or(Ok(()), companion::start)?;
     Ok(task)
 }

@@ -1,9 +1,28 @@
-//! A server's time, shared out in buckets.
+//! A server's time, divided into buckets.
+//!
+//! ```text
+//!            0.5 us   full     full     half
+//!          |........|########|########|####....|........|
+//!                     ^ at              ^ begins here: the first time left from `at` on
+//! ```
+//!
+//! Something that serves one line at a time, such as a node's bus or a direction of a link, has a queue. But virtual CPUs run
+//! in slices, one after the other: requests come in any order of time, and in a queue one of a slice that is simulated later
+//! would wait for all of the slice before, though it was made at the same time as those. So each bucket of 0.5 us only counts
+//! how much of it is taken, and a request takes its service time from the first buckets that have some left, from its own on.
+//!
+//! Invariants: a bucket serves no more than its length (but for what [`Buckets::count`] adds, which nobody waits for); no
+//! request begins before its time; what does not fit into a bucket goes on in the next ones. The order inside a bucket is
+//! forgotten: a request waits up to 0.5 us too short or too long. Buckets older than 2 ms before the newest are forgotten,
+//! too; slices are far shorter.
 
 use memtide_core::Time;
 
-/// Length of a bucket: short beside a time slice of a virtual CPU, long beside a line.
-const BUCKET: u64 = 500_000 << FRACTION;
+/// Length of a bucket in ps: short beside a time slice of a virtual CPU, long beside a line.
+const BUCKET_PS: u64 = 500_000;
+
+/// The same in the unit of service times.
+const BUCKET: u64 = BUCKET_PS << FRACTION;
 
 /// Buckets that are remembered: 2 ms.
 const BUCKETS: usize = 4096;
@@ -15,10 +34,6 @@ const WINDOW: u64 = 10;
 const FRACTION: u32 = 16;
 
 /// Something that serves one line at a time, such as a memory node's bus or a direction of a link.
-///
-/// Requests come in any order of time, since virtual CPUs run in slices: a queue would let a slice that is simulated later
-/// wait for all of the one before. So time is divided into buckets, and a request takes its service time from the first
-/// bucket that has some left, from its own on.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     /// Number of the bucket in each place, and the time used of it, in 2^-16 ps.
@@ -56,7 +71,7 @@ impl Buckets {
     /// The first bucket that has time left, from that of `at` on, and when what takes some of it begins.
     #[inline]
     fn find(&mut self, at: Time) -> (u64, Time) {
-        let wanted = (at.0 << FRACTION) / BUCKET;
+        let wanted = at.0 / BUCKET_PS;
         let first = if (self.full.0..self.full.1).contains(&wanted) { self.full.1 } else { wanted };
         let mut number = first;
         while self.used(number) >= BUCKET {
@@ -65,14 +80,14 @@ impl Buckets {
         if number > first {
             self.full = (first.min(self.full_start(wanted)), number);
         }
-        let begin = Time((number * BUCKET + self.used(number)) >> FRACTION);
+        let begin = Time(number * BUCKET_PS + (self.used(number) >> FRACTION));
         (number, if number == wanted { at } else { begin })
     }
 
     /// Counts time as taken at `at`, however much was before: for a measure of load that nobody waits for.
     #[inline]
     pub fn count(&mut self, at: Time, service: u64) {
-        let number = (at.0 << FRACTION) / BUCKET;
+        let number = at.0 / BUCKET_PS;
         *self.used_mut(number) += service;
     }
 
@@ -110,8 +125,8 @@ impl Buckets {
     /// Share of the 5 us up to `at` that was taken, 0 to 1. The present bucket counts as far as it has come.
     #[inline]
     pub fn load(&self, at: Time) -> f64 {
-        let now = (at.0 << FRACTION) / BUCKET;
-        let into = (at.0 << FRACTION) % BUCKET;
+        let now = at.0 / BUCKET_PS;
+        let into = (at.0 % BUCKET_PS) << FRACTION;
         let before: u64 = (1..=WINDOW.min(now)).map(|back| self.used(now - back)).sum();
         let present = self.used(now).min(into);
         ((before + present) as f64 / (WINDOW * BUCKET + into) as f64).min(1.0)
@@ -150,6 +165,17 @@ mod tests {
             server.take(Time(20_000_000 + at * 1000), line);
         }
         assert_eq!(server.take(Time(3_000_000), line), Time(3_000_000));
+    }
+
+    /// 2^48 ps are 281 s.
+    #[test]
+    fn rate_holds_after_minutes() {
+        for start in [Time::ZERO, Time(300_000_000_000_000), Time(1_000_000_000_000_000_000)] {
+            let mut server = Buckets::new();
+            let line = Buckets::service(MBPS);
+            let last = (0..5000).map(|_| server.take(start, line)).max().expect("a line");
+            assert_eq!(last.since(start), Time(4_999_000), "from {start}");
+        }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use memtide_core::{InitiatorId, NodeId, Time};
 use memtide_lab_protocol::agent::{
-    Apart, Companion, Ending, Expander, Hello, KernelCounters, KernelNodeCounters, MemoryPolicy, Message,
-    Preparation, Program, RegionOfInterest, Sample, Shared, Task, Write,
+    Companion, Ending, Expander, Hello, KernelCounters, KernelNodeCounters, MemoryPolicy, Message,
+    Preparation, Program, RegionOfInterest, Sample, Shared, Task, TmpfsBind, Write,
 };
 use memtide_lab_protocol::clock::{Config, Range, RegionTotals, Results, Timeline};
 use memtide_lab_protocol::{Counts, NodeCounts, Process, Who};
@@ -28,9 +28,9 @@ fn task() -> Task {
         expanders: vec![Expander { name: "cxl".into(), start: 1 << 33, bytes: 1 << 28, node: 2 }],
         policy: Some(MemoryPolicy { mode: 3, nodes: 0b101 }),
         preparation: Some(Preparation { programs: vec![program("damo")], folder: "/opt/damo".into() }),
-        apart: Some(Apart { folder: "/opt/memtide".into(), node: 1 }),
+        tmpfs_bind: Some(TmpfsBind { folder: "/opt/memtide".into(), node: 1 }),
         companion: Some(Companion { program: program("memtide"), ready: "/run/memtide.sock".into() }),
-        disorder: Some(u64::MAX),
+        fragment_memory: Some(u64::MAX),
         program: program("true"),
         region: RegionOfInterest::Marks,
         interactive: false,
@@ -51,9 +51,11 @@ fn a_task_is_as_version_1_of_the_agents_protocol_has_it() {
         r#""expanders":[{"name":"cxl","start":8589934592,"bytes":268435456,"node":2}],"#,
         r#""policy":{"mode":3,"nodes":5},"#,
         &format!(r#""preparation":{{"programs":[{damo}],"folder":"/opt/damo"}},"#),
-        r#""apart":{"folder":"/opt/memtide","node":1},"#,
+        r#""tmpfs_bind":{"folder":"/opt/memtide","node":1},"#,
         &format!(r#""companion":{{"program":{memtide},"ready":"/run/memtide.sock"}},"#),
-        &format!(r#""disorder":18446744073709551615,"program":{own},"region":"marks","interactive":false}}"#),
+        &format!(
+            r#""fragment_memory":18446744073709551615,"program":{own},"region":"marks","interactive":false}}"#
+        ),
     ];
     assert_eq!(String::from_utf8_lossy(&task().to_json()), text.concat());
     assert_eq!(Task::from_json(text.concat().as_bytes()).expect("a task"), task());

@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use cpio::newc::{self, ModeFileType};
 
-use crate::LabError;
-use crate::qemu::START_SECONDS;
+use crate::error::LabError;
+use crate::guest_clock::START_SECONDS;
 
 /// Files of the guest by their absolute path.
 #[derive(Debug, Default)]

@@ -4,12 +4,21 @@ use std::io::{sink, stderr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use memtide_lab_protocol::agent::Write;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 
-use crate::kept::{self, Kept};
-use crate::subjects::Setting;
-use crate::{LabError, Layout, Memory, Options, Outcome, Output, Subject, Tools, run};
+use crate::error::LabError;
+use crate::guest::Supervision;
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::options::{Options, Output};
+use crate::outcome::Outcome;
+use crate::result_cache::{self, ResultCache};
+use crate::run::run_guest;
+use crate::spec::GuestSpec;
+use crate::subjects::{Setting, Subject};
+use crate::tools::Tools;
 
 /// Randomized addresses of programs' stack, heap, libraries and code; the guest's random numbers come from the run's seed.
 const RANDOMIZE: &str = "/proc/sys/kernel/randomize_va_space";
@@ -67,14 +76,16 @@ impl Comparison {
         self.check()?;
         let layout = Layout::with(&self.options.machine, self.options.vcpus, &self.options.memory)?;
         let settings: Vec<Setting> = self.settings(tools, &layout)?;
-        let kept = Kept::open(&self.results)?;
+        let clock = tools.clock_for(self.options.timing)?;
+        let base = GuestSpec::new(&self.options, layout, clock, tools);
+        let cache = ResultCache::open(&self.results)?;
         let (mut done, of) = (0, self.subjects.len() * self.layouts as usize);
         let mut all = Vec::new();
         for (subject, setting) in self.subjects.iter().zip(settings) {
             let mut outcomes = Vec::new();
             for number in 0..self.layouts {
-                let options = self.options_of(&setting, number);
-                let (outcome, took) = one(&options, tools, &layout, subject, &kept, stop)?;
+                let guest = self.guest_of(&base, &setting, number);
+                let (outcome, took) = self.one(&guest, subject, &cache, stop)?;
                 done += 1;
                 tell(&Step { done, of, subject, outcome: &outcome, took });
                 outcomes.push(outcome);
@@ -82,7 +93,7 @@ impl Comparison {
             all.push(Compared {
                 subject: subject.clone(),
                 setting,
-                caveat: subject.caveat(&layout),
+                caveat: subject.caveat(&base.layout),
                 outcomes,
             });
         }
@@ -118,22 +129,37 @@ impl Comparison {
         self.subjects.iter().map(setting).collect()
     }
 
-    fn options_of(&self, setting: &Setting, number: u32) -> Options {
-        let mut options = self.options.clone();
-        // What is absent stays so: a result would depend on when it came.
-        options.announced = false;
-        options.policy = setting.policy;
-        options.damo = setting.damo.clone();
-        options.live = setting.live.clone();
-        options.writes.extend(setting.writes.iter().cloned());
+    /// The guest of a subject in a layout of memory.
+    fn guest_of(&self, base: &GuestSpec, setting: &Setting, number: u32) -> GuestSpec {
+        let mut guest = GuestSpec { setting: setting.clone(), ..base.clone() };
         if self.layouts > 1 {
-            options.seed = seed_of(options.seed, number);
-            options.disorder = Some(options.seed);
-            options
-                .writes
-                .push(memtide_lab_protocol::agent::Write { file: RANDOMIZE.into(), text: "2".into() });
+            guest.seed = seed_of(base.seed, number);
+            guest.fragment_memory = Some(guest.seed);
+            guest.setting.writes.push(Write { file: RANDOMIZE.into(), text: "2".into() });
         }
-        options
+        guest
+    }
+
+    /// The outcome of a run, and how long it took if it was not there.
+    fn one(
+        &self,
+        guest: &GuestSpec,
+        subject: &Subject,
+        cache: &ResultCache,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(Outcome, Option<Duration>), LabError> {
+        let key = result_cache::key(guest)?;
+        if let Some(outcome) = cache.find(&key) {
+            return Ok((outcome, None));
+        }
+        let started = Instant::now();
+        let output = Output { out: Box::new(sink()), err: Box::new(stderr()) };
+        // What is absent stays so: a result would depend on when it came.
+        let supervision = Supervision { hotplug: false, ..Supervision::new(&self.options) };
+        let outcome = run_guest(guest, supervision, output, stop)?;
+        check(subject, &outcome)?;
+        cache.store(&key, &outcome)?;
+        Ok((outcome, Some(started.elapsed())))
     }
 }
 
@@ -144,27 +170,6 @@ fn seed_of(seed: u64, number: u32) -> u64 {
         seeds.next_u64();
     }
     seeds.next_u64()
-}
-
-/// The outcome of a run, and how long it took if it was not there.
-fn one(
-    options: &Options,
-    tools: &Tools,
-    layout: &Layout,
-    subject: &Subject,
-    kept: &Kept,
-    stop: &dyn Fn() -> bool,
-) -> Result<(Outcome, Option<Duration>), LabError> {
-    let key = kept::key(options, tools, layout)?;
-    if let Some(outcome) = kept.find(&key) {
-        return Ok((outcome, None));
-    }
-    let started = Instant::now();
-    let output = Output { out: Box::new(sink()), err: Box::new(stderr()) };
-    let outcome = run(options, tools, output, stop)?;
-    check(subject, &outcome)?;
-    kept.keep(&key, &outcome)?;
-    Ok((outcome, Some(started.elapsed())))
 }
 
 fn check(subject: &Subject, outcome: &Outcome) -> Result<(), LabError> {

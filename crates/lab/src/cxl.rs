@@ -2,7 +2,7 @@
 
 use memtide_lab_protocol::agent::Expander;
 
-use crate::Layout;
+use crate::layout::Layout;
 
 /// What the agent makes nodes of.
 pub fn expanders(layout: &Layout) -> Vec<Expander> {

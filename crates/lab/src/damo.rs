@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use memtide_lab_protocol::agent::{Preparation, Program};
 
 use crate::archive::Archive;
-use crate::program::{add, find, refused};
-use crate::setup::damo::{PROGRAM, PYTHON};
-use crate::{LabError, Layout, Memory};
+use crate::cache::damo::{PROGRAM, PYTHON};
+use crate::error::LabError;
+use crate::host_files::{add, find, refused};
+use crate::layout::Layout;
+use crate::memory::Memory;
 
 /// Where the guest has it until the program starts.
 const FOLDER: &str = "/opt/damo";

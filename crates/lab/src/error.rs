@@ -81,7 +81,7 @@ pub enum LabError {
     },
     /// QEMU does not do what it is asked while it runs.
     #[error("the virtual machine of run {run}: {what}")]
-    Monitor {
+    Qmp {
         /// The run.
         run: u32,
         /// What it was asked, and what it said.

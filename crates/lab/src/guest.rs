@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use memtide_lab_protocol::agent::{ERR_PORT, Ending, Hello, Message, OUT_PORT, RESULT_PORT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::qemu::{Process, Pump, Tail, VirtualMachine};
-use crate::work::{self, Folder};
-use crate::{LabError, Options, Output, Tools};
+use crate::error::LabError;
+use crate::options::{Options, Output};
+use crate::qemu::{CommandLine, Process, Pump, Tail};
+use crate::run_dir::{self, RunDir};
 
 /// Host time within which a guest boots, and what each virtual CPU adds: many times what it takes, for busy hosts.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
@@ -25,6 +26,24 @@ const MESSAGE_BYTES: usize = 64 << 20;
 /// Lines of the console that an error shows.
 const SHOWN_LINES: usize = 12;
 
+/// How the host runs a guest; its outcome does not depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Supervision {
+    /// Keep the run's folder.
+    pub keep: bool,
+    /// Host time that the program may take after the guest has booted.
+    pub timeout: Option<Duration>,
+    /// Let `memtide lab node` find the guest, to plug memory in and out.
+    pub hotplug: bool,
+}
+
+impl Supervision {
+    /// As it is asked for.
+    pub fn new(options: &Options) -> Supervision {
+        Supervision { keep: options.keep, timeout: options.timeout, hotplug: true }
+    }
+}
+
 /// A running virtual machine.
 pub struct Guest {
     process: Process,
@@ -37,6 +56,7 @@ pub struct Guest {
     ended: Option<Instant>,
     kernel: PathBuf,
     boot_limit: Duration,
+    timeout: Option<Duration>,
 }
 
 /// What the guest told first, and host seconds of boot and program.
@@ -52,46 +72,45 @@ pub struct Times {
 impl Guest {
     /// Starts it in its folder.
     pub fn start(
-        machine: &VirtualMachine,
-        tools: &Tools,
-        folder: &Folder,
+        command_line: &CommandLine,
+        supervision: Supervision,
+        run_dir: &RunDir,
         output: Output,
-        options: &Options,
     ) -> Result<Guest, LabError> {
-        let path = folder.path();
+        let spec = command_line.guest;
+        let path = run_dir.path();
         let out = Pump::start(&path.join(OUT_PORT), output.out)?;
         let err = Pump::start(&path.join(ERR_PORT), output.err)?;
         let messages = Tail::named(&path.join(RESULT_PORT), MESSAGE_BYTES)?;
-        let console = (!options.interactive).then(|| Tail::named(&path.join(work::CONSOLE), CONSOLE_BYTES));
+        let interactive = spec.program.interactive;
+        let console = (!interactive).then(|| Tail::named(&path.join(run_dir::CONSOLE), CONSOLE_BYTES));
         let console = console.transpose()?;
-        let arguments = machine.arguments();
-        if options.keep {
+        let arguments = command_line.arguments();
+        if supervision.keep {
             let words: Vec<_> =
                 arguments.iter().map(|word| format!("'{}'", word.to_string_lossy())).collect();
-            let line = format!("{} {}\n", tools.qemu.display(), words.join(" "));
-            let file = path.join(work::COMMAND);
+            let line = format!("{} {}\n", spec.qemu.display(), words.join(" "));
+            let file = path.join(run_dir::COMMAND);
             fs::write(&file, line).map_err(LabError::file(&file, "write it"))?;
         }
-        let process = Process::start(&tools.qemu, &arguments, path, options.interactive)?;
-        let started = Instant::now();
-        let boot_limit = BOOT_LIMIT + BOOT_LIMIT_OF_VCPU * machine.layout.vcpu_initiators.len() as u32;
-        let kernel = tools.kernel.clone();
+        let process = Process::start(&spec.qemu, &arguments, path, interactive)?;
         Ok(Guest {
             process,
             out,
             err,
             console,
             messages,
-            started,
+            started: Instant::now(),
             hello: None,
             ended: None,
-            kernel,
-            boot_limit,
+            kernel: spec.kernel.clone(),
+            boot_limit: BOOT_LIMIT + BOOT_LIMIT_OF_VCPU * spec.layout.vcpu_initiators.len() as u32,
+            timeout: supervision.timeout,
         })
     }
 
     /// Waits for the program's end and for all that it has printed.
-    pub fn watch(&mut self, options: &Options, stop: &dyn Fn() -> bool) -> Result<Ending, LabError> {
+    pub fn watch(&mut self, stop: &dyn Fn() -> bool) -> Result<Ending, LabError> {
         let mut ending: Option<Box<Ending>> = None;
         loop {
             let gone = self.process.ended();
@@ -123,7 +142,7 @@ impl Guest {
                     None => format!("the kernel {} did not boot (QEMU: {status})", self.kernel.display()),
                 }));
             }
-            self.check_time(options)?;
+            self.check_time()?;
             if stop() {
                 return Err(LabError::Interrupted);
             }
@@ -131,8 +150,8 @@ impl Guest {
         }
     }
 
-    fn check_time(&self, options: &Options) -> Result<(), LabError> {
-        match (&self.hello, options.timeout) {
+    fn check_time(&self) -> Result<(), LabError> {
+        match (&self.hello, self.timeout) {
             (None, _) if self.started.elapsed() > self.boot_limit => {
                 let (kernel, seconds) = (self.kernel.display(), self.boot_limit.as_secs());
                 Err(self.failure(format!("the kernel {kernel} had not booted after {seconds} s")))

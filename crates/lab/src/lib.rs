@@ -1,50 +1,65 @@
 //! The lab: a virtual machine made from a machine file, with a stock kernel, in which programs of the host run.
 //!
-//! [`run`] makes the machine that a machine file describes in QEMU ([`Layout`]), puts the program with its libraries into an
-//! initial file system, boots, and comes back with what the program did ([`Outcome`]). The machine's memory is as slow as
-//! the machine file says if memtide's clock plugin is there ([`Tools::clock`]); without it, it is a plain NUMA machine.
+//! ```text
+//! Options --Layout::with--> Layout (nodes, CPUs, addresses)
+//!         --GuestSpec::new--> GuestSpec (all that the guest is)
+//!              |-- guest_files::archive --> files of the guest, and its agent's task
+//!              |-- CommandLine::arguments --> QEMU's command line
+//!              |-- clock plugin's configuration
+//!              '-- result_cache::key (compare)
+//!         --Guest::start, watch, finish--> Outcome
+//! ```
+//!
+//! [`run`] does this for one program; [`Comparison`] for each subject, whose [`Setting`] it puts into the `GuestSpec`. The
+//! machine's memory is as slow as the machine file says if memtide's clock plugin is there ([`Tools::clock`]); without it, the
+//! guest is a plain NUMA machine. A file imports only from files below it.
 
 mod archive;
+mod cache;
 mod compare;
 mod cxl;
 mod damo;
 mod error;
 mod guest;
+mod guest_clock;
+mod guest_files;
+mod host_files;
+mod hotplug;
 mod image;
 mod interval;
-mod kept;
 mod layout;
 mod libraries;
-mod live;
 mod memory;
+mod memtide;
 mod modules;
 mod numbers;
 mod options;
 mod outcome;
-mod plug;
-mod program;
 mod qemu;
+mod result_cache;
 mod run;
+mod run_dir;
 mod running;
 mod setup;
 mod shared;
+mod spec;
 mod subjects;
 mod tools;
-mod work;
 
+pub use cache::results_folder;
 pub use compare::{Compared, Comparison, Step};
 pub use damo::Damo;
 pub use error::LabError;
+pub use hotplug::Hotplug;
 pub use interval::{Interval, LEAST_FOR_T};
 pub use layout::{GuestNode, Layout};
-pub use live::{Live, Policies};
 pub use memory::Memory;
+pub use memtide::{Memtide, Policies};
 pub use memtide_lab_protocol::agent::{MemoryPolicy, RegionOfInterest, Write};
 pub use options::{GuestFile, Options, Output};
 pub use outcome::{NodeOutcome, Outcome};
-pub use plug::Plug;
 pub use run::run;
-pub use running::{Pluggable, Running, running};
-pub use setup::{SetupOptions, SetupReport, results_folder, setup};
+pub use running::{HotplugNode, Running, running};
+pub use setup::{SetupOptions, SetupReport, setup};
 pub use subjects::{SUBJECTS, Setting, Subject};
 pub use tools::Tools;

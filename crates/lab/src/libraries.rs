@@ -9,7 +9,7 @@ use object::elf::{EM_X86_64, FileHeader64, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache};
 
-use crate::LabError;
+use crate::error::LabError;
 
 /// The loader of a library that is not asked for by a program: that of Debian and most others.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use memtide_lab_protocol::agent::{CXL_MODULES, MODULES, SHARED_MODULES};
 
 use crate::archive::Archive;
-use crate::{LabError, Layout};
+use crate::error::LabError;
+use crate::layout::Layout;
 
 /// Their folders in that of the kernel's modules.
 const FOLDERS: [&str; 4] =

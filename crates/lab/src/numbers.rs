@@ -3,7 +3,7 @@
 
 use memtide_lab_protocol::agent::Ending;
 
-use crate::Layout;
+use crate::layout::Layout;
 
 /// The numbers in the virtual machine of the guest's nodes, in the order of its own: those of CXL memory, which its tables do not
 /// have, come after the ones that it has told.

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtide_core::Machine;
-use memtide_lab_protocol::agent::{MemoryPolicy, RegionOfInterest, Write as KernelWrite};
+use memtide_lab_protocol::agent::RegionOfInterest;
 
-use crate::{Damo, Live, Memory};
+use crate::memory::Memory;
 
 /// What to run, and on which machine.
 #[derive(Clone, Debug)]
@@ -26,8 +26,6 @@ pub struct Options {
     pub vcpus: Option<u16>,
     /// Nodes whose memory does not come into the guest in the plain way.
     pub memory: Vec<(String, Memory)>,
-    /// Let `memtide lab node` find the guest, to plug memory in and out.
-    pub announced: bool,
     /// Run each virtual CPU on a thread of its own. The run is not deterministic then, and the guest's clock is the host's: the
     /// model counts beside it.
     pub parallel: bool,
@@ -35,17 +33,6 @@ pub struct Options {
     pub timing: Option<bool>,
     /// What of the run is modelled.
     pub region: RegionOfInterest,
-    /// Memory policy that the program starts with.
-    pub policy: Option<MemoryPolicy>,
-    /// Files of the guest's kernel that are written before the program starts.
-    pub writes: Vec<KernelWrite>,
-    /// damo, which sets the guest's kernel up before the program starts.
-    pub damo: Option<Damo>,
-    /// memtide, which places and moves the program's pages.
-    pub live: Option<Live>,
-    /// Seed of a disorder that the guest's free memory is brought into before, as after some time of use; it is as after
-    /// booting if `None`.
-    pub disorder: Option<u64>,
     /// Seed of what is random in the guest.
     pub seed: u64,
     /// Host time that the program may take after the guest has booted.
@@ -66,15 +53,9 @@ impl Options {
             environment: Vec::new(),
             vcpus: None,
             memory: Vec::new(),
-            announced: true,
             parallel: false,
             timing: None,
             region: RegionOfInterest::Program,
-            policy: None,
-            writes: Vec::new(),
-            damo: None,
-            live: None,
-            disorder: None,
             seed: 1,
             timeout: None,
             keep: false,

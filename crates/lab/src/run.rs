@@ -9,22 +9,23 @@ use memtide_lab_protocol::clock::{Config, Results};
 use memtide_lab_protocol::counters;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::guest::{Guest, Times};
-use crate::outcome::Events;
-use crate::plug::pluggable;
-use crate::qemu::VirtualMachine;
+use crate::error::LabError;
+use crate::guest::{Guest, Supervision, Times};
+use crate::guest_clock::BOOT_PS;
+use crate::hotplug::hotplug_nodes;
+use crate::layout::Layout;
+use crate::options::{Options, Output};
+use crate::outcome::{Events, NodeOutcome, Outcome};
+use crate::qemu::CommandLine;
+use crate::run_dir::{self, RunDir};
 use crate::running::{self, Entry, Running};
-use crate::work::{self, Folder};
-use crate::{
-    LabError, Layout, NodeOutcome, Options, Outcome, Output, Tools, image, modules, numbers, program, shared,
-};
+use crate::spec::GuestSpec;
+use crate::tools::Tools;
+use crate::{guest_files, image, modules, numbers, shared};
 
 /// Memory that a kernel takes before it unpacks its files: its own, with a reserve, and its table of pages.
 const KERNEL_MIB: u64 = 64;
 const PAGE_TABLE_PART: u64 = 50;
-
-/// Time of an instruction outside the region of interest, and without a model, in ps.
-const BOOT_PS: u64 = 10_000;
 
 /// Runs a program in a virtual machine. What it prints goes to `output` meanwhile; `stop` is asked now and then whether to
 /// end early.
@@ -39,40 +40,39 @@ pub fn run(
     output: Output,
     stop: &dyn Fn() -> bool,
 ) -> Result<Outcome, LabError> {
-    let clock = match options.timing {
-        Some(false) => None,
-        Some(true) => Some(tools.clock()?),
-        None => tools.clock.as_deref(),
-    };
+    let clock = tools.clock_for(options.timing)?;
     let layout = Layout::with(&options.machine, options.vcpus, &options.memory)?;
-    let mut archive = program::guest(options, &layout, &tools.agent)?;
-    shared::prepare(&layout)?;
-    modules::add(&layout, &tools.kernel, &mut archive)?;
-    let folder = Folder::new(options.keep)?;
-    let bytes = archive.write(&folder.path().join(work::ARCHIVE))?;
-    check_room(&layout, bytes)?;
-    let clock =
-        clock.map(|plugin| configure(plugin, &layout, options.parallel, folder.path())).transpose()?;
-    let timed = clock.is_some();
-    let kernel = unpacked(&tools.kernel, folder.path())?;
-    let machine = VirtualMachine {
-        layout: &layout,
-        kernel: &kernel,
-        clock,
-        seed: options.seed,
-        parallel: options.parallel,
-        interactive: options.interactive,
-    };
-    let mut guest = Guest::start(&machine, tools, &folder, output, options)?;
-    let _entry = enter(options, &layout, folder.path())?;
-    let ending = guest.watch(options, stop)?;
+    run_guest(&GuestSpec::new(options, layout, clock, tools), Supervision::new(options), output, stop)
+}
+
+/// Runs a guest from its start to its end.
+pub(crate) fn run_guest(
+    spec: &GuestSpec,
+    supervision: Supervision,
+    output: Output,
+    stop: &dyn Fn() -> bool,
+) -> Result<Outcome, LabError> {
+    let layout = &spec.layout;
+    let mut archive = guest_files::archive(spec)?;
+    shared::prepare(layout)?;
+    modules::add(layout, &spec.kernel, &mut archive)?;
+    let run_dir = RunDir::new(supervision.keep)?;
+    let bytes = archive.write(&run_dir.path().join(run_dir::ARCHIVE))?;
+    check_room(layout, bytes)?;
+    let config = spec.clock.as_ref().map(|_| configure_clock(spec, run_dir.path())).transpose()?;
+    let kernel = unpacked(&spec.kernel, run_dir.path())?;
+    let clock = spec.clock.as_deref().zip(config.as_deref());
+    let command_line = CommandLine { guest: spec, kernel: &kernel, clock };
+    let mut guest = Guest::start(&command_line, supervision, &run_dir, output)?;
+    let _entry = supervision.hotplug.then(|| enter(spec, run_dir.path())).transpose()?;
+    let ending = guest.watch(stop)?;
     let (times, console) = guest.finish()?;
-    let mut outcome = outcome(&layout, options, tools, &ending, times);
+    let mut outcome = outcome(spec, &ending, times);
     outcome.notes.extend(out_of_memory(&outcome.events, &console));
-    if timed {
-        outcome.timing = Some(results(&folder.path().join(work::RESULTS))?);
+    if spec.clock.is_some() {
+        outcome.timing = Some(results(&run_dir.path().join(run_dir::RESULTS))?);
     }
-    outcome.kept = folder.kept().map(Path::to_owned);
+    outcome.kept = run_dir.kept().map(Path::to_owned);
     Ok(outcome)
 }
 
@@ -80,24 +80,24 @@ pub fn run(
 fn unpacked(image: &Path, folder: &Path) -> Result<PathBuf, LabError> {
     let bytes = fs::read(image).map_err(LabError::file(image, "read the kernel"))?;
     let Some(kernel) = image::kernel(&bytes) else { return Ok(image.to_owned()) };
-    let path = folder.join(work::KERNEL);
+    let path = folder.join(run_dir::KERNEL);
     fs::write(&path, kernel).map_err(LabError::file(&path, "write it"))?;
     Ok(path)
 }
 
 /// Lets `memtide lab node` find the virtual machine, if there is something to find.
-fn enter(options: &Options, layout: &Layout, folder: &Path) -> Result<Option<Entry>, LabError> {
-    let nodes = pluggable(layout);
-    if nodes.is_empty() || !options.announced {
+fn enter(spec: &GuestSpec, run_dir: &Path) -> Result<Option<Entry>, LabError> {
+    let nodes = hotplug_nodes(&spec.layout);
+    if nodes.is_empty() {
         return Ok(None);
     }
-    let program = options.command.first().map(|name| name.to_string_lossy().into_owned());
+    let program = spec.program.command.first().map(|name| name.to_string_lossy().into_owned());
     running::enter(&Running {
         run: std::process::id(),
-        machine: layout.machine.name.clone(),
+        machine: spec.layout.machine.name.clone(),
         program: program.unwrap_or_default(),
         nodes,
-        folder: folder.to_owned(),
+        folder: run_dir.to_owned(),
     })
     .map(Some)
 }
@@ -115,26 +115,23 @@ fn check_room(layout: &Layout, archive_bytes: u64) -> Result<(), LabError> {
     Err(LabError::Machine { machine, what })
 }
 
-fn configure(
-    plugin: &Path,
-    layout: &Layout,
-    parallel: bool,
-    folder: &Path,
-) -> Result<(PathBuf, PathBuf), LabError> {
+/// Writes the clock plugin's configuration.
+fn configure_clock(spec: &GuestSpec, run_dir: &Path) -> Result<PathBuf, LabError> {
+    let layout = &spec.layout;
     let config = Config {
         machine: layout.machine.to_toml(),
         vcpu_initiators: layout.vcpu_initiators.clone(),
         memory: layout.ranges(),
-        parallel,
+        parallel: spec.parallel,
         by_instruction: layout.cxl().next().is_some(),
         boot_ps: BOOT_PS,
-        results: folder.join(work::RESULTS),
-        counters: reserved(&folder.join(work::COUNTERS), counters::bytes(layout.machine.nodes.len()))?,
+        results: run_dir.join(run_dir::RESULTS),
+        counters: reserved(&run_dir.join(run_dir::COUNTERS), counters::bytes(layout.machine.nodes.len()))?,
         guest_nodes: layout.linux_numbers().into_iter().map(|number| number as u64).collect(),
     };
-    let path = folder.join(work::CLOCK);
+    let path = run_dir.join(run_dir::CLOCK);
     fs::write(&path, config.to_json()).map_err(LabError::file(&path, "write it"))?;
-    Ok((plugin.to_owned(), path))
+    Ok(path)
 }
 
 /// Makes a file that is mapped: whoever writes to it could not be told that there is no space for it.
@@ -150,7 +147,8 @@ fn results(path: &Path) -> Result<Results, LabError> {
         .map_err(|error| LabError::file(path, "read the clock plugin's results")(io::Error::other(error)))
 }
 
-fn outcome(layout: &Layout, options: &Options, tools: &Tools, ending: &Ending, times: Times) -> Outcome {
+fn outcome(spec: &GuestSpec, ending: &Ending, times: Times) -> Outcome {
+    let layout = &spec.layout;
     let domains = numbers::of_guest(layout, &times.hello.domains);
     let ending = numbers::in_order(ending, &layout.domains(), &domains);
     let memory = layout.nodes.iter().take(layout.machine.nodes.len()).enumerate();
@@ -159,9 +157,9 @@ fn outcome(layout: &Layout, options: &Options, tools: &Tools, ending: &Ending, t
     Outcome {
         machine: layout.machine.name.clone(),
         vcpus: layout.vcpu_initiators.len() as u16,
-        parallel: options.parallel,
+        parallel: spec.parallel,
         kernel: times.hello.kernel,
-        qemu: tools.qemu_version.clone(),
+        qemu: spec.qemu_version.clone(),
         status: ending.status,
         signal: ending.signal,
         guest_ns: ending.guest_ns,

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::LabError;
-use crate::setup::cache;
+use crate::cache;
+use crate::error::LabError;
 
 /// A virtual machine that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct Running {
     /// Its program.
     pub program: String,
     /// Its nodes that can be plugged in.
-    pub nodes: Vec<Pluggable>,
+    pub nodes: Vec<HotplugNode>,
     /// Its folder, where the monitor's socket is.
     pub(crate) folder: PathBuf,
 }
@@ -31,7 +31,7 @@ pub struct Running {
 /// A node whose memory can be plugged in and unplugged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pluggable {
+pub struct HotplugNode {
     /// Its name in the machine file.
     pub name: String,
     /// Its memory in MiB.

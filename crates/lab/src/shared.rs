@@ -7,7 +7,8 @@ use std::path::Path;
 
 use memtide_lab_protocol::agent::Shared;
 
-use crate::{LabError, Layout};
+use crate::error::LabError;
+use crate::layout::Layout;
 
 /// What the agent makes devices of.
 pub fn devices(layout: &Layout) -> Vec<Shared> {

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use memtide_core::Machine;
 use memtide_lab_protocol::agent::{MemoryPolicy, Write};
 
-use crate::damo::{HAS_STAT, commands};
-use crate::live;
-use crate::{Damo, LabError, Layout, Live, Policies, Tools};
+use crate::damo::{Damo, HAS_STAT, commands};
+use crate::error::LabError;
+use crate::layout::Layout;
+use crate::memtide::{self, Memtide, Policies};
+use crate::tools::Tools;
 
 /// Every subject as a user writes it, and what it is.
 pub const SUBJECTS: [(&str, &str); 7] = [
@@ -67,7 +69,7 @@ pub struct Setting {
     /// damo, if it sets the kernel up.
     pub damo: Option<Damo>,
     /// memtide, if it places and moves pages.
-    pub live: Option<Live>,
+    pub memtide: Option<Memtide>,
 }
 
 impl Subject {
@@ -81,7 +83,7 @@ impl Subject {
             "damo" => Some(Way::Damo),
             "interleave" => Some(Way::Interleave),
             "weighted" => Some(Way::Weighted(None)),
-            _ => memtide(text).or_else(|| weights_of(text)).or_else(|| balancing(text)),
+            _ => memtide_policies(text).or_else(|| weights_of(text)).or_else(|| balancing(text)),
         };
         way.map(|way| Subject { name: text.to_owned(), way }).ok_or_else(|| {
             let known: Vec<String> = SUBJECTS.map(|(name, what)| format!("\n  {name}: {what}")).into();
@@ -166,13 +168,13 @@ impl Subject {
             }
             Way::Memtide(policies) => {
                 let (file, policies, machine) =
-                    (tools.memtide.clone(), policies.clone(), live::machine(layout));
-                let live = Live { file, policies, machine };
+                    (tools.memtide.clone(), policies.clone(), memtide::machine(layout));
+                let memtide = Memtide { file, policies, machine };
                 // Linux 6.17 and later watch the whole system by DAMON, which only one may use.
                 let stat = (tools.linux()? >= HAS_STAT).then(|| write(DAMON_STAT, "N"));
                 Setting {
                     writes: quiet().into_iter().chain(stat).collect(),
-                    live: Some(live),
+                    memtide: Some(memtide),
                     ..Setting::default()
                 }
             }
@@ -207,7 +209,7 @@ fn write(file: &str, value: impl ToString) -> Write {
     Write { file: PathBuf::from(file), text: value.to_string() }
 }
 
-fn memtide(text: &str) -> Option<Way> {
+fn memtide_policies(text: &str) -> Option<Way> {
     text.strip_prefix("memtide:").map(|policies| Way::Memtide(Policies::parse(policies)))
 }
 

@@ -6,8 +6,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::setup::{cache, damo, kernels};
-use crate::{LabError, image};
+use crate::cache::{self, damo, kernels};
+use crate::error::LabError;
+use crate::image;
 
 const QEMU: &str = "qemu-system-x86_64";
 const AGENT: &str = "memtide-guest";
@@ -53,6 +54,18 @@ impl Tools {
         let memtide = env::current_exe().map_err(LabError::file(Path::new("memtide"), "find itself"))?;
         let (kernel, clock) = (find_kernel(kernel)?, beside(CLOCK));
         Ok(Tools { qemu, qemu_version, kernel, agent, clock, memtide, damo })
+    }
+
+    /// The clock plugin, if a run asked for `timing` has it: on, off, or on if the plugin is there (`None`).
+    ///
+    /// # Errors
+    /// If it is asked for and not there.
+    pub fn clock_for(&self, timing: Option<bool>) -> Result<Option<&Path>, LabError> {
+        match timing {
+            Some(false) => Ok(None),
+            Some(true) => self.clock().map(Some),
+            None => Ok(self.clock.as_deref()),
+        }
     }
 
     /// The clock plugin.

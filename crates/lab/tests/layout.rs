@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use memtide_core::Machine;
+use memtide_core::{InitiatorId, Machine};
 use memtide_lab::{Layout, Memory};
 
 fn machines() -> Vec<Machine> {
@@ -41,6 +41,25 @@ fn every_machine_has_whole_sections_room_for_the_kernel_and_all_its_cpus() {
                 assert!(!layout.nodes[node.initiator].vcpus.is_empty(), "{name}: {node:?}");
             }
         }
+    }
+}
+
+#[test]
+fn machine_in_linux_order_is_what_its_own_file_gives() {
+    for machine in machines() {
+        let named: Vec<_> =
+            machine.nodes.iter().skip(1).take(1).map(|node| (node.name.clone(), Memory::Absent)).collect();
+        // bdm's virtual CPU is in its second node, whose memory cannot be absent.
+        let layout = Layout::with(&machine, Some(1), &named).or_else(|_| Layout::new(&machine, Some(1)));
+        let machine = layout.unwrap().machine;
+        let read = Machine::parse("in order", &machine.to_toml()).unwrap();
+        for from in (0..machine.initiators.len()).map(InitiatorId::from) {
+            for to in machine.node_ids() {
+                assert_eq!(machine.topology.hops(from, to), read.topology.hops(from, to));
+                assert_eq!(machine.idle_latency(from, to), read.idle_latency(from, to));
+            }
+        }
+        assert_eq!(machine.to_toml(), read.to_toml());
     }
 }
 

@@ -73,6 +73,21 @@ impl Machine {
         at_node + self.topology.link_latency(from, to)
     }
 
+    /// The same machine with its nodes in another order: `order` has the present index of each node, the first one's first.
+    ///
+    /// # Panics
+    /// If `order` does not have each index once.
+    pub fn with_node_order(mut self, order: &[usize]) -> Machine {
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..self.nodes.len()), "{order:?} is no order of all nodes");
+        self.nodes = order.iter().map(|&node| self.nodes[node].clone()).collect();
+        for ways in &mut self.topology.ways {
+            *ways = order.iter().map(|&node| ways[node].clone()).collect();
+        }
+        self
+    }
+
     /// Nodes by distance from a CPU, as Linux orders them: least latency of the links first, so that a CPU's own node
     /// is the one beside it even if memory elsewhere is faster; then least idle latency, then lower number.
     pub fn nearest_nodes(&self, cpu: CpuId) -> Vec<NodeId> {

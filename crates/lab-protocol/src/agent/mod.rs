@@ -8,7 +8,7 @@ mod task;
 
 pub use message::{Ending, Hello, KernelCounters, KernelNodeCounters, Message, Sample};
 pub use task::{
-    Apart, Companion, Expander, MemoryPolicy, Preparation, Program, RegionOfInterest, Shared, Task, Write,
+    Companion, Expander, MemoryPolicy, Preparation, Program, RegionOfInterest, Shared, Task, TmpfsBind, Write,
 };
 
 /// Where the agent finds its task.

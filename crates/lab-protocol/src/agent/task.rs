@@ -21,12 +21,12 @@ pub struct Task {
     pub policy: Option<MemoryPolicy>,
     /// What is run to its end before the program starts.
     pub preparation: Option<Preparation>,
-    /// Files of the lab's own that lie apart from the program's memory.
-    pub apart: Option<Apart>,
+    /// Files of the lab's own that are bound to one node's memory.
+    pub tmpfs_bind: Option<TmpfsBind>,
     /// What runs beside the program, from before its start to its end.
     pub companion: Option<Companion>,
-    /// Seed of a disorder that free memory is brought into before; none if `None`.
-    pub disorder: Option<u64>,
+    /// Seed for fragmenting free memory before the program starts; memory is as after booting if `None`.
+    pub fragment_memory: Option<u64>,
     /// What to run.
     pub program: Program,
     /// What of the run is of interest.
@@ -58,7 +58,7 @@ pub struct Preparation {
 /// A folder whose files go to the memory of one node: the guest's files are in its memory, and the lab's own would take it from the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Apart {
+pub struct TmpfsBind {
     /// The folder, with files alone.
     pub folder: PathBuf,
     /// The node, by the guest's number.

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, mknodat};
 use rustix::pipe::fcntl_setpipe_size;
 
-use crate::LabError;
+use crate::error::LabError;
 
 /// What a pipe holds before the guest has to wait for its reader; the guest's time depends on the host only then. It is
 /// as much as Linux lets any user have.

@@ -1,13 +1,16 @@
 //! QEMU's command line.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use memtide_lab_protocol::agent::{ERR_PORT, OUT_PORT, RESULT_PORT};
 use memtide_lab_protocol::counters;
 
-use crate::work;
-use crate::{GuestNode, Layout, Memory};
+use crate::guest_clock::START;
+use crate::layout::GuestNode;
+use crate::memory::Memory;
+use crate::run_dir;
+use crate::spec::GuestSpec;
 
 /// What the kernel is told: to be quiet, to end with a panic, to trust its clocks, to leave out what only a physical
 /// machine needs (tests of ciphers, random numbers from jitter, for which it measures itself for a second), and to lay out memory the same each time.
@@ -22,11 +25,6 @@ const PLUGGABLE_LINE: &str = " memhp_default_state=online_movable swiotlb=noforc
 const SOFT_RESERVED: &str = "0xefffffff";
 
 const MACHINE: &str = "q35,hmat=on,i8042=off,smbus=off,sata=off,usb=off,vmport=off";
-
-/// When the guest's clock starts, and the same in seconds since 1970. Its files are as old, since gzip, for one, takes a time of 0 for
-/// none.
-const START: &str = "base=2025-01-01,clock=vm";
-pub const START_SECONDS: u32 = 1_735_689_600;
 
 /// QEMU's most complete CPU, without fast string instructions: it makes them a step a byte, in which the kernel would copy
 /// and clear.
@@ -50,46 +48,40 @@ const ICOUNT_PLAIN: &str = "shift=3,sleep=off";
 /// The device that the guest's ports belong to.
 const PORTS: &str = "ports";
 
-/// What a virtual machine is made of.
-pub struct VirtualMachine<'a> {
-    /// Its nodes and CPUs.
-    pub layout: &'a Layout,
-    /// Its kernel.
+/// QEMU's command line for a guest.
+pub struct CommandLine<'a> {
+    /// The guest.
+    pub guest: &'a GuestSpec,
+    /// Its kernel, as QEMU starts it.
     pub kernel: &'a Path,
     /// The clock plugin and its configuration.
-    pub clock: Option<(PathBuf, PathBuf)>,
-    /// Seed of what is random in it.
-    pub seed: u64,
-    /// Each virtual CPU has a thread of its own, and the clock is the host's.
-    pub parallel: bool,
-    /// The guest's console is the caller's terminal.
-    pub interactive: bool,
+    pub clock: Option<(&'a Path, &'a Path)>,
 }
 
-impl VirtualMachine<'_> {
+impl CommandLine<'_> {
     /// QEMU's arguments. Files without a folder are in the one that QEMU starts in.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         let icount = if self.clock.is_some() { ICOUNT_TIMED } else { ICOUNT_PLAIN };
         let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
         add(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
-        let shared = self.layout.shared().next().is_some();
+        let shared = self.guest.layout.shared().next().is_some();
         add(&["-machine", &format!("{MACHINE}{}", if shared { ",nvdimm=on" } else { "" })]);
-        let with_cxl = if self.layout.cxl().next().is_some() { CPU_WITH_CXL } else { "" };
+        let with_cxl = if self.guest.layout.cxl().next().is_some() { CPU_WITH_CXL } else { "" };
         add(&["-cpu", &format!("{CPU}{with_cxl}")]);
-        match self.parallel {
+        match self.guest.parallel {
             true => add(&["-accel", "tcg,thread=multi"]),
             false => add(&["-accel", "tcg,thread=single", "-icount", icount]),
         }
-        add(&["-rtc", START, "-seed", &self.seed.to_string()]);
+        add(&["-rtc", START, "-seed", &self.guest.seed.to_string()]);
         for (option, value) in self.memory() {
             add(&[option, &value]);
         }
         for (option, value) in self.channels().into_iter().chain(self.pluggable()).chain(self.expanders()) {
             add(&[option, &value]);
         }
-        for (node, file) in self.layout.shared() {
-            let (mib, start) = (self.layout.nodes[node].mib, self.layout.start(node));
+        for (node, file) in self.guest.layout.shared() {
+            let (mib, start) = (self.guest.layout.nodes[node].mib, self.guest.layout.start(node));
             let mut object =
                 OsString::from(format!("memory-backend-file,id=m{node},share=on,size={mib}M,mem-path="));
             object.push(escaped(file.as_os_str()));
@@ -97,9 +89,9 @@ impl VirtualMachine<'_> {
             all.extend(["-object".into(), object, "-device".into(), device.into()]);
         }
         let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
-        add(&["-initrd", work::ARCHIVE, "-append", &self.kernel_line(), "-kernel"]);
+        add(&["-initrd", run_dir::ARCHIVE, "-append", &self.kernel_line(), "-kernel"]);
         all.push(self.kernel.into());
-        if let Some((plugin, config)) = &self.clock {
+        if let Some((plugin, config)) = self.clock {
             let mut text = escaped(plugin.as_os_str());
             text.push(",config=");
             text.push(escaped(config.as_os_str()));
@@ -111,21 +103,21 @@ impl VirtualMachine<'_> {
 
     fn kernel_line(&self) -> String {
         let mut line = KERNEL_LINE.to_owned();
-        if self.interactive {
+        if self.guest.program.interactive {
             line = line.replace("quiet", "loglevel=1");
         }
-        if self.layout.nodes.iter().any(|node| node.memory != Memory::Plain) {
+        if self.guest.layout.nodes.iter().any(|node| node.memory != Memory::Plain) {
             line += PLUGGABLE_LINE;
         }
-        for (node, _) in self.layout.shared() {
-            let (mib, start) = (self.layout.nodes[node].mib, self.layout.start(node));
+        for (node, _) in self.guest.layout.shared() {
+            let (mib, start) = (self.guest.layout.nodes[node].mib, self.guest.layout.start(node));
             line += &format!(" memmap={mib}M%{start:#x}+{SOFT_RESERVED}");
         }
         line
     }
 
     fn memory(&self) -> Vec<(&'static str, String)> {
-        let layout = self.layout;
+        let layout = &self.guest.layout;
         let vcpus = layout.vcpu_initiators.len();
         let (mib, other) = (layout.mib(), layout.device_mib());
         let mut size = format!("{mib}M");
@@ -155,12 +147,12 @@ impl VirtualMachine<'_> {
 
     /// Nodes that ACPI's tables have.
     fn in_tables(&self) -> impl Iterator<Item = usize> {
-        (0..self.layout.nodes.len()).filter(|&node| self.layout.nodes[node].memory != Memory::Cxl)
+        (0..self.guest.layout.nodes.len()).filter(|&node| self.guest.layout.nodes[node].memory != Memory::Cxl)
     }
 
     /// ACPI's HMAT: latency and bandwidth of each node with memory from each with CPUs.
     fn attributes(&self) -> impl Iterator<Item = String> {
-        let layout = self.layout;
+        let layout = &self.guest.layout;
         let with_cpus = (0..layout.nodes.len()).filter(|&from| !layout.nodes[from].vcpus.is_empty());
         let memory = || self.in_tables().filter(|&to| to < layout.machine.nodes.len());
         let pairs = with_cpus.flat_map(|from| memory().map(move |to| (from, to)));
@@ -185,16 +177,16 @@ impl VirtualMachine<'_> {
 
     /// A PCI device with memory that the clock plugin writes counters to.
     fn counters(&self) -> [String; 4] {
-        let bytes = counters::bytes(self.layout.machine.nodes.len());
+        let bytes = counters::bytes(self.guest.layout.machine.nodes.len());
         let memory =
-            format!("memory-backend-file,id=counters,mem-path={},share=on,size={bytes}", work::COUNTERS);
+            format!("memory-backend-file,id=counters,mem-path={},share=on,size={bytes}", run_dir::COUNTERS);
         ["-object".into(), memory, "-device".into(), "ivshmem-plain,bus=pcie.0,memdev=counters".into()]
     }
 
     fn channels(&self) -> Vec<(&'static str, String)> {
-        let console = match self.interactive {
+        let console = match self.guest.program.interactive {
             true => "stdio,id=console,signal=off".to_owned(),
-            false => format!("file,id=console,path={}", work::CONSOLE),
+            false => format!("file,id=console,path={}", run_dir::CONSOLE),
         };
         let mut options = vec![
             ("-chardev", console),
@@ -211,9 +203,10 @@ impl VirtualMachine<'_> {
     /// What lets nodes without memory be there, and their memory come: a device each is said to be near, and the monitor.
     fn pluggable(&self) -> Vec<(&'static str, String)> {
         let near = |node: &usize| format!("acpi-generic-initiator,id=near{node},pci-dev={PORTS},node={node}");
-        let mut options: Vec<_> = self.layout.absent().iter().map(|node| ("-object", near(node))).collect();
+        let mut options: Vec<_> =
+            self.guest.layout.absent().iter().map(|node| ("-object", near(node))).collect();
         if !options.is_empty() {
-            let socket = format!("socket,id=monitor,path={},server=on,wait=off", work::MONITOR);
+            let socket = format!("socket,id=monitor,path={},server=on,wait=off", run_dir::QMP_SOCKET);
             options.extend([("-chardev", socket), ("-mon", "chardev=monitor,mode=control".to_owned())]);
         }
         options
@@ -222,8 +215,9 @@ impl VirtualMachine<'_> {
     /// CXL memory expanders, each with a host bridge and a window of its own.
     fn expanders(&self) -> Vec<(&'static str, String)> {
         let (mut options, mut windows) = (Vec::new(), String::new());
-        for (number, node) in self.layout.cxl().enumerate() {
-            let (mib, bus, serial) = (self.layout.nodes[node].mib, (number + 1) * BRIDGE_BUSES, number + 1);
+        for (number, node) in self.guest.layout.cxl().enumerate() {
+            let (mib, bus, serial) =
+                (self.guest.layout.nodes[node].mib, (number + 1) * BRIDGE_BUSES, number + 1);
             let (bridge, port) = (format!("bridge{number}"), format!("port{number}"));
             options.extend([
                 ("-object", backend(node, mib)),
@@ -260,7 +254,55 @@ fn escaped(text: &OsStr) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use memtide_core::Machine;
+
     use super::*;
+    use crate::layout::Layout;
+    use crate::options::Options;
+    use crate::tools::Tools;
+
+    /// A bundled machine's command line, an option and its value a line, against the kept one. With `MEMTIDE_UPDATE=1` in the
+    /// environment the kept one is written instead.
+    #[track_caller]
+    fn matches_kept(machine: &str, vcpus: u16, memory: &[(&str, Memory)], clock: Option<(&Path, &Path)>) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = fs::read_to_string(root.join(format!("../../machines/{machine}.toml"))).expect("a file");
+        let named: Vec<_> =
+            memory.iter().map(|(name, memory)| ((*name).to_owned(), memory.clone())).collect();
+        let machine_of = Machine::parse(machine, &text).expect("a machine");
+        let layout = Layout::with(&machine_of, Some(vcpus), &named).expect("a layout");
+        let guest = GuestSpec {
+            seed: 7,
+            ..GuestSpec::new(&Options::new(machine_of, Vec::new()), layout, None, &Tools::default())
+        };
+        let command_line = CommandLine { guest: &guest, kernel: Path::new(run_dir::KERNEL), clock };
+        let mut lines = String::new();
+        for word in command_line.arguments() {
+            let word = word.into_string().expect("text");
+            lines += if word.starts_with('-') && !lines.is_empty() { "\n" } else { " " };
+            lines += &word;
+        }
+        let lines = format!("{}\n", lines.trim_start());
+        let kept = root.join(format!("tests/command_lines/{machine}.txt"));
+        if std::env::var_os("MEMTIDE_UPDATE").is_some() {
+            fs::write(&kept, &lines).expect("it is written");
+        }
+        assert_eq!(lines, fs::read_to_string(&kept).expect("a kept command line"), "{}", kept.display());
+    }
+
+    #[test]
+    fn command_line_of_a_plain_guest_is_as_kept() {
+        matches_kept("hinuma", 2, &[], None);
+    }
+
+    #[test]
+    fn command_line_of_a_timed_guest_with_hotplug_and_cxl_is_as_kept() {
+        let clock = (Path::new("/lib/clock,1.so"), Path::new("/run/clock.json"));
+        let memory = [("cxl", Memory::Cxl), ("dram1", Memory::Absent)];
+        matches_kept("ddr5-cxl", 1, &memory, Some(clock));
+    }
 
     #[test]
     fn figures_of_the_hmat_fit_16_bits_in_the_finest_unit() {

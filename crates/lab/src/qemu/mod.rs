@@ -1,11 +1,11 @@
-//! QEMU: its command line, its process, its monitor, and the pipes to it.
+//! QEMU: its command line, its process, its control protocol, and the pipes to it.
 
 mod channel;
 mod command;
-mod monitor;
 mod process;
+mod qmp;
 
 pub use channel::{Pump, Tail};
-pub use command::{START_SECONDS, VirtualMachine};
-pub use monitor::Monitor;
+pub use command::CommandLine;
 pub use process::Process;
+pub use qmp::Qmp;

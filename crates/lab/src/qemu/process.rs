@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Tail;
-use crate::LabError;
+use super::channel::Tail;
+use crate::error::LabError;
 
 /// Starts a program that the kernel ends when its parent ends (util-linux).
 const SETPRIV: &str = "setpriv";

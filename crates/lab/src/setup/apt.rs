@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::sources::{self, Sources};
-use crate::LabError;
+use crate::error::LabError;
 
 /// apt with memtide's list of sources, in memtide's cache.
 pub struct Apt {

@@ -1,34 +1,21 @@
-//! damo, and a Python for it: in memtide's cache, apart from the system's own.
+//! Fetches damo, and a Python for it: into memtide's cache, apart from the system's own.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::apt::{Apt, run};
-use crate::LabError;
+use crate::cache::damo::{PYTHON, VERSION, place};
+use crate::error::LabError;
 
-/// The version that the lab is tested with, and its wheel on PyPI.
-pub const VERSION: &str = "3.4.3";
+/// damo's wheel on PyPI, in the version that the lab is tested with.
 const WHEEL_SHA256: &str = "17bb9be2223d39d960a86a45f4cde4c87848691749425e52858158f40ea2bee7";
-
-/// In the folder: the interpreter and damo's program.
-pub const PYTHON: &str = "bin/python3";
-pub const PROGRAM: &str = "damo/damo.py";
 
 /// Debian's package whose dependency names the release of Python.
 const STANDARD_LIBRARY: &str = "libpython3-stdlib";
 
 /// The modules that need further libraries, which damo does without.
 const EXTENSIONS: &str = "lib-dynload";
-
-/// The folder, if damo has been fetched.
-pub fn fetched(cache: &Path) -> Option<PathBuf> {
-    Some(place(cache)).filter(|folder| folder.is_dir())
-}
-
-fn place(cache: &Path) -> PathBuf {
-    cache.join(format!("damo-{VERSION}"))
-}
 
 /// Fetches damo from PyPI and Python from Debian; nothing is installed.
 pub fn fetch(apt: &mut Apt, cache: &Path) -> Result<String, LabError> {
@@ -117,13 +104,5 @@ mod tests {
         assert_eq!(release_of("libpython3.11-stdlib"), Some("python3.11"));
         assert_eq!(release_of("python3-minimal"), None);
         assert_eq!(release_of("libc6"), None);
-    }
-
-    #[test]
-    fn what_has_not_been_fetched_is_not_there() {
-        let cache = tempfile::tempdir().unwrap();
-        assert_eq!(fetched(cache.path()), None);
-        fs::create_dir(place(cache.path())).unwrap();
-        assert_eq!(fetched(cache.path()), Some(cache.path().join("damo-3.4.3")));
     }
 }

@@ -1,27 +1,19 @@
 //! Getting what the lab needs.
 
 mod apt;
-pub(crate) mod cache;
-pub(crate) mod damo;
-pub(crate) mod kernels;
+mod damo;
+mod kernels;
 mod sources;
 
 use std::path::PathBuf;
 
 use apt::Apt;
 
-use crate::tools::{QEMU_LEAST, qemu};
-use crate::{LabError, Tools};
+use crate::cache;
+use crate::error::LabError;
+use crate::tools::{QEMU_LEAST, Tools, qemu};
 
 const QEMU_PACKAGE: &str = "qemu-system-x86";
-
-/// Where results of comparisons are kept unless another folder is given: `memtide/lab/results` in the user's cache folder.
-///
-/// # Errors
-/// If the user has no cache folder.
-pub fn results_folder() -> Result<PathBuf, LabError> {
-    Ok(cache::folder()?.join("results"))
-}
 
 /// What is to be set up.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +52,10 @@ pub fn setup(options: &SetupOptions) -> Result<SetupReport, LabError> {
     }
     let wanted = options.kernel.as_deref();
     let is_file = wanted.is_some_and(|kernel| kernel.contains('/'));
-    if !is_file && kernels::fetched(&cache, wanted).is_none() {
+    if !is_file && cache::kernels::fetched(&cache, wanted).is_none() {
         fetched.push(kernels::fetch(&mut apt, &cache, wanted)?);
     }
-    let without_damo = match damo::fetched(&cache) {
+    let without_damo = match cache::damo::fetched(&cache) {
         Some(_) => None,
         None => damo::fetch(&mut apt, &cache).map(|damo| fetched.push(damo)).err(),
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use memtide_lab::{LabError, Plug, running};
+use memtide_lab::{Hotplug, LabError, running};
 
 use crate::failure::Failure;
 use crate::options::seconds;
@@ -61,8 +61,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
 }
 
 impl NodeSelector {
-    fn find(&self) -> Result<Plug, LabError> {
-        Plug::find(self.run, &self.node)
+    fn find(&self) -> Result<Hotplug, LabError> {
+        Hotplug::find(self.run, &self.node)
     }
 }
 
@@ -78,7 +78,7 @@ fn nodes() -> Result<Document, LabError> {
     let mut table = Table::new("nodes", &columns).with_keys(2);
     for guest in running()? {
         for node in &guest.nodes {
-            let is_in = match Plug::find(Some(guest.run), &node.name).and_then(|mut plug| plug.is_in()) {
+            let is_in = match Hotplug::find(Some(guest.run), &node.name).and_then(|mut plug| plug.is_in()) {
                 Ok(is_in) => Cell::Flag(is_in, "yes"),
                 // It has ended meanwhile.
                 Err(_) if !running()?.contains(&guest) => continue,

@@ -1,6 +1,6 @@
 //! What a comparison in the lab shows: a row for each subject.
 
-use memtide_lab::{Compared, Comparison, Damo, Interval, LEAST_FOR_T, Live, Outcome, RegionOfInterest};
+use memtide_lab::{Compared, Comparison, Damo, Interval, LEAST_FOR_T, Memtide, Outcome, RegionOfInterest};
 
 use super::figures;
 use crate::options::Common;
@@ -166,7 +166,7 @@ fn notes(compared: &[Compared]) -> Vec<String> {
                 nodes.map(|(node, weight)| format!("{weight} to {}", node.name)).collect();
             notes.push(format!("{name}: pages in turn, {}", words.join(", ")));
         }
-        notes.extend(setting.live.iter().flat_map(Live::lines).map(|line| format!("{name}: {line}")));
+        notes.extend(setting.memtide.iter().flat_map(Memtide::lines).map(|line| format!("{name}: {line}")));
         notes.extend(setting.damo.iter().flat_map(Damo::lines).map(|line| format!("{name}: {line}")));
         notes.extend(caveat.iter().map(|caveat| format!("{name}: {caveat}")));
         if caveat.is_none()

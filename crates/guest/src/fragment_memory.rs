@@ -1,4 +1,4 @@
-//! Free memory in disorder, as after some time of use: a program's pages then lie elsewhere than in a guest that has just
+//! Fragments free memory, as after some time of use: a program's pages then lie elsewhere than in a guest that has just
 //! booted.
 
 use rand_core::{Rng, SeedableRng};
@@ -23,7 +23,7 @@ const DEFAULT: u32 = 0;
 const INTERLEAVE: u32 = 3;
 
 /// Touches a random number of pages of all nodes, and gives most of them back in random order.
-pub fn disorder(seed: u64) -> Result<(), String> {
+pub fn fragment(seed: u64) -> Result<(), String> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let nodes = counters::now().nodes;
     let has_memory = nodes.iter().enumerate().filter(|(_, node)| node.total_kib > 0);
@@ -38,7 +38,7 @@ pub fn disorder(seed: u64) -> Result<(), String> {
     set_policy(MemoryPolicy { mode: INTERLEAVE, nodes: mask })
         .and_then(|()| touch_and_free(pages, &order[pages / STAYS..]))
         .and_then(|()| set_policy(MemoryPolicy { mode: DEFAULT, nodes: 0 }))
-        .map_err(|error| format!("memory cannot be brought into disorder: {error}"))
+        .map_err(|error| format!("cannot fragment memory: {error}"))
 }
 
 fn below(random: &mut impl Rng, bound: usize) -> usize {

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::qemu::Monitor;
-use crate::running::{Pluggable, Running, running};
-use crate::{LabError, Layout};
+use crate::error::LabError;
+use crate::layout::Layout;
+use crate::qemu::Qmp;
+use crate::running::{HotplugNode, Running, running};
 
 /// Host time in which a guest takes memory.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,34 +22,34 @@ const DONE: u64 = 0;
 const UNDER_WAY: u64 = 0x84;
 
 /// The nodes of a layout that can be plugged in.
-pub fn pluggable(layout: &Layout) -> Vec<Pluggable> {
+pub fn hotplug_nodes(layout: &Layout) -> Vec<HotplugNode> {
     let of = |number: usize| {
         let node = &layout.nodes[number];
-        Pluggable { name: node.name.clone(), mib: node.mib, number, start: layout.start(number) }
+        HotplugNode { name: node.name.clone(), mib: node.mib, number, start: layout.start(number) }
     };
     layout.absent().into_iter().map(of).collect()
 }
 
 /// A node of a guest that runs.
-pub struct Plug {
-    node: Pluggable,
+pub struct Hotplug {
+    node: HotplugNode,
     run: u32,
-    monitor: Monitor,
+    qmp: Qmp,
 }
 
-impl Plug {
+impl Hotplug {
     /// Finds a node of a guest: of the one that `run` names, or of the only one.
     ///
     /// # Errors
     /// If there is no such guest or node, with those that there are, or it does not answer.
-    pub fn find(run: Option<u32>, node: &str) -> Result<Plug, LabError> {
+    pub fn find(run: Option<u32>, node: &str) -> Result<Hotplug, LabError> {
         let guest = choose(running()?, run)?;
         let names: Vec<&str> = guest.nodes.iter().map(|known| known.name.as_str()).collect();
         let Some(number) = names.iter().position(|&name| name == node) else {
             let what = format!("run {} can plug in {} alone", guest.run, names.join(", "));
             return Err(LabError::Node { node: node.to_owned(), what });
         };
-        Ok(Plug { node: guest.nodes[number].clone(), run: guest.run, monitor: connect(&guest)? })
+        Ok(Hotplug { node: guest.nodes[number].clone(), run: guest.run, qmp: connect(&guest)? })
     }
 
     /// Whether the memory is in the guest.
@@ -71,7 +72,7 @@ impl Plug {
         }
         let (memory, device, number) = (self.memory(), self.device(), self.node.number);
         // It is there still if an unplugging was given up and came to its end later.
-        let _ = self.monitor.execute("object-del", json!({ "id": memory }));
+        let _ = self.qmp.execute("object-del", json!({ "id": memory }));
         let bytes = self.node.mib << 20;
         self.ask("object-add", json!({ "qom-type": "memory-backend-ram", "id": memory, "size": bytes }))?;
         let dimm = json!({
@@ -136,11 +137,11 @@ impl Plug {
     }
 
     fn event(&mut self, until: Instant) -> Result<Option<Value>, LabError> {
-        self.monitor.event(until).map_err(of_monitor(self.run))
+        self.qmp.event(until).map_err(of_qmp(self.run))
     }
 
     fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, LabError> {
-        self.monitor.execute(command, arguments).map_err(of_monitor(self.run))
+        self.qmp.execute(command, arguments).map_err(of_qmp(self.run))
     }
 
     fn device(&self) -> String {
@@ -156,12 +157,12 @@ impl Plug {
     }
 }
 
-fn connect(guest: &Running) -> Result<Monitor, LabError> {
-    Monitor::connect(&guest.folder).map_err(of_monitor(guest.run))
+fn connect(guest: &Running) -> Result<Qmp, LabError> {
+    Qmp::connect(&guest.folder).map_err(of_qmp(guest.run))
 }
 
-fn of_monitor(run: u32) -> impl FnOnce(io::Error) -> LabError {
-    move |error| LabError::Monitor { run, what: error.to_string() }
+fn of_qmp(run: u32) -> impl FnOnce(io::Error) -> LabError {
+    move |error| LabError::Qmp { run, what: error.to_string() }
 }
 
 fn choose(all: Vec<Running>, run: Option<u32>) -> Result<Running, LabError> {

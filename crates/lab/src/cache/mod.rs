@@ -1,5 +1,8 @@
 //! Where the lab keeps what it has fetched.
 
+pub mod damo;
+pub mod kernels;
+
 use std::env;
 use std::fs::{self, File};
 use std::io;
@@ -7,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::LabError;
+use crate::error::LabError;
 
 /// `memtide/lab` in the user's cache folder (XDG base directories).
 pub fn folder() -> Result<PathBuf, LabError> {
@@ -26,4 +29,12 @@ pub fn lock(folder: &Path) -> Result<File, LabError> {
     let locked = File::create(&path)
         .and_then(|file| flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from).map(|()| file));
     locked.map_err(LabError::file(&path, "lock it"))
+}
+
+/// Where results of comparisons are kept unless another folder is given: `memtide/lab/results` in the user's cache folder.
+///
+/// # Errors
+/// If the user has no cache folder.
+pub fn results_folder() -> Result<PathBuf, LabError> {
+    Ok(folder()?.join("results"))
 }

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use memtide_lab_protocol::agent::{Apart, Companion, Program};
+use memtide_lab_protocol::agent::{Companion, Program, TmpfsBind};
 
 use crate::archive::Archive;
-use crate::program::add;
-use crate::{LabError, Layout, Memory};
+use crate::error::LabError;
+use crate::host_files::add;
+use crate::layout::Layout;
+use crate::memory::Memory;
 
 /// Where the guest has it.
 const FOLDER: &str = "/opt/memtide";
@@ -23,12 +25,12 @@ const NONE: &str = "none";
 
 /// memtide in the guest, and what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Live {
+pub struct Memtide {
     /// memtide itself.
     pub file: PathBuf,
     /// Its policies.
     pub policies: Policies,
-    /// The guest's machine file, which the policies reckon with: Linux counts all nodes with CPUs to one tier.
+    /// The guest's machine file, which the policies use: Linux counts all nodes with CPUs to one tier.
     pub machine: String,
 }
 
@@ -59,7 +61,7 @@ pub fn machine(layout: &Layout) -> String {
     machine.to_toml()
 }
 
-impl Live {
+impl Memtide {
     /// The command lines.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let Policies { placement, migration } = &self.policies;
@@ -79,12 +81,12 @@ impl Live {
     }
 
     /// Its files go to the slowest memory: a machine's scale makes its memory smaller, but not them.
-    pub(crate) fn apart(&self, layout: &Layout) -> Option<Apart> {
+    pub(crate) fn tmpfs_bind(&self, layout: &Layout) -> Option<TmpfsBind> {
         let nodes = &layout.machine.nodes;
         let plain = (0..nodes.len()).filter(|&node| layout.nodes[node].memory == Memory::Plain);
         let slowest = plain.max_by_key(|&node| (nodes[node].tier, layout.nodes[node].mib))?;
         let is_slow = nodes[slowest].tier > nodes.iter().map(|node| node.tier).min()?;
-        is_slow.then(|| Apart { folder: PathBuf::from(FOLDER), node: layout.linux_numbers()[slowest] })
+        is_slow.then(|| TmpfsBind { folder: PathBuf::from(FOLDER), node: layout.linux_numbers()[slowest] })
     }
 
     /// The daemon.
@@ -115,8 +117,8 @@ impl Live {
 mod tests {
     use super::*;
 
-    fn live(text: &str) -> Live {
-        Live { file: PathBuf::new(), policies: Policies::parse(text), machine: String::new() }
+    fn memtide(text: &str) -> Memtide {
+        Memtide { file: PathBuf::new(), policies: Policies::parse(text), machine: String::new() }
     }
 
     #[test]
@@ -138,13 +140,13 @@ mod tests {
         let (file, folder) = (PathBuf::from("/bin/x"), PathBuf::from("/"));
         let program =
             Program { file, arguments: vec!["x".into(), "-v".into()], environment: Vec::new(), folder };
-        assert_eq!(live("local").place(program.clone()), program);
-        assert_eq!(live("local+none").companion(&[]), None);
-        let placed = live("interleave").place(program);
+        assert_eq!(memtide("local").place(program.clone()), program);
+        assert_eq!(memtide("local+none").companion(&[]), None);
+        let placed = memtide("interleave").place(program);
         assert_eq!(
             placed.arguments.join(" "),
             "memtide run --machine /opt/memtide/machine.toml --placement interleave -- /bin/x -v"
         );
-        assert!(live("local+hot-cold").companion(&[]).is_some());
+        assert!(memtide("local+hot-cold").companion(&[]).is_some());
     }
 }

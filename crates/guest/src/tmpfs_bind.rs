@@ -1,26 +1,26 @@
-//! Files that are put apart from the program's memory.
+//! Files that are bound to one node's memory, so that they take none of the program's.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::path::PathBuf;
 
-use memtide_lab_protocol::agent::Apart;
+use memtide_lab_protocol::agent::TmpfsBind;
 use rustix::mount::{MountFlags, mount};
 
 /// Moves a folder's files to the node's memory; what they held elsewhere is free then.
-pub fn put(apart: &Apart) -> Result<(), String> {
-    move_files(apart)
-        .map_err(|error| format!("{} cannot be put on node {}: {error}", apart.folder.display(), apart.node))
+pub fn bind(task: &TmpfsBind) -> Result<(), String> {
+    move_files(task)
+        .map_err(|error| format!("{} cannot be put on node {}: {error}", task.folder.display(), task.node))
 }
 
-fn move_files(apart: &Apart) -> io::Result<()> {
+fn move_files(task: &TmpfsBind) -> io::Result<()> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(&apart.folder)? {
+    for entry in fs::read_dir(&task.folder)? {
         files.push(take(entry?.path())?);
     }
-    let options = CString::new(format!("mpol=bind:{}", apart.node))?;
-    mount("tmpfs", &apart.folder, "tmpfs", MountFlags::empty(), Some(options.as_c_str()))?;
+    let options = CString::new(format!("mpol=bind:{}", task.node))?;
+    mount("tmpfs", &task.folder, "tmpfs", MountFlags::empty(), Some(options.as_c_str()))?;
     files.into_iter().try_for_each(|(path, mut from, permissions)| {
         let mut to = OpenOptions::new().write(true).create_new(true).open(&path)?;
         io::copy(&mut from, &mut to)?;

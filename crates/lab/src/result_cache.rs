@@ -1,4 +1,4 @@
-//! Results that are kept, so that work that was interrupted goes on where it was.
+//! Results of finished runs, so that an interrupted comparison goes on where it was.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,19 +7,22 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::qemu::VirtualMachine;
-use crate::{LabError, Layout, Options, Outcome, Tools, program, work};
+use crate::error::LabError;
+use crate::outcome::Outcome;
+use crate::qemu::CommandLine;
+use crate::spec::GuestSpec;
+use crate::{guest_files, run_dir};
 
 /// A folder with a file for each finished run.
-pub struct Kept {
+pub struct ResultCache {
     folder: PathBuf,
 }
 
-impl Kept {
+impl ResultCache {
     /// Makes the folder if it is not there.
-    pub fn open(folder: &Path) -> Result<Kept, LabError> {
+    pub fn open(folder: &Path) -> Result<ResultCache, LabError> {
         fs::create_dir_all(folder).map_err(LabError::file(folder, "make a folder for results"))?;
-        Ok(Kept { folder: folder.to_owned() })
+        Ok(ResultCache { folder: folder.to_owned() })
     }
 
     /// The result of a run, if it is there and whole.
@@ -28,7 +31,7 @@ impl Kept {
     }
 
     /// Keeps a result, all of it or nothing.
-    pub fn keep(&self, key: &str, outcome: &Outcome) -> Result<(), LabError> {
+    pub fn store(&self, key: &str, outcome: &Outcome) -> Result<(), LabError> {
         let path = self.file(key);
         let write = || -> io::Result<()> {
             let file = NamedTempFile::new_in(&self.folder)?;
@@ -46,28 +49,19 @@ impl Kept {
 
 /// A name for all that the outcome of a run depends on: the virtual machine, the guest's files and task, the kernel and the
 /// clock plugin.
-pub fn key(options: &Options, tools: &Tools, layout: &Layout) -> Result<String, LabError> {
+pub fn key(guest: &GuestSpec) -> Result<String, LabError> {
     let mut digest = Sha256::new();
-    let clock = tools.clock.as_deref().filter(|_| options.timing != Some(false));
-    let machine = VirtualMachine {
-        layout,
-        kernel: Path::new(work::KERNEL),
-        clock: None,
-        seed: options.seed,
-        parallel: options.parallel,
-        interactive: options.interactive,
-    };
-    for argument in machine.arguments() {
+    let command_line = CommandLine { guest, kernel: Path::new(run_dir::KERNEL), clock: None };
+    for argument in command_line.arguments() {
         digest.update(argument.as_encoded_bytes());
         digest.update([0]);
     }
-    digest.update(layout.machine.to_toml());
-    digest.update(&tools.qemu_version);
-    for path in [Some(tools.kernel.as_path()), clock].into_iter().flatten() {
+    digest.update(guest.layout.machine.to_toml());
+    digest.update(&guest.qemu_version);
+    for path in [Some(guest.kernel.as_path()), guest.clock.as_deref()].into_iter().flatten() {
         let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut digest));
         read.map_err(LabError::file(path, "read it"))?;
     }
-    program::guest(options, layout, &tools.agent)?
-        .write_to(&mut digest, Path::new("the name of a result"))?;
+    guest_files::archive(guest)?.write_to(&mut digest, Path::new("the name of a result"))?;
     Ok(digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,4 +1,4 @@
-//! QEMU's monitor: commands to it while it runs, and what it tells (QMP, one JSON object a line).
+//! The QEMU machine protocol (QMP): commands to QEMU while it runs, and its events, one JSON object a line.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::work;
+use crate::run_dir;
 
 /// Host time in which QEMU answers; it serves one caller after the other.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,26 +19,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MOST_BYTES: usize = 1 << 20;
 
 /// A connection to a running QEMU.
-pub struct Monitor {
+pub struct Qmp {
     stream: UnixStream,
     read: Vec<u8>,
     events: VecDeque<Value>,
 }
 
-impl Monitor {
+impl Qmp {
     /// Connects to the QEMU that runs in this folder.
-    pub fn connect(folder: &Path) -> io::Result<Monitor> {
+    pub fn connect(folder: &Path) -> io::Result<Qmp> {
         // A socket's name may have 107 bytes; by its descriptor the folder is short.
         let here = File::open(folder)?;
-        let path = format!("/proc/self/fd/{}/{}", here.as_raw_fd(), work::MONITOR);
+        let path = format!("/proc/self/fd/{}/{}", here.as_raw_fd(), run_dir::QMP_SOCKET);
         let stream = UnixStream::connect(path)?;
-        let mut monitor = Monitor { stream, read: Vec::new(), events: VecDeque::new() };
-        let greeting = monitor.message(Instant::now() + PATIENCE)?;
+        let mut qmp = Qmp { stream, read: Vec::new(), events: VecDeque::new() };
+        let greeting = qmp.message(Instant::now() + PATIENCE)?;
         if greeting.is_none_or(|greeting| greeting.get("QMP").is_none()) {
             return Err(io::Error::new(ErrorKind::TimedOut, "it is busy with another command"));
         }
-        monitor.execute("qmp_capabilities", json!({}))?;
-        Ok(monitor)
+        qmp.execute("qmp_capabilities", json!({}))?;
+        Ok(qmp)
     }
 
     /// Has it carry out a command; gives what it returns.

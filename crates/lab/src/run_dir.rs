@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::LabError;
+use crate::error::LabError;
 
 /// The kernel, unpacked.
 pub const KERNEL: &str = "vmlinux";
@@ -23,8 +23,8 @@ pub const CLOCK: &str = "clock.json";
 pub const RESULTS: &str = "results.json";
 /// Memory that the clock plugin and the guest share.
 pub const COUNTERS: &str = "counters";
-/// QEMU's monitor, a socket.
-pub const MONITOR: &str = "monitor";
+/// QEMU's control socket (QMP).
+pub const QMP_SOCKET: &str = "monitor";
 /// The command line, for a folder that is kept.
 pub const COMMAND: &str = "command";
 
@@ -34,9 +34,9 @@ const LOCK: &str = "lock";
 const PREFIX: &str = "memtide-lab-";
 
 /// A folder that is removed when it is dropped, unless it is kept.
-pub enum Folder {
+pub enum RunDir {
     /// To be removed.
-    Passing {
+    Temporary {
         /// The folder.
         folder: TempDir,
         /// Its lock.
@@ -46,35 +46,35 @@ pub enum Folder {
     Kept(PathBuf),
 }
 
-impl Folder {
+impl RunDir {
     /// Makes one where temporary files go, which nobody else may look into, and removes those there that were to be removed and
     /// whose process was killed.
-    pub fn new(keep: bool) -> Result<Folder, LabError> {
+    pub fn new(keep: bool) -> Result<RunDir, LabError> {
         let place = env::temp_dir();
         remove_left(&place);
         let owner = Permissions::from_mode(0o700);
         let made = tempfile::Builder::new().prefix(PREFIX).permissions(owner).tempdir_in(&place);
         let folder = made.map_err(LabError::file(&place, "make a folder in it"))?;
         if keep {
-            return Ok(Folder::Kept(folder.keep()));
+            return Ok(RunDir::Kept(folder.keep()));
         }
         let _lock = lock(folder.path()).map_err(LabError::file(folder.path(), "lock it"))?;
-        Ok(Folder::Passing { folder, _lock })
+        Ok(RunDir::Temporary { folder, _lock })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         match self {
-            Folder::Passing { folder, .. } => folder.path(),
-            Folder::Kept(path) => path,
+            RunDir::Temporary { folder, .. } => folder.path(),
+            RunDir::Kept(path) => path,
         }
     }
 
     /// Where it stays, if it does.
     pub fn kept(&self) -> Option<&Path> {
         match self {
-            Folder::Passing { .. } => None,
-            Folder::Kept(path) => Some(path),
+            RunDir::Temporary { .. } => None,
+            RunDir::Kept(path) => Some(path),
         }
     }
 }

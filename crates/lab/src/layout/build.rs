@@ -1,9 +1,12 @@
-//! The virtual machine that a machine file describes.
+//! Lays a machine out as a virtual one.
 
 use memtide_core::{InitiatorId, Machine, NodeId};
 use memtide_lab_model::{Prepared, prepare};
 
-use crate::{LabError, Memory};
+use super::addresses::WINDOW_MIB;
+use super::nodes::{GuestNode, Layout};
+use crate::error::LabError;
+use crate::memory::Memory;
 
 /// Sizes of nodes are multiples of a section of Linux's memory map on x86-64.
 const SECTION_MIB: u64 = 128;
@@ -18,38 +21,6 @@ const MOST_VCPUS: u16 = 64;
 /// Distances of ACPI's SLIT: 10 is a node's own, 255 unreachable.
 const OWN_DISTANCE: u8 = 10;
 const MOST_DISTANCE: f64 = 254.0;
-
-/// A virtual machine's nodes and CPUs.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    /// The machine that is modelled: its scale is carried out, all nodes are given, and its bandwidth is that of its
-    /// virtual CPUs.
-    pub machine: Machine,
-    /// The initiator of each virtual CPU.
-    pub vcpu_initiators: Vec<InitiatorId>,
-    /// The guest's nodes: those of `machine`, the ones with virtual CPUs first, absent ones and then those of CXL last, then one without memory for each initiator with
-    /// virtual CPUs and no node beside it. [`Layout::linux_numbers`] has the numbers that the guest gives them.
-    pub nodes: Vec<GuestNode>,
-    /// Distances between the guest's nodes, as ACPI's SLIT has them.
-    pub distances: Vec<Vec<u8>>,
-    /// What is not as the machine file says, and why.
-    pub notes: Vec<String>,
-}
-
-/// A node of the guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuestNode {
-    /// The machine's name for it, or for the initiator if it has no memory.
-    pub name: String,
-    /// Memory in MiB.
-    pub mib: u64,
-    /// How that comes into the guest.
-    pub memory: Memory,
-    /// Virtual CPUs in it.
-    pub vcpus: Vec<u16>,
-    /// The node whose CPUs reach it soonest.
-    pub initiator: usize,
-}
 
 impl Layout {
     /// Lays a machine out with so many virtual CPUs; as many as it has initiators, but at most 4, if `None`.
@@ -170,51 +141,49 @@ impl Layout {
         self.distances = all.clone().map(|a| all.clone().map(|b| distance(a, b)).collect()).collect();
     }
 
-    /// The number that the guest's kernel gives each node with memory: it counts nodes with CPUs first, whether they have memory
-    /// or not, then absent ones, and those of CXL after all others.
-    pub fn linux_numbers(&self) -> Vec<usize> {
-        let rank = |node: &GuestNode| match node.memory {
-            Memory::Plain | Memory::Shared(_) => 1,
-            Memory::Absent => 0,
-            Memory::Cxl => 2,
-        };
-        let numbers = self.numbers(|node| (node.vcpus.first().map_or(u16::MAX, |&vcpu| vcpu), rank(node)));
-        numbers[..self.machine.nodes.len()].to_vec()
-    }
-
-    /// The number of each node in the virtual machine, its ACPI proximity domain. Those of CXL come last: ACPI's tables do not have
-    /// them, and Linux gives them the next ones.
-    pub fn domains(&self) -> Vec<usize> {
-        self.numbers(|node| node.memory == Memory::Cxl)
-    }
-
-    /// The place of each node among all if they are sorted by a key.
-    fn numbers<K: Ord>(&self, key: impl Fn(&GuestNode) -> K) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.nodes.len()).collect();
-        order.sort_by_key(|&node| key(&self.nodes[node]));
-        let number = |node| order.iter().position(|&other| other == node).expect("each node is among all");
-        (0..self.nodes.len()).map(number).collect()
-    }
-
-    /// Idle read latency in ns and read bandwidth in MB/s of a node with memory, as CPUs of another node reach it.
-    pub fn reach(&self, from: usize, to: usize) -> (f64, f64) {
-        let vcpu = self.nodes[from].vcpus.first().copied().unwrap_or(0);
-        let (initiator, node) = (self.vcpu_initiators[usize::from(vcpu)], NodeId::from(to));
-        let given =
-            self.machine.nodes[to].given.as_ref().map_or(f64::INFINITY, |given| given.read_bandwidth_mbps);
-        let hops = self.machine.topology.hops(initiator, node);
-        let mbps = hops.iter().map(|hop| self.machine.links[hop.link].bandwidth_mbps).fold(given, f64::min);
-        (self.machine.idle_latency(initiator, node).as_ns(), mbps)
+    /// Gives nodes the memory that is named for them.
+    fn set_memory(&mut self, named: &[(String, Memory)]) -> Result<(), LabError> {
+        for (name, memory) in named {
+            let known: Vec<&str> = self.machine.nodes.iter().map(|node| node.name.as_str()).collect();
+            let refused = |what: String| LabError::Node { node: name.clone(), what };
+            let Some(number) = known.iter().position(|other| other == name) else {
+                return Err(refused(format!("no such node; the machine has {}", known.join(", "))));
+            };
+            let node = &mut self.nodes[number];
+            if number == 0 || !node.vcpus.is_empty() {
+                let what =
+                    "the kernel or virtual CPUs are in it, so that its memory has to be there from the start";
+                return Err(refused(what.to_owned()));
+            }
+            if node.memory != Memory::Plain {
+                return Err(refused("it is named more than once".to_owned()));
+            }
+            node.memory = memory.clone();
+            if *memory == Memory::Cxl && !node.mib.is_multiple_of(WINDOW_MIB) {
+                let has = node.mib;
+                node.mib = has.next_multiple_of(WINDOW_MIB);
+                let note =
+                    format!("node '{name}' has {} MiB instead of {has}, a multiple of CXL's", node.mib);
+                self.notes.push(note);
+            }
+        }
+        match (self.cxl().next(), self.shared().next()) {
+            (Some(cxl), Some((shared, _))) => Err(LabError::Node {
+                node: self.nodes[cxl].name.clone(),
+                what: format!(
+                    "CXL memory cannot be in a guest with shared memory ('{}'): Linux then finds no room for the expander's \
+                     registers",
+                    self.nodes[shared].name
+                ),
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
 /// The machine with its nodes in the order in which Linux numbers them: it meets CPUs before memory in ACPI's SRAT. Absent ones
 /// are last but for those of CXL: QEMU has the memory's attributes of one of them in ACPI's tables, the last.
-fn in_linux_order(
-    mut machine: Machine,
-    vcpu_initiators: &[InitiatorId],
-    named: &[(String, Memory)],
-) -> Machine {
+fn in_linux_order(machine: Machine, vcpu_initiators: &[InitiatorId], named: &[(String, Memory)]) -> Machine {
     let mut order: Vec<usize> = Vec::new();
     let homes = vcpu_initiators.iter().filter_map(|&initiator| beside(&machine, initiator));
     let is = |node: usize, memory| named.contains(&(machine.nodes[node].name.clone(), memory));
@@ -225,8 +194,7 @@ fn in_linux_order(
             order.push(node);
         }
     }
-    machine.nodes = order.iter().map(|&node| machine.nodes[node].clone()).collect();
-    Machine::parse(&machine.name, &machine.to_toml()).expect("the order of nodes makes no machine wrong")
+    machine.with_node_order(&order)
 }
 
 /// The node beside an initiator that Linux would take memory from first.

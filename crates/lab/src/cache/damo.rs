@@ -1,0 +1,35 @@
+//! damo, and a Python for it, as setup has fetched them.
+
+use std::path::{Path, PathBuf};
+
+/// The version that the lab is tested with.
+pub const VERSION: &str = "3.4.3";
+
+/// In the folder: the interpreter and damo's program.
+pub const PYTHON: &str = "bin/python3";
+pub const PROGRAM: &str = "damo/damo.py";
+
+/// The folder, if damo has been fetched.
+pub fn fetched(cache: &Path) -> Option<PathBuf> {
+    Some(place(cache)).filter(|folder| folder.is_dir())
+}
+
+/// The folder.
+pub fn place(cache: &Path) -> PathBuf {
+    cache.join(format!("damo-{VERSION}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_has_not_been_fetched_is_not_there() {
+        let cache = tempfile::tempdir().unwrap();
+        assert_eq!(fetched(cache.path()), None);
+        fs::create_dir(place(cache.path())).unwrap();
+        assert_eq!(fetched(cache.path()), Some(cache.path().join("damo-3.4.3")));
+    }
+}

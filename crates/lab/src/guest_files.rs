@@ -1,0 +1,104 @@
+//! The guest's initial file system: its program, its agent and the agent's task.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use memtide_lab_protocol::agent::{Program, TASK_FILE, Task};
+
+use crate::archive::Archive;
+use crate::error::LabError;
+use crate::host_files::{add, add_all, add_libraries, executable, find, refused};
+use crate::options::GuestFile;
+use crate::spec::{GuestSpec, ProgramSpec};
+use crate::{cxl, shared};
+
+/// Where the guest looks for programs.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Files that libraries look for, with what they say in the guest.
+const SYSTEM_FILES: [(&str, &str); 3] = [
+    ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+    ("/etc/group", "root:x:0:\n"),
+    ("/etc/hostname", "lab\n"),
+];
+
+/// Where glibc's loader looks libraries up.
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// The guest's files and its task.
+pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
+    let GuestSpec { program, setting, layout, agent, .. } = guest;
+    let folder = env::current_dir().map_err(LabError::file(Path::new("."), "find the current folder"))?;
+    let Some(name) = program.command.first() else {
+        return Err(refused(
+            OsStr::new("nothing to run"),
+            "name the program: memtide lab run -- PROGRAM ARGS",
+        ));
+    };
+    let host = find(name).ok_or_else(|| refused(name, "no such program; give its path"))?;
+    let file = folder.join(&host);
+    let mut archive = Archive::default();
+    add(&mut archive, &file, &file, 0)?;
+    if !executable(&file)? {
+        return Err(refused(name, "is neither an executable nor a script that starts with #!"));
+    }
+    for GuestFile { host, guest } in &program.files {
+        add_all(&mut archive, &folder.join(guest), host)?;
+    }
+    archive.host(Path::new("/init"), agent);
+    add_libraries(&mut archive, agent, 0)?;
+    for (path, text) in SYSTEM_FILES {
+        if !archive.has(Path::new(path)) {
+            archive.text(Path::new(path), text);
+        }
+    }
+    if Path::new(LOADER_CACHE).exists() {
+        archive.host(Path::new(LOADER_CACHE), Path::new(LOADER_CACHE));
+    }
+    for place in [folder.as_path(), Path::new("/root"), Path::new("/tmp")] {
+        archive.folder(place);
+    }
+    let preparation = setting.damo.as_ref().map(|damo| damo.add_to(&mut archive)).transpose()?;
+    setting.memtide.iter().try_for_each(|memtide| memtide.add_to(&mut archive))?;
+    let arguments = program.command.iter().map(text).collect::<Result<_, _>>()?;
+    let own = Program { file, arguments, environment: environment(program), folder };
+    let task = Task {
+        writes: setting.writes.clone(),
+        shared: shared::devices(layout),
+        expanders: cxl::expanders(layout),
+        policy: setting.policy,
+        preparation,
+        tmpfs_bind: setting.memtide.as_ref().and_then(|memtide| memtide.tmpfs_bind(layout)),
+        companion: setting.memtide.as_ref().and_then(|memtide| memtide.companion(&own.environment)),
+        fragment_memory: guest.fragment_memory,
+        program: match &setting.memtide {
+            Some(memtide) => memtide.place(own),
+            None => own,
+        },
+        region: program.region,
+        interactive: program.interactive,
+    };
+    archive.text(Path::new(TASK_FILE), task.to_json());
+    Ok(archive)
+}
+
+fn environment(program: &ProgramSpec) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = [("PATH", PATH), ("HOME", "/root"), ("LANG", "C.UTF-8")]
+        .map(|(name, value)| (name.into(), value.into()))
+        .into();
+    if program.interactive {
+        all.push(("TERM".into(), env::var("TERM").unwrap_or_else(|_| "vt100".into())));
+    }
+    all.extend(env::var(LIBRARY_PATH).ok().map(|value| (LIBRARY_PATH.into(), value)));
+    all.extend(program.environment.iter().cloned());
+    all
+}
+
+fn text(word: &OsString) -> Result<String, LabError> {
+    word.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| refused(word, "is no UTF-8 text, which the guest's task is written in"))
+}

@@ -1,0 +1,119 @@
+//! Files of the host that go into the guest, with all that they need to run.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::archive::Archive;
+use crate::error::LabError;
+use crate::libraries::{Kind, kind, libraries};
+
+/// Scripts that start scripts that start scripts; Linux allows four.
+const DEEPEST: usize = 4;
+
+/// Whether a file is an executable or a script.
+pub fn executable(path: &Path) -> Result<bool, LabError> {
+    Ok(!matches!(kind(path)?, Kind::Data))
+}
+
+/// Adds a file of the host and what it needs to run.
+pub fn add(archive: &mut Archive, guest: &Path, host: &Path, depth: usize) -> Result<(), LabError> {
+    if archive.has(guest) || depth > DEEPEST {
+        return Ok(());
+    }
+    archive.host(guest, host);
+    add_libraries(archive, host, depth)
+}
+
+/// Adds the libraries or interpreters that a file needs.
+pub fn add_libraries(archive: &mut Archive, host: &Path, depth: usize) -> Result<(), LabError> {
+    let add_program = |archive: &mut Archive, name: &str| {
+        let missing = || refused(host.as_os_str(), format!("is a script for {name}, which is not there"));
+        let path = find(OsStr::new(name)).ok_or_else(missing)?;
+        add(archive, &path, &path, depth + 1)
+    };
+    match kind(host)? {
+        Kind::Elf { dynamic: true, loader } => {
+            for library in libraries(host, loader.as_deref())? {
+                archive.host(&library, &library);
+            }
+            Ok(())
+        }
+        Kind::Script(words) => {
+            for name in interpreters(&words) {
+                add_program(archive, name)?;
+            }
+            Ok(())
+        }
+        Kind::Elf { dynamic: false, .. } | Kind::Data => Ok(()),
+    }
+}
+
+/// What a script's first line starts: the interpreter, and what `env` is told to look up.
+fn interpreters(words: &[String]) -> impl Iterator<Item = &str> {
+    let looked_up = words.first().filter(|first| first.ends_with("/env")).and_then(|_| {
+        words[1..]
+            .iter()
+            .flat_map(|rest| rest.split_whitespace())
+            .find(|word| !word.starts_with('-') && !word.contains('='))
+    });
+    words.first().map(String::as_str).into_iter().chain(looked_up)
+}
+
+/// Adds a file, or a folder with all that is in it. Links in it stay links.
+pub fn add_all(archive: &mut Archive, guest: &Path, host: &Path) -> Result<(), LabError> {
+    let unreadable = || LabError::file(host, "read it for the guest");
+    let kind = fs::metadata(host).map_err(unreadable())?.file_type();
+    if kind.is_file() {
+        return add(archive, guest, host, 0);
+    }
+    if !kind.is_dir() {
+        return Err(refused(host.as_os_str(), "is neither a plain file nor a folder"));
+    }
+    archive.folder(guest);
+    let mut entries =
+        fs::read_dir(host).map_err(unreadable())?.collect::<io::Result<Vec<_>>>().map_err(unreadable())?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (host, guest) = (entry.path(), guest.join(entry.file_name()));
+        let kind = entry.file_type().map_err(unreadable())?;
+        if kind.is_symlink() {
+            archive.link(&guest, &fs::read_link(&host).map_err(unreadable())?);
+        } else if kind.is_dir() || kind.is_file() {
+            add_all(archive, &guest, &host)?;
+        }
+    }
+    Ok(())
+}
+
+/// Finds a program as a shell would.
+pub fn find(name: &OsStr) -> Option<PathBuf> {
+    if Path::new(name).components().count() > 1 {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// Why a program or file cannot be put into the guest.
+pub fn refused(program: &OsStr, what: impl Into<String>) -> LabError {
+    LabError::Program { program: program.to_string_lossy().into_owned(), what: what.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn env_brings_what_it_looks_up() {
+        let of = |line: &[&str]| -> Vec<String> {
+            let words: Vec<String> = line.iter().map(|&word| word.to_owned()).collect();
+            interpreters(&words).map(str::to_owned).collect()
+        };
+        assert_eq!(of(&["/bin/sh", "-e"]), ["/bin/sh"]);
+        assert_eq!(of(&["/usr/bin/env", "python3"]), ["/usr/bin/env", "python3"]);
+        assert_eq!(of(&["/usr/bin/env", "-S A=1 perl -w"]), ["/usr/bin/env", "perl"]);
+    }
+}
