@@ -4,7 +4,7 @@ use std::path::Path;
 
 use include_dir::{Dir, include_dir};
 use memtide_core::Machine;
-use memtide_linux::topology::Host;
+use memtide_linux::topology::System;
 use memtide_policies::Info;
 
 use crate::failure::Failure;
@@ -66,7 +66,7 @@ pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failur
 
 /// This system as a machine: the one named, which has as many nodes as there are here, in their order, or the firmware's figures, which
 /// must be there if `policy` reckons with them.
-pub fn of_host(host: &Host, name: Option<&str>, policy: &Info) -> Result<Machine, Failure> {
+pub fn of_host(host: &System, name: Option<&str>, policy: &Info) -> Result<Machine, Failure> {
     let Some(name) = name else {
         let text = match policy.figures {
             true => host.machine_file("host", &[]),

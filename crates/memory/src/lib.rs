@@ -4,7 +4,7 @@
 
 mod cache;
 pub mod channel;
-pub mod given;
+pub mod fixed;
 mod link;
 pub mod node;
 mod prefetch;

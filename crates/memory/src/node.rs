@@ -3,8 +3,8 @@
 use memtide_core::machine::Node;
 use memtide_core::{Bandwidth, Time};
 
-use crate::channel::{Counters, TimedNode};
-use crate::given::GivenNode;
+use crate::channel::{Counters, DramNode};
+use crate::fixed::FixedNode;
 
 /// A request for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,18 +44,18 @@ pub trait MemoryNode {
     /// What it has done, up to `at` as far as refreshes go.
     fn counters(&self, at: Time) -> Counters;
 
-    /// Data rate that its buses, or a given node's reads, cannot exceed.
+    /// Data rate that its buses, or a fixed node's reads, cannot exceed.
     fn peak(&self) -> Bandwidth;
 }
 
 /// The model of a node of a checked machine.
 ///
 /// # Panics
-/// If the node is neither timed nor given; a checked machine has none such.
+/// If the node is neither dram nor fixed; a checked machine has none such.
 pub fn model(node: &Node) -> Box<dyn MemoryNode + Send> {
-    match (&node.timed, &node.given) {
-        (Some(dram), _) => Box::new(TimedNode::new(dram)),
-        (None, Some(given)) => Box::new(GivenNode::new(given)),
-        (None, None) => panic!("the machine's check lets no node pass that is neither timed nor given"),
+    match (&node.dram, &node.fixed) {
+        (Some(dram), _) => Box::new(DramNode::new(dram)),
+        (None, Some(fixed)) => Box::new(FixedNode::new(fixed)),
+        (None, None) => panic!("the machine's check lets no node pass that is neither dram nor fixed"),
     }
 }

@@ -58,7 +58,7 @@ pub struct ProbePoint {
     pub p95_ns: f64,
     /// 99th percentile of the read latency, in ns.
     pub p99_ns: f64,
-    /// Share of accesses whose row was open, 0 to 1 (timed nodes).
+    /// Share of accesses whose row was open, 0 to 1 (dram nodes).
     pub row_hit_rate: f64,
     /// Energy of a line, standby included, in nJ; none if the node's energy is not known.
     pub line_energy_nj: Option<f64>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use memtide_core::policy::{Fault, NodeOrder, Room, Rule, RuleState, Task};
+use memtide_core::policy::{FirstTouch, FreeMemory, NodeOrder, Rule, RuleState, Task};
 use memtide_core::{CpuId, Machine, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
 /// CPUs of each socket of a test's machine.
@@ -41,7 +41,7 @@ pub(crate) fn machine(nodes: &[N]) -> Machine {
             "[[node]]\nname = 'n{index}'\ntier = {tier}\ncapacity_mib = 64\ninitiator = 's{socket}'"
         )
         .unwrap();
-        writeln!(text, "[node.given]\nread_latency_ns = {read_ns}\nwrite_latency_ns = {write_ns}").unwrap();
+        writeln!(text, "[node.fixed]\nread_latency_ns = {read_ns}\nwrite_latency_ns = {write_ns}").unwrap();
         writeln!(text, "read_bandwidth_mbps = {mbps}").unwrap();
     }
     for socket in 0..sockets {
@@ -69,8 +69,8 @@ pub(crate) fn cpu_of(socket: u16) -> CpuId {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full(pub(crate) BTreeSet<NodeId>);
 
-impl Room for Full {
-    fn has_room(&self, node: NodeId, _: PageSize) -> bool {
+impl FreeMemory for Full {
+    fn fits(&self, node: NodeId, _: PageSize) -> bool {
         !self.0.contains(&node)
     }
 }
@@ -104,7 +104,7 @@ impl Toucher {
 
     /// Where the next page goes.
     pub(crate) fn touch(&mut self, cpu: CpuId, full: &Full) -> Option<NodeId> {
-        let fault = Fault { thread: self.thread, cpu, page: Vpn(1), size: PageSize::Base };
+        let fault = FirstTouch { thread: self.thread, cpu, page: Vpn(1), size: PageSize::Base };
         self.state.next(&self.rule, &self.order, &fault, full)
     }
 

@@ -110,7 +110,7 @@ pub struct NodeReport {
     pub latency_mean_ns: f64,
     /// 99th percentile of it, in ns.
     pub latency_p99_ns: f64,
-    /// Share of column commands that found their row open (timed nodes).
+    /// Share of column commands that found their row open (dram nodes).
     pub row_hit_rate: f64,
     /// Energy, in mJ.
     pub energy_mj: f64,

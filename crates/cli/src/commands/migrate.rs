@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use memtide_core::NodeId;
-use memtide_linux::topology::Host;
+use memtide_linux::topology::System;
 
 use crate::answer::{Answer, Cell, Table};
 use crate::cli::Common;
@@ -45,7 +45,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (from, to) = (arguments.from.clone(), arguments.to.clone());
     let wanted = Migrate { pid: arguments.pid, from, to, max_rate_mbps: arguments.max_rate };
-    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+    let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
     let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     transfers::nodes(&wanted, &nodes)?;
     let bar = Bar::new("migrating", 1);

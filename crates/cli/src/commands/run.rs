@@ -10,8 +10,8 @@ use std::thread;
 use clap::ValueHint;
 use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
-use memtide_linux::placement::{Exact, KernelPolicy, Outcome, WeightError, Weights, lower};
-use memtide_linux::topology::{Host, nodelist};
+use memtide_linux::placement::{Exact, KernelPolicy, PlacementCounts, WeightError, Weights, lower};
+use memtide_linux::topology::{System, nodelist};
 use memtide_policies::Policy;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -57,7 +57,7 @@ enum Mechanism {
 
 /// Runs the program, and passes its exit status on.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let host = Host::read().map_err(|error| Failure::NotRun(error.to_string()))?;
+    let host = System::read().map_err(|error| Failure::NotRun(error.to_string()))?;
     put_weights_back();
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let policy = policy(&arguments.placement)?;
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Puts the kernel's weights back that a killed run left set, as far as this user may.
 pub fn put_weights_back() {
-    match Weights::put_back() {
+    match Weights::restore_leftover() {
         Ok(true) => {
             tell!("memtide: the kernel's weights were put back, which a run that was killed had left set")
         }
@@ -107,7 +107,7 @@ fn mechanism(
     arguments: &Arguments,
     rule: Rule,
     machine: &Machine,
-    host: &Host,
+    host: &System,
 ) -> Result<Mechanism, Failure> {
     let name = &arguments.placement;
     let kernel =
@@ -127,7 +127,7 @@ fn mechanism(
 
 /// The kernel's policy for a rule, or why it has none. That somebody else needs other weights is no reason to be slower without being
 /// asked.
-fn by_kernel(rule: &Rule, host: &Host) -> Result<Result<(KernelPolicy, Option<Weights>), String>, Failure> {
+fn by_kernel(rule: &Rule, host: &System) -> Result<Result<(KernelPolicy, Option<Weights>), String>, Failure> {
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let policy = match lower(&in_system(rule, &all), &all) {
         Ok(policy) => policy,
@@ -149,7 +149,7 @@ fn in_system(rule: &Rule, all: &[NodeId]) -> Rule {
 }
 
 /// Says what became of the pages.
-fn tell(outcome: io::Result<Outcome>) {
+fn tell(outcome: io::Result<PlacementCounts>) {
     match outcome {
         Ok(outcome) => tell!("memtide: {outcome}"),
         Err(error) => {
@@ -191,7 +191,7 @@ fn rule(arguments: &Arguments, policy: &Policy, machine: &Machine, all: &[NodeId
     Ok(rule)
 }
 
-fn cpus(arguments: &Arguments, host: &Host) -> Result<Vec<CpuId>, Failure> {
+fn cpus(arguments: &Arguments, host: &System) -> Result<Vec<CpuId>, Failure> {
     let numbers = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>();
     if let Some(list) = &arguments.physcpubind {
         let there: Vec<u16> = host.with_cpus().flat_map(|node| numbers(&node.cpus)).collect();

@@ -22,7 +22,7 @@ use memtide_core::policy::{Delivery, Migration, Needs};
 use memtide_core::{Machine, NodeId, Time};
 use memtide_linux::live::Live;
 use memtide_linux::processes::{self, Process};
-use memtide_linux::topology::{Host, Numbers};
+use memtide_linux::topology::{Numbers, System};
 use memtide_policies::Policy;
 use signal_hook::consts::SIGHUP;
 
@@ -239,7 +239,7 @@ struct Plans {
 
 impl Plans {
     fn of(config: &Config) -> Result<Plans, Failure> {
-        let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+        let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
         let wrong = |key: &'static str| move |why: String| config.fault(key, why);
         let info = parsed(&config.policy).map_err(wrong("policy"))?.migration_info();
         let machine =

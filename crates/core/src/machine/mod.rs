@@ -2,7 +2,7 @@
 
 mod check;
 mod dram;
-mod fault;
+mod field_error;
 mod kernel;
 mod node;
 mod performance;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use dram::{Arbitration, Coordinate, Dram, MapField, PagePolicy, Refresh};
 pub use kernel::Kernel;
-pub use node::{Energy, Given, Link, LoadPoint, Node};
+pub use node::{Energy, Fixed, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};
 pub use topology::{Hop, Topology};
 
@@ -37,7 +37,7 @@ pub struct Machine {
     /// Divides capacities, shared caches, TLB reach and time constants of the kernel, together; at least 1.
     #[serde(default = "one")]
     pub scale: u32,
-    /// Where figures come from: `default` and, for any dotted path of the file (such as `node.dram.given`), the
+    /// Where figures come from: `default` and, for any dotted path of the file (such as `node.dram.fixed`), the
     /// source that holds for all below it. A source starting with `assumed` says why.
     pub sources: BTreeMap<String, String>,
     /// Paths of the figures that were fitted to a measurement of the whole machine; two at most.
@@ -75,6 +75,19 @@ fn one() -> u32 {
     1
 }
 
+/// A dotted path with the names that older files have for a node's tables replaced by today's.
+fn current_path(path: &str) -> String {
+    let mut parts: Vec<&str> = path.split('.').collect();
+    if let ["node", _, table, ..] = parts.as_mut_slice() {
+        *table = match *table {
+            "timed" => "dram",
+            "given" => "fixed",
+            today => today,
+        };
+    }
+    parts.join(".")
+}
+
 impl Machine {
     /// Reads and checks a machine file's text. `file` is its name, for messages.
     ///
@@ -83,8 +96,11 @@ impl Machine {
     /// figure that no machine can have.
     pub fn parse(file: &str, text: &str) -> Result<Machine, FileError> {
         let mut machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
-        check::check(&machine).map_err(|fault| fault.within(file, text))?;
-        machine.topology = Topology::of(&machine).map_err(|fault| fault.within(file, text))?;
+        check::check(&machine).map_err(|error| error.within(file, text))?;
+        machine.sources =
+            machine.sources.into_iter().map(|(path, source)| (current_path(&path), source)).collect();
+        machine.calibrated.iter_mut().for_each(|path| *path = current_path(path));
+        machine.topology = Topology::of(&machine).map_err(|error| error.within(file, text))?;
         Ok(machine)
     }
 

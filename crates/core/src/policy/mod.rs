@@ -16,7 +16,7 @@ pub use migration::{
 pub use observation::{NodeUse, Observation, Region, Traffic};
 pub use order::NodeOrder;
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
-pub use state::{Fault, Room, RuleState};
+pub use state::{FirstTouch, FreeMemory, RuleState};
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use memtide_core::NodeId;
 
 pub(crate) use exact::TRACEPOINT;
-pub use exact::{Exact, ExactError, Outcome, Running};
+pub use exact::{Exact, ExactError, PlacementCounts, Running};
 pub use lower::{KernelPolicy, NotPlain, lower};
 pub(crate) use stat::status;
 pub use weights::{WeightError, Weights};

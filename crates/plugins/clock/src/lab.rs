@@ -65,8 +65,8 @@ impl Lab {
         if count == 0 || count > MAX_VCPUS {
             return Err(format!("{file}: 1 to {MAX_VCPUS} virtual CPUs are allowed, not {count}"));
         }
-        if machine.nodes.iter().any(|node| node.given.is_none()) {
-            return Err(format!("{file}: every node must be given"));
+        if machine.nodes.iter().any(|node| node.fixed.is_none()) {
+            return Err(format!("{file}: every node must be `fixed`"));
         }
         let nodes = machine.nodes.len();
         let memory = shared_memory::map(&config.counters);

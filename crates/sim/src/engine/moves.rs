@@ -93,7 +93,7 @@ impl Engine<'_> {
         if self.os.node_of(frame) == wanted.to {
             return Err(Refusal::AlreadyThere);
         }
-        if !self.os.has_room(wanted.to, size) {
+        if !self.os.fits(wanted.to, size) {
             return Err(Refusal::NoRoom);
         }
         let owner = Owner { task: wanted.task, page: first_page(wanted), size };
