@@ -79,7 +79,7 @@ fn a_curve_agrees_with_the_channels_that_it_was_made_from() {
             let most = 0.9 * fixed.loaded.last().unwrap().load;
             for share in [0.05, 0.25, 0.5, 0.65].into_iter().filter(|&share| share < most) {
                 let mbps = share * fixed.read_bandwidth_mbps;
-                let peak = memtide_memory::node::model(full).peak().as_mbps();
+                let peak = memtide_memory::model(full).peak().as_mbps();
                 let load = Load {
                     pattern: Pattern::Random,
                     read_share: 1.0,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use memtide_core::machine::Fixed;
 use memtide_core::{Bandwidth, LINE_BYTES, Time};
 
-use crate::channel::Counters;
+use crate::counters::Counters;
 use crate::node::{Completion, MemoryNode, Request};
 
 /// Length of the window over which utilisation is measured. Short beside a program's phases, long enough that a node of

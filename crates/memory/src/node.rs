@@ -1,10 +1,8 @@
 //! What the simulator, the lab and `probe` see of a memory node, however it is modelled.
 
-use memtide_core::machine::Node;
 use memtide_core::{Bandwidth, Time};
 
-use crate::channel::{Counters, DramNode};
-use crate::fixed::FixedNode;
+use crate::counters::Counters;
 
 /// A request for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,16 +44,4 @@ pub trait MemoryNode {
 
     /// Data rate that its buses, or a fixed node's reads, cannot exceed.
     fn peak(&self) -> Bandwidth;
-}
-
-/// The model of a node of a checked machine.
-///
-/// # Panics
-/// If the node is neither dram nor fixed; a checked machine has none such.
-pub fn model(node: &Node) -> Box<dyn MemoryNode + Send> {
-    match (&node.dram, &node.fixed) {
-        (Some(dram), _) => Box::new(DramNode::new(dram)),
-        (None, Some(fixed)) => Box::new(FixedNode::new(fixed)),
-        (None, None) => panic!("the machine's check lets no node pass that is neither dram nor fixed"),
-    }
 }

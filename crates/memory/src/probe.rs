@@ -5,8 +5,9 @@ use memtide_core::{Bandwidth, LINE_BYTES, Time};
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::channel::Counters;
-use crate::node::{Completion, MemoryNode, Request, model};
+use crate::counters::Counters;
+use crate::model::model;
+use crate::node::{Completion, MemoryNode, Request};
 
 /// Share of the requests that go before those that are measured, as its inverse.
 const WARM_UP: u64 = 10;

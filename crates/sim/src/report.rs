@@ -2,7 +2,7 @@
 
 use memtide_core::epoch::Record;
 use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Time};
-use memtide_memory::channel::Counters;
+use memtide_memory::Counters;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;

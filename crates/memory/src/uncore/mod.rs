@@ -12,8 +12,9 @@ use self::requests::Requests;
 pub use self::requests::Waiter;
 use self::routes::Routes;
 use crate::cache::{Access, Cache};
-use crate::channel::Counters;
+use crate::counters::Counters;
 use crate::link::{Links, Towards};
+use crate::model::model;
 use crate::node::{self, Completion, MemoryNode};
 
 /// The shared cache levels, links and nodes of a machine. Time runs forward through [`Uncore::advance`].
@@ -66,7 +67,7 @@ impl Uncore {
             ],
         });
         let nodes = machine.nodes.iter().map(|node| NodeState {
-            memory: node::model(node),
+            memory: model(node),
             wear: node.endurance_writes.map(|_| vec![0; node.pages() as usize]),
         });
         Uncore {

@@ -1,9 +1,10 @@
-//! A node's channels behind its address map.
+//! Dram nodes: channels behind an address map.
 
 use memtide_core::machine::Dram;
 use memtide_core::{Bandwidth, Time};
 
-use super::{AddressMap, Channel, Counters};
+use crate::channel::{AddressMap, Channel};
+use crate::counters::Counters;
 use crate::node::{Completion, MemoryNode, Request};
 
 /// A dram node: all its channels.
