@@ -4,7 +4,7 @@ use memtide_linux::placement::Weights;
 
 /// Restores the kernel's weights that a killed run left set, if this user may; prints the outcome.
 pub fn put_back() {
-    match Weights::put_back() {
+    match Weights::restore_leftover() {
         Ok(true) => {
             message!("memtide: the kernel's weights were put back, which a run that was killed had left set")
         }

@@ -34,7 +34,7 @@ fn lists_name_everything_that_can_be_shown() {
     let machines = json(&["machine", "list"]);
     let laptop = machines["machines"].as_array().unwrap().iter().find(|m| m["name"] == "laptop").unwrap();
     assert_eq!(laptop["nodes"], serde_json::json!(["dram"]));
-    assert_eq!(json(&["machine", "show", "hinuma"])["node"][1]["given"]["read_latency_ns"], 170.0);
+    assert_eq!(json(&["machine", "show", "hinuma"])["node"][1]["fixed"]["read_latency_ns"], 170.0);
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn bmpm_throttles_bandwidth_by_its_ratio_and_leaves_latency() {
         let (fast, slow) = (machine.tier_bandwidth(TierId(0)), machine.tier_bandwidth(TierId(1)));
         near(fast.as_mbps() / slow.as_mbps(), ratio.into(), 1e-3);
         near(idle_ns(&machine, 1, "nvm"), idle_ns(&machine, 0, "dram"), 1e-3);
-        let [dram, nvm] = [0, 1].map(|i| machine.nodes[i].timed.clone().unwrap());
+        let [dram, nvm] = [0, 1].map(|i| machine.nodes[i].dram.clone().unwrap());
         for (a, b) in
             [(dram.faw, nvm.faw), (dram.ccd_l, nvm.ccd_l), (dram.rrd_s, nvm.rrd_s), (dram.wtr_l, nvm.wtr_l)]
         {
@@ -94,7 +94,7 @@ fn bmpm_throttles_bandwidth_by_its_ratio_and_leaves_latency() {
 #[test]
 fn hinuma_multiplies_drams_figures() {
     let machine = machine("hinuma");
-    let [dram, nvm] = [0, 1].map(|i| machine.nodes[i].given.clone().unwrap());
+    let [dram, nvm] = [0, 1].map(|i| machine.nodes[i].fixed.clone().unwrap());
     assert_eq!(nvm.read_latency_ns, 2.0 * dram.read_latency_ns);
     assert_eq!(nvm.write_latency_ns, Some(8.0 * dram.read_latency_ns));
     assert_eq!(nvm.read_bandwidth_mbps, dram.read_bandwidth_mbps / 2.0);
@@ -107,7 +107,7 @@ fn latencies_are_those_measured() {
     near(idle_ns(&cxl, 0, "dram1"), 191.0, 0.005);
     near(idle_ns(&cxl, 0, "cxl"), 214.0, 0.005);
     let pms = machine("pms");
-    let local = pms.nodes[0].timed.clone().unwrap();
+    let local = pms.nodes[0].dram.clone().unwrap();
     let row_hit = idle_ns(&pms, 0, "local") - local.cycles(local.rcd.into()).as_ns();
     near(row_hit, 102.777, 0.005);
     near(row_hit + local.cycles((local.rp + local.rcd).into()).as_ns(), 132.976, 0.02);
@@ -119,7 +119,7 @@ fn latencies_are_those_measured() {
 #[test]
 fn memos_nvm_is_no_faster_than_its_table_and_less_than_a_cycle_slower() {
     let machine = machine("memos");
-    let nvm = machine.nodes[node(&machine, "nvm").index()].timed.clone().unwrap();
+    let nvm = machine.nodes[node(&machine, "nvm").index()].dram.clone().unwrap();
     for (cycles, table_ns) in [(nvm.cl, 10.0), (nvm.rcd, 20.0), (nvm.rp, 23.0), (nvm.wr, 160.0)] {
         let ns = nvm.cycles(cycles.into()).as_ns();
         assert!((table_ns..table_ns + 1.5).contains(&ns), "{ns} against {table_ns}");
@@ -130,7 +130,7 @@ fn memos_nvm_is_no_faster_than_its_table_and_less_than_a_cycle_slower() {
 #[test]
 fn pms_reads_do_not_overlap_and_its_writes_are_posted() {
     let machine = machine("pms");
-    let remote = machine.nodes[node(&machine, "remote").index()].given.clone().unwrap();
+    let remote = machine.nodes[node(&machine, "remote").index()].fixed.clone().unwrap();
     let line_ns = |mbps: f64| 64.0 * 1e3 / mbps;
     near(line_ns(remote.read_bandwidth_mbps), 1984.0, 0.001);
     near(line_ns(machine.links[0].bandwidth_mbps), 247.0, 0.001);

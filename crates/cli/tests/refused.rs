@@ -60,7 +60,7 @@ fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
     let line = |of: &str| 1 + good.lines().position(|line| line == of).expect("a line of the file");
     let cases = [
         ("ways = 20", "ways = 0", "cache[1].ways", "from 1 to 64"),
-        ("channels = 2", "channels = 3", "node[0].timed.channels", "powers of two"),
+        ("channels = 2", "channels = 3", "node[0].dram.channels", "powers of two"),
         ("walk_cycles = 30", "walk_cicles = 30", "walk_cicles", "expected"),
         ("clock_mhz = 3000", "clock_mhz = \"fast\"", "", "expected"),
     ];
@@ -150,7 +150,7 @@ fn usage_errors_say_what_was_meant() {
 #[test]
 fn measured_figures_that_make_no_machine_are_refused_with_their_file() {
     let folder = tempfile::tempdir().unwrap();
-    let host = memtide_linux::topology::Host::read().unwrap();
+    let host = memtide_linux::topology::System::read().unwrap();
     let mut rows = Vec::new();
     for from in host.with_cpus() {
         for to in host.with_memory() {

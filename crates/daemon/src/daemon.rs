@@ -8,15 +8,15 @@ use memtide_linux::topology::Numbers;
 
 use crate::config::{Config, ConfigSource};
 use crate::error::DaemonError;
+use crate::host::DaemonHost;
 use crate::journal::Head;
 use crate::notes::{Log, Notes};
 use crate::setup::{self, Setup};
-use crate::system::System;
 use crate::transfers::Transfers;
 use crate::troubles::Troubles;
 
 /// A daemon: watches processes, and moves their pages as a migration policy says.
-pub struct Daemon<S: System = Live> {
+pub struct Daemon<H: DaemonHost = Live> {
     pub(crate) source: ConfigSource,
     pub(crate) config: Config,
     pub(crate) numbers: Numbers,
@@ -24,7 +24,7 @@ pub struct Daemon<S: System = Live> {
     pub(crate) runner: PolicyRunner,
     /// When the policy's next epoch is due after the last one.
     pub(crate) wake: Wake,
-    pub(crate) system: S,
+    pub(crate) host: H,
     pub(crate) notes: Notes,
     pub(crate) paused: bool,
     pub(crate) epochs: u64,
@@ -65,18 +65,18 @@ impl Daemon {
     }
 }
 
-impl<S: System> Daemon<S> {
+impl<H: DaemonHost> Daemon<H> {
     /// A daemon on a system, before its first epoch.
     ///
     /// # Errors
     /// If the journal cannot be written.
     pub fn on(
-        system: S,
+        host: H,
         setup: Setup,
         source: ConfigSource,
         config: Config,
         log: Log,
-    ) -> Result<Daemon<S>, DaemonError> {
+    ) -> Result<Daemon<H>, DaemonError> {
         let Setup { numbers, machine, policy } = setup;
         let head = Head::new(&config.policy, machine.to_toml(), policy.state());
         let notes = Notes::new(setup::journal(&config, head)?, log);
@@ -88,7 +88,7 @@ impl<S: System> Daemon<S> {
             numbers,
             machine,
             wake,
-            system,
+            host,
             notes,
             paused: false,
             epochs: 0,
@@ -100,7 +100,7 @@ impl<S: System> Daemon<S> {
 
     /// Remembers what went wrong, and logs it unless it is among the last messages.
     pub(crate) fn trouble(&mut self, trouble: &str) {
-        if self.troubles.add(self.system.now(), trouble) {
+        if self.troubles.add(self.host.now(), trouble) {
             self.notes.log(trouble);
         }
     }
@@ -112,7 +112,7 @@ impl<S: System> Daemon<S> {
 
     /// How it watches memory, for people; nothing if its policy needs no such thing.
     pub fn monitor(&self) -> Option<String> {
-        let monitoring = self.system.monitoring()?;
+        let monitoring = self.host.monitoring()?;
         let why = monitoring.why_not_better.map_or_else(String::new, |why| format!(" ({why})"));
         let writes = if monitoring.writes { ", writes by soft-dirty" } else { "" };
         Some(format!("memory is watched by {}{writes}{why}", monitoring.name))

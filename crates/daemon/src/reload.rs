@@ -9,13 +9,13 @@ use memtide_linux::topology::Numbers;
 use crate::config::Config;
 use crate::daemon::{Daemon, sensors};
 use crate::error::DaemonError;
+use crate::host::DaemonHost;
 use crate::journal::{Head, Journal};
 use crate::setup::{Setup, journal};
-use crate::system::System;
 
 const OLD_STAYS: &str = "the old configuration stays";
 
-impl<S: System> Daemon<S> {
+impl<H: DaemonHost> Daemon<H> {
     /// Reads the configuration again; a wrong one is refused, and the old one stays.
     pub(crate) fn reload(&mut self) {
         let taken = self.source.read().and_then(|config| self.take(config));
@@ -70,7 +70,7 @@ impl<S: System> Daemon<S> {
         }
         self.numbers = numbers;
         self.runner.set_limits(config.limits());
-        self.system.set(config.stall(), config.dry_run);
+        self.host.set(config.stall(), config.dry_run);
         self.config = config;
         self.idle_logged = false;
         Ok(())
@@ -84,8 +84,8 @@ impl<S: System> Daemon<S> {
         before: &Sensors,
         monitor: Option<Kind>,
     ) -> Result<(), DaemonError> {
-        self.system.set_sensors(numbers, sensors, monitor).map_err(|error| {
-            match self.system.set_sensors(self.numbers.clone(), before, self.config.monitor) {
+        self.host.set_sensors(numbers, sensors, monitor).map_err(|error| {
+            match self.host.set_sensors(self.numbers.clone(), before, self.config.monitor) {
                 Ok(()) => DaemonError::Unwatched(error),
                 Err(before) => DaemonError::NoLongerWatched { error, before },
             }

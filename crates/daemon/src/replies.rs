@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use crate::control::{ClientRequest, Migrate, Reply, Request};
 use crate::daemon::{Daemon, may};
+use crate::host::DaemonHost;
 use crate::status::{Last, Node, Status, Trouble, Watched, Why};
-use crate::system::System;
 use crate::transfers;
 
-impl<S: System> Daemon<S> {
+impl<H: DaemonHost> Daemon<H> {
     /// Answers, or begins what will.
     pub(crate) fn reply(&mut self, client: &ClientRequest) {
         let answered = match &client.request {
@@ -42,11 +42,11 @@ impl<S: System> Daemon<S> {
         if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
             return Err("the daemon's own pages stay".to_owned());
         }
-        let process = transfers::process_of(&self.system, wanted.pid, client.uid)?;
+        let process = transfers::process_of(&self.host, wanted.pid, client.uid)?;
         self.transfers.admit(wanted.pid, client.uid)?;
         let transfer = transfers::transfer(process.clone(), wanted, &self.numbers.nodes);
         let transfer = transfer.map_err(|error| error.to_string())?;
-        self.system.begin_request(process);
+        self.host.begin_request(process);
         self.transfers.add(transfer, wanted.max_rate_mbps, client);
         Ok(())
     }
@@ -80,7 +80,7 @@ impl<S: System> Daemon<S> {
     }
 
     fn status(&self, uid: u32) -> Status {
-        let seen = self.system.watched().iter().filter(|process| may(uid, process.uid));
+        let seen = self.host.watched().iter().filter(|process| may(uid, process.uid));
         let processes = seen.map(|process| {
             let (task, history) = (task(process.pid), &self.notes.history);
             Watched {
@@ -92,7 +92,7 @@ impl<S: System> Daemon<S> {
                 pages: history.pages(task),
             }
         });
-        let monitoring = self.system.monitoring();
+        let monitoring = self.host.monitoring();
         let record = self.runner.governor().recorded();
         let moved = record.moved_pages.iter();
         // Regions lie on several nodes: a plan names pages that are there already, which is no failure.
@@ -102,7 +102,7 @@ impl<S: System> Daemon<S> {
         let journal = self.config.journal.as_deref();
         let open =
             journal.filter(|file| self.notes.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
-        let now = self.system.now();
+        let now = self.host.now();
         let trouble = |(time, what): (Time, &str)| Trouble {
             seconds_ago: now.since(time).as_seconds(),
             what: what.to_owned(),
@@ -114,16 +114,11 @@ impl<S: System> Daemon<S> {
             monitor: monitoring.as_ref().map(|of| of.name.to_owned()),
             why_not_better: monitoring.as_ref().and_then(|of| of.why_not_better).map(str::to_owned),
             tells_writes: monitoring.as_ref().is_some_and(|of| of.writes),
-            sensors: self
-                .system
-                .answers()
-                .iter()
-                .map(|(name, of)| (name.to_owned(), of.to_string()))
-                .collect(),
+            sensors: self.host.answers().iter().map(|(name, of)| (name.to_owned(), of.to_string())).collect(),
             paused: self.paused,
             dry_run: self.config.dry_run,
             epochs: self.epochs,
-            uptime_s: self.system.now().as_seconds(),
+            uptime_s: self.host.now().as_seconds(),
             journal: open.map(|file| file.display().to_string()),
             nodes: self.machine.node_ids().map(|node| self.node(node)).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
@@ -134,7 +129,7 @@ impl<S: System> Daemon<S> {
     }
 
     fn why(&self, uid: u32, pid: i32, address: u64) -> Result<Why, String> {
-        let process = self.system.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
+        let process = self.host.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
         let process = process.filter(|process| may(uid, process.uid));
         let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
         let (task, page) = (task(process.pid), Vpn(address / PAGE_BYTES));
@@ -148,9 +143,9 @@ impl<S: System> Daemon<S> {
                 Outcome::Refused(why) => Some(why.to_string()),
                 Outcome::Cancelled(why) => Some(why.to_string()),
             },
-            seconds_ago: self.system.now().since(made.time).as_seconds(),
+            seconds_ago: self.host.now().since(made.time).as_seconds(),
         });
-        let node = self.system.node_of(process, page).map(|node| self.name(node));
+        let node = self.host.node_of(process, page).map(|node| self.name(node));
         if node.is_none() && region.is_none() && last.is_none() {
             return Err(format!(
                 "process {pid} has nothing in memory at {address:#x}, nor was there anything"

@@ -13,8 +13,8 @@ use signal_hook::consts::SIGHUP;
 use crate::control::{CLIENTS_MAX, Socket};
 use crate::daemon::{Daemon, may};
 use crate::error::DaemonError;
+use crate::host::DaemonHost;
 use crate::journal::{Head, Journal};
-use crate::system::System;
 
 /// How often signals and the stop flag are looked at.
 const POLL: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ const NEVER_POLL: Duration = Duration::from_secs(1);
 /// When it is told that nothing is watched: processes are watched once they have lived 3 s.
 const IDLE_AFTER: Time = Time::from_ms(6000);
 
-impl<S: System> Daemon<S> {
+impl<H: DaemonHost> Daemon<H> {
     /// Works until `stop` is set: looked at every 200 ms. Serves the clients of `socket`, and reads the configuration again at
     /// each SIGHUP.
     ///
@@ -66,32 +66,32 @@ impl<S: System> Daemon<S> {
 
     pub(crate) fn epoch(&mut self) {
         let (me, uid) = (rustix::process::getpid(), rustix::process::geteuid().as_raw());
-        match self.system.processes(self.config.least_mib << 8) {
+        match self.host.processes(self.config.least_mib << 8) {
             Ok(all) => {
                 let may = |process: &Process| process.pid != me && may(uid, process.uid);
                 let watched = all.into_iter().filter(|process| may(process) && self.config.watches(process));
-                self.system.watch(watched.collect());
+                self.host.watch(watched.collect());
             }
             Err(error) => self.trouble(&format!("/proc: {error}")),
         }
-        if !self.paused && !self.system.watched().is_empty() {
+        if !self.paused && !self.host.watched().is_empty() {
             self.rotate_journal();
-            self.wake = self.runner.epoch(&mut self.system, &mut self.notes);
+            self.wake = self.runner.epoch(&mut self.host, &mut self.notes);
             self.epochs += 1;
         }
         let journal = self.notes.journal.as_mut().and_then(Journal::take_trouble);
-        for trouble in self.system.take_troubles().into_iter().chain(journal) {
+        for trouble in self.host.take_troubles().into_iter().chain(journal) {
             self.trouble(&trouble);
         }
     }
 
     /// Says that nothing is watched, once: a filter that is wrong looks like an idle system.
     fn log_if_idle(&mut self) {
-        if self.idle_logged || self.paused || self.system.now() < IDLE_AFTER {
+        if self.idle_logged || self.paused || self.host.now() < IDLE_AFTER {
             return;
         }
         self.idle_logged = true;
-        if self.system.watched().is_empty() && self.troubles.is_empty() {
+        if self.host.watched().is_empty() && self.troubles.is_empty() {
             let least = self.config.least_mib;
             self.notes.log(&format!(
                 "no process is watched yet: none that `watch` takes has {least} MiB (least_mib) in memory"

@@ -5,7 +5,7 @@ use std::io;
 use memtide_core::Machine;
 use memtide_core::policy::Migration;
 use memtide_linux::machines::{self, MachineError};
-use memtide_linux::topology::{Host, Numbers};
+use memtide_linux::topology::{Numbers, System};
 
 use crate::config::Config;
 use crate::error::DaemonError;
@@ -28,7 +28,7 @@ impl Setup {
     /// # Errors
     /// If the system cannot be read, or the configuration does not fit it.
     pub fn of(config: &Config) -> Result<Setup, DaemonError> {
-        let host = Host::read()?;
+        let host = System::read()?;
         let info =
             parse_migration(&config.policy).map_err(|why| config.fault("policy", why))?.migration_info();
         let machine =

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::{ClientRequest, Migrate, Reply};
 use crate::daemon::Daemon;
 use crate::error::DaemonError;
-use crate::system::System;
+use crate::host::DaemonHost;
 
 /// Transfers at a time.
 const TRANSFERS_MAX: usize = 8;
@@ -145,7 +145,7 @@ impl Transfers {
     }
 }
 
-impl<S: System> Daemon<S> {
+impl<H: DaemonHost> Daemon<H> {
     /// When the next step of a transfer, or a report, is due; none if there is no transfer.
     pub(crate) fn transfer_due(&self) -> Option<Instant> {
         let due = |client: &Client| {
@@ -162,7 +162,7 @@ impl<S: System> Daemon<S> {
             match self.step_transfer(&mut client) {
                 None => self.transfers.0.push_back(client),
                 Some(reply) => {
-                    self.system.end_request(client.paced.transfer.process().pid);
+                    self.host.end_request(client.paced.transfer.process().pid);
                     // The client may have gone.
                     let _ = client.reply.send(reply);
                 }
@@ -174,7 +174,7 @@ impl<S: System> Daemon<S> {
     fn step_transfer(&mut self, client: &mut Client) -> Option<Reply> {
         let Client { paced, pid, reply, .. } = client;
         if !self.paused && paced.due <= Instant::now() {
-            match paced.step(&mut self.runner, &mut self.system, &mut self.notes) {
+            match paced.step(&mut self.runner, &mut self.host, &mut self.notes) {
                 Ok(true) => {}
                 Ok(false) => return Some(Reply::Done(value(&paced.progress()))),
                 Err(error) => return Some(Reply::Refused(format!("process {pid}: {error}"))),
@@ -193,8 +193,8 @@ fn value(progress: &Progress) -> serde_json::Value {
 ///
 /// # Errors
 /// If there is none, or it is another user's: whoever asks is not told which.
-pub(crate) fn process_of(system: &impl System, pid: i32, uid: u32) -> Result<Process, String> {
-    let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten().and_then(|pid| system.process(pid));
+pub(crate) fn process_of(host: &impl DaemonHost, pid: i32, uid: u32) -> Result<Process, String> {
+    let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten().and_then(|pid| host.process(pid));
     let process = process.filter(|process| uid == 0 || uid == process.uid);
     process.ok_or_else(|| format!("process {pid} is not there, or not yours"))
 }

@@ -108,7 +108,7 @@ impl Clock {
 }
 
 impl Curve {
-    /// A machine of the lab, whose nodes are all given, with one CPU for each of `config.vcpu_initiators`. Clocks run at
+    /// A machine of the lab, whose nodes are all fixed, with one CPU for each of `config.vcpu_initiators`. Clocks run at
     /// `config.boot_ps` an instruction until [`Curve::change_rate`].
     pub fn new(machine: &Machine, config: &Config) -> Curve {
         let cpu = |_| Cpu {

@@ -1,6 +1,6 @@
 //! A memory node as a loaded-latency curve.
 
-use memtide_core::machine::Given;
+use memtide_core::machine::Fixed;
 use memtide_core::{NodeId, Time};
 use memtide_lab_protocol::clock::Range;
 
@@ -9,7 +9,7 @@ use crate::buckets::Buckets;
 /// Steps of utilisation at which the curve is read beforehand.
 const STEPS: usize = 256;
 
-/// A node whose latency follows from how much of its time is taken. See `memtide_memory::given` for the simulator's model of the
+/// A node whose latency follows from how much of its time is taken. See `memtide_memory::fixed` for the simulator's model of the
 /// same figures.
 #[derive(Clone, Debug)]
 pub struct CurveNode {
@@ -23,13 +23,13 @@ pub struct CurveNode {
 
 impl CurveNode {
     /// The node of checked figures.
-    pub fn new(given: &Given) -> CurveNode {
-        let write_mbps = given.write_bandwidth_mbps.unwrap_or(given.read_bandwidth_mbps);
-        let at = |step: usize| Time::from_ns(latency_ns(given, step as f64 / STEPS as f64));
+    pub fn new(fixed: &Fixed) -> CurveNode {
+        let write_mbps = fixed.write_bandwidth_mbps.unwrap_or(fixed.read_bandwidth_mbps);
+        let at = |step: usize| Time::from_ns(latency_ns(fixed, step as f64 / STEPS as f64));
         CurveNode {
             server: Buckets::new(),
             pressure: Buckets::new(),
-            service: [Buckets::service(given.read_bandwidth_mbps), Buckets::service(write_mbps)],
+            service: [Buckets::service(fixed.read_bandwidth_mbps), Buckets::service(write_mbps)],
             latency: (0..=STEPS).map(at).collect(),
         }
     }
@@ -59,9 +59,9 @@ impl CurveNode {
 }
 
 /// Read latency on the curve, between its points by proportion.
-fn latency_ns(given: &Given, load: f64) -> f64 {
-    let (mut before, mut below) = (0.0, given.read_latency_ns);
-    for point in &given.loaded {
+fn latency_ns(fixed: &Fixed, load: f64) -> f64 {
+    let (mut before, mut below) = (0.0, fixed.read_latency_ns);
+    for point in &fixed.loaded {
         if load <= point.load {
             let share = if point.load > before { (load - before) / (point.load - before) } else { 1.0 };
             return below + (point.latency_ns - below) * share;
@@ -106,8 +106,8 @@ mod tests {
 
     use super::*;
 
-    fn given() -> Given {
-        Given {
+    fn fixed() -> Fixed {
+        Fixed {
             read_latency_ns: 100.0,
             write_latency_ns: None,
             read_bandwidth_mbps: 6400.0,
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn latency_is_idle_alone_and_follows_the_curve_under_load() {
-        let mut node = CurveNode::new(&given());
+        let mut node = CurveNode::new(&fixed());
         assert_eq!(node.read(Time::from_us(1), false), Time::from_us(1) + Time::from_ns(100.0));
         // Every 20 ns a line of 10 ns: half loaded.
         let mut last = Time::ZERO;
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_chase_does_not_meet_itself_but_others() {
-        let mut node = CurveNode::new(&given());
+        let mut node = CurveNode::new(&fixed());
         let mut at = Time::from_us(1);
         for _ in 0..1000 {
             let end = node.read(at, true);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn reads_and_writes_share_its_time() {
-        let mut node = CurveNode::new(&given());
+        let mut node = CurveNode::new(&fixed());
         let mut end = Time::ZERO;
         for _ in 0..10_000 {
             end = end.max(node.read(Time::ZERO, false));

@@ -1,11 +1,11 @@
-//! A machine as the lab can run it: smaller, on few virtual CPUs, every node given.
+//! A machine as the lab can run it: smaller, on few virtual CPUs, every node fixed.
 
-use memtide_core::machine::{Cache, Dram, Given, LoadPoint, Machine, Node};
+use memtide_core::machine::{Cache, Dram, Fixed, LoadPoint, Machine, Node};
 use memtide_core::{InitiatorId, LINE_BYTES, Time};
 
 use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
 
-/// Offered loads at which a timed node's curve is read, as shares of what it takes of random reads. The curve is level beyond.
+/// Offered loads at which a dram node's curve is read, as shares of what it takes of random reads. The curve is level beyond.
 const LOADS: [f64; 8] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.96];
 
 /// Least requests of a probe, and least time that it takes at the node's peak: several refreshes.
@@ -17,7 +17,7 @@ const SEED: u64 = 1;
 /// A machine for the lab.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// The machine: its scale is carried out, its nodes are given, and it has bandwidth and shared cache for its virtual
+    /// The machine: its scale is carried out, its nodes are fixed, and it has bandwidth and shared cache for its virtual
     /// CPUs. An initiator without a virtual CPU keeps one CPU, which nothing runs on.
     pub machine: Machine,
     /// The initiator of each virtual CPU.
@@ -27,7 +27,7 @@ pub struct Prepared {
 /// Prepares a checked machine for so many virtual CPUs, which its initiators get in turn, the first ones first.
 ///
 /// Bandwidths of nodes and links and capacities of shared caches are divided by CPUs / virtual CPUs, so that few virtual
-/// CPUs load a node as all CPUs would. A timed node becomes a given one: its idle latency is a pointer chase's, its bandwidth
+/// CPUs load a node as all CPUs would. A dram node becomes a fixed one: its idle latency is a pointer chase's, its bandwidth
 /// that of reads as fast as it takes them, its curve that of random reads, all by [`probe`].
 ///
 /// # Panics
@@ -42,20 +42,20 @@ pub fn prepare(machine: &Machine, vcpus: u16) -> Prepared {
         *cache = slice(cache, machine.initiators[0].cpus, of(0).max(1));
     }
     let out = machine.core.cycles(machine.caches.last().map_or(0.0, |cache| cache.latency_cycles));
-    let mut known: Vec<(&Dram, Given)> = Vec::new();
+    let mut known: Vec<(&Dram, Fixed)> = Vec::new();
     for (node, full) in small.nodes.iter_mut().zip(&machine.nodes) {
-        let mut given = match (&full.given, &full.timed) {
-            (Some(given), _) => given.clone(),
+        let mut fixed = match (&full.fixed, &full.dram) {
+            (Some(fixed), _) => fixed.clone(),
             (None, Some(dram)) => match known.iter().find(|(other, _)| *other == dram) {
-                Some((_, given)) => given.clone(),
+                Some((_, fixed)) => fixed.clone(),
                 None => measured(full, out),
             },
-            (None, None) => unreachable!("a checked node is given or timed"),
+            (None, None) => unreachable!("a checked node is fixed or dram"),
         };
-        known.extend(full.timed.as_ref().map(|dram| (dram, given.clone())));
-        given.read_bandwidth_mbps *= share;
-        given.write_bandwidth_mbps = given.write_bandwidth_mbps.map(|mbps| mbps * share);
-        (node.timed, node.given) = (None, Some(given));
+        known.extend(full.dram.as_ref().map(|dram| (dram, fixed.clone())));
+        fixed.read_bandwidth_mbps *= share;
+        fixed.write_bandwidth_mbps = fixed.write_bandwidth_mbps.map(|mbps| mbps * share);
+        (node.dram, node.fixed) = (None, Some(fixed));
     }
     for link in &mut small.links {
         link.bandwidth_mbps *= share;
@@ -84,9 +84,9 @@ fn slice(cache: &Cache, cpus: u16, vcpus: u16) -> Cache {
     Cache { capacity_kib, shared_by: sharers, slice: true, ..cache.clone() }
 }
 
-/// A timed node's figures as a given one's, the way through the caches (`out`) included.
-fn measured(node: &Node, out: Time) -> Given {
-    let peak_mbps = memtide_memory::node::model(node).peak().as_mbps();
+/// A dram node's figures as a fixed one's, the way through the caches (`out`) included.
+fn measured(node: &Node, out: Time) -> Fixed {
+    let peak_mbps = memtide_memory::model(node).peak().as_mbps();
     let requests = (peak_mbps * 1e6 * PROBE_TIME.as_seconds()) as u64 / LINE_BYTES;
     let requests = requests.max(REQUESTS);
     let probe = |pattern, read_share, share_of_peak| -> ProbePoint {
@@ -109,7 +109,7 @@ fn measured(node: &Node, out: Time) -> Given {
         }
         LoadPoint { load: mbps / read_mbps, latency_ns: latency_ns + out.as_ns() }
     });
-    Given {
+    Fixed {
         loaded: loaded.collect(),
         read_latency_ns: idle_ns + out.as_ns(),
         write_latency_ns: None,

@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub map: Map,
     /// By CPU and node.
     hops: Vec<Vec<Vec<Hop>>>,
-    /// From a core's request to a node's door, beside links; a given node's latency holds it.
+    /// From a core's request to a node's door, beside links; a fixed node's latency holds it.
     out: Time,
     arrivals: Vec<(u64, Time)>,
     /// By CPU; of them, misses and nodes alone.
@@ -62,10 +62,10 @@ impl Shared {
             machine.node_ids().map(|node| machine.topology.hops(from, node).to_vec()).collect()
         };
         let last = machine.caches.last().map_or(0.0, |cache| cache.latency_cycles);
-        let given = machine.nodes.iter().filter_map(|node| node.given.as_ref());
+        let fixed = machine.nodes.iter().filter_map(|node| node.fixed.as_ref());
         Shared {
             levels: levels.collect(),
-            nodes: given.map(CurveNode::new).collect(),
+            nodes: fixed.map(CurveNode::new).collect(),
             links: links.collect(),
             map: Map::new(ranges),
             hops: cpu_initiators.iter().map(hops).collect(),

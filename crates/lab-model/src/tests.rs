@@ -32,12 +32,12 @@ name = "fast"
 tier = 0
 capacity_mib = 64
 initiator = "cpu"
-given = { read_latency_ns = 80, read_bandwidth_mbps = 6400 }
+fixed = { read_latency_ns = 80, read_bandwidth_mbps = 6400 }
 [[node]]
 name = "slow"
 tier = 1
 capacity_mib = 64
-given = { read_latency_ns = 300, read_bandwidth_mbps = 3200 }
+fixed = { read_latency_ns = 300, read_bandwidth_mbps = 3200 }
 [[link]]
 between = ["cpu", "slow"]
 latency_ns = 100

@@ -29,7 +29,7 @@ fn every_bundled_machine_can_be_prepared_and_written_as_a_machine_file() {
             let text = prepared.machine.to_toml();
             let again =
                 Machine::parse("prepared.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-            assert!(again.nodes.iter().all(|node| node.given.is_some()), "{}", machine.name);
+            assert!(again.nodes.iter().all(|node| node.fixed.is_some()), "{}", machine.name);
             assert_eq!(again.to_toml(), text);
         }
     }
@@ -37,10 +37,10 @@ fn every_bundled_machine_can_be_prepared_and_written_as_a_machine_file() {
 
 #[test]
 fn bandwidth_is_divided_by_cpus_for_each_virtual_one() {
-    for machine in bundled().iter().filter(|m| m.nodes.iter().all(|n| n.given.is_some())) {
+    for machine in bundled().iter().filter(|m| m.nodes.iter().all(|n| n.fixed.is_some())) {
         let mbps = |vcpus| {
             let prepared = prepare(machine, vcpus).machine;
-            prepared.nodes.iter().map(|n| n.given.as_ref().unwrap().read_bandwidth_mbps).collect::<Vec<_>>()
+            prepared.nodes.iter().map(|n| n.fixed.as_ref().unwrap().read_bandwidth_mbps).collect::<Vec<_>>()
         };
         for (one, four) in mbps(1).iter().zip(mbps(4)) {
             assert!((four / one - 4.0).abs() < 1e-9, "{}: {one} {four}", machine.name);
@@ -63,23 +63,23 @@ fn mean_ns(node: &mut CurveNode, mbps: f64) -> f64 {
 
 #[test]
 fn a_curve_agrees_with_the_channels_that_it_was_made_from() {
-    for machine in bundled().iter().filter(|m| m.nodes.iter().any(|n| n.timed.is_some())) {
+    for machine in bundled().iter().filter(|m| m.nodes.iter().any(|n| n.dram.is_some())) {
         let all = u16::try_from(machine.cpus()).unwrap();
         let prepared = prepare(machine, all).machine;
         let out_ns = machine.core.cycles(machine.caches.last().map_or(0.0, |c| c.latency_cycles)).as_ns();
         let mut seen = Vec::new();
-        for (node, full) in prepared.nodes.iter().zip(&machine.nodes).filter(|(_, full)| full.timed.is_some())
+        for (node, full) in prepared.nodes.iter().zip(&machine.nodes).filter(|(_, full)| full.dram.is_some())
         {
-            if seen.contains(&&full.timed) {
+            if seen.contains(&&full.dram) {
                 continue;
             }
-            seen.push(&full.timed);
-            let given = node.given.as_ref().unwrap();
+            seen.push(&full.dram);
+            let fixed = node.fixed.as_ref().unwrap();
             // Towards saturation latency depends on how long it lasts.
-            let most = 0.9 * given.loaded.last().unwrap().load;
+            let most = 0.9 * fixed.loaded.last().unwrap().load;
             for share in [0.05, 0.25, 0.5, 0.65].into_iter().filter(|&share| share < most) {
-                let mbps = share * given.read_bandwidth_mbps;
-                let peak = memtide_memory::node::model(full).peak().as_mbps();
+                let mbps = share * fixed.read_bandwidth_mbps;
+                let peak = memtide_memory::model(full).peak().as_mbps();
                 let load = Load {
                     pattern: Pattern::Random,
                     read_share: 1.0,
@@ -91,7 +91,7 @@ fn a_curve_agrees_with_the_channels_that_it_was_made_from() {
                 if event.saturated {
                     continue;
                 }
-                let curve_ns = mean_ns(&mut CurveNode::new(given), mbps) - out_ns;
+                let curve_ns = mean_ns(&mut CurveNode::new(fixed), mbps) - out_ns;
                 let off = curve_ns / event.mean_ns - 1.0;
                 println!(
                     "{} {} at {share}: {curve_ns:.1} ns, channels {:.1} ns",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use memtide_lab_protocol::counters::{self, ReadError, Snapshot};
 
-use crate::sys::Watched;
+use crate::sys::SharedWords;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
@@ -49,7 +49,7 @@ pub enum CountersError {
 #[derive(Debug)]
 pub struct Counters {
     path: PathBuf,
-    memory: Watched,
+    memory: SharedWords,
 }
 
 impl Counters {
@@ -74,7 +74,7 @@ impl Counters {
         let map = || {
             let file = File::open(&path)?;
             let bytes = file.metadata()?.len().min(MOST_BYTES);
-            Watched::map(&file, bytes as usize)
+            SharedWords::map(&file, bytes as usize)
         };
         match map() {
             Ok(memory) => Ok(Counters { path, memory }),

@@ -7,7 +7,7 @@ use std::path::Path;
 use memtide_core::machine::bundled;
 use memtide_core::{FileError, Machine, suggest};
 
-use crate::topology::{Host, NoMachine};
+use crate::topology::{NoMachine, System};
 
 /// Why there is no machine of a name.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ pub fn is_path(name_or_path: &str) -> bool {
 ///
 /// # Errors
 /// As [`load`]; if the numbers of nodes differ; or if the firmware does not tell what is needed.
-pub fn of_host(host: &Host, name: Option<&str>, figures: bool) -> Result<Machine, MachineError> {
+pub fn of_host(host: &System, name: Option<&str>, figures: bool) -> Result<Machine, MachineError> {
     let Some(name) = name else {
         let machine = if figures { host.machine("host", &[]) } else { host.machine_without_figures("host") };
         return Ok(machine?);

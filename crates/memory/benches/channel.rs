@@ -1,4 +1,4 @@
-//! Speed of one timed channel in processor time, which other programs on the host do not change: the matched DDR4-2400 one with FR-FCFS and refresh: the configuration of the accuracy tests.
+//! Speed of one DRAM channel in processor time, which other programs on the host do not change: the matched DDR4-2400 one with FR-FCFS and refresh: the configuration of the accuracy tests.
 #![allow(missing_docs, reason = "criterion's macros")]
 
 use std::hint::black_box;
@@ -27,7 +27,7 @@ struct Request {
 fn device() -> Dram {
     let text = include_str!("../../../machines/ddr4-2400.toml");
     let machine = Machine::parse("ddr4-2400.toml", text).expect("the repository's machine is right");
-    machine.nodes[0].timed.clone().expect("its node is timed")
+    machine.nodes[0].dram.clone().expect("a dram node")
 }
 
 /// Poisson arrivals at a share of the bus's peak.
@@ -77,14 +77,14 @@ fn channel(criterion: &mut Criterion) {
     ];
     for (name, load, random, writes) in cases {
         let requests = requests(&dram, load, random, writes);
-        let mut timed = |iterations| {
+        let mut measured = |iterations| {
             let start = processor_time();
             for _ in 0..iterations {
                 black_box(serve(&dram, &requests, &mut done));
             }
             processor_time() - start
         };
-        group.bench_function(name, |bencher| bencher.iter_custom(&mut timed));
+        group.bench_function(name, |bencher| bencher.iter_custom(&mut measured));
     }
     group.finish();
 }

@@ -4,8 +4,11 @@
 
 mod cache;
 pub mod channel;
-pub mod given;
+mod counters;
+pub mod dram;
+pub mod fixed;
 mod link;
+mod model;
 pub mod node;
 mod prefetch;
 mod private;
@@ -14,6 +17,8 @@ mod tlb;
 mod uncore;
 
 pub use cache::{Access, Cache, Victim};
+pub use counters::Counters;
+pub use model::model;
 pub use prefetch::{Ahead, Prefetcher};
 pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};

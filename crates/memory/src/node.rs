@@ -1,10 +1,8 @@
 //! What the simulator, the lab and `probe` see of a memory node, however it is modelled.
 
-use memtide_core::machine::Node;
 use memtide_core::{Bandwidth, Time};
 
-use crate::channel::{Counters, TimedNode};
-use crate::given::GivenNode;
+use crate::counters::Counters;
 
 /// A request for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,18 +42,6 @@ pub trait MemoryNode {
     /// What it has done, up to `at` as far as refreshes go.
     fn counters(&self, at: Time) -> Counters;
 
-    /// Data rate that its buses, or a given node's reads, cannot exceed.
+    /// Data rate that its buses, or a fixed node's reads, cannot exceed.
     fn peak(&self) -> Bandwidth;
-}
-
-/// The model of a node of a checked machine.
-///
-/// # Panics
-/// If the node is neither timed nor given; a checked machine has none such.
-pub fn model(node: &Node) -> Box<dyn MemoryNode + Send> {
-    match (&node.timed, &node.given) {
-        (Some(dram), _) => Box::new(TimedNode::new(dram)),
-        (None, Some(given)) => Box::new(GivenNode::new(given)),
-        (None, None) => panic!("the machine's check lets no node pass that is neither timed nor given"),
-    }
 }

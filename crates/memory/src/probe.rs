@@ -5,8 +5,9 @@ use memtide_core::{Bandwidth, LINE_BYTES, Time};
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::channel::Counters;
-use crate::node::{Completion, MemoryNode, Request, model};
+use crate::counters::Counters;
+use crate::model::model;
+use crate::node::{Completion, MemoryNode, Request};
 
 /// Share of the requests that go before those that are measured, as its inverse.
 const WARM_UP: u64 = 10;
@@ -58,7 +59,7 @@ pub struct ProbePoint {
     pub p95_ns: f64,
     /// 99th percentile of the read latency, in ns.
     pub p99_ns: f64,
-    /// Share of accesses whose row was open, 0 to 1 (timed nodes).
+    /// Share of accesses whose row was open, 0 to 1 (dram nodes).
     pub row_hit_rate: f64,
     /// Energy of a line, standby included, in nJ; none if the node's energy is not known.
     pub line_energy_nj: Option<f64>,

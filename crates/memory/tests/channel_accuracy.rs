@@ -43,7 +43,7 @@ fn mean<const N: usize>(points: [ProbePoint; N], of: impl Fn(&ProbePoint) -> f64
 
 fn against(pattern: Pattern, references: &[Reference]) {
     let node = matched();
-    let peak = node.timed.as_ref().unwrap().channel_peak().as_mbps();
+    let peak = node.dram.as_ref().unwrap().channel_peak().as_mbps();
     for &(rate, dramsim3, ramulator) in references {
         let points = [1, 2, 3, 4, 5].map(|seed| probe(&node, load(pattern, rate / peak, 100_000, seed)));
         let what = format!("{pattern:?} at {rate} MB/s");
@@ -94,7 +94,7 @@ fn tail_and_median_of_random_reads() {
 fn rotation_makes_random_reads_wait_longer_under_load() {
     let mut node = matched();
     let oldest = probe(&node, load(Pattern::Random, 0.85, 200_000, 1)).mean_ns;
-    node.timed.as_mut().unwrap().arbitration = Arbitration::RoundRobin;
+    node.dram.as_mut().unwrap().arbitration = Arbitration::RoundRobin;
     let rotation = probe(&node, load(Pattern::Random, 0.85, 200_000, 1)).mean_ns;
     assert!(rotation > 1.2 * oldest, "{rotation} against {oldest} ns");
 }

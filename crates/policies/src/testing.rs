@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use memtide_core::policy::{
-    Action, Fault, Move, NodeOrder, NodeView, Plan, Reason, Room, Rule, RuleState, Task,
+    Action, FirstTouch, FreeMemory, Move, NodeOrder, NodeView, Plan, Reason, Rule, RuleState, Task,
 };
 use memtide_core::{CpuId, Machine, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
@@ -43,7 +43,7 @@ pub(crate) fn machine(nodes: &[N]) -> Machine {
             "[[node]]\nname = 'n{index}'\ntier = {tier}\ncapacity_mib = 64\ninitiator = 's{socket}'"
         )
         .unwrap();
-        writeln!(text, "[node.given]\nread_latency_ns = {read_ns}\nwrite_latency_ns = {write_ns}").unwrap();
+        writeln!(text, "[node.fixed]\nread_latency_ns = {read_ns}\nwrite_latency_ns = {write_ns}").unwrap();
         writeln!(text, "read_bandwidth_mbps = {mbps}").unwrap();
     }
     for socket in 0..sockets {
@@ -85,8 +85,8 @@ pub(crate) fn moves_of(plan: &Plan) -> Vec<(Move, Reason)> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full(pub(crate) BTreeSet<NodeId>);
 
-impl Room for Full {
-    fn has_room(&self, node: NodeId, _: PageSize) -> bool {
+impl FreeMemory for Full {
+    fn fits(&self, node: NodeId, _: PageSize) -> bool {
         !self.0.contains(&node)
     }
 }
@@ -120,7 +120,7 @@ impl Toucher {
 
     /// Where the next page goes.
     pub(crate) fn touch(&mut self, cpu: CpuId, full: &Full) -> Option<NodeId> {
-        let fault = Fault { thread: self.thread, cpu, page: Vpn(1), size: PageSize::Base };
+        let fault = FirstTouch { thread: self.thread, cpu, page: Vpn(1), size: PageSize::Base };
         self.state.next(&self.rule, &self.order, &fault, full)
     }
 

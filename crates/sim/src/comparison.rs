@@ -1,6 +1,6 @@
 //! Runs of the same programs under several policies, and what they show.
 
-use memtide_core::machine::Given;
+use memtide_core::machine::Fixed;
 use memtide_core::{InitiatorId, Machine, NodeId};
 
 use crate::report::{NodeReport, Report};
@@ -29,8 +29,8 @@ pub struct Reach {
 
 impl Reach {
     fn of(machine: &Machine, node: NodeId) -> Reach {
-        let device_mbps = match &machine.nodes[node.index()].given {
-            Some(Given { read_bandwidth_mbps: read, write_bandwidth_mbps: write, .. }) => {
+        let device_mbps = match &machine.nodes[node.index()].fixed {
+            Some(Fixed { read_bandwidth_mbps: read, write_bandwidth_mbps: write, .. }) => {
                 [*read, write.unwrap_or(*read)]
             }
             None => [machine.device_bandwidth(node).as_mbps(); 2],

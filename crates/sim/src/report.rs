@@ -1,7 +1,7 @@
 //! What a run came to.
 
 use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Time};
-use memtide_memory::channel::Counters;
+use memtide_memory::Counters;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
@@ -109,7 +109,7 @@ pub struct NodeReport {
     pub latency_mean_ns: f64,
     /// 99th percentile of it, in ns.
     pub latency_p99_ns: f64,
-    /// Share of column commands that found their row open (timed nodes).
+    /// Share of column commands that found their row open (dram nodes).
     pub row_hit_rate: f64,
     /// Energy, in mJ.
     pub energy_mj: f64,

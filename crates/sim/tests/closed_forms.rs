@@ -182,12 +182,12 @@ fn a_program_that_stays_in_its_cache_gains_nothing() {
 }
 
 const DDR4: &str = "[[node]]\nname = \"n\"\ntier = 0\ncapacity_mib = 256\ninitiator = \"s\"\n\
-    [node.timed]\nchannels = 1\nranks = 2\nbank_groups = 4\nbanks = 4\nrows = 65536\nrow_bytes = 8192\n\
+    [node.dram]\nchannels = 1\nranks = 2\nbank_groups = 4\nbanks = 4\nrows = 65536\nrow_bytes = 8192\n\
     address_map = \"row|bank|bank_group|rank|column\"\nt_ck_ps = 833\nburst = 4\ncl = 17\ncwl = 12\nrcd = 17\n\
     rp = 17\nras = 39\nccd_s = 4\nccd_l = 6\nrrd_s = 4\nrrd_l = 6\nfaw = 26\nwtr_s = 3\nwtr_l = 9\nwr = 18\nrtp = 9\n\
     rank_switch = 2\nrfc = 420\nrefi = 9360\n";
 
-fn timed(cpus: u16) -> Machine {
+fn dram(cpus: u16) -> Machine {
     MachineText::new("").last_level(64, cpus).socket("s", cpus).with(DDR4).machine()
 }
 
@@ -198,7 +198,7 @@ fn probed(machine: &Machine, pattern: Pattern) -> memtide_memory::probe::ProbePo
 
 #[test]
 fn a_chase_on_a_timed_node_agrees_with_its_probe() {
-    let machine = timed(2);
+    let machine = dram(2);
     let lines = 1 << 21;
     let chase = |steps| doing((0..steps).map(|n| follow(mixed(n) % lines * LINE)));
     let after = |steps| simulate(&machine, "local", alone([touch(0, lines / 64), chase(steps)])).time_ms;
@@ -210,7 +210,7 @@ fn a_chase_on_a_timed_node_agrees_with_its_probe() {
 
 #[test]
 fn a_scan_of_a_timed_node_agrees_with_its_probe() {
-    let mut machine = timed(2);
+    let mut machine = dram(2);
     machine.core.outstanding_misses = 64;
     machine.core.reorder_buffer = 4096;
     let mbps = scan_mbps(&machine, 1, 100_000);
@@ -220,7 +220,7 @@ fn a_scan_of_a_timed_node_agrees_with_its_probe() {
 
 #[test]
 fn random_reads_of_a_timed_node_agree_with_its_probe() {
-    let machine = timed(16);
+    let machine = dram(16);
     let pages = 1 << 13;
     let all = |reads| simulate(&machine, "local", random_reads(pages, reads));
     let (short, long) = (all(1_000), all(9_000));

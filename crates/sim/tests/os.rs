@@ -271,7 +271,7 @@ fn a_machine_without_caches_still_writes() {
     let text = "name = \"bare\"\nsummary = \"s\"\nsources.default = \"assumed: a test's\"\n[core]\nclock_mhz = 1000\n\
         instructions_per_cycle = 1\nreorder_buffer = 64\noutstanding_misses = 4\n[[initiator]]\nname = \"s\"\ncpus = 1\n\
         [[node]]\nname = \"n\"\ntier = 0\ncapacity_mib = 4\ninitiator = \"s\"\n\
-        given = { read_latency_ns = 50, read_bandwidth_mbps = 5000 }\n";
+        fixed = { read_latency_ns = 50, read_bandwidth_mbps = 5000 }\n";
     let report = simulate(&Machine::parse("bare.toml", text).unwrap(), "local", alone([touch(0, 100)]));
     assert_eq!(report.nodes[0].writes, 100);
 }

@@ -7,7 +7,7 @@ use memtide_linux::measure::{
     Effort, Figure, Idle, Kernel, Loaded, MeasureError, bandwidth_mbps, idle_latency, loaded_latency,
     write_mbps,
 };
-use memtide_linux::topology::{Host, Node, nodelist};
+use memtide_linux::topology::{Node, System, nodelist};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -145,7 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
-    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+    let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
     let initiators = chosen("initiators", &arguments.initiators, host.with_cpus())?;
     let nodes = chosen("nodes", &arguments.nodes, host.with_memory())?;
     let cache_kib = host.processor.caches.iter().map(|cache| cache.capacity_kib).max().unwrap_or(0);

@@ -9,7 +9,7 @@ use memtide_core::NodeId;
 use memtide_daemon::DaemonError;
 use memtide_daemon::control::{self, Migrate, Reply, Request};
 use memtide_daemon::transfers::{self, Progress};
-use memtide_linux::topology::Host;
+use memtide_linux::topology::System;
 
 use crate::failure::Failure;
 use crate::options::Common;
@@ -46,7 +46,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (from, to) = (arguments.from.clone(), arguments.to.clone());
     let request = Migrate { pid: arguments.pid, from, to, max_rate_mbps: arguments.max_rate };
-    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+    let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
     let nodes: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     transfers::nodes(&request, &nodes).map_err(advice::on_daemon)?;
     let bar = Bar::new("migrating", 1);

@@ -11,8 +11,8 @@ use clap::ValueHint;
 use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
 use memtide_linux::machines;
-use memtide_linux::placement::{Exact, HeldPolicy, NoKernelPolicy, Outcome, WeightError};
-use memtide_linux::topology::{Host, nodelist};
+use memtide_linux::placement::{Exact, HeldPolicy, NoKernelPolicy, PlacementCounts, WeightError};
+use memtide_linux::topology::{System, nodelist};
 use memtide_policies::Policy;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -58,7 +58,7 @@ enum Mechanism {
 
 /// Runs the program, and passes its exit status on.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let host = Host::read().map_err(|error| Failure::NotRun(error.to_string()))?;
+    let host = System::read().map_err(|error| Failure::NotRun(error.to_string()))?;
     weights::put_back();
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
     let policy = policy(&arguments.placement)?;
@@ -98,7 +98,7 @@ fn mechanism(
     arguments: &Arguments,
     rule: Rule,
     machine: &Machine,
-    host: &Host,
+    host: &System,
 ) -> Result<Mechanism, Failure> {
     let name = &arguments.placement;
     let why = if arguments.exact {
@@ -123,7 +123,7 @@ fn mechanism(
 }
 
 /// Prints the outcome of exact placement.
-fn print_outcome(outcome: io::Result<Outcome>) {
+fn print_outcome(outcome: io::Result<PlacementCounts>) {
     match outcome {
         Ok(outcome) => message!("memtide: {outcome}"),
         Err(error) => {
@@ -167,7 +167,7 @@ fn rule(arguments: &Arguments, policy: &Policy, machine: &Machine, all: &[NodeId
     Ok(rule)
 }
 
-fn cpus(arguments: &Arguments, host: &Host) -> Result<Vec<CpuId>, Failure> {
+fn cpus(arguments: &Arguments, host: &System) -> Result<Vec<CpuId>, Failure> {
     let numbers = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>();
     if let Some(list) = &arguments.physcpubind {
         let there: Vec<u16> = host.with_cpus().flat_map(|node| numbers(&node.cpus)).collect();

@@ -124,7 +124,7 @@ pub fn nodes(report: &Report, machine: &Machine) -> Table {
             Cell::Percent(node.access_share),
             known(is_read, Cell::Real(node.latency_mean_ns, 1)),
             known(is_read, Cell::Real(node.latency_p99_ns, 1)),
-            known(is_used && spec.timed.is_some(), Cell::Percent(node.row_hit_rate)),
+            known(is_used && spec.dram.is_some(), Cell::Percent(node.row_hit_rate)),
             known(node.energy_mj > 0.0, Cell::Real(node.energy_mj, 2)),
             node.wear.map_or(Cell::Absent, |wear| Cell::Real(wear.life_years, 2)),
         ]);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use memtide_core::machine::Machine;
-use memtide_core::policy::{Fault, NodeOrder, Room, Rule, RuleState, Task};
+use memtide_core::policy::{FirstTouch, FreeMemory, NodeOrder, Rule, RuleState, Task};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
 use crate::support::{lab, lab_is_here};
@@ -54,8 +54,8 @@ struct Choices {
 
 struct Ample;
 
-impl Room for Ample {
-    fn has_room(&self, _: NodeId, _: PageSize) -> bool {
+impl FreeMemory for Ample {
+    fn fits(&self, _: NodeId, _: PageSize) -> bool {
         true
     }
 }
@@ -74,7 +74,7 @@ impl Choices {
         let mut state = RuleState::new(&self.rule, 1, ThreadId(thread));
         let mut next = |cpu| {
             let fault =
-                Fault { thread: ThreadId(thread), cpu: CpuId(cpu), page: Vpn(0), size: PageSize::Base };
+                FirstTouch { thread: ThreadId(thread), cpu: CpuId(cpu), page: Vpn(0), size: PageSize::Base };
             state.next(&self.rule, &self.order, &fault, &Ample).expect("room")
         };
         (0..before).for_each(|_| _ = next(pages[0].0));

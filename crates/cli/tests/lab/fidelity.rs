@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use memtide_core::machine::{Given, Machine};
+use memtide_core::machine::{Fixed, Machine};
 use memtide_core::{InitiatorId, NodeId};
 use memtide_lab_model::{Prepared, prepare};
 use serde_json::Value;
@@ -59,8 +59,8 @@ fn mixed(shares: &[(f64, f64)]) -> f64 {
 
 /// What a node gives an initiator of a triad's three reads to a write.
 fn expected_triad_mbps(machine: &Machine, from: InitiatorId, node: NodeId) -> f64 {
-    let Given { read_bandwidth_mbps: read, write_bandwidth_mbps: write, .. } =
-        machine.nodes[node.index()].given.clone().expect("a given node");
+    let Fixed { read_bandwidth_mbps: read, write_bandwidth_mbps: write, .. } =
+        machine.nodes[node.index()].fixed.clone().expect("a fixed node");
     let links = machine.topology.hops(from, node).iter().map(|hop| machine.links[hop.link].bandwidth_mbps);
     let link = links.fold(f64::INFINITY, f64::min);
     // A link carries what is read one way and what is written the other.

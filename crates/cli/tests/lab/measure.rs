@@ -41,9 +41,9 @@ fn writes_and_mixes_are_those_of_the_machine_file() {
     assert_eq!(rows.len(), 2);
     for (row, name) in rows.iter().zip(["dram0", "optane0"]) {
         let node = machine.nodes.iter().find(|node| node.name == name).expect("a node");
-        let given = node.given.as_ref().expect("a given node");
-        let read = given.read_bandwidth_mbps;
-        let write = given.write_bandwidth_mbps.unwrap_or(read);
+        let fixed = node.fixed.as_ref().expect("a fixed node");
+        let read = fixed.read_bandwidth_mbps;
+        let write = fixed.write_bandwidth_mbps.unwrap_or(read);
         assert!(agrees(figure(row, "read_mbps"), read, 0.05), "{row}: {read} MB/s of reads");
         for reads in [0.67, 0.5] {
             let due = 1.0 / (reads / read + (1.0 - reads) / write);
@@ -76,10 +76,10 @@ fn latency_rises_with_load_and_the_machine_file_has_the_curve() {
     assert!(low.1 > 0.99 * idle.1 && middle.1 > 0.99 * low.1 && full.1 > 0.99 * middle.1, "{curve:?}");
     assert!(full.1 > 1.15 * idle.1, "{curve:?}");
     let machine = Machine::parse("host", &parts[1]).expect("a machine file");
-    let given = machine.nodes[0].given.as_ref().expect("a given node");
-    assert!(given.loaded.len() >= 3 && given.write_bandwidth_mbps.is_some(), "{given:?}");
+    let fixed = machine.nodes[0].fixed.as_ref().expect("a fixed node");
+    assert!(fixed.loaded.len() >= 3 && fixed.write_bandwidth_mbps.is_some(), "{fixed:?}");
     assert_eq!(
-        (given.read_latency_ns, given.loaded.last().map(|point| point.latency_ns)),
+        (fixed.read_latency_ns, fixed.loaded.last().map(|point| point.latency_ns)),
         (idle_ns, Some(full.1))
     );
     let run = &parts[2];

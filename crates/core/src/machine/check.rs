@@ -1,12 +1,12 @@
 //! What no machine can have.
 
-use super::fault::Fault;
-use super::{Cache, Dram, Given, Machine, Node, Tlb};
+use super::field_error::FieldError;
+use super::{Cache, Dram, Fixed, Machine, Node, Tlb, current_path};
 use crate::units::PAGE_BYTES;
 
-type Checked = Result<(), Fault>;
+type Checked = Result<(), FieldError>;
 
-/// The first fault of a machine, in the file's order, but CPUs before the caches that they share.
+/// The first error of a machine, in the file's order, but CPUs before the caches that they share.
 pub(super) fn check(machine: &Machine) -> Checked {
     name("name", &machine.name)?;
     whole("scale", machine.scale.into(), 1, 1 << 20)?;
@@ -30,15 +30,15 @@ pub(super) fn check(machine: &Machine) -> Checked {
     links(machine)
 }
 
-fn fault<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault::new(field, message))
+fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, FieldError> {
+    Err(FieldError::new(field, message))
 }
 
 fn name(field: impl Into<String>, name: &str) -> Checked {
     if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
         return Ok(());
     }
-    fault(field, format!("is {name:?}; must be made of letters, digits, '-', '_' and '.'"))
+    refuse(field, format!("is {name:?}; must be made of letters, digits, '-', '_' and '.'"))
 }
 
 /// Names of a list's entries, each its own.
@@ -47,7 +47,7 @@ fn names<'m>(list: &str, all: impl Iterator<Item = &'m str>) -> Checked {
     for (i, this) in all.enumerate() {
         let field = format!("{list}[{i}].name");
         if before.contains(&this) {
-            return fault(field, format!("'{this}' is taken by another {list}"));
+            return refuse(field, format!("'{this}' is taken by another {list}"));
         }
         name(field, this)?;
         before.push(this);
@@ -59,23 +59,21 @@ fn whole(field: &str, value: u64, least: u64, most: u64) -> Checked {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    fault(field, format!("is {value}; allowed are whole numbers from {least} to {most}"))
+    refuse(field, format!("is {value}; allowed are whole numbers from {least} to {most}"))
 }
 
 fn power_of_two(field: &str, value: u64, most: u64) -> Checked {
     if value.is_power_of_two() && value <= most {
         return Ok(());
     }
-    fault(field, format!("is {value}; allowed are powers of two up to {most}"))
+    refuse(field, format!("is {value}; allowed are powers of two up to {most}"))
 }
 
-/// `least` itself is allowed only if it is above 0 or `zero` says so.
 fn figure(field: &str, value: f64, least: f64, most: f64) -> Checked {
-    let too_small = if least == 0.0 { value < 0.0 } else { value < least };
-    if value.is_finite() && !too_small && value <= most {
+    if value.is_finite() && (least..=most).contains(&value) {
         return Ok(());
     }
-    fault(field, format!("is {value}; allowed are figures from {least} to {most}"))
+    refuse(field, format!("is {value}; allowed are figures from {least} to {most}"))
 }
 
 /// In MB/s.
@@ -90,44 +88,44 @@ fn positive(field: &str, value: f64, most: f64) -> Checked {
     if value.is_finite() && value > 0.0 && value <= most {
         return Ok(());
     }
-    fault(field, format!("is {value}; allowed are figures above 0, up to {most}"))
+    refuse(field, format!("is {value}; allowed are figures above 0, up to {most}"))
 }
 
 fn sources(machine: &Machine) -> Checked {
     if machine.sources.get("default").is_none_or(|s| s.trim().is_empty()) {
-        return fault("sources", "needs a `default`: the source of every figure that no other entry names");
+        return refuse("sources", "needs a `default`: the source of every figure that no other entry names");
     }
-    let tree = toml::Value::try_from(machine).map_err(|e| Fault::new("", e.to_string()))?;
+    let tree = toml::Value::try_from(machine).map_err(|e| FieldError::new("", e.to_string()))?;
     for (path, source) in &machine.sources {
         let field = format!("sources.{path}");
         if source.trim().is_empty() {
-            return fault(field, "is empty; say where the figures come from");
+            return refuse(field, "is empty; say where the figures come from");
         }
         if path != "default" && !exists(&tree, path) {
-            return fault(
+            return refuse(
                 field,
                 format!("there is no `{path}` in this file (list entries go by their name)"),
             );
         }
     }
     if machine.calibrated.len() > 2 {
-        return fault(
+        return refuse(
             "calibrated",
             "lists more than two figures; a machine with that many fitted ones shows nothing",
         );
     }
     for (i, path) in machine.calibrated.iter().enumerate() {
         if !exists(&tree, path) {
-            return fault(format!("calibrated[{i}]"), format!("there is no `{path}` in this file"));
+            return refuse(format!("calibrated[{i}]"), format!("there is no `{path}` in this file"));
         }
     }
     Ok(())
 }
 
-/// Whether a dotted path, whose list entries go by name, leads to something.
+/// Whether a dotted path, whose list entries go by name, leads to something. It may be spelled as in older files.
 fn exists(tree: &toml::Value, path: &str) -> bool {
     let mut at = tree;
-    for part in path.split('.') {
+    for part in current_path(path).split('.') {
         let next = match at {
             toml::Value::Table(table) => table.get(part),
             toml::Value::Array(list) => {
@@ -160,7 +158,7 @@ fn cache_level(machine: &Machine, index: usize, cache: &Cache) -> Checked {
     let lines = cache.capacity_kib * 1024 / crate::units::LINE_BYTES;
     if lines < u64::from(cache.ways) || !lines.is_multiple_of(u64::from(cache.ways)) {
         let message = format!("{lines} lines do not make whole sets of {} ways", cache.ways);
-        return fault(at("capacity_kib"), message);
+        return refuse(at("capacity_kib"), message);
     }
     if index == 0 {
         return Ok(());
@@ -168,11 +166,11 @@ fn cache_level(machine: &Machine, index: usize, cache: &Cache) -> Checked {
     let inner = &machine.caches[index - 1];
     if cache.latency_cycles <= inner.latency_cycles {
         let message = format!("must be above that of '{}', which is nearer to the core", inner.name);
-        return fault(at("latency_cycles"), message);
+        return refuse(at("latency_cycles"), message);
     }
     if !cache.shared_by.is_multiple_of(inner.shared_by) {
         let message = format!("must be a multiple of that of '{}', {}", inner.name, inner.shared_by);
-        return fault(at("shared_by"), message);
+        return refuse(at("shared_by"), message);
     }
     Ok(())
 }
@@ -207,7 +205,7 @@ fn kernel(machine: &Machine) -> Checked {
 
 fn initiators(machine: &Machine) -> Checked {
     if machine.initiators.is_empty() || machine.initiators.len() > 64 {
-        return fault("initiator", "a machine has 1 to 64 of them");
+        return refuse("initiator", "a machine has 1 to 64 of them");
     }
     for (i, initiator) in machine.initiators.iter().enumerate() {
         whole(&format!("initiator[{i}].cpus"), initiator.cpus.into(), 1, 1024)?;
@@ -217,19 +215,19 @@ fn initiators(machine: &Machine) -> Checked {
 
 fn nodes(machine: &Machine) -> Checked {
     if machine.nodes.is_empty() || machine.nodes.len() > 64 {
-        return fault("node", "a machine has 1 to 64 of them");
+        return refuse("node", "a machine has 1 to 64 of them");
     }
     names("node", machine.nodes.iter().map(|node| node.name.as_str()))?;
     for (i, node) in machine.nodes.iter().enumerate() {
         let at = format!("node[{i}]");
         if machine.initiators.iter().any(|initiator| initiator.name == node.name) {
-            return fault(format!("{at}.name"), format!("'{}' is taken by an initiator", node.name));
+            return refuse(format!("{at}.name"), format!("'{}' is taken by an initiator", node.name));
         }
         memory_node(machine, &at, node)?;
     }
     for tier in 0..machine.tiers() {
         if !machine.nodes.iter().any(|n| usize::from(n.tier) == tier) {
-            return fault(
+            return refuse(
                 "node",
                 format!("no node is in tier {tier}; tiers are numbered from 0 without a gap"),
             );
@@ -245,14 +243,14 @@ fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
             "is {}; a scale of {} leaves no memory: lower `scale` to {} or less",
             node.capacity_mib, machine.scale, node.capacity_mib
         );
-        return fault(format!("{at}.capacity_mib"), message);
+        return refuse(format!("{at}.capacity_mib"), message);
     }
     if let Some(name) = &node.initiator
         && !machine.initiators.iter().any(|i| i.name == *name)
     {
         let known: Vec<&str> = machine.initiators.iter().map(|i| i.name.as_str()).collect();
         let message = format!("there is no initiator '{name}'; there are: {}", known.join(", "));
-        return fault(format!("{at}.initiator"), message);
+        return refuse(format!("{at}.initiator"), message);
     }
     let e = &node.energy;
     let energies = [
@@ -268,47 +266,47 @@ fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
     if let Some(writes) = node.endurance_writes {
         positive(&format!("{at}.endurance_writes"), writes, 1e18)?;
     }
-    match (&node.timed, &node.given) {
-        (Some(dram), None) => timed(&format!("{at}.timed"), dram, node.capacity_mib),
-        (None, Some(g)) => given(machine, &format!("{at}.given"), g),
-        (Some(_), Some(_)) => fault(at, "is both `timed` and `given`; leave out one of the two tables"),
+    match (&node.dram, &node.fixed) {
+        (Some(figures), None) => dram(&format!("{at}.dram"), figures, node.capacity_mib),
+        (None, Some(figures)) => fixed(machine, &format!("{at}.fixed"), figures),
+        (Some(_), Some(_)) => refuse(at, "is both `dram` and `fixed`; leave out one of the two tables"),
         (None, None) => {
-            fault(at, "needs a table `timed` (device timings) or `given` (latency and bandwidth)")
+            refuse(at, "needs a table `dram` (device timings) or `fixed` (latency and bandwidth)")
         }
     }
 }
 
-fn given(machine: &Machine, at: &str, given: &Given) -> Checked {
+fn fixed(machine: &Machine, at: &str, fixed: &Fixed) -> Checked {
     let least = machine.caches.last().map_or(0.001, |c| machine.core.cycles(c.latency_cycles).as_ns());
-    if given.read_latency_ns < least {
+    if fixed.read_latency_ns < least {
         let message = format!(
             "is {} ns, below the {least:.1} ns that the way through the caches takes; it is load-to-use",
-            given.read_latency_ns
+            fixed.read_latency_ns
         );
-        return fault(format!("{at}.read_latency_ns"), message);
+        return refuse(format!("{at}.read_latency_ns"), message);
     }
-    figure(&format!("{at}.read_latency_ns"), given.read_latency_ns, 0.001, LONGEST_NS)?;
-    if let Some(ns) = given.write_latency_ns {
+    figure(&format!("{at}.read_latency_ns"), fixed.read_latency_ns, 0.001, LONGEST_NS)?;
+    if let Some(ns) = fixed.write_latency_ns {
         figure(&format!("{at}.write_latency_ns"), ns, 0.001, LONGEST_NS)?;
     }
-    bandwidth(&format!("{at}.read_bandwidth_mbps"), given.read_bandwidth_mbps)?;
-    if let Some(mbps) = given.write_bandwidth_mbps {
+    bandwidth(&format!("{at}.read_bandwidth_mbps"), fixed.read_bandwidth_mbps)?;
+    if let Some(mbps) = fixed.write_bandwidth_mbps {
         bandwidth(&format!("{at}.write_bandwidth_mbps"), mbps)?;
     }
     let mut before = (-1.0, 0.0);
-    for (i, point) in given.loaded.iter().enumerate() {
+    for (i, point) in fixed.loaded.iter().enumerate() {
         let at = format!("{at}.loaded[{i}]");
         figure(&format!("{at}.load"), point.load, 0.0, 1.0)?;
-        figure(&format!("{at}.latency_ns"), point.latency_ns, given.read_latency_ns, LONGEST_NS)?;
+        figure(&format!("{at}.latency_ns"), point.latency_ns, fixed.read_latency_ns, LONGEST_NS)?;
         if point.load <= before.0 || point.latency_ns < before.1 {
-            return fault(at, "loads must rise from point to point, and latencies must not fall");
+            return refuse(at, "loads must rise from point to point, and latencies must not fall");
         }
         before = (point.load, point.latency_ns);
     }
     Ok(())
 }
 
-fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
+fn dram(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
     let field = |name: &str| format!("{at}.{name}");
     let powers: [(&str, u64, u64); 6] = [
         ("channels", d.channels.into(), 256),
@@ -322,7 +320,10 @@ fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
         power_of_two(&field(name), value, most)?;
     }
     if u64::from(d.row_bytes) < PAGE_BYTES / 64 {
-        return fault(field("row_bytes"), format!("is {}; a row holds at least one line of 64", d.row_bytes));
+        return refuse(
+            field("row_bytes"),
+            format!("is {}; a row holds at least one line of 64", d.row_bytes),
+        );
     }
     whole(&field("t_ck_ps"), d.t_ck_ps.into(), 1, 1_000_000)?;
     let cycles: [(&str, u16, u64); 21] = [
@@ -360,11 +361,11 @@ fn timed(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
     whole(&field("drain_high"), d.drain_high.into(), 1, d.write_queue.into())?;
     whole(&field("drain_low"), d.drain_low.into(), 0, u64::from(d.drain_high) - 1)?;
     figure(&field("controller_ns"), d.controller_ns, 0.0, LONGEST_NS)?;
-    d.map_fields().map_err(|message| Fault::new(field("address_map"), message))?;
+    d.map_fields().map_err(|message| FieldError::new(field("address_map"), message))?;
     let device_mib = (d.channel_bytes() * u64::from(d.channels)) >> 20;
     if device_mib < capacity_mib {
         let message = format!("is {capacity_mib}, but the device has only {device_mib} MiB");
-        return fault(at.replace(".timed", ".capacity_mib"), message);
+        return refuse(at.replace(".dram", ".capacity_mib"), message);
     }
     Ok(())
 }
@@ -379,11 +380,11 @@ fn links(machine: &Machine) -> Checked {
             if !known.contains(&end.as_str()) {
                 let message =
                     format!("there is no initiator or node '{end}'; there are: {}", known.join(", "));
-                return fault(format!("{at}.between"), message);
+                return refuse(format!("{at}.between"), message);
             }
         }
         if link.between[0] == link.between[1] {
-            return fault(format!("{at}.between"), "names the same end twice");
+            return refuse(format!("{at}.between"), "names the same end twice");
         }
         figure(&format!("{at}.latency_ns"), link.latency_ns, 0.0, LONGEST_NS)?;
         bandwidth(&format!("{at}.bandwidth_mbps"), link.bandwidth_mbps)?;

@@ -1,4 +1,4 @@
-//! Timed memory devices: organisation, timing set and controller.
+//! DRAM devices, and others with a DRAM interface: organisation, timing set and controller.
 
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 pub mod bundled;
 mod check;
 mod dram;
-mod fault;
+mod field_error;
 mod kernel;
 mod node;
 mod performance;
@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 pub use dram::{Arbitration, Coordinate, Dram, MapField, PagePolicy, Refresh};
 pub use kernel::Kernel;
-pub use node::{Energy, Given, Link, LoadPoint, Node};
+pub use node::{Energy, Fixed, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};
 pub use topology::{Hop, Topology};
 
-use fault::Fault;
+use field_error::FieldError;
 
 use crate::FileError;
 use crate::ids::{CpuId, InitiatorId, NodeId, TierId};
@@ -40,7 +40,7 @@ pub struct Machine {
     /// Divides capacities, shared caches, TLB reach and time constants of the kernel, together; at least 1.
     #[serde(default = "one")]
     pub scale: u32,
-    /// Where figures come from: `default` and, for any dotted path of the file (such as `node.dram.given`), the
+    /// Where figures come from: `default` and, for any dotted path of the file (such as `node.dram.fixed`), the
     /// source that holds for all below it. A source starting with `assumed` says why.
     pub sources: BTreeMap<String, String>,
     /// Paths of the figures that were fitted to a measurement of the whole machine; two at most.
@@ -78,6 +78,19 @@ fn one() -> u32 {
     1
 }
 
+/// A dotted path with the names that older files have for a node's tables replaced by today's.
+fn current_path(path: &str) -> String {
+    let mut parts: Vec<&str> = path.split('.').collect();
+    if let ["node", _, table, ..] = parts.as_mut_slice() {
+        *table = match *table {
+            "timed" => "dram",
+            "given" => "fixed",
+            today => today,
+        };
+    }
+    parts.join(".")
+}
+
 impl Machine {
     /// Reads and checks a machine file's text. `file` is its name, for messages.
     ///
@@ -98,7 +111,7 @@ impl Machine {
         self.complete().map_err(|fault| fault.within(file, &text))
     }
 
-    fn complete(mut self) -> Result<Machine, Fault> {
+    fn complete(mut self) -> Result<Machine, FieldError> {
         check::check(&self)?;
         self.topology = Topology::of(&self)?;
         Ok(self)

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::dram::Dram;
 use crate::units::{LINE_BYTES, PAGE_BYTES};
 
-/// A memory node: *timed* (a memory device from which latency and bandwidth emerge) or *given* (its latency and
-/// bandwidth are the figures of a datasheet or a measurement).
+/// A memory node: *dram* (a memory device from whose timings latency and bandwidth emerge) or *fixed* (latency and
+/// bandwidth are figures of a datasheet or a measurement). Older machine files call these `timed` and `given`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
@@ -20,12 +20,12 @@ pub struct Node {
     /// The initiator it is beside; none for a node that is reached by a link alone.
     #[serde(default)]
     pub initiator: Option<String>,
-    /// A device whose commands are timed.
-    #[serde(default)]
-    pub timed: Option<Dram>,
+    /// A device whose commands are timed one by one.
+    #[serde(default, alias = "timed")]
+    pub dram: Option<Dram>,
     /// Figures of the node as a whole.
-    #[serde(default)]
-    pub given: Option<Given>,
+    #[serde(default, alias = "given")]
+    pub fixed: Option<Fixed>,
     /// Energy of its device.
     #[serde(default)]
     pub energy: Energy,
@@ -40,7 +40,7 @@ pub struct Node {
 /// in them, links are not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Given {
+pub struct Fixed {
     /// Idle latency of a read, in ns.
     pub read_latency_ns: f64,
     /// Time from a write's arrival until it is in the medium, in ns; writes are posted, so that it delays later
@@ -77,9 +77,9 @@ pub struct Energy {
     pub read_nj: f64,
     /// Of writing a line, in nJ.
     pub write_nj: f64,
-    /// Of opening and closing a row, in nJ (timed nodes).
+    /// Of opening and closing a row, in nJ (dram nodes).
     pub activate_nj: f64,
-    /// Of refreshing a rank once, in nJ (timed nodes).
+    /// Of refreshing a rank once, in nJ (dram nodes).
     pub refresh_nj: f64,
     /// Standby power of the whole node, in mW.
     pub standby_mw: f64,

@@ -11,20 +11,20 @@ impl Machine {
         all.min_by_key(|&from| (self.topology.link_latency(from, node), from)).unwrap_or_default()
     }
 
-    /// Read bandwidth that a node offers to its nearest initiator: a given node's figure, or the peak of all channels
-    /// of a timed one; no more than the narrowest link on the way (as HMAT's access class 0 gives it).
+    /// Read bandwidth that a node offers to its nearest initiator: a fixed node's figure, or the peak of all channels
+    /// of a dram one; no more than the narrowest link on the route (as HMAT's access class 0 gives it).
     pub fn node_bandwidth(&self, node: NodeId) -> Bandwidth {
         let device_mbps = self.device_bandwidth(node).as_mbps();
         let hops = self.topology.hops(self.nearest_initiator(node), node);
         Bandwidth(hops.iter().map(|hop| self.links[hop.link].bandwidth_mbps).fold(device_mbps, f64::min))
     }
 
-    /// Read bandwidth of a node's own device: a given node's figure, or the peak of all channels of a timed one.
+    /// Read bandwidth of a node's own device: a fixed node's figure, or the peak of all channels of a dram one.
     pub fn device_bandwidth(&self, node: NodeId) -> Bandwidth {
-        match (&self.nodes[node.index()].given, &self.nodes[node.index()].timed) {
-            (Some(given), _) => Bandwidth(given.read_bandwidth_mbps),
+        match (&self.nodes[node.index()].fixed, &self.nodes[node.index()].dram) {
+            (Some(fixed), _) => Bandwidth(fixed.read_bandwidth_mbps),
             (None, Some(dram)) => Bandwidth(dram.channel_peak().as_mbps() * f64::from(dram.channels)),
-            (None, None) => unreachable!("a checked node is given or timed"),
+            (None, None) => unreachable!("a checked node is fixed or dram"),
         }
     }
 
@@ -33,14 +33,14 @@ impl Machine {
         Bandwidth(self.nodes_in(tier).map(|node| self.node_bandwidth(node).as_mbps()).sum())
     }
 
-    /// Idle latency of a write until it is in the medium, from the node's nearest initiator: a given node's write
-    /// latency, or its read latency if it has none; of a timed node the read's way, with write latency and write
+    /// Idle latency of a write until it is in the medium, from the node's nearest initiator: a fixed node's write
+    /// latency, or its read latency if it has none; of a dram node the read's way, with write latency and write
     /// recovery in place of read latency.
     pub fn write_latency(&self, node: NodeId) -> Time {
         let from = self.nearest_initiator(node);
         let read = self.idle_latency(from, node);
-        match (&self.nodes[node.index()].given, &self.nodes[node.index()].timed) {
-            (Some(given), _) => match given.write_latency_ns {
+        match (&self.nodes[node.index()].fixed, &self.nodes[node.index()].dram) {
+            (Some(fixed), _) => match fixed.write_latency_ns {
                 Some(ns) => Time::from_ns(ns) + self.topology.link_latency(from, node),
                 None => read,
             },

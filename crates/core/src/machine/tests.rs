@@ -6,7 +6,7 @@ name = "two"
 summary = "two sockets and an expander"
 [sources]
 default = "assumed: made for this test"
-"node.far.given" = "datasheet"
+"node.far.fixed" = "datasheet"
 [core]
 clock_mhz = 2000
 instructions_per_cycle = 4
@@ -28,14 +28,14 @@ name = "near"
 tier = 0
 capacity_mib = 64
 initiator = "a"
-[node.given]
+[node.fixed]
 read_latency_ns = 80
 read_bandwidth_mbps = 20000
 [[node]]
 name = "far"
 tier = 1
 capacity_mib = 128
-[node.given]
+[node.fixed]
 read_latency_ns = 100
 read_bandwidth_mbps = 10000
 [[link]]
@@ -69,18 +69,29 @@ fn ways_go_over_the_links_with_least_latency() {
 #[test]
 fn sources_hold_for_all_below_their_path() {
     let m = Machine::parse("m.toml", GOOD).unwrap();
-    assert_eq!(m.source_of("node.far.given.read_latency_ns"), "datasheet");
+    assert_eq!(m.source_of("node.far.fixed.read_latency_ns"), "datasheet");
     assert_eq!(m.source_of("core.clock_mhz"), "assumed: made for this test");
 }
 
 #[test]
-fn a_fault_is_reported_with_line_field_and_what_is_allowed() {
+fn older_files_with_given_nodes_are_read_and_written_with_todays_names() {
+    let old = GOOD.replace("[node.fixed]", "[node.given]").replace("node.far.fixed", "node.far.given");
+    assert!(old.contains("[node.given]") && old.contains("node.far.given"));
+    let [old, today] = [old.as_str(), GOOD].map(|text| Machine::parse("m.toml", text).unwrap());
+    assert_eq!(old.to_toml(), today.to_toml());
+    assert_eq!(old.source_of("node.far.fixed.read_latency_ns"), "datasheet");
+    let both = GOOD.replace("[node.fixed]", "[node.fixed]\n[node.given]");
+    assert!(Machine::parse("m.toml", &both).is_err());
+}
+
+#[test]
+fn an_error_is_reported_with_line_field_and_what_is_allowed() {
     let cases = [
         (
             "read_bandwidth_mbps = 20000",
             "read_bandwidth_mbps = 0",
             "read_bandwidth_mbps",
-            "node[0].given.read_bandwidth_mbps",
+            "node[0].fixed.read_bandwidth_mbps",
             "from 1 to",
         ),
         ("ways = 8", "ways = 0", "ways", "cache[0].ways", "from 1 to 64"),
@@ -98,10 +109,10 @@ fn a_fault_is_reported_with_line_field_and_what_is_allowed() {
             "read_latency_ns = 80",
             "read_latency_ns = 1",
             "read_latency_ns",
-            "node[0].given.read_latency_ns",
+            "node[0].fixed.read_latency_ns",
             "load-to-use",
         ),
-        ("\"node.far.given\"", "\"node.fat\"", "node.fat", "sources.node.fat", "there is no"),
+        ("\"node.far.fixed\"", "\"node.fat\"", "node.fat", "sources.node.fat", "there is no"),
         ("cpus = 2", "cpus = 0", "cpus", "initiator[0].cpus", "from 1 to 1024"),
         ("[\"b\", \"far\"]", "[\"b\", \"a\"]", "[[node]]", "node[1]", "cannot reach"),
         ("initiator = \"a\"", "initiator = \"z\"", "initiator", "node[0].initiator", "there are: a, b"),
@@ -148,9 +159,9 @@ fn values_of_another_kind_are_refused_in_words_with_their_field() {
         ("[\"a\", \"b\"]", "[\"a\"]", "link[0].between", "has 1 entry; a link is between two"),
         ("tier = 1", "tier = 1.5", "node[1].tier", "is `1.5`; expected is a whole number from 0 to 255"),
         (
-            "[node.given]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000",
-            "given = 5",
-            "node[0].given",
+            "[node.fixed]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000",
+            "fixed = 5",
+            "node[0].fixed",
             "expected is a table",
         ),
     ];
@@ -199,15 +210,15 @@ fn figures_that_no_machine_has_are_refused() {
 }
 
 #[test]
-fn a_node_is_timed_or_given() {
-    let neither = refused("[node.given]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000", "");
+fn a_node_is_dram_or_fixed() {
+    let neither = refused("[node.fixed]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000", "");
     assert!(neither.message.contains("needs a table"), "{neither}");
-    let timed = "[node.timed]\nchannels = 1\nranks = 1\nbank_groups = 1\nbanks = 1\nrows = 1024\nrow_bytes = 65536\n\
+    let dram = "[node.dram]\nchannels = 1\nranks = 1\nbank_groups = 1\nbanks = 1\nrows = 1024\nrow_bytes = 65536\n\
         address_map = \"row|column\"\nt_ck_ps = 833\nburst = 4\ncl = 17\ncwl = 12\nrcd = 17\nrp = 17\nras = 39\nccd_s = 4\n\
         ccd_l = 6\nrrd_s = 4\nrrd_l = 6\nfaw = 26\nwtr_s = 3\nwtr_l = 9\nwr = 18\nrtp = 9\nrank_switch = 2\nrfc = 420\nrefi = 9360\n";
-    let both = refused("[node.given]", &format!("{timed}[node.given]"));
-    assert!(both.message.contains("both `timed` and `given`"), "{both}");
-    let alone = GOOD.replacen("[node.given]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000", timed, 1);
+    let both = refused("[node.fixed]", &format!("{dram}[node.fixed]"));
+    assert!(both.message.contains("both `dram` and `fixed`"), "{both}");
+    let alone = GOOD.replacen("[node.fixed]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000", dram, 1);
     Machine::parse("m.toml", &alone).unwrap();
     for (map, says) in [
         ("row|colum", "is not a field"),
@@ -216,7 +227,7 @@ fn a_node_is_timed_or_given() {
     ] {
         let text = alone.replacen("\"row|column\"", &format!("{map:?}"), 1);
         let error = Machine::parse("m.toml", &text).unwrap_err();
-        assert_eq!(error.field, "node[0].timed.address_map");
+        assert_eq!(error.field, "node[0].dram.address_map");
         assert!(error.message.contains(says), "{error}");
     }
 }
@@ -225,7 +236,7 @@ fn a_node_is_timed_or_given() {
 fn split_address_fields_cover_their_coordinate() {
     let text = include_str!("../../../../machines/ddr4-2400.toml");
     let m = Machine::parse("ddr4-2400.toml", text).unwrap();
-    let mut dram = m.nodes[0].timed.clone().unwrap();
+    let mut dram = m.nodes[0].dram.clone().unwrap();
     dram.address_map = "row|column:4|bank|bank_group|rank|column:3".into();
     let fields = dram.map_fields().unwrap();
     let columns: Vec<(u8, u8, u8)> =

@@ -1,74 +1,74 @@
-//! How initiators reach nodes: the links on the way that adds least latency.
+//! How initiators reach nodes: the links on the route that adds least latency.
 
 use super::Machine;
-use super::fault::Fault;
+use super::field_error::FieldError;
 use crate::ids::{CpuId, InitiatorId, NodeId};
 use crate::units::Time;
 
-/// One link on a way, in the direction from an initiator to a node.
+/// One link on a route, in the direction from an initiator to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Index in [`Machine::links`].
     pub link: usize,
-    /// True if the way goes from the link's second end to its first.
+    /// True if the route goes from the link's second end to its first.
     pub reversed: bool,
 }
 
-/// The ways from every initiator to every node.
+/// The routes from every initiator to every node.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
-    ways: Vec<Vec<Way>>,
+    routes: Vec<Vec<Route>>,
 }
 
 #[derive(Clone, Debug)]
-struct Way {
+struct Route {
     hops: Vec<Hop>,
     latency: Time,
 }
 
 impl Topology {
-    /// Finds all ways.
-    pub(super) fn of(machine: &Machine) -> Result<Topology, Fault> {
-        let mut ways = Vec::new();
+    /// Finds all routes.
+    pub(super) fn of(machine: &Machine) -> Result<Topology, FieldError> {
+        let mut routes = Vec::new();
         for initiator in &machine.initiators {
-            let from = ways_from(machine, &initiator.name);
+            let from = routes_from(machine, &initiator.name);
             let mut to_nodes = Vec::new();
             for (index, node) in machine.nodes.iter().enumerate() {
                 let gate = node.initiator.as_deref().unwrap_or(&node.name);
-                let way = from.iter().find(|(name, _)| *name == gate);
-                let way = way.or_else(|| from.iter().find(|(name, _)| *name == node.name));
-                let (_, way) = way.ok_or_else(|| unreachable_node(index, &node.name, &initiator.name))?;
-                to_nodes.push(way.clone());
+                let route = from.iter().find(|(name, _)| *name == gate);
+                let route = route.or_else(|| from.iter().find(|(name, _)| *name == node.name));
+                let (_, route) = route.ok_or_else(|| unreachable_node(index, &node.name, &initiator.name))?;
+                to_nodes.push(route.clone());
             }
-            ways.push(to_nodes);
+            routes.push(to_nodes);
         }
-        Ok(Topology { ways })
+        Ok(Topology { routes })
     }
 
     /// The links from an initiator to a node, in order; none for a node beside it.
     pub fn hops(&self, from: InitiatorId, to: NodeId) -> &[Hop] {
-        &self.ways[from.index()][to.index()].hops
+        &self.routes[from.index()][to.index()].hops
     }
 
     /// What the links from an initiator to a node add to a read's latency.
     pub fn link_latency(&self, from: InitiatorId, to: NodeId) -> Time {
-        self.ways[from.index()][to.index()].latency
+        self.routes[from.index()][to.index()].latency
     }
 }
 
 impl Machine {
-    /// Idle read latency that a CPU of the initiator sees from a node, links included: a given node's figure, a timed
-    /// node's way to the pins, activate, read and burst.
+    /// Idle read latency that a CPU of the initiator sees from a node, links included: a fixed node's figure, a dram
+    /// node's route to the pins, activate, read and burst.
     pub fn idle_latency(&self, from: InitiatorId, to: NodeId) -> Time {
         let node = &self.nodes[to.index()];
-        let at_node = match (&node.given, &node.timed) {
-            (Some(given), _) => Time::from_ns(given.read_latency_ns),
+        let at_node = match (&node.fixed, &node.dram) {
+            (Some(fixed), _) => Time::from_ns(fixed.read_latency_ns),
             (None, Some(dram)) => {
                 let caches = self.caches.last().map_or(0.0, |c| c.latency_cycles);
                 let cycles = u64::from(dram.rcd) + u64::from(dram.cl) + u64::from(dram.burst);
                 self.core.cycles(caches) + Time::from_ns(dram.controller_ns) + dram.cycles(cycles)
             }
-            (None, None) => unreachable!("a checked node is given or timed"),
+            (None, None) => unreachable!("a checked node is fixed or dram"),
         };
         at_node + self.topology.link_latency(from, to)
     }
@@ -82,8 +82,8 @@ impl Machine {
         sorted.sort_unstable();
         assert!(sorted.into_iter().eq(0..self.nodes.len()), "{order:?} is no order of all nodes");
         self.nodes = order.iter().map(|&node| self.nodes[node].clone()).collect();
-        for ways in &mut self.topology.ways {
-            *ways = order.iter().map(|&node| ways[node].clone()).collect();
+        for routes in &mut self.topology.routes {
+            *routes = order.iter().map(|&node| routes[node].clone()).collect();
         }
         self
     }
@@ -102,34 +102,34 @@ impl Machine {
     }
 }
 
-/// Least-latency ways from one endpoint to all that can be reached (Bellman's relaxation; machines have few links).
-fn ways_from<'m>(machine: &'m Machine, start: &'m str) -> Vec<(&'m str, Way)> {
-    let mut known: Vec<(&str, Way)> = vec![(start, Way { hops: Vec::new(), latency: Time::ZERO })];
+/// Least-latency routes from one endpoint to all that can be reached (Bellman's relaxation; machines have few links).
+fn routes_from<'m>(machine: &'m Machine, start: &'m str) -> Vec<(&'m str, Route)> {
+    let mut known: Vec<(&str, Route)> = vec![(start, Route { hops: Vec::new(), latency: Time::ZERO })];
     loop {
         let mut better = None;
         for (index, link) in machine.links.iter().enumerate() {
             let [a, b] = &link.between;
             for (from, to, reversed) in [(a, b, false), (b, a, true)] {
-                let Some((_, way)) = known.iter().find(|(name, _)| name == from) else { continue };
-                let latency = way.latency + Time::from_ns(link.latency_ns);
+                let Some((_, route)) = known.iter().find(|(name, _)| name == from) else { continue };
+                let latency = route.latency + Time::from_ns(link.latency_ns);
                 let old = known.iter().find(|(name, _)| name == to).map_or(Time::NEVER, |(_, w)| w.latency);
                 if latency < old {
-                    let mut hops = way.hops.clone();
+                    let mut hops = route.hops.clone();
                     hops.push(Hop { link: index, reversed });
-                    better = Some((to.as_str(), Way { hops, latency }));
+                    better = Some((to.as_str(), Route { hops, latency }));
                 }
             }
         }
-        let Some((name, way)) = better else { return known };
+        let Some((name, route)) = better else { return known };
         known.retain(|(other, _)| *other != name);
-        known.push((name, way));
+        known.push((name, route));
     }
 }
 
-fn unreachable_node(index: usize, node: &str, initiator: &str) -> Fault {
+fn unreachable_node(index: usize, node: &str, initiator: &str) -> FieldError {
     let message = format!(
         "initiator '{initiator}' cannot reach node '{node}'; name the initiator beside it with `initiator = \"..\"` \
          or add a [[link]] between them"
     );
-    Fault::new(format!("node[{index}]"), message)
+    FieldError::new(format!("node[{index}]"), message)
 }

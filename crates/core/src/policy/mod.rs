@@ -24,7 +24,7 @@ pub use plan::{
 pub use regions::{Region, Regions};
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
 pub use sensor::{Answer, Answers, RegionSampling, Request, Sensor, SensorRefused, Sensors};
-pub use state::{Fault, Room, RuleState};
+pub use state::{FirstTouch, FreeMemory, RuleState};
 pub use view::{NodeView, TaskView, ThreadView, Traffic, View, Watermarks};
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::units::{PageSize, Vpn};
 
 /// A first touch of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct FirstTouch {
     /// The thread that touched it.
     pub thread: ThreadId,
     /// The CPU it ran on.
@@ -22,9 +22,9 @@ pub struct Fault {
 }
 
 /// Says where there is free memory.
-pub trait Room {
+pub trait FreeMemory {
     /// Whether a page of this size fits into the node's free memory above its watermark.
-    fn has_room(&self, node: NodeId, size: PageSize) -> bool;
+    fn fits(&self, node: NodeId, size: PageSize) -> bool;
 }
 
 /// How far a thread has come in a rule.
@@ -58,16 +58,16 @@ impl RuleState {
         &mut self,
         rule: &Rule,
         order: &NodeOrder,
-        fault: &Fault,
-        room: &impl Room,
+        touch: &FirstTouch,
+        free_memory: &impl FreeMemory,
     ) -> Option<NodeId> {
-        let group = self.next_group(rule, order, fault.cpu);
-        let node = self.next_node(rule, order, fault.cpu, group);
-        if room.has_room(node, fault.size) {
+        let group = self.next_group(rule, order, touch.cpu);
+        let node = self.next_node(rule, order, touch.cpu, group);
+        if free_memory.fits(node, touch.size) {
             return Some(node);
         }
-        let free = |&&n: &&NodeId| room.has_room(n, fault.size);
-        let by_cpu = order.from_cpu(fault.cpu);
+        let free = |&&n: &&NodeId| free_memory.fits(n, touch.size);
+        let by_cpu = order.from_cpu(touch.cpu);
         match rule.spill {
             Spill::Nearest => order.from_node(node).iter().filter(|n| rule.allows(**n)).find(free).copied(),
             Spill::Group => std::iter::once(group)

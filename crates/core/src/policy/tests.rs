@@ -27,7 +27,7 @@ name = "dram"
 tier = 0
 capacity_mib = 64
 initiator = "a"
-[node.given]
+[node.fixed]
 read_latency_ns = 80
 read_bandwidth_mbps = 20000
 [[node]]
@@ -35,7 +35,7 @@ name = "nvm"
 tier = 1
 capacity_mib = 64
 initiator = "b"
-[node.given]
+[node.fixed]
 read_latency_ns = 200
 read_bandwidth_mbps = 10000
 write_latency_ns = 700
@@ -43,7 +43,7 @@ write_latency_ns = 700
 name = "far"
 tier = 2
 capacity_mib = 64
-[node.given]
+[node.fixed]
 read_latency_ns = 100
 read_bandwidth_mbps = 40000
 [[link]]
@@ -65,8 +65,8 @@ fn machine() -> Machine {
 
 struct Full(BTreeSet<NodeId>);
 
-impl Room for Full {
-    fn has_room(&self, node: NodeId, _: PageSize) -> bool {
+impl FreeMemory for Full {
+    fn fits(&self, node: NodeId, _: PageSize) -> bool {
         !self.0.contains(&node)
     }
 }
@@ -84,7 +84,7 @@ fn rule(groups: &[(&[u8], u32)], order: GroupOrder, within: Within, spill: Spill
 /// The nodes that a thread's next pages go to; 9 for none.
 fn nodes(state: &mut RuleState, rule: &Rule, cpu: CpuId, full: &Full, pages: usize) -> Vec<u8> {
     let order = NodeOrder::of(&machine());
-    let fault = Fault { thread: ThreadId(0), cpu, page: Vpn(7), size: PageSize::Base };
+    let fault = FirstTouch { thread: ThreadId(0), cpu, page: Vpn(7), size: PageSize::Base };
     (0..pages).map(|_| state.next(rule, &order, &fault, full).map_or(9, |n| n.0)).collect()
 }
 

@@ -24,7 +24,7 @@ pub struct Range {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Machine file of the machine to model, prepared: scale carried out, all nodes given.
+    /// Machine file of the machine to model, prepared: scale carried out, all nodes fixed.
     pub machine: String,
     /// The initiator of each virtual CPU.
     pub vcpu_initiators: Vec<InitiatorId>,

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 /// A virtual machine's nodes and CPUs.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The machine that is modelled: its scale is carried out, all nodes are given, and its bandwidth is that of its
+    /// The machine that is modelled: its scale is carried out, all nodes are fixed, and its bandwidth is that of its
     /// virtual CPUs.
     pub machine: Machine,
     /// The initiator of each virtual CPU.
@@ -106,10 +106,10 @@ impl Layout {
     pub fn reach(&self, from: usize, to: usize) -> (f64, f64) {
         let vcpu = self.nodes[from].vcpus.first().copied().unwrap_or(0);
         let (initiator, node) = (self.vcpu_initiators[usize::from(vcpu)], NodeId::from(to));
-        let given =
-            self.machine.nodes[to].given.as_ref().map_or(f64::INFINITY, |given| given.read_bandwidth_mbps);
+        let fixed =
+            self.machine.nodes[to].fixed.as_ref().map_or(f64::INFINITY, |fixed| fixed.read_bandwidth_mbps);
         let hops = self.machine.topology.hops(initiator, node);
-        let mbps = hops.iter().map(|hop| self.machine.links[hop.link].bandwidth_mbps).fold(given, f64::min);
+        let mbps = hops.iter().map(|hop| self.machine.links[hop.link].bandwidth_mbps).fold(fixed, f64::min);
         (self.machine.idle_latency(initiator, node).as_ns(), mbps)
     }
 }

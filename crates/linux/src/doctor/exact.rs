@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 
 use super::{Finding, Use, text, why};
 use crate::placement::TRACEPOINT;
-use crate::sys::missing;
+use crate::sys::userfaultfd;
 
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
@@ -13,7 +13,7 @@ const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 pub fn examine() -> Vec<Finding> {
     vec![
         architecture(std::env::consts::ARCH),
-        faults(missing::allowed()),
+        faults(userfaultfd::check_permission()),
         tracing(fs::read_to_string(TRACEPOINT).map(drop)),
         ptrace(text(YAMA).ok().as_deref()),
     ]

@@ -5,15 +5,15 @@ use std::path::Path;
 use super::{Finding, Use, text};
 use crate::placement::status;
 use crate::processes;
-use crate::topology::{Host, list};
+use crate::topology::{System, list};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Looks at the cpuset and the control group.
 pub fn examine() -> Vec<Finding> {
     let me = rustix::process::getpid().as_raw_nonzero().get();
-    let there: Vec<u16> = Host::read()
-        .map(|host| host.with_memory().map(|node| node.id.0.into()).collect())
+    let there: Vec<u16> = System::read()
+        .map(|system| system.with_memory().map(|node| node.id.0.into()).collect())
         .unwrap_or_default();
     let allowed = status(me, "Mems_allowed_list");
     vec![nodes(&there, allowed.as_deref()), memory(limit())]

@@ -1,16 +1,16 @@
 //! Memory nodes: whether there is a choice, and who tells what they are like.
 
 use super::{Finding, Use};
-use crate::topology::{Host, Node, TopologyError};
+use crate::topology::{Node, System, TopologyError};
 
 /// Looks at the nodes.
 pub fn examine() -> Vec<Finding> {
-    judge(&Host::read())
+    judge(&System::read())
 }
 
-fn judge(host: &Result<Host, TopologyError>) -> Vec<Finding> {
-    match host {
-        Ok(host) => [vec![choice(host), tiers(host)], figures(host).into_iter().collect()].concat(),
+fn judge(system: &Result<System, TopologyError>) -> Vec<Finding> {
+    match system {
+        Ok(system) => [vec![choice(system), tiers(system)], figures(system).into_iter().collect()].concat(),
         Err(error) => vec![
             Finding::missing(
                 "memory nodes",
@@ -23,14 +23,14 @@ fn judge(host: &Result<Host, TopologyError>) -> Vec<Finding> {
     }
 }
 
-fn choice(host: &Host) -> Finding {
-    let count = host.with_memory().count();
+fn choice(system: &System) -> Finding {
+    let count = system.with_memory().count();
     let names =
         |nodes: Vec<&Node>| nodes.iter().map(|node| node.id.to_string()).collect::<Vec<_>>().join(", ");
-    let mut found = format!("{count} with memory ({})", names(host.with_memory().collect()));
+    let mut found = format!("{count} with memory ({})", names(system.with_memory().collect()));
     let more = [
-        ("without CPUs", host.with_memory().filter(|node| node.cpus.is_empty()).collect::<Vec<_>>()),
-        ("without memory", host.nodes.iter().filter(|node| node.memory.is_none()).collect()),
+        ("without CPUs", system.with_memory().filter(|node| node.cpus.is_empty()).collect::<Vec<_>>()),
+        ("without memory", system.nodes.iter().filter(|node| node.memory.is_none()).collect()),
     ];
     for (what, nodes) in more.into_iter().filter(|(_, nodes)| !nodes.is_empty()) {
         found += &format!("; {what}: {}", names(nodes));
@@ -43,12 +43,12 @@ fn choice(host: &Host) -> Finding {
         .mend("try policies in the simulator or the lab: memtide lab run --machine ddr5-cxl -- PROGRAM")
 }
 
-fn tiers(host: &Host) -> Finding {
-    let mut tiers: Vec<u8> = host.with_memory().filter_map(|node| node.tier).collect();
+fn tiers(system: &System) -> Finding {
+    let mut tiers: Vec<u8> = system.with_memory().filter_map(|node| node.tier).collect();
     tiers.sort_unstable();
     tiers.dedup();
     let subject = "memory tiers";
-    match (tiers.len(), host.with_memory().count()) {
+    match (tiers.len(), system.with_memory().count()) {
         (0, _) => Finding::note(
             subject,
             "the kernel has none (they came with Linux 6.1)",
@@ -64,10 +64,10 @@ fn tiers(host: &Host) -> Finding {
     }
 }
 
-fn figures(host: &Host) -> Option<Finding> {
+fn figures(system: &System) -> Option<Finding> {
     let without: Vec<String> =
-        host.with_memory().filter(|node| node.firmware.is_none()).map(|node| node.id.to_string()).collect();
-    if host.with_memory().count() < 2 {
+        system.with_memory().filter(|node| node.firmware.is_none()).map(|node| node.id.to_string()).collect();
+    if system.with_memory().count() < 2 {
         return None;
     }
     let subject = "latency and bandwidth";
@@ -78,7 +78,7 @@ fn figures(host: &Host) -> Option<Finding> {
         let found = format!("the firmware (ACPI HMAT) tells nothing of {}", without.join(", "));
         let means =
             "policies that reckon with figures need a machine file, by --machine or the daemon's `machine`";
-        Finding::warning(subject, found, means).mend("memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > host.toml")
+        Finding::warning(subject, found, means).mend("memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > system.toml")
     })
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     fn of(nodes: Vec<Node>) -> Vec<(State, String)> {
         let processor = Processor { threads_per_core: 1, clock_mhz: None, caches: Vec::new() };
-        let found = judge(&Ok(Host { nodes, processor }));
+        let found = judge(&Ok(System { nodes, processor }));
         found.into_iter().map(|finding| (finding.state, finding.found)).collect()
     }
 

@@ -11,7 +11,7 @@ use super::{Finding, Use, why};
 use crate::movers::nodes_of;
 use crate::placement::Weights;
 use crate::sys::{self, Mode};
-use crate::topology::Host;
+use crate::topology::System;
 
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
@@ -21,7 +21,7 @@ const CONTAINER: &str = "in a container: --cap-add SYS_NICE, which its filter of
 /// Tries each on this process.
 pub fn examine() -> Vec<Finding> {
     let nodes: Vec<NodeId> =
-        Host::read().map(|host| host.with_memory().map(|node| node.id).collect()).unwrap_or_default();
+        System::read().map(|system| system.with_memory().map(|node| node.id).collect()).unwrap_or_default();
     let tried = |mode: Mode, nodes: Vec<NodeId>| {
         // In a thread of its own, which takes the policy with it when it ends.
         let tried = thread::spawn(move || sys::set_memory_policy(mode, &nodes));
@@ -35,7 +35,7 @@ pub fn examine() -> Vec<Finding> {
         weights(tried(Mode::WeightedInterleave, nodes), writable(Path::new(WEIGHTS))),
         page_moves(moves),
     ];
-    found.extend(Weights::are_left().then(weights_left));
+    found.extend(Weights::has_leftover().then(weights_left));
     found
 }
 

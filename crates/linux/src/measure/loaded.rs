@@ -17,13 +17,13 @@ const BURST_WORDS: usize = 64;
 const BURST_BYTES: u64 = 8 * BURST_WORDS as u64;
 
 /// A delay without end: nothing is read.
-const STILL: u64 = u64::MAX;
+const PAUSED: u64 = u64::MAX;
 
 /// How long readers run before the chase is timed.
 const SETTLE: Duration = Duration::from_millis(5);
 
 /// Turns of a delay that are timed, to know what one takes.
-const TURNS: u64 = 100_000;
+const CALIBRATION_SPINS: u64 = 100_000;
 
 /// A point of a loaded-latency curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,7 +56,7 @@ pub fn loaded_latency(
     assert!(!others.is_empty(), "no CPU loads the node");
     let readers = Readers {
         ready: Barrier::new(cpus.len()),
-        delay: AtomicU64::new(STILL),
+        delay: AtomicU64::new(PAUSED),
         bursts: others.iter().map(|_| Count(AtomicU64::new(0))).collect(),
         end: AtomicBool::new(false),
     };
@@ -69,10 +69,10 @@ pub fn loaded_latency(
         let points = chase.map(|mut chase| {
             let full = readers.point(&mut chase, 1.0, 0, effort);
             let each_ns = others.len() as f64 * BURST_BYTES as f64 * 1e3 / full.others_mbps;
-            let turn_ns = turn_ns();
+            let spin_ns = spin_ns();
             let delay = |share: f64| match share {
-                0.0 => STILL,
-                share => (each_ns * (1.0 / share - 1.0) / turn_ns) as u64,
+                0.0 => PAUSED,
+                share => (each_ns * (1.0 / share - 1.0) / spin_ns) as u64,
             };
             let at = |&share: &f64| match share {
                 1.0 => full,
@@ -87,14 +87,14 @@ pub fn loaded_latency(
 }
 
 /// Time that a turn of a delay takes.
-fn turn_ns() -> f64 {
+fn spin_ns() -> f64 {
     let start = Instant::now();
-    turn(TURNS);
-    start.elapsed().as_nanos() as f64 / TURNS as f64
+    spin(CALIBRATION_SPINS);
+    start.elapsed().as_nanos() as f64 / CALIBRATION_SPINS as f64
 }
 
 /// Does nothing for some turns.
-fn turn(turns: u64) {
+fn spin(turns: u64) {
     for turn in 0..turns {
         black_box(turn);
     }
@@ -141,14 +141,14 @@ impl Readers {
         let mut at = 0;
         while !self.end.load(Ordering::Relaxed) {
             let delay = self.delay.load(Ordering::Relaxed);
-            if delay == STILL {
+            if delay == PAUSED {
                 spin_loop();
                 continue;
             }
             black_box(stream(&mut words[at * BURST_WORDS..][..BURST_WORDS], 1.0));
             at = (at + 1) % bursts;
             count.0.fetch_add(1, Ordering::Relaxed);
-            turn(delay);
+            spin(delay);
         }
         Ok(())
     }

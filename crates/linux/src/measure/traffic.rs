@@ -12,7 +12,7 @@ use super::{Effort, Figure, MeasureError, on};
 const LINE_WORDS: usize = 8;
 
 /// The share of 1.
-const ALL: u64 = 1 << 32;
+const WHOLE: u64 = 1 << 32;
 
 /// What each thread does with its memory. Stores are ordinary ones, which read their line before it is written back: both are
 /// counted, as the memory sees them.
@@ -62,7 +62,7 @@ pub fn bandwidth_mbps(
             .iter()
             .enumerate()
             .map(|(number, &cpu)| {
-                let together = Together { first: number == 0, barrier: &barrier, rounds: &rounds };
+                let together = Shared { first: number == 0, barrier: &barrier, rounds: &rounds };
                 scope.spawn(move || thread(cpu, node, kernel, effort, &together))
             })
             .collect();
@@ -76,7 +76,7 @@ pub fn bandwidth_mbps(
 }
 
 /// What threads share.
-struct Together<'a> {
+struct Shared<'a> {
     first: bool,
     barrier: &'a Barrier,
     /// How many rounds there are; the first thread may make it fewer.
@@ -89,7 +89,7 @@ fn thread(
     node: NodeId,
     kernel: Kernel,
     effort: &Effort,
-    together: &Together,
+    together: &Shared,
 ) -> Result<Vec<Duration>, MeasureError> {
     let mut warm = on(cpu, node, effort.mib).map(|mut words| {
         run(&mut words, kernel);
@@ -134,15 +134,15 @@ fn run(words: &mut [u64], kernel: Kernel) {
 /// Reads every line, and overwrites a share of them, evenly spread.
 pub(super) fn stream(words: &mut [u64], reads: f64) -> u64 {
     let sum = |words: &[u64]| words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
-    let overwritten = ((1.0 / reads - 1.0) * ALL as f64).round() as u64;
+    let overwritten = ((1.0 / reads - 1.0) * WHOLE as f64).round() as u64;
     if overwritten == 0 {
         return sum(words);
     }
     let (mut all, mut due) = (0u64, 0);
     for line in words.chunks_exact_mut(LINE_WORDS) {
         due += overwritten;
-        if due >= ALL {
-            due -= ALL;
+        if due >= WHOLE {
+            due -= WHOLE;
             line.fill(due);
         } else {
             all = all.wrapping_add(sum(line));

@@ -5,7 +5,7 @@ use memtide_core::policy::Rule;
 
 use super::lower::{KernelPolicy, NotPlain, lower};
 use super::weights::{WeightError, Weights};
-use crate::topology::Host;
+use crate::topology::System;
 
 /// A policy of the kernel, with its interleave weights set for as long as this lives.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl HeldPolicy {
     ///
     /// # Errors
     /// If the kernel has no such policy, or its weights cannot be set: because of another run that holds others, too.
-    pub fn new(rule: &Rule, host: &Host) -> Result<HeldPolicy, NoKernelPolicy> {
+    pub fn new(rule: &Rule, host: &System) -> Result<HeldPolicy, NoKernelPolicy> {
         let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
         let policy = lower(&in_system(rule, &all), &all)?;
         let weights = match &policy {

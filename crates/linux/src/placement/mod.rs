@@ -12,7 +12,7 @@ use std::process::{Child, Command};
 use memtide_core::NodeId;
 
 pub(crate) use exact::TRACEPOINT;
-pub use exact::{Exact, ExactError, Outcome, Running};
+pub use exact::{Exact, ExactError, PlacementCounts, Running};
 pub use held::{HeldPolicy, NoKernelPolicy};
 pub use lower::{KernelPolicy, NotPlain, lower};
 pub(crate) use stat::status;

@@ -16,7 +16,7 @@ use super::stat;
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 const STATE: &str = "/run/memtide";
 const LOCK: &str = "weights.lock";
-const JOURNAL: &str = "weights.json";
+const SAVED_FILE: &str = "weights.json";
 
 /// Whether the kernel works the weights out by itself (Linux 6.16 and later).
 const AUTO: &str = "auto";
@@ -53,17 +53,17 @@ pub enum WeightError {
     },
 }
 
-type Done<T> = Result<T, WeightError>;
+type WeightResult<T> = Result<T, WeightError>;
 
 /// Weights held for a program; let go when dropped.
 #[derive(Debug)]
 pub struct Weights {
-    places: Places,
+    paths: Paths,
     me: Holder,
 }
 
 #[derive(Clone, Debug)]
-struct Places {
+struct Paths {
     weights: PathBuf,
     state: PathBuf,
 }
@@ -71,7 +71,7 @@ struct Places {
 /// What the weights were, what they are now, and for whom.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Journal {
+struct Saved {
     /// The content of each of the kernel's files before.
     before: Vec<(String, String)>,
     set: Vec<(NodeId, u8)>,
@@ -91,46 +91,46 @@ impl Weights {
     ///
     /// # Errors
     /// If the kernel has no weights, the caller may not set them, or a program that runs needs others.
-    pub fn hold(wanted: &[(NodeId, u8)]) -> Done<Weights> {
-        Weights::hold_in(Places::of_system(), wanted)
+    pub fn hold(wanted: &[(NodeId, u8)]) -> WeightResult<Weights> {
+        Weights::hold_in(Paths::of_system(), wanted)
     }
 
     /// Puts back what a run that died has left set, if there is such a thing and no other run holds the weights; whether it did.
     ///
     /// # Errors
     /// If the caller may not.
-    pub fn put_back() -> Done<bool> {
-        Places::of_system().put_back()
+    pub fn restore_leftover() -> WeightResult<bool> {
+        Paths::of_system().restore_leftover()
     }
 
-    /// Whether there is something that [`Weights::put_back`] would put back.
-    pub fn are_left() -> bool {
-        Places::of_system().are_left()
+    /// Whether there is something that [`Weights::restore_leftover`] would put back.
+    pub fn has_leftover() -> bool {
+        Paths::of_system().has_leftover()
     }
 
-    fn hold_in(places: Places, wanted: &[(NodeId, u8)]) -> Done<Weights> {
-        if !places.weights.is_dir() {
+    fn hold_in(paths: Paths, wanted: &[(NodeId, u8)]) -> WeightResult<Weights> {
+        if !paths.weights.is_dir() {
             return Err(WeightError::Unsupported);
         }
-        let _lock = places.lock()?;
-        let mut journal = places.living()?;
-        if let Some(fault) = journal.conflict(wanted) {
+        let _lock = paths.lock()?;
+        let mut saved = paths.load_of_living_holders()?;
+        if let Some(fault) = saved.conflict(wanted) {
             return Err(fault);
         }
         let me = Holder::me();
-        journal.holders.push(me);
+        saved.holders.push(me);
         for &(node, weight) in wanted {
-            if !journal.set.iter().any(|(set, _)| *set == node) {
-                journal.set.push((node, weight));
+            if !saved.set.iter().any(|(set, _)| *set == node) {
+                saved.set.push((node, weight));
             }
         }
-        if journal.before.is_empty() {
-            journal.before = places.read_all()?;
+        if saved.before.is_empty() {
+            saved.before = paths.read_all()?;
         }
-        places.note(&journal)?;
-        let held = Weights { places, me };
+        paths.note(&saved)?;
+        let held = Weights { paths, me };
         for &(node, weight) in wanted {
-            held.places.write(&format!("node{}", node.0), &weight.to_string())?;
+            held.paths.write(&format!("node{}", node.0), &weight.to_string())?;
         }
         Ok(held)
     }
@@ -138,23 +138,19 @@ impl Weights {
 
 impl Drop for Weights {
     fn drop(&mut self) {
-        let release = || -> Done<()> {
-            let _lock = self.places.lock()?;
-            let mut journal = self.places.journal()?.unwrap_or_default();
-            let mine = journal.holders.iter().position(|holder| *holder == self.me);
-            mine.map(|at| journal.holders.remove(at));
-            if journal.holders.is_empty() {
-                self.places.restore(&journal)
-            } else {
-                self.places.note(&journal)
-            }
+        let release = || -> WeightResult<()> {
+            let _lock = self.paths.lock()?;
+            let mut saved = self.paths.saved()?.unwrap_or_default();
+            let mine = saved.holders.iter().position(|holder| *holder == self.me);
+            mine.map(|at| saved.holders.remove(at));
+            if saved.holders.is_empty() { self.paths.restore(&saved) } else { self.paths.note(&saved) }
         };
-        // The next run finds the journal and tries again.
+        // The next run finds the saved weights and tries again.
         let _ = release();
     }
 }
 
-impl Journal {
+impl Saved {
     fn conflict(&self, wanted: &[(NodeId, u8)]) -> Option<WeightError> {
         let holder = self.holders.first()?;
         let differs = |&(node, weight): &(NodeId, u8)| {
@@ -165,29 +161,29 @@ impl Journal {
     }
 }
 
-impl Places {
-    fn of_system() -> Places {
-        Places { weights: WEIGHTS.into(), state: STATE.into() }
+impl Paths {
+    fn of_system() -> Paths {
+        Paths { weights: WEIGHTS.into(), state: STATE.into() }
     }
 
-    fn are_left(&self) -> bool {
-        let journal = self.journal().ok().flatten();
-        journal.is_some_and(|journal| !journal.holders.iter().any(Holder::lives))
+    fn has_leftover(&self) -> bool {
+        let saved = self.saved().ok().flatten();
+        saved.is_some_and(|saved| !saved.holders.iter().any(Holder::lives))
     }
 
-    fn put_back(&self) -> Done<bool> {
-        if !self.are_left() {
+    fn restore_leftover(&self) -> WeightResult<bool> {
+        if !self.has_leftover() {
             return Ok(false);
         }
         let _lock = self.lock()?;
         // Another one may have been sooner.
-        let left = self.are_left();
-        self.living()?;
+        let left = self.has_leftover();
+        self.load_of_living_holders()?;
         Ok(left)
     }
 
     /// Keeps others out until it is dropped.
-    fn lock(&self) -> Done<File> {
+    fn lock(&self) -> WeightResult<File> {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.state).map_err(failed(&self.state))?;
         let path = self.state.join(LOCK);
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -196,40 +192,40 @@ impl Places {
         Ok(file)
     }
 
-    fn journal(&self) -> Done<Option<Journal>> {
-        let path = self.state.join(JOURNAL);
+    fn saved(&self) -> WeightResult<Option<Saved>> {
+        let path = self.state.join(SAVED_FILE);
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(&path)(error)),
         };
-        let journal = serde_json::from_slice(&text).map_err(|error| failed(&path)(error.into()))?;
-        Ok(Some(journal))
+        let saved = serde_json::from_slice(&text).map_err(|error| failed(&path)(error.into()))?;
+        Ok(Some(saved))
     }
 
-    /// The journal of the holders that live; a new one, after the weights were put back, if none does.
-    fn living(&self) -> Done<Journal> {
-        let Some(mut journal) = self.journal()? else { return Ok(Journal::default()) };
-        journal.holders.retain(Holder::lives);
-        if journal.holders.is_empty() {
-            self.restore(&journal)?;
-            return Ok(Journal::default());
+    /// The saved weights with the holders that live; a new one, after the weights were put back, if none does.
+    fn load_of_living_holders(&self) -> WeightResult<Saved> {
+        let Some(mut saved) = self.saved()? else { return Ok(Saved::default()) };
+        saved.holders.retain(Holder::lives);
+        if saved.holders.is_empty() {
+            self.restore(&saved)?;
+            return Ok(Saved::default());
         }
-        Ok(journal)
+        Ok(saved)
     }
 
-    /// Writes the journal whole, or not at all.
-    fn note(&self, journal: &Journal) -> Done<()> {
-        let (path, next) = (self.state.join(JOURNAL), self.state.join("weights.json.new"));
-        let text = serde_json::to_vec(journal).expect("a journal is plain data");
+    /// Writes the file whole, or not at all.
+    fn note(&self, saved: &Saved) -> WeightResult<()> {
+        let (path, next) = (self.state.join(SAVED_FILE), self.state.join("weights.json.new"));
+        let text = serde_json::to_vec(saved).expect("plain data");
         let mut file = File::create(&next).map_err(failed(&next))?;
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed(&next))?;
         fs::rename(&next, &path).map_err(failed(&path))
     }
 
-    fn restore(&self, journal: &Journal) -> Done<()> {
-        let auto = journal.before.iter().any(|(name, text)| name == AUTO && text == "true");
-        let nodes = journal.before.iter().filter(|(name, _)| name != AUTO && !auto);
+    fn restore(&self, saved: &Saved) -> WeightResult<()> {
+        let auto = saved.before.iter().any(|(name, text)| name == AUTO && text == "true");
+        let nodes = saved.before.iter().filter(|(name, _)| name != AUTO && !auto);
         for (name, text) in nodes {
             match self.write(name, text) {
                 // A node that is gone has no weight.
@@ -240,11 +236,11 @@ impl Places {
         if auto {
             self.write(AUTO, "true")?;
         }
-        let path = self.state.join(JOURNAL);
+        let path = self.state.join(SAVED_FILE);
         fs::remove_file(&path).map_err(failed(&path))
     }
 
-    fn read_all(&self) -> Done<Vec<(String, String)>> {
+    fn read_all(&self) -> WeightResult<Vec<(String, String)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.weights).map_err(failed(&self.weights))? {
             let entry = entry.map_err(failed(&self.weights))?;
@@ -255,7 +251,7 @@ impl Places {
         Ok(files)
     }
 
-    fn write(&self, name: &str, text: &str) -> Done<()> {
+    fn write(&self, name: &str, text: &str) -> WeightResult<()> {
         let path = self.weights.join(name);
         let file = OpenOptions::new().write(true).truncate(true).open(&path);
         file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed(&path))
@@ -289,73 +285,74 @@ mod tests {
 
     use super::*;
 
-    fn places() -> (tempfile::TempDir, Places) {
+    fn paths() -> (tempfile::TempDir, Paths) {
         let folder = tempfile::tempdir().expect("a folder");
-        let places = Places { weights: folder.path().join("sys"), state: folder.path().join("run") };
-        fs::create_dir(&places.weights).expect("a folder");
+        let paths = Paths { weights: folder.path().join("sys"), state: folder.path().join("run") };
+        fs::create_dir(&paths.weights).expect("a folder");
         for (node, weight) in [("node0", "3\n"), ("node2", "1\n")] {
-            fs::write(places.weights.join(node), weight).expect("a file");
+            fs::write(paths.weights.join(node), weight).expect("a file");
         }
-        (folder, places)
+        (folder, paths)
     }
 
-    fn weights(places: &Places) -> [String; 2] {
+    fn weights(paths: &Paths) -> [String; 2] {
         ["node0", "node2"]
-            .map(|node| fs::read_to_string(places.weights.join(node)).expect("a weight").trim().to_owned())
+            .map(|node| fs::read_to_string(paths.weights.join(node)).expect("a weight").trim().to_owned())
     }
 
     const WANTED: [(NodeId, u8); 2] = [(NodeId(0), 5), (NodeId(2), 2)];
 
     #[test]
     fn the_last_holder_puts_the_weights_back() {
-        let (_folder, places) = places();
-        let first = Weights::hold_in(places.clone(), &WANTED).expect("weights");
-        assert_eq!(weights(&places), ["5", "2"]);
-        assert!(!places.put_back().expect("its holder lives"));
+        let (_folder, paths) = paths();
+        let first = Weights::hold_in(paths.clone(), &WANTED).expect("weights");
+        assert_eq!(weights(&paths), ["5", "2"]);
+        assert!(!paths.restore_leftover().expect("its holder lives"));
         drop(first);
-        assert_eq!(weights(&places), ["3", "1"]);
-        assert_eq!(places.journal().expect("readable"), None);
+        assert_eq!(weights(&paths), ["3", "1"]);
+        assert_eq!(paths.saved().expect("readable"), None);
     }
 
     #[test]
     fn a_run_that_needs_others_is_refused_and_the_same_are_shared() {
-        let (_folder, places) = places();
-        let first = Weights::hold_in(places.clone(), &WANTED).expect("weights");
-        let refused =
-            Weights::hold_in(places.clone(), &[(NodeId(0), 1)]).expect_err("a conflict").to_string();
+        let (_folder, paths) = paths();
+        let first = Weights::hold_in(paths.clone(), &WANTED).expect("weights");
+        let refused = Weights::hold_in(paths.clone(), &[(NodeId(0), 1)]).expect_err("a conflict").to_string();
         assert!(refused.contains("node 0 has weight 5") && refused.contains("would need 1"), "{refused}");
-        let second = Weights::hold_in(places.clone(), &WANTED[..1]).expect("the same weights");
+        let second = Weights::hold_in(paths.clone(), &WANTED[..1]).expect("the same weights");
         drop(first);
-        assert_eq!(weights(&places), ["5", "2"]);
+        assert_eq!(weights(&paths), ["5", "2"]);
         drop(second);
-        assert_eq!(weights(&places), ["3", "1"]);
+        assert_eq!(weights(&paths), ["3", "1"]);
     }
 
     #[test]
     fn what_a_dead_run_left_is_put_back_by_the_next() {
-        let (_folder, places) = places();
-        let mut dead = Weights::hold_in(places.clone(), &WANTED).expect("weights");
-        let mut journal = places.journal().expect("readable").expect("a journal");
-        journal.holders[0].started_ticks += 1;
-        places.note(&journal).expect("a journal");
+        let (_folder, paths) = paths();
+        let mut dead = Weights::hold_in(paths.clone(), &WANTED).expect("weights");
+        let mut saved = paths.saved().expect("readable").expect("saved weights");
+        saved.holders[0].started_ticks += 1;
+        paths.note(&saved).expect("saved weights");
         dead.me.started_ticks += 1;
         forget(dead);
-        assert!(places.are_left());
-        let text = fs::read(places.state.join(JOURNAL)).expect("a journal");
-        assert!(places.put_back().expect("weights") && !places.put_back().expect("nothing left"));
-        assert_eq!((weights(&places), places.are_left()), (["3", "1"].map(str::to_owned), false));
-        fs::write(places.state.join(JOURNAL), text).expect("a journal");
-        let next = Weights::hold_in(places.clone(), &[(NodeId(2), 9)]).expect("no living holder");
-        assert_eq!(weights(&places), ["3", "9"]);
+        assert!(paths.has_leftover());
+        let text = fs::read(paths.state.join(SAVED_FILE)).expect("saved weights");
+        assert!(
+            paths.restore_leftover().expect("weights") && !paths.restore_leftover().expect("nothing left")
+        );
+        assert_eq!((weights(&paths), paths.has_leftover()), (["3", "1"].map(str::to_owned), false));
+        fs::write(paths.state.join(SAVED_FILE), text).expect("saved weights");
+        let next = Weights::hold_in(paths.clone(), &[(NodeId(2), 9)]).expect("no living holder");
+        assert_eq!(weights(&paths), ["3", "9"]);
         drop(next);
-        assert_eq!(weights(&places), ["3", "1"]);
+        assert_eq!(weights(&paths), ["3", "1"]);
     }
 
     #[test]
     fn a_kernel_without_weights_is_told() {
-        let (_folder, mut places) = places();
-        places.weights.push("none");
-        assert!(matches!(Weights::hold_in(places, &WANTED), Err(WeightError::Unsupported)));
+        let (_folder, mut paths) = paths();
+        paths.weights.push("none");
+        assert!(matches!(Weights::hold_in(paths, &WANTED), Err(WeightError::Unsupported)));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code, reason = "system calls on memory")]
 
-pub mod missing;
 pub mod pagemap;
 pub mod trace;
+pub mod userfaultfd;
 
 use std::fs::File;
 use std::io;
@@ -185,25 +185,25 @@ impl Drop for Words {
 
 /// Memory that somebody else writes to.
 #[derive(Debug)]
-pub struct Watched {
+pub struct SharedWords {
     start: NonNull<AtomicU64>,
     len: usize,
 }
 
-impl Watched {
+impl SharedWords {
     /// Maps `bytes` of a file, to be read alone.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn map(file: &File, bytes: usize) -> io::Result<Watched> {
+    pub fn map(file: &File, bytes: usize) -> io::Result<SharedWords> {
         // SAFETY: a new mapping, anywhere.
         let start = unsafe { mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Watched { start, len: bytes / size_of::<AtomicU64>() })
+        Ok(SharedWords { start, len: bytes / size_of::<AtomicU64>() })
     }
 }
 
-impl Deref for Watched {
+impl Deref for SharedWords {
     type Target = [AtomicU64];
     fn deref(&self) -> &[AtomicU64] {
         // SAFETY: a mapping of this length that lives as long as `self`; it is only loaded from.
@@ -211,7 +211,7 @@ impl Deref for Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for SharedWords {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's, and nothing refers to it any more. It cannot fail then.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * size_of::<AtomicU64>()) };

@@ -23,14 +23,14 @@ pub enum Resume {
     /// Until it gets a signal, starts a program, or makes a thread or process.
     Continue,
     /// The same, or until it enters or leaves a system call.
-    ToCall,
+    ToSyscall,
     /// A process that was stopped stays so, until it is told to continue.
     Listen,
 }
 
 /// Where in a system call a thread has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallStop {
+pub enum SyscallStop {
     /// Before it.
     Entry,
     /// After it.
@@ -54,7 +54,7 @@ pub fn seize(tid: Tid) -> io::Result<()> {
 pub fn resume(tid: Tid, how: Resume, signal: i32) -> io::Result<()> {
     let request = match how {
         Resume::Continue => libc::PTRACE_CONT,
-        Resume::ToCall => libc::PTRACE_SYSCALL,
+        Resume::ToSyscall => libc::PTRACE_SYSCALL,
         Resume::Listen => libc::PTRACE_LISTEN,
     };
     // SAFETY: these requests take no pointer.
@@ -94,14 +94,14 @@ pub fn signal_code(tid: Tid) -> io::Result<i32> {
 }
 
 /// Where in a system call a thread has stopped.
-pub fn call_stop(tid: Tid) -> io::Result<CallStop> {
+pub fn syscall_stop(tid: Tid) -> io::Result<SyscallStop> {
     let mut kind = 0_u8;
     // SAFETY: the kernel writes no more than the byte that it is told there is, the structure's first.
     check(unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, tid, 1_usize, &raw mut kind) })?;
     Ok(match kind {
-        libc::PTRACE_SYSCALL_INFO_ENTRY => CallStop::Entry,
-        libc::PTRACE_SYSCALL_INFO_EXIT => CallStop::Exit,
-        _ => CallStop::Neither,
+        libc::PTRACE_SYSCALL_INFO_ENTRY => SyscallStop::Entry,
+        libc::PTRACE_SYSCALL_INFO_EXIT => SyscallStop::Exit,
+        _ => SyscallStop::Neither,
     })
 }
 
@@ -215,7 +215,13 @@ struct EventAttributes {
 
 /// Has the kernel send a signal to a thread each time that one passes a tracepoint, as long as what is returned lives. Which
 /// passages count is said by `filter` (Linux, Documentation/trace/events.rst).
-pub fn signal_at(tid: Tid, tracepoint: u64, filter: &CStr, to: Tid, signal: i32) -> io::Result<OwnedFd> {
+pub fn signal_on_tracepoint(
+    tid: Tid,
+    tracepoint: u64,
+    filter: &CStr,
+    to: Tid,
+    signal: i32,
+) -> io::Result<OwnedFd> {
     const TRACEPOINT: u32 = 2;
     const CLOSE_ON_EXEC: u64 = 8;
     const SET_FILTER: libc::c_ulong = 0x4008_2406;
@@ -236,7 +242,7 @@ pub fn signal_at(tid: Tid, tracepoint: u64, filter: &CStr, to: Tid, signal: i32)
     let event = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     // SAFETY: the kernel reads a string that ends with a zero.
     check(unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER, filter.as_ptr()) }.into())?;
-    tell(&event, to, signal)?;
+    deliver_to(&event, to, signal)?;
     Ok(event)
 }
 
@@ -248,7 +254,7 @@ struct Owner {
 }
 
 /// Has a descriptor's events sent to a thread as a signal.
-fn tell(event: &OwnedFd, tid: Tid, signal: i32) -> io::Result<()> {
+fn deliver_to(event: &OwnedFd, tid: Tid, signal: i32) -> io::Result<()> {
     const SET_OWNER: i32 = 15;
     const SET_SIGNAL: i32 = 10;
     const THREAD: i32 = 0;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use memtide_core::machine::{
-    Cache, Core, Energy, Given, Initiator, Kernel, Link, LoadPoint, Machine, Node, Prefetcher, Tlb, Topology,
+    Cache, Core, Energy, Fixed, Initiator, Kernel, Link, LoadPoint, Machine, Node, Prefetcher, Tlb, Topology,
 };
 use memtide_core::{FileError, NodeId};
 
-use super::{Host, Node as HostNode};
+use super::{Node as SystemNode, System};
 
 /// What was measured of a node from the CPUs of another, or of its own.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +88,7 @@ const MADE_UP: &str =
     "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; nobody tells, and none of it may be reckoned with";
 const DISTANCE: &str = "assumed: the near node's latency by ACPI's distances (SLIT); its bandwidth";
 
-impl Host {
+impl System {
     /// This system as a machine, given nodes all of them: a measurement goes before the firmware's word. What neither
     /// tells, such as buffers of the core, is assumed, and marked so. Its file is [`Machine::to_toml`].
     ///
@@ -110,7 +110,7 @@ impl Host {
                 if self.reach(from, to, Known { figures: &[], source: MADE_UP }).is_ok() {
                     continue;
                 }
-                let beside = |node: &&HostNode| node.id == from;
+                let beside = |node: &&SystemNode| node.id == from;
                 let distance = self.nodes.iter().find(beside).and_then(|node| node.distance(to.id));
                 let idle_ns = 10.0 * f64::from(distance.unwrap_or(10));
                 let (read_mbps, write_mbps, loaded) = (10e3, None, Vec::new());
@@ -159,7 +159,7 @@ impl Host {
     }
 
     fn initiators(&self) -> Vec<Initiator> {
-        let cores = |node: &HostNode| (node.cpus.len() as u16 / self.processor.threads_per_core).max(1);
+        let cores = |node: &SystemNode| (node.cpus.len() as u16 / self.processor.threads_per_core).max(1);
         self.with_cpus().map(|node| Initiator { name: cpus_of(node.id), cpus: cores(node) }).collect()
     }
 
@@ -200,13 +200,13 @@ impl Host {
             let beside = self.nearest_cpus(node).ok_or(NoMachine::Nothing("CPUs"))?;
             let reach = self.reach(beside, node, known)?;
             let name = name_of(node.id);
-            sources.insert(format!("node.{name}.given"), reach.source.to_owned());
+            sources.insert(format!("node.{name}.fixed"), reach.source.to_owned());
             nodes.push(Node {
                 tier: ranks.iter().position(|&rank| rank == rank_of(node)).unwrap_or(0) as u8,
                 capacity_mib: node.memory.map_or(0, |memory| memory.total_kib >> 10),
                 initiator: Some(cpus_of(beside)),
-                timed: None,
-                given: Some(Given {
+                dram: None,
+                fixed: Some(Fixed {
                     read_latency_ns: reach.read_ns,
                     write_latency_ns: reach.write_ns,
                     read_bandwidth_mbps: reach.read_mbps,
@@ -258,7 +258,7 @@ impl Host {
         Ok(links)
     }
 
-    fn reach(&self, from: NodeId, to: &HostNode, known: Known<'_>) -> Result<Reach, NoMachine> {
+    fn reach(&self, from: NodeId, to: &SystemNode, known: Known<'_>) -> Result<Reach, NoMachine> {
         if let Some(found) = known.figures.iter().find(|found| (found.initiator, found.node) == (from, to.id))
         {
             return Ok(Reach {
@@ -300,7 +300,7 @@ impl Host {
 }
 
 /// The kernel's tier; where it has none, CPU-less memory is taken to be the slower.
-fn rank_of(node: &HostNode) -> u8 {
+fn rank_of(node: &SystemNode) -> u8 {
     node.tier.unwrap_or(u8::from(node.cpus.is_empty()))
 }
 

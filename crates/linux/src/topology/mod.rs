@@ -36,29 +36,29 @@ pub enum TopologyError {
 
 /// A system's memory and CPUs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Host {
+pub struct System {
     /// Nodes that are online, in order.
     pub nodes: Vec<Node>,
     /// Cores and caches.
     pub processor: Processor,
 }
 
-impl Host {
+impl System {
     /// This system.
     ///
     /// # Errors
     /// If sysfs is not mounted, or holds what is not understood.
-    pub fn read() -> Result<Host, TopologyError> {
-        Host::of(Path::new("/sys"))
+    pub fn read() -> Result<System, TopologyError> {
+        System::of(Path::new("/sys"))
     }
 
     /// The system whose sysfs, or a copy of it, is in a folder.
     ///
     /// # Errors
-    /// As for [`Host::read`].
-    pub fn of(sysfs: &Path) -> Result<Host, TopologyError> {
+    /// As for [`System::read`].
+    pub fn of(sysfs: &Path) -> Result<System, TopologyError> {
         let sysfs = Sysfs(sysfs);
-        Ok(Host { nodes: node::nodes(&sysfs)?, processor: processor::processor(&sysfs)? })
+        Ok(System { nodes: node::nodes(&sysfs)?, processor: processor::processor(&sysfs)? })
     }
 
     /// Nodes that have memory.

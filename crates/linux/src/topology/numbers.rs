@@ -3,7 +3,7 @@
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, InitiatorId, NodeId, PAGE_BYTES};
 
-use super::Host;
+use super::System;
 
 /// What the nodes and CPUs of a system are to a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,30 +28,30 @@ pub struct FewInitiators {
 }
 
 impl Numbers {
-    /// Those of a machine whose nodes are those of `host` that have memory, in order, and whose initiators are those that have CPUs.
+    /// Those of a machine whose nodes are those of `system` that have memory, in order, and whose initiators are those that have CPUs.
     ///
     /// # Errors
     /// If the machine has fewer initiators than that.
-    pub fn of(machine: &Machine, host: &Host) -> Result<Numbers, FewInitiators> {
-        let (there, known) = (host.with_cpus().count(), machine.initiators.len());
+    pub fn of(machine: &Machine, system: &System) -> Result<Numbers, FewInitiators> {
+        let (there, known) = (system.with_cpus().count(), machine.initiators.len());
         if known < there {
             return Err(FewInitiators { machine: machine.name.clone(), known, there });
         }
         Ok(Numbers {
-            nodes: host.with_memory().map(|node| node.id).collect(),
-            cpus: cpus(machine, host),
+            nodes: system.with_memory().map(|node| node.id).collect(),
+            cpus: cpus(machine, system),
             scan_pages: (machine.kernel.numa_scan_mib << 20) / PAGE_BYTES,
         })
     }
 }
 
-fn cpus(machine: &Machine, host: &Host) -> Vec<CpuId> {
+fn cpus(machine: &Machine, system: &System) -> Vec<CpuId> {
     let first = |initiator: InitiatorId| {
         let before = &machine.initiators[..initiator.index()];
         CpuId(before.iter().map(|initiator| initiator.cpus).sum())
     };
     let mut cpus = Vec::new();
-    for (index, node) in host.with_cpus().enumerate() {
+    for (index, node) in system.with_cpus().enumerate() {
         for cpu in &node.cpus {
             cpus.resize(cpus.len().max(cpu.index() + 1), CpuId(0));
             cpus[cpu.index()] = first(InitiatorId::from(index));

@@ -7,7 +7,7 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, InitiatorId, NodeId};
 use tempfile::TempDir;
 
-use super::{Capacity, Host, Measured, NoMachine};
+use super::{Capacity, Measured, NoMachine, System};
 
 fn write(sysfs: &Path, file: &str, text: &str) {
     let path = sysfs.join(file);
@@ -72,7 +72,7 @@ fn meminfo(node: u32) -> String {
 #[test]
 fn nodes_are_as_the_kernel_shows_them() {
     let folder = sysfs();
-    let host = Host::of(folder.path()).expect("a topology");
+    let host = System::of(folder.path()).expect("a topology");
     let [first, second, far] = &host.nodes[..] else { panic!("three nodes: {host:?}") };
     assert_eq!(first.memory, Some(Capacity { total_kib: 4 << 20, free_kib: 1 << 20 }));
     assert_eq!((second.memory, second.tier, &second.firmware), (None, None, &None));
@@ -93,7 +93,7 @@ fn nodes_are_as_the_kernel_shows_them() {
 #[test]
 fn the_machine_file_is_a_machine_with_these_reaches() {
     let folder = sysfs();
-    let host = Host::of(folder.path()).expect("a topology");
+    let host = System::of(folder.path()).expect("a topology");
     let text = host.machine("host", &[]).expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     assert_eq!(machine.initiators.iter().map(|cpus| cpus.cpus).collect::<Vec<_>>(), [2, 2]);
@@ -104,14 +104,14 @@ fn the_machine_file_is_a_machine_with_these_reaches() {
     // By distance: 160 to the near node, 250 x 28 / 17 to the far one; the link takes the mean of what both add.
     let adds = (80.0 + 250.0 * 11.0 / 17.0) / 2.0;
     assert!((ns(1, 0) - 80.0 - adds).abs() < 0.01, "{}", ns(1, 0));
-    assert!(machine.source_of("node.node3.given.read_latency_ns").contains("HMAT"));
+    assert!(machine.source_of("node.node3.fixed.read_latency_ns").contains("HMAT"));
     assert!(machine.source_of("link").starts_with("assumed"));
 }
 
 #[test]
 fn a_measurement_goes_before_the_firmware() {
     let folder = sysfs();
-    let host = Host::of(folder.path()).expect("a topology");
+    let host = System::of(folder.path()).expect("a topology");
     let found = |initiator, node, idle_ns| Measured {
         initiator: NodeId(initiator),
         node: NodeId(node),
@@ -123,25 +123,25 @@ fn a_measurement_goes_before_the_firmware() {
     let measured = [found(0, 0, 90.0), found(1, 0, 140.0)];
     let text = host.machine("host", &measured).expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
-    let given = machine.nodes[0].given.as_ref().expect("a given node");
-    assert_eq!((given.read_latency_ns, given.write_bandwidth_mbps), (90.0, Some(2e3)));
-    let curve: Vec<(f64, f64)> = given.loaded.iter().map(|point| (point.load, point.latency_ns)).collect();
+    let fixed = machine.nodes[0].fixed.as_ref().expect("a fixed node");
+    assert_eq!((fixed.read_latency_ns, fixed.write_bandwidth_mbps), (90.0, Some(2e3)));
+    let curve: Vec<(f64, f64)> = fixed.loaded.iter().map(|point| (point.load, point.latency_ns)).collect();
     assert_eq!(curve, [(0.2, 90.0), (0.5, 130.0), (0.6, 130.0), (1.0, 400.0)]);
-    assert!(machine.source_of("node.node0.given").starts_with("measured"));
+    assert!(machine.source_of("node.node0.fixed").starts_with("measured"));
 }
 
 #[test]
 fn what_nobody_tells_is_not_made_up() {
     let folder = sysfs();
     fs::remove_dir_all(folder.path().join("devices/system/node/node3/access1")).expect("a folder");
-    let host = Host::of(folder.path()).expect("a topology");
+    let host = System::of(folder.path()).expect("a topology");
     let refused = host.machine("host", &[]);
     assert!(matches!(refused, Err(NoMachine::Unknown { node: NodeId(3), .. })), "{refused:?}");
     // Whoever does not reckon with it may have it made up; what the firmware tells stays.
     let text = host.machine_without_figures("host").expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
-    assert!(machine.source_of("node.node0.given.read_latency_ns").contains("HMAT"));
-    assert!(machine.source_of("node.node3.given.read_latency_ns").starts_with("assumed"));
+    assert!(machine.source_of("node.node0.fixed.read_latency_ns").contains("HMAT"));
+    assert!(machine.source_of("node.node3.fixed.read_latency_ns").starts_with("assumed"));
     assert_eq!(machine.nodes.iter().map(|node| node.tier).collect::<Vec<_>>(), [0, 1]);
 }
 
@@ -155,13 +155,13 @@ fn what_is_not_understood_is_refused_with_its_file() {
     ] {
         let folder = sysfs();
         write(folder.path(), &format!("devices/system/node/{file}"), text);
-        let refused = Host::of(folder.path()).expect_err("no topology").to_string();
+        let refused = System::of(folder.path()).expect_err("no topology").to_string();
         assert!(refused.contains(file), "{refused}");
     }
 }
 
 #[test]
 fn this_system_has_a_node_with_a_cpu_and_memory() {
-    let host = Host::read().expect("this system's topology");
+    let host = System::read().expect("this system's topology");
     assert!(host.with_cpus().count() > 0 && host.with_memory().count() > 0);
 }

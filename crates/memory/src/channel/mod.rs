@@ -1,8 +1,8 @@
-//! Timed memory devices, a command at a time.
+//! DRAM devices, a command at a time.
 //!
 //! A [`Channel`] sends activate, precharge, column and refresh commands as a memory controller does (FR-FCFS, read and
 //! write queues, drains) at times that the device's timing set allows. Its work is per command, not per cycle: each bank
-//! with something to do has one candidate command, and the next event is the earliest of them. A [`TimedNode`] is a node's
+//! with something to do has one candidate command, and the next event is the earliest of them. A [`DramNode`](crate::dram::DramNode) is a node's
 //! channels behind its address map.
 //!
 //! Requests pass from `backlog` (arrived) to `queues` (in the controller), from which `candidate` takes each bank's next
@@ -12,9 +12,7 @@ mod backlog;
 mod bank;
 mod candidate;
 mod command;
-mod counters;
 mod map;
-mod node;
 mod observer;
 mod queues;
 mod refresh;
@@ -31,11 +29,10 @@ use refresh::Refreshes;
 use schedule::Schedule;
 use timing::{BankTiming, Cycle, Kind, Limits, NEVER};
 
-pub use counters::Counters;
 pub use map::{AddressMap, Place};
-pub use node::TimedNode;
 pub use observer::{Banks, Command, Observer};
 
+use crate::counters::Counters;
 use crate::node::Completion;
 
 /// Cycles after which the channel moves the base of its times.
@@ -44,7 +41,7 @@ const SPAN: Cycle = 1 << 30;
 /// Cycles before the present that times reach back after such a move: more than any timing figure.
 const REACH: Cycle = 1 << 20;
 
-/// One channel of a timed device.
+/// One channel of a DRAM device.
 #[derive(Clone, Debug)]
 pub struct Channel<O = ()> {
     timing: BankTiming,

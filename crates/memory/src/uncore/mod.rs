@@ -2,7 +2,7 @@
 
 mod in_flight;
 mod requests;
-mod ways;
+mod routes;
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, LINE_BYTES, NodeId, PAGE_BYTES, Time};
@@ -10,10 +10,11 @@ use memtide_core::{CpuId, LINE_BYTES, NodeId, PAGE_BYTES, Time};
 use self::in_flight::InFlight;
 use self::requests::Requests;
 pub use self::requests::Waiter;
-use self::ways::Ways;
+use self::routes::Routes;
 use crate::cache::{Access, Cache};
-use crate::channel::Counters;
+use crate::counters::Counters;
 use crate::link::{Links, Towards};
+use crate::model::model;
 use crate::node::{self, Completion, MemoryNode};
 
 /// The shared cache levels, links and nodes of a machine. Time runs forward through [`Uncore::advance`].
@@ -22,7 +23,7 @@ pub struct Uncore {
     in_flight: InFlight,
     requests: Requests,
     links: Links,
-    ways: Ways,
+    routes: Routes,
     nodes: Vec<NodeState>,
     completions: Vec<Completion>,
     /// Bit `n`: the next event of node `n` may have changed.
@@ -66,7 +67,7 @@ impl Uncore {
             ],
         });
         let nodes = machine.nodes.iter().map(|node| NodeState {
-            memory: node::model(node),
+            memory: model(node),
             wear: node.endurance_writes.map(|_| vec![0; node.pages() as usize]),
         });
         Uncore {
@@ -74,7 +75,7 @@ impl Uncore {
             in_flight: InFlight::new(),
             requests: Requests::default(),
             links: Links::new(machine),
-            ways: Ways::of(machine),
+            routes: Routes::of(machine),
             nodes: nodes.collect(),
             completions: Vec::new(),
             touched: 0,
@@ -145,8 +146,8 @@ impl Uncore {
 
     /// Writes a line to memory; posted, nobody waits for it.
     pub fn write(&mut self, cpu: CpuId, line: u64, at: Time) {
-        let (node, local) = self.ways.find(line);
-        let arrival = self.links.carry(self.ways.hops(cpu, node), Towards::Node, at + self.ways.out());
+        let (node, local) = self.routes.find(line);
+        let arrival = self.links.carry(self.routes.hops(cpu, node), Towards::Node, at + self.routes.out());
         let state = &mut self.nodes[node.index()];
         if let Some(wear) = &mut state.wear {
             wear[(local / (PAGE_BYTES / LINE_BYTES)) as usize] += 1;
@@ -158,7 +159,7 @@ impl Uncore {
     /// The least time from a core's request to its arrival at a node: what is asked for within this time of the present
     /// may be asked for in any order.
     pub fn lookahead(&self) -> Time {
-        self.ways.out()
+        self.routes.out()
     }
 
     /// When the node next has something to do.
@@ -175,12 +176,12 @@ impl Uncore {
     /// is known then is told it.
     pub fn advance(&mut self, node: NodeId, now: Time, mut tell: impl FnMut(Waiter, Time)) {
         let mut completions = std::mem::take(&mut self.completions);
-        self.nodes[node.index()].memory.advance(now + self.ways.out(), &mut completions);
+        self.nodes[node.index()].memory.advance(now + self.routes.out(), &mut completions);
         for completion in completions.drain(..) {
             let id = completion.id as u32;
             let request = *self.requests.get(id);
-            let hops = self.ways.hops(request.cpu, node);
-            let there = completion.at - self.ways.allowance(node);
+            let hops = self.routes.hops(request.cpu, node);
+            let there = completion.at - self.routes.allowance(node);
             let arrival = self.links.carry(hops, Towards::Initiator, there);
             self.in_flight.arrives(request.domain, request.line, id, arrival);
             if request.demand {
@@ -249,9 +250,9 @@ impl Uncore {
     }
 
     fn request(&mut self, cpu: CpuId, domain: u16, line: u64, at: Time, demand: bool) -> u32 {
-        let (node, local) = self.ways.find(line);
+        let (node, local) = self.routes.find(line);
         let id = self.requests.add(line, at, cpu, domain, node, demand);
-        let arrival = self.links.signal(self.ways.hops(cpu, node), at + self.ways.out());
+        let arrival = self.links.signal(self.routes.hops(cpu, node), at + self.routes.out());
         let state = &mut self.nodes[node.index()];
         state.memory.push(arrival, node::Request { line: local, write: false, id: id.into() });
         self.touched |= 1 << node.0;

@@ -18,7 +18,7 @@ pub fn matched() -> Node {
 
 /// Its device, without refresh.
 pub fn ddr4() -> Dram {
-    Dram { refi: 0, ..matched().timed.expect("it is timed") }
+    Dram { refi: 0, ..matched().dram.expect("a dram node") }
 }
 
 /// A request of a test, its arrival in cycles.

@@ -60,12 +60,12 @@ pub fn socket(name: &str, cpus: u16) -> String {
     format!("[[initiator]]\nname = \"{name}\"\ncpus = {cpus}\n")
 }
 
-/// A given node of 1 MiB; `beside` names its initiator, or nothing if a link leads to it.
+/// A fixed node of 1 MiB; `beside` names its initiator, or nothing if a link leads to it.
 pub fn node(name: &str, beside: Option<&str>, latency_ns: f64, mbps: f64) -> String {
     let beside = beside.map(|socket| format!("initiator = \"{socket}\"\n")).unwrap_or_default();
     format!(
         "[[node]]\nname = \"{name}\"\ntier = 0\ncapacity_mib = 1\n{beside}\
-         given = {{ read_latency_ns = {latency_ns}, read_bandwidth_mbps = {mbps} }}\n"
+         fixed = {{ read_latency_ns = {latency_ns}, read_bandwidth_mbps = {mbps} }}\n"
     )
 }
 

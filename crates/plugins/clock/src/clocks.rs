@@ -9,16 +9,17 @@ use memtide_lab_model::Clock;
 
 use crate::lab::Executed;
 use crate::op::MAX_VCPUS;
+use crate::vcpu::VCPUS;
 
-/// What QEMU counts for each virtual CPU by itself.
+/// What QEMU counts for each virtual CPU by itself, with whole aligned words.
 #[repr(C)]
 pub struct Score {
     /// Instructions of all blocks begun.
-    pub instructions: u64,
+    pub instructions: AtomicU64,
     /// Of them, those outside the kernel.
-    pub user_instructions: u64,
+    pub user_instructions: AtomicU64,
     /// Instructions, and time waited in instructions, since its turn began.
-    pub turn: u64,
+    pub turn: AtomicU64,
 }
 
 /// A virtual CPU, as all of QEMU's threads may see it.
@@ -31,15 +32,7 @@ pub struct Shared {
 }
 
 /// All virtual CPUs; those that there are not have no score.
-pub static SHARED: [Shared; MAX_VCPUS] = [const {
-    Shared {
-        score: AtomicPtr::new(null_mut()),
-        cpu: AtomicPtr::new(null_mut()),
-        offset: AtomicU64::new(0),
-        per_instruction: AtomicU64::new(0),
-        idle: AtomicBool::new(true),
-    }
-}; MAX_VCPUS];
+pub static SHARED: [Shared; MAX_VCPUS] = [const { Shared::new() }; MAX_VCPUS];
 
 /// The latest time that the guest was told, in ns, sleep apart.
 pub static LATEST: AtomicU64 = AtomicU64::new(0);
@@ -48,34 +41,43 @@ pub static LATEST: AtomicU64 = AtomicU64::new(0);
 pub static SKIPPED_NS: AtomicU64 = AtomicU64::new(0);
 
 impl Shared {
-    pub fn instructions(&self) -> u64 {
-        let score = self.score.load(Ordering::Relaxed);
-        // SAFETY: QEMU's scoreboard, which lives as long as the plugin; QEMU writes whole words to it.
-        if score.is_null() { 0 } else { unsafe { (&raw const (*score).instructions).read_volatile() } }
-    }
-
-    pub fn executed(&self) -> Executed {
-        let score = self.score.load(Ordering::Relaxed);
-        // SAFETY: as above.
-        let user = || unsafe {
-            if score.is_null() { 0 } else { (&raw const (*score).user_instructions).read_volatile() }
-        };
-        Executed { instructions: self.instructions(), user_instructions: user() }
-    }
-
-    pub fn set_turn(&self, turn: u64) {
-        let score = self.score.load(Ordering::Relaxed);
-        // SAFETY: as above; called on the thread that QEMU changes it on.
-        unsafe { (&raw mut (*score).turn).write_volatile(turn) }
-    }
-
-    pub fn add_turn(&self, turn: u64) {
-        let score = self.score.load(Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe {
-            let at = &raw mut (*score).turn;
-            at.write_volatile(at.read_volatile() + turn);
+    const fn new() -> Shared {
+        Shared {
+            score: AtomicPtr::new(null_mut()),
+            cpu: AtomicPtr::new(null_mut()),
+            offset: AtomicU64::new(0),
+            per_instruction: AtomicU64::new(0),
+            idle: AtomicBool::new(true),
         }
+    }
+
+    #[inline]
+    fn score(&self) -> Option<&Score> {
+        // SAFETY: null, or QEMU's scoreboard, which lives as long as the plugin. It moves only while a virtual CPU is
+        // initialised, and then no other runs.
+        unsafe { self.score.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub fn instructions(&self) -> u64 {
+        self.score().map_or(0, |score| score.instructions.load(Ordering::Relaxed))
+    }
+
+    fn user_instructions(&self) -> u64 {
+        self.score().map_or(0, |score| score.user_instructions.load(Ordering::Relaxed))
+    }
+
+    /// Called on the thread of the virtual CPU, which is the one that QEMU changes it on.
+    pub fn set_turn(&self, turn: u64) {
+        let score = self.score().expect("a virtual CPU that was initialised");
+        score.turn.store(turn, Ordering::Relaxed);
+    }
+
+    /// As for [`Shared::set_turn`].
+    #[inline]
+    pub fn add_turn(&self, turn: u64) {
+        let score = self.score().expect("a virtual CPU that was initialised");
+        score.turn.store(score.turn.load(Ordering::Relaxed) + turn, Ordering::Relaxed);
     }
 
     pub fn runs(&self) -> bool {
@@ -100,4 +102,46 @@ pub fn common_time_ns() -> u64 {
     let slowest = known().filter(|shared| shared.runs()).map(Shared::time).min();
     let time = slowest.or_else(|| known().map(Shared::time).max()).unwrap_or_default();
     LATEST.fetch_max(time.0 / 1000, Ordering::Relaxed).max(time.0 / 1000)
+}
+
+/// What each of the first `count` virtual CPUs has executed.
+pub fn executed(count: usize) -> Vec<Executed> {
+    (0..count).map(executed_by).collect()
+}
+
+/// What a virtual CPU has executed.
+pub fn executed_by(cpu: usize) -> Executed {
+    let shared = &SHARED[cpu];
+    Executed {
+        instructions: shared.instructions(),
+        user_instructions: shared.user_instructions(),
+        accesses: VCPUS[cpu].accesses(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtual_cpu_has_a_time_once_it_has_a_score() {
+        let shared = Shared::new();
+        assert_eq!((shared.instructions(), shared.runs()), (0, false));
+        let score = Box::into_raw(Box::new(Score {
+            instructions: AtomicU64::new(1000),
+            user_instructions: AtomicU64::new(400),
+            turn: AtomicU64::new(5),
+        }));
+        shared.score.store(score, Ordering::Relaxed);
+        shared.idle.store(false, Ordering::Relaxed);
+        assert!(shared.runs());
+        assert_eq!((shared.instructions(), shared.user_instructions()), (1000, 400));
+        let clock = Clock { offset: Time(77), per_instruction: 1 << 33 };
+        shared.publish(clock);
+        assert_eq!(shared.time(), clock.at(1000));
+        shared.add_turn(3);
+        // SAFETY: a box from above, which nobody reads any more.
+        let score = unsafe { Box::from_raw(score) };
+        assert_eq!(score.turn.into_inner(), 8);
+    }
 }

@@ -23,7 +23,6 @@ const SHOWN_EVERY: Time = Time::from_us(200);
 pub struct Lab {
     pub config: Config,
     pub curve: Curve,
-    pub vcpus: Vec<Vcpu>,
     pub ledger: Ledger,
     pub results: Results,
     counters: Writer<'static>,
@@ -53,6 +52,17 @@ pub struct Executed {
     pub instructions: u64,
     /// Of them, those outside the kernel.
     pub user_instructions: u64,
+    /// Accesses to memory while the model was on.
+    pub accesses: u64,
+}
+
+/// A line that a virtual CPU accesses.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch {
+    pub line: u64,
+    pub write: bool,
+    /// Time that its translation takes; zero if the page was seen lately.
+    pub translation: Time,
 }
 
 impl Lab {
@@ -65,8 +75,8 @@ impl Lab {
         if count == 0 || count > MAX_VCPUS {
             return Err(format!("{file}: 1 to {MAX_VCPUS} virtual CPUs are allowed, not {count}"));
         }
-        if machine.nodes.iter().any(|node| node.given.is_none()) {
-            return Err(format!("{file}: every node must be given"));
+        if machine.nodes.iter().any(|node| node.fixed.is_none()) {
+            return Err(format!("{file}: every node must be `fixed`"));
         }
         let nodes = machine.nodes.len();
         let memory = shared_memory::map(&config.counters);
@@ -78,7 +88,6 @@ impl Lab {
             counters: Writer::new(memory, &config.guest_nodes),
             shown: Time::ZERO,
             curve: Curve::new(&machine, &config),
-            vcpus: (0..count).map(|cpu| Vcpu::new(cpu == 0)).collect(),
             ledger: Ledger::new(count, nodes),
             results: Results::default(),
             on: false,
@@ -87,6 +96,11 @@ impl Lab {
             program: Time::ZERO,
             config,
         })
+    }
+
+    /// Number of virtual CPUs.
+    pub fn vcpus(&self) -> usize {
+        self.config.vcpu_initiators.len()
     }
 
     /// Time of an instruction at present, in ps.
@@ -112,8 +126,7 @@ impl Lab {
 
     /// What a virtual CPU has done up to now.
     fn counts(&self, cpu: usize, executed: Executed) -> Counts {
-        let Executed { instructions, user_instructions } = executed;
-        let accesses = self.vcpus[cpu].accesses;
+        let Executed { instructions, user_instructions, accesses } = executed;
         Counts { instructions, user_instructions, accesses, ..self.curve.counts(CpuId::from(cpu)) }
     }
 
@@ -142,7 +155,7 @@ impl Lab {
 
     /// Bytes that each node has moved since the start.
     fn bytes(&self) -> Vec<u64> {
-        let cpus = (0..self.vcpus.len()).map(|cpu| self.curve.counts(CpuId::from(cpu)));
+        let cpus = (0..self.vcpus()).map(|cpu| self.curve.counts(CpuId::from(cpu)));
         let cpus: Vec<Counts> = cpus.collect();
         let sum = Counts::sum(self.config.guest_nodes.len(), cpus.iter());
         sum.nodes.into_iter().map(|node| node.bytes()).collect()
@@ -224,10 +237,9 @@ impl Lab {
     pub fn access(
         &mut self,
         cpu: CpuId,
+        vcpu: &Vcpu,
         op: &Op,
-        line: u64,
-        write: bool,
-        translation: Time,
+        Touch { line, write, translation }: Touch,
         instruction: impl FnOnce() -> u64,
     ) -> bool {
         let touched = self.curve.touch(cpu, line, write);
@@ -236,6 +248,7 @@ impl Lab {
         }
         self.open(
             cpu,
+            vcpu,
             op,
             Access { instruction: instruction(), line, write, ready: Time::ZERO, translation },
             touched,
@@ -243,10 +256,9 @@ impl Lab {
         true
     }
 
-    fn open(&mut self, cpu: CpuId, op: &Op, access: Access, touched: Touched) {
-        let vcpu = &self.vcpus[cpu.index()];
+    fn open(&mut self, cpu: CpuId, vcpu: &Vcpu, op: &Op, access: Access, touched: Touched) {
         let ready = if self.curve.waits_for_lines(cpu, access.instruction) {
-            op.address_ready(cpu, &vcpu.writers, &self.curve)
+            op.address_ready(cpu.index(), &vcpu.writers, |line| self.curve.line_came(cpu, line))
         } else {
             Time::ZERO
         };

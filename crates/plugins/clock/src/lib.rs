@@ -9,6 +9,8 @@
 
 #![cfg_attr(test, allow(dead_code))]
 
+mod clocks;
+mod exclusive;
 mod lab;
 mod ledger;
 mod marks;
@@ -17,8 +19,6 @@ mod shared_memory;
 mod start;
 mod vcpu;
 
-#[cfg(not(test))]
-mod clocks;
 #[cfg(not(test))]
 mod internals;
 #[cfg(not(test))]

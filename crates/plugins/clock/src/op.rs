@@ -1,11 +1,10 @@
 //! Instructions that access memory, and which loads their addresses come from.
 
-use std::cell::Cell;
-use std::ptr::null;
+use std::ptr::{NonNull, null};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use memtide_core::{CpuId, Time};
+use memtide_core::Time;
 use memtide_dataflow::{self as dataflow, Set, bits};
-use memtide_lab_model::Curve;
 
 /// Most virtual CPUs of a machine.
 pub const MAX_VCPUS: usize = 8;
@@ -17,10 +16,13 @@ pub const REGISTERS: usize = 16;
 const DEPTH: u32 = 4;
 
 /// The load that last fed each general register of a CPU, null if none is known, and a place for what feeds none.
-pub type Writers = [*const Op; REGISTERS + 1];
+#[derive(Clone, Copy, Debug)]
+pub struct Writers([*const Op; REGISTERS + 1]);
 
-/// No load is known.
-pub const NO_WRITERS: Writers = [null(); REGISTERS + 1];
+impl Writers {
+    /// No load is known.
+    pub const NONE: Writers = Writers([null(); REGISTERS + 1]);
+}
 
 /// Registers that a load is followed to; of more, the last ones are left out.
 const FEEDS: usize = 2;
@@ -31,8 +33,8 @@ pub struct Op {
     /// Instructions of the block from this one on.
     pub left: u32,
     /// Line that it accessed last, on each CPU.
-    last_line: [Cell<u64>; MAX_VCPUS],
-    /// Loads of the block that its address comes from.
+    last_line: [AtomicU64; MAX_VCPUS],
+    /// Loads of the block, before it, that its address comes from.
     loads: Vec<*const Op>,
     /// Registers whose value at the block's start its address comes from.
     live_ins: u16,
@@ -61,33 +63,60 @@ impl Value {
     }
 }
 
-/// The ops of a block, in order; none for an instruction that accesses no memory.
-pub fn of_block<'a>(code: impl Iterator<Item = (u64, &'a [u8])>) -> Vec<Option<Box<Op>>> {
-    let (block, ops) = dataflow::analyse(code);
-    let sources = sources(&ops, &block.tail);
-    let mut made: Vec<Option<Box<Op>>> = ops
-        .iter()
-        .zip(&sources)
-        .map(|(op, sources)| {
-            op.as_ref().map(|op| {
-                Box::new(Op {
-                    left: block.instructions + 1 - op.position,
-                    last_line: [const { Cell::new(u64::MAX) }; MAX_VCPUS],
-                    loads: Vec::new(),
-                    live_ins: sources.live_ins,
-                    feeds: first_registers(sources.feeds),
-                })
-            })
-        })
-        .collect();
-    let address = |op: &Option<Box<Op>>| op.as_deref().map_or(null(), std::ptr::from_ref);
-    let addresses: Vec<*const Op> = made.iter().map(address).filter(|op| !op.is_null()).collect();
-    for (op, sources) in made.iter_mut().zip(&sources) {
-        if let Some(op) = op {
-            op.loads = bits(sources.loads).filter_map(|load| addresses.get(load).copied()).collect();
+/// All ops of translated blocks. QEMU, other ops and [`Writers`] have their addresses.
+#[derive(Debug, Default)]
+pub struct Ops(Vec<NonNull<Op>>);
+
+// SAFETY: it owns its ops, which hold addresses of each other alone and whose lines are atomic.
+unsafe impl Send for Ops {}
+
+impl Ops {
+    /// Adds the ops of a block; gives them in order, none for an instruction that accesses no memory. QEMU counts a block's
+    /// instructions when it begins, or each `by_instruction`.
+    pub fn add_block<'a>(
+        &mut self,
+        code: impl Iterator<Item = (u64, &'a [u8])>,
+        by_instruction: bool,
+    ) -> Vec<Option<NonNull<Op>>> {
+        let (block, ops) = dataflow::analyse(code);
+        let sources = sources(&ops, &block.tail);
+        let first = self.0.len();
+        let accesses = ops.iter().zip(&sources);
+        let accesses = accesses.map(|(op, sources)| {
+            // If instructions are counted one by one, it is counted by then, and those after it are not yet.
+            let left = |position: u32| if by_instruction { 1 } else { block.instructions + 1 - position };
+            op.as_ref().map(|op| self.add(left(op.position), sources, first))
+        });
+        accesses.collect()
+    }
+
+    /// Adds an op of the block whose first op is the `first` of all.
+    fn add(&mut self, left: u32, sources: &Sources, first: usize) -> NonNull<Op> {
+        // Loads come before what they feed: all of them are there by now.
+        let before = &self.0[first..];
+        debug_assert!(bits(sources.loads).all(|load| load < before.len()), "a load after its use");
+        let op = Box::new(Op {
+            left,
+            last_line: [const { AtomicU64::new(u64::MAX) }; MAX_VCPUS],
+            loads: bits(sources.loads).map(|load| before[load].as_ptr().cast_const()).collect(),
+            live_ins: sources.live_ins,
+            feeds: first_registers(sources.feeds),
+        });
+        let op = NonNull::from(Box::leak(op));
+        self.0.push(op);
+        op
+    }
+
+    /// Frees all ops.
+    ///
+    /// # Safety
+    /// QEMU has dropped all blocks, and all [`Writers`] are [`Writers::NONE`].
+    pub unsafe fn clear(&mut self) {
+        for op in self.0.drain(..) {
+            // SAFETY: it was a box, and nobody has its address any more but ops that are freed here.
+            drop(unsafe { Box::from_raw(op.as_ptr()) });
         }
     }
-    made
 }
 
 fn first_registers(set: u16) -> [u8; FEEDS] {
@@ -140,28 +169,35 @@ impl Op {
     /// Notes what it accessed.
     #[inline(always)]
     pub fn accessed(&self, cpu: usize, line: u64, writers: &mut Writers) {
-        self.last_line[cpu].set(line);
+        self.last_line[cpu].store(line, Ordering::Relaxed);
         for register in self.feeds {
-            writers[usize::from(register)] = self;
+            writers.0[usize::from(register)] = self;
         }
     }
 
-    /// When the loads that its address comes from have ended, or are to end.
-    pub fn address_ready(&self, cpu: CpuId, writers: &Writers, curve: &Curve) -> Time {
-        self.address_ready_within(DEPTH, cpu, writers, curve)
+    /// When the loads that its address comes from have ended, or are to end: the latest of what `line_came` says of the lines
+    /// that they accessed last on that CPU.
+    pub fn address_ready(&self, cpu: usize, writers: &Writers, line_came: impl Fn(u64) -> Time) -> Time {
+        self.address_ready_within(DEPTH, cpu, writers, &line_came)
     }
 
-    fn address_ready_within(&self, depth: u32, cpu: CpuId, writers: &Writers, curve: &Curve) -> Time {
+    fn address_ready_within(
+        &self,
+        depth: u32,
+        cpu: usize,
+        writers: &Writers,
+        line_came: &impl Fn(u64) -> Time,
+    ) -> Time {
         if depth == 0 {
             return Time::ZERO;
         }
-        let live_ins = bits(self.live_ins.into()).map(|register| writers[register]);
+        let live_ins = bits(self.live_ins.into()).map(|register| writers.0[register]);
         let all = self.loads.iter().copied().chain(live_ins);
         let ends = all.filter(|load| !load.is_null()).map(|load| {
-            // SAFETY: ops live until QEMU flushes all blocks, and then `writers` are forgotten with them.
+            // SAFETY: ops live until `Ops::clear`, when `writers` have been forgotten and this op goes with the others.
             let load = unsafe { &*load };
-            let line = load.last_line[cpu.index()].get();
-            curve.line_came(cpu, line).max(load.address_ready_within(depth - 1, cpu, writers, curve))
+            let line = load.last_line[cpu].load(Ordering::Relaxed);
+            line_came(line).max(load.address_ready_within(depth - 1, cpu, writers, line_came))
         });
         ends.max().unwrap_or(Time::ZERO)
     }
@@ -182,12 +218,14 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
     fn a_chase_comes_from_its_register_and_feeds_it() {
         // mov rax, [rax]
         assert_eq!(of(&[&[0x48, 0x8b, 0x00]])[0], Sources { loads: 0, live_ins: RAX, feeds: RAX });
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
     fn an_address_made_of_a_loaded_value_comes_from_its_load() {
         // mov rcx, [rax]; lea rdx, [rcx*8]; mov rax, [rdx]
         let s = of(&[&[0x48, 0x8b, 0x08], &[0x48, 0x8d, 0x14, 0xcd, 0, 0, 0, 0], &[0x48, 0x8b, 0x02]]);
@@ -196,14 +234,67 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
     fn what_is_overwritten_feeds_nothing() {
         // mov rcx, [rax]; xor ecx, ecx
         assert_eq!(of(&[&[0x48, 0x8b, 0x08], &[0x31, 0xc9]])[0].feeds, 0);
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
     fn a_store_comes_from_its_address_and_feeds_nothing() {
         // mov [rax], rcx
         assert_eq!(of(&[&[0x48, 0x89, 0x08]])[0], Sources { loads: 0, live_ins: RAX, feeds: 0 });
+    }
+
+    /// Lines 1 to 9 come at 100 ps times their number, others at once.
+    fn line_came(line: u64) -> Time {
+        if line < 10 { Time(100 * line) } else { Time::ZERO }
+    }
+
+    #[test]
+    fn an_address_waits_for_its_loads_through_blocks_until_all_are_flushed() {
+        let mut ops = Ops::default();
+        // mov rcx, [rax]; lea rdx, [rcx*8]; mov rax, [rdx]
+        let first = Sources { loads: 0, live_ins: RAX, feeds: RCX | RDX };
+        let second = Sources { loads: 1, live_ins: 0, feeds: RAX };
+        let [a, b] = [(3, first), (1, second)].map(|(left, sources)| ops.add(left, &sources, 0).as_ptr());
+        // mov rax, [rax], in a block of its own
+        let c = ops.add(1, &Sources { loads: 0, live_ins: RAX, feeds: RAX }, 2).as_ptr();
+        let mut writers = Writers::NONE;
+        // SAFETY: QEMU hands addresses of ops over in the same way; they live until they are cleared below.
+        unsafe {
+            (*a).accessed(0, 7, &mut writers);
+            assert_eq!((*b).address_ready(0, &writers, line_came), Time(700));
+            assert_eq!(
+                (*b).address_ready(1, &writers, line_came),
+                Time::ZERO,
+                "another CPU accessed nothing"
+            );
+            (*b).accessed(0, 3, &mut writers);
+            assert_eq!((*c).address_ready(0, &writers, line_came), Time(700), "two loads back");
+            (*c).accessed(0, 100, &mut writers);
+            (*c).accessed(0, 100, &mut writers);
+            assert_eq!((*c).address_ready(0, &writers, line_came), Time::ZERO, "it feeds itself alone");
+        }
+        writers = Writers::NONE;
+        // SAFETY: nobody has an op's address any more.
+        unsafe { ops.clear() };
+        assert!(writers.0.iter().all(|writer| writer.is_null()));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
+    fn instructions_left_are_those_of_the_block_or_the_op_itself() {
+        let code = [(0x1000, [0x48, 0x8b, 0x08].as_slice()), (0x1003, [0x48, 0x8b, 0x11].as_slice())];
+        let mut ops = Ops::default();
+        for (by_instruction, left) in [(false, [2, 1]), (true, [1, 1])] {
+            let made = ops.add_block(code.iter().copied(), by_instruction);
+            // SAFETY: they live until they are cleared.
+            let found = made.iter().map(|op| unsafe { op.expect("an access").as_ref() }.left);
+            assert_eq!(found.collect::<Vec<_>>(), left);
+        }
+        // SAFETY: nobody has an op's address any more.
+        unsafe { ops.clear() };
     }
 }

@@ -1,6 +1,9 @@
 //! A virtual CPU: translations it has seen lately, and its state between accesses.
 
-use crate::op::{NO_WRITERS, Writers};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::op::{MAX_VCPUS, Writers};
 
 /// First address of the kernel's half.
 const KERNEL: u64 = 1 << 63;
@@ -27,12 +30,51 @@ const NONE: Translation = Translation { page: NO_PAGE, first_line: 0 };
 /// Sets that any first cache has at least, or a multiple of them.
 const SETS: usize = 64;
 
-/// A virtual CPU.
+/// A virtual CPU's place: what others may read, and what its own callbacks change.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Vcpu {
+pub struct Slot {
     /// Accesses to memory while the model was on.
-    pub accesses: u64,
+    accesses: AtomicU64,
+    own: UnsafeCell<Vcpu>,
+}
+
+// SAFETY: `own` is for the virtual CPU's callbacks alone: see `get`.
+unsafe impl Sync for Slot {}
+
+/// All virtual CPUs, here so that an access that takes no time needs no look-up.
+pub static VCPUS: [Slot; MAX_VCPUS] = [const { Slot::new() }; MAX_VCPUS];
+
+impl Slot {
+    /// One that has seen nothing.
+    pub const fn new() -> Slot {
+        Slot { accesses: AtomicU64::new(0), own: UnsafeCell::new(Vcpu::new()) }
+    }
+
+    /// Counts an access. Called by the virtual CPU's callbacks alone.
+    #[inline(always)]
+    pub fn count_access(&self) {
+        // The only writer: there is no addition to lose.
+        self.accesses.store(self.accesses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Accesses so far.
+    pub fn accesses(&self) -> u64 {
+        self.accesses.load(Ordering::Relaxed)
+    }
+
+    /// The virtual CPU's own state. A callback of the virtual CPU, of which there is one at a time, may make one reference of it
+    /// at its start and pass that down; any other may while no virtual CPU runs.
+    #[inline(always)]
+    pub fn get(&self) -> *mut Vcpu {
+        self.own.get()
+    }
+}
+
+/// What a virtual CPU has seen, for its own callbacks alone.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Vcpu {
     user: [Translation; USER],
     /// Of all lines whose numbers agree in these bits, the one accessed last: it is the most recently used one of its set in
     /// the first cache, where an access to it changes nothing. Twice its number, and 1 if it is dirty there.
@@ -43,23 +85,19 @@ pub struct Vcpu {
     /// User pages that QEMU translates, in the modelled TLB or not.
     known: [Translation; SYSTEM],
     /// Pages that left the modelled TLB in this turn, each in the place of its number; [`NO_PAGE`] where there is none.
-    evicted: Box<[u64; EVICTED]>,
-    /// It has halted.
-    pub idle: bool,
+    evicted: [u64; EVICTED],
 }
 
 impl Vcpu {
-    /// One that has seen nothing; all but the first wait to be started.
-    pub fn new(first: bool) -> Vcpu {
+    /// One that has seen nothing.
+    pub const fn new() -> Vcpu {
         Vcpu {
-            accesses: 0,
             user: [NONE; USER],
             latest: [u64::MAX; SETS],
-            writers: NO_WRITERS,
+            writers: Writers::NONE,
             system: [NONE; SYSTEM],
             known: [NONE; SYSTEM],
-            evicted: Box::new([NO_PAGE; EVICTED]),
-            idle: !first,
+            evicted: [NO_PAGE; EVICTED],
         }
     }
 
@@ -148,7 +186,7 @@ mod tests {
 
     #[test]
     fn only_the_latest_line_of_a_set_changes_nothing() {
-        let mut vcpu = Vcpu::new(true);
+        let mut vcpu = Vcpu::new();
         assert!(!vcpu.changes_nothing(5, false));
         vcpu.note(5, false);
         assert!(vcpu.changes_nothing(5, false) && !vcpu.changes_nothing(5, true));
@@ -163,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_page_is_known_until_forgotten_or_displaced() {
-        let mut vcpu = Vcpu::new(true);
+        let mut vcpu = Vcpu::new();
         assert_eq!(vcpu.line(0x7000_1040), None);
         vcpu.learn(0x7000_1040, 0x20_3040);
         assert_eq!(vcpu.line(0x7000_10c8), Some(0x20_30c8 >> 6));
@@ -178,5 +216,23 @@ mod tests {
         vcpu.learn(0xffff_8880_0000_1000, 0x1000);
         vcpu.learn(0x1000, 0x5000);
         assert_eq!((vcpu.line(0xffff_8880_0000_1000), vcpu.line(0x1000)), (Some(64), Some(5 * 64)));
+    }
+
+    #[test]
+    fn others_read_accesses_while_the_cpu_has_its_own_state() {
+        let slot = Slot::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: this thread alone has it.
+                let vcpu = unsafe { &mut *slot.get() };
+                for line in 0..100 {
+                    slot.count_access();
+                    vcpu.note(line, false);
+                }
+                assert!(vcpu.changes_nothing(99, false));
+            });
+            assert!(slot.accesses() <= 100);
+        });
+        assert_eq!(slot.accesses(), 100);
     }
 }

@@ -234,7 +234,7 @@ fn worst_share(policy: &str, m: &Machine, pages: usize, stay: usize) -> f64 {
 
 proptest! {
     #[test]
-    fn a_page_goes_to_a_node_that_the_rule_has_and_that_has_room(
+    fn a_page_goes_to_a_node_of_the_rule_with_free_memory(
         m in any_machine(),
         entry in prop::sample::select(ALL.iter().map(|e| e.info.name).collect::<Vec<_>>()),
         steps in prop::collection::vec((0..12u16, prop::collection::btree_set(0..9u8, 0..9)), 1..60),

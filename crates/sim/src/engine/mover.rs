@@ -105,7 +105,7 @@ impl Engine<'_> {
         if self.os.frames.is_offline(wanted.to) {
             return Err(Refusal::NodeOffline);
         }
-        if !self.os.has_room(wanted.to, size) {
+        if !self.os.fits(wanted.to, size) {
             return Err(Refusal::NoRoom);
         }
         let owner = Owner { task: wanted.task, page: wanted.head(), size };

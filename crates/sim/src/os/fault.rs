@@ -1,6 +1,6 @@
 //! Page faults.
 
-use memtide_core::policy::{Fault, Room, RuleState};
+use memtide_core::policy::{FirstTouch, FreeMemory, RuleState};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Time, VirtAddr, Vpn};
 
 use super::page_table::PAGES;
@@ -92,7 +92,7 @@ impl Os {
         let rule = &self.spaces[touch.task.index()].rule;
         // A fault is one step of the rule, not two.
         let mut nodes = rule.groups.iter().flat_map(|group| &group.nodes);
-        if !nodes.any(|&node| self.frames.has_room(node, PageSize::Huge)) {
+        if !nodes.any(|&node| self.frames.fits(node, PageSize::Huge)) {
             return None;
         }
         let node = placement.next(rule, &self.order, &fault, &self.frames)?;
@@ -128,12 +128,12 @@ impl Os {
     }
 
     /// Whether a page of this size could go to a node.
-    pub fn has_room(&self, node: NodeId, size: PageSize) -> bool {
-        self.frames.has_room(node, size)
+    pub fn fits(&self, node: NodeId, size: PageSize) -> bool {
+        self.frames.fits(node, size)
     }
 }
 
-fn fault_of(touch: Touch, size: PageSize) -> Fault {
+fn fault_of(touch: Touch, size: PageSize) -> FirstTouch {
     let page = Vpn(touch.address.page().0 / size.base_pages() * size.base_pages());
-    Fault { thread: touch.thread, cpu: touch.cpu, page, size }
+    FirstTouch { thread: touch.thread, cpu: touch.cpu, page, size }
 }

@@ -1,7 +1,7 @@
 //! Page frames: free lists, watermarks and the lists of pages by recency, for every node.
 
 use memtide_core::machine::Machine;
-use memtide_core::policy::{Room, Watermarks};
+use memtide_core::policy::{FreeMemory, Watermarks};
 use memtide_core::{NodeId, PageSize, TaskId, Vpn};
 
 const NONE: u32 = u32::MAX;
@@ -262,8 +262,8 @@ impl Frames {
     }
 }
 
-impl Room for Frames {
-    fn has_room(&self, node: NodeId, size: PageSize) -> bool {
+impl FreeMemory for Frames {
+    fn fits(&self, node: NodeId, size: PageSize) -> bool {
         let n = &self.nodes[node.index()];
         if n.offline {
             return false;

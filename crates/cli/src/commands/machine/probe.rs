@@ -108,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         tables: vec![summary_table(), curve_table()],
         notes: vec![
             "Latencies are load-to-use, links included. Idle is a pointer chase's over the whole node, as Intel MLC measures it: \
-             on a timed node it also meets rows that must be closed first, and refreshes. Closed row is a single read's of a \
+             on a dram node it also meets rows that must be closed first, and refreshes. Closed row is a single read's of a \
              bank without an open row, as machine show tells it. Load is a share of the node's peak. A saturated point's \
              latencies only say how long the probe ran."
                 .to_owned(),
@@ -205,12 +205,12 @@ impl InitiatorNode<'_> {
         let links =
             machine.topology.hops(initiator, node).iter().map(|hop| machine.links[hop.link].bandwidth_mbps);
         let memory = &machine.nodes[node.index()];
-        let (before, peak_mbps) = match (&memory.timed, &memory.given) {
+        let (before, peak_mbps) = match (&memory.dram, &memory.fixed) {
             (Some(dram), _) => {
                 let caches = machine.caches.last().map_or(0.0, |cache| cache.latency_cycles);
                 (machine.core.cycles(caches), dram.channel_peak().as_mbps() * f64::from(dram.channels))
             }
-            (None, given) => (Time::ZERO, given.as_ref().map_or(0.0, |given| given.read_bandwidth_mbps)),
+            (None, fixed) => (Time::ZERO, fixed.as_ref().map_or(0.0, |fixed| fixed.read_bandwidth_mbps)),
         };
         let route_latency = before + machine.topology.link_latency(initiator, node);
         InitiatorNode {
@@ -241,18 +241,18 @@ impl InitiatorNode<'_> {
         }
     }
 
-    /// A timed node's latency emerges from its chase; a given node's is its figure, which a chase without the way between
+    /// A dram node's latency emerges from its chase; a fixed node's is its figure, which a chase without the way between
     /// would overload where a read keeps the node for longer than that.
     fn idle_ns(&self, chase: ProbePoint) -> f64 {
-        match self.machine.nodes[self.node.index()].timed {
+        match self.machine.nodes[self.node.index()].dram {
             Some(_) => chase.mean_ns + self.route_latency.as_ns(),
             None => self.machine.idle_latency(self.initiator, self.node).as_ns(),
         }
     }
 
-    /// The least a read of an idle timed node takes: its bank has no open row.
+    /// The least a read of an idle dram node takes: its bank has no open row.
     fn closed_row(&self) -> Cell {
-        match self.machine.nodes[self.node.index()].timed {
+        match self.machine.nodes[self.node.index()].dram {
             Some(_) => Cell::Real(self.machine.idle_latency(self.initiator, self.node).as_ns(), 1),
             None => Cell::Absent,
         }
@@ -263,7 +263,7 @@ impl InitiatorNode<'_> {
             |ns: f64| if ns > 0.0 { Cell::Real(ns + self.route_latency.as_ns(), 1) } else { Cell::Absent };
         let known =
             |value: Option<f64>, digits| value.map_or(Cell::Absent, |value| Cell::Real(value, digits));
-        let is_timed = self.machine.nodes[self.node.index()].timed.is_some();
+        let is_dram = self.machine.nodes[self.node.index()].dram.is_some();
         let saturated = point.saturated || point.offered.as_mbps() > self.link_mbps;
         vec![
             self.initiator(),
@@ -275,7 +275,7 @@ impl InitiatorNode<'_> {
             latency(point.p50_ns),
             latency(point.p95_ns),
             latency(point.p99_ns),
-            if is_timed { Cell::Percent(point.row_hit_rate) } else { Cell::Absent },
+            if is_dram { Cell::Percent(point.row_hit_rate) } else { Cell::Absent },
             known(point.line_energy_nj, 2),
             known(point.power_mw, 0),
             Cell::Flag(saturated, "saturated"),

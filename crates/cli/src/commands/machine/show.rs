@@ -35,10 +35,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let about = vec![("machine", Cell::text(&machine.name)), ("summary", Cell::text(&machine.summary))];
     let about = if common.output == Format::Table { about } else { Vec::new() };
-    let timed = machine.nodes.iter().any(|node| node.timed.is_some());
-    let note = "Idle read of a timed node is a single read's of a bank without an open row; what a pointer chase sees, which \
+    let dram = machine.nodes.iter().any(|node| node.dram.is_some());
+    let note = "Idle read of a dram node is a single read's of a bank without an open row; what a pointer chase sees, which \
                 also meets rows that must be closed first, and refreshes, is machine probe's idle latency.";
-    let notes = timed.then(|| note.to_owned()).into_iter().collect();
+    let notes = dram.then(|| note.to_owned()).into_iter().collect();
     Document { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(common.output)
 }
 
@@ -85,7 +85,7 @@ fn figures(machine: &Machine, tree: &Value) -> Table {
         table.rows.push(vec![
             Cell::text(&path),
             Cell::text(value),
-            Cell::text(unit(key, path.contains(".timed."))),
+            Cell::text(unit(key, is_dram(&path))),
             Cell::text(source),
         ]);
     }
@@ -124,8 +124,14 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
+/// Whether a path is of a figure in a node's table `dram`, and not of a node that has that name.
+fn is_dram(path: &str) -> bool {
+    let mut parts = path.split('.');
+    parts.next() == Some("node") && parts.nth(1) == Some("dram")
+}
+
 /// The unit that a figure's name ends in.
-fn unit(key: &str, timed: bool) -> &'static str {
+fn unit(key: &str, dram: bool) -> &'static str {
     let cycles = [
         "burst",
         "cl",
@@ -157,7 +163,7 @@ fn unit(key: &str, timed: bool) -> &'static str {
     let suffix = suffixes.iter().find(|(suffix, _)| key.ends_with(suffix)).map(|(_, unit)| *unit);
     match suffix {
         Some(unit) => unit,
-        None if timed
+        None if dram
             && (cycles.contains(&key)
                 || key.ends_with("_cycles")
                 || ["ccd_", "rrd_", "wtr_"].iter().any(|start| key.starts_with(start))) =>

@@ -3,7 +3,7 @@
 use std::fs;
 
 use memtide_core::NodeId;
-use memtide_linux::topology::{Host, Measured, NoMachine};
+use memtide_linux::topology::{Measured, NoMachine, System};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -72,7 +72,7 @@ impl Printed {
 }
 
 /// A machine file of this system with what a file says before the firmware's figures; says which of them are in doubt.
-pub fn machine_file(host: &Host, name: &str, file: &str) -> Result<String, Failure> {
+pub fn machine_file(host: &System, name: &str, file: &str) -> Result<String, Failure> {
     let printed = Printed::read(file)?;
     for doubt in printed.doubts() {
         message!("memtide: {file}: {doubt}");

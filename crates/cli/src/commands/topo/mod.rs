@@ -5,7 +5,7 @@ mod picture;
 
 use clap::ValueEnum;
 use memtide_core::CpuId;
-use memtide_linux::topology::{Host, Node, Performance};
+use memtide_linux::topology::{Node, Performance, System};
 
 use crate::advice;
 use crate::failure::Failure;
@@ -43,7 +43,7 @@ enum Output {
 /// Shows this system's nodes.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     only_for_machines(arguments)?;
-    let host = Host::read().map_err(|error| Failure::Run(error.to_string()))?;
+    let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
     match arguments.output {
         Output::Table => document(&host).print(Format::Table),
         Output::Json => document(&host).print(Format::Json),
@@ -64,7 +64,7 @@ fn only_for_machines(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn machine_file(arguments: &Arguments, host: &Host) -> Result<String, Failure> {
+fn machine_file(arguments: &Arguments, host: &System) -> Result<String, Failure> {
     let name = arguments.name.as_deref().unwrap_or("host");
     match &arguments.measured {
         Some(file) => measured::machine_file(host, name, file),
@@ -72,7 +72,7 @@ fn machine_file(arguments: &Arguments, host: &Host) -> Result<String, Failure> {
     }
 }
 
-fn document(host: &Host) -> Document {
+fn document(host: &System) -> Document {
     let columns = [
         ("node", "node"),
         ("cpus", "CPUs"),

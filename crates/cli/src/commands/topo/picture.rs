@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use memtide_linux::topology::{Host, Node};
+use memtide_linux::topology::{Node, System};
 
 use super::cpus;
 
@@ -19,7 +19,7 @@ struct Placed<'a> {
 }
 
 /// The drawing as SVG.
-pub fn svg(host: &Host) -> String {
+pub fn svg(host: &System) -> String {
     let placed = place(host);
     let (width, height) =
         placed.iter().fold((0, 0), |(width, height), at| (width.max(at.x), height.max(at.y)));
@@ -38,7 +38,7 @@ pub fn svg(host: &Host) -> String {
 }
 
 /// Nodes with CPUs come first of their row, those without memory in the first row.
-fn place(host: &Host) -> Vec<Placed<'_>> {
+fn place(host: &System) -> Vec<Placed<'_>> {
     let mut placed: Vec<Placed> = Vec::new();
     let rank = |node: &Node| node.tier.unwrap_or(u8::from(node.cpus.is_empty()));
     let mut ranks: Vec<u8> = host.nodes.iter().map(rank).collect();

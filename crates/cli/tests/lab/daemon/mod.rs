@@ -85,7 +85,7 @@ fn what_nodes_move_is_told_where_it_is_counted() {
     let mbps = |node: usize, key: &str| status["nodes"][node][key].as_f64().expect("a figure");
     let machine =
         Machine::parse("hinuma", include_str!("../../../../../machines/hinuma.toml")).expect("a machine");
-    let due = prepare(&machine, 1).machine.nodes[1].given.as_ref().expect("a given node").read_bandwidth_mbps;
+    let due = prepare(&machine, 1).machine.nodes[1].fixed.as_ref().expect("a fixed node").read_bandwidth_mbps;
     let read = mbps(1, "read_mbps");
     assert!((0.8 * due..1.05 * due).contains(&read), "{read} MB/s of {due}");
     assert!(mbps(1, "write_mbps") < 0.05 * read && mbps(0, "read_mbps") < 0.05 * read, "{status}");

@@ -3,11 +3,11 @@
 //! The program runs under ptrace, and its address spaces have a userfaultfd that its first instructions were made to open.
 //! docs/live.md says what that can do and what not.
 
-mod call;
-mod faults;
+mod address_space;
+mod free_memory;
+mod inject;
 mod maps;
-mod room;
-mod space;
+mod placer;
 mod start;
 mod tracer;
 
@@ -20,7 +20,7 @@ use memtide_core::{CpuId, NodeId};
 pub(crate) use start::TRACEPOINT;
 pub use start::{ExactError, Running};
 
-use crate::topology::{Host, Numbers};
+use crate::topology::{Numbers, System};
 
 /// A rule that is carried out page by page.
 #[derive(Clone, Debug)]
@@ -34,9 +34,9 @@ pub struct Exact {
     seed: u64,
 }
 
-/// What became of a program's pages.
+/// How many of a program's pages were placed, and by whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PlacementCounts {
     /// Pages placed on each of the machine's nodes, in the system's numbers.
     pub placed: Vec<(NodeId, u64)>,
     /// Anonymous pages that the kernel had to place, because a node had no memory or the page could not be supplied.
@@ -47,7 +47,7 @@ pub struct Outcome {
     pub unwatched: u64,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for PlacementCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = self.placed.iter().map(|(node, pages)| format!("{pages} on node {}", node.0));
         write!(f, "pages placed: {}; ", nodes.collect::<Vec<_>>().join(", "))?;
@@ -64,14 +64,14 @@ impl fmt::Display for Outcome {
 }
 
 impl Exact {
-    /// A rule in the numbers of `machine`, whose nodes are those of `host` that have memory, in order. The seed matters to random
+    /// A rule in the numbers of `machine`, whose nodes are those of `system` that have memory, in order. The seed matters to random
     /// orders alone.
     ///
     /// # Errors
     /// If the machine has fewer initiators than the system has nodes with CPUs.
-    pub fn new(rule: Rule, machine: &Machine, host: &Host, seed: u64) -> Result<Exact, ExactError> {
-        let numbers = Numbers::of(machine, host)?;
-        let is_one = host.with_cpus().count() == 1;
+    pub fn new(rule: Rule, machine: &Machine, system: &System, seed: u64) -> Result<Exact, ExactError> {
+        let numbers = Numbers::of(machine, system)?;
+        let is_one = system.with_cpus().count() == 1;
         Ok(Exact {
             rule,
             order: NodeOrder::of(machine),
@@ -81,7 +81,7 @@ impl Exact {
         })
     }
 
-    /// Whether the faulting CPU matters, even if all nodes have room.
+    /// Whether the faulting CPU matters, even if all nodes have free memory.
     fn asks_for_cpu(&self) -> bool {
         let several = self.rule.groups.iter().any(|group| group.nodes.len() > 1);
         self.rule.order == GroupOrder::CycleFromOwn || (self.rule.within == Within::Nearest && several)

@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, WaitId, WaitIdOptions, getrlimit, setrlimit, waitid};
 use rustix::thread::disable_transparent_huge_pages;
 
-use super::faults::Placer;
+use super::placer::Placer;
 use super::tracer::Tracer;
-use super::{Exact, Outcome};
+use super::{Exact, PlacementCounts};
 use crate::placement::KernelPolicy;
-use crate::sys::missing;
 use crate::sys::trace::{self, Tid};
+use crate::sys::userfaultfd;
 use crate::topology::FewInitiators;
 
 /// The number of the event of a system call's end.
@@ -48,11 +48,11 @@ pub enum ExactError {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    tracer: JoinHandle<io::Result<Option<Ended>>>,
+    tracer: JoinHandle<io::Result<Option<Exit>>>,
 }
 
 /// How a program ended, and what became of its pages.
-type Ended = (ExitStatus, Outcome);
+type Exit = (ExitStatus, PlacementCounts);
 
 impl Exact {
     /// Starts a program and places its pages from its first instruction on. It has no huge pages: each fault is of one page.
@@ -60,14 +60,14 @@ impl Exact {
     /// # Errors
     /// If this process may not, or the program cannot be started.
     pub fn start(self, command: Command) -> Result<Running, ExactError> {
-        missing::allowed().map_err(ExactError::Faults)?;
+        userfaultfd::check_permission().map_err(ExactError::Faults)?;
         let tracepoint = tracepoint().map_err(ExactError::Mappings)?;
         self.start_traced(command, tracepoint).map_err(ExactError::Start)
     }
 
     fn start_traced(self, mut command: Command, tracepoint: u64) -> io::Result<Running> {
         disable_transparent_huge_pages(true)?;
-        let gate = Gate::before(&mut command)?;
+        let gate = StartGate::before(&mut command)?;
         let tracer = thread::Builder::new().name("placement".to_owned());
         let tracer = tracer.spawn(move || trace(self, tracepoint, gate))?;
         // Under the default policy, NUMA balancing would move what was placed.
@@ -93,7 +93,7 @@ impl Running {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn wait(mut self) -> io::Result<(ExitStatus, io::Result<Outcome>)> {
+    pub fn wait(mut self) -> io::Result<(ExitStatus, io::Result<PlacementCounts>)> {
         match joined(self.tracer).and_then(|ended| ended.ok_or(io::ErrorKind::NotFound.into())) {
             Ok((status, outcome)) => Ok((status, Ok(outcome))),
             Err(error) => Ok((self.child.wait()?, Err(error))),
@@ -109,30 +109,30 @@ fn tracepoint() -> io::Result<u64> {
     fs::read_to_string(TRACEPOINT)?.trim().parse().map_err(io::Error::other)
 }
 
-/// Where a new process waits until it is traced.
-struct Gate {
-    born: PipeReader,
+/// Holds a new process back until it is traced: it writes its process id and waits for a byte.
+struct StartGate {
+    child_pid: PipeReader,
     go: PipeWriter,
 }
 
-impl Gate {
+impl StartGate {
     /// Has a command's process say its number and wait, before it becomes the program.
-    fn before(command: &mut Command) -> io::Result<Gate> {
-        let ((born, mut tell), (mut wait, go)) = (pipe()?, pipe()?);
-        let others = [born.as_raw_fd(), go.as_raw_fd()];
+    fn before(command: &mut Command) -> io::Result<StartGate> {
+        let ((child_pid, mut report_pid), (mut wait, go)) = (pipe()?, pipe()?);
+        let others = [child_pid.as_raw_fd(), go.as_raw_fd()];
         trace::before_exec(command, others, move || {
-            tell.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
+            report_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
             wait.read_exact(&mut [0])
         });
-        Ok(Gate { born, go })
+        Ok(StartGate { child_pid, go })
     }
 }
 
-/// Places a program's pages until it ends; none if it never began.
-fn trace(exact: Exact, tracepoint: u64, mut gate: Gate) -> io::Result<Option<Ended>> {
+/// Places a program's pages until it ends; none if it never ran.
+fn trace(exact: Exact, tracepoint: u64, mut gate: StartGate) -> io::Result<Option<Exit>> {
     let mut tracer = Tracer::new(Placer::new(exact), tracepoint)?;
     let mut pid = [0; size_of::<Tid>()];
-    gate.born.read_exact(&mut pid)?;
+    gate.child_pid.read_exact(&mut pid)?;
     let pid = Tid::from_ne_bytes(pid);
     trace::seize(pid).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::other(
@@ -150,7 +150,7 @@ fn trace(exact: Exact, tracepoint: u64, mut gate: Gate) -> io::Result<Option<End
         return Ok(None);
     }
     let status = tracer.watch(pid)?;
-    Ok(Some((ExitStatus::from_raw(status.as_raw()), tracer.outcome())))
+    Ok(Some((ExitStatus::from_raw(status.as_raw()), tracer.counts())))
 }
 
 /// Waits until a process stops in exec. If it ended instead, it is left to whoever started it, who wants to know how.

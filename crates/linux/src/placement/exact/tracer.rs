@@ -15,10 +15,10 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::process::{WaitOptions, WaitStatus, wait};
 
-use super::Outcome;
-use super::call::{self, Later};
-use super::faults::{Placer, Thread, Watch};
-use super::space::Space;
+use super::PlacementCounts;
+use super::address_space::AddressSpace;
+use super::inject::{self, Pending};
+use super::placer::{Placer, SyscallSignals, Thread};
 use crate::placement::stat;
 use crate::sys::trace::{self, Resume, Signals, Tid};
 
@@ -36,8 +36,8 @@ const MASKS: &CStr = c"id == 14";
 
 /// What waiting for events gives for threads that stopped, and for those that chose their signals; an address space has its
 /// descriptor.
-const STOPS: u64 = u64::MAX;
-const CHOICES: u64 = u64::MAX - 1;
+const CHILD_STOPPED: u64 = u64::MAX;
+const MASK_CHANGED: u64 = u64::MAX - 1;
 
 /// Watches a program.
 #[derive(Debug)]
@@ -49,22 +49,22 @@ pub struct Tracer {
     seen: usize,
     tracepoint: u64,
     events: OwnedFd,
-    stops: UnixStream,
-    choices: Signals,
-    spaces: HashMap<u64, Weak<Space>>,
+    child_stops: UnixStream,
+    mask_changes: Signals,
+    spaces: HashMap<u64, Weak<AddressSpace>>,
     /// Threads that stopped for the first time before their makers told of them.
-    early: HashSet<Tid>,
-    later: Later,
+    stopped_early: HashSet<Tid>,
+    pending: Pending,
 }
 
 impl Tracer {
     pub fn new(placer: Placer, tracepoint: u64) -> io::Result<Tracer> {
-        let (stops, sender) = UnixStream::pair()?;
-        stops.set_nonblocking(true)?;
+        let (child_stops, sender) = UnixStream::pair()?;
+        child_stops.set_nonblocking(true)?;
         signal_hook::low_level::pipe::register(libc::SIGCHLD, sender)?;
-        let choices = Signals::of(libc::SIGRTMIN())?;
+        let mask_changes = Signals::of(libc::SIGRTMIN())?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (source, data) in [(stops.as_fd(), STOPS), (choices.as_fd(), CHOICES)] {
+        for (source, data) in [(child_stops.as_fd(), CHILD_STOPPED), (mask_changes.as_fd(), MASK_CHANGED)] {
             epoll::add(&events, source, epoll::EventData::new_u64(data), epoll::EventFlags::IN)?;
         }
         Ok(Tracer {
@@ -73,22 +73,22 @@ impl Tracer {
             seen: 0,
             tracepoint,
             events,
-            stops,
-            choices,
+            child_stops,
+            mask_changes,
             spaces: HashMap::new(),
-            early: HashSet::new(),
-            later: Later::default(),
+            stopped_early: HashSet::new(),
+            pending: Pending::default(),
         })
     }
 
     /// What became of pages so far.
-    pub fn outcome(&self) -> Outcome {
+    pub fn counts(&self) -> PlacementCounts {
         let placer = &self.placer;
         let placed: u64 = placer.placed.iter().sum();
         // Minor and major faults of the children that were waited for. Those that were handled here are among them.
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let faults: u64 = [11, 13].into_iter().filter_map(|number| stat::field(&stat, number)).sum();
-        Outcome {
+        PlacementCounts {
             placed: placer.exact.nodes.iter().copied().zip(placer.placed.iter().copied()).collect(),
             left: placer.left,
             others: faults.saturating_sub(placed + placer.left),
@@ -97,7 +97,7 @@ impl Tracer {
     }
 
     /// Notes a thread that is now there.
-    pub fn add(&mut self, tid: Tid, space: Option<Rc<Space>>) -> io::Result<()> {
+    pub fn add(&mut self, tid: Tid, space: Option<Rc<AddressSpace>>) -> io::Result<()> {
         let number = ThreadId::from(self.seen);
         let thread = self.thread(tid, number, space)?;
         self.seen += 1;
@@ -105,24 +105,27 @@ impl Tracer {
         Ok(())
     }
 
-    fn thread(&mut self, tid: Tid, number: ThreadId, space: Option<Rc<Space>>) -> io::Result<Thread> {
+    fn thread(&mut self, tid: Tid, number: ThreadId, space: Option<Rc<AddressSpace>>) -> io::Result<Thread> {
         let exact = &self.placer.exact;
-        let watch = self.watch_calls(tid).map_err(|error| self.unwatched += u64::from(!is_gone(&error))).ok();
+        let watch = self
+            .signal_on_syscalls(tid)
+            .map_err(|error| self.unwatched += u64::from(!has_exited(&error)))
+            .ok();
         Ok(Thread {
             number,
             state: RuleState::new(&exact.rule, exact.seed, number),
             space,
             stat: File::open(format!("/proc/{tid}/task/{tid}/stat"))?,
-            began: false,
+            has_run: false,
             watch,
         })
     }
 
-    fn watch_calls(&self, tid: Tid) -> io::Result<Watch> {
+    fn signal_on_syscalls(&self, tid: Tid) -> io::Result<SyscallSignals> {
         let me = rustix::thread::gettid().as_raw_nonzero().get();
-        Ok(Watch {
-            _maps: trace::signal_at(tid, self.tracepoint, MAPS, tid, MAPPED)?,
-            masks: trace::signal_at(tid, self.tracepoint, MASKS, me, libc::SIGRTMIN())?,
+        Ok(SyscallSignals {
+            _maps: trace::signal_on_tracepoint(tid, self.tracepoint, MAPS, tid, MAPPED)?,
+            masks: trace::signal_on_tracepoint(tid, self.tracepoint, MASKS, me, libc::SIGRTMIN())?,
         })
     }
 
@@ -136,15 +139,15 @@ impl Tracer {
             }
             for event in ready.drain(..) {
                 match event.data.u64() {
-                    STOPS => {
+                    CHILD_STOPPED => {
                         if let Some(status) = self.stopped(main)? {
                             return Ok(status);
                         }
                     }
-                    CHOICES => self.chosen()?,
+                    MASK_CHANGED => self.masks_changed()?,
                     space => {
                         if let Some(space) = self.spaces.get(&space).and_then(Weak::upgrade) {
-                            self.placer.supply(&space)?;
+                            self.placer.resolve(&space)?;
                         }
                     }
                 }
@@ -154,13 +157,13 @@ impl Tracer {
 
     /// Handles all that stopped or ended; gives how the main process ended, if it did.
     fn stopped(&mut self, main: Tid) -> io::Result<Option<WaitStatus>> {
-        // Whatever it holds, it was read before waiting: what comes later is told again.
-        while matches!(self.stops.read(&mut [0; 64]), Ok(1..)) {}
+        // Whatever it holds, it was read before waiting: what comes later is reported again.
+        while matches!(self.child_stops.read(&mut [0; 64]), Ok(1..)) {}
         while let Some((tid, status)) = self.next_stop()? {
             let handled = match status.stopping_signal() {
                 Some(signal) => self.stop(tid, signal, status.as_raw() >> 16),
                 None => {
-                    self.early.remove(&tid);
+                    self.stopped_early.remove(&tid);
                     self.placer.threads.remove(&tid);
                     self.spaces.retain(|_, space| space.strong_count() > 0);
                     if tid == main {
@@ -169,13 +172,13 @@ impl Tracer {
                     Ok(())
                 }
             };
-            unless_gone(handled)?;
+            ignore_exited(handled)?;
         }
         Ok(None)
     }
 
     fn next_stop(&mut self) -> io::Result<Option<(Tid, WaitStatus)>> {
-        if let Some(ended) = self.later.ended.pop_front() {
+        if let Some(ended) = self.pending.ended.pop_front() {
             return Ok(Some(ended));
         }
         let options = WaitOptions::from_bits_retain(libc::__WALL as u32) | WaitOptions::NOHANG;
@@ -189,21 +192,21 @@ impl Tracer {
     fn stop(&mut self, tid: Tid, signal: i32, event: i32) -> io::Result<()> {
         const STOP: i32 = 128;
         match event {
-            libc::PTRACE_EVENT_EXEC => self.program_began(tid)?,
+            libc::PTRACE_EVENT_EXEC => self.exec_done(tid)?,
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
                 let made = trace::event_message(tid)?;
-                unless_gone(self.made(tid, made))?;
+                ignore_exited(self.thread_created(tid, made))?;
             }
             STOP if signal != libc::SIGTRAP => return trace::resume(tid, Resume::Listen, 0),
             STOP => match self.placer.threads.get(&tid) {
-                Some(thread) if thread.began => {
+                Some(thread) if thread.has_run => {
                     trace::unblock(tid, MAPPED)?;
                     let missed = thread.space.as_ref().filter(|_| is_in(tid, "SigPnd", MAPPED));
                     missed.into_iter().try_for_each(|space| space.register_all(tid))?;
                 }
                 Some(_) => return self.begin(tid),
                 None => {
-                    self.early.insert(tid);
+                    self.stopped_early.insert(tid);
                     return Ok(());
                 }
             },
@@ -218,26 +221,26 @@ impl Tracer {
     }
 
     /// A thread has made another one, or a process.
-    fn made(&mut self, maker: Tid, tid: Tid) -> io::Result<()> {
+    fn thread_created(&mut self, maker: Tid, tid: Tid) -> io::Result<()> {
         let space = self.placer.threads.get(&maker).and_then(|thread| thread.space.clone());
         let shared = space.filter(|_| trace::same_memory(maker, tid).unwrap_or(false));
         self.add(tid, shared)?;
-        if self.early.remove(&tid) { self.begin(tid) } else { Ok(()) }
+        if self.stopped_early.remove(&tid) { self.begin(tid) } else { Ok(()) }
     }
 
     /// A thread runs its first instruction: in an address space of its own unless it has one by now.
     fn begin(&mut self, tid: Tid) -> io::Result<()> {
         let Some(thread) = self.placer.threads.get_mut(&tid) else { return Ok(()) };
-        thread.began = true;
+        thread.has_run = true;
         if thread.space.is_none() {
-            self.take_over(tid)?;
+            self.attach_userfaultfd(tid)?;
         }
         trace::resume(tid, Resume::Continue, 0)
     }
 
     /// Stops threads that no longer get the signal that they have mapped memory.
-    fn chosen(&mut self) -> io::Result<()> {
-        while let Some(fd) = self.choices.next()? {
+    fn masks_changed(&mut self) -> io::Result<()> {
+        while let Some(fd) = self.mask_changes.next()? {
             let is =
                 |thread: &Thread| thread.watch.as_ref().is_some_and(|watch| watch.masks.as_raw_fd() == fd);
             let thread = self.placer.threads.iter().find(|(_, thread)| is(thread));
@@ -251,28 +254,28 @@ impl Tracer {
     }
 
     /// A process has a new program, and of its threads the one that started that.
-    fn program_began(&mut self, pid: Tid) -> io::Result<()> {
+    fn exec_done(&mut self, pid: Tid) -> io::Result<()> {
         let former = trace::event_message(pid)?;
         let before = self.placer.threads.remove(&former);
         let number = before.map_or(ThreadId::from(self.seen), |thread| thread.number);
         let thread = self.thread(pid, number, None)?;
-        self.placer.threads.insert(pid, Thread { began: true, ..thread });
-        call::leave_exec(pid, &mut self.later)?;
-        self.take_over(pid)
+        self.placer.threads.insert(pid, Thread { has_run: true, ..thread });
+        inject::leave_exec(pid, &mut self.pending)?;
+        self.attach_userfaultfd(pid)
     }
 
     /// Takes the handling of a process's missing pages over.
-    fn take_over(&mut self, pid: Tid) -> io::Result<()> {
-        let Ok(Some(missing)) = call::missing_pages(pid, &mut self.later) else {
+    fn attach_userfaultfd(&mut self, pid: Tid) -> io::Result<()> {
+        let Ok(Some(userfaultfd)) = inject::open_userfaultfd(pid, &mut self.pending) else {
             // One that was killed cannot be asked for them any more, and has not been given up.
             trace::registers(pid)?;
             self.unwatched += 1;
             return Ok(());
         };
-        let space = Rc::new(Space::of(pid, missing)?);
-        let key = space.missing.as_fd().as_raw_fd() as u64;
+        let space = Rc::new(AddressSpace::of(pid, userfaultfd)?);
+        let key = space.userfaultfd.as_fd().as_raw_fd() as u64;
         let data = epoll::EventData::new_u64(key);
-        epoll::add(&self.events, &space.missing, data, epoll::EventFlags::IN)?;
+        epoll::add(&self.events, &space.userfaultfd, data, epoll::EventFlags::IN)?;
         space.register_all(pid)?;
         self.spaces.insert(key, Rc::downgrade(&space));
         if let Some(thread) = self.placer.threads.get_mut(&pid) {
@@ -289,10 +292,10 @@ fn is_in(tid: Tid, set: &str, signal: i32) -> bool {
 }
 
 /// Whether something failed because a thread was killed while it was stopped, which is told in its turn.
-fn is_gone(error: &io::Error) -> bool {
+fn has_exited(error: &io::Error) -> bool {
     [Some(libc::ESRCH), Some(libc::ENOENT)].contains(&error.raw_os_error())
 }
 
-fn unless_gone(done: io::Result<()>) -> io::Result<()> {
-    done.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
+fn ignore_exited(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if has_exited(&error) { Ok(()) } else { Err(error) })
 }

@@ -1,20 +1,15 @@
 //! Loads and stores.
 
 use std::ffi::{c_uint, c_void};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memtide_core::{CpuId, Time};
 use qemu_plugin_sys as sys;
 
-use super::Plugin;
+use super::{Plugin, own};
 use crate::clocks::SHARED;
-use crate::lab::Lab;
+use crate::lab::{Lab, Touch};
 use crate::op::{MAX_VCPUS, Op};
-use crate::vcpu::Vcpu;
-
-/// The virtual CPUs of the plugin's `Lab`, for the access that takes no time.
-pub(super) static HOT: [AtomicPtr<Vcpu>; MAX_VCPUS] = [const { AtomicPtr::new(null_mut()) }; MAX_VCPUS];
+use crate::vcpu::{VCPUS, Vcpu};
 
 pub(super) unsafe extern "C" fn on_load(
     cpu: c_uint,
@@ -22,7 +17,7 @@ pub(super) unsafe extern "C" fn on_load(
     address: u64,
     op: *mut c_void,
 ) {
-    // SAFETY: the op that `on_translation` handed over.
+    // SAFETY: the op that `on_translation` handed over; this is a callback of the virtual CPU.
     unsafe { on_access(cpu as usize, info, address, &*op.cast::<Op>(), false) }
 }
 
@@ -32,62 +27,73 @@ pub(super) unsafe extern "C" fn on_store(
     address: u64,
     op: *mut c_void,
 ) {
-    // SAFETY: the op that `on_translation` handed over.
+    // SAFETY: the op that `on_translation` handed over; this is a callback of the virtual CPU.
     unsafe { on_access(cpu as usize, info, address, &*op.cast::<Op>(), true) }
 }
 
 /// # Safety
-/// `info` must be what QEMU handed to the callback.
+/// A callback of the virtual CPU, to which QEMU handed `info`.
 #[inline(always)]
 unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, op: &Op, write: bool) {
-    // SAFETY: set when the virtual CPU was initialised; `Lab` keeps its virtual CPUs where they are, and no other reference to
-    // them is alive.
-    let vcpu = unsafe { &mut *HOT[cpu % MAX_VCPUS].load(Ordering::Relaxed) };
-    vcpu.accesses += 1;
+    let cpu = cpu % MAX_VCPUS;
+    VCPUS[cpu].count_access();
+    // SAFETY: as the caller promises, and the one reference, which goes down from here.
+    let vcpu = unsafe { own(cpu) };
     let Some(line) = vcpu.line(address) else {
         // SAFETY: as the caller promises.
-        return unsafe { on_new_page(cpu, info, address, op, write) };
+        return unsafe { on_new_page(cpu, vcpu, info, address, op, write) };
     };
     if !vcpu.changes_nothing(line, write) {
-        return take(cpu, op, line, write, Time::ZERO);
+        // SAFETY: as the caller promises.
+        return unsafe { take(cpu, vcpu, op, line, write) };
     }
-    op.accessed(cpu % MAX_VCPUS, line, &mut vcpu.writers);
+    op.accessed(cpu, line, &mut vcpu.writers);
 }
 
 /// Has the model take an access.
+///
+/// # Safety
+/// In a callback that has not entered the state.
 #[inline(never)]
-fn take(cpu: usize, op: &Op, line: u64, write: bool, translation: Time) {
-    let plugin = Plugin::get();
-    let _alone = plugin.alone();
-    model(plugin.lab(), cpu, op, line, write, translation);
+unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, line: u64, write: bool) {
+    // SAFETY: as the caller promises.
+    let mut state = unsafe { Plugin::get().enter() };
+    model(&mut state.lab, cpu, vcpu, op, Touch { line, write, translation: Time::ZERO });
 }
 
 #[inline]
-fn model(lab: &mut Lab, cpu: usize, op: &Op, line: u64, write: bool, translation: Time) {
+fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, touch: Touch) {
     let shared = &SHARED[cpu];
     let before = lab.curve.clock_as_is(CpuId::from(cpu)).offset;
     let instruction = || shared.instructions() - u64::from(op.left);
-    if lab.access(CpuId::from(cpu), op, line, write, translation, instruction) {
+    if lab.access(CpuId::from(cpu), vcpu, op, touch, instruction) {
         let clock = lab.curve.clock_as_is(CpuId::from(cpu));
         shared.publish(clock);
         let waited = clock.offset.0.wrapping_sub(before.0);
         shared.add_turn((waited as f64 / lab.instruction_ps()) as u64);
     }
-    let vcpu = &mut lab.vcpus[cpu];
-    vcpu.note(line, write);
-    op.accessed(cpu, line, &mut vcpu.writers);
+    vcpu.note(touch.line, touch.write);
+    op.accessed(cpu, touch.line, &mut vcpu.writers);
 }
 
 /// An access to a page that was not seen lately.
 ///
 /// # Safety
-/// `info` must be what QEMU handed to the callback.
+/// In a callback that has not entered the state, and to which QEMU handed `info`.
 #[inline(never)]
-unsafe fn on_new_page(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, op: &Op, write: bool) {
+unsafe fn on_new_page(
+    cpu: usize,
+    vcpu: &mut Vcpu,
+    info: sys::qemu_plugin_meminfo_t,
+    address: u64,
+    op: &Op,
+    write: bool,
+) {
     let plugin = Plugin::get();
-    let _alone = plugin.alone();
-    let lab = plugin.lab();
-    let line = match lab.vcpus[cpu].recall(address) {
+    // SAFETY: as the caller promises.
+    let mut state = unsafe { plugin.enter() };
+    let lab = &mut state.lab;
+    let line = match vcpu.recall(address) {
         Some(line) => line,
         None => {
             // SAFETY: as the caller promises; the answer is used before the next call.
@@ -103,7 +109,7 @@ unsafe fn on_new_page(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64
                 }
                 physical
             };
-            lab.vcpus[cpu].learn(address, physical);
+            vcpu.learn(address, physical);
             physical >> 6
         }
     };
@@ -111,10 +117,10 @@ unsafe fn on_new_page(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64
     if !Vcpu::is_kernel(address) {
         let looked = lab.curve.translate(CpuId::from(cpu), address >> 12);
         translation = looked.takes;
-        let drops = looked.evicted.and_then(|page| lab.vcpus[cpu].evict(page));
+        let drops = looked.evicted.and_then(|page| vcpu.evict(page));
         if let (Some(page), Some(internals)) = (drops, &plugin.internals) {
             internals.flush_page(page << 12);
         }
     }
-    model(lab, cpu, op, line, write, translation);
+    model(lab, cpu, vcpu, op, Touch { line, write, translation });
 }

@@ -6,51 +6,52 @@ mod registers;
 mod translate;
 mod turns;
 
-use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use memtide_core::{CpuId, Time};
 use qemu_plugin_sys as sys;
 
-use self::access::HOT;
 use self::registers::Registers;
 use self::translate::on_translation;
 use self::turns::{clock_get, clock_set};
-use crate::clocks::{SHARED, SKIPPED_NS, Score, Shared, common_time_ns};
+use crate::clocks::{SHARED, SKIPPED_NS, Score, common_time_ns, executed};
+use crate::exclusive::{Entered, Exclusive};
 use crate::internals::{Internals, current_cpu};
-use crate::lab::{Executed, Lab, QUANTUM};
-use crate::op::{self, Op};
+use crate::lab::{Lab, QUANTUM};
+use crate::op::{Ops, Writers};
+use crate::vcpu::{VCPUS, Vcpu};
 
 /// The API version that the plugin is made for.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION as c_int;
 
+/// What does not change once the plugin is installed, and the state.
 struct Plugin {
-    lab: UnsafeCell<Lab>,
-    /// Held while a callback uses `lab`, if each virtual CPU has a thread of its own.
-    alone: Mutex<()>,
+    state: Exclusive<State>,
     parallel: bool,
     /// Instructions are counted one by one.
     by_instruction: bool,
     internals: Option<Internals>,
     scores: *mut sys::qemu_plugin_scoreboard,
-    /// Ops of translated blocks, to be freed when QEMU drops all blocks.
-    #[allow(clippy::vec_box, reason = "QEMU keeps their addresses")]
-    ops: UnsafeCell<Vec<Box<Op>>>,
     id: sys::qemu_plugin_id_t,
-    registers: UnsafeCell<Registers>,
 }
 
-// SAFETY: with `thread=single` QEMU runs all virtual CPUs, and so all callbacks, on one thread; `clock_get` alone is called
-// by others, and then reads `SHARED` and `internals` alone, which does not change. With `thread=multi` callbacks hold `alone`;
-// without it `on_access` changes what belongs to the virtual CPU of its thread alone.
+// SAFETY: the scoreboard's address is a handle, which QEMU takes from any thread; the rest may be shared.
 unsafe impl Sync for Plugin {}
 // SAFETY: as above.
 unsafe impl Send for Plugin {}
+
+/// What callbacks change, one at a time.
+struct State {
+    lab: Lab,
+    /// Ops of translated blocks.
+    ops: Ops,
+    registers: Registers,
+}
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 
@@ -64,44 +65,52 @@ impl Plugin {
         PLUGIN.get().expect("QEMU calls back only after the plugin is installed")
     }
 
-    /// Keeps the callbacks of other threads out, if there are some.
+    /// The state, for the callback that calls this at its start.
+    ///
+    /// # Safety
+    /// The caller is a callback of QEMU's, on a thread of virtual CPUs.
     #[inline]
-    fn alone(&self) -> Option<MutexGuard<'_, ()>> {
-        self.parallel.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner))
+    unsafe fn enter(&self) -> Entered<'_, State> {
+        // SAFETY: with `thread=single` QEMU runs all virtual CPUs, and so all callbacks, on one thread. With `thread=multi` the
+        // state was made for several.
+        unsafe { self.state.enter() }
     }
+}
 
-    #[allow(clippy::mut_from_ref, reason = "callbacks do not nest; see `Sync` above")]
-    fn lab(&self) -> &mut Lab {
-        // SAFETY: only one callback at a time uses it, and none keeps the reference.
-        unsafe { &mut *self.lab.get() }
-    }
-
-    fn executed(&self) -> Vec<Executed> {
-        SHARED.iter().take(self.lab().vcpus.len()).map(Shared::executed).collect()
-    }
-
+impl State {
     /// Instructions that make a turn's length.
     fn turn_length(&self) -> u64 {
-        (QUANTUM.0 as f64 / self.lab().instruction_ps()) as u64
+        (QUANTUM.0 as f64 / self.lab.instruction_ps()) as u64
     }
 
-    fn time(&self, cpu: usize) -> Time {
+    /// A virtual CPU's time, which others may read from now on.
+    fn time(&mut self, cpu: usize) -> Time {
         let instruction = SHARED[cpu].instructions();
-        let clock = self.lab().curve.clock(CpuId::from(cpu), instruction);
+        let clock = self.lab.curve.clock(CpuId::from(cpu), instruction);
         SHARED[cpu].publish(clock);
         clock.at(instruction)
     }
 
-    /// Time on the guest's clock. QEMU allows no look at its own everywhere; what it skipped is as when the guest last asked.
-    fn guest_time(&self, time: Time) -> Time {
-        time + Time::from_ns(SKIPPED_NS.load(Ordering::Relaxed) as f64)
-    }
-
-    fn publish_all(&self) {
-        for cpu in 0..self.lab().vcpus.len() {
+    fn publish_all(&mut self) {
+        for cpu in 0..self.lab.vcpus() {
             self.time(cpu);
         }
     }
+}
+
+/// Time on the guest's clock. QEMU allows no look at its own everywhere; what it skipped is as when the guest last asked.
+fn guest_time(time: Time) -> Time {
+    time + Time::from_ns(SKIPPED_NS.load(Ordering::Relaxed) as f64)
+}
+
+/// A virtual CPU's own state.
+///
+/// # Safety
+/// The caller is a callback of that virtual CPU, and calls this once.
+#[inline(always)]
+unsafe fn own<'a>(cpu: usize) -> &'a mut Vcpu {
+    // SAFETY: a virtual CPU's callbacks follow each other, and each has one reference.
+    unsafe { &mut *VCPUS[cpu].get() }
 }
 
 /// Called by QEMU once the plugin is loaded.
@@ -134,20 +143,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     };
     // SAFETY: making a scoreboard, and registering callbacks of the types that QEMU asks for.
     unsafe {
-        PLUGIN.get_or_init(|| {
-            Plugin {
-                parallel: lab.config.parallel,
-                by_instruction: lab.config.by_instruction,
-                alone: Mutex::new(()),
-                lab: UnsafeCell::new(lab),
-                internals: None,
-                scores: sys::qemu_plugin_scoreboard_new(size_of::<Score>()),
-                ops: UnsafeCell::new(Vec::new()),
-                id,
-                registers: UnsafeCell::new(Registers::new()),
-            }
-            .with_internals()
-        });
+        PLUGIN.get_or_init(|| Plugin::new(lab, id, sys::qemu_plugin_scoreboard_new(size_of::<Score>())));
         sys::qemu_plugin_register_vcpu_init_cb(id, Some(on_vcpu));
         register(id);
     }
@@ -155,17 +151,16 @@ pub unsafe extern "C" fn qemu_plugin_install(
 }
 
 impl Plugin {
-    fn with_internals(mut self) -> Plugin {
-        if self.parallel {
-            let why = "virtual CPUs that run at the same time have this system's clock";
-            self.lab.get_mut().results.why = Some(why.to_owned());
-            return self;
-        }
-        match Internals::find() {
-            Ok(internals) => self.internals = Some(internals),
-            Err(why) => self.lab.get_mut().results.why = Some(why),
-        }
-        self
+    fn new(mut lab: Lab, id: sys::qemu_plugin_id_t, scores: *mut sys::qemu_plugin_scoreboard) -> Plugin {
+        let (parallel, by_instruction) = (lab.config.parallel, lab.config.by_instruction);
+        let internals = if parallel {
+            Err("virtual CPUs that run at the same time have this system's clock".to_owned())
+        } else {
+            Internals::find()
+        };
+        let internals = internals.map_err(|why| lab.results.why = Some(why)).ok();
+        let state = State { lab, ops: Ops::default(), registers: Registers::new() };
+        Plugin { state: Exclusive::new(state, parallel), parallel, by_instruction, internals, scores, id }
     }
 }
 
@@ -188,38 +183,41 @@ unsafe extern "C" fn on_reset(id: sys::qemu_plugin_id_t) {
 }
 
 unsafe extern "C" fn on_flush(_: sys::qemu_plugin_id_t) {
-    let plugin = Plugin::get();
-    let _alone = plugin.alone();
-    for vcpu in &mut plugin.lab().vcpus {
-        vcpu.writers = op::NO_WRITERS;
+    // SAFETY: a callback.
+    let mut state = unsafe { Plugin::get().enter() };
+    for slot in &VCPUS {
+        // SAFETY: QEMU drops blocks while no virtual CPU runs.
+        unsafe { (*slot.get()).writers = Writers::NONE };
     }
-    // SAFETY: QEMU has dropped all blocks, and nothing else refers to their ops.
-    unsafe { (*plugin.ops.get()).clear() }
+    // SAFETY: QEMU has dropped all blocks, and all writers were just forgotten.
+    unsafe { state.ops.clear() }
 }
 
 unsafe extern "C" fn on_vcpu(_: sys::qemu_plugin_id_t, cpu: c_uint) {
     let plugin = Plugin::get();
-    let _alone = plugin.alone();
-    let lab = plugin.lab();
-    if cpu as usize >= lab.vcpus.len() {
+    // SAFETY: a callback.
+    let mut state = unsafe { plugin.enter() };
+    let state = &mut *state;
+    if cpu as usize >= state.lab.vcpus() {
         eprintln!("memtide clock: QEMU has more virtual CPUs than the configuration");
         std::process::abort();
     }
-    // SAFETY: the scoreboard has an entry for each virtual CPU so far; it may move when it grows.
     for known in 0..=cpu {
+        // SAFETY: the scoreboard has an entry for each virtual CPU so far; it may move when it grows.
         let score = unsafe { sys::qemu_plugin_scoreboard_find(plugin.scores, known) };
         SHARED[known as usize].score.store(score.cast(), Ordering::Relaxed);
     }
     let shared = &SHARED[cpu as usize];
+    // All but the first wait to be started.
+    let idle = cpu > 0;
     shared.cpu.store(current_cpu(), Ordering::Relaxed);
-    shared.idle.store(lab.vcpus[cpu as usize].idle, Ordering::Relaxed);
-    shared.set_turn(if lab.vcpus[cpu as usize].idle { AT_ONCE } else { 0 });
-    HOT[cpu as usize].store(&mut lab.vcpus[cpu as usize], Ordering::Relaxed);
-    plugin.publish_all();
-    // SAFETY: as for `lab`.
-    unsafe { (*plugin.registers.get()).find() };
+    shared.idle.store(idle, Ordering::Relaxed);
+    shared.set_turn(if idle { AT_ONCE } else { 0 });
+    state.publish_all();
+    state.registers.find();
     let Some(internals) = &plugin.internals else { return };
-    if lab.vcpus.len() > 1 {
+    let lab = &mut state.lab;
+    if lab.vcpus() > 1 {
         internals.share_blocks();
     }
     if !lab.results.hook && lab.results.why.is_none() {
@@ -231,11 +229,12 @@ unsafe extern "C" fn on_vcpu(_: sys::qemu_plugin_id_t, cpu: c_uint) {
 }
 
 unsafe extern "C" fn on_exit(_: sys::qemu_plugin_id_t, _: *mut c_void) {
-    let plugin = Plugin::get();
-    let _alone = plugin.alone();
-    if plugin.lab().has_begun() {
-        let time = plugin.guest_time(Time(common_time_ns() * 1000));
-        plugin.lab().end(time, &plugin.executed());
+    // SAFETY: a callback; at exit no virtual CPU runs.
+    let mut state = unsafe { Plugin::get().enter() };
+    let lab = &mut state.lab;
+    if lab.has_begun() {
+        let time = guest_time(Time(common_time_ns() * 1000));
+        lab.end(time, &executed(lab.vcpus()));
     }
-    plugin.lab().write();
+    lab.write();
 }

@@ -5,8 +5,6 @@ use std::ptr::null_mut;
 
 use qemu_plugin_sys as sys;
 
-use super::Plugin;
-
 /// Handles of the general registers, in the order of their numbers, and room for a value.
 pub(super) struct Registers {
     handles: [*mut sys::qemu_plugin_register; 16],
@@ -44,33 +42,32 @@ impl Registers {
             g_array_free(array, 1);
         }
     }
-}
 
-impl Plugin {
-    /// The value of a general register.
-    pub(super) fn register(&self, number: u8) -> u64 {
-        // SAFETY: used on the one thread of the virtual CPUs, in callbacks that may read registers.
+    /// The value of a general register. In a callback that may read registers.
+    pub(super) fn value(&self, number: u8) -> u64 {
+        let handle = self.handles[usize::from(number)];
+        if handle.is_null() {
+            return 0;
+        }
+        // SAFETY: the array is this value's; QEMU makes it as long as what it reads.
         unsafe {
-            let registers = &mut *self.registers.get();
-            let handle = registers.handles[usize::from(number)];
-            if handle.is_null() {
+            g_byte_array_set_size(self.value, 0);
+            if sys::qemu_plugin_read_register(handle, self.value) < 8 {
                 return 0;
             }
-            g_byte_array_set_size(registers.value, 0);
-            if sys::qemu_plugin_read_register(handle, registers.value) < 8 {
-                return 0;
-            }
-            (*registers.value).data.cast::<u64>().read_unaligned()
+            (*self.value).data.cast::<u64>().read_unaligned()
         }
     }
 
-    /// A word of the guest's memory, at an address of the address space in use.
+    /// A word of the guest's memory, at an address of the address space in use. In a callback that may read registers.
     pub(super) fn word(&self, address: u64) -> Option<u64> {
-        // SAFETY: as in `register`; QEMU makes the array as long as what it reads.
+        // SAFETY: as in `value`.
         unsafe {
-            let value = (*self.registers.get()).value;
-            let read = sys::qemu_plugin_read_memory_vaddr(address, value, size_of::<u64>());
-            read.then(|| (*value).data.cast::<u64>().read_unaligned())
+            let read = sys::qemu_plugin_read_memory_vaddr(address, self.value, size_of::<u64>());
+            read.then(|| (*self.value).data.cast::<u64>().read_unaligned())
         }
     }
 }
+
+// SAFETY: the array is this value's alone, and the handles are the same for all threads.
+unsafe impl Send for Registers {}

@@ -11,20 +11,20 @@ use super::turns::{on_halt, on_pause, on_turn_end};
 use super::{NO_REGISTERS, Plugin};
 use crate::clocks::Score;
 use crate::marks::Special;
-use crate::op;
 use crate::vcpu::Vcpu;
 
 const READS_REGISTERS: sys::qemu_plugin_cb_flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
 
 pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mut sys::qemu_plugin_tb) {
     let plugin = Plugin::get();
-    let _alone = plugin.alone();
-    let on = plugin.lab().on;
+    // SAFETY: a callback.
+    let mut state = unsafe { plugin.enter() };
+    let on = state.lab.on;
     // SAFETY: `tb` and its instructions are valid during this call; the ops handed over live until QEMU drops all blocks.
     unsafe {
         let count = sys::qemu_plugin_tb_n_insns(tb);
         let instructions: Vec<_> = (0..count).map(|i| sys::qemu_plugin_tb_get_insn(tb, i)).collect();
-        count_block(plugin, tb, &instructions);
+        count_block(plugin, state.turn_length(), tb, &instructions);
         let code: Vec<_> =
             instructions.iter().map(|&at| (sys::qemu_plugin_insn_vaddr(at), bytes(at))).collect();
         for (&at, (_, code)) in instructions.iter().zip(&code) {
@@ -37,15 +37,11 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
         if !on {
             return;
         }
-        let ops = op::of_block(code.iter().map(|(pc, bytes)| (*pc, bytes.as_slice())));
+        let code = code.iter().map(|(pc, bytes)| (*pc, bytes.as_slice()));
+        let ops = state.ops.add_block(code, plugin.by_instruction);
         for (&at, op) in instructions.iter().zip(ops) {
-            let Some(mut op) = op else { continue };
-            if plugin.by_instruction {
-                // It is counted, those after it are not yet.
-                op.left = 1;
-            }
-            let address = std::ptr::from_ref(op.as_ref()).cast_mut().cast();
-            (*plugin.ops.get()).push(op);
+            let Some(op) = op else { continue };
+            let address = op.as_ptr().cast();
             use sys::qemu_plugin_mem_rw::{QEMU_PLUGIN_MEM_R, QEMU_PLUGIN_MEM_W};
             sys::qemu_plugin_register_vcpu_mem_cb(
                 at,
@@ -74,6 +70,7 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
 /// `tb` and its instructions must be valid.
 unsafe fn count_block(
     plugin: &Plugin,
+    turn_length: u64,
     tb: *mut sys::qemu_plugin_tb,
     instructions: &[*mut sys::qemu_plugin_insn],
 ) {
@@ -100,7 +97,7 @@ unsafe fn count_block(
             NO_REGISTERS,
             sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE,
             entry(offset_of!(Score, turn)),
-            plugin.turn_length(),
+            turn_length,
             null_mut(),
         );
     }

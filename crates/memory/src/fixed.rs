@@ -1,11 +1,11 @@
-//! Given nodes: latency and bandwidth are figures, not the outcome of commands.
+//! Fixed nodes: latency and bandwidth are figures, not the outcome of commands.
 
 use std::collections::VecDeque;
 
-use memtide_core::machine::Given;
+use memtide_core::machine::Fixed;
 use memtide_core::{Bandwidth, LINE_BYTES, Time};
 
-use crate::channel::Counters;
+use crate::counters::Counters;
 use crate::node::{Completion, MemoryNode, Request};
 
 /// Length of the window over which utilisation is measured. Short beside a program's phases, long enough that a node of
@@ -18,7 +18,7 @@ const WINDOW: Time = Time::from_us(5);
 /// at the utilisation of the last 5 us, unless the server is so far behind that it ends later still. Reads that find no other
 /// under way, such as a chase's, are no load: they meet nobody. Writes are posted and take the server's time alone.
 #[derive(Clone, Debug)]
-pub struct GivenNode {
+pub struct FixedNode {
     waiting: VecDeque<(Time, Request)>,
     latency: Time,
     /// Time that the server takes over a read and a write, in units of 2^-16 ps.
@@ -33,21 +33,21 @@ pub struct GivenNode {
     peak: Bandwidth,
 }
 
-impl GivenNode {
+impl FixedNode {
     /// The node of checked figures.
-    pub fn new(given: &Given) -> GivenNode {
+    pub fn new(fixed: &Fixed) -> FixedNode {
         let service = |mbps: f64| libm::round(LINE_BYTES as f64 * 1e6 / mbps * 65_536.0) as u64;
-        let write_mbps = given.write_bandwidth_mbps.unwrap_or(given.read_bandwidth_mbps);
-        GivenNode {
+        let write_mbps = fixed.write_bandwidth_mbps.unwrap_or(fixed.read_bandwidth_mbps);
+        FixedNode {
             waiting: VecDeque::new(),
-            latency: Time::from_ns(given.read_latency_ns),
-            service: [service(given.read_bandwidth_mbps), service(write_mbps)],
+            latency: Time::from_ns(fixed.read_latency_ns),
+            service: [service(fixed.read_bandwidth_mbps), service(write_mbps)],
             free: 0,
-            curve: curve(given),
+            curve: curve(fixed),
             load: Load::default(),
             last_end: Time::ZERO,
             counters: Counters::default(),
-            peak: Bandwidth(given.read_bandwidth_mbps),
+            peak: Bandwidth(fixed.read_bandwidth_mbps),
         }
     }
 
@@ -87,10 +87,10 @@ impl GivenNode {
 }
 
 /// The loaded-latency points, from the idle latency on.
-fn curve(given: &Given) -> Vec<(f64, f64)> {
-    let mut points: Vec<(f64, f64)> = given.loaded.iter().map(|p| (p.load, p.latency_ns)).collect();
+fn curve(fixed: &Fixed) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = fixed.loaded.iter().map(|p| (p.load, p.latency_ns)).collect();
     if points.first().is_some_and(|&(load, _)| load > 0.0) {
-        points.insert(0, (0.0, given.read_latency_ns));
+        points.insert(0, (0.0, fixed.read_latency_ns));
     }
     points
 }
@@ -119,7 +119,7 @@ impl Load {
     }
 }
 
-impl MemoryNode for GivenNode {
+impl MemoryNode for FixedNode {
     #[inline]
     fn push(&mut self, at: Time, request: Request) {
         let before = self.waiting.iter().rposition(|&(other, _)| other <= at);

@@ -11,7 +11,7 @@ pub const PAGE: u64 = 4096;
 
 /// `struct uffd_msg`.
 const MESSAGE: usize = 32;
-const PAGE_FAULT: u8 = 0x12;
+const EVENT_PAGEFAULT: u8 = 0x12;
 
 const API: libc::c_ulong = 0xc018_aa3f;
 const REGISTER: libc::c_ulong = 0xc020_aa00;
@@ -20,11 +20,11 @@ const WAKE: libc::c_ulong = 0x8010_aa02;
 const COPY: libc::c_ulong = 0xc028_aa03;
 
 /// What programs see in pages they have not written to.
-static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+static ZERO_PAGE: [u8; PAGE as usize] = [0; PAGE as usize];
 
 /// A touch of a page that is not there; the thread waits until it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct PageFault {
     /// The page's address.
     pub page: u64,
     /// The thread, by its number in its own process namespace.
@@ -33,29 +33,29 @@ pub struct Missing {
 
 /// The missing pages of one address space. When this is dropped, the kernel supplies them again.
 #[derive(Debug)]
-pub struct MissingPages(OwnedFd);
+pub struct Userfaultfd(OwnedFd);
 
 /// Whether this process may handle faults that the kernel makes on its programs' behalf, and be told who made a fault.
 ///
 /// # Errors
 /// The kernel's.
-pub fn allowed() -> io::Result<()> {
+pub fn check_permission() -> io::Result<()> {
     // SAFETY: this call takes a number alone.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     check(fd.min(0) as i32)?;
     // SAFETY: a new descriptor, which nobody else has.
-    MissingPages::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }).map(drop)
+    Userfaultfd::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }).map(drop)
 }
 
-impl MissingPages {
+impl Userfaultfd {
     /// Those of the address space that the descriptor was made in.
     ///
     /// # Errors
     /// The kernel's, if it is older than Linux 4.14.
-    pub fn new(fd: OwnedFd) -> io::Result<MissingPages> {
+    pub fn new(fd: OwnedFd) -> io::Result<Userfaultfd> {
         const VERSION: u64 = 0xaa;
         const THREAD_ID: u64 = 1 << 8;
-        let pages = MissingPages(fd);
+        let pages = Userfaultfd(fd);
         pages.request(API, &mut [VERSION, THREAD_ID, 0])?;
         Ok(pages)
     }
@@ -73,11 +73,11 @@ impl MissingPages {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn next(&self) -> io::Result<Option<Missing>> {
+    pub fn next(&self) -> io::Result<Option<PageFault>> {
         let mut message = [0; MESSAGE];
         loop {
             match read(&self.0, &mut message) {
-                Ok(MESSAGE) if message[0] == PAGE_FAULT => break,
+                Ok(MESSAGE) if message[0] == EVENT_PAGEFAULT => break,
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -85,7 +85,7 @@ impl MissingPages {
         }
         let part = |at: usize| u32::from_ne_bytes(message[at..at + 4].try_into().expect("four bytes"));
         let address = u64::from(part(16)) | u64::from(part(20)) << 32;
-        Ok(Some(Missing { page: address & !(PAGE - 1), tid: part(24) as i32 }))
+        Ok(Some(PageFault { page: address & !(PAGE - 1), tid: part(24) as i32 }))
     }
 
     /// Supplies a page of zeros, which the kernel takes from where the calling thread's memory policy says, and has its threads
@@ -93,8 +93,8 @@ impl MissingPages {
     ///
     /// # Errors
     /// The kernel's: the page is there by now, or its range is gone, or there is no memory.
-    pub fn supply(&self, page: u64) -> io::Result<()> {
-        self.request(COPY, &mut [page, ZEROS.as_ptr() as u64, PAGE, 0, 0])
+    pub fn resolve(&self, page: u64) -> io::Result<()> {
+        self.request(COPY, &mut [page, ZERO_PAGE.as_ptr() as u64, PAGE, 0, 0])
     }
 
     /// Has a page's threads try again.
@@ -109,7 +109,7 @@ impl MissingPages {
     ///
     /// # Errors
     /// The kernel's, if there is no such page any more.
-    pub fn give_up(&self, page: u64) -> io::Result<()> {
+    pub fn unregister(&self, page: u64) -> io::Result<()> {
         self.request(UNREGISTER, &mut [page, PAGE])
     }
 
@@ -120,7 +120,7 @@ impl MissingPages {
     }
 }
 
-impl AsFd for MissingPages {
+impl AsFd for Userfaultfd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

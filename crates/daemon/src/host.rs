@@ -13,7 +13,7 @@ use memtide_linux::topology::Numbers;
 use rustix::process::Pid;
 
 /// A host with processes.
-pub trait System: Host {
+pub trait DaemonHost: Host {
     /// All processes with this many base pages in memory or more, by process id.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ pub trait System: Host {
     /// What went wrong since the last call.
     fn take_troubles(&mut self) -> Vec<String>;
 
-    /// Lets a user's request move pages of a process until [`end_request`](System::end_request).
+    /// Lets a user's request move pages of a process until [`end_request`](DaemonHost::end_request).
     fn begin_request(&mut self, process: Process);
 
     /// A user's request is over.
@@ -62,7 +62,7 @@ pub trait System: Host {
     ) -> Result<(), SensorRefused>;
 }
 
-impl System for Live {
+impl DaemonHost for Live {
     fn processes(&self, least_pages: u64) -> io::Result<Vec<Process>> {
         processes::all(least_pages)
     }

@@ -1,14 +1,15 @@
-//! A node's channels behind its address map.
+//! Dram nodes: channels behind an address map.
 
 use memtide_core::machine::Dram;
 use memtide_core::{Bandwidth, Time};
 
-use super::{AddressMap, Channel, Counters};
+use crate::channel::{AddressMap, Channel};
+use crate::counters::Counters;
 use crate::node::{Completion, MemoryNode, Request};
 
-/// A timed node: all its channels.
+/// A dram node: all its channels.
 #[derive(Clone, Debug)]
-pub struct TimedNode {
+pub struct DramNode {
     map: AddressMap,
     channels: Vec<Channel>,
     /// When each channel has something to do next.
@@ -17,11 +18,11 @@ pub struct TimedNode {
     peak: Bandwidth,
 }
 
-impl TimedNode {
+impl DramNode {
     /// The node of a checked device.
-    pub fn new(dram: &Dram) -> TimedNode {
+    pub fn new(dram: &Dram) -> DramNode {
         let channels = usize::from(dram.channels);
-        TimedNode {
+        DramNode {
             map: AddressMap::new(dram),
             channels: vec![Channel::new(dram); channels],
             next: vec![Time::NEVER; channels],
@@ -41,7 +42,7 @@ impl TimedNode {
     }
 }
 
-impl MemoryNode for TimedNode {
+impl MemoryNode for DramNode {
     #[inline]
     fn push(&mut self, at: Time, request: Request) {
         let (channel, place) = self.map.locate(request.line);

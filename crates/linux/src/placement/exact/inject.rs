@@ -12,8 +12,8 @@ use rustix::process::{
 
 use super::maps;
 use crate::placement::stat;
-use crate::sys::missing::MissingPages;
-use crate::sys::trace::{self, CallStop, Registers, Resume, Tid};
+use crate::sys::trace::{self, Registers, Resume, SyscallStop, Tid};
+use crate::sys::userfaultfd::Userfaultfd;
 
 /// The code segment of 64-bit programs.
 const CODE_64: u64 = 0x33;
@@ -23,7 +23,7 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Signals and ends that came while something else was waited for.
 #[derive(Debug, Default)]
-pub struct Later {
+pub struct Pending {
     /// Threads that ended.
     pub ended: VecDeque<(Tid, WaitStatus)>,
     signals: Vec<(Tid, i32)>,
@@ -34,33 +34,33 @@ pub struct Later {
 ///
 /// # Errors
 /// The kernel's, if the process may not handle its faults or has ended.
-pub fn missing_pages(pid: Tid, later: &mut Later) -> io::Result<Option<MissingPages>> {
+pub fn open_userfaultfd(pid: Tid, pending: &mut Pending) -> io::Result<Option<Userfaultfd>> {
     let saved = trace::registers(pid)?;
     if saved.cs != CODE_64 || is_sandboxed(pid) {
         return Ok(None);
     }
     let site = syscall_instruction(pid)?;
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
-    let opened = call(pid, &saved, site, libc::SYS_userfaultfd, flags, later);
+    let opened = call(pid, &saved, site, libc::SYS_userfaultfd, flags, pending);
     let taken = opened.and_then(|fd| {
         let taken = take(pid, fd as i32);
         // As long as the program had it too, its faults would wait for ever if this process ended.
-        call(pid, &saved, site, libc::SYS_close, fd as u64, later)?;
+        call(pid, &saved, site, libc::SYS_close, fd as u64, pending)?;
         taken
     });
     trace::set_registers(pid, &saved)?;
-    for (tid, signal) in later.signals.drain(..) {
+    for (tid, signal) in pending.signals.drain(..) {
         trace::send(pid, tid, signal)?;
     }
-    MissingPages::new(taken?).map(Some)
+    Userfaultfd::new(taken?).map(Some)
 }
 
 /// Has a thread that stopped in exec go on until that is over.
 ///
 /// # Errors
 /// If it ends first.
-pub fn leave_exec(pid: Tid, later: &mut Later) -> io::Result<()> {
-    while to_call(pid, later)? != CallStop::Exit {}
+pub fn leave_exec(pid: Tid, pending: &mut Pending) -> io::Result<()> {
+    while run_to_syscall(pid, pending)? != SyscallStop::Exit {}
     Ok(())
 }
 
@@ -92,31 +92,31 @@ fn call(
     site: u64,
     number: libc::c_long,
     argument: u64,
-    later: &mut Later,
+    pending: &mut Pending,
 ) -> io::Result<i64> {
     let registers = Registers { rip: site, rax: number as u64, orig_rax: u64::MAX, rdi: argument, ..*saved };
     trace::set_registers(tid, &registers)?;
-    while to_call(tid, later)? != CallStop::Entry {}
-    while to_call(tid, later)? != CallStop::Exit {}
+    while run_to_syscall(tid, pending)? != SyscallStop::Entry {}
+    while run_to_syscall(tid, pending)? != SyscallStop::Exit {}
     let returned = trace::registers(tid)?.rax as i64;
     if returned < 0 { Err(io::Error::from_raw_os_error(-returned as i32)) } else { Ok(returned) }
 }
 
 /// Has a thread go on to the next entry to or exit from a system call.
-fn to_call(tid: Tid, later: &mut Later) -> io::Result<CallStop> {
-    const AT_CALL: i32 = libc::SIGTRAP | 0x80;
+fn run_to_syscall(tid: Tid, pending: &mut Pending) -> io::Result<SyscallStop> {
+    const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
     let pid = Pid::from_raw(tid).ok_or_else(ended)?;
     loop {
-        trace::resume(tid, Resume::ToCall, 0)?;
+        trace::resume(tid, Resume::ToSyscall, 0)?;
         let waited = waitpid(Some(pid), WaitOptions::from_bits_retain(libc::__WALL as u32))?;
         let (_, status) = waited.ok_or_else(ended)?;
         match (status.stopping_signal(), status.as_raw() >> 16) {
             (None, _) => {
-                later.ended.push_back((tid, status));
+                pending.ended.push_back((tid, status));
                 return Err(ended());
             }
-            (Some(AT_CALL), _) => return trace::call_stop(tid),
-            (Some(signal), 0) => later.signals.push((tid, signal)),
+            (Some(SYSCALL_STOP), _) => return trace::syscall_stop(tid),
+            (Some(signal), 0) => pending.signals.push((tid, signal)),
             _ => {}
         }
     }

@@ -7,24 +7,24 @@ use std::ops::Range;
 
 use super::maps;
 use crate::placement::stat;
-use crate::sys::missing::{MissingPages, PAGE};
 use crate::sys::trace::{self, Registers, Tid};
+use crate::sys::userfaultfd::{PAGE, Userfaultfd};
 
 /// An address space.
 #[derive(Debug)]
-pub struct Space {
-    pub missing: MissingPages,
+pub struct AddressSpace {
+    pub userfaultfd: Userfaultfd,
     /// Where its heap ended when that was last seen.
     heap_end: Cell<u64>,
 }
 
-impl Space {
+impl AddressSpace {
     /// That of a process which has just begun.
-    pub fn of(pid: Tid, missing: MissingPages) -> io::Result<Space> {
+    pub fn of(pid: Tid, userfaultfd: Userfaultfd) -> io::Result<AddressSpace> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         // Where the heap begins.
         let heap_end = stat::field(&stat, 47).unwrap_or_default().into();
-        Ok(Space { missing, heap_end })
+        Ok(AddressSpace { userfaultfd, heap_end })
     }
 
     /// Handles all ranges that are there.
@@ -49,7 +49,7 @@ impl Space {
         let range = whole_pages(range);
         if !range.is_empty() {
             // It fails if another thread has unmapped it or mapped something else there: that is not to be handled.
-            let _ = self.missing.register(range);
+            let _ = self.userfaultfd.register(range);
         }
     }
 }

@@ -1,30 +1,30 @@
-//! Where a line lies and what the way there costs.
+//! Where a line lies and what the route there costs.
 
 use memtide_core::machine::{Hop, Machine, Node};
 use memtide_core::{CpuId, InitiatorId, NodeId, Time};
 
-/// Physical lines by node, and the ways from CPUs to nodes. Nodes follow each other in physical address order.
+/// Physical lines by node, and the routes from CPUs to nodes. Nodes follow each other in physical address order.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(super) struct Routes {
     /// First line of each node, and the end of the last.
     first_lines: Vec<u64>,
     initiator_of: Vec<InitiatorId>,
     hops: Vec<Vec<Vec<Hop>>>,
     /// From a core's request to the node's door, beside links: the way through the caches.
     out: Time,
-    /// What of that a node's own latency holds already: all of it if the node is given.
+    /// What of that a node's own latency holds already: all of it if the node is fixed.
     allowances: Vec<Time>,
 }
 
-impl Ways {
-    pub fn of(machine: &Machine) -> Ways {
+impl Routes {
+    pub fn of(machine: &Machine) -> Routes {
         let mut first_lines = vec![0];
         for node in &machine.nodes {
             first_lines.push(first_lines[first_lines.len() - 1] + node.lines());
         }
         let caches = machine.caches.last().map_or(Time::ZERO, |c| machine.core.cycles(c.latency_cycles));
-        let allowance = |node: &Node| if node.given.is_some() { caches } else { Time::ZERO };
-        Ways {
+        let allowance = |node: &Node| if node.fixed.is_some() { caches } else { Time::ZERO };
+        Routes {
             first_lines,
             initiator_of: (0..machine.cpus()).map(|cpu| machine.initiator_of(CpuId::from(cpu))).collect(),
             hops: (0..machine.initiators.len())
