@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueHint};
 use memtide_core::Machine;
+use memtide_core::params::{split_list, split_name};
 use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{Job, Report, SimError};
 use memtide_trace::{ReplayOptions, Trace};
@@ -184,10 +185,10 @@ fn open(path: &Path) -> Result<Trace, Failure> {
     Trace::open(path).map_err(|error| Failure::Input(error.to_string()))
 }
 
-/// Reads `NAME[:PARAMETER=VALUE,..]`.
+/// Reads `NAME[:KEY=VALUE,..]`.
 fn workload(text: &str) -> Result<Source, Failure> {
-    let (name, params) = text.split_once(':').unwrap_or((text, ""));
-    let params = params.parse().map_err(unfit)?;
+    let (name, params) = split_name(text);
+    let params = params.parse().map_err(|error| Failure::Usage(format!("workload '{name}': {error}")))?;
     Ok(Source::Workload { text: text.to_owned(), name: name.to_owned(), params })
 }
 
@@ -198,9 +199,10 @@ fn unfit(error: WorkloadError) -> Failure {
     })
 }
 
-/// Reads policies separated by commas, all different.
-pub fn policies(texts: &[String]) -> Result<Vec<Policy>, Failure> {
-    let policies: Vec<Policy> = texts.iter().map(|text| policy(text)).collect::<Result<_, _>>()?;
+/// Reads lists of policies, all different.
+pub fn policies(lists: &[String]) -> Result<Vec<Policy>, Failure> {
+    let texts = lists.iter().flat_map(|list| split_list(list));
+    let policies: Vec<Policy> = texts.map(policy).collect::<Result<_, _>>()?;
     for (index, policy) in policies.iter().enumerate() {
         if policies[..index].iter().any(|other| other.name() == policy.name()) {
             return Err(Failure::Usage(format!("policy '{policy}' is named twice; name it once")));

@@ -1,4 +1,5 @@
-//! memtide's vocabulary and contracts: units, ids, machines, programs, what policies see and say, and the epoch loop.
+//! memtide's vocabulary and contracts: units, ids, machines, programs, what policies see and say, their parameters,
+//! and the epoch loop.
 //!
 //! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
 
@@ -6,6 +7,7 @@ pub mod epoch;
 mod file_error;
 mod ids;
 pub mod machine;
+pub mod params;
 pub mod policy;
 mod program;
 mod units;

@@ -3,13 +3,14 @@
 //! A policy is one file in `placement/` or `migration/`, registered by its line in the list there. On a command line
 //! it is named as [`parse`] says.
 
+mod entry;
 mod migration;
-mod parameter;
 mod placement;
 mod policy;
 #[cfg(test)]
 mod testing;
 mod weights;
 
-pub use parameter::{Kind, Parameter};
-pub use policy::{Info, Policy, PolicyError, default_comparison, migrations, parse, placements};
+pub use entry::Info;
+pub use memtide_core::params::{Kind, Parameter};
+pub use policy::{Policy, PolicyError, default_comparison, migrations, parse, placements};

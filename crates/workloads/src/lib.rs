@@ -7,8 +7,10 @@
 
 mod algorithms;
 mod array;
+mod entry;
 mod error;
 mod hash_index;
+mod info;
 mod memory;
 mod params;
 mod points;
@@ -23,12 +25,15 @@ mod workload;
 mod zipf;
 
 pub use array::{Array, Element, Space};
+pub use entry::{BoxedProgram, Edge};
 pub use error::WorkloadError;
+pub use info::Info;
 pub use memory::{Index, Loaded, Memory, Native, Origin, Traced};
-pub use params::{Parameter, Params, Settings, Value, Values};
+pub use memtide_core::params::{Parameter, Params};
+pub use params::Settings;
 pub use profile::{Burst, Locality, Profile, Stage, profiles};
 pub use random::Random;
-pub use registry::{BoxedProgram, Edge, Info, list, native, program};
+pub use registry::{list, native, program};
 pub use run::{TracedProgram, run_native};
 pub use workload::{Algorithm, Phase, Workload, block};
 pub use zipf::Zipf;

@@ -40,7 +40,8 @@ fn list() -> Answer {
     table.rows = kinds()
         .map(|(kind, info)| vec![Cell::text(info.name), Cell::text(kind), Cell::text(info.summary)])
         .collect();
-    let note = "Run one as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]], such as bw-local+bw-migration.";
+    let note =
+        "Run one as PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]], such as bw-local+bw-migration.";
     Answer { notes: vec![note.to_owned()], ..Answer::of(table) }
 }
 

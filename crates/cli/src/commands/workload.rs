@@ -35,7 +35,7 @@ fn list() -> Answer {
     let mut table = Table::new("workloads", &columns);
     let row = |info: &Info| vec![Cell::text(info.name), Cell::text(info.summary), Cell::text(info.stresses)];
     table.rows = workloads().iter().map(row).collect();
-    let note = "Run one as NAME[:PARAMETER=VALUE,..], such as stream:kernel=triad,threads=8.";
+    let note = "Run one as NAME[:KEY=VALUE,..], such as stream:kernel=triad,threads=8.";
     Answer { notes: vec![note.to_owned()], ..Answer::of(table) }
 }
 
@@ -66,8 +66,8 @@ fn row(parameter: &Parameter) -> Vec<Cell> {
     vec![
         Cell::text(parameter.name),
         Cell::text(parameter.unit),
-        Cell::text(parameter.values.default().to_string()),
-        Cell::text(parameter.values.to_string()),
+        Cell::text(parameter.default()),
+        Cell::text(parameter.range()),
         Cell::text(parameter.help),
     ]
 }

@@ -1,12 +1,12 @@
 //! `anb`: Linux's automatic NUMA balancing.
 
+use memtide_core::params::Values;
 use memtide_core::policy::{Delivery, Event, Migration, Needs, Observation, Outcome, Plan, Refusal};
 use memtide_core::{Machine, Time};
 
+use super::shared::{from_text, scan_period, to_text};
 use super::trigger::{FILTER, Trigger};
-use super::{MigrationEntry, from_text, scan_period, to_text};
-use crate::parameter::Values;
-use crate::policy::Info;
+use crate::entry::{Info, MigrationEntry};
 
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {

@@ -1,10 +1,9 @@
 //! What holds for every migration policy.
 
-use memtide_core::policy::{Event, HintFault, NodeUse, Observation, Plan, Region};
-use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
+use memtide_core::policy::{Event, HintFault, Migration, NodeUse, Observation, Plan, Region};
+use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use proptest::prelude::*;
 
-use super::*;
 use crate::testing::bmpm;
 
 /// An epoch: hint faults (page, CPU, node, scan pass), and samples of neighbouring regions with the node each lies on.
