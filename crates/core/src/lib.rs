@@ -3,6 +3,11 @@
 //!
 //! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, clippy::disallowed_types)
+)]
+
 pub mod epoch;
 mod file_error;
 mod ids;

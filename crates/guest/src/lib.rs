@@ -3,6 +3,8 @@
 //! The lab puts a [`Task`] into the guest as [`TASK_FILE`]; the agent carries it out and writes [`Message`]s, one JSON
 //! object a line, to the virtio port [`RESULT_PORT`]. What the program prints goes to [`OUT_PORT`] and [`ERR_PORT`].
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod mark;
 mod message;
 mod task;

@@ -4,6 +4,8 @@
 //! initial file system, boots, and comes back with what the program did ([`Outcome`]). The machine's memory is as slow as
 //! the machine file says if memtide's clock plugin is there ([`Tools::clock`]); without it, it is a plain NUMA machine.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod archive;
 mod compare;
 mod cxl;

@@ -5,6 +5,8 @@
 //! hands out every access, with the load that its address depends on; native ([`native`]) it runs on the host's own
 //! threads and memory.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod algorithms;
 mod array;
 mod entry;

@@ -26,7 +26,7 @@ use crate::op::{self, Op};
 
 /// The API version that the plugin is made for.
 #[unsafe(no_mangle)]
-#[allow(non_upper_case_globals)]
+#[allow(non_upper_case_globals, reason = "QEMU looks this name up")]
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION as c_int;
 
 struct Plugin {
@@ -205,8 +205,8 @@ unsafe extern "C" fn on_vcpu(_: sys::qemu_plugin_id_t, cpu: c_uint) {
         eprintln!("memtide clock: QEMU has more virtual CPUs than the configuration");
         std::process::abort();
     }
-    // SAFETY: the scoreboard has an entry for each virtual CPU so far; it may move when it grows.
     for known in 0..=cpu {
+        // SAFETY: the scoreboard has an entry for each virtual CPU so far; it may move when it grows.
         let score = unsafe { sys::qemu_plugin_scoreboard_find(plugin.scores, known) };
         SHARED[known as usize].score.store(score.cast(), Ordering::Relaxed);
     }
