@@ -9,9 +9,13 @@ CLOCK = target/release/libmemtide_clock.so
 PARTS = --package memtide-cli --package memtide-recorder --package memtide-guest --package memtide-workloads
 # The lab's clock plugin is a workspace of its own: see its Cargo.toml.
 CLOCK_WORKSPACE = --manifest-path crates/plugins/clock/Cargo.toml
+# Licences, versions and sources of dependencies: see deny.toml.
+DENY_VERSION = 0.20.2
+DENY = $(CARGO) deny --log-level error
+DENIED = bans licenses sources
 COMPLETIONS = $(addprefix $(ROOT)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 
-.PHONY: help setup build clock lab demo test lint bench install clean
+.PHONY: help setup build clock lab demo test lint deny bench install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,12 +43,19 @@ test: setup clock ## run all tests; with CI=true a test that cannot run fails
 	target/debug/memtide lab setup || test "$(CI)" != true
 	$(CARGO) test --package memtide-cli
 
-lint: ## formatting, clippy and rustdoc, warnings as errors
+lint: setup ## formatting, clippy, rustdoc, licences and sources; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt $(CLOCK_WORKSPACE) --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(CLOCK_WORKSPACE) --target-dir target --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	@$(MAKE) --no-print-directory deny
+
+deny:
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "installing cargo-deny $(DENY_VERSION) with cargo install"; \
+		CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --locked --debug --version $(DENY_VERSION) cargo-deny; }
+	$(DENY) --workspace check $(DENIED)
+	$(DENY) $(CLOCK_WORKSPACE) check $(DENIED)
 
 bench: ## measure speeds
 	$(CARGO) bench --workspace

@@ -184,7 +184,7 @@ fn open(path: &Path) -> Result<Trace, Failure> {
     Trace::open(path).map_err(|error| Failure::Input(error.to_string()))
 }
 
-/// Reads `NAME[:PARAMETER=VALUE,..]`.
+/// Reads `NAME[:KEY=VALUE,..]`.
 fn workload(text: &str) -> Result<Source, Failure> {
     let (name, params) = text.split_once(':').unwrap_or((text, ""));
     let params = params.parse().map_err(workload_error)?;
@@ -198,9 +198,10 @@ fn workload_error(error: WorkloadError) -> Failure {
     })
 }
 
-/// Reads policies separated by commas, all different.
-pub fn policies(texts: &[String]) -> Result<Vec<Policy>, Failure> {
-    let policies: Vec<Policy> = texts.iter().map(|text| policy(text)).collect::<Result<_, _>>()?;
+/// Reads lists of policies, all different.
+pub fn policies(lists: &[String]) -> Result<Vec<Policy>, Failure> {
+    let texts = lists.iter().flat_map(|list| split_list(list));
+    let policies: Vec<Policy> = texts.map(policy).collect::<Result<_, _>>()?;
     for (index, policy) in policies.iter().enumerate() {
         if policies[..index].iter().any(|other| other.name() == policy.name()) {
             return Err(Failure::Usage(format!("policy '{policy}' is named twice; name it once")));

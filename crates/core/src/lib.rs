@@ -8,6 +8,7 @@ pub mod epoch;
 mod file_error;
 mod ids;
 pub mod machine;
+pub mod params;
 pub mod policy;
 mod program;
 pub mod suggest;

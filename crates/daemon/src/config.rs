@@ -339,7 +339,7 @@ mod tests {
             ("monitor = 'perf'", "monitor: unknown variant"),
             ("watch.uid = 'root'", "watch.uid: is string \"root\"; expected is a whole number"),
             ("watch = { uid = 7, pid = 8 }", "watch: wanted exactly 1"),
-            ("policy = 'hot-cold:warm=1'", "policy: policy `hot-cold`"),
+            ("policy = 'hot-cold:warm=1'", "policy: policy 'hot-cold'"),
             ("policy = 'local+hot-cold'", "policy: 'local+hot-cold' is a pair"),
             ("stall_ms = 0", "stall_ms: is 0; allowed are whole numbers from 1 to 60000"),
             ("watch.pid = 0", "watch.pid: is 0; allowed"),

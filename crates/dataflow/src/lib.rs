@@ -3,6 +3,8 @@
 //! What has to be done while the program runs is condensed to one list of [`Transfer`]s before each instruction that
 //! accesses memory and one at the block's end.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess,
     Register, RflagsBits,

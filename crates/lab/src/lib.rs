@@ -14,6 +14,8 @@
 //! machine's memory is as slow as the machine file says if memtide's clock plugin is there ([`Tools::clock`]); without it, the
 //! guest is a plain NUMA machine. A file imports only from files below it.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod archive;
 mod cache;
 mod compare;

@@ -22,6 +22,9 @@ pub const SUBJECTS: [(&str, &str); 7] = [
     ("memtide:PLACEMENT[+MIGRATION]", "memtide's own policies: `memtide run`, and its daemon"),
 ];
 
+/// How subjects of NUMA balancing begin.
+const BALANCING: &str = "numab=";
+
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const DAMON_STAT: &str = "/sys/module/damon_stat/parameters/enabled";
 const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
@@ -90,6 +93,15 @@ impl Subject {
             let what = format!("no such subject; there are:{}", known.concat());
             LabError::Subject { subject: text.to_owned(), what }
         })
+    }
+
+    /// Reads subjects separated by commas, which may have commas in the parameters of memtide's policies.
+    ///
+    /// # Errors
+    /// As [`Subject::parse`].
+    pub fn parse_list(text: &str) -> Result<Vec<Subject>, LabError> {
+        let items = split_list_unless(text, |piece| piece.starts_with(BALANCING));
+        items.into_iter().map(Subject::parse).collect()
     }
 
     /// As the user wrote it.
@@ -220,7 +232,7 @@ fn weights_of(text: &str) -> Option<Way> {
 }
 
 fn balancing(text: &str) -> Option<Way> {
-    let rest = text.strip_prefix("numab=")?;
+    let rest = text.strip_prefix(BALANCING)?;
     let (mode, demotion) = rest.strip_suffix("+demotion").map_or((rest, false), |mode| (mode, true));
     let mode = ["0", "1", "2"].iter().position(|known| *known == mode)?;
     Some(Way::Balancing { mode: mode as u8, demotion })
@@ -265,6 +277,18 @@ mod tests {
         for wrong in ["", "weighted:", "weighted:0:1", "weighted:256:1", "numab=3", "numab=", "demotion"] {
             assert_eq!(way(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn commas_in_policy_parameters_do_not_end_a_subject() {
+        let list = "default,numab=1,memtide:local+hot-cold:low=1,high=2,numab=2+demotion,damo";
+        let subjects = Subject::parse_list(list).expect("subjects");
+        let names: Vec<&str> = subjects.iter().map(Subject::name).collect();
+        assert_eq!(
+            names,
+            ["default", "numab=1", "memtide:local+hot-cold:low=1,high=2", "numab=2+demotion", "damo"]
+        );
+        assert!(Subject::parse_list("default,numab=3").is_err() && Subject::parse_list("default,").is_err());
     }
 
     #[test]

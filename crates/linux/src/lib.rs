@@ -1,5 +1,7 @@
 //! The real machine, as a stock Linux kernel shows it.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod counters;
 pub mod doctor;
 pub mod live;

@@ -2,6 +2,11 @@
 //!
 //! This crate does no I/O and reads no clock; time is [`memtide_core::Time`].
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, clippy::disallowed_types)
+)]
+
 mod cache;
 pub mod channel;
 mod counters;

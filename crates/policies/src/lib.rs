@@ -3,8 +3,13 @@
 //! A policy is one file in `placement/` or `migration/`, registered by its line in the list there. On a command line
 //! it is named as [`parse`] says.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, clippy::disallowed_types)
+)]
+
+mod entry;
 mod migration;
-mod parameter;
 mod placement;
 mod policy;
 #[cfg(test)]

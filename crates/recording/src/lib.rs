@@ -3,6 +3,7 @@
 //! Both share a directory: a [`control`] page, and one [`stream`] of [`Record`]s a thread. The files are mapped by the
 //! plugin, so whatever ends the recorded program, all that it did until then is in them.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![warn(missing_docs)]
 
 pub mod control;

@@ -1,7 +1,6 @@
 //! Finds for each profile the `instructions_per_line` with which it draws its bandwidth, alone on its machine:
 //! `cargo run --release -p memtide-sim --example calibrate [PROFILE..]`. The results go into
 //! `crates/workloads/profiles/*.toml`.
-#![allow(missing_docs)]
 
 #[path = "../tests/support/profiles.rs"]
 mod support;

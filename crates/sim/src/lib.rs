@@ -3,6 +3,11 @@
 //! [`run`] takes a machine, programs and a policy, and gives a [`Report`]. It is deterministic: the same inputs and seed
 //! give the same report on any host. What it leaves out is listed in `docs/simulator.md`.
 
+#![cfg_attr(
+    not(test),
+    warn(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, clippy::disallowed_types)
+)]
+
 mod agenda;
 mod comparison;
 mod core;

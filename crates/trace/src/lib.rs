@@ -1,5 +1,6 @@
 //! Recorded programs: the trace format, recording, importing and replaying.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![warn(missing_docs)]
 
 mod columns;

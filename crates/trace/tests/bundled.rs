@@ -1,7 +1,5 @@
 //! The traces that come with memtide are what traces/README.md says.
 
-#![allow(missing_docs)]
-
 use std::path::Path;
 
 use memtide_trace::Trace;

@@ -1,7 +1,5 @@
 //! What is written is read; what is damaged is refused.
 
-#![allow(missing_docs)]
-
 mod support;
 
 use std::collections::BTreeMap;

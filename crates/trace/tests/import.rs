@@ -1,7 +1,5 @@
 //! Traces of other tools' recordings.
 
-#![allow(missing_docs)]
-
 mod support;
 
 use std::fs;

@@ -1,7 +1,5 @@
 //! Real recordings of little programs.
 
-#![allow(missing_docs)]
-
 mod support;
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use bytemuck::Zeroable;
 use memtide_core::{Mapping, PageSize, VirtAddr};
 
-use crate::WorkloadError;
+use crate::error::WorkloadError;
 
 /// Where a program's first array lies.
 const FIRST_ADDRESS: u64 = 0x10_0000_0000;

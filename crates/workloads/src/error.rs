@@ -1,3 +1,5 @@
+use memtide_core::params::ParamError;
+
 /// Why a workload cannot be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
@@ -9,33 +11,13 @@ pub enum WorkloadError {
         /// What there is.
         known: Vec<&'static str>,
     },
-    /// A setting that is not of the form `key=value`.
-    #[error("'{0}' is not a parameter: write key=value, several separated by commas")]
-    NotKeyValue(String),
-    /// A parameter given twice.
-    #[error("parameter '{0}' is given twice")]
-    Repeated(String),
-    /// The workload has no such parameter.
-    #[error("workload '{workload}' has no parameter '{key}'; it has: {}", .known.join(", "))]
-    UnknownParameter {
+    /// A parameter is refused.
+    #[error("workload '{workload}': {error}")]
+    Parameter {
         /// The workload.
         workload: &'static str,
-        /// What was given.
-        key: String,
-        /// What it has.
-        known: Vec<&'static str>,
-    },
-    /// A value that is not of the parameter's kind or outside its range.
-    #[error("parameter {key}='{value}' of workload '{workload}' must be {allowed}")]
-    BadValue {
-        /// The workload.
-        workload: &'static str,
-        /// The parameter.
-        key: &'static str,
-        /// What was given.
-        value: String,
-        /// What it may be.
-        allowed: String,
+        /// What is wrong and what is allowed.
+        error: ParamError,
     },
     /// Values that are right one by one but not together.
     #[error("workload '{workload}': {problem}")]

@@ -1,7 +1,7 @@
 //! Chained hash tables from 64-bit keys to entry numbers, several of them in the same arrays.
 
-use crate::WorkloadError;
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
 use crate::memory::{Loaded, Memory};
 use crate::random::{hash, scale};
 

@@ -5,10 +5,14 @@
 //! hands out every access, with the load that its address depends on; native ([`native`]) it runs on the host's own
 //! threads and memory.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 mod algorithms;
 mod array;
+mod entry;
 mod error;
 mod hash_index;
+mod info;
 mod memory;
 mod params;
 mod points;
@@ -23,12 +27,15 @@ mod workload;
 mod zipf;
 
 pub use array::{Array, Element, Space};
+pub use entry::{BoxedProgram, Edge};
 pub use error::WorkloadError;
+pub use info::Info;
 pub use memory::{Index, Loaded, Memory, Native, Origin, Traced};
-pub use params::{Parameter, Params, Settings, Value, Values};
+pub use memtide_core::params::{Parameter, Params};
+pub use params::Settings;
 pub use profile::{Burst, Locality, Profile, Stage, profiles};
 pub use random::Random;
-pub use registry::{BoxedProgram, Edge, Info, list, native, program};
+pub use registry::{list, native, program};
 pub use run::{TracedProgram, run_native};
 pub use workload::{Algorithm, Phase, Workload, block};
 pub use zipf::Zipf;

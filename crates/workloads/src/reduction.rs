@@ -1,7 +1,7 @@
 //! Sums over threads.
 
-use crate::WorkloadError;
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
 use crate::memory::Memory;
 
 /// Words from one thread's cell to the next: a line each.

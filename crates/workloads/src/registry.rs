@@ -2,81 +2,14 @@
 
 use std::sync::LazyLock;
 
-use memtide_core::Program;
+use memtide_core::params::Params;
 
-use crate::WorkloadError;
 use crate::algorithms::ALGORITHMS;
-use crate::array::Space;
-use crate::params::{Parameter, Params, Settings};
+use crate::entry::{BoxedProgram, Edge, Entry, run, traced};
+use crate::error::WorkloadError;
+use crate::info::Info;
+use crate::params::Settings;
 use crate::profile::{Profile, Synthetic, profiles};
-use crate::run::{TracedProgram, run_native};
-use crate::workload::{Algorithm, Workload};
-
-/// What is known of a workload before it is made.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Info {
-    /// Its name.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub summary: &'static str,
-    /// What of a machine it puts to the test.
-    pub stresses: &'static str,
-    /// Where it comes from.
-    pub source: &'static str,
-    /// Its parameters.
-    pub parameters: &'static [Parameter],
-}
-
-/// A program, to be run wherever its owner likes.
-pub type BoxedProgram = Box<dyn Program + Send>;
-
-/// An algorithm in the list of all.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry {
-    info: Info,
-    program: fn(&Settings, u64) -> Result<BoxedProgram, WorkloadError>,
-    native: Native,
-}
-
-type Native = fn(&Settings, u64, &dyn Fn(Edge)) -> Made<f64>;
-
-/// Where a native run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
-    /// The workload is made; its threads start now.
-    Begin,
-    /// Its threads have ended.
-    End,
-}
-
-/// How an algorithm is listed.
-pub(crate) const fn entry<A: Algorithm>() -> Entry {
-    Entry {
-        info: A::INFO,
-        program: |settings, seed| traced(settings, |space| A::new(settings, seed, space)),
-        native: |settings, seed, at| run(settings, at, |space| A::new(settings, seed, space)),
-    }
-}
-
-type Made<W> = Result<W, WorkloadError>;
-
-fn traced<W: Workload>(settings: &Settings, make: impl Fn(&mut Space) -> Made<W>) -> Made<BoxedProgram> {
-    let mut space = Space::new(settings.page());
-    let workload = make(&mut space)?;
-    Ok(Box::new(TracedProgram::new(workload, space)))
-}
-
-fn run<W: Workload>(
-    settings: &Settings,
-    at: &dyn Fn(Edge),
-    make: impl Fn(&mut Space) -> Made<W>,
-) -> Made<f64> {
-    let workload = make(&mut Space::new(settings.page()))?;
-    at(Edge::Begin);
-    run_native(&workload);
-    at(Edge::End);
-    Ok(workload.result())
-}
 
 /// The algorithms, then the profiles in their own order.
 static INFOS: LazyLock<Vec<Info>> = LazyLock::new(|| {
@@ -136,13 +69,15 @@ pub fn native(name: &str, params: &Params, seed: u64, at: &dyn Fn(Edge)) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use memtide_core::params::{Kind, ParamError};
+
     use super::*;
     use crate::testing::record;
 
     fn refused(name: &str, params: &str) -> String {
         let params = match params.parse() {
             Ok(params) => params,
-            Err(error) => return WorkloadError::to_string(&error),
+            Err(error) => return ParamError::to_string(&error),
         };
         program(name, &params, 1).err().expect("it was made").to_string()
     }
@@ -161,7 +96,7 @@ mod tests {
         assert!(refused("stream", "kernel=quad").contains("triad"));
         assert!(refused("zipf", "theta=1.5").contains("from 0 to 0.999"));
         assert!(refused("zipf", "theta=NaN").contains("from 0 to 0.999"));
-        assert!(refused("stream", "threads").contains("key=value"));
+        assert!(refused("stream", "threads").contains("KEY=VALUE"));
         assert!(refused("stream", "threads=1,threads=2").contains("twice"));
     }
 
@@ -171,10 +106,10 @@ mod tests {
             for threads in [1, 61] {
                 let mut params = Params::new();
                 for parameter in info.parameters {
-                    match (parameter.name, parameter.values) {
+                    match (parameter.name, parameter.kind) {
                         ("threads", _) => params.set("threads", threads).unwrap(),
                         ("instructions_per_line" | "page", _) => {}
-                        (name, crate::Values::Whole { min, .. }) => params.set(name, min).unwrap(),
+                        (name, Kind::Integer { min, .. }) => params.set(name, min).unwrap(),
                         _ => {}
                     }
                 }
@@ -196,7 +131,7 @@ mod tests {
             );
             for parameter in info.parameters {
                 let mut params = Params::new();
-                params.set(parameter.name, parameter.values.default()).unwrap();
+                params.set(parameter.name, parameter.default()).unwrap();
                 Settings::new(info, &params).unwrap();
             }
         }

@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use crate::array::Space;
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::{Info, Settings, WorkloadError};
+use crate::params::Settings;
 
 /// Items of work that threads do in parallel. All threads wait for each other at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub struct Arguments {
     #[command(flatten)]
     common: Common,
     /// The policies, separated by commas [default: every placement, local with NUMA balancing, bw-local with bw-migration]
-    #[arg(short, long, value_delimiter = ',', value_name = "POLICIES")]
+    #[arg(short, long, value_name = "POLICIES")]
     policies: Vec<String>,
     #[command(flatten)]
     report: ReportFile,

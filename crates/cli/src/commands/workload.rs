@@ -66,8 +66,8 @@ fn row(parameter: &Parameter) -> Vec<Cell> {
     vec![
         Cell::text(parameter.name),
         Cell::text(parameter.unit),
-        Cell::text(parameter.values.default().to_string()),
-        Cell::text(parameter.values.to_string()),
+        Cell::text(parameter.default()),
+        Cell::text(parameter.range()),
         Cell::text(parameter.help),
     ]
 }

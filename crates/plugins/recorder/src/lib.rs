@@ -3,7 +3,8 @@
 //! `qemu-x86_64 -plugin libmemtide_recorder.so,dir=DIR PROGRAM` writes into DIR, which must hold a control page
 //! (crate `memtide-recording`). `memtide record` does that and makes a trace of what is written.
 
-#![cfg_attr(test, allow(dead_code))]
+#![allow(unsafe_code, reason = "QEMU's plugin interface is C")]
+#![cfg_attr(test, allow(dead_code, reason = "`qemu`, which uses most of it, is left out"))]
 
 mod calls;
 mod files;

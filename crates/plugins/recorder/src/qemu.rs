@@ -19,7 +19,7 @@ use crate::thread::Thread;
 
 /// The API version that the plugin claims.
 #[unsafe(no_mangle)]
-#[allow(non_upper_case_globals)]
+#[allow(non_upper_case_globals, reason = "QEMU looks this name up")]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
 
 #[used]

@@ -5,10 +5,9 @@ use memtide_core::policy::{
 };
 use memtide_core::{Machine, Time};
 
+use super::shared::{from_text, scan_period, to_text};
 use super::trigger::{FILTER, Trigger};
-use super::{MigrationEntry, from_text, scan_period, to_text};
-use crate::parameter::Values;
-use crate::policy::Info;
+use crate::entry::{Info, MigrationEntry};
 
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {

@@ -5,15 +5,10 @@ mod bw_migration;
 mod hot_cold;
 mod none;
 mod runs;
+mod shared;
 mod trigger;
 
-use memtide_core::policy::Migration;
-use memtide_core::{Machine, Time};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::parameter::Values;
-use crate::policy::Info;
+use crate::entry::MigrationEntry;
 
 /// Every migration policy.
 pub(crate) const ALL: &[MigrationEntry] = &[none::ENTRY, anb::ENTRY, bw_migration::ENTRY, hot_cold::ENTRY];

@@ -3,8 +3,7 @@
 use memtide_core::Time;
 use memtide_core::policy::{Delivery, Event, Migration, Plan, Sensors, View, Wake};
 
-use super::MigrationEntry;
-use crate::policy::Info;
+use crate::entry::{Info, MigrationEntry};
 
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {

@@ -2,8 +2,8 @@
 
 use memtide_core::policy::{GroupOrder, Rule, Spill, Within};
 
-use super::{PlacementEntry, bandwidth_weights, groups, uniform};
-use crate::policy::Info;
+use super::rules::{bandwidth_weights, groups, uniform};
+use crate::entry::{Info, PlacementEntry};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {

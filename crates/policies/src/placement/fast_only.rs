@@ -3,8 +3,8 @@
 use memtide_core::TierId;
 use memtide_core::policy::{Group, GroupOrder, Rule, Spill, Within};
 
-use super::{PlacementEntry, uniform};
-use crate::policy::Info;
+use super::rules::uniform;
+use crate::entry::{Info, PlacementEntry};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {

@@ -1,11 +1,11 @@
 //! `hi-bandwidth`: hinuma's Hi-bandwidth policy, and what it has in common with `low-latency`.
 
 use memtide_core::Machine;
+use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{GroupOrder, Rule, Spill, Within};
 
-use super::{Made, PlacementEntry, bandwidth_weights, groups, uniform};
-use crate::parameter::{Kind, Parameter, Values};
-use crate::policy::Info;
+use super::rules::{bandwidth_weights, groups, uniform};
+use crate::entry::{Info, Made, PlacementEntry};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
@@ -19,17 +19,17 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 };
 
 /// Pages of the fastest tier in a row.
-pub(super) const THRESHOLD: Parameter = Parameter {
-    name: "threshold",
-    unit: "pages",
-    kind: Kind::Whole { min: 0, max: 1_000_000, default: 0 },
-    help: "pages that a thread gets from the fastest tier before the next tier has its turn; 0: as few as keep the shares",
-};
+pub(super) const THRESHOLD: Parameter = Parameter::integer(
+    "threshold",
+    "pages",
+    "pages that a thread gets from the fastest tier before the next tier has its turn; 0: as few as keep the shares",
+    [0, 0, 1_000_000],
+);
 
 /// hinuma's three steps: the group by ratio and threshold, the node in it by free memory and interconnect cost, another
 /// group when that one is full.
 pub(super) fn by_threshold(machine: &Machine, weights: Vec<u32>, values: &Values) -> Made {
-    let weights = match values.whole("threshold") {
+    let weights = match values.u32("threshold") {
         0 => weights,
         threshold => {
             let scaled = |&weight| (f64::from(threshold) * f64::from(weight)) / f64::from(weights[0]);

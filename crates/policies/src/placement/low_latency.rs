@@ -1,11 +1,11 @@
 //! `low-latency`: hinuma's Low-latency policy.
 
+use memtide_core::params::Parameter;
 use memtide_core::{Machine, TierId};
 
 use super::hi_bandwidth::{THRESHOLD, by_threshold};
-use super::{PlacementEntry, tiers};
-use crate::parameter::{Kind, Parameter};
-use crate::policy::Info;
+use super::rules::tiers;
+use crate::entry::{Info, PlacementEntry};
 use crate::weights::in_proportion;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
@@ -15,17 +15,17 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         source: "hinuma section III-B, equations 1 to 4",
         figures: true,
         parameters: &[
-            Parameter {
-                name: "read-share",
-                unit: "share of accesses",
-                kind: Kind::Real { min: 0.0, max: 1.0, default: 0.7 },
-                help: "share of reads in the accesses, p of equation 4",
-            },
+            Parameter::number(
+                "read-share",
+                "share of accesses",
+                "share of reads in the accesses, p of equation 4",
+                [0.0, 0.7, 1.0],
+            ),
             THRESHOLD,
         ],
     },
     make: |machine, values| {
-        let read_share = values.real("read-share");
+        let read_share = values.f64("read-share");
         let speeds: Vec<f64> =
             tiers(machine).map(|tier| 1.0 / access_ns(machine, tier, read_share)).collect();
         by_threshold(machine, in_proportion(&speeds), values)

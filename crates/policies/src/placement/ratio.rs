@@ -1,11 +1,11 @@
 //! `ratio`: fixed weights, a tier each.
 
 use memtide_core::Machine;
+use memtide_core::params::{Kind, Parameter, Values};
 use memtide_core::policy::{GroupOrder, Rule, Spill, Within};
 
-use super::{PlacementEntry, groups, uniform};
-use crate::parameter::{Kind, Parameter, Values};
-use crate::policy::Info;
+use super::rules::{groups, uniform};
+use crate::entry::{Info, PlacementEntry};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {

@@ -139,7 +139,7 @@ fn ratio_is_four_dram_pages_to_one_of_nvm_unless_told_otherwise() {
         let policy = crate::parse(&format!("ratio:weights={weights}")).unwrap();
         assert_eq!(
             policy.placement(machine).err().unwrap().to_string(),
-            format!("policy `ratio` on machine `test`: {says}; give one for each tier, fastest first")
+            format!("policy 'ratio' on machine 'test': {says}; give one for each tier, fastest first")
         );
     }
 }

@@ -3,33 +3,17 @@
 use std::fmt;
 
 use memtide_core::Machine;
+use memtide_core::params::{ParamError, Params, Values, split_name};
 use memtide_core::policy::{Migration, Placement};
 
-use crate::migration::MigrationEntry;
-use crate::parameter::{Parameter, Values};
-use crate::placement::PlacementEntry;
+use crate::entry::{Info, MigrationEntry, PlacementEntry};
 use crate::{migration, placement};
-
-/// What there is to know about a policy.
-#[derive(Clone, Copy, Debug)]
-pub struct Info {
-    /// Its name.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub summary: &'static str,
-    /// Where it comes from: paper and algorithm or equation, or kernel documentation.
-    pub source: &'static str,
-    /// Whether it reckons with the nodes' latencies or bandwidths, and not with tiers and nearness alone.
-    pub figures: bool,
-    /// Its parameters.
-    pub parameters: &'static [Parameter],
-}
 
 /// Why there is no such policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The name is not known.
-    #[error("no {kind} policy is called `{name}`; known are {}{hint}", .known.join(", "))]
+    #[error("unknown {kind} policy '{name}'; known: {}{hint}", .known.join(", "))]
     Unknown {
         /// `placement` or `migration`.
         kind: &'static str,
@@ -40,16 +24,24 @@ pub enum PolicyError {
         /// How to write it if it is a policy of the other kind; else empty.
         hint: &'static str,
     },
-    /// A parameter is not known, or not allowed to be what it is said to be.
-    #[error("policy `{policy}`: {message}")]
+    /// A parameter is refused.
+    #[error("policy '{policy}': {error}")]
     Parameter {
+        /// The policy's name.
+        policy: &'static str,
+        /// What is wrong and what is allowed.
+        error: ParamError,
+    },
+    /// Values that are allowed one by one but not together.
+    #[error("policy '{policy}': {message}")]
+    Combination {
         /// The policy's name.
         policy: &'static str,
         /// What is wrong and what is allowed.
         message: String,
     },
     /// The machine does not fit the parameters.
-    #[error("policy `{policy}` on machine `{machine}`: {message}")]
+    #[error("policy '{policy}' on machine '{machine}': {message}")]
     Machine {
         /// The policy's name.
         policy: &'static str,
@@ -136,51 +128,33 @@ pub fn default_comparison() -> Vec<Policy> {
     texts.into_iter().map(|text| parse(text).expect("every policy is known by its own name")).collect()
 }
 
-/// Reads `PLACEMENT[:NAME=VALUE..][+MIGRATION[:NAME=VALUE..]]`, as in `local`, `local+anb`, `ratio:weights=4:1` or
-/// `bw-local+bw-migration:threshold=20:delivery=in-kernel`. A part between colons without `=` belongs to the value
-/// before it. Nothing in it needs quoting in a shell, and it has no comma, so that policies can be listed with commas.
+/// Reads `PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]`, as in `local`, `local+anb`, `ratio:weights=4:1` or
+/// `bw-local+bw-migration:threshold=20,delivery=in-kernel`: two items of the grammar in [`memtide_core::params`].
 ///
 /// # Errors
 /// If a policy or parameter is not known (with those that are), or a value is not allowed (with what is).
 pub fn parse(text: &str) -> Result<Policy, PolicyError> {
     let (first, second) = text.split_once('+').unwrap_or((text, "none"));
-    let (name, parts) = parts(first);
+    let (name, params) = split_name(first);
     let placement = placement::ALL
         .iter()
         .find(|e| e.info.name == name)
         .ok_or_else(|| unknown("placement", name, placements(), migrations()))?;
-    let placement_values = values(&placement.info, &parts)?;
-    let (name, parts) = self::parts(second);
+    let placement_values = values(&placement.info, params)?;
+    let (name, params) = split_name(second);
     let migration = migration::ALL
         .iter()
         .find(|e| e.info.name == name)
         .ok_or_else(|| unknown("migration", name, migrations(), placements()))?;
-    let migration_values = values(&migration.info, &parts)?;
+    let migration_values = values(&migration.info, params)?;
     (migration.check)(&migration_values)
-        .map_err(|message| PolicyError::Parameter { policy: migration.info.name, message })?;
+        .map_err(|message| PolicyError::Combination { policy: migration.info.name, message })?;
     Ok(Policy { text: text.to_owned(), placement, placement_values, migration, migration_values })
 }
 
-fn values(info: &'static Info, parts: &[String]) -> Result<Values, PolicyError> {
-    Values::parse(info.parameters, parts)
-        .map_err(|message| PolicyError::Parameter { policy: info.name, message })
-}
-
-/// A policy's name and its `NAME=VALUE` parts.
-fn parts(text: &str) -> (&str, Vec<String>) {
-    let mut pieces = text.split(':');
-    let name = pieces.next().unwrap_or_default();
-    let mut parts: Vec<String> = Vec::new();
-    for piece in pieces {
-        match parts.last_mut() {
-            Some(value) if !piece.contains('=') => {
-                value.push(':');
-                value.push_str(piece);
-            }
-            _ => parts.push(piece.to_owned()),
-        }
-    }
-    (name, parts)
+fn values(info: &'static Info, params: &str) -> Result<Values, PolicyError> {
+    let values = params.parse::<Params>().and_then(|params| params.values(info.parameters));
+    values.map_err(|error| PolicyError::Parameter { policy: info.name, error })
 }
 
 fn unknown(

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::testing::{Full, N, Toucher, bmpm, machine};
 use memtide_core::policy::{Delivery, Task};
@@ -19,6 +21,24 @@ fn a_policy_is_a_placement_and_may_be_a_migration() {
 }
 
 #[test]
+fn parameters_are_separated_by_commas_or_colons() {
+    let values = |text: &str| {
+        let policy = parse(text).unwrap();
+        assert_eq!(policy.name(), text);
+        (policy.placement_values, policy.migration_values)
+    };
+    let expected = values("low-latency:read-share=0.5:threshold=9+hot-cold:low=1:high=5:hot=20");
+    assert_eq!((expected.0.f64("read-share"), expected.1.u32("hot")), (0.5, 20));
+    for same in [
+        "low-latency:read-share=0.5,threshold=9+hot-cold:low=1,high=5,hot=20",
+        "low-latency:threshold=9,read-share=0.5+hot-cold:low=1:high=5,hot=20",
+    ] {
+        assert_eq!(values(same), expected, "{same}");
+    }
+    assert_eq!(values("ratio:weights=4:2:1").0.weights("weights"), [4, 2, 1]);
+}
+
+#[test]
 fn hint_faults_reach_anb_in_the_kernel_and_bw_migration_as_a_daemon_gets_them() {
     let sensors = |text| parse(text).unwrap().migration(&bmpm(2.0)).sensors();
     assert_eq!(sensors("local+anb").delivery, Delivery::InKernel);
@@ -30,48 +50,57 @@ fn hint_faults_reach_anb_in_the_kernel_and_bw_migration_as_a_daemon_gets_them() 
 fn unknown_names_are_refused_with_the_known_ones() {
     assert_eq!(
         refused("locale"),
-        "no placement policy is called `locale`; known are local, interleave, fast-only, ratio, bw-interleave, \
+        "unknown placement policy 'locale'; known: local, interleave, fast-only, ratio, bw-interleave, \
          bw-random, bw-local, low-latency, hi-bandwidth"
     );
     assert_eq!(
         refused("local+numa"),
-        "no migration policy is called `numa`; known are none, anb, bw-migration, hot-cold"
+        "unknown migration policy 'numa'; known: none, anb, bw-migration, hot-cold"
     );
     assert!(refused("anb").ends_with("; a policy is written PLACEMENT+MIGRATION, such as local+anb"));
     assert!(refused("local+bw-local").ends_with("such as local+anb"));
-    assert!(refused("").starts_with("no placement policy is called ``; known are"));
-    assert!(refused("local+").starts_with("no migration policy is called ``"));
-    assert!(refused("local+anb+anb").starts_with("no migration policy is called `anb+anb`"));
+    assert!(refused("").starts_with("unknown placement policy ''; known: "));
+    assert!(refused("local+").starts_with("unknown migration policy ''; known: "));
+    assert!(refused("local+anb+anb").starts_with("unknown migration policy 'anb+anb'; known: "));
 }
 
 #[test]
 fn parameters_are_refused_with_what_is_allowed() {
     for (text, expected) in [
-        ("local:x=1", "policy `local`: it has no parameter `x`, nor any other"),
-        ("low-latency:p=1", "policy `low-latency`: it has no parameter `p`; known are read-share, threshold"),
-        ("low-latency:read-share=70", "policy `low-latency`: `read-share=70`: must be a number from 0 to 1"),
+        ("local:x=1", "policy 'local': unknown parameter 'x'; there are none"),
+        ("low-latency:p=1", "policy 'low-latency': unknown parameter 'p'; known: read-share, threshold"),
+        (
+            "low-latency:read-share=70",
+            "policy 'low-latency': invalid value '70' for parameter 'read-share': expected a number from 0 to 1",
+        ),
         (
             "low-latency:read-share=nan",
-            "policy `low-latency`: `read-share=nan`: must be a number from 0 to 1",
+            "policy 'low-latency': invalid value 'nan' for parameter 'read-share': expected a number from 0 to 1",
         ),
-        ("low-latency:read-share", "policy `low-latency`: `read-share` is not NAME=VALUE"),
-        ("hi-bandwidth:threshold=1:threshold=2", "policy `hi-bandwidth`: `threshold` is given twice"),
+        (
+            "low-latency:read-share",
+            "policy 'low-latency': 'read-share' is not a parameter: expected KEY=VALUE, several separated by commas",
+        ),
+        (
+            "hi-bandwidth:threshold=1:threshold=2",
+            "policy 'hi-bandwidth': parameter 'threshold' is given twice",
+        ),
         (
             "local+bw-migration:threshold=0",
-            "policy `bw-migration`: `threshold=0`: must be a whole number from 1 to 1000000000",
+            "policy 'bw-migration': invalid value '0' for parameter 'threshold': expected an integer from 1 to 1000000000",
         ),
         (
             "local+bw-migration:delivery=late",
-            "policy `bw-migration`: `delivery=late`: must be deployable or in-kernel",
+            "policy 'bw-migration': invalid value 'late' for parameter 'delivery': expected one of deployable, in-kernel",
         ),
         (
             "local+hot-cold:low=7:high=5",
-            "policy `hot-cold`: low is 7, high is 5; allowed is a high of at least low",
+            "policy 'hot-cold': low is 7, high is 5; allowed is a high of at least low",
         ),
         (
             "ratio:weights=4:0",
-            "policy `ratio`: `weights=4:0`: must be a whole number from 1 to 255 for each tier, fastest first, \
-             joined by `:`",
+            "policy 'ratio': invalid value '4:0' for parameter 'weights': expected an integer from 1 to 255 for each \
+             tier, fastest first, joined by ':'",
         ),
     ] {
         assert_eq!(refused(text), expected);
@@ -141,5 +170,17 @@ fn a_policy_that_needs_no_figures_has_the_same_rule_whatever_they_are() {
             format!("{:?}", placement.rule(machine, &task))
         };
         assert_eq!(rule(&slow(2.0)) != rule(&slow(7.0)), info.figures, "{}", info.name);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_parses_or_is_refused(text in any::<String>(), params in "[a-z=:,+0-9 -]{0,30}", at in 0..13usize) {
+        let names: Vec<&str> = placements().chain(migrations()).map(|info| info.name).collect();
+        for text in [text, params.clone(), format!("{}:{params}", names[at]), format!("local+{}:{params}", names[at])] {
+            if let Ok(policy) = parse(&text) {
+                prop_assert_eq!(policy.name(), text);
+            }
+        }
     }
 }

@@ -3,11 +3,12 @@
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::Random;
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// Options of an item.
 const BLOCK: usize = 256;
@@ -41,12 +42,7 @@ impl Algorithm for Blackscholes {
         summary: "prices options by the Black-Scholes formula",
         stresses: "arithmetic; bandwidth but little",
         source: "F. Black and M. Scholes, 1973; after PARSEC's blackscholes",
-        parameters: &[
-            Parameter::footprint_mib(32),
-            Parameter::iterations(1),
-            Parameter::threads(16),
-            Parameter::PAGE,
-        ],
+        parameters: &[params::footprint_mib(32), params::iterations(1), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Blackscholes, WorkloadError> {

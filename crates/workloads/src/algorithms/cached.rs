@@ -1,10 +1,13 @@
 //! A loop that never leaves the caches.
 
+use memtide_core::params::Parameter;
+
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// Words in a line.
 const LINE_WORDS: usize = 8;
@@ -32,10 +35,10 @@ impl Algorithm for Cached {
         stresses: "nothing but the caches: no policy can gain on it",
         source: "memtide",
         parameters: &[
-            Parameter::whole("footprint_kib", "KiB", "size of each thread's array", [4, 16, 1 << 20]),
-            Parameter::operations(8_000_000),
-            Parameter::threads(16),
-            Parameter::PAGE,
+            Parameter::integer("footprint_kib", "KiB", "size of each thread's array", [4, 16, 1 << 20]),
+            params::operations(8_000_000),
+            params::threads(16),
+            params::PAGE,
         ],
     };
 

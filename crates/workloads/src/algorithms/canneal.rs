@@ -1,11 +1,14 @@
 //! Simulated annealing of a netlist's placement.
 
+use memtide_core::params::Parameter;
+
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::{Index, Loaded, Memory};
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::{Permutation, Random};
 use crate::workload::{Algorithm, Phase, Workload, block};
-use crate::{Info, WorkloadError};
 
 /// Words of an element's record, a line: its slot, and the elements that it is wired to.
 const RECORD_WORDS: usize = 16;
@@ -67,16 +70,16 @@ impl Algorithm for Canneal {
         stresses: "latency of random reads in chains of two or three; TLB",
         source: "after PARSEC's canneal",
         parameters: &[
-            Parameter::footprint_mib(64),
-            Parameter::operations(250_000),
-            Parameter::whole(
+            params::footprint_mib(64),
+            params::operations(250_000),
+            Parameter::integer(
                 "iterations",
                 "",
                 "rounds after which threads see each other's swaps",
                 [1, 4, 1000],
             ),
-            Parameter::threads(16),
-            Parameter::PAGE,
+            params::threads(16),
+            params::PAGE,
         ],
     };
 

@@ -1,12 +1,13 @@
 //! Conjugate gradients on a sparse symmetric matrix with random columns.
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::{Permutation, hash, unit};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 const LANES: usize = 4;
 /// Entries of a row: the diagonal and eleven others.
@@ -66,12 +67,7 @@ impl Algorithm for Cg {
         summary: "conjugate gradients: sparse matrix times vector, with gathers through a column index",
         stresses: "bandwidth of reads; random reads that wait for an index",
         source: "after the NAS Parallel Benchmarks' CG",
-        parameters: &[
-            Parameter::footprint_mib(64),
-            Parameter::iterations(2),
-            Parameter::threads(16),
-            Parameter::PAGE,
-        ],
+        parameters: &[params::footprint_mib(64), params::iterations(2), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Cg, WorkloadError> {

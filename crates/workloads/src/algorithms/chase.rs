@@ -1,11 +1,14 @@
 //! A chain of pointers.
 
+use memtide_core::params::Parameter;
+
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::{Loaded, Memory};
-use crate::params::{Parameter, Settings, Values};
+use crate::params::{self, Settings};
 use crate::random::Permutation;
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// Links of an item.
 const BLOCK: usize = 512;
@@ -36,22 +39,17 @@ impl Algorithm for Chase {
         stresses: "latency of a single load",
         source: "lmbench lat_mem_rd (in sequence), Intel MLC idle latency (random)",
         parameters: &[
-            Parameter::footprint_mib(64),
-            Parameter::whole(
+            params::footprint_mib(64),
+            Parameter::integer(
                 "stride_bytes",
                 "B",
                 "distance of a ring's slots, a multiple of 8",
                 [8, 64, 1 << 20],
             ),
-            Parameter {
-                name: "order",
-                unit: "",
-                help: "order in which a ring's slots are visited",
-                values: Values::Choice(&["random", "sequential"]),
-            },
-            Parameter::operations(2_000_000),
-            Parameter::threads(1),
-            Parameter::PAGE,
+            Parameter::word("order", "order in which a ring's slots are visited", &["random", "sequential"]),
+            params::operations(2_000_000),
+            params::threads(1),
+            params::PAGE,
         ],
     };
 

@@ -3,11 +3,12 @@
 use std::array::from_fn;
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::{hash, unit};
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 const LANES: usize = 8;
 /// A vector register (AVX2).
@@ -41,12 +42,7 @@ impl Algorithm for Convolution {
         summary: "convolves an image with a kernel of 5 x 5 weights",
         stresses: "a stream of reads and one of writes; all data alike",
         source: "hinuma section II",
-        parameters: &[
-            Parameter::footprint_mib(48),
-            Parameter::iterations(1),
-            Parameter::threads(16),
-            Parameter::PAGE,
-        ],
+        parameters: &[params::footprint_mib(48), params::iterations(1), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Convolution, WorkloadError> {

@@ -4,11 +4,12 @@ use std::array::from_fn;
 use std::f64::consts::PI;
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::{hash, unit};
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// A vector register (AVX2): two complex numbers.
 type Pair = [f64; 4];
@@ -55,7 +56,7 @@ impl Algorithm for Fft {
         summary: "complex FFT in six steps: transposes, and FFTs of the rows between them",
         stresses: "reads and writes in sequence and in large strides",
         source: "D. Bailey, FFTs in external or hierarchical memory, 1990; SPLASH-2's FFT",
-        parameters: &[Parameter::footprint_mib(64), Parameter::threads(16), Parameter::PAGE],
+        parameters: &[params::footprint_mib(64), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Fft, WorkloadError> {

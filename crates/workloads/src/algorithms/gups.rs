@@ -1,11 +1,12 @@
 //! Random updates of a table (HPC Challenge RandomAccess).
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::{Random, hash};
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// Updates of an item.
 const BLOCK: usize = 512;
@@ -35,10 +36,10 @@ impl Algorithm for Gups {
         stresses: "random reads and writes, many at a time; TLB",
         source: "HPC Challenge, RandomAccess",
         parameters: &[
-            Parameter::footprint_mib(64),
-            Parameter::operations(4_000_000),
-            Parameter::threads(16),
-            Parameter::PAGE,
+            params::footprint_mib(64),
+            params::operations(4_000_000),
+            params::threads(16),
+            params::PAGE,
         ],
     };
 

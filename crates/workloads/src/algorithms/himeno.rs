@@ -3,11 +3,12 @@
 use std::array::from_fn;
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 const LANES: usize = 8;
 /// A vector register (AVX2).
@@ -45,12 +46,7 @@ impl Algorithm for Himeno {
         summary: "Himeno: 19-point Jacobi iterations of Poisson's equation over fourteen arrays",
         stresses: "bandwidth of many streams at once, reads above all",
         source: "R. Himeno, RIKEN; pms section 5.4",
-        parameters: &[
-            Parameter::footprint_mib(64),
-            Parameter::iterations(3),
-            Parameter::threads(16),
-            Parameter::PAGE,
-        ],
+        parameters: &[params::footprint_mib(64), params::iterations(3), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, _seed: u64, space: &mut Space) -> Result<Himeno, WorkloadError> {

@@ -1,11 +1,12 @@
 //! Integer sort by buckets and counting.
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::{Loaded, Memory};
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::Random;
 use crate::workload::{Algorithm, Phase, Workload, block};
-use crate::{Info, WorkloadError};
 
 /// Keys of an item.
 const BLOCK: usize = 512;
@@ -65,12 +66,7 @@ impl Algorithm for Is {
         summary: "integer sort: keys are counted, scattered to buckets and sorted there by counting",
         stresses: "random writes; counters whose address waits for a key",
         source: "after the NAS Parallel Benchmarks' IS",
-        parameters: &[
-            Parameter::footprint_mib(24),
-            Parameter::iterations(1),
-            Parameter::threads(16),
-            Parameter::PAGE,
-        ],
+        parameters: &[params::footprint_mib(24), params::iterations(1), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Is, WorkloadError> {

@@ -1,12 +1,15 @@
 //! k-means clustering by Lloyd's method.
 
+use memtide_core::params::Parameter;
+
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::points::{LANES, distance, generate};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// Coordinates of a point.
 const DIMS: usize = 32;
@@ -51,11 +54,11 @@ impl Algorithm for Kmeans {
         stresses: "one stream of reads; sums in the caches",
         source: "S. Lloyd, Least squares quantization in PCM, 1982; in BigDataBench",
         parameters: &[
-            Parameter::footprint_mib(48),
-            Parameter::whole("clusters", "", "clusters", [1, 8, 256]),
-            Parameter::iterations(1),
-            Parameter::threads(16),
-            Parameter::PAGE,
+            params::footprint_mib(48),
+            Parameter::integer("clusters", "", "clusters", [1, 8, 256]),
+            params::iterations(1),
+            params::threads(16),
+            params::PAGE,
         ],
     };
 

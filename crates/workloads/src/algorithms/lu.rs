@@ -3,11 +3,12 @@
 use std::array::from_fn;
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::{hash, unit};
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// A vector register (AVX2).
 type Vector = [f64; 4];
@@ -54,7 +55,7 @@ impl Algorithm for Lu {
         summary: "blocked LU factorization of a dense matrix without pivoting",
         stresses: "arithmetic on blocks in the caches; bandwidth but little",
         source: "after SPLASH-2's LU (contiguous blocks) and HPL",
-        parameters: &[Parameter::footprint_mib(4), Parameter::threads(16), Parameter::PAGE],
+        parameters: &[params::footprint_mib(4), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Lu, WorkloadError> {

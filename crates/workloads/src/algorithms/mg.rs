@@ -3,11 +3,12 @@
 use std::array::from_fn;
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::hash;
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 const LANES: usize = 4;
 /// A vector register (AVX2).
@@ -103,12 +104,7 @@ impl Algorithm for Mg {
         summary: "multigrid V-cycles for Poisson's equation in three dimensions",
         stresses: "bandwidth of streams, on grids from larger than the caches to very small",
         source: "after the NAS Parallel Benchmarks' MG",
-        parameters: &[
-            Parameter::footprint_mib(64),
-            Parameter::iterations(1),
-            Parameter::threads(16),
-            Parameter::PAGE,
-        ],
+        parameters: &[params::footprint_mib(64), params::iterations(1), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Mg, WorkloadError> {

@@ -1,6 +1,6 @@
 //! The algorithms: a file each, and a line in the list below.
 
-use crate::registry::{Entry, entry};
+use crate::entry::{Entry, entry};
 
 mod blackscholes;
 mod cached;

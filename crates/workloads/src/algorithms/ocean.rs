@@ -2,11 +2,14 @@
 
 use std::array::from_fn;
 
+use memtide_core::params::Parameter;
+
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// A vector register (AVX2).
 type Vector = [f64; 4];
@@ -51,11 +54,11 @@ impl Algorithm for Ocean {
         stresses: "bandwidth of several streams at once, reads above all",
         source: "after SPLASH-2's Ocean",
         parameters: &[
-            Parameter::footprint_mib(48),
-            Parameter::whole("sweeps", "", "relaxations of both colours in each iteration", [1, 1, 1000]),
-            Parameter::iterations(1),
-            Parameter::threads(16),
-            Parameter::PAGE,
+            params::footprint_mib(48),
+            Parameter::integer("sweeps", "", "relaxations of both colours in each iteration", [1, 1, 1000]),
+            params::iterations(1),
+            params::threads(16),
+            params::PAGE,
         ],
     };
 

@@ -1,13 +1,14 @@
 //! PageRank on a power-law graph.
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::Random;
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
-use crate::{Info, WorkloadError};
 
 /// Vertices of an item.
 const BLOCK: usize = 16;
@@ -62,12 +63,7 @@ impl Algorithm for Pagerank {
         summary: "PageRank: each vertex gathers the shares of those that point to it, in a power-law graph",
         stresses: "random reads, skewed, that wait for an index; beside a stream of reads",
         source: "L. Page et al., The PageRank citation ranking, 1999; in BigDataBench and GAP",
-        parameters: &[
-            Parameter::footprint_mib(48),
-            Parameter::iterations(1),
-            Parameter::threads(16),
-            Parameter::PAGE,
-        ],
+        parameters: &[params::footprint_mib(48), params::iterations(1), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Pagerank, WorkloadError> {

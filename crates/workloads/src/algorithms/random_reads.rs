@@ -1,14 +1,16 @@
 //! Random reads, all lines alike (`uniform`) or some of them popular (`zipf`). They compute nothing.
 
 use memtide_core::LINE_BYTES;
+use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::Random;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
-use crate::{Info, WorkloadError};
 
 /// Reads of an item.
 const BLOCK: usize = 512;
@@ -24,10 +26,10 @@ const UNIFORM: Info = Info {
     stresses: "random reads that miss every cache and the TLB, many at a time",
     source: "memtide",
     parameters: &[
-        Parameter::nominal_footprint_mib(1024),
-        Parameter::operations(8_000_000),
-        Parameter::threads(16),
-        Parameter::PAGE,
+        params::nominal_footprint_mib(1024),
+        params::operations(8_000_000),
+        params::threads(16),
+        params::PAGE,
     ],
 };
 
@@ -37,11 +39,11 @@ const ZIPF: Info = Info {
     stresses: "caches with a skewed load; telling hot pages from cold",
     source: "J. Gray et al., Quickly generating billion-record synthetic databases, SIGMOD 1994",
     parameters: &[
-        Parameter::nominal_footprint_mib(256),
+        params::nominal_footprint_mib(256),
         Parameter::number("theta", "", "skew: a line's weight is 1 / rank^theta", [0.0, 0.99, 0.999]),
-        Parameter::operations(8_000_000),
-        Parameter::threads(16),
-        Parameter::PAGE,
+        params::operations(8_000_000),
+        params::threads(16),
+        params::PAGE,
     ],
 };
 

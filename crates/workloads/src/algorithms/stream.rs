@@ -2,11 +2,14 @@
 
 use std::array::from_fn;
 
+use memtide_core::params::Parameter;
+
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings, Values};
+use crate::params::{self, Settings};
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// Elements of a vector register (AVX2).
 const LANES: usize = 4;
@@ -44,16 +47,15 @@ impl Algorithm for Stream {
         stresses: "bandwidth of reads and writes in sequence",
         source: "J. McCalpin, STREAM: Sustainable Memory Bandwidth in High Performance Computers",
         parameters: &[
-            Parameter {
-                name: "kernel",
-                unit: "",
-                help: "the kernel that is run, or all four in turn",
-                values: Values::Choice(&["all", "copy", "scale", "add", "triad"]),
-            },
-            Parameter::footprint_mib(64),
-            Parameter::iterations(2),
-            Parameter::threads(16),
-            Parameter::PAGE,
+            Parameter::word(
+                "kernel",
+                "the kernel that is run, or all four in turn",
+                &["all", "copy", "scale", "add", "triad"],
+            ),
+            params::footprint_mib(64),
+            params::iterations(2),
+            params::threads(16),
+            params::PAGE,
         ],
     };
 

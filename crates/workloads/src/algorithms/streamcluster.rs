@@ -1,13 +1,14 @@
 //! Online clustering's inner loop: is it worth opening a new centre?
 
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::points::{distance, generate};
 use crate::random::{hash, scale};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
-use crate::{Info, WorkloadError};
 
 /// Coordinates of a point.
 const DIMS: usize = 64;
@@ -58,12 +59,7 @@ impl Algorithm for Streamcluster {
         summary: "streamcluster: measures every point's distance to one candidate centre after another",
         stresses: "one stream of reads as fast as it comes",
         source: "after PARSEC's streamcluster (its pgain)",
-        parameters: &[
-            Parameter::footprint_mib(64),
-            Parameter::iterations(2),
-            Parameter::threads(16),
-            Parameter::PAGE,
-        ],
+        parameters: &[params::footprint_mib(64), params::iterations(2), params::threads(16), params::PAGE],
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Streamcluster, WorkloadError> {

@@ -1,14 +1,17 @@
 //! Word count: map and reduce over a text.
 
+use memtide_core::params::Parameter;
+
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
 use crate::hash_index::HashIndex;
+use crate::info::Info;
 use crate::memory::Memory;
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::{Random, hash};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
-use crate::{Info, WorkloadError};
 
 /// Bytes that are searched for spaces at once.
 const LANES: usize = 32;
@@ -64,16 +67,16 @@ impl Algorithm for Wordcount {
         stresses: "hash tables with a skewed load, beside a stream of reads",
         source: "J. Dean and S. Ghemawat, MapReduce, OSDI 2004; in BigDataBench",
         parameters: &[
-            Parameter::footprint_mib(48),
-            Parameter::whole(
+            params::footprint_mib(48),
+            Parameter::integer(
                 "vocabulary",
                 "",
                 "different words that there are at most",
                 [16, 65536, 1 << 24],
             ),
-            Parameter::iterations(1),
-            Parameter::threads(16),
-            Parameter::PAGE,
+            params::iterations(1),
+            params::threads(16),
+            params::PAGE,
         ],
     };
 

@@ -1,14 +1,17 @@
 //! A key-value store in a hash table under the six workloads of the Yahoo! Cloud Serving Benchmark.
 
+use memtide_core::params::Parameter;
+
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
 use crate::hash_index::HashIndex;
+use crate::info::Info;
 use crate::memory::{Index, Loaded, Memory};
-use crate::params::{Parameter, Settings};
+use crate::params::{self, Settings};
 use crate::random::{Random, hash};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
-use crate::{Info, WorkloadError};
 
 /// Words of a vector register (AVX2).
 const LANES: usize = 4;
@@ -50,26 +53,21 @@ const fn mix(workload: char) -> Mix {
     Mix { most, other, period }
 }
 
-const VALUE_BYTES: Parameter = Parameter::whole(
+const VALUE_BYTES: Parameter = Parameter::integer(
     "value_bytes",
     "B",
     "size of a record, rounded up to a multiple of 32",
     [32, 1024, 16384],
 );
 const PARAMETERS: &[Parameter] = &[
-    Parameter::footprint_mib(256),
+    params::footprint_mib(256),
     VALUE_BYTES,
-    Parameter::operations(300_000),
-    Parameter::threads(16),
-    Parameter::PAGE,
+    params::operations(300_000),
+    params::threads(16),
+    params::PAGE,
 ];
-const SCAN_PARAMETERS: &[Parameter] = &[
-    Parameter::footprint_mib(256),
-    VALUE_BYTES,
-    Parameter::operations(6_000),
-    Parameter::threads(16),
-    Parameter::PAGE,
-];
+const SCAN_PARAMETERS: &[Parameter] =
+    &[params::footprint_mib(256), VALUE_BYTES, params::operations(6_000), params::threads(16), params::PAGE];
 
 /// The store: shards that all threads use, one built by each of them, and one for what each inserts, which the others do
 /// not see. A key's shard is its remainder.

@@ -13,7 +13,7 @@ use memtide_workloads::{Edge, Params, native};
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The workload and its parameters, as NAME[:PARAMETER=VALUE,..]; `memtide workload list` tells all
+    /// The workload and its parameters, as NAME[:KEY=VALUE,..]; see `memtide workload list`
     workload: String,
     /// Seed of everything that is drawn at random
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -31,8 +31,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), memtide_workloads::WorkloadError> {
-    let (name, params) = arguments.workload.split_once(':').unwrap_or((&arguments.workload, ""));
+fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let (name, params) = split_name(&arguments.workload);
     let params: Params = params.parse()?;
     let (start, took) = (Cell::new(Instant::now()), Cell::new(Duration::ZERO));
     let result = native(name, &params, arguments.seed, &|edge| match edge {

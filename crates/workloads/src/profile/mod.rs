@@ -6,8 +6,10 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::Info;
-use crate::params::{Parameter, Values};
+use memtide_core::params::Parameter;
+
+use crate::info::Info;
+use crate::params;
 
 pub(crate) use synthetic::Synthetic;
 
@@ -133,18 +135,18 @@ fn read(text: &str) -> Vec<Profile> {
 impl Profile {
     /// The profile as a workload: its parameters have its own values as defaults.
     pub(crate) fn info(&'static self) -> Info {
-        let intensity = Parameter {
-            name: "instructions_per_line",
-            unit: "",
-            help: "instructions of a thread for each line it accesses, on the mean",
-            values: Values::Number { default: self.instructions_per_line, min: 1.0, max: 1e6 },
-        };
+        let intensity = Parameter::number(
+            "instructions_per_line",
+            "",
+            "instructions of a thread for each line it accesses, on the mean",
+            [1.0, self.instructions_per_line, 1e6],
+        );
         let parameters = vec![
-            Parameter::nominal_footprint_mib(self.footprint_mib),
+            params::nominal_footprint_mib(self.footprint_mib),
             intensity,
-            Parameter::operations(4_000_000),
-            Parameter::threads(self.threads),
-            Parameter::PAGE,
+            params::operations(4_000_000),
+            params::threads(self.threads),
+            params::PAGE,
         ];
         let stresses = format!(
             "draws {:.0} MB/s of reads and {:.0} MB/s of writes on machine {}, in bursts",

@@ -3,8 +3,8 @@
 use memtide_core::{LINE_BYTES, PAGE_BYTES};
 
 use super::{Profile, Stage};
-use crate::WorkloadError;
 use crate::array::{Array, Space};
+use crate::error::WorkloadError;
 use crate::memory::{Loaded, Memory};
 use crate::params::Settings;
 use crate::random::{Random, scale};

@@ -24,7 +24,7 @@ pub struct Arguments {
     #[command(flatten)]
     region_options: region_options::RegionOptions,
     /// What to compare, separated by commas; the first is what the others are held against [see the list below]
-    #[arg(long, required = true, value_delimiter = ',', value_name = "SUBJECTS")]
+    #[arg(long, required = true, value_name = "SUBJECTS")]
     subjects: Vec<String>,
     /// Run each subject so many times, each with other addresses, free memory in another order and other random
     /// numbers, and print the mean and an interval
@@ -53,8 +53,9 @@ fn subjects_help() -> String {
 /// Runs every subject in a virtual machine of its own and prints a row for each.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let common = arguments.common;
-    let subjects = arguments.subjects.iter().map(|text| Subject::parse(text)).collect::<Result<_, _>>();
-    let subjects: Vec<Subject> = subjects.map_err(|error| Failure::Usage(error.to_string()))?;
+    let subjects =
+        arguments.subjects.iter().map(|list| Subject::parse_list(list)).collect::<Result<Vec<_>, _>>();
+    let subjects = subjects.map_err(|error| Failure::Usage(error.to_string()))?.concat();
     let draft = arguments.report.draft()?;
     let (options, tools) = arguments.guest.options(arguments.command, common.seed).map_err(failure)?;
     subjects

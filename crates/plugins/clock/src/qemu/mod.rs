@@ -26,7 +26,7 @@ use crate::vcpu::{VCPUS, Vcpu};
 
 /// The API version that the plugin is made for.
 #[unsafe(no_mangle)]
-#[allow(non_upper_case_globals)]
+#[allow(non_upper_case_globals, reason = "QEMU looks this name up")]
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION as c_int;
 
 /// What does not change once the plugin is installed, and the state.

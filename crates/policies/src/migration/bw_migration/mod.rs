@@ -6,10 +6,9 @@ use memtide_core::policy::{
 };
 use memtide_core::{Machine, Time};
 
+use super::shared::{from_text, scan_period, to_text};
 use super::trigger::{FILTER, Trigger};
-use super::{MigrationEntry, from_text, scan_period, to_text};
-use crate::parameter::{Kind, Parameter, Values};
-use crate::policy::Info;
+use crate::entry::{Info, MigrationEntry};
 
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
@@ -18,19 +17,18 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         source: "bmpm algorithm 4, section 3.5",
         figures: false,
         parameters: &[
-            Parameter {
-                name: "threshold",
-                unit: "pages",
-                kind: Kind::Whole { min: 1, max: 1_000_000_000, default: 10 },
-                help: "by how many migrations one way between two tiers may exceed the other way, M of algorithm 4",
-            },
+            Parameter::integer(
+                "threshold",
+                "pages",
+                "by how many migrations one way between two tiers may exceed the other way, M of algorithm 4",
+                [1, 10, 1_000_000_000],
+            ),
             FILTER,
-            Parameter {
-                name: "delivery",
-                unit: "",
-                kind: Kind::Word(&["deployable", "in-kernel"]),
-                help: "whether hint faults reach it batched once a scan period, or each in the fault itself as in bmpm",
-            },
+            Parameter::word(
+                "delivery",
+                "whether hint faults reach it batched once a scan period, or each in the fault itself as in bmpm",
+                &["deployable", "in-kernel"],
+            ),
         ],
     },
     check: |_| Ok(()),

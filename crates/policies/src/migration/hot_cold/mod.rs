@@ -1,5 +1,6 @@
 //! `hot-cold`: the hottest pages to the fastest tier, idle ones to a slower one.
 
+use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
     Delivery, Event, Frame, Migration, Move, NodeOrder, NodeView, Plan, Reason, Region, RegionSampling,
     Sensor, Sensors, View, Wake,
@@ -8,9 +9,8 @@ use memtide_core::{Machine, NodeId, PageSize, TaskId, Time, Vpn};
 
 use serde::{Deserialize, Serialize};
 
-use super::{MigrationEntry, from_text, to_text};
-use crate::parameter::{Kind, Parameter, Values};
-use crate::policy::Info;
+use super::shared::{from_text, to_text};
+use crate::entry::{Info, MigrationEntry};
 
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
@@ -19,33 +19,58 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         source: "memtide's yardstick; watermarks after Linux's kswapd, regions after Linux's DAMON",
         figures: false,
         parameters: &[
-            whole("epoch_ms", "ms", (10, 600_000, 2000), "time between two decisions"),
-            whole(
+            Parameter::integer("epoch_ms", "ms", "time between two decisions", [10, 2000, 600_000]),
+            Parameter::integer(
                 "sampling_us",
                 "us",
-                (100, 1_000_000, 50_000),
                 "time between two samples of a region; a tenth of `epoch_ms` at most",
+                [100, 50_000, 1_000_000],
             ),
-            whole("regions", "regions", (10, 100_000, 300), "regions that memory is watched in at most"),
-            whole(
+            Parameter::integer(
+                "regions",
+                "regions",
+                "regions that memory is watched in at most",
+                [10, 300, 100_000],
+            ),
+            Parameter::integer(
                 "hot",
                 "%",
-                (1, 100, 10),
                 "a region is hot if, two epochs in a row, so many of its samples are accesses",
+                [1, 10, 100],
             ),
-            whole("cold_epochs", "epochs", (1, 10_000, 3), "a region is cold if it was idle for so long"),
-            whole("low", "%", (0, 99, 3), "share of a node that is kept free: no promotion goes below it"),
-            whole("high", "%", (0, 99, 6), "below `low`, the coldest are demoted until so much is free"),
-            whole(
+            Parameter::integer(
+                "cold_epochs",
+                "epochs",
+                "a region is cold if it was idle for so long",
+                [1, 3, 10_000],
+            ),
+            Parameter::integer(
+                "low",
+                "%",
+                "share of a node that is kept free: no promotion goes below it",
+                [0, 3, 99],
+            ),
+            Parameter::integer(
+                "high",
+                "%",
+                "below `low`, the coldest are demoted until so much is free",
+                [0, 6, 99],
+            ),
+            Parameter::integer(
                 "pages",
                 "pages",
-                (1, 100_000_000, 16_384),
                 "most that an epoch promotes, and most it demotes",
+                [1, 16_384, 100_000_000],
             ),
-            whole("write_weight", "accesses", (0, 100, 0), "each write counts as so many accesses more"),
+            Parameter::integer(
+                "write_weight",
+                "accesses",
+                "each write counts as so many accesses more",
+                [0, 0, 100],
+            ),
         ],
     },
-    check: |values| match (values.whole("low"), values.whole("high")) {
+    check: |values| match (values.u32("low"), values.u32("high")) {
         (low, high) if low > high => {
             Err(format!("low is {low}, high is {high}; allowed is a high of at least low"))
         }
@@ -53,15 +78,6 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     },
     make: |machine, values| Box::new(HotCold::new(machine, values)),
 };
-
-const fn whole(
-    name: &'static str,
-    unit: &'static str,
-    (min, max, default): (u32, u32, u32),
-    help: &'static str,
-) -> Parameter {
-    Parameter { name, unit, kind: Kind::Whole { min, max, default }, help }
-}
 
 /// Samples of a region in an aggregation interval.
 const SAMPLES: u32 = 10;
@@ -90,23 +106,23 @@ struct HotCold {
 
 impl HotCold {
     fn new(machine: &Machine, values: &Values) -> HotCold {
-        let epoch = Time::from_ms(values.whole("epoch_ms").into());
-        let sampling = Time::from_us(values.whole("sampling_us").into());
+        let epoch = Time::from_ms(values.u32("epoch_ms").into());
+        let sampling = Time::from_us(values.u32("sampling_us").into());
         let sampling = Time(sampling.0.min(epoch.0 / u64::from(SAMPLES)));
-        let pages = u64::from(values.whole("pages"));
+        let pages = u64::from(values.u32("pages"));
         let intervals = epoch.0 / (sampling.0 * u64::from(SAMPLES));
         HotCold {
             order: NodeOrder::of(machine),
             tiers: machine.node_ids().map(|node| machine.tier_of(node).index()).collect(),
             epoch,
             sampling,
-            regions_max: values.whole("regions"),
-            hot: (values.whole("hot") * SAMPLES).div_ceil(100),
-            cold_age: (u64::from(values.whole("cold_epochs")) * intervals) as u32,
-            low: values.whole("low").into(),
-            high: values.whole("high").into(),
+            regions_max: values.u32("regions"),
+            hot: (values.u32("hot") * SAMPLES).div_ceil(100),
+            cold_age: (u64::from(values.u32("cold_epochs")) * intervals) as u32,
+            low: values.u32("low").into(),
+            high: values.u32("high").into(),
             pages: (pages / u64::from(machine.scale)).max(pages.min(PageSize::Huge.base_pages())),
-            write_weight: values.whole("write_weight"),
+            write_weight: values.u32("write_weight"),
             hot_before: Ranges::default(),
         }
     }

@@ -8,16 +8,14 @@ use memtide_core::{Machine, NodeId, TaskId, ThreadId, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::runs::Runs;
-use crate::parameter::{Kind, Parameter, Values};
 
 /// The filter's variant.
-pub(super) const FILTER: Parameter = Parameter {
-    name: "filter",
-    unit: "",
-    kind: Kind::Word(&["two-faults", "linux-6"]),
-    help: "which hint faults migrate: the second in a row from CPUs of one node (Linux 3.8), or as in Linux 6.12, \
-           which moves a thread's own pages sooner and those of several threads by statistics of the whole task",
-};
+pub(super) const FILTER: Parameter = Parameter::word(
+    "filter",
+    "which hint faults migrate: the second in a row from CPUs of one node (Linux 3.8), or as in Linux 6.12, \
+     which moves a thread's own pages sooner and those of several threads by statistics of the whole task",
+    &["two-faults", "linux-6"],
+);
 
 /// Scan passes in which Linux 6 lets a task's first and private faults migrate at once (`numa_scan_seq <= 4`).
 const EARLY_PASSES: u32 = 5;

@@ -1,10 +1,12 @@
 use super::*;
 use crate::testing::{bmpm, cpu_of, machine, node};
+use memtide_core::params::Params;
 use memtide_core::policy::HintFault;
 use memtide_core::{PageSize, Time};
 
 fn trigger(filter: &str, machine: &Machine) -> Trigger {
-    Trigger::new(machine, &Values::parse(&[FILTER], &[format!("filter={filter}")]).unwrap())
+    let params: Params = format!("filter={filter}").parse().unwrap();
+    Trigger::new(machine, &params.values(&[FILTER]).unwrap())
 }
 
 /// A fault of a thread on a socket, at page 1 on a node.

@@ -1,0 +1,66 @@
+//! An algorithm in the list of all: what is known of it, and how it is made and run.
+
+use memtide_core::Program;
+
+use crate::array::Space;
+use crate::error::WorkloadError;
+use crate::info::Info;
+use crate::params::Settings;
+use crate::run::{TracedProgram, run_native};
+use crate::workload::{Algorithm, Workload};
+
+/// A program, to be run wherever its owner likes.
+pub type BoxedProgram = Box<dyn Program + Send>;
+
+/// An algorithm.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) info: Info,
+    pub(crate) program: fn(&Settings, u64) -> Result<BoxedProgram, WorkloadError>,
+    pub(crate) native: Native,
+}
+
+pub(crate) type Native = fn(&Settings, u64, &dyn Fn(Edge)) -> Made<f64>;
+
+/// Where a native run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// The workload is made; its threads start now.
+    Begin,
+    /// Its threads have ended.
+    End,
+}
+
+/// How an algorithm is listed.
+pub(crate) const fn entry<A: Algorithm>() -> Entry {
+    Entry {
+        info: A::INFO,
+        program: |settings, seed| traced(settings, |space| A::new(settings, seed, space)),
+        native: |settings, seed, at| run(settings, at, |space| A::new(settings, seed, space)),
+    }
+}
+
+pub(crate) type Made<W> = Result<W, WorkloadError>;
+
+/// The program that runs a workload.
+pub(crate) fn traced<W: Workload>(
+    settings: &Settings,
+    make: impl Fn(&mut Space) -> Made<W>,
+) -> Made<BoxedProgram> {
+    let mut space = Space::new(settings.page());
+    let workload = make(&mut space)?;
+    Ok(Box::new(TracedProgram::new(workload, space)))
+}
+
+/// Runs a workload natively and returns its result.
+pub(crate) fn run<W: Workload>(
+    settings: &Settings,
+    at: &dyn Fn(Edge),
+    make: impl Fn(&mut Space) -> Made<W>,
+) -> Made<f64> {
+    let workload = make(&mut Space::new(settings.page()))?;
+    at(Edge::Begin);
+    run_native(&workload);
+    at(Edge::End);
+    Ok(workload.result())
+}
