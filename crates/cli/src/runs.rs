@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueHint};
+use memtide_core::params::{split_list, split_name};
 use memtide_core::{Machine, suggest};
 use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{Job, Report, SimError};
@@ -186,8 +187,8 @@ fn open(path: &Path) -> Result<Trace, Failure> {
 
 /// Reads `NAME[:KEY=VALUE,..]`.
 fn workload(text: &str) -> Result<Source, Failure> {
-    let (name, params) = text.split_once(':').unwrap_or((text, ""));
-    let params = params.parse().map_err(workload_error)?;
+    let (name, params) = split_name(text);
+    let params = params.parse().map_err(|error| Failure::Usage(format!("workload '{name}': {error}")))?;
     Ok(Source::Workload { text: text.to_owned(), name: name.to_owned(), params })
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use memtide_core::Machine;
+use memtide_core::params::split_list_unless;
 use memtide_lab_protocol::agent::{MemoryPolicy, Write};
 
 use crate::damo::{Damo, HAS_STAT, commands};

@@ -16,6 +16,7 @@ mod policy;
 mod testing;
 mod weights;
 
+pub use entry::Info;
+pub use memtide_core::params::{Kind, Parameter};
 pub use migration::no_migration;
-pub use parameter::{Kind, Parameter};
-pub use policy::{Info, Policy, PolicyError, default_comparison, migrations, parse, placements};
+pub use policy::{Policy, PolicyError, default_comparison, migrations, parse, placements};

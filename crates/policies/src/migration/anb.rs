@@ -1,5 +1,6 @@
 //! `anb`: Linux's automatic NUMA balancing.
 
+use memtide_core::params::Values;
 use memtide_core::policy::{
     Delivery, Event, Migration, Outcome, Plan, Reason, Refusal, Sensor, Sensors, View, Wake,
 };

@@ -2,7 +2,7 @@
 
 use memtide_core::epoch::ask;
 use memtide_core::policy::{Event, HintFault, Plan, Region, View, Wake};
-use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
+use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use proptest::prelude::*;
 
 use super::*;

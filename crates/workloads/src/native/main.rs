@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use memtide_core::params::split_name;
 use memtide_lab_protocol::mark::{BEGIN, END, mark};
 use memtide_workloads::{Edge, Params, native};
 

@@ -1,5 +1,6 @@
 //! `bw-migration`: bmpm's BW-MIGRATION, automatic NUMA balancing that keeps the balance between tiers.
 
+use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
     Cancellation, Completion, Delivery, Event, HintFault, Migration, Move, Outcome, Plan, Reason, Refusal,
     Sensor, Sensors, View, Wake,
@@ -56,7 +57,7 @@ impl BwMigration {
             delivery,
             epoch: scan_period(machine),
             tiers: machine.node_ids().map(|node| machine.tier_of(node).index()).collect(),
-            balance: Balance::new(machine.tiers(), i64::from(values.whole("threshold"))),
+            balance: Balance::new(machine.tiers(), i64::from(values.u32("threshold"))),
             faulted: Time::NEVER,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{Action, Frame, HintFault, Move, NodeOrder};
 use memtide_core::{Machine, NodeId, TaskId, ThreadId, Vpn};
 
