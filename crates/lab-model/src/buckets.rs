@@ -1,4 +1,22 @@
-//! A server's time, shared out in buckets.
+//! A server's time, shared out in buckets: a queue whose requests come in any order of time.
+//!
+//! Virtual CPUs run one after another, in slices of some 20 us, so that requests of one slice come after those of another but are
+//! of the same simulated time. A queue ("the server is free from t on") would make the second slice wait for all of the first.
+//! Here time is cut into buckets of 500 ns, and a request takes its service time from the first bucket with some left, from its
+//! own on:
+//!
+//! ```text
+//! time used   full  full  full  70 %   0 %   0 %        take(at, service): begins where the 70 % end,
+//!           |#####|#####|#####|###..|.....|.....|       and is waited for from `at` until there
+//!                ^at          ^first with time left
+//!           `-- full: (first, end) --'                  skipped in one step by the next request
+//! ```
+//!
+//! Invariants: no bucket has more than its length taken by [`Buckets::take`]; a place of the ring is of the bucket whose number it
+//! has, and any other number in it means an empty bucket; all buckets of `full` are full.
+//!
+//! Why so: within a bucket requests do not meet, so that waits are exact to a bucket's length, which is short beside a slice;
+//! and what matters, that no more is served than the bandwidth allows, holds in each bucket whatever the order.
 
 use memtide_core::Time;
 
@@ -62,6 +80,7 @@ impl Buckets {
         while self.used(number) >= BUCKET {
             number += 1;
         }
+        debug_assert!(number - wanted < BUCKETS as u64, "a wait longer than what is remembered");
         if number > first {
             self.full = (first.min(self.full_start(wanted)), number);
         }
@@ -81,6 +100,7 @@ impl Buckets {
     fn add(&mut self, number: u64, service: u64) {
         let mut left = service;
         let mut number = number;
+        debug_assert!(self.used(number) < BUCKET || service == 0, "a bucket with no time left");
         while left > 0 {
             let used = self.used_mut(number);
             let part = left.min(BUCKET.saturating_sub(*used));
