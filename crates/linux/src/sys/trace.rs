@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::null_mut;
 
+use perf_event::events::Tracepoint;
+use perf_event::{Builder, Counter};
 use rustix::io::Errno;
 
 /// A thread's number in the system.
@@ -197,22 +199,6 @@ pub fn before_exec(
     }
 }
 
-/// The oldest form of `struct perf_event_attr` (perf_event_open(2)), which every kernel takes.
-#[repr(C)]
-#[derive(Default)]
-struct EventAttributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    breakpoint_address: u64,
-}
-
 /// Has the kernel send a signal to a thread each time that one passes a tracepoint, as long as what is returned lives. Which
 /// passages count is said by `filter` (Linux, Documentation/trace/events.rst).
 pub fn signal_on_tracepoint(
@@ -221,28 +207,19 @@ pub fn signal_on_tracepoint(
     filter: &CStr,
     to: Tid,
     signal: i32,
-) -> io::Result<OwnedFd> {
-    const TRACEPOINT: u32 = 2;
-    const CLOSE_ON_EXEC: u64 = 8;
+) -> io::Result<Counter> {
     const SET_FILTER: libc::c_ulong = 0x4008_2406;
-    let attributes = EventAttributes {
-        kind: TRACEPOINT,
-        size: size_of::<EventAttributes>() as u32,
-        config: tracepoint,
-        sample_period: 1,
-        wakeup_events: 1,
-        ..EventAttributes::default()
-    };
-    // SAFETY: the kernel reads as many bytes of the structure as it says it has.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, tid, -1, -1, CLOSE_ON_EXEC)
-    };
-    check(fd.min(0))?;
-    // SAFETY: a new descriptor, which nobody else has.
-    let event = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    let mut event = Builder::new(Tracepoint::with_id(tracepoint))
+        .observe_pid(tid)
+        .any_cpu()
+        .include_kernel()
+        .sample_period(1)
+        .wakeup_events(1)
+        .build()?;
     // SAFETY: the kernel reads a string that ends with a zero.
     check(unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER, filter.as_ptr()) }.into())?;
     deliver_to(&event, to, signal)?;
+    event.enable()?;
     Ok(event)
 }
 
@@ -254,7 +231,7 @@ struct Owner {
 }
 
 /// Has a descriptor's events sent to a thread as a signal.
-fn deliver_to(event: &OwnedFd, tid: Tid, signal: i32) -> io::Result<()> {
+fn deliver_to(event: &Counter, tid: Tid, signal: i32) -> io::Result<()> {
     const SET_OWNER: i32 = 15;
     const SET_SIGNAL: i32 = 10;
     const THREAD: i32 = 0;

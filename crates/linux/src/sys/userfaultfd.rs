@@ -1,4 +1,6 @@
-//! userfaultfd(2): pages that are missing in another process's memory, and their supply.
+//! userfaultfd(2) of another process's memory.
+//!
+//! By hand, as the library of that name generates its constants with bindgen and so needs libclang to build.
 
 use std::io;
 use std::ops::Range;
@@ -22,7 +24,7 @@ const COPY: libc::c_ulong = 0xc028_aa03;
 /// What programs see in pages they have not written to.
 static ZERO_PAGE: [u8; PAGE as usize] = [0; PAGE as usize];
 
-/// A touch of a page that is not there; the thread waits until it is.
+/// A fault on a page that is not there; the thread waits until it is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFault {
     /// The page's address.
@@ -31,7 +33,7 @@ pub struct PageFault {
     pub tid: i32,
 }
 
-/// The missing pages of one address space. When this is dropped, the kernel supplies them again.
+/// The missing-page faults of one address space. When this is dropped, the kernel resolves them again.
 #[derive(Debug)]
 pub struct Userfaultfd(OwnedFd);
 
@@ -55,9 +57,9 @@ impl Userfaultfd {
     pub fn new(fd: OwnedFd) -> io::Result<Userfaultfd> {
         const VERSION: u64 = 0xaa;
         const THREAD_ID: u64 = 1 << 8;
-        let pages = Userfaultfd(fd);
-        pages.request(API, &mut [VERSION, THREAD_ID, 0])?;
-        Ok(pages)
+        let opened = Userfaultfd(fd);
+        opened.request(API, &mut [VERSION, THREAD_ID, 0])?;
+        Ok(opened)
     }
 
     /// Has the kernel tell touches of this range's missing pages from now on.

@@ -82,6 +82,7 @@ impl Slots {
     /// Takes a request out of its list.
     #[inline]
     pub fn remove(&mut self, fifo: &mut Fifo, slot: u16) {
+        debug_assert!(self.iter(*fifo).any(|queued| queued == slot), "a request of another list");
         let next = self.get(slot).next;
         let mut before = NONE;
         if fifo.head == slot {
@@ -125,6 +126,7 @@ impl Slots {
 
     /// Counts ages from `by` on; none in use may be lower.
     pub fn rebase_ages(&mut self, by: u32) {
+        debug_assert!(by <= self.next_age, "an age that nobody was given");
         self.next_age -= by;
         for slot in &mut self.slots {
             slot.age = slot.age.saturating_sub(by);

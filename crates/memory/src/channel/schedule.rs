@@ -1,4 +1,26 @@
-//! The schedule: of every bank that has something to do its next command, and which of them goes next.
+//! The command schedule of a channel: FR-FCFS without a scan of all banks in each cycle.
+//!
+//! Each bank with a request has one candidate: the next command for that request. The command sent next is the candidate of
+//! least (cycle, row command?, age): the earliest that the timing set allows, column before row commands, older before younger.
+//! Both fit one `u64`, so that a comparison is one instruction:
+//!
+//! ```text
+//! bits  63 ............ 32 | 31    | 30 ............ 0
+//!       cycle it can go in | `ROW` | age of its request   (round-robin: distance from the bank served last)
+//! cycle = max(ready: its bank's timings, limits[class]: its rank's and channel's, bus: the command bus is free)
+//! ```
+//!
+//! Invariant: unless a list is `stale`, `best` is its candidate of least order under the current limits. Limits and the bus
+//! only move forward (until `rebase`), so that a candidate's order only grows: a new candidate is compared with `best` alone,
+//! and the list is searched again only if `best` itself was taken out, replaced or overtaken.
+//!
+//! ```text
+//!   sent Read/Write --> column limits move --> columns stale, rows keep their best
+//!   sent Activate ----> row limits move -----> rows stale,    columns keep theirs
+//! ```
+//!
+//! Why two lists: a command moves the limits of its own kind alone, so that each command searches one of them. Why not a heap:
+//! with one moved limit the orders of most candidates change, and a search of at most 64 entries is a few cache lines.
 
 use memtide_core::machine::Arbitration;
 
@@ -158,6 +180,11 @@ impl Schedule {
     #[inline]
     pub fn add(&mut self, candidate: Candidate, limits: &[Cycle]) -> Handle {
         let row = candidate.rank & ROW != 0;
+        debug_assert_eq!(
+            row,
+            matches!(candidate.kind, Kind::Activate | Kind::Precharge),
+            "row commands are ranked behind"
+        );
         let list = &mut self.lists[usize::from(row)];
         let index = list.candidates.len() as u16;
         list.candidates.push(candidate);
@@ -190,6 +217,8 @@ impl Schedule {
             if list.stale {
                 list.best = list.find(&self.rules, limits);
                 list.stale = false;
+            } else {
+                debug_assert_eq!(list.best, list.find(&self.rules, limits), "a best that is not the least");
             }
         }
         first(self.lists[0].best, self.lists[1].best)
@@ -254,6 +283,7 @@ impl Schedule {
     pub fn rebase(&mut self, cycles: Cycle, ages: u32) {
         for list in &mut self.lists {
             for candidate in &mut list.candidates {
+                debug_assert!(candidate.rank & !ROW >= ages, "a request older than the oldest");
                 candidate.ready = candidate.ready.saturating_sub(cycles);
                 candidate.rank -= ages;
             }

@@ -1,4 +1,31 @@
-//! A core's window of unfinished accesses: load queue, reorder buffer, miss registers and dependences.
+//! A core's window of unfinished accesses: what an out-of-order core overlaps, and what it must wait for.
+//!
+//! Not an instruction-by-instruction pipeline: each access is handled once, when it is dispatched, in program order. Its end is a
+//! time if that is known and otherwise the slot that will know it. Four things limit the overlap:
+//!
+//! ```text
+//!            dispatch                place               begin_miss                    shared levels
+//! program ------------> reorder ----------> slots (load -----------> miss registers --------------> resolve(slot, end)
+//!  order                buffer              and store     \ queue:    as many as the       ready:         |
+//!                       (retires in order)  queue)         \ none free core has misses     by time        |
+//!                                              ^            `-> waits                                      |
+//!                                              |   waiters on that slot begin: hits end, misses go on      |
+//!                                              `-----------------------------------------------------------'
+//! ```
+//!
+//! - *Reorder buffer*: an instruction is dispatched only when the load that is `reorder_buffer` instructions older has ended.
+//! - *Slots*: accesses open at once, reused in order. An [`End`] names slot and generation, so that one of an access whose slot
+//!   has another by now reads as ended long ago, and nothing needs to be told of it.
+//! - *Miss registers*: a miss without one waits in `queue`, first come first served, and inherits the end of the one that frees it.
+//! - *Dependences*: an access whose address was loaded begins when that load ends. Waiters need no lists: `waiting` is a bit a
+//!   slot, and each names the one slot it is `on`.
+//!
+//! Invariants: a slot is in `waiting`, in `queue`, in `ready` or with the shared levels, and in one of them alone, exactly as long
+//! as its end is [`Time::NEVER`]; `held` counts the registers that are [`Time::NEVER`]; `ready` is in order of time. Where an
+//! answer is not known yet, a method gives none and `awaited` names the slot: the core stops, and goes on once that is resolved.
+//!
+//! Why so: ends become known in any order, and mostly long after the access, but the core's own work does not depend on them until
+//! one of the four limits is met. So it runs ahead of the memory system, by as much as the real one does.
 
 use std::collections::VecDeque;
 
@@ -249,6 +276,8 @@ impl Window {
 
     /// A slot's access ends at `end`; so all that waited for it can begin.
     pub fn resolve(&mut self, slot: u8, end: Time) {
+        debug_assert!(self.slots[usize::from(slot)].end == Time::NEVER, "an access ends twice");
+        debug_assert!(self.waiting >> slot & 1 == 0, "an access ends that has not begun");
         let mut known = [0; SLOTS];
         known[0] = slot;
         let mut count = 1;
@@ -307,6 +336,7 @@ impl Window {
     }
 
     fn wait(&mut self, slot: u8, on: u8) {
+        debug_assert!(slot != on && self.slots[usize::from(on)].end == Time::NEVER, "nobody would wake it");
         self.slots[usize::from(slot)].on = on;
         self.waiting |= 1 << slot;
     }
@@ -324,6 +354,7 @@ impl Window {
     }
 
     fn take_register(&mut self, slot: u8, register: u8, free: Time) {
+        debug_assert!(self.registers[usize::from(register)] != Time::NEVER, "a register with two misses");
         self.registers[usize::from(register)] = Time::NEVER;
         self.held += 1;
         let taken = &mut self.slots[usize::from(slot)];
@@ -343,6 +374,7 @@ impl Window {
             return;
         }
         self.registers[usize::from(register)] = end;
+        debug_assert!(self.held > 0, "a register is freed twice");
         self.held -= 1;
         if let Some(next) = self.queue.pop_front() {
             self.take_register(next, register, end);

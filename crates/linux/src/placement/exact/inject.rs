@@ -1,4 +1,4 @@
-//! System calls that a stopped thread is made to make.
+//! System calls injected into a stopped thread.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,16 +21,16 @@ const CODE_64: u64 = 0x33;
 /// The instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Signals and ends that came while something else was waited for.
+/// Signals and exits that arrived during an injected system call, to be handled after it.
 #[derive(Debug, Default)]
 pub struct Pending {
-    /// Threads that ended.
+    /// Threads that exited.
     pub ended: VecDeque<(Tid, WaitStatus)>,
     signals: Vec<(Tid, i32)>,
 }
 
-/// The missing pages of the address space of a process that is about to run its first instruction in it; none if it is no 64-bit
-/// program, or forbids itself system calls. The process is as it was afterwards.
+/// A userfaultfd of the address space of a process that is about to run its first instruction in it; none if it is not a 64-bit
+/// program, or has a seccomp filter. The process's registers are as before afterwards.
 ///
 /// # Errors
 /// The kernel's, if the process may not handle its faults or has ended.

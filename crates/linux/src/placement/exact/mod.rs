@@ -1,7 +1,28 @@
-//! Placement fault by fault: a program's anonymous pages where a rule's own state says, one at a time.
+//! Exact placement: a program's anonymous pages where a rule's own state says, one fault at a time, on a stock kernel.
 //!
-//! The program runs under ptrace, and its address spaces have a userfaultfd that its first instructions were made to open.
-//! docs/live.md says what that can do and what not.
+//! A kernel policy knows ratios; a rule may depend on the thread, the faulting CPU and chance. So each first touch is handled here:
+//! the program runs under ptrace, and each of its address spaces has a userfaultfd, which its first instructions were made to open.
+//!
+//! ```text
+//!  program's thread              kernel                       tracer (this module, one thread)
+//!  touches a page  --- fault --> userfaultfd of the space --> node = RuleState::next(thread, CPU)   `placer`
+//!   (waits)                      <---- UFFDIO_COPY of zeros --- set_mempolicy(preferred node)
+//!  mmap, brk, mremap ----------> tracepoint sys_exit -------> SIGURG: stops; registers the range    `address_space`
+//!  rt_sigprocmask -------------> tracepoint sys_exit -------> unblocks SIGURG again                 `tracer`
+//!  fork, clone, exec ----------> ptrace event --------------> new thread; new space: inject         `inject`
+//!                                                             userfaultfd(), take it by pidfd_getfd
+//! ```
+//!
+//! Invariants: a thread does not run before its address space has its userfaultfd or is counted as `unwatched`, nor between mapping
+//! memory and its registration; every page that a rule chose a node for is counted once, in `placed` or `left`; a thread's state is
+//! stepped once a fault, in the order of its faults. Descriptors are this process's alone: if it dies, the kernel ends tracing and
+//! supplies pages itself, and the program goes on.
+//!
+//! Why so: without the injected call the program would have to be changed or preloaded, and statically linked ones would be left
+//! out. The tracepoint's signal stops a thread at three system calls; ptrace's own system call stops would do so at every one. Copying zeros (and not UFFDIO_ZEROPAGE, which maps the shared zero page) takes a page under the calling
+//! thread's memory policy, which is how the node is chosen.
+//!
+//! docs/live.md says what this can do and what not.
 
 mod address_space;
 mod free_memory;

@@ -1,14 +1,14 @@
-//! Pages put where their threads' states say.
+//! Faults resolved with pages on the nodes that their threads' rule states choose.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use memtide_core::policy::{FirstTouch, RuleState};
 use memtide_core::{NodeId, PageSize, ThreadId, Vpn};
+use perf_event::Counter;
 
 use super::Exact;
 use super::address_space::AddressSpace;
@@ -18,16 +18,16 @@ use crate::sys::trace::Tid;
 use crate::sys::userfaultfd::{PAGE, PageFault};
 use crate::sys::{self, Mode};
 
-/// Pages supplied before others have their turn.
+/// Faults resolved for one address space before the others have their turn.
 const FAULTS_PER_TURN: usize = 64;
 
-/// What tells of a thread's system calls.
+/// Signals about a thread's system calls, sent as long as these descriptors are open.
 #[derive(Debug)]
 pub struct SyscallSignals {
-    /// Has it stopped when it has mapped memory.
-    pub _maps: OwnedFd,
-    /// Signals that it has chosen which signals it gets.
-    pub masks: OwnedFd,
+    /// To the thread itself, when it has mapped memory: it stops.
+    pub _maps: Counter,
+    /// To the tracer, when it has changed its signal mask.
+    pub masks: Counter,
 }
 
 /// A thread of the program.
@@ -54,7 +54,7 @@ pub struct Placer {
     /// Pages left to the kernel.
     pub left: u64,
     free_memory: NodeMemory,
-    /// Where this thread's memory is taken from.
+    /// The node that the calling thread's memory policy prefers.
     policy: Option<NodeId>,
 }
 
@@ -70,7 +70,7 @@ impl Placer {
         }
     }
 
-    /// Supplies pages that threads of an address space wait for.
+    /// Resolves faults that threads of an address space wait for.
     pub fn resolve(&mut self, space: &AddressSpace) -> io::Result<()> {
         // One at a time: threads that touch the same page are one fault, as they would be in the kernel.
         for _ in 0..FAULTS_PER_TURN {
@@ -81,6 +81,7 @@ impl Placer {
     }
 
     fn place(&mut self, space: &AddressSpace, fault: PageFault) -> io::Result<()> {
+        debug_assert!(fault.page.is_multiple_of(PAGE), "a fault is of a whole page");
         let due = self.node_of(fault);
         let node = due.unwrap_or_else(|| self.fallback_node());
         if self.policy != Some(node) {

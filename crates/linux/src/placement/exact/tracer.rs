@@ -31,11 +31,10 @@ const POLL_IN: i32 = 1;
 /// The calls that map memory, of those that pass the tracepoint raw_syscalls:sys_exit: mmap, brk and mremap.
 const MAPS: &CStr = c"id == 9 || id == 12 || id == 25";
 
-/// The call that chooses which signals a thread gets: rt_sigprocmask.
+/// The call that changes a thread's signal mask: rt_sigprocmask.
 const MASKS: &CStr = c"id == 14";
 
-/// What waiting for events gives for threads that stopped, and for those that chose their signals; an address space has its
-/// descriptor.
+/// Event data of stopped threads and of changed signal masks; that of an address space is its descriptor.
 const CHILD_STOPPED: u64 = u64::MAX;
 const MASK_CHANGED: u64 = u64::MAX - 1;
 
@@ -52,7 +51,7 @@ pub struct Tracer {
     child_stops: UnixStream,
     mask_changes: Signals,
     spaces: HashMap<u64, Weak<AddressSpace>>,
-    /// Threads that stopped for the first time before their makers told of them.
+    /// Threads whose first stop came before their parents' events of having made them.
     stopped_early: HashSet<Tid>,
     pending: Pending,
 }
@@ -101,7 +100,8 @@ impl Tracer {
         let number = ThreadId::from(self.seen);
         let thread = self.thread(tid, number, space)?;
         self.seen += 1;
-        self.placer.threads.insert(tid, thread);
+        let before = self.placer.threads.insert(tid, thread);
+        debug_assert!(before.is_none(), "thread {tid} is added twice");
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl Tracer {
         trace::resume(tid, Resume::Continue, 0)
     }
 
-    /// Stops threads that no longer get the signal that they have mapped memory.
+    /// Stops threads that have blocked [`MAPPED`], so that it is unblocked again.
     fn masks_changed(&mut self) -> io::Result<()> {
         while let Some(fd) = self.mask_changes.next()? {
             let is =
@@ -264,7 +264,7 @@ impl Tracer {
         self.attach_userfaultfd(pid)
     }
 
-    /// Takes the handling of a process's missing pages over.
+    /// Gives a process's address space its userfaultfd.
     fn attach_userfaultfd(&mut self, pid: Tid) -> io::Result<()> {
         let Ok(Some(userfaultfd)) = inject::open_userfaultfd(pid, &mut self.pending) else {
             // One that was killed cannot be asked for them any more, and has not been given up.
