@@ -148,9 +148,7 @@ impl PolicyRunner {
         self.governor.start_plan();
         let admitted: Vec<Planned> =
             actions.iter().filter(|planned| self.governor.admit(time, planned)).cloned().collect();
-        if !admitted.is_empty() {
-            host.act(&admitted);
-        }
+        host.act(&admitted);
     }
 }
 
