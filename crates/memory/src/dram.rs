@@ -35,11 +35,6 @@ impl DramNode {
     pub fn map(&self) -> &AddressMap {
         &self.map
     }
-
-    /// What one channel has done, up to `at` as far as refreshes go.
-    pub fn channel_counters(&self, channel: usize, at: Time) -> Counters {
-        self.channels[channel].counters(at)
-    }
 }
 
 impl MemoryNode for DramNode {

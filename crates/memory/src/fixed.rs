@@ -37,6 +37,10 @@ impl FixedNode {
     /// The node of checked figures.
     pub fn new(fixed: &Fixed) -> FixedNode {
         let service = |mbps: f64| libm::round(LINE_BYTES as f64 * 1e6 / mbps * 65_536.0) as u64;
+        debug_assert!(
+            fixed.loaded.is_sorted_by(|a, b| a.load < b.load && a.latency_ns <= b.latency_ns),
+            "a checked curve rises"
+        );
         let write_mbps = fixed.write_bandwidth_mbps.unwrap_or(fixed.read_bandwidth_mbps);
         FixedNode {
             waiting: VecDeque::new(),

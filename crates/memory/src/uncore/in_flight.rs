@@ -50,6 +50,7 @@ impl InFlight {
 }
 
 fn key(domain: u16, line: u64) -> u64 {
+    debug_assert!(line >> 48 == 0, "a line beyond all memory");
     u64::from(domain) << 48 | line
 }
 

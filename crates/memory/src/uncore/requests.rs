@@ -1,6 +1,7 @@
 //! Reads under way to memory, and who waits for each.
 
 use memtide_core::{CpuId, NodeId, Time};
+use slab::Slab;
 
 /// Whoever waits for a line: a number that its owner gave out and gets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,14 +23,12 @@ pub(super) struct Request {
 
 const NONE: u32 = u32::MAX;
 
-/// Requests and their lists of waiters, in tables that reuse their entries.
+/// Requests and their lists of waiters.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    requests: Vec<Request>,
-    free: Vec<u32>,
+    requests: Slab<Request>,
     /// Each with the time before which it cannot have its line, and the next of its list.
-    waiters: Vec<(Waiter, Time, u32)>,
-    free_waiters: Vec<u32>,
+    waiters: Slab<(Waiter, Time, u32)>,
 }
 
 impl Requests {
@@ -42,44 +41,22 @@ impl Requests {
         node: NodeId,
         demand: bool,
     ) -> u32 {
-        let request = Request { line, issued, cpu, domain, node, demand, first: NONE };
-        match self.free.pop() {
-            Some(id) => {
-                self.requests[id as usize] = request;
-                id
-            }
-            None => {
-                self.requests.push(request);
-                self.requests.len() as u32 - 1
-            }
-        }
+        self.requests.insert(Request { line, issued, cpu, domain, node, demand, first: NONE }) as u32
     }
 
     pub fn wait(&mut self, id: u32, waiter: Waiter, earliest: Time) {
-        let entry = (waiter, earliest, self.requests[id as usize].first);
-        let at = match self.free_waiters.pop() {
-            Some(at) => {
-                self.waiters[at as usize] = entry;
-                at
-            }
-            None => {
-                self.waiters.push(entry);
-                self.waiters.len() as u32 - 1
-            }
-        };
-        self.requests[id as usize].first = at;
+        let request = &mut self.requests[id as usize];
+        request.first = self.waiters.insert((waiter, earliest, request.first)) as u32;
     }
 
     /// Ends a request; hands its waiters out, the last to come first, each with its earliest time.
     pub fn finish(&mut self, id: u32, mut tell: impl FnMut(Waiter, Time)) {
-        let mut at = self.requests[id as usize].first;
+        let mut at = self.requests.remove(id as usize).first;
         while at != NONE {
-            let (waiter, earliest, next) = self.waiters[at as usize];
+            let (waiter, earliest, next) = self.waiters.remove(at as usize);
             tell(waiter, earliest);
-            self.free_waiters.push(at);
             at = next;
         }
-        self.free.push(id);
     }
 
     pub fn get(&self, id: u32) -> &Request {
