@@ -21,18 +21,18 @@ const TURN: u64 = 800_000;
 
 /// CPUs whose TLB holds few pages, so that accesses are seen; moves take so long that a task can end meanwhile.
 fn machine() -> Machine {
-    MachineText::new("sample_ns = 80\nunmap_ns = 20000\nnuma_scan_period_ms = 10\nnuma_scan_mib = 1")
+    MachineText::new("sample_ns = 80\nunmap_ns = 5000\nnuma_scan_period_ms = 10\nnuma_scan_mib = 1")
         .tlb(16, 20)
         .socket("s0", 2)
         .socket("s1", 1)
-        .node("fast", 0, "s0", 16, 100.0, 10_000.0)
-        .node("slow", 1, "s1", 2, 200.0, 100.0)
+        .node("fast", 0, "s0", 32, 100.0, 10_000.0)
+        .node("slow", 1, "s1", 8, 200.0, 10_000.0)
         .link("s0", "s1", 20.0, 1e6)
         .machine()
 }
 
 fn layout() -> Layout {
-    Layout::from(VirtAddr(1 << 30), 600)
+    Layout::from(VirtAddr(1 << 30), 2400)
 }
 
 /// The script's program. What it does depends on the epochs that the policy has seen, and so on simulated time alone.

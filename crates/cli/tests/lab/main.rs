@@ -2,6 +2,7 @@
 //! run beside short ones; `lab_ends.rs`, which looks for what other runs would leave, is another one.
 
 mod compare;
+mod conformance;
 mod costs;
 mod counters;
 mod cxl;

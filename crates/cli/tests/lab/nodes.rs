@@ -18,13 +18,13 @@ use tempfile::TempDir;
 use crate::support::{MEMTIDE, lab_is_here};
 
 /// Where runs keep their files, and are found.
-struct Lab {
+pub struct Lab {
     folder: TempDir,
 }
 
 impl Lab {
     /// Nothing if the lab's parts are not there and need not be.
-    fn new() -> Option<Lab> {
+    pub fn new() -> Option<Lab> {
         lab_is_here().then(|| Lab { folder: tempfile::tempdir().expect("a folder") })
     }
 
@@ -43,13 +43,13 @@ impl Lab {
     }
 
     #[track_caller]
-    fn succeeds(&self, arguments: &[&str]) {
+    pub fn succeeds(&self, arguments: &[&str]) {
         let output = self.command(arguments).output().expect("memtide runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Starts a program in a guest.
-    fn start(&self, options: &[&str], program: &[&str]) -> Guest {
+    pub fn start(&self, options: &[&str], program: &[&str]) -> Guest {
         let arguments = [&["run", "--machine", "ddr5-cxl", "--vcpus", "1"], options].concat();
         let mut command = self.command(&arguments);
         command.arg("--").args(program).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -66,7 +66,7 @@ impl Lab {
 }
 
 /// A script that runs in a guest.
-struct Guest {
+pub struct Guest {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
@@ -81,8 +81,21 @@ impl Guest {
         assert_eq!(self.line(), line);
     }
 
+    /// Reads on until a line.
     #[track_caller]
-    fn ends(self) -> String {
+    pub fn says_at_last(&mut self, line: &str) {
+        let mut said = Vec::new();
+        while let Some(Ok(other)) = self.lines.next() {
+            if other == line {
+                return;
+            }
+            said.push(other);
+        }
+        panic!("no '{line}' in {said:#?}");
+    }
+
+    #[track_caller]
+    pub fn ends(self) -> String {
         let Output { status, stderr, .. } = self.child.wait_with_output().expect("memtide ends");
         let told = String::from_utf8_lossy(&stderr).into_owned();
         assert!(status.success(), "{told}");

@@ -256,7 +256,7 @@ impl Checked<'_> {
                 let pages = self.layout.of(area).pages;
                 let has_thread = last.threads.iter().any(|thread| thread.task == self.task);
                 let footprint = last.task(self.task).map(|task| task.footprint.get(node.index()));
-                has_thread && footprint.flatten().is_some_and(|on_node| *on_node >= pages)
+                has_thread && footprint.flatten().is_some_and(|on_node| 4 * *on_node >= 3 * pages)
             }
             Seen::Read(area) => self.accesses(area, noted).is_some_and(|accesses| accesses > 0),
             Seen::Unread(area) => self.accesses(area, noted) == Some(0),

@@ -18,7 +18,7 @@ pub const EPOCHS: usize = 10;
 pub const PLAN_AT: usize = 5;
 
 /// Base pages of the small areas.
-pub const AREA_PAGES: u64 = 64;
+pub const AREA_PAGES: u64 = 1024;
 
 /// The node that the program's pages are on at first.
 pub const FAST: NodeId = NodeId(0);
@@ -96,7 +96,8 @@ pub enum Seen {
     TaskStarted,
     /// The task's end was an event, and the view has no such task any more.
     TaskEnded,
-    /// The view has the task, with this area's pages or more on this node, and its thread.
+    /// The view has the task, with this area's pages or more on this node, and its thread. A quarter may be missing: hosts
+    /// estimate.
     Footprint(Area, NodeId),
     /// The area's regions were read in this phase.
     Read(Area),

@@ -7,13 +7,13 @@ const EPOCH: Time = Time::from_ms(10);
 const TASK: TaskId = TaskId(0);
 
 fn layout() -> Layout {
-    Layout::from(VirtAddr(1 << 30), 600)
+    Layout::from(VirtAddr(1 << 30), 5000)
 }
 
 /// Runs a script on the fake host.
 fn run(script: &'static [Phase]) -> Log {
     let (policy, log) = ConformancePolicy::new(script, layout(), EPOCH);
-    let mut host = FakeHost::new(&[4096, 512], &policy.sensors()).expect("it answers every sensor");
+    let mut host = FakeHost::new(&[8192, 4096], &policy.sensors()).expect("it answers every sensor");
     host.action_time = Time::from_us(1);
     let mut runner = PolicyRunner::new(Box::new(policy), Limits::default());
     host.start_task(TASK, "script");
