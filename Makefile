@@ -32,8 +32,9 @@ clock:
 lab: build ## get QEMU, a kernel and damo for the lab, or say what is missing
 	$(MEMTIDE) lab setup
 
-demo: build ## compare all policies on a bundled trace of a real program
-	@sh scripts/demo $(MEMTIDE)
+demo: setup ## compare all policies on a bundled trace of a real program
+	$(CARGO) build --profile demo --package memtide-cli
+	@sh scripts/demo target/demo/memtide
 
 test: setup clock ## run all tests; with CI=true a test that cannot run fails
 	$(CARGO) test --workspace --exclude memtide-cli
