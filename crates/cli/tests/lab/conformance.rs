@@ -78,14 +78,15 @@ fn live_host_conforms_when_a_node_is_unplugged() {
     println!("\nready");
     let cxl = loop {
         thread::sleep(Duration::from_millis(200));
-        let plugged = |node: &u8| memory_of(NodeId(*node)).is_ok_and(|memory| memory.total_kib == 512 << 10);
+        let plugged =
+            |node: &u8| memory_of(NodeId(*node)).is_some_and(|memory| memory.total_kib == 512 << 10);
         if let Some(node) = (1..4).find(plugged) {
             break NodeId(node);
         }
     };
     conform(UNPLUG, name, cxl, |node| {
         println!("\nunplug");
-        while memory_of(node).is_ok_and(|memory| memory.total_kib > 0) {
+        while memory_of(node).is_some_and(|memory| memory.total_kib > 0) {
             thread::sleep(Duration::from_millis(200));
         }
     });
