@@ -3,6 +3,7 @@
 //! A sensor registers by its line in [`ALL`]; what is not there is refused.
 
 mod hint_faults;
+mod loaded_latency;
 mod node_traffic;
 mod regions;
 mod task_lifecycle;
@@ -48,8 +49,9 @@ pub(crate) struct Setup {
 /// A sensor's entry: gives it, if it is the one that is asked for.
 type Open = fn(&Sensor, &Setup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 6] = [
+const ALL: [Open; 7] = [
     hint_faults::open,
+    loaded_latency::open,
     node_traffic::open,
     regions::open,
     task_lifecycle::open,

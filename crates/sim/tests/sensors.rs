@@ -1,0 +1,105 @@
+//! Sensors tell what can be worked out by hand.
+
+#[path = "support/runs.rs"]
+mod runs;
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use memtide_core::policy::{
+    Answer, Delivery, Event, Migration, NodeView, Plan, Sensor, Sensors, View, Wake, Watermarks,
+};
+use memtide_core::{Machine, PAGE_BYTES, PageSize, Time};
+use memtide_sim::{Policy, SimError, run};
+
+use runs::{assert_near, job};
+use support::{MachineText, alone, doing, follow, load, map, mixed};
+
+const EPOCH: Time = Time::from_us(100);
+
+/// Asks for sensors, and keeps the views.
+struct Watching {
+    sensors: Vec<Sensor>,
+    views: Arc<Mutex<Vec<View>>>,
+}
+
+impl Migration for Watching {
+    fn sensors(&self) -> Sensors {
+        let none = Sensors::new(Delivery::Deployable, EPOCH);
+        self.sensors.iter().fold(none, |sensors, sensor| sensors.require(*sensor))
+    }
+
+    fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
+
+    fn decide(&mut self, view: &View, _: &mut Plan) -> Wake {
+        self.views.lock().expect("no panic").push(view.clone());
+        Wake::After(EPOCH)
+    }
+}
+
+fn machine() -> Machine {
+    MachineText::new("watermark_low_bp = 200\nwatermark_high_bp = 400")
+        .last_level(64, 2)
+        .socket("s", 2)
+        .node("n", 0, "s", 64, 90.0, 3_000.0)
+        .node("far", 1, "s", 64, 300.0, 20_000.0)
+        .machine()
+}
+
+fn views(sensors: &[Sensor], script: support::Script) -> Result<Vec<View>, SimError> {
+    let views = Arc::new(Mutex::new(Vec::new()));
+    let watching = Watching { sensors: sensors.to_vec(), views: views.clone() };
+    let policy = Policy::new(runs::policy(&machine(), "local").placement, Some(Box::new(watching)));
+    run(&machine(), vec![job(script, &[0])], policy, 1, &mut |_| true)?;
+    Ok(std::mem::take(&mut *views.lock().expect("no panic")))
+}
+
+/// A pointer chase, and then as many loads that wait for nothing.
+fn chase_then_flood() -> support::Script {
+    let line = |step: u64| mixed(step) % (1 << 18) * 64;
+    let chase = doing((0..20_000).map(move |step| follow(line(step))));
+    let flood = doing((20_000..60_000).map(move |step| load(line(step))));
+    alone([map(0, 16 << 20, PageSize::Huge), chase, flood])
+}
+
+#[test]
+fn loaded_latency_is_idle_under_a_chase_and_rises_under_a_flood() {
+    let views = views(&[Sensor::LoadedLatency], chase_then_flood()).expect("a sensor that it has");
+    let near: Vec<f64> =
+        views.iter().filter_map(|view| Some(view.nodes[0].loaded_latency?.as_ns())).collect();
+    assert!(near.len() > 10, "{near:?}");
+    assert_near(near[5], 90.0, 0.03, "idle latency, ns");
+    let last = near[near.len() - 2];
+    assert!(last > 100.0, "a node at its bandwidth is slower than idle: {near:?}");
+    assert!(views.iter().all(|view| view.nodes[1].loaded_latency.is_none()), "nobody reads from it");
+}
+
+#[test]
+fn nodes_are_the_same_with_and_without_sensors() {
+    let with = views(&[Sensor::Watermarks], chase_then_flood()).expect("a sensor that it has");
+    let without = views(&[], chase_then_flood()).expect("no sensor is needed");
+    let bare = |views: &[View]| -> Vec<(u64, u64)> {
+        views.iter().flat_map(|view| &view.nodes).map(|node| (node.pages, node.free_pages)).collect()
+    };
+    assert_eq!(bare(&with), bare(&without));
+    let used = 16 << 20;
+    let NodeView { pages, free_pages, watermarks, .. } = &with.last().expect("epochs").nodes[0];
+    assert_eq!((pages - free_pages) * PAGE_BYTES, used, "what the program touched is in use");
+    let Some(Watermarks { low_pages, high_pages }) = *watermarks else { panic!("they were asked for") };
+    assert!(low_pages < high_pages && high_pages < *pages);
+    let task = &with.last().expect("epochs").tasks[0];
+    assert_eq!(
+        (task.footprint.as_slice(), task.resident_pages),
+        (&[used / PAGE_BYTES, 0][..], used / PAGE_BYTES)
+    );
+    assert!(task.rule.is_some(), "the rule by which its pages are placed");
+}
+
+#[test]
+fn answers_stamp_the_view_and_unknown_required_sensors_refuse_the_policy() {
+    let views_of = views(&[Sensor::LoadedLatency], chase_then_flood()).expect("a sensor that it has");
+    let answer = views_of[0].answers.get(&Sensor::LoadedLatency);
+    assert!(matches!(answer, Some(Answer::Observed(_))), "{answer:?}");
+    let refused = views(&[Sensor::Messages], chase_then_flood()).expect_err("nobody sends any");
+    assert!(refused.to_string().contains("needs the sensor `messages`"), "{refused}");
+}
