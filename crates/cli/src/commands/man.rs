@@ -45,7 +45,7 @@ fn pages(command: clap::Command, name: &str, folder: &Path) -> Result<usize, Fai
 fn page(command: clap::Command, name: &str) -> io::Result<String> {
     let program = command.get_positionals().find(|argument| argument.is_last_set()).cloned();
     let mut page = Vec::new();
-    let source = format!("memtide {}", VERSION);
+    let source = format!("memtide {VERSION}");
     clap_mangen::Man::new(command).title(name.to_uppercase()).source(source).render(&mut page)?;
     let page = String::from_utf8_lossy(&page).replace(".SH EXTRA", ".SH \"EXIT STATUS\"");
     let Some([value]) = program.as_ref().and_then(|program| program.get_value_names()) else {
