@@ -98,8 +98,11 @@ impl Machine {
     /// With file, line, field and what is allowed, if the text is not TOML, has an unknown or missing field, or a
     /// figure that no machine can have.
     pub fn parse(file: &str, text: &str) -> Result<Machine, FileError> {
-        let machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
-        machine.complete().map_err(|fault| fault.within(file, text))
+        let mut machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
+        let sources = machine.sources.into_iter();
+        machine.sources = sources.map(|(path, source)| (current_path(&path), source)).collect();
+        machine.calibrated.iter_mut().for_each(|path| *path = current_path(path));
+        machine.complete().map_err(|error| error.within(file, text))
     }
 
     /// Checks a machine that was made as a value, and fills in its [`topology`](Machine::topology).
@@ -108,7 +111,7 @@ impl Machine {
     /// As [`Machine::parse`]; `file` and the line are those of the machine's own file, [`Machine::to_toml`].
     pub fn checked(self, file: &str) -> Result<Machine, FileError> {
         let text = self.to_toml();
-        self.complete().map_err(|fault| fault.within(file, &text))
+        self.complete().map_err(|error| error.within(file, &text))
     }
 
     fn complete(mut self) -> Result<Machine, FieldError> {
