@@ -4,7 +4,7 @@ use memtide_core::epoch::PolicyRunner;
 use memtide_core::policy::{Migration, Sensor, Sensors, Wake};
 use memtide_core::{Machine, NodeId};
 use memtide_linux::live::Live;
-use memtide_linux::topology::Numbers;
+use memtide_linux::topology::{Numbers, System};
 
 use crate::config::{Config, ConfigSource};
 use crate::error::DaemonError;
@@ -46,7 +46,7 @@ impl Daemon {
     /// As [`Daemon::new`].
     pub fn check(source: &ConfigSource) -> Result<Option<&'static str>, DaemonError> {
         let config = source.read()?;
-        let Setup { numbers, machine, policy } = Setup::of(&config)?;
+        let Setup { numbers, machine, policy } = Setup::of(&config, &System::read()?)?;
         Live::new(numbers, &sensors(policy.as_ref()), config.monitor, config.stall(), true)?;
         Ok(setup::no_destination(&machine))
     }
@@ -57,7 +57,7 @@ impl Daemon {
     /// # Errors
     /// If the configuration does not fit this system, a sensor cannot be had, or the journal cannot be written.
     pub fn new(source: ConfigSource, config: Config, log: Log) -> Result<Daemon, DaemonError> {
-        let setup = Setup::of(&config)?;
+        let setup = Setup::of(&config, &System::read()?)?;
         let sensors = sensors(setup.policy.as_ref());
         let live =
             Live::new(setup.numbers.clone(), &sensors, config.monitor, config.stall(), config.dry_run)?;

@@ -7,9 +7,10 @@ use memtide_core::epoch::Host;
 use memtide_core::policy::{Answers, SensorRefused, Sensors};
 use memtide_core::{NodeId, Vpn};
 use memtide_linux::live::{Live, Monitoring};
+use memtide_linux::movers::{ProcMemory, ProcessMemory};
 use memtide_linux::processes::{self, Process};
 use memtide_linux::sensors::regions::Kind;
-use memtide_linux::topology::Numbers;
+use memtide_linux::topology::{Numbers, System, TopologyError};
 use rustix::process::Pid;
 
 /// A host with processes.
@@ -37,6 +38,15 @@ pub trait DaemonHost: Host {
 
     /// The node that a page of a process is on; none if it is not in memory.
     fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId>;
+
+    /// The memory of a process, for a transfer.
+    fn memory(&self, process: &Process) -> Box<dyn ProcessMemory>;
+
+    /// The system's nodes and CPUs as they are now.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn system(&self) -> Result<System, TopologyError>;
 
     /// What went wrong since the last call.
     fn take_troubles(&mut self) -> Vec<String>;
@@ -89,6 +99,14 @@ impl DaemonHost for Live {
 
     fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId> {
         Live::node_of(self, process, page)
+    }
+
+    fn memory(&self, process: &Process) -> Box<dyn ProcessMemory> {
+        Box::new(ProcMemory::new(process.clone()))
+    }
+
+    fn system(&self) -> Result<System, TopologyError> {
+        System::read()
     }
 
     fn take_troubles(&mut self) -> Vec<String> {

@@ -17,6 +17,8 @@ mod replies;
 mod run;
 mod setup;
 pub mod status;
+#[cfg(test)]
+mod tests;
 pub mod transfers;
 mod troubles;
 

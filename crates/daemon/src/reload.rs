@@ -34,7 +34,7 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     fn take(&mut self, config: Config) -> Result<(), DaemonError> {
-        let Setup { numbers, machine, policy } = Setup::of(&config)?;
+        let Setup { numbers, machine, policy } = Setup::of(&config, &self.host.system()?)?;
         if numbers.nodes != self.numbers.nodes {
             return Err(DaemonError::NodesChanged);
         }

@@ -44,7 +44,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         let process = transfers::process_of(&self.host, wanted.pid, client.uid)?;
         self.transfers.admit(wanted.pid, client.uid)?;
-        let transfer = transfers::transfer(process.clone(), wanted, &self.numbers.nodes);
+        let transfer = transfers::transfer(&self.host, process.clone(), wanted, &self.numbers.nodes);
         let transfer = transfer.map_err(|error| error.to_string())?;
         self.host.begin_request(process);
         self.transfers.add(transfer, wanted.max_rate_mbps, client);

@@ -23,26 +23,24 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Reads this system, and makes the policy for it.
+    /// The setup of a configuration on a system.
     ///
     /// # Errors
-    /// If the system cannot be read, or the configuration does not fit it.
-    pub fn of(config: &Config) -> Result<Setup, DaemonError> {
-        let host = System::read()?;
+    /// If the configuration does not fit the system.
+    pub fn of(config: &Config, system: &System) -> Result<Setup, DaemonError> {
         let info =
             parse_migration(&config.policy).map_err(|why| config.fault("policy", why))?.migration_info();
-        let machine =
-            machines::of_host(&host, config.machine.as_deref(), info.figures).map_err(
-                |error| match error {
-                    MachineError::Unknown { .. } | MachineError::OtherNodes { .. } => {
-                        config.fault("machine", error)
-                    }
-                    MachineError::NoMachine(error) => DaemonError::NoMachine { policy: info.name, error },
-                    error => DaemonError::MachineFile(error),
-                },
-            )?;
+        let machine = machines::of_host(system, config.machine.as_deref(), info.figures).map_err(
+            |error| match error {
+                MachineError::Unknown { .. } | MachineError::OtherNodes { .. } => {
+                    config.fault("machine", error)
+                }
+                MachineError::NoMachine(error) => DaemonError::NoMachine { policy: info.name, error },
+                error => DaemonError::MachineFile(error),
+            },
+        )?;
         let numbers =
-            Numbers::of(&machine, &host).map_err(|error| config.fault("machine", error.to_string()))?;
+            Numbers::of(&machine, system).map_err(|error| config.fault("machine", error.to_string()))?;
         let policy = migration(&config.policy, &machine).map_err(|why| config.fault("policy", why))?;
         Ok(Setup { numbers, machine, policy })
     }

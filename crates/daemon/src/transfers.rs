@@ -3,15 +3,15 @@
 //! The daemon steps transfers between its epochs, a few MiB at a time. Their moves pass the policy's governor, so that its
 //! rate bounds both together.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memtide_core::NodeId;
 use memtide_core::epoch::{Host, Limits, PolicyRunner, Watcher};
-use memtide_core::policy::Move;
+use memtide_core::policy::{Completion, Move};
+use memtide_core::{ActionId, NodeId};
 use memtide_linux::live::Live;
 use memtide_linux::movers::{Tally, Transfer};
 use memtide_linux::processes::{FORBIDDEN, Process};
@@ -50,6 +50,10 @@ pub struct Progress {
 /// A transfer at its rate.
 struct Paced {
     transfer: Transfer,
+    /// Moves of its last step that have no completion yet.
+    in_flight: BTreeSet<ActionId>,
+    /// The governor's rate held moves of the last step back.
+    held_back: bool,
     rate_mbps: u64,
     begun: Instant,
     /// When its next step is due.
@@ -60,7 +64,8 @@ struct Paced {
 impl Paced {
     fn new(transfer: Transfer, rate_mbps: u64) -> Paced {
         let now = Instant::now();
-        Paced { transfer, rate_mbps, begun: now, due: now, reported: now }
+        let in_flight = BTreeSet::new();
+        Paced { transfer, in_flight, held_back: false, rate_mbps, begun: now, due: now, reported: now }
     }
 
     fn progress(&self) -> Progress {
@@ -71,25 +76,42 @@ impl Paced {
         }
     }
 
-    /// Takes the next step; false once all is done.
+    /// Requests the next step's moves, unless those of the last one are in flight; false once all is done. The caller
+    /// hands the runner's answers to [`note`](Paced::note), then calls [`pace`](Paced::pace).
     fn step(
         &mut self,
         runner: &mut PolicyRunner,
         host: &mut dyn Host,
         watcher: &mut dyn Watcher,
     ) -> io::Result<bool> {
+        if !self.in_flight.is_empty() {
+            runner.collect(host, watcher);
+            return Ok(true);
+        }
         let Some(moves) = self.transfer.step()? else { return Ok(false) };
         let allowance = runner.governor().allowance_bytes(host.now());
         let (now, later) = moves.split_at(within(&moves, allowance));
         self.transfer.postpone(later);
-        runner.request(host, watcher, now);
-        self.transfer.note(&runner.take_answered());
+        self.held_back = !later.is_empty();
+        let ids = runner.request(host, watcher, now);
+        self.in_flight.extend((ids.start.0..ids.end.0).map(ActionId));
+        Ok(true)
+    }
+
+    /// Takes its own completions among those of all transfers.
+    fn note(&mut self, answered: &[Completion]) {
+        let own = answered.iter().filter(|done| self.in_flight.remove(&done.planned.id));
+        let own: Vec<Completion> = own.cloned().collect();
+        self.transfer.note(&own);
+    }
+
+    /// Sets when the next step is due: once the pages moved so far have taken their time at its rate.
+    fn pace(&mut self) {
         let moved = self.transfer.tally().moved_pages;
-        let held_back = !later.is_empty();
         let bytes = moved as f64 * memtide_core::PAGE_BYTES as f64;
         let paced = self.begun + Duration::from_secs_f64(bytes / (self.rate_mbps as f64 * MBPS));
-        self.due = if held_back { paced.max(Instant::now() + RETRY) } else { paced };
-        Ok(true)
+        let waits = self.held_back || !self.in_flight.is_empty();
+        self.due = if waits { paced.max(Instant::now() + RETRY) } else { paced };
     }
 
     /// Whether progress is to be reported now.
@@ -175,7 +197,12 @@ impl<H: DaemonHost> Daemon<H> {
         let Client { paced, pid, reply, .. } = client;
         if !self.paused && paced.due <= Instant::now() {
             match paced.step(&mut self.runner, &mut self.host, &mut self.notes) {
-                Ok(true) => {}
+                Ok(true) => {
+                    let answered = self.runner.take_answered();
+                    self.transfers.0.iter_mut().for_each(|other| other.paced.note(&answered));
+                    paced.note(&answered);
+                    paced.pace();
+                }
                 Ok(false) => return Some(Reply::Done(value(&paced.progress()))),
                 Err(error) => return Some(Reply::Refused(format!("process {pid}: {error}"))),
             }
@@ -203,12 +230,18 @@ pub(crate) fn process_of(host: &impl DaemonHost, pid: i32, uid: u32) -> Result<P
 ///
 /// # Errors
 /// What is wrong with the request, or why the process cannot be touched.
-pub(crate) fn transfer(process: Process, asked: &Migrate, nodes: &[NodeId]) -> Result<Transfer, DaemonError> {
+pub(crate) fn transfer(
+    host: &impl DaemonHost,
+    process: Process,
+    asked: &Migrate,
+    nodes: &[NodeId],
+) -> Result<Transfer, DaemonError> {
     let (from, to) = self::nodes(asked, nodes)?;
     let number = |id: NodeId| nodes.iter().position(|known| *known == id).map(NodeId::from);
     let numbers = |ids: Vec<NodeId>| ids.into_iter().filter_map(number).collect();
     let pid = asked.pid;
-    Transfer::new(process, nodes.to_vec(), numbers(from), numbers(to)).map_err(|error| {
+    let memory = host.memory(&process);
+    Transfer::new(process, memory, nodes.to_vec(), numbers(from), numbers(to)).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::PermissionDenied => format!("{error}; {FORBIDDEN}"),
             _ => error.to_string(),
@@ -248,8 +281,8 @@ pub fn run(
     nodes: &[NodeId],
     stall: Duration,
     mut report: impl FnMut(&Progress) -> bool,
-) -> Result<Progress, (Progress, DaemonError)> {
-    let early = |error| (Progress::default(), error);
+) -> Result<Progress, (Progress, Box<DaemonError>)> {
+    let early = |error| (Progress::default(), Box::new(error));
     let numbers = Numbers { nodes: nodes.to_vec(), cpus: Vec::new(), scan_pages: 0 };
     let policy = memtide_policies::no_migration();
     let mut live = Live::new(numbers, &policy.sensors(), None, stall, false).map_err(|e| early(e.into()))?;
@@ -257,19 +290,22 @@ pub fn run(
     live.begin_request(process.clone());
     // Its pace is the only limit.
     let mut runner = PolicyRunner::new(policy, Limits::default());
-    let mut paced = Paced::new(transfer(process, asked, nodes).map_err(early)?, asked.max_rate_mbps);
+    let mut paced = Paced::new(transfer(&live, process, asked, nodes).map_err(early)?, asked.max_rate_mbps);
     loop {
         match paced.step(&mut runner, &mut live, &mut ()) {
-            Ok(true) => {}
+            Ok(true) => {
+                paced.note(&runner.take_answered());
+                paced.pace();
+            }
             Ok(false) => return Ok(paced.progress()),
             Err(error) => {
                 let why = error.to_string();
-                return Err((paced.progress(), DaemonError::Process { pid: asked.pid, why }));
+                return Err((paced.progress(), Box::new(DaemonError::Process { pid: asked.pid, why })));
             }
         }
         loop {
             if paced.reports() && !report(&paced.progress()) {
-                return Err((paced.progress(), DaemonError::Stopped));
+                return Err((paced.progress(), Box::new(DaemonError::Stopped)));
             }
             let left = paced.due.saturating_duration_since(Instant::now());
             if left.is_zero() {

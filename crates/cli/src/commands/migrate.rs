@@ -85,7 +85,7 @@ fn move_directly(request: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progr
         bar.set(0, progress.share);
         !interrupt::asked()
     };
-    transfers::run(request, uid, nodes, STALL, report).map_err(|(progress, error)| match error {
+    transfers::run(request, uid, nodes, STALL, report).map_err(|(progress, error)| match *error {
         DaemonError::Stopped => interrupted(&progress),
         error => advice::on_daemon(error),
     })

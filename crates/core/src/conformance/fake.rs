@@ -115,8 +115,7 @@ impl FakeHost {
     /// # Panics
     /// If there is no such task.
     pub fn end_task(&mut self, task: TaskId) {
-        let heads: Vec<Vpn> =
-            self.pages.range((task, Vpn(0))..=(task, Vpn(u64::MAX))).map(|((_, page), _)| *page).collect();
+        let heads: Vec<Vpn> = self.pages_of(task).map(|(page, _)| page).collect();
         heads.into_iter().for_each(|page| self.unmap(task, page));
         self.tasks.remove(&task).expect("a task that was started");
         for (due, planned) in std::mem::take(&mut self.queue) {
@@ -150,6 +149,11 @@ impl FakeHost {
     /// A page that begins here, to look at or to change.
     pub fn page(&mut self, task: TaskId, page: Vpn) -> Option<&mut FakePage> {
         self.pages.get_mut(&(task, page))
+    }
+
+    /// A task's pages, in order.
+    pub fn pages_of(&self, task: TaskId) -> impl Iterator<Item = (Vpn, &FakePage)> {
+        self.pages.range((task, Vpn(0))..=(task, Vpn(u64::MAX))).map(|((_, page), found)| (*page, found))
     }
 
     /// A task, to look at or to change.
@@ -308,7 +312,7 @@ impl FakeHost {
     fn task_view(&self, task: &FakeTask) -> TaskView {
         let mut footprint = vec![0; self.nodes.len()];
         let id = task.view.task;
-        for (_, page) in self.pages.range((id, Vpn(0))..=(id, Vpn(u64::MAX))) {
+        for (_, page) in self.pages_of(id) {
             footprint[page.node.index()] += page.size.base_pages();
         }
         TaskView { resident_pages: footprint.iter().sum(), footprint, ..task.view.clone() }

@@ -23,14 +23,14 @@ pub enum Record {
     /// A part begins.
     Head(Head),
     /// An epoch.
-    Epoch(Epoch),
+    Epoch(Box<Epoch>),
 }
 
 /// All that is needed to make the policy as it was when a part began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// [`FORMAT`].
+    /// The journal format's version.
     pub format: u32,
     /// The version of memtide that wrote it.
     pub memtide: String,

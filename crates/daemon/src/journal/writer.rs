@@ -124,7 +124,7 @@ impl Watcher for Journal {
         let written = if moves > MOVES_MAX {
             Err(io::Error::other(format!("an epoch has {moves} moves; {MOVES_MAX} can be kept")))
         } else {
-            self.write(&Record::Epoch(Epoch::new(events, view, plan)))
+            self.write(&Record::Epoch(Box::new(Epoch::new(events, view, plan))))
         };
         self.note(written);
     }

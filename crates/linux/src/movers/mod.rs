@@ -4,4 +4,6 @@ mod move_pages;
 mod transfer;
 
 pub use move_pages::{Mover, nodes_of};
-pub use transfer::{Tally, Transfer};
+pub use transfer::{ProcMemory, ProcessMemory, Tally, Transfer};
+
+pub use crate::sys::pagemap::Present;

@@ -1,6 +1,7 @@
 //! A user's request: all that a process has on some nodes goes to others.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -8,7 +9,6 @@ use std::ops::Range;
 use memtide_core::policy::{Cancellation, Completion, Frame, Move, Outcome, Refusal};
 use memtide_core::{NodeId, PAGE_BYTES, PageSize, Vpn};
 use procfs::process::MMapPath;
-use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::nodes_of;
@@ -32,12 +32,36 @@ pub struct Tally {
     pub refused_pages: BTreeMap<Refusal, u64>,
 }
 
+/// A process's memory as a [`Transfer`] reads it. Addresses are base page numbers, nodes the system's.
+pub trait ProcessMemory: Debug + Send {
+    /// Checks that it is still that process, of the same user.
+    ///
+    /// # Errors
+    /// If it is not.
+    fn check(&self) -> io::Result<()>;
+
+    /// Ranges of pages that may be in memory, in order; none if the process runs the same program as at the last call.
+    ///
+    /// # Errors
+    /// The kernel's, if the process has ended or its memory may not be read.
+    fn areas(&mut self) -> io::Result<Option<Vec<Range<u64>>>>;
+
+    /// Up to `most` pages of an area that are in memory, and the page up to which it looked, beyond the area's start.
+    fn present(&self, area: &Range<u64>, most: u64) -> (Vec<Present>, u64);
+
+    /// The node of each page; none for a page that is not in memory.
+    ///
+    /// # Errors
+    /// The kernel's, if the process has ended or its memory may not be read.
+    fn nodes_of(&self, pages: &[u64]) -> io::Result<Vec<Option<NodeId>>>;
+}
+
 /// Finds a process's pages that are on some nodes, and plans their moves to others, step by step. The moves pass the governor;
 /// what became of them comes back by [`Transfer::note`].
 #[derive(Debug)]
 pub struct Transfer {
     process: Process,
-    pagemap: File,
+    memory: Box<dyn ProcessMemory>,
     /// The system's numbers of the machine's nodes.
     nodes: Vec<NodeId>,
     from: Vec<NodeId>,
@@ -50,20 +74,21 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// A transfer that has not begun, on a system whose numbers of the machine's nodes are `nodes`. `from` and `to` are the
-    /// machine's nodes; the first of `to` that has room takes a page.
+    /// A transfer that has not begun, on a system whose numbers of the machine's nodes are `nodes`. `memory` is that of
+    /// `process`. `from` and `to` are the machine's nodes; the first of `to` with enough free memory takes a page.
     ///
     /// # Errors
-    /// The kernel's, if the process has ended or may not be looked at.
+    /// The kernel's, if the process has ended or its memory may not be read.
     pub fn new(
         process: Process,
+        mut memory: Box<dyn ProcessMemory>,
         nodes: Vec<NodeId>,
         from: Vec<NodeId>,
         to: Vec<NodeId>,
     ) -> io::Result<Transfer> {
-        let (pagemap, areas) = memory(process.pid)?;
+        let areas = next_first(memory.areas()?.unwrap_or_default());
         let (again, tally) = (Vec::new(), Tally::default());
-        Ok(Transfer { process, pagemap, nodes, from, to, areas, again, tally })
+        Ok(Transfer { process, memory, nodes, from, to, areas, again, tally })
     }
 
     /// The process.
@@ -87,20 +112,15 @@ impl Transfer {
     /// # Errors
     /// If the process has ended or become another user's, or may not be touched.
     pub fn step(&mut self) -> io::Result<Option<Vec<Move>>> {
-        let now = processes::one(self.process.pid);
-        let same = |now: &Process| (now.identity(), now.uid) == (self.process.identity(), self.process.uid);
-        if !now.is_some_and(|now| same(&now)) {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended, or become another user's"));
-        }
+        self.memory.check()?;
         if !self.again.is_empty() {
             return Ok(Some(std::mem::take(&mut self.again)));
         }
-        if pagemap::has_gone(&self.pagemap) {
-            // It runs another program now.
-            (self.pagemap, self.areas) = memory(self.process.pid)?;
+        if let Some(areas) = self.memory.areas()? {
+            self.areas = next_first(areas);
         }
         let Some(area) = self.areas.pop() else { return Ok(None) };
-        let (found, end) = self.present(&area);
+        let (found, end) = self.memory.present(&area, STEP);
         if end < area.end {
             self.areas.push(end..area.end);
         }
@@ -147,23 +167,11 @@ impl Transfer {
         *self.tally.refused_pages.entry(why).or_default() += pages;
     }
 
-    /// Pages of an area that are in memory, as far as one step goes, and up to where it looked.
-    fn present(&self, area: &Range<u64>) -> (Vec<Present>, u64) {
-        match pagemap::present(&self.pagemap, area.clone(), STEP) {
-            Ok((found, end)) if end > area.start => (found, end),
-            // An older kernel: each page is asked for its node.
-            _ => {
-                let end = area.end.min(area.start + STEP);
-                (vec![Present { pages: area.start..end, is_huge: false }], end)
-            }
-        }
-    }
-
     /// Plans the moves of those of some pages that are on the nodes to leave.
     fn plan(&mut self, pages: Range<u64>, size: PageSize, moves: &mut Vec<Move>) -> io::Result<()> {
         let each = size.base_pages();
         let heads: Vec<u64> = (pages.start - pages.start % each..pages.end).step_by(each as usize).collect();
-        let nodes = nodes_of(self.process.pid, &heads)?;
+        let nodes = self.memory.nodes_of(&heads)?;
         let task = task(self.process.pid);
         for (&head, node) in heads.iter().zip(nodes) {
             let from = node.and_then(|id| self.nodes.iter().position(|known| *known == id)).map(NodeId::from);
@@ -175,14 +183,63 @@ impl Transfer {
     }
 }
 
-/// A process's page map, and the base pages that may be in memory, the first ones last.
-fn memory(pid: Pid) -> io::Result<(File, Vec<Range<u64>>)> {
-    let pid = pid.as_raw_nonzero().get();
-    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-    let maps = procfs::process::Process::new(pid).and_then(|found| found.maps()).map_err(io::Error::other)?;
-    let of_kernel = |path: &MMapPath| matches!(path, MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall);
-    let areas = maps.into_iter().rev().filter(|map| !of_kernel(&map.pathname));
-    Ok((pagemap, areas.map(|map| map.address.0 / PAGE_BYTES..map.address.1 / PAGE_BYTES).collect()))
+/// Areas as a stack: the first one on top.
+fn next_first(mut areas: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    areas.reverse();
+    areas
+}
+
+/// [`ProcessMemory`] by /proc/PID/maps, /proc/PID/pagemap and move_pages(2).
+#[derive(Debug)]
+pub struct ProcMemory {
+    process: Process,
+    /// None before the areas were first read.
+    pagemap: Option<File>,
+}
+
+impl ProcMemory {
+    /// The memory of a process; nothing is read yet.
+    pub fn new(process: Process) -> ProcMemory {
+        ProcMemory { process, pagemap: None }
+    }
+}
+
+impl ProcessMemory for ProcMemory {
+    fn check(&self) -> io::Result<()> {
+        let now = processes::one(self.process.pid);
+        let same = |now: &Process| (now.identity(), now.uid) == (self.process.identity(), self.process.uid);
+        let ended = || io::Error::new(io::ErrorKind::NotFound, "it has ended, or become another user's");
+        now.filter(same).map(|_| ()).ok_or_else(ended)
+    }
+
+    fn areas(&mut self) -> io::Result<Option<Vec<Range<u64>>>> {
+        if self.pagemap.as_ref().is_some_and(|pagemap| !pagemap::has_gone(pagemap)) {
+            return Ok(None);
+        }
+        let pid = self.process.pid.as_raw_nonzero().get();
+        self.pagemap = Some(File::open(format!("/proc/{pid}/pagemap"))?);
+        let maps = procfs::process::Process::new(pid).and_then(|found| found.maps());
+        let of_kernel =
+            |path: &MMapPath| matches!(path, MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall);
+        let areas = maps.map_err(io::Error::other)?.into_iter().filter(|map| !of_kernel(&map.pathname));
+        Ok(Some(areas.map(|map| map.address.0 / PAGE_BYTES..map.address.1 / PAGE_BYTES).collect()))
+    }
+
+    fn present(&self, area: &Range<u64>, most: u64) -> (Vec<Present>, u64) {
+        let scanned = self.pagemap.as_ref().map(|pagemap| pagemap::present(pagemap, area.clone(), most));
+        match scanned {
+            Some(Ok((found, end))) if end > area.start => (found, end),
+            // Linux before 6.7: each page is asked for its node.
+            _ => {
+                let end = area.end.min(area.start + most);
+                (vec![Present { pages: area.start..end, is_huge: false }], end)
+            }
+        }
+    }
+
+    fn nodes_of(&self, pages: &[u64]) -> io::Result<Vec<Option<NodeId>>> {
+        nodes_of(self.process.pid, pages)
+    }
 }
 
 #[cfg(test)]
@@ -211,6 +268,10 @@ mod tests {
         }
     }
 
+    fn memory_of(process: &Process) -> Box<dyn ProcessMemory> {
+        Box::new(ProcMemory::new(process.clone()))
+    }
+
     #[test]
     fn every_page_of_this_process_is_looked_at_and_refused_ones_are_counted() {
         let memory = vec![1u8; 8 << 20];
@@ -226,8 +287,8 @@ mod tests {
             .expect("no sensor is asked for");
         live.begin_request(me.clone());
         let mut runner = PolicyRunner::new(Box::new(Stay), Limits::default());
-        let mut transfer =
-            Transfer::new(me.clone(), nodes.clone(), from.clone(), to.clone()).expect("my own");
+        let mut transfer = Transfer::new(me.clone(), memory_of(&me), nodes.clone(), from.clone(), to.clone())
+            .expect("my own");
         while let Some(moves) = transfer.step().expect("a step") {
             runner.request(&mut live, &mut (), &moves);
             transfer.note(&runner.take_answered());
@@ -239,7 +300,8 @@ mod tests {
         assert!(tally.refused_pages.contains_key(&Refusal::NodeOffline), "{tally:?}");
         assert!(transfer.share() >= 0.5, "{tally:?}");
         let other = Process { uid: me.uid + 1, ..me };
-        let mut other = Transfer::new(other, nodes, from, to).expect("my own");
+        let memory_of_other = memory_of(&other);
+        let mut other = Transfer::new(other, memory_of_other, nodes, from, to).expect("my own");
         assert!(other.step().is_err(), "it became another user's");
         assert!(memory.iter().all(|&byte| byte == 1));
     }

@@ -1,0 +1,111 @@
+//! Clients: what they see, what they may touch, pause and resume.
+
+use std::sync::mpsc::TryRecvError;
+
+use memtide_core::{NodeId, PAGE_BYTES, Time};
+
+use super::bench::{Bench, Settings, me, migrate, status};
+use super::fake::page;
+use crate::control::{Reply, Request};
+
+const SLOW: NodeId = NodeId(1);
+
+#[test]
+fn paused_daemon_moves_nothing_until_resumed() {
+    let bench = Bench::new(&Settings::default());
+    let task = bench.world().start(4_000_001, me(), 64, SLOW);
+    let running = bench.run();
+    running.until("the process is watched", |status| status.epochs > 2);
+    assert_eq!(running.ask(&Request::Pause), Reply::Done("paused".into()));
+    let epochs = running.status().epochs;
+    running.world().heat(task, 0..64);
+    let begun = running.world().now();
+    running.until("epochs pass", |_| running.world().now().since(begun) >= Time::from_ms(200));
+    let paused = running.status();
+    assert!(paused.paused && paused.moved.is_empty() && paused.epochs == epochs, "{paused:?}");
+    assert_eq!(running.world().footprint(task), [0, 64]);
+    let refused = running.ask(&migrate(4_000_001, "2", "0"));
+    assert!(matches!(&refused, Reply::Refused(why) if why.contains("paused")), "{refused:?}");
+    assert_eq!(running.ask(&Request::Resume), Reply::Done("at work".into()));
+    let resumed = running.until("hot pages are promoted", |status| !status.moved.is_empty());
+    assert!(!resumed.paused, "{resumed:?}");
+    running.stop();
+}
+
+#[test]
+fn users_see_and_touch_only_their_own_processes_and_root_all() {
+    let mut bench = Bench::new(&Settings::default());
+    let (mine, other) = (me(), me() + 1000);
+    bench.world().start(4_000_001, mine, 4, SLOW);
+    bench.world().start(4_000_002, other, 4, SLOW);
+    bench.epochs(2);
+    let mut pids = |uid| -> Vec<i32> {
+        status(bench.ask(uid, Request::Status)).processes.iter().map(|process| process.pid).collect()
+    };
+    // A daemon of root watches all processes, another user's only its own.
+    let all = if mine == 0 { vec![4_000_001, 4_000_002] } else { vec![4_000_001] };
+    assert_eq!(pids(0), all);
+    assert_eq!(pids(mine), if mine == 0 { all.clone() } else { vec![4_000_001] });
+    assert_eq!(pids(other), if mine == 0 { vec![4_000_002] } else { vec![] });
+    assert_eq!(pids(other + 1), Vec::<i32>::new());
+    let address = page(0).0 * PAGE_BYTES;
+    let why = |pid| Request::Why { pid, address };
+    assert!(matches!(bench.ask(0, why(4_000_001)), Reply::Done(_)));
+    let refused = |reply: Reply| match reply {
+        Reply::Refused(why) => why,
+        other => panic!("not refused: {other:?}"),
+    };
+    let not_watched = refused(bench.ask(other + 1, why(4_000_001)));
+    let gone = refused(bench.ask(other + 1, why(4_000_009)));
+    assert_eq!(not_watched.replace("4000001", "4000009"), gone, "whether it exists is not told");
+    let foreign = refused(bench.ask(other + 1, migrate(4_000_001, "2", "0")));
+    let gone = refused(bench.ask(other + 1, migrate(4_000_009, "2", "0")));
+    assert_eq!(foreign.replace("4000001", "4000009"), gone, "whether it exists is not told");
+    let own = bench.send(other, migrate(4_000_002, "2", "0"));
+    assert_eq!(own.try_recv(), Err(TryRecvError::Empty), "one's own process is admitted");
+    let root = bench.send(0, migrate(4_000_001, "2", "0"));
+    assert_eq!(root.try_recv(), Err(TryRecvError::Empty), "root's requests are admitted");
+}
+
+#[test]
+fn only_root_and_the_daemons_user_pause_it() {
+    let mut bench = Bench::new(&Settings::default());
+    let other = me() + 1000;
+    for request in [Request::Pause, Request::Resume] {
+        let reply = bench.ask(other, request.clone());
+        assert!(matches!(&reply, Reply::Refused(why) if why.contains("only root")), "{reply:?}");
+        assert!(matches!(bench.ask(0, request.clone()), Reply::Done(_)));
+        assert!(matches!(bench.ask(me(), request), Reply::Done(_)));
+    }
+}
+
+#[test]
+fn troubles_are_shown_to_root_and_the_daemons_user_alone() {
+    let mut bench = Bench::new(&Settings::default());
+    bench.world().troubles.push("a sensor failed".to_owned());
+    bench.epochs(1);
+    let mut shown = |uid| status(bench.ask(uid, Request::Status)).troubles.len();
+    assert_eq!((shown(0), shown(me()), shown(me() + 1000)), (1, 1, 0));
+}
+
+#[test]
+fn why_shows_the_last_decision_on_a_page() {
+    let mut bench = Bench::new(&Settings::default());
+    let task = bench.world().start(4_000_001, me(), 8, SLOW);
+    bench.world().heat(task, 0..4);
+    bench.epochs(6);
+    let mut why = |at: u64| {
+        let address = page(at).0 * PAGE_BYTES + 8;
+        match bench.ask(0, Request::Why { pid: 4_000_001, address }) {
+            Reply::Done(value) => serde_json::from_value::<crate::status::Why>(value).expect("a reason"),
+            other => panic!("no reason: {other:?}"),
+        }
+    };
+    let hot = why(1);
+    let last = hot.last.expect("a decision");
+    assert_eq!((hot.node.as_deref(), last.from.as_str(), last.to.as_str()), (Some("dram"), "nvm", "dram"));
+    assert_eq!(last.refused, None);
+    let idle = why(6);
+    assert!(idle.node.as_deref() == Some("nvm") && idle.last.is_none(), "{idle:?}");
+    assert_eq!(idle.region.map(|(start, pages, ..)| (start, pages)), Some((page(6).0 * PAGE_BYTES, 1)));
+}
