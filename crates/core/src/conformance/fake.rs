@@ -1,6 +1,7 @@
 //! A host without hardware: pages in a table, sensors that a test sets, actions that take the time that a test says.
 //!
 //! It carries out every action and answers every sensor, so that a policy can be tried before a real host supports it.
+//! What a policy did not ask for, it does not get: a sensor that is missing from its [`Sensors`] fills nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,8 +9,8 @@ use crate::epoch::Host;
 use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
 use crate::policy::{
     Action, Answer, Answers, Cancellation, Completion, Event, Frame, HintFault, Move, NodeView, Outcome,
-    Page, Planned, Refusal, Region, Rule, SensorRefused, Sensors, TaskEvent, TaskView, ThreadView, View,
-    Watermarks,
+    Page, Planned, Refusal, Region, Rule, Sensor, SensorRefused, Sensors, TaskEvent, TaskView, ThreadView,
+    View, Watermarks,
 };
 use crate::units::{PageSize, Time, Vpn};
 
@@ -23,6 +24,8 @@ pub struct FakeHost {
     nodes: Vec<NodeView>,
     tasks: BTreeMap<TaskId, FakeTask>,
     pages: BTreeMap<(TaskId, Vpn), FakePage>,
+    /// Frames that no page gets.
+    taken: Vec<(NodeId, Frame)>,
     events: Vec<Event>,
     queue: VecDeque<(Time, Planned)>,
     done: Vec<Completion>,
@@ -78,6 +81,7 @@ impl FakeHost {
             nodes: node_pages.iter().enumerate().map(node).collect(),
             tasks: BTreeMap::new(),
             pages: BTreeMap::new(),
+            taken: Vec::new(),
             events: Vec::new(),
             queue: VecDeque::new(),
             done: Vec::new(),
@@ -89,7 +93,10 @@ impl FakeHost {
         self.now += time;
         while self.queue.front().is_some_and(|(due, _)| *due <= self.now) {
             let (due, planned) = self.queue.pop_front().expect("an action that is due");
-            let outcome = self.finish(&planned.action);
+            let outcome = match self.check(&planned.action) {
+                Ok(()) => self.finish(&planned.action),
+                Err(_) => self.cancel(&planned.action, Cancellation::Unmapped),
+            };
             self.done.push(Completion { time: due, planned, outcome });
         }
     }
@@ -110,22 +117,15 @@ impl FakeHost {
         self.events.push(Event::Task(TaskEvent { time: self.now, task, started: true }));
     }
 
-    /// Ends a task: its pages are freed, and its moves are cancelled.
+    /// Ends a task: its pages are freed, and its actions are cancelled.
     ///
     /// # Panics
     /// If there is no such task.
     pub fn end_task(&mut self, task: TaskId) {
+        self.tasks.remove(&task).expect("a task that was started");
+        self.cancel_queued(Cancellation::TaskEnded, |action| concerns(action, task));
         let heads: Vec<Vpn> = self.pages_of(task).map(|(page, _)| page).collect();
         heads.into_iter().for_each(|page| self.unmap(task, page));
-        self.tasks.remove(&task).expect("a task that was started");
-        for (due, planned) in std::mem::take(&mut self.queue) {
-            if planned.action.moves().iter().all(|wanted| wanted.task != task) {
-                self.queue.push_back((due, planned));
-                continue;
-            }
-            let outcome = self.cancel(&planned.action, Refusal::Gone);
-            self.done.push(Completion { time: self.now, planned, outcome });
-        }
         self.events.push(Event::Task(TaskEvent { time: self.now, task, started: false }));
     }
 
@@ -139,11 +139,23 @@ impl FakeHost {
         self.pages.insert((task, page), page_of);
     }
 
-    /// Unmaps a page that begins here, if there is one.
+    /// Unmaps a page that begins here, if there is one; its moves are cancelled.
     pub fn unmap(&mut self, task: TaskId, page: Vpn) {
         if let Some(FakePage { node, size, .. }) = self.pages.remove(&(task, page)) {
-            self.nodes[node.index()].free_pages += size.base_pages();
+            self.give(node, size);
+            let is_its = |wanted: &Move| (wanted.task, wanted.page) == (task, page);
+            self.cancel_queued(Cancellation::Unmapped, |action| action.moves().iter().any(is_its));
         }
+    }
+
+    /// No page gets a frame of this colour and bank any more: who wishes for it gets one of a later bank, or of a later
+    /// colour if no bank is named.
+    ///
+    /// # Panics
+    /// If the frame has neither colour nor bank.
+    pub fn take_frames(&mut self, node: NodeId, frame: Frame) {
+        assert!(!frame.is_any(), "{node} would have no frames left");
+        self.taken.push((node, frame));
     }
 
     /// A page that begins here, to look at or to change.
@@ -183,10 +195,14 @@ impl FakeHost {
         fault
     }
 
-    /// The node goes offline, unless it has pages in use: then nothing happens, as in Linux.
+    /// The node goes offline, and moves to it are cancelled; unless pages are on it: then nothing happens, as in Linux.
     pub fn unplug(&mut self, node: NodeId) {
-        let view = &mut self.nodes[node.index()];
-        if view.free_pages == view.pages {
+        if self.pages.values().all(|page| page.node != node) {
+            self.cancel_queued(
+                Cancellation::NodeOffline,
+                |action| matches!(action, Action::Move(wanted) if wanted.to == node),
+            );
+            let view = &mut self.nodes[node.index()];
             (view.pages, view.free_pages) = (0, 0);
         }
     }
@@ -198,6 +214,10 @@ impl FakeHost {
             view.free_pages -= size.base_pages();
         }
         fits
+    }
+
+    fn give(&mut self, node: NodeId, size: PageSize) {
+        self.nodes[node.index()].free_pages += size.base_pages();
     }
 
     /// Begins an action: a move reserves its frame.
@@ -217,19 +237,38 @@ impl FakeHost {
         }
     }
 
+    /// The same action, with its moves from where the pages are: a policy may know less.
+    fn located(&self, planned: &Planned) -> Planned {
+        let located = |wanted: Move| match self.pages.get(&(wanted.task, wanted.page)) {
+            Some(page) => Move { from: page.node, ..wanted },
+            None => wanted,
+        };
+        let action = match &planned.action {
+            Action::Move(wanted) => Action::Move(located(*wanted)),
+            Action::Exchange(pair) => Action::Exchange(Box::new(pair.map(located))),
+            action => action.clone(),
+        };
+        Planned { action, ..planned.clone() }
+    }
+
     /// Whether an action can be made.
     fn check(&self, action: &Action) -> Result<(), Refusal> {
         match action {
             Action::Move(wanted) => self.check_move(wanted),
-            Action::Exchange(pair) => pair.iter().try_for_each(|wanted| self.check_move(wanted)),
+            Action::Exchange(pair) => self.check_exchange(pair),
             Action::Split(Page { task, page, .. }) => match self.pages.get(&(*task, *page)) {
                 Some(found) if found.size == PageSize::Huge => Ok(()),
                 _ => Err(Refusal::Gone),
             },
             Action::Collapse(Page { task, page, .. }) => {
-                let is_base = |page| self.pages.get(&(*task, page)).is_some_and(|p| p.size == PageSize::Base);
-                let pages = PageSize::Huge.base_pages();
-                (0..pages).all(|at| is_base(Vpn(page.0 + at))).then_some(()).ok_or(Refusal::Gone)
+                let all = page.0..page.0 + PageSize::Huge.base_pages();
+                let found: Vec<&FakePage> =
+                    all.clone().filter_map(|page| self.pages.get(&(*task, Vpn(page)))).collect();
+                if found.len() != all.count() || found.iter().any(|page| page.size != PageSize::Base) {
+                    return Err(Refusal::Gone);
+                }
+                let together = found.iter().all(|page| page.node == found[0].node);
+                together.then_some(()).ok_or(Refusal::Unsupported)
             }
             Action::Freeze(task) | Action::Thaw(task) | Action::SetRule(task, _) => {
                 self.tasks.contains_key(task).then_some(()).ok_or(Refusal::Gone)
@@ -241,18 +280,26 @@ impl FakeHost {
     fn check_move(&self, wanted: &Move) -> Result<(), Refusal> {
         let page = self.pages.get(&(wanted.task, wanted.page)).filter(|page| page.size == wanted.size);
         let page = page.ok_or(Refusal::Gone)?;
-        if page.node == wanted.to {
+        if page.node == wanted.to && page.frame.satisfies(&wanted.wish) {
             return Err(Refusal::AlreadyThere);
         }
         let offline = self.nodes[wanted.to.index()].pages == 0;
         if offline { Err(Refusal::NodeOffline) } else { Ok(()) }
     }
 
-    /// Makes an action that has begun, if it still can be made.
-    fn finish(&mut self, action: &Action) -> Outcome {
-        if let Err(why) = self.check(action) {
-            return self.cancel(action, why);
+    /// Pages change places if they are as large as each other and each is where the other one goes.
+    fn check_exchange(&self, pair: &[Move; 2]) -> Result<(), Refusal> {
+        pair.iter().try_for_each(|wanted| self.check_move(wanted))?;
+        let [first, second] = pair.map(|wanted| self.pages[&(wanted.task, wanted.page)]);
+        if first.size != second.size {
+            return Err(Refusal::Unsupported);
         }
+        let crossed = (first.node, second.node) == (pair[1].to, pair[0].to);
+        crossed.then_some(()).ok_or(Refusal::Gone)
+    }
+
+    /// Makes an action that has begun and was checked.
+    fn finish(&mut self, action: &Action) -> Outcome {
         match action {
             Action::Move(wanted) => return Outcome::Made(self.finish_move(wanted)),
             Action::Exchange(pair) => {
@@ -270,9 +317,9 @@ impl FakeHost {
             Action::Collapse(Page { task, page, .. }) => {
                 let first = self.pages[&(*task, *page)];
                 for at in 0..PageSize::Huge.base_pages() {
-                    self.unmap(*task, Vpn(page.0 + at));
+                    self.pages.remove(&(*task, Vpn(page.0 + at)));
                 }
-                self.map(*task, *page, PageSize::Huge, first.node);
+                self.pages.insert((*task, *page), FakePage { size: PageSize::Huge, ..first });
             }
             Action::Freeze(task) | Action::Thaw(task) => {
                 self.tasks.get_mut(task).expect("checked").frozen = matches!(action, Action::Freeze(_));
@@ -286,27 +333,70 @@ impl FakeHost {
         Outcome::MADE
     }
 
-    /// A wish is fulfilled: the frame is as wished.
+    /// A wish is fulfilled unless its frames are taken.
     fn finish_move(&mut self, wanted: &Move) -> Frame {
+        let later = |Frame { colour, bank }: &Frame| {
+            let next = |number: u16| number.wrapping_add(1);
+            let colour = if bank.is_some() { *colour } else { colour.map(next) };
+            Some(Frame { colour, bank: bank.map(next) })
+        };
+        let frame = std::iter::successors(Some(wanted.wish), later)
+            .find(|frame| !self.taken.contains(&(wanted.to, *frame)))
+            .expect("65536 banks or colours, and fewer that are taken");
         let page = self.pages.get_mut(&(wanted.task, wanted.page)).expect("checked");
         let from = std::mem::replace(&mut page.node, wanted.to);
-        page.frame = wanted.wish;
-        self.nodes[from.index()].free_pages += wanted.size.base_pages();
-        wanted.wish
+        page.frame = frame;
+        self.give(from, wanted.size);
+        frame
     }
 
     /// Gives a reserved frame back.
-    fn cancel(&mut self, action: &Action, why: Refusal) -> Outcome {
+    fn cancel(&mut self, action: &Action, why: Cancellation) -> Outcome {
         if let Action::Move(wanted) = action {
-            let node = &mut self.nodes[wanted.to.index()];
-            node.free_pages = (node.free_pages + wanted.size.base_pages()).min(node.pages);
+            self.give(wanted.to, wanted.size);
         }
-        let ended = action.moves().iter().any(|wanted| !self.tasks.contains_key(&wanted.task));
-        Outcome::Cancelled(match why {
-            _ if ended => Cancellation::TaskEnded,
-            Refusal::NodeOffline => Cancellation::NodeOffline,
-            _ => Cancellation::Unmapped,
-        })
+        Outcome::Cancelled(why)
+    }
+
+    /// Cancels what has begun.
+    fn cancel_queued(&mut self, why: Cancellation, is_cancelled: impl Fn(&Action) -> bool) {
+        for (due, planned) in std::mem::take(&mut self.queue) {
+            if is_cancelled(&planned.action) {
+                let outcome = self.cancel(&planned.action, why);
+                self.done.push(Completion { time: self.now, planned, outcome });
+            } else {
+                self.queue.push_back((due, planned));
+            }
+        }
+    }
+
+    /// Whether a sensor of this name was asked for.
+    fn senses(&self, sensor: &Sensor) -> bool {
+        self.answers.get(sensor).is_some()
+    }
+
+    fn node_view(&self, node: &NodeView) -> NodeView {
+        NodeView {
+            watermarks: node.watermarks.filter(|_| self.senses(&Sensor::Watermarks)),
+            traffic: node.traffic.filter(|_| self.senses(&Sensor::NodeTraffic)),
+            loaded_latency: node.loaded_latency.filter(|_| self.senses(&Sensor::LoadedLatency)),
+            ..*node
+        }
+    }
+
+    fn thread_view(&self, thread: &ThreadView) -> ThreadView {
+        let traffic = thread.traffic.filter(|_| self.senses(&Sensor::ThreadTraffic));
+        ThreadView { traffic, ..thread.clone() }
+    }
+
+    fn tells(&self, event: &Event) -> bool {
+        match event {
+            Event::HintFault(_) => self.senses(&Sensor::HintFaults),
+            Event::AccessSample(_) => self.senses(&Sensor::AccessSamples { period: 1 }),
+            Event::Message(_) => self.senses(&Sensor::Messages),
+            Event::Task(_) => self.senses(&Sensor::TaskLifecycle),
+            Event::Completion(_) => false,
+        }
     }
 
     fn task_view(&self, task: &FakeTask) -> TaskView {
@@ -325,16 +415,23 @@ impl Host for FakeHost {
     }
 
     fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {
-        events.append(&mut self.events);
+        let happened = std::mem::take(&mut self.events);
+        events.extend(happened.into_iter().filter(|event| self.tells(event)));
         view.time = self.now;
         view.answers = self.answers.clone();
-        view.nodes = self.nodes.clone();
+        view.nodes = self.nodes.iter().map(|node| self.node_view(node)).collect();
         view.tasks = self.tasks.values().map(|task| self.task_view(task)).collect();
-        view.threads = self.tasks.values().flat_map(|task| task.threads.iter().cloned()).collect();
+        if self.senses(&Sensor::Threads) {
+            let threads = self.tasks.values().flat_map(|task| &task.threads);
+            view.threads = threads.map(|thread| self.thread_view(thread)).collect();
+        }
+        let regions = self.answers.iter().any(|(sensor, _)| sensor == "regions");
         for (&(task, start), page) in &mut self.pages {
             page.age = if page.reads + page.writes > 0 { 0 } else { page.age + 1 };
             let FakePage { size, node, reads, writes, age, .. } = *page;
-            view.regions.push(Region { task, start, pages: 1, size, node, reads, writes, age });
+            if regions {
+                view.regions.push(Region { task, start, pages: 1, size, node, reads, writes, age });
+            }
             (page.reads, page.writes) = (0, 0);
         }
     }
@@ -347,12 +444,23 @@ impl Host for FakeHost {
                 continue;
             }
             let begins = self.queue.back().map_or(self.now, |(due, _)| *due);
-            self.queue.push_back((begins + self.action_time, planned.clone()));
+            self.queue.push_back((begins + self.action_time, self.located(planned)));
         }
         self.advance(Time::ZERO);
     }
 
     fn completions(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.done);
+    }
+}
+
+/// Whether an action is about a task.
+fn concerns(action: &Action, task: TaskId) -> bool {
+    match action {
+        Action::Move(_) | Action::Exchange(_) => action.moves().iter().any(|wanted| wanted.task == task),
+        Action::Split(page) | Action::Collapse(page) | Action::Pin(page) | Action::Unpin(page) => {
+            page.task == task
+        }
+        Action::Freeze(other) | Action::Thaw(other) | Action::SetRule(other, _) => *other == task,
     }
 }

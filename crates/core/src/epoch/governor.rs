@@ -43,7 +43,7 @@ pub struct Limits {
 /// What became of actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Base pages that moved, by the nodes they went from and to.
+    /// Base pages that moved, by the nodes they went from and to; the same node twice if only the frame changed.
     pub moved_pages: BTreeMap<(NodeId, NodeId), u64>,
     /// Actions that did not begin, by reason.
     pub refused: BTreeMap<Refusal, u64>,
@@ -161,12 +161,13 @@ impl Governor {
 
     /// Whether all of an action's moves may begin.
     fn check(&self, now: Time, moves: &[Move], reason: Reason) -> Result<(), Refusal> {
-        for wanted in moves {
-            let page = (wanted.task, wanted.head());
-            if wanted.from == wanted.to {
+        let key = |wanted: &Move| (wanted.task, wanted.head());
+        for (at, wanted) in moves.iter().enumerate() {
+            let page = key(wanted);
+            if wanted.from == wanted.to && wanted.wish.is_any() {
                 return Err(Refusal::AlreadyThere);
             }
-            if self.named.contains(&page) {
+            if self.named.contains(&page) || moves[..at].iter().any(|other| key(other) == page) {
                 return Err(Refusal::Duplicate);
             }
             if self.pinned.contains(&page) {

@@ -267,6 +267,23 @@ fn pinned_page_stays_until_it_is_unpinned() {
 }
 
 #[test]
+fn move_within_a_node_needs_a_wish_and_an_exchange_two_pages() {
+    let mut governor = Governor::new(Limits::default(), EPOCH);
+    let (task, page, size) = (TaskId(0), Vpn(3), PageSize::Base);
+    let wanted = |from, to, wish| Move { task, page, size, from: NodeId(from), to: NodeId(to), wish };
+    let bank = Frame { colour: None, bank: Some(1) };
+    let mut plan = Plan::new(ActionId(0));
+    plan.push_move(wanted(0, 0, Frame::ANY), Reason::Hot);
+    let pair = [wanted(0, 1, Frame::ANY), wanted(1, 0, Frame::ANY)];
+    plan.push(Action::Exchange(Box::new(pair)), Reason::Hot);
+    plan.push_move(wanted(0, 0, bank), Reason::Hot);
+    let admitted = plan.actions().iter().map(|planned| governor.admit(Time::ZERO, planned));
+    assert_eq!(admitted.collect::<Vec<_>>(), [false, false, true]);
+    let refused = [(Refusal::Duplicate, 1), (Refusal::AlreadyThere, 1)];
+    assert_eq!(governor.recorded().refused, refused.into());
+}
+
+#[test]
 #[should_panic(expected = "was not in flight")]
 fn second_completion_of_an_action_is_a_hosts_mistake() {
     let mut governor = Governor::new(Limits::default(), EPOCH);

@@ -71,14 +71,15 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// A page goes to another node.
+    /// A page goes to another node, or with a wish to another frame of its node.
     Move(Move),
-    /// Two pages change places. Both move or neither does; the second goes where the first is, and the first where the
-    /// second is.
+    /// Two pages of one size change places. Both move or neither does; the second goes where the first is, and the first
+    /// where the second is.
     Exchange(Box<[Move; 2]>),
     /// A huge page becomes base pages, on the node where it is.
     Split(Page),
-    /// Base pages become the huge page that begins here, on the node of the first.
+    /// Base pages become the huge page that begins here. All must be on one node: to bring them together takes moves,
+    /// which are counted.
     Collapse(Page),
     /// The task's threads stop until it is thawed.
     Freeze(TaskId),
@@ -157,8 +158,15 @@ impl Frame {
     /// Any frame will do.
     pub const ANY: Frame = Frame { colour: None, bank: None };
 
-    fn is_any(&self) -> bool {
+    /// Whether any frame will do.
+    pub fn is_any(&self) -> bool {
         *self == Frame::ANY
+    }
+
+    /// Whether it is known to be what was wished for.
+    pub fn satisfies(&self, wish: &Frame) -> bool {
+        (wish.colour.is_none() || self.colour == wish.colour)
+            && (wish.bank.is_none() || self.bank == wish.bank)
     }
 }
 
@@ -199,7 +207,7 @@ impl fmt::Display for Reason {
 pub struct Completion {
     /// When that was known.
     pub time: Time,
-    /// The action.
+    /// The action. Its moves are from where the pages were, if the host knows that better than the policy did.
     pub planned: Planned,
     /// What became of it.
     pub outcome: Outcome,

@@ -63,14 +63,17 @@ impl Engine<'_> {
         self.mover.complete(self.now, planned.clone(), outcome);
     }
 
+    /// Begins a move to a reserved frame. Its completion has the node that the page really comes from.
     fn begin_move(&mut self, planned: &Planned, wanted: Move, frame: u32, cpu: Option<usize>) {
+        let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
+        let (entry, _) = found.expect("a page whose move was admitted");
+        let wanted = Move { from: self.os.frames.node_of(entry.frame()), ..wanted };
+        let planned = Planned { action: Action::Move(wanted), ..planned.clone() };
         if cpu.is_some() {
-            return self.start_copy(planned.clone(), wanted, frame, cpu);
+            return self.start_copy(planned, wanted, frame, cpu);
         }
-        if let Some((entry, _)) = self.os.spaces[wanted.task.index()].table.find(wanted.page) {
-            entry.set(Entry::CLAIMED);
-        }
-        self.mover.queue.push_back((planned.clone(), wanted, frame));
+        entry.set(Entry::CLAIMED);
+        self.mover.queue.push_back((planned, wanted, frame));
     }
 
     /// The task's pages are placed by another rule from its next fault on.

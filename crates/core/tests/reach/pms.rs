@@ -1,0 +1,179 @@
+//! pms (Skordalakis 2019): applications register buffers that may go to remote memory, and lock those that must be local.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memtide_core::epoch::Limits;
+use memtide_core::policy::{
+    Action, Delivery, Event, Message, MessageKind, Migration, Outcome, Page, Plan, Reason, Refusal, Sensor,
+    Sensors, TaskEvent, View, Wake,
+};
+use memtide_core::{ActionId, NodeId, PageSize, TaskId, Time, Vpn};
+
+use super::{EPOCH, FAST, REGIONS, Run, SLOW, TASK, move_of, pages};
+
+/// Migrates while local memory has fewer free pages than `free_min`.
+#[derive(Default)]
+struct Pms {
+    free_min: u64,
+    /// Pages, and whether they are locked, by task and first page.
+    buffers: BTreeMap<(TaskId, Vpn), (u64, bool)>,
+    under_way: BTreeMap<ActionId, Page>,
+    pinned: BTreeSet<Page>,
+}
+
+impl Pms {
+    fn unpin(&mut self, plan: &mut Plan, is_unpinned: impl Fn(&Page) -> bool) {
+        for page in self.pinned.iter().filter(|page| is_unpinned(page)) {
+            plan.push(Action::Unpin(*page), Reason::Request);
+        }
+        self.pinned.retain(|page| !is_unpinned(page));
+    }
+}
+
+impl Migration for Pms {
+    fn sensors(&self) -> Sensors {
+        let sensors = Sensors::new(Delivery::Deployable, EPOCH);
+        sensors.require(Sensor::Messages).require(Sensor::TaskLifecycle).require(REGIONS)
+    }
+
+    fn on_event(&mut self, event: &Event, _: &View, plan: &mut Plan) {
+        match event {
+            Event::Message(Message { task, kind, start, pages, .. }) => {
+                match kind {
+                    MessageKind::Register => _ = self.buffers.insert((*task, *start), (*pages, false)),
+                    MessageKind::Unregister => _ = self.buffers.remove(&(*task, *start)),
+                    _ => _ = self.buffers.get_mut(&(*task, *start)).map(|b| b.1 = *kind == MessageKind::Lock),
+                }
+                if *kind != MessageKind::Lock {
+                    let buffer = *start..Vpn(start.0 + pages);
+                    self.unpin(plan, |page| page.task == *task && buffer.contains(&page.page));
+                }
+            }
+            Event::Task(TaskEvent { task, started: false, .. }) => {
+                self.buffers.retain(|(owner, _), _| owner != task);
+                self.unpin(plan, |page| page.task == *task);
+            }
+            Event::Completion(done) => _ = self.under_way.remove(&done.planned.id),
+            _ => {}
+        }
+    }
+
+    fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        let mut missing = self.free_min.saturating_sub(view.nodes[FAST.index()].free_pages);
+        for (&(task, start), &(length, locked)) in &self.buffers {
+            let (from, to, reason) =
+                if locked { (SLOW, FAST, Reason::Request) } else { (FAST, SLOW, Reason::MakeRoom) };
+            let regions = view.regions.of_task(task);
+            let placed = regions.flat_map(|region| pages(&region).map(move |page| (page, region.node)));
+            let in_buffer = placed.filter(|(at, _)| (start.0..start.0 + length).contains(&at.page.0));
+            for (page, node) in in_buffer {
+                if self.under_way.values().all(|moving| *moving != page) {
+                    if locked && node == FAST && self.pinned.insert(page) {
+                        plan.push(Action::Pin(page), Reason::Request);
+                    } else if node == from && (locked || missing > 0) {
+                        self.under_way.insert(plan.push_move(move_of(page, from, to), reason), page);
+                        missing = missing.saturating_sub(u64::from(!locked));
+                    }
+                }
+            }
+        }
+        Wake::After(EPOCH)
+    }
+}
+
+const UNREGISTERED: std::ops::Range<u64> = 0..8;
+const FIRST: std::ops::Range<u64> = 100..108;
+const SECOND: std::ops::Range<u64> = 200..208;
+
+fn tell(run: &mut Run, kind: MessageKind, buffer: std::ops::Range<u64>) {
+    let (start, pages) = (Vpn(buffer.start), buffer.end - buffer.start);
+    run.host.event(Event::Message(Message { time: Time::ZERO, task: TASK, kind, start, pages }));
+}
+
+/// Local memory has 26 pages, of which 24 are in use.
+fn registered(free_min: u64) -> Run {
+    let mut run = Run::new(Pms { free_min, ..Pms::default() }, &[26, 64], Limits::default());
+    for pages in [UNREGISTERED, FIRST, SECOND] {
+        run.map(pages, FAST);
+    }
+    tell(&mut run, MessageKind::Register, FIRST);
+    tell(&mut run, MessageKind::Register, SECOND);
+    run
+}
+
+/// Pages on local memory: unregistered, first buffer, second buffer.
+fn local(run: &mut Run) -> [usize; 3] {
+    [UNREGISTERED, FIRST, SECOND]
+        .map(|pages| run.nodes_of(pages).iter().filter(|node| **node == FAST).count())
+}
+
+/// What a user's request for a page comes to.
+fn user_moves(run: &mut Run, page: u64, to: NodeId) -> Outcome {
+    let from = run.page(page).node;
+    let page = Page { task: TASK, page: Vpn(page), size: PageSize::Base };
+    run.runner.request(&mut run.host, &mut (), &[move_of(page, from, to)]);
+    run.runner.take_answered()[0].outcome
+}
+
+#[test]
+fn registered_buffers_leave_local_memory_that_runs_short() {
+    let mut run = registered(2);
+    run.epoch();
+    assert_eq!(local(&mut run), [8, 8, 8], "2 pages are free");
+    run.map(300..302, FAST);
+    run.epoch();
+    assert_eq!((local(&mut run), run.host.node(FAST).free_pages), ([8, 6, 8], 2));
+    let mut run = registered(100);
+    (0..3).for_each(|_| _ = run.epoch());
+    assert_eq!(local(&mut run), [8, 0, 0], "what was not registered stays");
+    assert_eq!((run.moved(FAST, SLOW), run.moved_in_all()), (16, 16));
+}
+
+#[test]
+fn locked_buffer_comes_home_and_stays_until_it_is_released() {
+    let mut run = registered(100);
+    run.epoch();
+    assert_eq!(local(&mut run), [8, 0, 0]);
+    tell(&mut run, MessageKind::Lock, FIRST);
+    (0..3).for_each(|_| _ = run.epoch());
+    assert_eq!(local(&mut run), [8, 8, 0], "though local memory is short");
+    assert_eq!(user_moves(&mut run, FIRST.start, SLOW), Outcome::Refused(Refusal::Pinned));
+    assert_eq!(user_moves(&mut run, UNREGISTERED.start, SLOW), Outcome::MADE);
+    tell(&mut run, MessageKind::Release, FIRST);
+    tell(&mut run, MessageKind::Release, SECOND);
+    (0..3).for_each(|_| _ = run.epoch());
+    assert_eq!(local(&mut run), [7, 0, 0], "nothing is brought home");
+    assert_eq!((run.moved(SLOW, FAST), run.moved(FAST, SLOW)), (8, 16 + 8 + 1));
+}
+
+#[test]
+fn buffer_that_is_locked_while_it_leaves_is_pinned_once_it_is_home() {
+    let mut run = registered(100);
+    run.host.action_time = EPOCH;
+    run.epoch();
+    tell(&mut run, MessageKind::Lock, FIRST);
+    (0..60).for_each(|_| _ = run.epoch());
+    assert_eq!(local(&mut run), [8, 8, 0]);
+    let outcomes = FIRST.map(|page| user_moves(&mut run, page, SLOW)).collect::<Vec<_>>();
+    assert_eq!(outcomes, [Outcome::Refused(Refusal::Pinned); 8]);
+}
+
+#[test]
+fn task_that_ends_is_forgotten() {
+    let mut run = registered(2);
+    tell(&mut run, MessageKind::Lock, FIRST);
+    (0..2).for_each(|_| _ = run.epoch());
+    assert_eq!(user_moves(&mut run, FIRST.start, SLOW), Outcome::Refused(Refusal::Pinned));
+    run.host.end_task(TASK);
+    run.epoch();
+    // A task with the same id has nothing registered and nothing pinned.
+    run.host.start_task(TASK, "another");
+    for pages in [UNREGISTERED, FIRST, SECOND] {
+        run.map(pages, FAST);
+    }
+    run.map(300..302, FAST);
+    let before = run.moved_in_all();
+    (0..3).for_each(|_| _ = run.epoch());
+    assert_eq!((local(&mut run), run.moved_in_all()), ([8, 8, 8], before));
+    assert_eq!(user_moves(&mut run, FIRST.start, SLOW), Outcome::MADE);
+}
