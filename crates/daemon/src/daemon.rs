@@ -15,14 +15,14 @@ use crate::setup::{self, Setup};
 use crate::transfers::Transfers;
 use crate::troubles::Troubles;
 
-/// A daemon: watches processes, and moves their pages as a migration policy says.
+/// A daemon: watches processes and moves their pages as a migration policy decides.
 pub struct Daemon<H: DaemonHost = Live> {
     pub(crate) source: ConfigSource,
     pub(crate) config: Config,
     pub(crate) numbers: Numbers,
     pub(crate) machine: Machine,
     pub(crate) runner: PolicyRunner,
-    /// When the policy's next epoch is due after the last one.
+    /// When the next epoch is due, from the policy's last one.
     pub(crate) wake: Wake,
     pub(crate) host: H,
     pub(crate) notes: Notes,
@@ -33,14 +33,14 @@ pub struct Daemon<H: DaemonHost = Live> {
     pub(crate) transfers: Transfers,
 }
 
-/// What a policy observes, and what `memtide status` shows beside that.
+/// The policy's sensors, and those of `memtide status`.
 pub(crate) fn sensors(policy: &dyn Migration) -> Sensors {
     policy.sensors().want(Sensor::NodeTraffic)
 }
 
 impl Daemon {
-    /// Checks that a daemon could start with this configuration on this system. Gives why there would be nowhere for pages
-    /// to move to, if so.
+    /// Checks that a daemon can start with this configuration on this system. Returns why pages would have nowhere to move
+    /// to, if so.
     ///
     /// # Errors
     /// As [`Daemon::new`].
@@ -51,11 +51,11 @@ impl Daemon {
         Ok(setup::no_destination(&machine))
     }
 
-    /// A daemon as configured, before its first epoch. `config` was read from `source`, from which SIGHUP has it read again;
-    /// `log` gets messages for people, a line each, without a name before them.
+    /// A daemon on this system, before its first epoch. `config` was read from `source`, which SIGHUP reads again; `log`
+    /// receives messages, a line each, without a prefix.
     ///
     /// # Errors
-    /// If the configuration does not fit this system, a sensor cannot be had, or the journal cannot be written.
+    /// If the configuration does not fit this system, a required sensor is refused, or the journal cannot be written.
     pub fn new(source: ConfigSource, config: Config, log: Log) -> Result<Daemon, DaemonError> {
         let setup = Setup::of(&config, &System::read()?)?;
         let sensors = sensors(setup.policy.as_ref());
@@ -66,7 +66,7 @@ impl Daemon {
 }
 
 impl<H: DaemonHost> Daemon<H> {
-    /// A daemon on a system, before its first epoch.
+    /// A daemon on a host, before its first epoch.
     ///
     /// # Errors
     /// If the journal cannot be written.
@@ -98,19 +98,19 @@ impl<H: DaemonHost> Daemon<H> {
         })
     }
 
-    /// Remembers what went wrong, and logs it unless it is among the last messages.
+    /// Records a trouble, and logs it unless it is among the last ones.
     pub(crate) fn trouble(&mut self, trouble: &str) {
         if self.troubles.add(self.host.now(), trouble) {
             self.notes.log(trouble);
         }
     }
 
-    /// Why there is nowhere for pages to move to, if so.
+    /// Why pages have nowhere to move to, if so.
     pub fn no_destination(&self) -> Option<&'static str> {
         setup::no_destination(&self.machine)
     }
 
-    /// How it watches memory, for people; nothing if its policy needs no such thing.
+    /// How it monitors memory, as a log message; none if the policy needs no regions.
     pub fn monitor(&self) -> Option<String> {
         let monitoring = self.host.monitoring()?;
         let why = monitoring.why_not_better.map_or_else(String::new, |why| format!(" ({why})"));
@@ -118,7 +118,7 @@ impl<H: DaemonHost> Daemon<H> {
         Some(format!("memory is watched by {}{writes}{why}", monitoring.name))
     }
 
-    /// The nodes that it works on, by their names in the machine.
+    /// The nodes by their names in the machine, with the system's numbers.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
         self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.numbers.nodes.iter().copied())
     }

@@ -1,4 +1,4 @@
-//! What the daemon remembers: what it saw last, and the last decision about each page, as far as there is room.
+//! The last view, and the last decision about each page, up to a bound.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,36 +8,36 @@ use memtide_core::{NodeId, TaskId, Time, Vpn};
 
 use crate::journal::MoveOutcome;
 
-/// Runs of pages that are remembered.
+/// Most runs of pages with a decision.
 const RUNS_MAX: usize = 8192;
 
-/// What is remembered.
+/// The last two views' nodes, and the last decisions.
 #[derive(Debug, Default)]
 pub struct History {
     view: View,
-    /// The nodes in the epoch before, and when that was.
+    /// The nodes in the epoch before, and its time.
     before: (Time, Vec<NodeView>),
     decisions: VecDeque<MoveOutcome>,
     moved: BTreeMap<TaskId, u64>,
 }
 
 impl History {
-    /// Pages of a task that were moved.
+    /// Base pages of a task that were moved.
     pub fn moved(&self, task: TaskId) -> u64 {
         self.moved.get(&task).copied().unwrap_or(0)
     }
 
-    /// Base pages of a task on each node, as far as its regions show; none if it has not been seen.
+    /// Base pages of a task on each node, by its regions; none before the first epoch that observes it.
     pub fn pages(&self, task: TaskId) -> Option<Vec<u64>> {
         self.view.task(task).map(|task| task.footprint.clone()).filter(|pages| !pages.is_empty())
     }
 
-    /// How full a node is.
+    /// A node in the last view; none before the first epoch.
     pub fn node(&self, node: NodeId) -> Option<&NodeView> {
         self.view.node(node)
     }
 
-    /// What was read from a node and written to it, in MB/s, from the epoch before the last one to that, where it is counted.
+    /// Bytes read from a node and written to it between the last two epochs, in MB/s; none if they are not counted.
     pub fn traffic_mbps(&self, node: NodeId) -> Option<(f64, f64)> {
         let (since, before) = (self.before.0, self.before.1.get(node.index())?.traffic?);
         let now = self.node(node)?.traffic?;
@@ -47,7 +47,7 @@ impl History {
         (seconds > 0.0).then_some(both)
     }
 
-    /// The region of a page when it was last seen.
+    /// The region of a page in the last view.
     pub fn region(&self, task: TaskId, page: Vpn) -> Option<Region> {
         self.view.regions.at(task, page)
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_pages_are_one_decision_and_the_last_one_counts() {
+    fn adjacent_pages_are_one_decision_and_the_last_decision_counts() {
         let (made, refused) = (Outcome::MADE, Outcome::Refused);
         let mut history = History::default();
         history.completed(&[

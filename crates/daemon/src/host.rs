@@ -1,4 +1,4 @@
-//! What a daemon runs on: this system, or a fake one in tests.
+//! What a daemon runs on: this system, or a fake host in tests.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rustix::process::Pid;
 
 /// A host with processes.
 pub trait DaemonHost: Host {
-    /// All processes with this many base pages in memory or more, by process id.
+    /// All processes with at least this many base pages in memory, by process id.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -24,13 +24,13 @@ pub trait DaemonHost: Host {
     /// A process by its id, if there is one.
     fn process(&self, pid: Pid) -> Option<Process>;
 
-    /// Watches these processes and no others; those that have just started, later.
+    /// Watches these processes and no others; a host may wait until a process has run for a few seconds.
     fn watch(&mut self, processes: Vec<Process>);
 
-    /// The processes that are watched.
+    /// The watched processes.
     fn watched(&self) -> &[Process];
 
-    /// How the sensors answer now.
+    /// The sensors' answers now.
     fn answers(&self) -> &Answers;
 
     /// How regions are monitored; none if they are not.
@@ -48,22 +48,22 @@ pub trait DaemonHost: Host {
     /// If they cannot be read.
     fn system(&self) -> Result<System, TopologyError>;
 
-    /// What went wrong since the last call.
+    /// Errors since the last call, for the log.
     fn take_troubles(&mut self) -> Vec<String>;
 
-    /// Lets a user's request move pages of a process until [`end_request`](DaemonHost::end_request).
+    /// Allows a user's request to move pages of a process until [`end_request`](DaemonHost::end_request).
     fn begin_request(&mut self, process: Process);
 
-    /// A user's request is over.
+    /// Ends a user's request.
     fn end_request(&mut self, pid: Pid);
 
-    /// Changes how long a batch of moves may hold a process up, and whether moves are made.
+    /// Sets how long a batch of moves may stall a process, and whether moves are made.
     fn set(&mut self, stall: Duration, dry_run: bool);
 
-    /// Observes as another policy asks.
+    /// Observes what another policy asks for; the processes are to be watched again.
     ///
     /// # Errors
-    /// If a sensor that the policy requires cannot be had.
+    /// If a sensor that the policy requires is refused; nothing is observed then.
     fn set_sensors(
         &mut self,
         numbers: Numbers,

@@ -1,4 +1,4 @@
-//! Who is told what happens.
+//! The watcher of all epochs: history, journal and log.
 
 use std::collections::VecDeque;
 
@@ -8,35 +8,35 @@ use memtide_core::policy::{Completion, Event, Outcome, Plan, Refusal, View};
 use super::history::History;
 use crate::journal::{Journal, Run, move_outcomes};
 
-/// Runs of pages that are remembered on a dry run.
+/// Most runs of pages that a dry run remembers as logged.
 const REPORTED_MAX: usize = 1024;
 
-/// Takes messages for people, a line each.
+/// Receives log messages, a line each.
 pub type Log = Box<dyn FnMut(&str) + Send>;
 
-/// What is noted of all epochs.
+/// History, journal and log of all epochs.
 pub struct Notes {
-    /// For those who ask.
+    /// For `memtide status` and `memtide why`.
     pub history: History,
     /// For `memtide replay`.
     pub journal: Option<Journal>,
-    /// What was told that it would be moved, as far as there is room.
+    /// Runs that a dry run has logged, the last ones.
     reported: VecDeque<Run>,
     log: Log,
 }
 
 impl Notes {
-    /// Nothing noted yet.
+    /// No epoch yet.
     pub fn new(journal: Option<Journal>, log: Log) -> Notes {
         Notes { history: History::default(), journal, reported: VecDeque::new(), log }
     }
 
-    /// Hands on a message for people.
+    /// Logs a message.
     pub fn log(&mut self, message: &str) {
         (self.log)(message);
     }
 
-    /// Says what would be moved, unless it has said so before.
+    /// Logs what would be moved, unless it was logged before.
     fn would_move(&mut self, run: Run) {
         if run.is_much_as(self.reported.iter()) {
             return;
@@ -73,21 +73,27 @@ mod tests {
     use memtide_core::{ActionId, NodeId, PageSize, TaskId, Vpn};
 
     #[test]
-    fn a_run_is_told_once_however_it_shifts() {
+    fn run_that_shifts_is_logged_once() {
         let mut notes = Notes::new(None, Box::new(|_| ()));
-        let mut told = |start: u64, pages: u64, to: u8| {
+        let mut logged = |start: u64, pages: u64, to: u8| {
             let (task, size, wish) = (TaskId(1), PageSize::Base, Frame::ANY);
             let first = Move { task, page: Vpn(start), size, from: NodeId(2), to: NodeId(to), wish };
             notes.would_move(Run { id: ActionId(start), first, reason: Reason::Hot, pages });
             notes.reported.len()
         };
-        assert_eq!([told(100, 10, 0), told(100, 10, 0), told(105, 10, 0), told(106, 10, 0)], [1, 1, 1, 2]);
-        assert_eq!([told(50, 200, 0), told(60, 10, 0), told(60, 10, 1)], [3, 3, 4]);
-        // Half of it by several that were told, and not quite.
-        assert_eq!([told(400, 10, 0), told(420, 10, 0), told(400, 40, 0), told(390, 60, 0)], [5, 6, 6, 7]);
+        assert_eq!(
+            [logged(100, 10, 0), logged(100, 10, 0), logged(105, 10, 0), logged(106, 10, 0)],
+            [1, 1, 1, 2]
+        );
+        assert_eq!([logged(50, 200, 0), logged(60, 10, 0), logged(60, 10, 1)], [3, 3, 4]);
+        // Half of it covered by runs that were logged, and just under half.
+        assert_eq!(
+            [logged(400, 10, 0), logged(420, 10, 0), logged(400, 40, 0), logged(390, 60, 0)],
+            [5, 6, 6, 7]
+        );
         for start in 0..2 * REPORTED_MAX as u64 {
-            told(1000 + start, 1, 0);
+            logged(1000 + start, 1, 0);
         }
-        assert_eq!(told(0, 1, 0), REPORTED_MAX);
+        assert_eq!(logged(0, 1, 0), REPORTED_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! What the daemon tells whoever asks.
+//! Replies to clients.
 
 use memtide_core::policy::{Outcome, Refusal};
 use memtide_core::{NodeId, PAGE_BYTES, Time, Vpn};
@@ -13,11 +13,11 @@ use crate::status::{Last, Node, Status, Trouble, Watched, Why};
 use crate::transfers;
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Answers, or begins what will.
+    /// Replies to a request, or begins a transfer that replies later.
     pub(crate) fn reply(&mut self, client: &ClientRequest) {
         let answered = match &client.request {
-            Request::Status => Ok(shown(self.status(client.uid))),
-            Request::Why { pid, address } => self.why(client.uid, *pid, *address).map(shown),
+            Request::Status => Ok(json_of(self.status(client.uid))),
+            Request::Why { pid, address } => self.why(client.uid, *pid, *address).map(json_of),
             Request::Pause => self.pause(client.uid, true),
             Request::Resume => self.pause(client.uid, false),
             Request::Migrate(wanted) => match self.migrate(client, wanted) {
@@ -25,7 +25,7 @@ impl<H: DaemonHost> Daemon<H> {
                 Err(why) => Err(why),
             },
         };
-        // A client that does not wait for its answer needs none.
+        // The client may have gone.
         let _ = client.reply.send(answered.map_or_else(Reply::Refused, Reply::Done));
     }
 
@@ -95,7 +95,7 @@ impl<H: DaemonHost> Daemon<H> {
         let monitoring = self.host.monitoring();
         let record = self.runner.governor().recorded();
         let moved = record.moved_pages.iter();
-        // Regions lie on several nodes: a plan names pages that are there already, which is no failure.
+        // Regions span nodes, so plans name pages that are already there: not a failure.
         let refused = record.refused.iter().filter(|&(&why, _)| why != Refusal::AlreadyThere);
         let cancelled = record.cancelled.iter().map(|(why, &moves)| (why.to_string(), moves));
         let own = may(uid, rustix::process::geteuid().as_raw());
@@ -162,6 +162,6 @@ impl<H: DaemonHost> Daemon<H> {
     }
 }
 
-fn shown(told: impl Serialize) -> Value {
-    serde_json::to_value(told).expect("what is told is numbers and words")
+fn json_of(reply: impl Serialize) -> Value {
+    serde_json::to_value(reply).expect("numbers and strings")
 }

@@ -16,18 +16,18 @@ use crate::error::DaemonError;
 use crate::host::DaemonHost;
 use crate::journal::{Head, Journal};
 
-/// How often signals and the stop flag are looked at.
+/// Most time between two checks of signals and the stop flag.
 const POLL: Duration = Duration::from_millis(200);
 
-/// How often processes and events are looked at for a policy that never asks to be woken.
+/// Epoch of a policy that never asks to be woken and acts on events alone.
 const NEVER_POLL: Duration = Duration::from_secs(1);
 
-/// When it is told that nothing is watched: processes are watched once they have lived 3 s.
+/// When an idle daemon logs that nothing is watched: Linux processes are watched once they have run for 3 s.
 const IDLE_AFTER: Time = Time::from_ms(6000);
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Works until `stop` is set: looked at every 200 ms. Serves the clients of `socket`, and reads the configuration again at
-    /// each SIGHUP.
+    /// Runs until `stop` is set, which is checked every 200 ms. Serves the clients of `socket`, and reads the configuration
+    /// again at each SIGHUP.
     ///
     /// # Errors
     /// If signals cannot be handled, or the socket fails.
@@ -52,12 +52,11 @@ impl<H: DaemonHost> Daemon<H> {
             }
             self.epoch();
             self.log_if_idle();
-            // Clients and transfers are served even if no time is left between epochs.
+            // Clients and transfers get their turn even if epochs take all the time.
             socket.requests.try_iter().take(CLIENTS_MAX).for_each(|client| self.reply(&client));
             self.step_transfers();
             next = match self.wake {
                 Wake::After(time) => (next + Duration::from_nanos(time.as_ns() as u64)).max(Instant::now()),
-                // It acts on events alone, and those come once an epoch.
                 Wake::Never => Instant::now() + NEVER_POLL,
             };
         }
@@ -85,7 +84,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// Says that nothing is watched, once: a filter that is wrong looks like an idle system.
+    /// Logs once that nothing is watched: a wrong filter looks like an idle system.
     fn log_if_idle(&mut self) {
         if self.idle_logged || self.paused || self.host.now() < IDLE_AFTER {
             return;
@@ -99,7 +98,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// Begins a new part of the journal if its file is full or gone.
+    /// Begins a new part of the journal if its file is full or was removed.
     fn rotate_journal(&mut self) {
         if let Some(journal) = self.notes.journal.as_mut().filter(|journal| journal.must_rotate()) {
             journal.begin(Head::new(

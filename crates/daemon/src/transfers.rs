@@ -1,7 +1,7 @@
-//! Moving what a process has on some nodes, for users who ask for it.
+//! Users' requests to move a process's pages between nodes.
 //!
-//! The daemon steps transfers between its epochs, a few MiB at a time. Their moves pass the policy's governor, so that its
-//! rate bounds both together.
+//! The daemon steps transfers between epochs, up to 2 MiB at a time, and a transfer has at most one step in flight. Their
+//! moves pass the policy's governor, so that one rate bounds both.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -30,7 +30,7 @@ const TRANSFERS_MAX: usize = 8;
 /// Time between two reports of progress.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How soon moves that the governor held back are tried again.
+/// Time before a step whose moves were held back, or are in flight, is followed by the next.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Bytes a second of 1 MB/s.
@@ -39,11 +39,11 @@ const MBPS: f64 = 1e6;
 /// How far a transfer is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// How much was looked at, from 0 to 1.
+    /// Share of the process that was scanned, from 0 to 1.
     pub share: f64,
-    /// What was done.
+    /// Pages so far.
     pub tally: Tally,
-    /// How long it has taken.
+    /// Time since the start, in seconds.
     pub seconds: f64,
 }
 
@@ -114,7 +114,7 @@ impl Paced {
         self.due = if waits { paced.max(Instant::now() + RETRY) } else { paced };
     }
 
-    /// Whether progress is to be reported now.
+    /// Whether a report of progress is due.
     fn reports(&mut self) -> bool {
         let due = self.reported.elapsed() >= REPORT_INTERVAL;
         if due {
@@ -124,7 +124,7 @@ impl Paced {
     }
 }
 
-/// How many moves an allowance suffices for.
+/// How many moves an allowance covers; the last one may exceed it.
 fn within(moves: &[Move], allowance_bytes: Option<u64>) -> usize {
     let Some(mut left) = allowance_bytes else { return moves.len() };
     let fits = |wanted: &&Move| {
@@ -148,7 +148,10 @@ struct Client {
 pub(crate) struct Transfers(VecDeque<Client>);
 
 impl Transfers {
-    /// Whether a user may have one more, of this process.
+    /// Admits one more of a user, of this process.
+    ///
+    /// # Errors
+    /// Why not.
     pub fn admit(&self, pid: i32, uid: u32) -> Result<(), String> {
         if self.0.iter().any(|other| other.pid == pid) {
             return Err(format!("pages of process {pid} are being moved already"));
@@ -192,7 +195,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// Gives the reply if it is over.
+    /// Returns the last reply if it is over.
     fn step_transfer(&mut self, client: &mut Client) -> Option<Reply> {
         let Client { paced, pid, reply, .. } = client;
         if !self.paused && paced.due <= Instant::now() {
@@ -213,23 +216,23 @@ impl<H: DaemonHost> Daemon<H> {
 }
 
 fn value(progress: &Progress) -> serde_json::Value {
-    serde_json::to_value(progress).expect("numbers under words")
+    serde_json::to_value(progress).expect("numbers and strings")
 }
 
-/// The process that a user asks about.
+/// The process that a user's request names.
 ///
 /// # Errors
-/// If there is none, or it is another user's: whoever asks is not told which.
+/// If there is none, or it is another user's; the message does not say which.
 pub(crate) fn process_of(host: &impl DaemonHost, pid: i32, uid: u32) -> Result<Process, String> {
     let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten().and_then(|pid| host.process(pid));
     let process = process.filter(|process| uid == 0 || uid == process.uid);
     process.ok_or_else(|| format!("process {pid} is not there, or not yours"))
 }
 
-/// A transfer as it is asked for, on a system whose numbers of the machine's nodes are these.
+/// The transfer that a request asks for. `nodes` are the system's numbers of the machine's nodes.
 ///
 /// # Errors
-/// What is wrong with the request, or why the process cannot be touched.
+/// What is wrong with the request, or why the process's memory cannot be read.
 pub(crate) fn transfer(
     host: &impl DaemonHost,
     process: Process,
@@ -250,7 +253,7 @@ pub(crate) fn transfer(
     })
 }
 
-/// The nodes that pages are to leave, and those that they are to go to, on a system with these nodes.
+/// A request's source and target nodes, on a system with these nodes.
 ///
 /// # Errors
 /// What is wrong with the request.
@@ -270,11 +273,11 @@ pub fn nodes(asked: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<Node
     Ok((from, to))
 }
 
-/// Moves pages without a daemon, as long as `report`, called every 200 ms, returns true. No batch of moves holds the process
-/// up for much longer than `stall`. `nodes` are the system's nodes.
+/// Moves pages without a daemon, as long as `report`, called every 200 ms, returns true. A batch of moves stalls the
+/// process for little longer than `stall`. `nodes` are the system's nodes.
 ///
 /// # Errors
-/// What is wrong with the request; or why it ended early, and how far it was.
+/// What is wrong with the request; or why it ended early, and its progress by then.
 pub fn run(
     asked: &Migrate,
     uid: u32,

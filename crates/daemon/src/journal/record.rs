@@ -117,6 +117,7 @@ impl Epoch {
     /// What is wrong.
     pub fn check(&self, nodes: usize) -> Result<(), String> {
         self.view.check(nodes)?;
+        check_sizes(&self.view)?;
         let mut left = MOVES_MAX;
         for entry in &self.events {
             match entry {
@@ -169,6 +170,19 @@ fn end(start: Vpn, pages: u64, size: PageSize) -> Option<u64> {
 fn take(what: &str, pages: u64, left: &mut u64) -> Result<(), String> {
     *left = left.checked_sub(pages).ok_or_else(|| format!("{what}: more than {MOVES_MAX} in an epoch"))?;
     Ok(())
+}
+
+/// Refuses page counts that no machine has, with which a policy's arithmetic could overflow.
+fn check_sizes(view: &View) -> Result<(), String> {
+    if let Some(node) = view.nodes.iter().find(|node| node.pages > PAGES_MAX) {
+        return Err(format!("nodes: {node:?} has more than {PAGES_MAX} pages"));
+    }
+    let is_large = |pages: &u64| *pages > PAGES_MAX;
+    match view.tasks.iter().find(|task| is_large(&task.resident_pages) || task.footprint.iter().any(is_large))
+    {
+        Some(task) => Err(format!("tasks: {task:?} has more than {PAGES_MAX} pages")),
+        None => Ok(()),
+    }
 }
 
 fn check_faults(run: &Faults, nodes: usize, left: &mut u64) -> Result<(), String> {

@@ -344,6 +344,18 @@ fn a_decision_that_was_changed_is_found() {
     );
 }
 
+#[test]
+fn node_larger_than_any_machine_is_refused() {
+    let mut lines = lines(&small());
+    let Record::Epoch(mut epoch) = serde_json::from_str(&lines[2]).expect("a record") else {
+        panic!("{}", lines[2]);
+    };
+    epoch.view.nodes[0].pages = u64::MAX;
+    lines[2] = serde_json::to_string(&Record::Epoch(epoch)).expect("text");
+    let why = replay(&packed(&lines), None).expect_err("it is refused").to_string();
+    assert!(why.contains("nodes: ") && why.contains("more than 4503599627370496 pages"), "{why}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
