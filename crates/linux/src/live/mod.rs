@@ -165,39 +165,53 @@ impl Live {
     }
 
     /// Moves pages of a task, all of one size.
-    fn move_all(&mut self, moves: &[Move]) -> Vec<Outcome> {
-        let all = |outcome| vec![outcome; moves.len()];
-        let Some(process) = self.process(moves[0].task).cloned() else {
-            return all(Outcome::Refused(Refusal::Gone));
+    fn move_all(&mut self, task: TaskId, size: PageSize, moves: &[Planned]) {
+        let Some(process) = self.process(task).cloned() else {
+            return self.complete_all(moves, Outcome::Refused(Refusal::Gone));
         };
         if !is_alive(&process) {
-            return all(Outcome::Cancelled(Cancellation::TaskEnded));
+            return self.complete_all(moves, Outcome::Cancelled(Cancellation::TaskEnded));
         }
         if self.dry_run {
-            return all(Outcome::Refused(Refusal::DryRun));
+            return self.complete_all(moves, Outcome::Refused(Refusal::DryRun));
         }
-        let moved = self.carry_out(process.pid, moves);
+        let results = self.carry_out(process.pid, size, moves);
         let gone = Err(Refusal::Gone);
-        let ended = moved.contains(&gone) && !is_alive(&process);
-        let outcome = |result: Result<(), Refusal>| match result {
-            result if ended && result == gone => Outcome::Cancelled(Cancellation::TaskEnded),
-            result => result.into(),
-        };
-        moved.into_iter().map(outcome).collect()
+        let ended = results.contains(&gone) && !is_alive(&process);
+        let time = self.now();
+        self.done.extend(moves.iter().zip(results).map(|(planned, result)| {
+            let outcome = match result {
+                Ok(()) => Outcome::MADE,
+                Err(Refusal::Gone) if ended => Outcome::Cancelled(Cancellation::TaskEnded),
+                Err(why) => Outcome::Refused(why),
+            };
+            Completion { time, planned: planned.clone(), outcome }
+        }));
+    }
+
+    /// Completes all of some actions alike.
+    fn complete_all(&mut self, actions: &[Planned], outcome: Outcome) {
+        let time = self.now();
+        self.done.extend(actions.iter().map(|planned| Completion {
+            time,
+            planned: planned.clone(),
+            outcome,
+        }));
     }
 
     /// Moves pages of a process, all of one size. A huge page goes whole when its first base page is named; one that is not huge
     /// any more is gone.
-    fn carry_out(&mut self, pid: Pid, moves: &[Move]) -> Vec<Result<(), Refusal>> {
+    fn carry_out(&mut self, pid: Pid, size: PageSize, moves: &[Planned]) -> Vec<Result<(), Refusal>> {
         let nodes = &self.watched.numbers.nodes;
+        let wanted = moves.iter().filter_map(as_move);
         let named = |wanted: &Move| (wanted.page.0, nodes[wanted.to.index()]);
-        if moves[0].size == PageSize::Base {
-            let pages: Vec<(u64, NodeId)> = moves.iter().map(named).collect();
+        if size == PageSize::Base {
+            let pages: Vec<(u64, NodeId)> = wanted.map(named).collect();
             return self.mover.move_pages(pid, &pages);
         }
         let huge = huge_pages(pid);
-        let there: Vec<bool> = moves.iter().map(|wanted| huge(wanted.page.0)).collect();
-        let pages = moves.iter().zip(&there).filter(|(_, there)| **there).map(|(wanted, _)| named(wanted));
+        let there: Vec<bool> = wanted.clone().map(|wanted| huge(wanted.page.0)).collect();
+        let pages = wanted.zip(&there).filter(|(_, there)| **there).map(|(wanted, _)| named(wanted));
         let pages: Vec<(u64, NodeId)> = pages.collect();
         let mut moved = self.mover.move_pages(pid, &pages).into_iter();
         let result =
@@ -210,10 +224,10 @@ fn is_alive(process: &Process) -> bool {
     processes::one(process.pid).is_some_and(|now| now.identity() == process.identity())
 }
 
-/// The move that an action is, with its task and page size; none if it is none.
-fn kind(planned: &Planned) -> Option<(TaskId, PageSize)> {
+/// The move that an action is; none if it is another one.
+fn as_move(planned: &Planned) -> Option<&Move> {
     match &planned.action {
-        Action::Move(wanted) => Some((wanted.task, wanted.size)),
+        Action::Move(wanted) => Some(wanted),
         _ => None,
     }
 }
@@ -233,19 +247,17 @@ impl Host for Live {
     }
 
     fn act(&mut self, actions: &[Planned]) {
-        for run in actions.chunk_by(|a, b| kind(a).is_some() && kind(a) == kind(b)) {
-            let moves: Vec<Move> = match kind(&run[0]) {
-                Some(_) => run.iter().flat_map(|planned| planned.action.moves()).copied().collect(),
-                None => Vec::new(),
-            };
-            let outcomes = match moves.is_empty() {
-                true => vec![Outcome::Refused(Refusal::Unsupported); run.len()],
-                false => self.move_all(&moves),
-            };
-            let time = self.now();
-            for (planned, outcome) in run.iter().zip(outcomes) {
-                self.done.push(Completion { time, planned: planned.clone(), outcome });
+        let kind = |planned| as_move(planned).map(|wanted| (wanted.task, wanted.size));
+        let mut rest = actions;
+        while let Some(first) = rest.first() {
+            let of_first = kind(first);
+            let alike = rest.iter().take_while(|planned| kind(planned) == of_first).count();
+            let (run, after) = rest.split_at(alike);
+            match of_first {
+                Some((task, size)) => self.move_all(task, size, run),
+                None => self.complete_all(run, Outcome::Refused(Refusal::Unsupported)),
             }
+            rest = after;
         }
         // Events that are worked out later, such as hint faults, come after what this came to.
         self.watched.since = self.now();

@@ -1,6 +1,6 @@
 //! What this system observes for a policy: one file a sensor.
 //!
-//! A sensor registers by its line in [`ALL`]; what is not there is refused. They are filled in this order, so that one can
+//! A sensor registers by its line in `ALL`; what is not there is refused. They are filled in this order, so that one can
 //! use what another before it has filled in.
 
 pub mod hint_faults;
