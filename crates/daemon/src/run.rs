@@ -25,6 +25,11 @@ const NEVER_POLL: Duration = Duration::from_secs(1);
 /// When an idle daemon logs that nothing is watched: Linux processes are watched once they have run for 3 s.
 const IDLE_AFTER: Time = Time::from_ms(6000);
 
+/// The policy does not judge pages while a user's request moves them: an epoch comes this long after a transfer's step, but
+/// is not delayed for longer than the second.
+const EPOCH_AFTER_STEP: Duration = Duration::from_millis(500);
+const EPOCH_DELAY_MAX: Duration = Duration::from_secs(3);
+
 impl<H: DaemonHost> Daemon<H> {
     /// Runs until `stop` is set, which is checked every 200 ms. Serves the clients of `socket`, and reads the configuration
     /// again at each SIGHUP.
@@ -35,12 +40,14 @@ impl<H: DaemonHost> Daemon<H> {
         let sighup = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGHUP, Arc::clone(&sighup)).map_err(DaemonError::Signals)?;
         let mut next = Instant::now();
+        let mut latest = next + EPOCH_DELAY_MAX;
         while !stop.load(Ordering::Relaxed) {
             if sighup.swap(false, Ordering::Relaxed) {
                 self.reload();
             }
             let now = Instant::now();
-            if next > now {
+            let step_is_due = self.step_is_due(now) && now < latest;
+            if next > now || step_is_due {
                 let due = self.transfer_due().map_or(next, |due| due.min(next));
                 match socket.requests.recv_timeout(due.saturating_duration_since(now).min(POLL)) {
                     Ok(client) => self.reply(&client),
@@ -48,6 +55,9 @@ impl<H: DaemonHost> Daemon<H> {
                     Err(RecvTimeoutError::Disconnected) => return Err(DaemonError::SocketFailed),
                 }
                 self.step_transfers();
+                if step_is_due {
+                    next = next.max((Instant::now() + EPOCH_AFTER_STEP).min(latest));
+                }
                 continue;
             }
             self.epoch();
@@ -59,6 +69,7 @@ impl<H: DaemonHost> Daemon<H> {
                 Wake::After(time) => (next + Duration::from_nanos(time.as_ns() as u64)).max(Instant::now()),
                 Wake::Never => Instant::now() + NEVER_POLL,
             };
+            latest = next + EPOCH_DELAY_MAX;
         }
         Ok(())
     }

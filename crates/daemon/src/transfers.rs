@@ -33,6 +33,9 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// Time before a step whose moves were held back, or are in flight, is followed by the next.
 const RETRY: Duration = Duration::from_millis(20);
 
+/// How long a step looks for pages to move.
+const SKIP_MAX: Duration = Duration::from_millis(20);
+
 /// Bytes a second of 1 MB/s.
 const MBPS: f64 = 1e6;
 
@@ -88,7 +91,7 @@ impl Paced {
             runner.collect(host, watcher);
             return Ok(true);
         }
-        let Some(moves) = self.transfer.step()? else { return Ok(false) };
+        let Some(moves) = self.next_moves()? else { return Ok(false) };
         let allowance = runner.governor().allowance_bytes(host.now());
         let (now, later) = moves.split_at(within(&moves, allowance));
         self.transfer.postpone(later);
@@ -96,6 +99,17 @@ impl Paced {
         let ids = runner.request(host, watcher, now);
         self.in_flight.extend((ids.start.0..ids.end.0).map(ActionId));
         Ok(true)
+    }
+
+    /// The next moves. Memory in which there is nothing to move is skipped, for a while; none once all was looked at.
+    fn next_moves(&mut self) -> io::Result<Option<Vec<Move>>> {
+        let until = Instant::now() + SKIP_MAX;
+        loop {
+            match self.transfer.step()? {
+                Some(moves) if moves.is_empty() && Instant::now() < until => {}
+                moves => return Ok(moves),
+            }
+        }
     }
 
     /// Takes its own completions among those of all transfers.
@@ -171,6 +185,11 @@ impl Transfers {
 }
 
 impl<H: DaemonHost> Daemon<H> {
+    /// Whether a step of a transfer is due.
+    pub(crate) fn step_is_due(&self, now: Instant) -> bool {
+        !self.paused && self.transfers.0.iter().any(|client| client.paced.due <= now)
+    }
+
     /// When the next step of a transfer, or a report, is due; none if there is no transfer.
     pub(crate) fn transfer_due(&self) -> Option<Instant> {
         let due = |client: &Client| {

@@ -19,6 +19,9 @@ use crate::topology::{Numbers, memory_of};
 
 pub use crate::sensors::{Monitoring, task};
 
+/// Base pages that are handed to the mover at once.
+const CHUNK: usize = 1 << 12;
+
 /// KiB in a base page.
 const PAGE_KIB: u64 = 4;
 
@@ -176,8 +179,7 @@ impl Live {
             return self.complete_all(moves, Outcome::Refused(Refusal::DryRun));
         }
         let results = self.carry_out(process.pid, size, moves);
-        let gone = Err(Refusal::Gone);
-        let ended = results.contains(&gone) && !is_alive(&process);
+        let ended = results.iter().any(|result| matches!(result, Err(Refusal::Gone))) && !is_alive(&process);
         let time = self.now();
         self.done.extend(moves.iter().zip(results).map(|(planned, result)| {
             let outcome = match result {
@@ -185,7 +187,10 @@ impl Live {
                 Err(Refusal::Gone) if ended => Outcome::Cancelled(Cancellation::TaskEnded),
                 Err(why) => Outcome::Refused(why),
             };
-            Completion { time, planned: planned.clone(), outcome }
+            // By hand: a clone would be a call for each of tens of thousands of pages.
+            let Planned { id, reason, .. } = *planned;
+            let planned = Planned { id, action: Action::Move(*the_move(planned)), reason };
+            Completion { time, planned, outcome }
         }));
     }
 
@@ -203,11 +208,17 @@ impl Live {
     /// any more is gone.
     fn carry_out(&mut self, pid: Pid, size: PageSize, moves: &[Planned]) -> Vec<Result<(), Refusal>> {
         let nodes = &self.watched.numbers.nodes;
-        let wanted = moves.iter().filter_map(as_move);
+        let wanted = moves.iter().map(the_move);
         let named = |wanted: &Move| (wanted.page.0, nodes[wanted.to.index()]);
         if size == PageSize::Base {
-            let pages: Vec<(u64, NodeId)> = wanted.map(named).collect();
-            return self.mover.move_pages(pid, &pages);
+            let mut results = Vec::with_capacity(moves.len());
+            let mut pages: Vec<(u64, NodeId)> = Vec::with_capacity(moves.len().min(CHUNK));
+            for chunk in moves.chunks(CHUNK) {
+                pages.clear();
+                pages.extend(chunk.iter().map(the_move).map(named));
+                results.extend(self.mover.move_pages(pid, &pages));
+            }
+            return results;
         }
         let huge = huge_pages(pid);
         let there: Vec<bool> = wanted.clone().map(|wanted| huge(wanted.page.0)).collect();
@@ -230,6 +241,11 @@ fn as_move(planned: &Planned) -> Option<&Move> {
         Action::Move(wanted) => Some(wanted),
         _ => None,
     }
+}
+
+/// The move that an action is known to be.
+fn the_move(planned: &Planned) -> &Move {
+    as_move(planned).expect("a run of moves")
 }
 
 impl Host for Live {
@@ -264,6 +280,10 @@ impl Host for Live {
     }
 
     fn completions(&mut self, done: &mut Vec<Completion>) {
-        done.append(&mut self.done);
+        match done.is_empty() {
+            // Tens of thousands of completions are handed on without a copy.
+            true => std::mem::swap(done, &mut self.done),
+            false => done.append(&mut self.done),
+        }
     }
 }

@@ -150,11 +150,18 @@ impl Open {
     /// Tells what became of each by its status and the node that it is to go to. Those that are busy stay open.
     fn settle(&mut self, moved: &mut [Moved], result: impl Fn(i32, i32) -> Moved) {
         let mut open = 0;
-        for page in 0..self.addresses.len() {
-            let (to, place) = (self.to[page], self.places[page]);
-            moved[place] = result(self.status[page], to);
-            if moved[place] == Err(Refusal::Busy) {
-                (self.addresses[open], self.to[open], self.places[open]) = (self.addresses[page], to, place);
+        let pages = self.addresses.len();
+        // Slices of one length, so that bounds are checked once and not for each page.
+        let (addresses, status) = (&mut self.addresses[..pages], &self.status[..pages]);
+        let (tos, places) = (&mut self.to[..pages], &mut self.places[..pages]);
+        for page in 0..pages {
+            let (to, place) = (tos[page], places[page]);
+            let result = result(status[page], to);
+            moved[place] = result;
+            if matches!(result, Err(Refusal::Busy)) {
+                if open < page {
+                    (addresses[open], tos[open], places[open]) = (addresses[page], to, place);
+                }
                 open += 1;
             }
         }
