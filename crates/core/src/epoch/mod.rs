@@ -13,7 +13,7 @@ use crate::units::Time;
 
 /// What the loop runs on: a simulated machine or a real one.
 ///
-/// What it was asked to sense, it was told when it was made; it stamps each view with its
+/// It is made for the sensors that a policy asks for, and stamps each view with its
 /// [`Answers`](crate::policy::Answers).
 pub trait Host {
     /// The time now.

@@ -8,7 +8,7 @@ use crate::units::{PAGE_BYTES, PageSize, Time, Vpn};
 
 const EPOCH: Time = Time::from_ms(100);
 
-/// What a policy was told, for the test that made it.
+/// Outcomes that a policy got, for the test that made it.
 type Told = std::sync::Arc<std::sync::Mutex<Vec<Outcome>>>;
 
 /// Wants every faulting page on node 1, and notes what becomes of that.
@@ -238,18 +238,16 @@ fn user_request_passes_the_governor_and_answers_the_user_alone() {
     assert_eq!(*told.lock().unwrap(), [Outcome::Refused(Refusal::Cooling)], "but the policy does");
 }
 
+fn page_3_to_node_1() -> Move {
+    let (task, page, size, wish) = (TaskId(0), Vpn(3), PageSize::Base, Frame::ANY);
+    Move { task, page, size, from: NodeId(0), to: NodeId(1), wish }
+}
+
 #[test]
 fn pinned_page_stays_until_it_is_unpinned() {
     let page = Page { task: TaskId(0), page: Vpn(3), size: PageSize::Base };
     let (mut host, mut governor) = (bench(Vec::new()), Governor::new(Limits::default(), EPOCH));
-    let wanted = Move {
-        task: TaskId(0),
-        page: Vpn(3),
-        size: PageSize::Base,
-        from: NodeId(0),
-        to: NodeId(1),
-        wish: Frame::ANY,
-    };
+    let wanted = page_3_to_node_1();
     let actions = [Action::Pin(page), Action::Move(wanted), Action::Unpin(page), Action::Move(wanted)];
     let mut plan = Plan::new(ActionId(0));
     actions.into_iter().for_each(|action| _ = plan.push(action, Reason::Request));
@@ -287,14 +285,7 @@ fn move_within_a_node_needs_a_wish_and_an_exchange_two_pages() {
 #[should_panic(expected = "was not in flight")]
 fn second_completion_of_an_action_is_a_hosts_mistake() {
     let mut governor = Governor::new(Limits::default(), EPOCH);
-    let wanted = Move {
-        task: TaskId(0),
-        page: Vpn(3),
-        size: PageSize::Base,
-        from: NodeId(0),
-        to: NodeId(1),
-        wish: Frame::ANY,
-    };
+    let wanted = page_3_to_node_1();
     let planned = Planned { id: ActionId(7), action: Action::Move(wanted), reason: Reason::Hot };
     assert!(governor.admit(Time::ZERO, &planned));
     let done = Completion { time: Time::ZERO, planned, outcome: Outcome::MADE };

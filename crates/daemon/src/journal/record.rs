@@ -111,7 +111,7 @@ impl Epoch {
         events
     }
 
-    /// Checks that it can have taken place on a machine of so many nodes.
+    /// Checks that it can have taken place on a machine with this many nodes.
     ///
     /// # Errors
     /// What is wrong.
@@ -161,12 +161,12 @@ fn event_entries(events: &[Event]) -> Vec<EventEntry> {
     entries
 }
 
-/// The base page after so many pages, if there are as many.
+/// The base page after this many pages; none if that cannot be numbered.
 fn end(start: Vpn, pages: u64, size: PageSize) -> Option<u64> {
     pages.checked_mul(size.base_pages())?.checked_add(start.0).filter(|&end| end <= PAGES_MAX)
 }
 
-/// Takes so many moves or faults from those that an epoch may have.
+/// Takes moves or faults from those that an epoch may have.
 fn take(what: &str, pages: u64, left: &mut u64) -> Result<(), String> {
     *left = left.checked_sub(pages).ok_or_else(|| format!("{what}: more than {MOVES_MAX} in an epoch"))?;
     Ok(())
