@@ -17,6 +17,8 @@ read -r many < /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds; echo "kdamonds $
 kdamonds=/sys/kernel/mm/damon/admin/kdamonds
 echo "== taken"; daemon; sleep 3
 kill -STOP $daemon
+# Until then it may be inside a write to DAMON's files, which refuse a second writer.
+until read -r stat < /proc/$daemon/stat && case $stat in *") T "*) ;; *) false;; esac; do sleep 0.1; done
 echo "off" > $kdamonds/0/state
 echo 1 > $kdamonds/nr_kdamonds; echo 1 > $kdamonds/0/contexts/nr_contexts
 echo vaddr > $kdamonds/0/contexts/0/operations
