@@ -28,8 +28,8 @@ use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::comparison::{Comparison, Reach};
 pub use self::report::{
-    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, TimeReport, TimelineReport,
-    WearReport,
+    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, TimeReport,
+    TimelineReport, WearReport,
 };
 
 /// A program to run and where.

@@ -1,5 +1,6 @@
 //! What a run came to.
 
+use memtide_core::policy::Answer;
 use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Time};
 use memtide_memory::Counters;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,9 @@ pub struct Report {
     pub timeline: TimelineReport,
     /// Energy of all nodes, in mJ; 0 if the machine file gives none.
     pub energy_mj: f64,
+    /// What the simulator answered for each sensor that the policy asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sensors: Vec<SensorReport>,
 }
 
 /// Where time went, summed over threads, in ms.
@@ -177,6 +181,15 @@ pub struct MoveReport {
     pub pages: u64,
 }
 
+/// The answer for a sensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SensorReport {
+    /// Its name, such as `regions`.
+    pub sensor: String,
+    /// `observed`, `inferred` or `refused`, and how or why.
+    pub answer: String,
+}
+
 /// Traffic over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimelineReport {
@@ -215,6 +228,7 @@ impl Report {
             timeline: timeline(engine, time),
             energy_mj: nodes.iter().map(|n| n.energy_mj).sum(),
             nodes,
+            sensors: sensors(engine),
         }
     }
 }
@@ -335,6 +349,14 @@ fn pages(engine: &Engine<'_>) -> PagesReport {
         refused: record.refused.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
         cancelled: record.cancelled.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
     }
+}
+
+fn sensors(engine: &Engine<'_>) -> Vec<SensorReport> {
+    let report = |(sensor, answer): (&str, &Answer)| SensorReport {
+        sensor: sensor.to_owned(),
+        answer: answer.to_string(),
+    };
+    engine.sensors.answers().iter().map(report).collect()
 }
 
 fn timeline(engine: &Engine<'_>, end: Time) -> TimelineReport {

@@ -103,3 +103,15 @@ fn answers_stamp_the_view_and_unknown_required_sensors_refuse_the_policy() {
     let refused = views(&[Sensor::Messages], chase_then_flood()).expect_err("nobody sends any");
     assert!(refused.to_string().contains("needs the sensor `messages`"), "{refused}");
 }
+
+#[test]
+fn report_has_the_answer_for_each_sensor() {
+    let views = Arc::new(Mutex::new(Vec::new()));
+    let sensors = vec![Sensor::Watermarks, Sensor::Threads];
+    let policy =
+        Policy::new(runs::policy(&machine(), "local").placement, Some(Box::new(Watching { sensors, views })));
+    let jobs = vec![job(chase_then_flood(), &[0])];
+    let report = run(&machine(), jobs, policy, 1, &mut |_| true).expect("it runs");
+    let answers: Vec<_> = report.sensors.iter().map(|of| (&*of.sensor, &*of.answer)).collect();
+    assert_eq!(answers, [("watermarks", "observed: simulated"), ("threads", "observed: simulated")]);
+}

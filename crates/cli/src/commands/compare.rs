@@ -85,8 +85,10 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
             table.rows.push(row);
         }
     }
+    let sensors = simulated::sensors_of_all(&comparison.names, &comparison.reports);
     match format {
-        Format::Table => vec![runs, nodes],
-        _ => vec![runs.join(nodes)],
+        Format::Table => vec![runs, nodes, sensors],
+        Format::Json => vec![runs.join(nodes), sensors],
+        Format::Csv => vec![runs.join(nodes)],
     }
 }

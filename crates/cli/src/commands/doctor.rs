@@ -1,7 +1,9 @@
 //! `memtide doctor`.
 
+use memtide_core::policy::Answer;
 use memtide_lab::Tools;
 use memtide_linux::doctor::{Finding, State, Use, examine, obstacles, works};
+use memtide_linux::sensors::answers;
 
 use crate::failure::Failure;
 use crate::options::Common;
@@ -22,7 +24,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let findings = examine();
     let shown = |finding: &&Finding| !arguments.brief || finding.state != State::Good;
     let document = Document {
-        tables: vec![uses(&findings), table(findings.iter().filter(shown))],
+        tables: vec![uses(&findings), sensors(), table(findings.iter().filter(shown))],
         notes: vec![lab()],
         ..Document::default()
     };
@@ -50,6 +52,14 @@ fn uses(findings: &[Finding]) -> Table {
             instead.map_or(Cell::Absent, |instead| Cell::text(instead.name())),
         ]);
     }
+    table
+}
+
+/// What policies can have observed on this system.
+fn sensors() -> Table {
+    let mut table = Table::new("sensors", &[("sensor", "sensor"), ("answer", "answer")]);
+    let row = |(name, answer): (&str, &Answer)| vec![Cell::text(name), Cell::text(answer.to_string())];
+    table.rows = answers().iter().map(row).collect();
     table
 }
 

@@ -45,7 +45,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         measured.rows.push(vec![Cell::text(name), cell, Cell::text(unit)]);
     }
     let tables = match common.output {
-        Format::Table => vec![measured, simulated::nodes(&report, &runs.machine)],
+        Format::Table => {
+            vec![measured, simulated::nodes(&report, &runs.machine), simulated::sensors(&report)]
+        }
         _ => vec![measured],
     };
     Document { about, tables, notes: Vec::new() }.print(common.output)

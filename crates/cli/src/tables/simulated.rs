@@ -131,3 +131,24 @@ pub fn nodes(report: &Report, machine: &Machine) -> Table {
     }
     table
 }
+
+/// A row per sensor that a policy asked for.
+pub fn sensors(report: &Report) -> Table {
+    let mut table = Table::new("sensors", &[("sensor", "sensor"), ("answer", "answer")]);
+    table.rows = answers(report).collect();
+    table
+}
+
+/// The same of several policies.
+pub fn sensors_of_all(names: &[String], reports: &[Report]) -> Table {
+    let columns = [("policy", "policy"), ("sensor", "sensor"), ("answer", "answer")];
+    let mut table = Table::new("sensors", &columns).with_keys(2);
+    for (name, report) in names.iter().zip(reports) {
+        table.rows.extend(answers(report).map(|row| [vec![Cell::text(name)], row].concat()));
+    }
+    table
+}
+
+fn answers(report: &Report) -> impl Iterator<Item = Vec<Cell>> {
+    report.sensors.iter().map(|sensor| vec![Cell::text(&sensor.sensor), Cell::text(&sensor.answer)])
+}

@@ -50,6 +50,12 @@ impl Said {
         self.finding(subject)["state"].as_str().expect("a state")
     }
 
+    fn sensor(&self, name: &str) -> &str {
+        let sensors = self.answer["sensors"].as_array().expect("sensors");
+        let row = sensors.iter().find(|row| row["sensor"] == name).expect(name);
+        row["answer"].as_str().expect("an answer")
+    }
+
     fn works(&self, command: &str) -> bool {
         let commands = self.answer["commands"].as_array().expect("commands");
         let row = commands.iter().find(|row| row["command"].as_str().is_some_and(|name| name == command));
@@ -100,6 +106,11 @@ fn holds(kernel: &[&str]) {
             (&Value::from("warning"), &Value::from("sysctl kernel.numa_balancing=0"),)
         );
         assert_eq!(said.state("latency and bandwidth"), "good");
+        assert_eq!(said.sensor("watermarks"), "observed: /proc/zoneinfo");
+        assert!(said.sensor("messages").starts_with("refused: "), "{}", said.answer);
+        let regions = if name == "root" || name == "cpuset" { "observed: damon" } else { "inferred: smaps" };
+        assert!(said.sensor("regions").starts_with(regions), "{name}: {}", said.sensor("regions"));
+        assert!(said.sensor("hint-faults").starts_with("inferred: "), "{name}");
         match name.as_str() {
             "root" => assert_eq!(said.state("DAMON"), "good"),
             "user" => {

@@ -54,7 +54,31 @@ pub struct RegionSampling {
     pub writes: bool,
 }
 
+impl Default for RegionSampling {
+    /// DAMON's own defaults (Documentation/mm/damon/design.rst): 5 ms, 100 ms, 1,000 regions; writes are not counted apart.
+    fn default() -> RegionSampling {
+        let (sampling, aggregation) = (Time::from_ms(5), Time::from_ms(100));
+        RegionSampling { sampling, aggregation, regions_max: 1000, writes: false }
+    }
+}
+
 impl Sensor {
+    /// Every sensor, at some setting.
+    pub fn all() -> [Sensor; 10] {
+        [
+            Sensor::Regions(RegionSampling::default()),
+            Sensor::HintFaults,
+            Sensor::AccessSamples { period: 4096 },
+            Sensor::Threads,
+            Sensor::NodeTraffic,
+            Sensor::ThreadTraffic,
+            Sensor::LoadedLatency,
+            Sensor::Watermarks,
+            Sensor::Messages,
+            Sensor::TaskLifecycle,
+        ]
+    }
+
     /// Its name, without settings: `regions`, `hint-faults`, ...
     pub fn name(&self) -> &'static str {
         match self {
@@ -239,6 +263,12 @@ mod tests {
         Sensors::new(Delivery::Deployable, Time::from_ms(100))
             .require(Sensor::HintFaults)
             .want(Sensor::LoadedLatency)
+    }
+
+    #[test]
+    fn all_sensors_have_names_of_their_own() {
+        let names: std::collections::BTreeSet<&str> = Sensor::all().iter().map(Sensor::name).collect();
+        assert_eq!(names.len(), Sensor::all().len());
     }
 
     #[test]

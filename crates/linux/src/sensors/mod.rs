@@ -14,7 +14,9 @@ mod watermarks;
 use std::fmt;
 use std::io;
 
-use memtide_core::policy::{Answer, Answers, Event, Sensor, SensorRefused, Sensors as Requests, View};
+use memtide_core::policy::{
+    Answer, Answers, Delivery, Event, Sensor, SensorRefused, Sensors as Requests, View,
+};
 use memtide_core::{NodeId, TaskId, Time};
 use rustix::process::Pid;
 
@@ -97,6 +99,24 @@ const ALL: [Open; 6] = [
     watermarks::open,
     task_lifecycle::open,
 ];
+
+/// What this system answers for each sensor that there is. Nothing is observed yet.
+pub fn answers() -> Answers {
+    let numbers = Numbers { nodes: Vec::new(), cpus: Vec::new(), scan_pages: 0 };
+    let setup = Setup { numbers: &numbers, monitor: None };
+    let mut answers = Answers::default();
+    for sensor in Sensor::all() {
+        let request = Requests::new(Delivery::Deployable, Time::ZERO).require(sensor);
+        let answer = match Sensors::new(&request, &setup) {
+            Ok(opened) => {
+                opened.answers().get(&sensor).expect("a sensor that was asked for is answered").clone()
+            }
+            Err(refused) => Answer::Refused(refused.why),
+        };
+        answers.set(&sensor, answer);
+    }
+    answers
+}
 
 /// The sensors that a policy asked for.
 #[derive(Debug, Default)]

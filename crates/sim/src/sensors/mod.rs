@@ -86,6 +86,11 @@ impl Sensors {
         Sensors { delivery: Delivery::Deployable, answers, open, events }
     }
 
+    /// What was answered for each.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
+    }
+
     /// Whether a sensor was asked for, and is there.
     pub fn has(&self, sensor: &Sensor) -> bool {
         self.answers.get(sensor).is_some_and(|answer| !matches!(answer, Answer::Refused(_)))
