@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::control::{ClientRequest, Migrate, Reply, Request};
 use crate::daemon::{Daemon, may};
 use crate::host::DaemonHost;
-use crate::status::{Last, Node, Status, Trouble, Watched, Why};
+use crate::status::{Last, NodeStatus, Status, Trouble, WatchedProcess, Why};
 use crate::transfers;
 
 impl<H: DaemonHost> Daemon<H> {
@@ -69,10 +69,10 @@ impl<H: DaemonHost> Daemon<H> {
         self.machine.nodes[node.index()].name.clone()
     }
 
-    fn node(&self, node: NodeId) -> Node {
+    fn node(&self, node: NodeId) -> NodeStatus {
         let history = &self.notes.history;
         let mib = |pages: u64| pages >> 8;
-        Node {
+        NodeStatus {
             name: self.name(node),
             memory: history.node(node).map(|used| (mib(used.pages), mib(used.free_pages))),
             traffic_mbps: history.traffic_mbps(node),
@@ -83,7 +83,7 @@ impl<H: DaemonHost> Daemon<H> {
         let seen = self.host.watched().iter().filter(|process| may(uid, process.uid));
         let processes = seen.map(|process| {
             let (task, history) = (task(process.pid), &self.notes.history);
-            Watched {
+            WatchedProcess {
                 pid: process.pid.as_raw_nonzero().get(),
                 name: process.name.clone(),
                 uid: process.uid,

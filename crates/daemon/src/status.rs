@@ -33,7 +33,7 @@ pub struct Status {
     /// The journal's file, if there is one that goes on.
     pub journal: Option<String>,
     /// The nodes.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NodeStatus>,
     /// Base pages moved, by the nodes they went from and to.
     pub moved: Vec<(String, String, u64)>,
     /// Moves that were not made, by reason.
@@ -41,12 +41,12 @@ pub struct Status {
     /// What went wrong lately, oldest first; told to root and the daemon's own user.
     pub troubles: Vec<Trouble>,
     /// The processes that are watched and that the asker may see.
-    pub processes: Vec<Watched>,
+    pub processes: Vec<WatchedProcess>,
 }
 
 /// A node, as the last epoch saw it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Node {
+pub struct NodeStatus {
     /// Its name.
     pub name: String,
     /// What it has and what of it is free, in MiB.
@@ -66,7 +66,7 @@ pub struct Trouble {
 
 /// A process that is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watched {
+pub struct WatchedProcess {
     /// Its number.
     pub pid: i32,
     /// Its name.

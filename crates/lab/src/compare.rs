@@ -13,7 +13,7 @@ use crate::guest::Supervision;
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::options::{Options, Output};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::result_cache::{self, ResultCache};
 use crate::run::run_guest;
 use crate::spec::GuestSpec;
@@ -44,7 +44,7 @@ pub struct Compared {
     /// What Linux cannot do on this machine for it.
     pub caveat: Option<String>,
     /// One outcome for each layout.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<RunOutcome>,
 }
 
 /// A run that is done.
@@ -56,7 +56,7 @@ pub struct Step<'a> {
     /// Its subject.
     pub subject: &'a Subject,
     /// What it came to.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a RunOutcome,
     /// Host time that it took; `None` if its result was there.
     pub took: Option<Duration>,
 }
@@ -147,7 +147,7 @@ impl Comparison {
         subject: &Subject,
         cache: &ResultCache,
         stop: &dyn Fn() -> bool,
-    ) -> Result<(Outcome, Option<Duration>), LabError> {
+    ) -> Result<(RunOutcome, Option<Duration>), LabError> {
         let key = result_cache::key(guest)?;
         if let Some(outcome) = cache.find(&key) {
             return Ok((outcome, None));
@@ -172,7 +172,7 @@ fn seed_of(seed: u64, number: u32) -> u64 {
     seeds.next_u64()
 }
 
-fn check(subject: &Subject, outcome: &Outcome) -> Result<(), LabError> {
+fn check(subject: &Subject, outcome: &RunOutcome) -> Result<(), LabError> {
     let untimed = outcome.timing.as_ref().filter(|timing| !timing.hook);
     if let Some(timing) = untimed.filter(|_| subject.needs_accessed_bits()) {
         return Err(stale(subject, timing.why.as_deref().unwrap_or("QEMU's clock was not found")));

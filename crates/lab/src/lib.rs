@@ -7,7 +7,7 @@
 //!              |-- CommandLine::arguments --> QEMU's command line
 //!              |-- clock plugin's configuration
 //!              '-- result_cache::key (compare)
-//!         --Guest::start, watch, finish--> Outcome
+//!         --Guest::start, watch, finish--> RunOutcome
 //! ```
 //!
 //! [`run`] does this for one program; [`Comparison`] for each subject, whose [`Setting`] it puts into the `GuestSpec`. The
@@ -59,7 +59,7 @@ pub use memory::Memory;
 pub use memtide::{Memtide, Policies};
 pub use memtide_lab_protocol::agent::{MemoryPolicy, RegionOfInterest, Write};
 pub use options::{GuestFile, Options, Output};
-pub use outcome::{NodeOutcome, Outcome};
+pub use outcome::{NodeOutcome, RunOutcome};
 pub use run::run;
 pub use running::{HotplugNode, Running, running};
 pub use setup::{SetupOptions, SetupReport, setup};

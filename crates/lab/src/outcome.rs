@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The machine.
     pub machine: String,
     /// Virtual CPUs.

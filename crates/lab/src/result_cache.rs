@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::error::LabError;
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::qemu::CommandLine;
 use crate::spec::GuestSpec;
 use crate::{guest_files, run_dir};
@@ -26,12 +26,12 @@ impl ResultCache {
     }
 
     /// The result of a run, if it is there and whole.
-    pub fn find(&self, key: &str) -> Option<Outcome> {
+    pub fn find(&self, key: &str) -> Option<RunOutcome> {
         serde_json::from_slice(&fs::read(self.file(key)).ok()?).ok()
     }
 
     /// Keeps a result, all of it or nothing.
-    pub fn store(&self, key: &str, outcome: &Outcome) -> Result<(), LabError> {
+    pub fn store(&self, key: &str, outcome: &RunOutcome) -> Result<(), LabError> {
         let path = self.file(key);
         let write = || -> io::Result<()> {
             let file = NamedTempFile::new_in(&self.folder)?;

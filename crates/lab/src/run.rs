@@ -15,7 +15,7 @@ use crate::guest_clock::BOOT_PS;
 use crate::hotplug::hotplug_nodes;
 use crate::layout::Layout;
 use crate::options::{Options, Output};
-use crate::outcome::{Events, NodeOutcome, Outcome};
+use crate::outcome::{Events, NodeOutcome, RunOutcome};
 use crate::qemu::CommandLine;
 use crate::run_dir::{self, RunDir};
 use crate::running::{self, Entry, Running};
@@ -39,7 +39,7 @@ pub fn run(
     tools: &Tools,
     output: Output,
     stop: &dyn Fn() -> bool,
-) -> Result<Outcome, LabError> {
+) -> Result<RunOutcome, LabError> {
     let clock = tools.clock_for(options.timing)?;
     let layout = Layout::with(&options.machine, options.vcpus, &options.memory)?;
     run_guest(&GuestSpec::new(options, layout, clock, tools), Supervision::new(options), output, stop)
@@ -51,7 +51,7 @@ pub(crate) fn run_guest(
     supervision: Supervision,
     output: Output,
     stop: &dyn Fn() -> bool,
-) -> Result<Outcome, LabError> {
+) -> Result<RunOutcome, LabError> {
     let layout = &spec.layout;
     let mut archive = guest_files::archive(spec)?;
     shared::prepare(layout)?;
@@ -147,14 +147,14 @@ fn results(path: &Path) -> Result<Results, LabError> {
         .map_err(|error| LabError::file(path, "read the clock plugin's results")(io::Error::other(error)))
 }
 
-fn outcome(spec: &GuestSpec, ending: &Ending, times: Times) -> Outcome {
+fn outcome(spec: &GuestSpec, ending: &Ending, times: Times) -> RunOutcome {
     let layout = &spec.layout;
     let domains = numbers::of_guest(layout, &times.hello.domains);
     let ending = numbers::in_order(ending, &layout.domains(), &domains);
     let memory = layout.nodes.iter().take(layout.machine.nodes.len()).enumerate();
     let mut notes = layout.notes.clone();
     notes.extend(numbers::absent(layout, &domains));
-    Outcome {
+    RunOutcome {
         machine: layout.machine.name.clone(),
         vcpus: layout.vcpu_initiators.len() as u16,
         parallel: spec.parallel,

@@ -83,13 +83,13 @@ impl Metadata {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn from_key_values(pairs: Option<&Vec<KeyValue>>) -> Result<Metadata, Fault> {
+    pub fn from_key_values(pairs: Option<&Vec<KeyValue>>) -> Result<Metadata, MetadataError> {
         let find = |key: &str| {
             let pair = pairs?.iter().find(|pair| pair.key == key)?;
             pair.value.clone()
         };
         if find(KEYS[0]).is_none_or(|format| format != FORMAT) {
-            return Err(Fault::Foreign(
+            return Err(MetadataError::Foreign(
                 "a Parquet file, but not a memtide trace; make one with `memtide record` \
                 or `memtide trace import`"
                     .to_owned(),
@@ -97,14 +97,14 @@ impl Metadata {
         }
         let version = find(KEYS[1]).unwrap_or_default();
         if version != VERSION.to_string() {
-            return Err(Fault::Foreign(format!(
+            return Err(MetadataError::Foreign(format!(
                 "a trace of format version {version:?}; this memtide reads version {VERSION}: \
                 use the memtide that wrote it, or record again"
             )));
         }
         let values: Option<Vec<String>> = KEYS.iter().map(|key| find(key)).collect();
-        let values = values.ok_or(Fault::Damaged("its metadata is incomplete"))?;
-        Metadata::parse(&values).ok_or(Fault::Damaged("its metadata is not what was written"))
+        let values = values.ok_or(MetadataError::Damaged("its metadata is incomplete"))?;
+        Metadata::parse(&values).ok_or(MetadataError::Damaged("its metadata is not what was written"))
     }
 
     fn parse(values: &[String]) -> Option<Metadata> {
@@ -165,7 +165,7 @@ fn checksum(values: &[String]) -> u32 {
 
 /// Why metadata is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum MetadataError {
     Foreign(String),
     Damaged(&'static str),
 }

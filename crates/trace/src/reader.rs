@@ -11,7 +11,7 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use crate::TraceError;
 use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, MAX_NAME_BYTES, schema};
-use crate::metadata::{Fault, Group, Header, Metadata, Totals};
+use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
 use crate::pages;
 
 /// A recorded program in a file.
@@ -35,8 +35,8 @@ impl Trace {
         let footer = file.metadata().file_metadata();
         let metadata =
             Metadata::from_key_values(footer.key_value_metadata()).map_err(|fault| match fault {
-                Fault::Foreign(what) => TraceError::NotATrace { path: path.to_owned(), what },
-                Fault::Damaged(what) => TraceError::damaged(path, what),
+                MetadataError::Foreign(what) => TraceError::NotATrace { path: path.to_owned(), what },
+                MetadataError::Damaged(what) => TraceError::damaged(path, what),
             })?;
         if footer.schema() != schema().as_ref() {
             return Err(TraceError::damaged(path, "its columns are not those of a trace"));

@@ -1,7 +1,7 @@
 //! The report of runs in the lab.
 
 use memtide_core::Machine;
-use memtide_lab::Outcome;
+use memtide_lab::RunOutcome;
 use plotly::common::{Anchor, Marker, Orientation};
 use plotly::layout::{Annotation, Margin};
 use plotly::{Bar, Layout};
@@ -17,7 +17,7 @@ pub struct LabRun<'a> {
     /// Guest time in ms: the mean over all layouts.
     pub guest_ms: f64,
     /// Its run; of several layouts, the first.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a RunOutcome,
 }
 
 /// The page of runs of a program.
@@ -26,7 +26,7 @@ pub fn page<'a>(program: &str, machine: &'a Machine, runs: &[LabRun], document: 
     if runs.len() > 1 {
         sections.push(section(&time(runs)));
     }
-    let lines = |of: fn(&Outcome) -> Vec<OverTime>| runs.iter().map(|run| of(run.outcome)).collect();
+    let lines = |of: fn(&RunOutcome) -> Vec<OverTime>| runs.iter().map(|run| of(run.outcome)).collect();
     for (key, title, unit, lines) in [
         ("bandwidth", "Bandwidth of every node over the guest's time", "GB/s", lines(bandwidths)),
         ("memory", "Memory in use on every node over the guest's time", "MiB", lines(in_use)),
@@ -80,7 +80,7 @@ fn charts(key: &str, unit: &str, runs: &[LabRun], lines: Vec<Vec<OverTime>>) -> 
 }
 
 /// Each node's bandwidth, in GB/s: nothing outside the regions of interest.
-fn bandwidths(run: &Outcome) -> Vec<OverTime> {
+fn bandwidths(run: &RunOutcome) -> Vec<OverTime> {
     let regions = run.timing.iter().flat_map(|timing| &timing.regions);
     let mut nodes = empty(run);
     for region in regions {
@@ -104,7 +104,7 @@ fn bandwidths(run: &Outcome) -> Vec<OverTime> {
 }
 
 /// Memory that programs use on each node, in MiB.
-fn in_use(run: &Outcome) -> Vec<OverTime> {
+fn in_use(run: &RunOutcome) -> Vec<OverTime> {
     let mut nodes = empty(run);
     for (number, node) in nodes.iter_mut().enumerate() {
         node.times_ms = run.samples.iter().map(|sample| sample.guest_ns as f64 / 1e6).collect();
@@ -115,7 +115,7 @@ fn in_use(run: &Outcome) -> Vec<OverTime> {
     nodes
 }
 
-fn empty(run: &Outcome) -> Vec<OverTime> {
+fn empty(run: &RunOutcome) -> Vec<OverTime> {
     let nodes = run.nodes.iter();
     nodes.map(|node| OverTime { name: node.name.clone(), times_ms: Vec::new(), values: Vec::new() }).collect()
 }

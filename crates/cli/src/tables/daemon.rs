@@ -1,6 +1,6 @@
 //! Tables of `memtide status` and `memtide why`.
 
-use memtide_daemon::status::{Node, Status, Trouble, Watched, Why};
+use memtide_daemon::status::{NodeStatus, Status, Trouble, WatchedProcess, Why};
 
 use crate::output::{Cell, Document, Table};
 
@@ -51,7 +51,7 @@ fn nodes(status: &Status) -> Table {
         ("write_mbps", "writes, MB/s"),
     ];
     let mut table = Table::new("nodes", &columns);
-    let row = |Node { name, memory, traffic_mbps }: &Node| {
+    let row = |NodeStatus { name, memory, traffic_mbps }: &NodeStatus| {
         let mib = |mib: Option<u64>| mib.map_or(Cell::Absent, Cell::Whole);
         let mbps = |mbps: Option<f64>| mbps.map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0));
         vec![
@@ -94,11 +94,11 @@ fn troubles(status: &Status) -> Table {
 fn processes(status: &Status) -> Table {
     let columns = [("pid", "process"), ("name", "name"), ("uid", "user"), ("resident_mib", "in memory, MiB")];
     let mut table = Table::new("processes", &columns).with_keys(2);
-    for Node { name, .. } in &status.nodes {
+    for NodeStatus { name, .. } in &status.nodes {
         table.column(format!("{name}_pages"), format!("about so many pages on {name}"));
     }
     table.column("moved_pages", "pages moved");
-    let row = |process: &Watched| {
+    let row = |process: &WatchedProcess| {
         let mut row = vec![
             Cell::Whole(process.pid.unsigned_abs().into()),
             Cell::text(&process.name),

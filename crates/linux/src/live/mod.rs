@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use memtide_core::epoch::Host;
 use memtide_core::policy::{
     Action, Answers, Cancellation, Completion, Event, Move, NodeView, Outcome, Planned, Refusal,
-    SensorRefused, Sensors as Requests, View,
+    SensorRefused, Sensors, View,
 };
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use rustix::process::Pid;
@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use crate::movers::{Mover, nodes_of};
 use crate::processes::{self, Process};
 use crate::sensors::regions::Kind;
-use crate::sensors::{Sensors, Setup, Watched};
+use crate::sensors::{OpenSensors, SensorSetup, Watched};
 use crate::sys::pagemap::huge_pages;
 use crate::topology::{Numbers, memory_of};
 
@@ -31,7 +31,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// This machine, and the processes that are watched on it.
 #[derive(Debug)]
 pub struct Live {
-    sensors: Sensors,
+    sensors: OpenSensors,
     watched: Watched,
     /// Processes whose pages a user's request moves, watched or not.
     requested: Vec<Process>,
@@ -49,12 +49,12 @@ impl Live {
     /// If a sensor that the policy requires cannot be had.
     pub fn new(
         numbers: Numbers,
-        requests: &Requests,
+        requests: &Sensors,
         monitor: Option<Kind>,
         stall: Duration,
         dry_run: bool,
     ) -> Result<Live, SensorRefused> {
-        let sensors = Sensors::new(requests, &Setup { numbers: &numbers, monitor })?;
+        let sensors = OpenSensors::new(requests, &SensorSetup { numbers: &numbers, monitor })?;
         let watched = Watched {
             processes: Vec::new(),
             numbers,
@@ -79,13 +79,13 @@ impl Live {
     pub fn set_sensors(
         &mut self,
         numbers: Numbers,
-        requests: &Requests,
+        requests: &Sensors,
         monitor: Option<Kind>,
     ) -> Result<(), SensorRefused> {
         self.watched.processes.clear();
         // The kernel's means are given back before they are asked for again.
-        self.sensors = Sensors::default();
-        self.sensors = Sensors::new(requests, &Setup { numbers: &numbers, monitor })?;
+        self.sensors = OpenSensors::default();
+        self.sensors = OpenSensors::new(requests, &SensorSetup { numbers: &numbers, monitor })?;
         self.watched.numbers = numbers;
         Ok(())
     }

@@ -14,9 +14,7 @@ mod watermarks;
 use std::fmt;
 use std::io;
 
-use memtide_core::policy::{
-    Answer, Answers, Delivery, Event, Sensor, SensorRefused, Sensors as Requests, View,
-};
+use memtide_core::policy::{Answer, Answers, Delivery, Event, Sensor, SensorRefused, Sensors, View};
 use memtide_core::{NodeId, TaskId, Time};
 use rustix::process::Pid;
 
@@ -82,14 +80,14 @@ pub fn task(pid: Pid) -> TaskId {
 }
 
 /// What a sensor is opened with.
-pub(crate) struct Setup<'n> {
+pub(crate) struct SensorSetup<'n> {
     pub numbers: &'n Numbers,
     /// The monitor of regions that the user wants, if any.
     pub monitor: Option<Kind>,
 }
 
 /// A sensor's entry: none if another one is asked for, else the sensor, or why it cannot be had.
-type Open = fn(&Sensor, &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>>;
+type Open = fn(&Sensor, &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>>;
 
 const ALL: [Open; 6] = [
     regions::open,
@@ -103,11 +101,11 @@ const ALL: [Open; 6] = [
 /// What this system answers for each sensor that there is. Nothing is observed yet.
 pub fn answers() -> Answers {
     let numbers = Numbers { nodes: Vec::new(), cpus: Vec::new(), scan_pages: 0 };
-    let setup = Setup { numbers: &numbers, monitor: None };
+    let setup = SensorSetup { numbers: &numbers, monitor: None };
     let mut answers = Answers::default();
     for sensor in Sensor::all() {
-        let request = Requests::new(Delivery::Deployable, Time::ZERO).require(sensor);
-        let answer = match Sensors::new(&request, &setup) {
+        let request = Sensors::new(Delivery::Deployable, Time::ZERO).require(sensor);
+        let answer = match OpenSensors::new(&request, &setup) {
             Ok(opened) => {
                 opened.answers().get(&sensor).expect("a sensor that was asked for is answered").clone()
             }
@@ -120,11 +118,11 @@ pub fn answers() -> Answers {
 
 /// The sensors that a policy asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Sensors(Vec<(Sensor, Box<dyn Sense>)>, Answers);
+pub(crate) struct OpenSensors(Vec<(Sensor, Box<dyn Sense>)>, Answers);
 
-impl Sensors {
+impl OpenSensors {
     /// Opens what a policy asks for.
-    pub fn new(requests: &Requests, setup: &Setup<'_>) -> Result<Sensors, SensorRefused> {
+    pub fn new(requests: &Sensors, setup: &SensorSetup<'_>) -> Result<OpenSensors, SensorRefused> {
         let requests = match requests.hint_faults() {
             // Hint faults are inferred from regions.
             true => requests.clone().require(Sensor::Regions(hint_faults::SAMPLING)),
@@ -143,7 +141,7 @@ impl Sensors {
             })
         })?;
         open.sort_by_key(|(at, ..)| *at);
-        Ok(Sensors(open.into_iter().map(|(_, sensor, opened)| (sensor, opened)).collect(), answers))
+        Ok(OpenSensors(open.into_iter().map(|(_, sensor, opened)| (sensor, opened)).collect(), answers))
     }
 
     /// What they answer now.

@@ -8,7 +8,7 @@ use memtide_core::{LINE_BYTES, NodeId};
 use memtide_lab_protocol::NodeCounts;
 use memtide_lab_protocol::counters::Snapshot;
 
-use super::{Sense, Setup, Watched};
+use super::{Sense, SensorSetup, Watched};
 use crate::counters::{Counters, CountersError};
 
 /// Counters of nodes.
@@ -33,7 +33,7 @@ impl NodeTraffic {
     }
 }
 
-pub(super) fn open(sensor: &Sensor, _: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
     let opened = || NodeTraffic::open().map(|traffic| Box::new(traffic) as Box<dyn Sense>);
     (*sensor == Sensor::NodeTraffic).then(|| opened().map_err(io::Error::other))
 }

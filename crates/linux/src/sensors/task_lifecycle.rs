@@ -5,7 +5,7 @@ use std::io;
 use memtide_core::TaskId;
 use memtide_core::policy::{Answer, Event, Sensor, TaskEvent, View};
 
-use super::{Sense, Setup, Watched, task};
+use super::{Sense, SensorSetup, Watched, task};
 
 /// A process starts to be a task once it is watched, and ends when it is watched no more.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ struct TaskLifecycle {
     alive: Vec<TaskId>,
 }
 
-pub(super) fn open(sensor: &Sensor, _: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
     let opened = || Ok(Box::new(TaskLifecycle::default()) as Box<dyn Sense>);
     (*sensor == Sensor::TaskLifecycle).then(opened)
 }

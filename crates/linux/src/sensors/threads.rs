@@ -6,14 +6,14 @@ use memtide_core::ThreadId;
 use memtide_core::policy::{Answer, Event, Sensor, ThreadView, View};
 use procfs::process;
 
-use super::{Sense, Setup, Watched, task};
+use super::{Sense, SensorSetup, Watched, task};
 use crate::processes::Process;
 use crate::topology::Numbers;
 
 #[derive(Debug)]
 struct Threads;
 
-pub(super) fn open(sensor: &Sensor, _: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
     (*sensor == Sensor::Threads).then(|| Ok(Box::new(Threads) as Box<dyn Sense>))
 }
 

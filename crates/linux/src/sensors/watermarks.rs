@@ -5,14 +5,14 @@ use std::io;
 use memtide_core::NodeId;
 use memtide_core::policy::{Answer, Event, Sensor, View, Watermarks};
 
-use super::{Sense, Setup, Watched};
+use super::{Sense, SensorSetup, Watched};
 
 const ZONEINFO: &str = "/proc/zoneinfo";
 
 #[derive(Debug)]
 struct NodeWatermarks;
 
-pub(super) fn open(sensor: &Sensor, _: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
     let opened = || std::fs::metadata(ZONEINFO).map(|_| Box::new(NodeWatermarks) as Box<dyn Sense>);
     (*sensor == Sensor::Watermarks).then(opened)
 }

@@ -10,6 +10,7 @@ mod traps;
 
 use memtide_core::epoch::PolicyRunner;
 use memtide_core::machine::{self, Machine};
+use memtide_core::policy::Sensors;
 use memtide_core::{CpuId, NodeId, TaskId, Time};
 use memtide_memory::{Cache, Uncore, Waiter};
 
@@ -22,7 +23,7 @@ use crate::core::{Core, Stop};
 use crate::os::Os;
 use crate::report::Report;
 use crate::samples::Samples;
-use crate::sensors::{self, Sensors};
+use crate::sensors::{OpenSensors, SensorSetup};
 use crate::thread::Thread;
 use crate::{Job, Policy, SimError};
 
@@ -46,7 +47,7 @@ pub(crate) struct Engine<'p> {
     pub mover: Mover,
     /// The migration policy, if pages migrate.
     pub policy: Option<PolicyRunner>,
-    pub sensors: Sensors,
+    pub sensors: OpenSensors,
     pub samples: Samples,
 }
 
@@ -95,8 +96,8 @@ impl<'p> Engine<'p> {
         }
         let requests = policy.migration.as_ref().map(|migration| migration.sensors().scaled(scale));
         let sensors = match &requests {
-            Some(requests) => Sensors::new(requests, &sensors::Setup { seed })?,
-            None => Sensors::none(),
+            Some(requests) => OpenSensors::new(requests, &SensorSetup { seed })?,
+            None => OpenSensors::none(),
         };
         let nodes = machine.nodes.len();
         let mut engine = Engine {
@@ -261,7 +262,7 @@ impl<'p> Engine<'p> {
         self.agenda.set(self.cores.len() + self.setup.machine.nodes.len() + number, time);
     }
 
-    fn start_timers(&mut self, requests: Option<&memtide_core::policy::Sensors>) {
+    fn start_timers(&mut self, requests: Option<&Sensors>) {
         self.set_timer(Timer::Sample, self.samples.next());
         self.setup.unplugs.sort_unstable();
         self.set_timer(Timer::Unplug, self.setup.unplugs.first().map_or(Time::NEVER, |first| first.0));

@@ -3,14 +3,14 @@
 use memtide_core::policy::{Delivery, Event, HintFault, Sensor, View};
 use memtide_core::{NodeId, PageSize, Vpn};
 
-use super::{Sense, Setup};
+use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 use crate::os::Touch;
 
 /// The faults are events: there is nothing to fill in.
 struct HintFaults;
 
-pub(super) fn open(sensor: &Sensor, _: &Setup) -> Option<Box<dyn Sense>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
     (*sensor == Sensor::HintFaults).then(|| Box::new(HintFaults) as Box<dyn Sense>)
 }
 

@@ -3,7 +3,7 @@
 use memtide_core::Time;
 use memtide_core::policy::{Sensor, View};
 
-use super::{Sense, Setup};
+use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 
 /// Reads of each node, and the sum of their latencies in ns, up to the last epoch.
@@ -12,7 +12,7 @@ struct LoadedLatency {
     before: Vec<(u64, f64)>,
 }
 
-pub(super) fn open(sensor: &Sensor, _: &Setup) -> Option<Box<dyn Sense>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
     (*sensor == Sensor::LoadedLatency).then(|| Box::new(LoadedLatency::default()) as Box<dyn Sense>)
 }
 

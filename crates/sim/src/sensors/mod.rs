@@ -12,7 +12,7 @@ mod threads;
 mod watermarks;
 
 use memtide_core::policy::{
-    Answer, Answers, Delivery, Event, NodeView, Sensor, SensorRefused, Sensors as Requests, View,
+    Answer, Answers, Delivery, Event, NodeView, Sensor, SensorRefused, Sensors, View,
 };
 use memtide_core::{NodeId, Time};
 
@@ -42,12 +42,12 @@ pub(crate) trait Sense: Send {
 }
 
 /// What a sensor is opened with.
-pub(crate) struct Setup {
+pub(crate) struct SensorSetup {
     pub seed: u64,
 }
 
 /// A sensor's entry: gives it, if it is the one that is asked for.
-type Open = fn(&Sensor, &Setup) -> Option<Box<dyn Sense>>;
+type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
 const ALL: [Open; 7] = [
     hint_faults::open,
@@ -60,7 +60,7 @@ const ALL: [Open; 7] = [
 ];
 
 /// The sensors that a policy asked for.
-pub(crate) struct Sensors {
+pub(crate) struct OpenSensors {
     /// When the policy gets events.
     pub delivery: Delivery,
     answers: Answers,
@@ -69,21 +69,21 @@ pub(crate) struct Sensors {
     events: Vec<Event>,
 }
 
-impl Sensors {
+impl OpenSensors {
     /// Opens what a policy asks for.
-    pub fn new(requests: &Requests, setup: &Setup) -> Result<Sensors, SensorRefused> {
+    pub fn new(requests: &Sensors, setup: &SensorSetup) -> Result<OpenSensors, SensorRefused> {
         let mut open = Vec::new();
         let answers = Answers::ask(requests, |sensor| {
             open.push(ALL.iter().find_map(|entry| entry(sensor, setup))?);
             Some(Answer::Observed("simulated".to_owned()))
         })?;
-        Ok(Sensors { delivery: requests.delivery, answers, open, events: Vec::new() })
+        Ok(OpenSensors { delivery: requests.delivery, answers, open, events: Vec::new() })
     }
 
     /// No sensors: there is no policy to ask for any.
-    pub fn none() -> Sensors {
+    pub fn none() -> OpenSensors {
         let (answers, open, events) = Default::default();
-        Sensors { delivery: Delivery::Deployable, answers, open, events }
+        OpenSensors { delivery: Delivery::Deployable, answers, open, events }
     }
 
     /// What was answered for each.
@@ -122,7 +122,7 @@ impl Sensors {
 impl Engine<'_> {
     /// Fills a view, and gives the events since the last one.
     pub(crate) fn sense(&mut self, view: &mut View, events: &mut Vec<Event>) {
-        let mut sensors = std::mem::replace(&mut self.sensors, Sensors::none());
+        let mut sensors = std::mem::replace(&mut self.sensors, OpenSensors::none());
         events.append(&mut sensors.events);
         view.time = self.now;
         view.answers = sensors.answers.clone();

@@ -3,12 +3,12 @@
 use memtide_core::LINE_BYTES;
 use memtide_core::policy::{Sensor, Traffic, View};
 
-use super::{Sense, Setup};
+use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 
 struct NodeTraffic;
 
-pub(super) fn open(sensor: &Sensor, _: &Setup) -> Option<Box<dyn Sense>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
     (*sensor == Sensor::NodeTraffic).then(|| Box::new(NodeTraffic) as Box<dyn Sense>)
 }
 

@@ -3,13 +3,13 @@
 use memtide_core::TaskId;
 use memtide_core::policy::{Event, Sensor, TaskEvent, View};
 
-use super::{Sense, Setup};
+use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 
 /// Starts and ends are events: there is nothing to fill in.
 struct TaskLifecycle;
 
-pub(super) fn open(sensor: &Sensor, _: &Setup) -> Option<Box<dyn Sense>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
     (*sensor == Sensor::TaskLifecycle).then(|| Box::new(TaskLifecycle) as Box<dyn Sense>)
 }
 

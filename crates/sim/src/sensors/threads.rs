@@ -2,13 +2,13 @@
 
 use memtide_core::policy::{Sensor, ThreadView, View};
 
-use super::{Sense, Setup};
+use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 use crate::thread::State;
 
 struct Threads;
 
-pub(super) fn open(sensor: &Sensor, _: &Setup) -> Option<Box<dyn Sense>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
     (*sensor == Sensor::Threads).then(|| Box::new(Threads) as Box<dyn Sense>)
 }
 

@@ -2,12 +2,12 @@
 
 use memtide_core::policy::{Sensor, View};
 
-use super::{Sense, Setup};
+use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 
 struct NodeWatermarks;
 
-pub(super) fn open(sensor: &Sensor, _: &Setup) -> Option<Box<dyn Sense>> {
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
     (*sensor == Sensor::Watermarks).then(|| Box::new(NodeWatermarks) as Box<dyn Sense>)
 }
 

@@ -1,13 +1,13 @@
 //! What a run of the lab shows.
 
-use memtide_lab::Outcome;
+use memtide_lab::RunOutcome;
 use memtide_lab_protocol::clock::RegionTotals;
 
 use crate::output::{Cell, Document, Table};
 use crate::tables;
 
 /// All figures of a run.
-pub fn document(outcome: &Outcome) -> Document {
+pub fn document(outcome: &RunOutcome) -> Document {
     let mut notes = outcome.notes.clone();
     notes.extend(clock_note(outcome).filter(|_| !outcome.parallel));
     if outcome.parallel {
@@ -38,7 +38,7 @@ pub fn document(outcome: &Outcome) -> Document {
 }
 
 /// What a run was made of.
-pub fn about(outcome: &Outcome) -> [(&'static str, Cell); 5] {
+pub fn about(outcome: &RunOutcome) -> [(&'static str, Cell); 5] {
     [
         ("machine", Cell::text(&outcome.machine)),
         ("vcpus", Cell::Whole(outcome.vcpus.into())),
@@ -49,14 +49,14 @@ pub fn about(outcome: &Outcome) -> [(&'static str, Cell); 5] {
 }
 
 /// Why the guest's clock did not follow the model, if there was one.
-pub fn clock_note(outcome: &Outcome) -> Option<String> {
+pub fn clock_note(outcome: &RunOutcome) -> Option<String> {
     let results = outcome.timing.as_ref().filter(|results| !results.hook)?;
     let why = results.why.as_deref().unwrap_or("QEMU's clock was not found");
     Some(format!("the guest's clock did not follow the model: {why}"))
 }
 
 /// Whether the guest's clock followed the model, or the model only counted, or there was none.
-fn timing(outcome: &Outcome) -> &'static str {
+fn timing(outcome: &RunOutcome) -> &'static str {
     match &outcome.timing {
         Some(results) if results.hook => "on",
         Some(_) => "counted",
@@ -64,7 +64,7 @@ fn timing(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn run(outcome: &Outcome, region: Option<&RegionTotals>) -> Table {
+fn run(outcome: &RunOutcome, region: Option<&RegionTotals>) -> Table {
     let events = &outcome.events;
     let figures = [
         ("guest_ns", "guest time, ns", Cell::Whole(outcome.guest_ns)),
@@ -105,7 +105,7 @@ fn accesses_per_second(region: &RegionTotals) -> u64 {
     (region.total.accesses as f64 * 1e9 / region.host_cpu_ns.max(1) as f64) as u64
 }
 
-fn nodes(outcome: &Outcome, region: Option<&RegionTotals>) -> Table {
+fn nodes(outcome: &RunOutcome, region: Option<&RegionTotals>) -> Table {
     let columns = [
         ("node", "node"),
         ("capacity_mib", "capacity, MiB"),

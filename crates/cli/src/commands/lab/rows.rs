@@ -1,6 +1,6 @@
 //! What a comparison in the lab shows: a row for each subject.
 
-use memtide_lab::{Compared, Comparison, Damo, Interval, LEAST_FOR_T, Memtide, Outcome, RegionOfInterest};
+use memtide_lab::{Compared, Comparison, Damo, Interval, LEAST_FOR_T, Memtide, RegionOfInterest, RunOutcome};
 
 use super::figures;
 use crate::options::Common;
@@ -11,7 +11,7 @@ use crate::report::LabRun;
 type Figure = (String, String, Cell);
 
 /// A column of what the kernel or the clock plugin counts.
-type Count = (&'static str, &'static str, fn(&Outcome) -> Option<u64>);
+type Count = (&'static str, &'static str, fn(&RunOutcome) -> Option<u64>);
 
 const COUNTS: [Count; 8] = [
     ("faults", "page faults", |run| Some(run.events.faults)),
@@ -59,7 +59,7 @@ pub fn lab_runs<'a>(comparison: &Comparison, compared: &'a [Compared]) -> Vec<La
     compared.iter().map(of).collect()
 }
 
-fn about(comparison: &Comparison, run: &Outcome, seed: u64) -> Vec<(&'static str, Cell)> {
+fn about(comparison: &Comparison, run: &RunOutcome, seed: u64) -> Vec<(&'static str, Cell)> {
     let all = [("layouts", Cell::Whole(comparison.layouts.into())), ("seed", Cell::Whole(seed))];
     [&figures::about(run)[..], &all].concat()
 }
@@ -96,7 +96,7 @@ fn of_runs(subject: &Compared, base: &[f64], base_name: &str, region: RegionOfIn
 }
 
 /// The part of the instructions that was not the program's own, if the run was timed.
-fn outside_share(run: &Outcome) -> Option<f64> {
+fn outside_share(run: &RunOutcome) -> Option<f64> {
     let all = timed(run, |region| region.total.instructions)?.max(1);
     Some(timed(run, |region| region.outside_instructions())? as f64 / all as f64)
 }
@@ -121,7 +121,7 @@ fn mean_count(counts: &[u64]) -> Cell {
 }
 
 fn of_nodes(subject: &Compared) -> Vec<Figure> {
-    let mean = |of: &dyn Fn(&Outcome) -> Option<f64>| {
+    let mean = |of: &dyn Fn(&RunOutcome) -> Option<f64>| {
         let values: Option<Vec<f64>> = subject.outcomes.iter().map(of).collect();
         values.map(|values| Interval::of(&values).mean)
     };
@@ -131,7 +131,7 @@ fn of_nodes(subject: &Compared) -> Vec<Figure> {
         let name = &node.name;
         let peak = mean(&|run| run.nodes[number].peak_mib);
         all.push((format!("{name}_peak_mib"), format!("{name}, most MiB"), real(peak)));
-        let bytes = |run: &Outcome| {
+        let bytes = |run: &RunOutcome| {
             timed(run, |region| region.total.nodes.get(number).map_or(0, |node| node.bytes()))
         };
         if let Some(moved) = mean(&|run| bytes(run).map(|bytes| bytes as f64 / 1e6)) {
@@ -142,12 +142,12 @@ fn of_nodes(subject: &Compared) -> Vec<Figure> {
 }
 
 /// The sum over all regions of interest, if the run was timed.
-fn timed(run: &Outcome, of: impl Fn(&memtide_lab_protocol::clock::RegionTotals) -> u64) -> Option<u64> {
+fn timed(run: &RunOutcome, of: impl Fn(&memtide_lab_protocol::clock::RegionTotals) -> u64) -> Option<u64> {
     run.timing.as_ref().map(|timing| timing.regions.iter().map(of).sum())
 }
 
 /// Time of what is of interest: between the marks, if those were asked for and the plugin has seen them.
-fn guest_ms(run: &Outcome, region: RegionOfInterest) -> f64 {
+fn guest_ms(run: &RunOutcome, region: RegionOfInterest) -> f64 {
     let marked =
         run.timing.as_ref().filter(|timing| region == RegionOfInterest::Marks && !timing.regions.is_empty());
     let ns = marked.map(|timing| timing.regions.iter().map(|region| region.guest_ns).sum());

@@ -11,7 +11,7 @@ use memtide_core::{TaskId, Time};
 
 use self::runners::SeveralNodes;
 use self::walk::{Hints, spread};
-use super::{Sense, Setup, Watched, task};
+use super::{Sense, SensorSetup, Watched, task};
 use crate::processes::Process;
 
 /// How regions are sampled for hint faults.
@@ -22,7 +22,7 @@ pub(super) const SAMPLING: RegionSampling = RegionSampling {
     writes: false,
 };
 
-pub(super) fn open(sensor: &Sensor, setup: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+pub(super) fn open(sensor: &Sensor, setup: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
     let (cpus, scan_pages) = (&setup.numbers.cpus, setup.numbers.scan_pages);
     let opened = || Ok(Box::new(Hints::new(cpus.clone(), scan_pages)) as Box<dyn Sense>);
     (*sensor == Sensor::HintFaults).then(opened)

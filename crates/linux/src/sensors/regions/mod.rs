@@ -19,7 +19,7 @@ use self::monitors::Chosen;
 pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Unusable, Usable, usable};
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
-use super::{Monitoring, Sense, Setup, Watched, task};
+use super::{Monitoring, Sense, SensorSetup, Watched, task};
 use crate::movers::nodes_of;
 use crate::processes::{FORBIDDEN, Process};
 use crate::sys::pagemap::huge_pages;
@@ -44,7 +44,7 @@ struct RegionSensor {
     draws: Xoshiro256PlusPlus,
 }
 
-pub(super) fn open(sensor: &Sensor, setup: &Setup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
+pub(super) fn open(sensor: &Sensor, setup: &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>> {
     let Sensor::Regions(sampling) = sensor else { return None };
     Some(RegionSensor::new(sampling, setup.monitor).map(|sensor| Box::new(sensor) as Box<dyn Sense>))
 }

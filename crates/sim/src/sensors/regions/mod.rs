@@ -9,7 +9,7 @@ use rand_core::SeedableRng;
 use rand_xoshiro::SplitMix64;
 
 use self::adaptive::{Regions, Watched};
-use super::{Sense, Setup};
+use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 use crate::os::{Entry, Os};
 
@@ -36,7 +36,7 @@ struct RegionSensor {
     random: SplitMix64,
 }
 
-pub(super) fn open(sensor: &Sensor, setup: &Setup) -> Option<Box<dyn Sense>> {
+pub(super) fn open(sensor: &Sensor, setup: &SensorSetup) -> Option<Box<dyn Sense>> {
     let Sensor::Regions(sampling) = sensor else { return None };
     Some(Box::new(RegionSensor::new(sampling, setup.seed)))
 }
