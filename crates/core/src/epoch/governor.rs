@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cooldown::Cooldown;
 use crate::ids::{ActionId, NodeId, TaskId};
-use crate::policy::{Action, Cancellation, Completion, Move, Outcome, Planned, Reason, Refusal};
+use crate::policy::{Action, Cancellation, Completion, Move, Outcome, Planned, Reason, Refusal, View};
 use crate::units::{Time, Vpn};
 
 /// Least time over which credit can be saved up.
@@ -126,6 +126,11 @@ impl Governor {
     /// Pages may be named again.
     pub(super) fn start_plan(&mut self) {
         self.named.clear();
+    }
+
+    /// Pins end with their tasks: another task may get the same id.
+    pub(super) fn unpin_tasks_not_in(&mut self, view: &View) {
+        self.pinned.retain(|(task, _)| view.task(*task).is_some());
     }
 
     pub(super) fn unpin_all(&mut self) {

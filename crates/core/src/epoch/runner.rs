@@ -85,6 +85,7 @@ impl PolicyRunner {
         let mut plan = Plan::new(self.next_id);
         let wake = ask(self.policy.as_mut(), &events, &self.view, &mut plan);
         watcher.planned(&events, &self.view, &plan);
+        self.governor.unpin_tasks_not_in(&self.view);
         self.governor.start_epoch(self.next_id);
         self.apply(host, plan.actions());
         self.collect(host, watcher);

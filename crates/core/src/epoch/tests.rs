@@ -2,7 +2,7 @@ use super::*;
 use crate::ids::{ActionId, CpuId, NodeId, TaskId, ThreadId};
 use crate::policy::{
     Action, Completion, Delivery, Frame, HintFault, Migration, Move, Outcome, Page, Plan, Planned, Reason,
-    Refusal, Sensor, Sensors, Wake,
+    Refusal, Sensor, Sensors, TaskView, Wake,
 };
 use crate::units::{PAGE_BYTES, PageSize, Time, Vpn};
 
@@ -262,6 +262,25 @@ fn pinned_page_stays_until_it_is_unpinned() {
     host.completions(&mut completions);
     governor.complete(&completions[0]);
     assert_eq!(governor.in_flight(), 0);
+}
+
+#[test]
+fn pin_ends_with_its_task() {
+    let page = Page { task: TaskId(0), page: Vpn(3), size: PageSize::Base };
+    let mut governor = Governor::new(Limits::default(), EPOCH);
+    let mut plan = Plan::new(ActionId(0));
+    plan.push(Action::Pin(page), Reason::Request);
+    (0..2).for_each(|_| _ = plan.push(Action::Move(page_3_to_node_1()), Reason::Hot));
+    let (name, footprint) = (String::new(), Vec::new());
+    let (owner, priority, rule) = (None, None, None);
+    let task = TaskView { task: TaskId(0), name, owner, priority, resident_pages: 1, footprint, rule };
+    let mut admits = |at: usize, tasks: Vec<TaskView>| {
+        governor.unpin_tasks_not_in(&View { tasks, ..View::default() });
+        governor.start_plan();
+        governor.admit(Time::ZERO, &plan.actions()[at])
+    };
+    assert_eq!([admits(0, vec![task.clone()]), admits(1, vec![task])], [false, false]);
+    assert!(admits(2, Vec::new()), "the page may belong to another task of the same id");
 }
 
 #[test]

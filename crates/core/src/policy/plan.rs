@@ -87,7 +87,7 @@ pub enum Action {
     Thaw(TaskId),
     /// The task's pages are placed by another rule from now on.
     SetRule(TaskId, Box<Rule>),
-    /// Nothing moves the page until it is unpinned. The governor keeps pins, on every host alike.
+    /// Nothing moves the page until it is unpinned, or its task is in no view. The governor keeps pins, on every host alike.
     Pin(Page),
     /// The page may move again.
     Unpin(Page),
