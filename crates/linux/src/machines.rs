@@ -1,7 +1,7 @@
 //! Machines by name, by file, or as this system is.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use memtide_core::machine::bundled;
@@ -66,7 +66,7 @@ pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
         Some(machine) => Ok(machine?),
         None if is_path(name_or_path) || Path::new(name_or_path).is_file() => {
             let bytes =
-                fs::read(name_or_path).map_err(|error| MachineError::Unreadable { file: file(), error })?;
+                read(name_or_path).map_err(|error| MachineError::Unreadable { file: file(), error })?;
             let text = String::from_utf8(bytes).map_err(|error| match error.as_bytes() {
                 // A trace is what is most easily taken for a machine file.
                 [b'P', b'A', b'R', b'1', ..] => MachineError::Trace { file: file() },
@@ -76,6 +76,13 @@ pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
         }
         None => Err(MachineError::Unknown { name: file() }),
     }
+}
+
+/// A file's bytes, no more than show that it is too long: it may be a device without end.
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(Machine::FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether this can only be a machine file, and no bundled machine's name.

@@ -91,11 +91,16 @@ pub enum SimError {
         /// What is wrong.
         why: String,
     },
-    /// The machine is larger than the model can number.
-    #[error("machine '{machine}' has more memory than the simulator can number; raise its scale")]
+    /// The machine is larger than the model can number or hold.
+    #[error(
+        "machine '{machine}' is too large to simulate at its scale: {memory_gib} GiB of memory, allowed are 1024 GiB, \
+         8 GiB of caches, and 2^31 times each cache's sets in lines; raise its scale"
+    )]
     TooLarge {
         /// Its name.
         machine: String,
+        /// Its memory at its scale, in GiB.
+        memory_gib: u64,
     },
     /// The policy requires a sensor that the simulator does not have.
     #[error(transparent)]

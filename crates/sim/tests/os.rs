@@ -340,11 +340,19 @@ fn whoever_watches_can_stop_the_run() {
 
 #[test]
 fn a_machine_that_cannot_be_numbered_is_refused() {
-    for mib in [17 << 20, 9 << 20] {
+    for mib in [17 << 20, 9 << 20, (1 << 20) + 1] {
         let machine = MachineText::new("").socket("s", 1).node("n", 0, "s", mib, 100.0, 1e4).machine();
         let error = try_run(&machine, "local", alone([])).unwrap_err();
         assert!(matches!(error, SimError::TooLarge { .. }), "{error}");
     }
+}
+
+#[test]
+fn caches_larger_than_the_hosts_memory_are_refused() {
+    let caches = MachineText::new("").last_level(9 << 20, 1);
+    let machine = caches.socket("s", 1).node("n", 0, "s", 64, 100.0, 1e4).machine();
+    let error = try_run(&machine, "local", alone([])).unwrap_err();
+    assert!(error.to_string().contains("raise its scale"), "{error}");
 }
 
 /// Says the same for ever.

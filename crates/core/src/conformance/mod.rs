@@ -255,8 +255,9 @@ impl Checked<'_> {
             Seen::Footprint(area, node) => {
                 let pages = self.layout.of(area).pages;
                 let has_thread = last.threads.iter().any(|thread| thread.task == self.task);
-                let footprint = last.task(self.task).map(|task| task.footprint.get(node.index()));
-                has_thread && footprint.flatten().is_some_and(|on_node| 4 * *on_node >= 3 * pages)
+                let on_node = |view: &View| view.task(self.task)?.footprint.get(node.index()).copied();
+                let mut estimates = settled(noted).iter().filter_map(on_node);
+                has_thread && estimates.any(|on_node| 4 * on_node >= 3 * pages)
             }
             Seen::Read(area) => self.accesses(area, noted).is_some_and(|accesses| accesses > 0),
             Seen::Unread(area) => self.accesses(area, noted) == Some(0),
@@ -274,10 +275,14 @@ impl Checked<'_> {
     fn accesses(&self, area: Area, noted: &Noted) -> Option<u32> {
         let Placed { start, pages } = self.layout.of(area);
         let middle = Vpn(start.page().0 + pages / 2);
-        let settled = noted.views.get(PLAN_AT..).unwrap_or_default();
-        let regions = settled.iter().filter_map(|view| view.regions.at(self.task, middle));
+        let regions = settled(noted).iter().filter_map(|view| view.regions.at(self.task, middle));
         regions.map(|region| region.reads + region.writes).max()
     }
+}
+
+/// The later views of a phase.
+fn settled(noted: &Noted) -> &[View] {
+    noted.views.get(PLAN_AT..).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -96,8 +96,8 @@ pub enum Seen {
     TaskStarted,
     /// The task's end was an event, and the view has no such task any more.
     TaskEnded,
-    /// The view has the task, with this area's pages or more on this node, and its thread. A quarter may be missing: hosts
-    /// estimate.
+    /// The last view has the task's thread, and one of the later views this area's pages or more on this node. A quarter may
+    /// be missing: hosts estimate, from samples drawn anew for each view.
     Footprint(Area, NodeId),
     /// The area's regions were read in this phase.
     Read(Area),

@@ -6,9 +6,18 @@ use crate::units::PAGE_BYTES;
 
 type Checked = Result<(), FieldError>;
 
+/// Most links of a machine: one between any two of its 64 initiators and 64 nodes, and some more.
+const LINKS_MAX: usize = 1 << 13;
+
+/// Most characters of a name.
+const NAME_MAX: usize = 64;
+
 /// The first error of a machine, in the file's order, but CPUs before the caches that they share.
 pub(super) fn check(machine: &Machine) -> Checked {
     name("name", &machine.name)?;
+    few("cache", machine.caches.len(), 8)?;
+    few("tlb", machine.tlbs.len(), 8)?;
+    few("link", machine.links.len(), LINKS_MAX)?;
     whole("scale", machine.scale.into(), 1, 1 << 20)?;
     sources(machine)?;
     core(machine)?;
@@ -34,7 +43,18 @@ fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, 
     Err(FieldError::new(field, message))
 }
 
+/// A list that is no longer than this.
+fn few(list: &str, count: usize, most: usize) -> Checked {
+    if count <= most {
+        return Ok(());
+    }
+    refuse(list, format!("{count} of them; a machine has at most {most}"))
+}
+
 fn name(field: impl Into<String>, name: &str) -> Checked {
+    if name.len() > NAME_MAX {
+        return refuse(field, format!("has {} bytes; a name has at most {NAME_MAX}", name.len()));
+    }
     if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
         return Ok(());
     }

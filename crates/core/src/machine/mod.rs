@@ -92,12 +92,19 @@ fn current_path(path: &str) -> String {
 }
 
 impl Machine {
+    /// Most bytes of a machine file: a hundred times as many as the largest bundled one has.
+    pub const FILE_BYTES_MAX: usize = 1 << 20;
+
     /// Reads and checks a machine file's text. `file` is its name, for messages.
     ///
     /// # Errors
     /// With file, line, field and what is allowed, if the text is not TOML, has an unknown or missing field, or a
     /// figure that no machine can have.
     pub fn parse(file: &str, text: &str) -> Result<Machine, FileError> {
+        if text.len() > Machine::FILE_BYTES_MAX {
+            let message = format!("longer than {} bytes: not a machine file", Machine::FILE_BYTES_MAX);
+            return Err(FileError { file: file.to_owned(), line: 1, field: String::new(), message });
+        }
         let mut machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
         let sources = machine.sources.into_iter();
         machine.sources = sources.map(|(path, source)| (current_path(&path), source)).collect();

@@ -252,3 +252,15 @@ fn scale_divides_what_is_big_and_leaves_what_is_private() {
     assert_eq!((m.kernel.numa_scan_mib, m.kernel.sample_ns), (64, 62.5));
     assert_eq!(m.idle_latency(InitiatorId(0), NodeId(0)), Time::from_ns(80.0));
 }
+
+#[test]
+fn long_files_names_and_lists_are_refused_at_once() {
+    let long = "x".repeat(1 << 19);
+    let error = refused("name = \"two\"", &format!("name = \"{long}\"")).to_string();
+    assert_eq!(error, "m.toml:2: name: has 524288 bytes; a name has at most 64");
+    let error = Machine::parse("m.toml", &format!("{GOOD}# {long}{long}")).expect_err("accepted").to_string();
+    assert_eq!(error, "m.toml:1: longer than 1048576 bytes: not a machine file");
+    let link = "[[link]]\nbetween = [\"a\", \"b\"]\nlatency_ns = 60\nbandwidth_mbps = 20000\n";
+    let error = Machine::parse("m.toml", &(GOOD.to_owned() + &link.repeat(10_000))).expect_err("accepted");
+    assert_eq!(error.message, "10002 of them; a machine has at most 8192");
+}

@@ -5,14 +5,15 @@ mod epochs;
 mod mover;
 mod programs;
 mod schedule;
+mod size;
 mod tasks;
 mod traps;
 
 use memtide_core::epoch::PolicyRunner;
-use memtide_core::machine::{self, Machine};
+use memtide_core::machine::Machine;
 use memtide_core::policy::Sensors;
 use memtide_core::{CpuId, NodeId, TaskId, Time};
-use memtide_memory::{Cache, Uncore, Waiter};
+use memtide_memory::{Uncore, Waiter};
 
 use self::copy::COPY;
 use self::mover::Mover;
@@ -88,12 +89,7 @@ impl<'p> Engine<'p> {
     ) -> Result<Engine<'p>, SimError> {
         let scale = machine.scale;
         let machine = machine.scaled();
-        let pages: u64 = machine.nodes.iter().map(memtide_core::machine::Node::pages).sum();
-        let lines = pages * (memtide_core::PAGE_BYTES / memtide_core::LINE_BYTES);
-        let too_many = |c: &machine::Cache| lines > Cache::line_limit(c.capacity_kib, c.ways);
-        if pages >= u64::from(u32::MAX) || machine.caches.iter().any(too_many) {
-            return Err(SimError::TooLarge { machine: machine.name });
-        }
+        size::check(&machine)?;
         let requests = policy.migration.as_ref().map(|migration| migration.sensors().scaled(scale));
         let sensors = match &requests {
             Some(requests) => OpenSensors::new(requests, &SensorSetup { seed })?,

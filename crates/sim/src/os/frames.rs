@@ -17,7 +17,7 @@ pub(crate) struct Frames {
     /// Neighbours in the list that a frame is in: free, active or inactive.
     next: Vec<u32>,
     previous: Vec<u32>,
-    owner: Vec<Packed>,
+    owner: Vec<[u8; 7]>,
 }
 
 #[derive(Debug)]
@@ -48,25 +48,18 @@ struct List {
 
 const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 
-/// Who has a frame, and how: `task << 38 | page << 2 | active << 1 | huge` in 7 bytes, the lowest first.
-#[derive(Clone, Copy, Debug, Default)]
-struct Packed([u8; 7]);
-
-impl Packed {
-    fn of(word: u64) -> Packed {
-        let [bytes @ .., _] = word.to_le_bytes();
-        Packed(bytes)
-    }
-
-    fn word(self) -> u64 {
-        let [a, b, c, d, e, f, g] = self.0;
-        u64::from_le_bytes([a, b, c, d, e, f, g, 0])
-    }
-
-    fn is_active(self) -> bool {
-        self.0[0] & 2 != 0
-    }
+/// Who has a frame, and how: `task << 38 | page << 2 | active << 1 | huge`, in 7 bytes, the lowest first. Zeros take no
+/// memory of the host until they are written.
+fn packed(word: u64) -> [u8; 7] {
+    let [bytes @ .., _] = word.to_le_bytes();
+    bytes
 }
+
+fn word([a, b, c, d, e, f, g]: [u8; 7]) -> u64 {
+    u64::from_le_bytes([a, b, c, d, e, f, g, 0])
+}
+
+const ACTIVE: u64 = 2;
 
 /// Who a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +93,7 @@ impl Frames {
             first = end;
         }
         let all = first as usize;
-        Frames { nodes, next: vec![0; all], previous: vec![0; all], owner: vec![Packed::default(); all] }
+        Frames { nodes, next: vec![0; all], previous: vec![0; all], owner: vec![[0; 7]; all] }
     }
 
     pub fn node_of(&self, frame: u32) -> NodeId {
@@ -202,7 +195,7 @@ impl Frames {
     }
 
     pub fn owner(&self, frame: u32) -> Owner {
-        let word = self.owner[frame as usize].word();
+        let word = word(self.owner[frame as usize]);
         Owner {
             task: TaskId((word >> 38) as u32),
             page: Vpn((word >> 2) & ((1 << 36) - 1)),
@@ -232,7 +225,7 @@ impl Frames {
 
     fn push(&mut self, node: usize, frame: u32, active: bool) {
         let at = frame as usize;
-        self.owner[at] = Packed::of(self.owner[at].word() & !2 | u64::from(active) << 1);
+        self.owner[at] = packed(word(self.owner[at]) & !ACTIVE | u64::from(active) << 1);
         let n = &mut self.nodes[node];
         let list = if active { &mut n.active } else { &mut n.inactive };
         self.next[at] = list.head;
@@ -248,7 +241,7 @@ impl Frames {
     fn unlink(&mut self, node: usize, frame: u32) {
         let at = frame as usize;
         let n = &mut self.nodes[node];
-        let list = if self.owner[at].is_active() { &mut n.active } else { &mut n.inactive };
+        let list = if word(self.owner[at]) & ACTIVE != 0 { &mut n.active } else { &mut n.inactive };
         let (previous, next) = (self.previous[at], self.next[at]);
         match previous {
             NONE => list.head = next,
@@ -276,9 +269,9 @@ impl FreeMemory for Frames {
     }
 }
 
-fn encode(owner: Owner) -> Packed {
+fn encode(owner: Owner) -> [u8; 7] {
     let huge = u64::from(owner.size == PageSize::Huge);
-    Packed::of(u64::from(owner.task.0) << 38 | owner.page.0 << 2 | huge)
+    packed(u64::from(owner.task.0) << 38 | owner.page.0 << 2 | huge)
 }
 
 #[cfg(test)]
@@ -296,7 +289,9 @@ impl Frames {
             for (list, active) in [(node.active, true), (node.inactive, false)] {
                 assert_eq!(chain(list.head).count() as u64, list.len, "length of a list");
                 assert_eq!(chain(list.head).last().unwrap_or(NONE), list.tail, "end of a list");
-                assert!(chain(list.head).all(|frame| self.owner[frame as usize].is_active() == active));
+                assert!(
+                    chain(list.head).all(|frame| (word(self.owner[frame as usize]) & ACTIVE != 0) == active)
+                );
                 used += chain(list.head).map(|frame| self.owner(frame).size.base_pages()).sum::<u64>();
             }
             assert_eq!(used + node.free, u64::from(node.end - node.first), "used and free frames");
