@@ -2,6 +2,7 @@
 //! itself; so they are inferred from which regions were accessed, and from where the process runs.
 
 mod runners;
+mod scanned;
 mod walk;
 
 use std::io;

@@ -6,6 +6,7 @@ use memtide_core::policy::{HintFault, Region};
 use memtide_core::{CpuId, TaskId, Time, Vpn};
 
 use super::runners::{Runner, SeveralNodes, Threads};
+use super::scanned;
 use crate::processes::Process;
 
 /// Walks through the memory of processes, some of it in each epoch.
@@ -56,7 +57,8 @@ impl Hints {
     ) -> Result<Vec<HintFault>, SeveralNodes> {
         let Task { threads, walk } = self.tasks.entry(task).or_default();
         let Some(runner) = threads.runner(process.pid, &self.cpus)? else { return Ok(Vec::new()) };
-        Ok(walk.step(regions, self.scan_pages, runner))
+        let visited = scanned::visited(regions, &scanned::mappings(process.pid));
+        Ok(walk.step(&visited, self.scan_pages, runner))
     }
 }
 
