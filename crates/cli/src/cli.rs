@@ -67,3 +67,109 @@ pub fn definition() -> clap::Command {
 fn with_exit_codes(command: clap::Command) -> clap::Command {
     command.mut_subcommands(|sub| with_exit_codes(sub.after_help(EXIT_CODES)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    const LIBRARIES: [&str; 13] = [
+        "core",
+        "daemon",
+        "dataflow",
+        "lab",
+        "lab-model",
+        "lab-protocol",
+        "linux",
+        "memory",
+        "policies",
+        "recording",
+        "sim",
+        "trace",
+        "workloads",
+    ];
+
+    /// Files that name commands or options for another reason than advice: doctor's remedies, the source of a
+    /// machine's figures, damo's own options, and what subjects of a comparison run.
+    const EXCEPTIONS: [&str; 5] = [
+        "linux/src/doctor/",
+        "linux/src/topology/machine.rs",
+        "lab/src/damo.rs",
+        "lab/src/memtide.rs",
+        "lab/src/subjects.rs",
+    ];
+
+    /// `memtide NAME..` of each command that has no subcommands, and ` --NAME` of each option.
+    fn names(command: &clap::Command, path: &str, names: &mut Vec<String>) {
+        let longs = command.get_arguments().filter_map(clap::Arg::get_long);
+        names.extend(longs.map(|long| format!("--{long}")));
+        for sub in command.get_subcommands() {
+            let path = format!("{path} {}", sub.get_name());
+            self::names(sub, &path, names);
+            if !sub.has_subcommands() {
+                names.push(path);
+            }
+        }
+    }
+
+    fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            match path.file_name().and_then(|name| name.to_str()) {
+                Some("tests" | "tests.rs") => {}
+                _ if path.is_dir() => files(&path, found),
+                Some(name) if name.ends_with(".rs") => found.push(path),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a line names a command or an option as advice does: not `"--option"`, as code passes it to a
+    /// program, and not `a memtide daemon`.
+    fn names_in(line: &str, name: &str) -> bool {
+        line.match_indices(name).any(|(at, _)| {
+            let (before, after) = (&line[..at], &line[at + name.len()..]);
+            let whole = !after.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '-');
+            let advises = if name.starts_with("--") {
+                before.ends_with([' ', '`', '('])
+            } else {
+                ![" a ", "\"a "].iter().any(|article| before.ends_with(article))
+            };
+            whole && advises
+        })
+    }
+
+    #[test]
+    fn libraries_leave_advice_about_commands_and_options_to_this_crate() {
+        let mut known = Vec::new();
+        names(&definition(), "memtide", &mut known);
+        known.sort_unstable();
+        known.dedup();
+        assert!(
+            known.iter().any(|name| name == "memtide lab setup") && known.iter().any(|name| name == "--mib")
+        );
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+        let mut sources = Vec::new();
+        LIBRARIES.iter().for_each(|library| files(&crates.join(library).join("src"), &mut sources));
+        let mut found = Vec::new();
+        for source in sources {
+            let name = source.strip_prefix(crates).expect("a crate's file").display().to_string();
+            if EXCEPTIONS.iter().any(|exception| name.starts_with(exception)) {
+                continue;
+            }
+            let text = fs::read_to_string(&source).expect("a source");
+            let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
+            for line in lines.filter(|line| !line.trim_start().starts_with("//")) {
+                found.extend(
+                    known
+                        .iter()
+                        .filter(|known| names_in(line, known))
+                        .map(|known| format!("{name}: {known}")),
+                );
+            }
+        }
+        assert!(found.is_empty(), "name these in `advice` instead: {found:#?}");
+    }
+}

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::Cell;
 use crate::output::VERSION;
 use crate::progress::Progress;
-use crate::{interrupt, machines};
+use crate::{advice, interrupt, machines};
 
 /// A machine and the programs to run on it.
 #[derive(Debug, Args)]
@@ -173,16 +173,18 @@ impl Source {
                     memtide_workloads::program(&name, &params, seed).map_err(workload_error)
                 })?
             }
-            Source::Trace(path) => {
-                Box::new(open(path)?.program(options).map_err(|error| Failure::Input(error.to_string()))?)
-            }
+            Source::Trace(path) => Box::new(
+                open(path)?
+                    .program(options)
+                    .map_err(|error| Failure::Input(advice::trace::message(&error)))?,
+            ),
         };
         Ok(Job { name: self.name(), program, cpus: Vec::new() })
     }
 }
 
 fn open(path: &Path) -> Result<Trace, Failure> {
-    Trace::open(path).map_err(|error| Failure::Input(error.to_string()))
+    Trace::open(path).map_err(|error| Failure::Input(advice::trace::message(&error)))
 }
 
 /// Reads `NAME[:KEY=VALUE,..]`.

@@ -50,6 +50,10 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
     refused(2, &["measure", "--initiators", "x"], &["--initiators", "'x' is no list", "0-2,5 or all"]);
     refused(2, &["record", "-o", "x"], &["PROGRAM"]);
     refused(125, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = file(folder.path(), "script", "#!/bin/sh -e\n");
+    let instead = format!("a script; record what runs it: memtide record -o FILE -- /bin/sh -e {script}");
+    refused(125, &["record", "-o", "x", "--", &script], &[&instead]);
 }
 
 #[test]
@@ -204,7 +208,12 @@ fn traces_that_are_missing_cut_short_damaged_or_foreign_are_refused() {
     damaged[20] ^= 0xff;
     let damaged = file(folder.path(), "damaged.mt", damaged);
     refused(3, &["trace", "info", &damaged], &["damaged.mt", "damaged"]);
-    refused(3, &["trace", "info", &rows], &["rows.csv", "memtide record"]);
+    for (command, parts) in [
+        (&["trace", "info"][..], ["rows.csv: not a Parquet file", "memtide record", "memtide trace import"]),
+        (&["simulate", "-m", "laptop", "-t"], ["rows.csv", "memtide record -o FILE", "memtide trace import"]),
+    ] {
+        refused(3, &[command, &[&rows]].concat(), &parts);
+    }
     refused(2, &["compare", "-m", "laptop", "-t", &trace, "--skip", "3"], &["--skip 3", "has 3 accesses"]);
     refused(2, &["compare", "-m", "laptop", "-w", SMALL, "--skip", "3"], &["--trace"]);
     refused(2, &["compare", "-m", "laptop", "-w", SMALL, "--limit", "3"], &["--trace"]);

@@ -17,35 +17,37 @@ impl<H: DaemonHost> Daemon<H> {
     pub(crate) fn reply(&mut self, client: &ClientRequest) {
         let answered = match &client.request {
             Request::Status => Ok(json_of(self.status(client.uid))),
-            Request::Why { pid, address } => self.why(client.uid, *pid, *address).map(json_of),
-            Request::Pause => self.pause(client.uid, true),
-            Request::Resume => self.pause(client.uid, false),
+            Request::Why { pid, address } => {
+                self.why(client.uid, *pid, *address).map(json_of).map_err(Reply::Refused)
+            }
+            Request::Pause => self.pause(client.uid, true).map_err(Reply::Refused),
+            Request::Resume => self.pause(client.uid, false).map_err(Reply::Refused),
             Request::Migrate(wanted) => match self.migrate(client, wanted) {
                 Ok(()) => return,
-                Err(why) => Err(why),
+                Err(refused) => Err(refused),
             },
         };
         // The client may have gone.
-        let _ = client.reply.send(answered.map_or_else(Reply::Refused, Reply::Done));
+        let _ = client.reply.send(answered.map_or_else(|refused| refused, Reply::Done));
     }
 
     /// Begins to move pages; the transfer replies.
-    fn migrate(&mut self, client: &ClientRequest, wanted: &Migrate) -> Result<(), String> {
+    fn migrate(&mut self, client: &ClientRequest, wanted: &Migrate) -> Result<(), Reply> {
         if self.config.dry_run {
-            return Err(
-                "the daemon is on a dry run (dry_run in its configuration), and moves nothing".to_owned()
-            );
+            return Err(Reply::Refused(
+                "the daemon is on a dry run (dry_run in its configuration), and moves nothing".to_owned(),
+            ));
         }
         if self.paused {
-            return Err("the daemon is paused: memtide resume has it go on".to_owned());
+            return Err(Reply::Paused);
         }
         if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
-            return Err("the daemon's own pages stay".to_owned());
+            return Err(Reply::Refused("the daemon's own pages stay".to_owned()));
         }
-        let process = transfers::process_of(&self.host, wanted.pid, client.uid)?;
-        self.transfers.admit(wanted.pid, client.uid)?;
+        let process = transfers::process_of(&self.host, wanted.pid, client.uid).map_err(Reply::Refused)?;
+        self.transfers.admit(wanted.pid, client.uid).map_err(Reply::Refused)?;
         let transfer = transfers::transfer(&self.host, process.clone(), wanted, &self.numbers.nodes);
-        let transfer = transfer.map_err(|error| error.to_string())?;
+        let transfer = transfer.map_err(|error| Reply::Refused(error.to_string()))?;
         self.host.begin_request(process);
         self.transfers.add(transfer, wanted.max_rate_mbps, client);
         Ok(())

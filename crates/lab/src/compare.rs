@@ -41,8 +41,8 @@ pub struct Compared {
     pub subject: Subject,
     /// What it is in the guest.
     pub setting: Setting,
-    /// What Linux cannot do on this machine for it.
-    pub caveat: Option<String>,
+    /// Whether it needs tiers and Linux sees only one on this machine: [`Subject::lacks_tiers`].
+    pub lacks_tiers: bool,
     /// One outcome for each layout.
     pub outcomes: Vec<RunOutcome>,
 }
@@ -93,7 +93,7 @@ impl Comparison {
             all.push(Compared {
                 subject: subject.clone(),
                 setting,
-                caveat: subject.caveat(&base.layout),
+                lacks_tiers: subject.lacks_tiers(&base.layout),
                 outcomes,
             });
         }

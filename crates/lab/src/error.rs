@@ -3,18 +3,64 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// How to get what the lab needs. The caller words it: it knows its commands and options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Set the lab up: [`crate::setup`].
+    Setup,
+    /// Set the lab up with this kernel package, by the beginning of its name.
+    SetupKernel(String),
+    /// Set the lab up as root.
+    SetupAsRoot,
+    /// Make pip and PyPI available, then set the lab up.
+    SetupWithPip,
+    /// Set the lab up, whose report says why damo could not be fetched.
+    SetupDamo,
+    /// Use a kernel that setup has fetched: it has its modules beside it.
+    FetchedKernel,
+    /// Name a suite that has the package.
+    OtherSuite,
+    /// Name a suite that has QEMU, or install it by other means.
+    OtherSuiteOrQemu,
+    /// Name another kernel package or another suite, or give a kernel's file.
+    OtherPackageOrSuite,
+    /// Name another kernel package, or give a kernel's file.
+    OtherKernel,
+    /// Install QEMU by other means, and give a kernel's file: packages are not available.
+    QemuAndKernel,
+    /// Give a file that is a kernel for x86.
+    KernelImage,
+    /// Build the guest's first process.
+    BuildAgent,
+    /// Build or install memtide and the guest's first process together.
+    BuildTogether,
+    /// Build the clock plugin, or run without timing.
+    BuildClock,
+    /// Set `HOME` or `XDG_CACHE_HOME` to a folder.
+    CacheFolder,
+    /// Start a guest with a node that can be plugged in.
+    StartGuest,
+    /// Choose one of the runs listed.
+    ChooseRun,
+    /// Try again.
+    TryAgain,
+}
+
 /// Why the lab cannot do something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// Something that the lab needs is not there.
-    #[error("{what}; {remedy}")]
+    /// Something that the lab needs is missing.
+    #[error("{what}")]
     Missing {
         /// What.
         what: String,
         /// How to get it.
-        remedy: String,
+        remedy: Remedy,
     },
+    /// No program was named.
+    #[error("nothing to run")]
+    NoProgram,
     /// The machine cannot be made as a virtual one.
     #[error("machine '{machine}': {what}")]
     Machine {

@@ -1,7 +1,7 @@
 //! The guest's initial file system: its program, its agent and the agent's task.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::Path;
 
 use memtide_lab_protocol::agent::{Program, TASK_FILE, Task};
@@ -33,10 +33,7 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     let GuestSpec { program, setting, layout, agent, .. } = guest;
     let folder = env::current_dir().map_err(LabError::file(Path::new("."), "find the current folder"))?;
     let Some(name) = program.command.first() else {
-        return Err(refused(
-            OsStr::new("nothing to run"),
-            "name the program: memtide lab run -- PROGRAM ARGS",
-        ));
+        return Err(LabError::NoProgram);
     };
     let host = find(name).ok_or_else(|| refused(name, "no such program; give its path"))?;
     let file = folder.join(&host);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 use crate::layout::Layout;
 use crate::qemu::Qmp;
 use crate::running::{HotplugNode, Running, running};
@@ -166,7 +166,6 @@ fn of_qmp(run: u32) -> impl FnOnce(io::Error) -> LabError {
 }
 
 fn choose(all: Vec<Running>, run: Option<u32>) -> Result<Running, LabError> {
-    let remedy = |text: &str| text.to_owned();
     let list = all.iter().map(|guest| format!("{} ({}: {})", guest.run, guest.machine, guest.program));
     let list = list.collect::<Vec<_>>().join(", ");
     let mut fit: Vec<Running> =
@@ -175,15 +174,15 @@ fn choose(all: Vec<Running>, run: Option<u32>) -> Result<Running, LabError> {
         (1, _) => Ok(fit.remove(0)),
         _ if list.is_empty() => Err(LabError::Missing {
             what: "no virtual machine runs whose nodes can come and go".to_owned(),
-            remedy: remedy("start one: memtide lab run --absent NODE ..."),
+            remedy: Remedy::StartGuest,
         }),
         (_, Some(run)) => Err(LabError::Missing {
-            what: format!("no run {run} has nodes that can come and go"),
-            remedy: format!("there are: {list}"),
+            what: format!("no run {run} has nodes that can come and go; there are: {list}"),
+            remedy: Remedy::ChooseRun,
         }),
         (_, None) => Err(LabError::Missing {
             what: format!("several virtual machines run: {list}"),
-            remedy: remedy("choose one with --run RUN"),
+            remedy: Remedy::ChooseRun,
         }),
     }
 }
@@ -203,14 +202,18 @@ mod tests {
         };
         assert_eq!(choose(vec![guest(7)], None).unwrap().run, 7);
         assert_eq!(choose(vec![guest(7), guest(8)], Some(8)).unwrap().run, 8);
-        for (all, run, says) in [
-            (vec![], None, "start one"),
-            (vec![], Some(7), "start one"),
-            (vec![guest(7)], Some(8), "there are: 7 (m: p)"),
-            (vec![guest(7), guest(8)], None, "7 (m: p), 8 (m: p); choose one"),
+        for (all, run, says, expected) in [
+            (vec![], None, "no virtual machine runs", Remedy::StartGuest),
+            (vec![], Some(7), "no virtual machine runs", Remedy::StartGuest),
+            (vec![guest(7)], Some(8), "there are: 7 (m: p)", Remedy::ChooseRun),
+            (vec![guest(7), guest(8)], None, "7 (m: p), 8 (m: p)", Remedy::ChooseRun),
         ] {
-            let error = choose(all, run).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            match choose(all, run).unwrap_err() {
+                LabError::Missing { what, remedy } => {
+                    assert!(what.contains(says) && remedy == expected, "{what}: {remedy:?}");
+                }
+                other => panic!("{other}"),
+            }
         }
     }
 }

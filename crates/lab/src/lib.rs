@@ -51,7 +51,7 @@ mod tools;
 pub use cache::results_folder;
 pub use compare::{Compared, Comparison, Step};
 pub use damo::Damo;
-pub use error::LabError;
+pub use error::{LabError, Remedy};
 pub use hotplug::Hotplug;
 pub use interval::{Interval, LEAST_FOR_T};
 pub use layout::{GuestNode, Layout};

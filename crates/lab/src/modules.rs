@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use memtide_lab_protocol::agent::{CXL_MODULES, MODULES, SHARED_MODULES};
 
 use crate::archive::Archive;
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 use crate::layout::Layout;
 
 /// Their folders in that of the kernel's modules.
@@ -20,8 +20,8 @@ pub fn add(layout: &Layout, kernel: &Path, archive: &mut Archive) -> Result<(), 
     for (names, what) in [(shared, "shared memory"), (cxl, "CXL memory")] {
         for name in names.into_iter().flatten() {
             let file = find(kernel, name).map_err(|missing| LabError::Missing {
-                what: missing,
-                remedy: format!("{what} needs it: take Debian's kernel, as memtide lab setup fetches it"),
+                what: format!("{missing}; {what} needs it"),
+                remedy: Remedy::FetchedKernel,
             })?;
             archive.host(&Path::new(MODULES).join(name), &file);
         }

@@ -125,16 +125,12 @@ impl Subject {
         }
     }
 
-    /// What Linux cannot do there for it: it counts every node with CPUs to the fastest tier.
-    pub fn caveat(&self, layout: &Layout) -> Option<String> {
+    /// Whether it needs tiers and Linux sees only one: Linux puts every node with CPUs into the fastest tier.
+    pub fn lacks_tiers(&self, layout: &Layout) -> bool {
         let tiering =
             matches!(self.way, Way::Balancing { mode: 2, .. } | Way::Balancing { demotion: true, .. });
         let nodes = layout.nodes.iter().take(layout.machine.nodes.len());
-        (tiering && nodes.clone().all(|node| !node.vcpus.is_empty())).then(|| {
-            "Linux sees one tier only, for every node has virtual CPUs, and neither promotes nor demotes; with fewer --vcpus the \
-             slower nodes have none"
-                .to_owned()
-        })
+        tiering && nodes.clone().all(|node| !node.vcpus.is_empty())
     }
 
     /// Whether it goes by faults that the kernel provokes now and then.
@@ -305,7 +301,7 @@ mod tests {
         ] {
             let layout = Layout::new(&machine, Some(vcpus)).expect("a layout");
             let subject = Subject::parse(name).expect("a subject");
-            assert_eq!(subject.caveat(&layout).is_some(), warned, "{name} with {vcpus}");
+            assert_eq!(subject.lacks_tiers(&layout), warned, "{name} with {vcpus}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cache::{self, damo, kernels};
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 use crate::image;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -44,10 +44,10 @@ impl Tools {
     /// With what is missing and how to get it.
     pub fn find(kernel: Option<&str>) -> Result<Tools, LabError> {
         let (qemu, qemu_version) =
-            qemu().map_err(|what| LabError::Missing { what, remedy: SETUP.to_owned() })?;
+            qemu().map_err(|what| LabError::Missing { what, remedy: Remedy::Setup })?;
         let agent = beside(AGENT).ok_or_else(|| LabError::Missing {
             what: format!("{AGENT}, the guest's first process, is not beside memtide"),
-            remedy: "build it: cargo build --release -p memtide-guest".to_owned(),
+            remedy: Remedy::BuildAgent,
         })?;
         check_agent(&agent)?;
         let damo = cache::folder().ok().and_then(|cache| damo::fetched(&cache));
@@ -71,13 +71,11 @@ impl Tools {
     /// The clock plugin.
     ///
     /// # Errors
-    /// If it is not there, with how to build it.
+    /// If it is missing.
     pub fn clock(&self) -> Result<&Path, LabError> {
         self.clock.as_deref().ok_or_else(|| LabError::Missing {
             what: format!("the clock plugin {CLOCK} is not beside memtide"),
-            remedy: "build it: cargo build --release --manifest-path crates/plugins/clock/Cargo.toml --target-dir \
-                target; or run with --timing off"
-                .to_owned(),
+            remedy: Remedy::BuildClock,
         })
     }
 
@@ -88,7 +86,7 @@ impl Tools {
     pub fn damo(&self) -> Result<&Path, LabError> {
         self.damo.as_deref().ok_or_else(|| LabError::Missing {
             what: format!("damo {} has not been fetched", damo::VERSION),
-            remedy: "run: memtide lab setup; it says what is in the way".to_owned(),
+            remedy: Remedy::SetupDamo,
         })
     }
 
@@ -100,7 +98,7 @@ impl Tools {
         let image = fs::read(&self.kernel).map_err(LabError::file(&self.kernel, "read the kernel"))?;
         image::release(&image).ok_or_else(|| LabError::Missing {
             what: format!("{} does not tell its version", self.kernel.display()),
-            remedy: "give another kernel".to_owned(),
+            remedy: Remedy::OtherKernel,
         })
     }
 }
@@ -118,12 +116,9 @@ fn check_agent(agent: &Path) -> Result<(), LabError> {
     };
     Err(LabError::Missing {
         what: format!("{} is {theirs}, and memtide is {ours}", agent.display()),
-        remedy: "build or install both together: cargo build --release -p memtide-cli -p memtide-guest"
-            .to_owned(),
+        remedy: Remedy::BuildTogether,
     })
 }
-
-const SETUP: &str = "run: memtide lab setup";
 
 /// QEMU and its version, or why there is none that will do.
 pub(crate) fn qemu() -> Result<(PathBuf, String), String> {
@@ -163,7 +158,7 @@ fn check_kernel(path: &Path) -> Result<(), LabError> {
     }
     Err(LabError::Missing {
         what: format!("{} is no Linux kernel for x86", path.display()),
-        remedy: "give a bzImage, such as /boot/vmlinuz-VERSION".to_owned(),
+        remedy: Remedy::KernelImage,
     })
 }
 
@@ -175,12 +170,10 @@ fn find_kernel(wanted: Option<&str>) -> Result<PathBuf, LabError> {
     }
     let known = cache::folder()?;
     kernels::fetched(&known, wanted).ok_or_else(|| match wanted {
-        None => {
-            LabError::Missing { what: "the guest's kernel is missing".to_owned(), remedy: SETUP.to_owned() }
-        }
+        None => LabError::Missing { what: "the guest's kernel is missing".to_owned(), remedy: Remedy::Setup },
         Some(package) => LabError::Missing {
             what: format!("no kernel package '{package}' has been fetched"),
-            remedy: format!("run: memtide lab setup --kernel {package}; a file is given with its folder"),
+            remedy: Remedy::SetupKernel(package.to_owned()),
         },
     })
 }

@@ -17,7 +17,15 @@ pub enum TraceError {
         /// What the system says.
         source: io::Error,
     },
-    /// Not a trace at all, or one of another version.
+    /// Not a trace at all: of another format.
+    #[error("{path}: {found}", path = .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        found: Foreign,
+    },
+    /// A file that cannot be used as asked: a trace of another version, an input or output of the wrong kind.
     #[error("{path}: {what}", path = .path.display())]
     NotATrace {
         /// The file.
@@ -49,14 +57,70 @@ pub enum TraceError {
     /// Whoever watches has stopped it.
     #[error("interrupted")]
     Interrupted,
+    /// No program to record was named.
+    #[error("no program to record")]
+    NoProgram,
     /// A program cannot be recorded.
-    #[error("cannot record {program}: {what}")]
+    #[error("cannot record {program}: {why}")]
     Record {
         /// The program.
         program: String,
-        /// Why, and what to do.
-        what: String,
+        /// Why.
+        why: Unrecordable,
     },
+}
+
+/// The format of a file that is not a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Foreign {
+    /// The file is empty.
+    #[error("an empty file, so not a memtide trace")]
+    Empty,
+    /// Not Parquet, the format that traces are stored in.
+    #[error("not a Parquet file, so not a memtide trace")]
+    NotParquet,
+    /// A Parquet file with other contents.
+    #[error("a Parquet file, but not a memtide trace")]
+    Parquet,
+}
+
+/// Why a program cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unrecordable {
+    /// The program is a script, and QEMU runs executables.
+    #[error("a script")]
+    Script {
+        /// What runs it, with its arguments: the script's first line.
+        interpreter: String,
+        /// The script.
+        path: PathBuf,
+    },
+    /// The plugin cannot be read.
+    #[error("plugin {}: {source}", plugin.display())]
+    PluginUnreadable {
+        /// Its file.
+        plugin: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The plugin's file is not a plugin for QEMU.
+    #[error("plugin {}: not a plugin for QEMU", plugin.display())]
+    NotAPlugin {
+        /// The file.
+        plugin: PathBuf,
+        /// The name of the recorder's file.
+        recorder: &'static str,
+    },
+    /// The recorder is not beside memtide, and no other plugin was named.
+    #[error("the recorder plugin {recorder} is not beside memtide")]
+    NoPlugin {
+        /// The name of the recorder's file.
+        recorder: &'static str,
+    },
+    /// Anything else, with what to do.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl TraceError {

@@ -16,7 +16,7 @@ mod record;
 mod writer;
 
 pub use columns::{Kind, MAX_EPOCH_ROWS, MAX_THREADS, Row, VERSION};
-pub use error::TraceError;
+pub use error::{Foreign, TraceError, Unrecordable};
 pub use import::{ImportKind, import};
 pub use info::TraceInfo;
 pub use metadata::{Header, Totals};

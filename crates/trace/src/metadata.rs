@@ -89,15 +89,11 @@ impl Metadata {
             pair.value.clone()
         };
         if find(KEYS[0]).is_none_or(|format| format != FORMAT) {
-            return Err(MetadataError::Foreign(
-                "a Parquet file, but not a memtide trace; make one with `memtide record` \
-                or `memtide trace import`"
-                    .to_owned(),
-            ));
+            return Err(MetadataError::Foreign);
         }
         let version = find(KEYS[1]).unwrap_or_default();
         if version != VERSION.to_string() {
-            return Err(MetadataError::Foreign(format!(
+            return Err(MetadataError::Version(format!(
                 "a trace of format version {version:?}; this memtide reads version {VERSION}: \
                 use the memtide that wrote it, or record again"
             )));
@@ -166,6 +162,7 @@ fn checksum(values: &[String]) -> u32 {
 /// Why metadata is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MetadataError {
-    Foreign(String),
+    Foreign,
+    Version(String),
     Damaged(&'static str),
 }

@@ -9,10 +9,10 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
-use crate::TraceError;
 use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, MAX_NAME_BYTES, schema};
 use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
 use crate::pages;
+use crate::{Foreign, TraceError};
 
 /// A recorded program in a file.
 pub struct Trace {
@@ -35,7 +35,10 @@ impl Trace {
         let footer = file.metadata().file_metadata();
         let metadata =
             Metadata::from_key_values(footer.key_value_metadata()).map_err(|fault| match fault {
-                MetadataError::Foreign(what) => TraceError::NotATrace { path: path.to_owned(), what },
+                MetadataError::Foreign => {
+                    TraceError::Foreign { path: path.to_owned(), found: Foreign::Parquet }
+                }
+                MetadataError::Version(what) => TraceError::NotATrace { path: path.to_owned(), what },
                 MetadataError::Damaged(what) => TraceError::damaged(path, what),
             })?;
         if footer.schema() != schema().as_ref() {
@@ -221,14 +224,8 @@ fn no_parquet(path: &Path, bytes: u64, what: &str) -> TraceError {
     if bytes > 0 && starts(b"PAR1") {
         return TraceError::damaged(path, format!("it is cut short, or its footer is wrong ({what})"));
     }
-    let what = if bytes == 0 { "an empty file" } else { "not a Parquet file" };
-    TraceError::NotATrace {
-        path: path.to_owned(),
-        what: format!(
-            "{what}, so not a memtide trace; make one with `memtide record -o FILE -- PROGRAM`, \
-            or convert one with `memtide trace import`"
-        ),
-    }
+    let found = if bytes == 0 { Foreign::Empty } else { Foreign::NotParquet };
+    TraceError::Foreign { path: path.to_owned(), found }
 }
 
 /// Runs the Parquet decoder on input that may be hostile; a panic in it is an error like any other.

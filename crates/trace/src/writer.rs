@@ -161,7 +161,7 @@ pub(crate) fn check_target(path: &Path) -> Result<(), TraceError> {
     match std::fs::metadata(path) {
         Ok(found) if !found.is_file() => refused("it is there already, and no regular file"),
         Ok(found) if found.len() > 0 => match Trace::open(path) {
-            Err(TraceError::NotATrace { .. }) => {
+            Err(TraceError::Foreign { .. } | TraceError::NotATrace { .. }) => {
                 refused("it is there already, and no trace; choose another name")
             }
             Ok(_) | Err(TraceError::Damaged { .. }) => Ok(()),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use memtide_core::{Access, Mapping, PageSize, Program, Then, ThreadId, VirtAddr};
-use memtide_trace::{Kind, ReplayOptions, Row, Trace, TraceError, TraceWriter};
+use memtide_trace::{Foreign, Kind, ReplayOptions, Row, Trace, TraceError, TraceWriter};
 use proptest::prelude::*;
 use support::{Step, accesses, header, run, write};
 
@@ -185,7 +185,9 @@ fn errors_say_what_to_do() {
         Trace::open(&path).err().unwrap().to_string()
     };
     assert!(message(b"").contains("an empty file"));
-    assert!(message(b"I  04000000,3\n").contains("memtide trace import"));
+    assert!(message(b"I  04000000,3\n").contains("not a Parquet file"));
+    let foreign = Trace::open(&path).err().unwrap();
+    assert!(matches!(foreign, TraceError::Foreign { found: Foreign::NotParquet, .. }), "{foreign:?}");
     assert!(message(b"PAR1 and then nothing").contains("cut short"));
     sample(&path);
     let bytes = fs::read(&path).unwrap();

@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use memtide_core::{Access, Then};
-use memtide_trace::{RecordOptions, RecordSummary, ReplayOptions, Trace, TraceInfo, record};
+use memtide_trace::{
+    RecordOptions, RecordSummary, ReplayOptions, Trace, TraceError, TraceInfo, Unrecordable, record,
+};
 use support::{Step, accesses, run};
 
 /// The plugin, built; `None`, with the reason printed, if programs cannot be recorded on this machine.
@@ -252,12 +254,21 @@ fn what_cannot_be_recorded_is_explained() {
     let error = |program: &str, epoch_instructions| {
         let mut options = RecordOptions::new(dir.path().join("trace"), vec![program.into()]);
         options.epoch_instructions = epoch_instructions;
-        record(&options, &mut |_| ()).expect_err(program).to_string()
+        record(&options, &mut |_| ()).expect_err(program)
     };
-    assert!(error("no-such-program", 100_000).contains("no such program"));
-    assert!(error(script.to_str().unwrap(), 100_000).contains("record what runs it"));
-    assert!(error("/etc/passwd", 100_000).contains("no x86-64 Linux executable"));
-    assert!(error("true", 1).contains("allowed are 10000 to 1000000"));
+    let told = |program: &str, epoch_instructions| error(program, epoch_instructions).to_string();
+    assert!(told("no-such-program", 100_000).contains("no such program"));
+    let of_script = error(script.to_str().unwrap(), 100_000);
+    assert!(
+        matches!(
+            &of_script,
+            TraceError::Record { why: Unrecordable::Script { interpreter, path }, .. }
+                if interpreter == "/bin/sh" && *path == script
+        ),
+        "{of_script:?}"
+    );
+    assert!(told("/etc/passwd", 100_000).contains("no x86-64 Linux executable"));
+    assert!(told("true", 1).contains("allowed are 10000 to 1000000"));
     let onto_a_folder = RecordOptions::new(dir.path(), vec!["true".into()]);
     assert!(record(&onto_a_folder, &mut |_| ()).unwrap_err().to_string().contains("no regular file"));
 }

@@ -9,7 +9,7 @@ use memtide_linux::counters::{Counters, CountersError};
 use crate::failure::Failure;
 use crate::options::seconds;
 use crate::output::{Cell, Document, Format, Table};
-use crate::{interrupt, tables};
+use crate::{advice, interrupt, tables};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub struct Arguments {
 
 /// Shows the counters: first what was counted so far, then what from one answer to the next.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let failure = |error: CountersError| Failure::Run(error.to_string());
+    let failure = |error: CountersError| Failure::Run(advice::system::counters(&error));
     let counters = Counters::open().map_err(failure)?;
     let mut before = counters.read().map_err(failure)?;
     document(&before).print(arguments.output)?;

@@ -159,6 +159,7 @@ fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> R
             Failure::Run(format!("{}: {error}; is the daemon of another version?", file.display()))
         }),
         Ok(Reply::Refused(why)) => Err(Failure::Run(why)),
+        Ok(Reply::Paused) => Err(advice::on_paused()),
         Ok(Reply::Progress(_)) => unreachable!("what is told meanwhile is handed on"),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Failure::Interrupted),
         Err(error) => Err(Failure::Run(format!(

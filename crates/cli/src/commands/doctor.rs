@@ -5,6 +5,7 @@ use memtide_lab::Tools;
 use memtide_linux::doctor::{Finding, State, Use, examine, obstacles, works};
 use memtide_linux::sensors::answers;
 
+use crate::advice;
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{Cell, Document, Table};
@@ -92,8 +93,10 @@ fn lab() -> String {
     match Tools::find(None) {
         Ok(tools) => match tools.clock() {
             Ok(_) => format!("memtide lab works here: QEMU {}.", tools.qemu_version),
-            Err(error) => format!("memtide lab works here without slow memory: {error}"),
+            Err(error) => {
+                format!("memtide lab works here without slow memory: {}", advice::lab::message(&error))
+            }
         },
-        Err(error) => format!("memtide lab does not work here: {error}"),
+        Err(error) => format!("memtide lab does not work here: {}", advice::lab::message(&error)),
     }
 }

@@ -10,11 +10,11 @@ use memtide_linux::measure::{
 use memtide_linux::topology::{Node, System, nodelist};
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::options::Common;
 use crate::options::share;
 use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
+use crate::{advice, interrupt};
 
 /// The part of a node's free memory that measuring may take.
 const FREE_SHARE: f64 = 0.8;
@@ -204,7 +204,9 @@ fn figure<T: Send + 'static>(
     measure: impl FnOnce(&Pair) -> Result<T, MeasureError> + Send + 'static,
 ) -> Result<T, Failure> {
     let pair = pair.clone();
-    interrupt::interruptible(move || measure(&pair).map_err(|error| Failure::Run(error.to_string())))
+    interrupt::interruptible(move || {
+        measure(&pair).map_err(|error| Failure::Run(advice::system::measure(&error)))
+    })
 }
 
 fn nodes_table(shares: &[f64]) -> Table {

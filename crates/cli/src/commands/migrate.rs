@@ -60,6 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(Reply::Done(value)) => serde_json::from_value(value)
             .map_err(|error| Failure::Run(format!("{error}; is the daemon of another version?")))?,
         Ok(Reply::Refused(why)) => return Err(Failure::Run(why)),
+        Ok(Reply::Paused) => return Err(advice::on_paused()),
         Err(error) if is_not_listening(&error) && arguments.socket.is_none() => {
             move_directly(&request, &nodes, &bar)?
         }

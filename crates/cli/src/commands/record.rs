@@ -12,6 +12,7 @@ use memtide_trace::{
     MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, TraceError, record,
 };
 
+use crate::advice;
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{self, Cell, Document, Table};
@@ -63,7 +64,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     drop(progress);
     let summary = summary.map_err(|error| match error {
         TraceError::Interrupted => Failure::Interrupted,
-        other => Failure::NotRun(other.to_string()),
+        other => Failure::NotRun(advice::trace::message(&other)),
     })?;
     let document = document(&arguments.trace, arguments.skip, &summary);
     eprint!("{}", document.text(arguments.common.output, output::width_of(stderr())));

@@ -117,7 +117,7 @@ fn mechanism(
         }
     };
     let exact = Exact::new(rule, machine, host, arguments.seed);
-    let exact = exact.map_err(|error| Failure::Usage(error.to_string()))?;
+    let exact = exact.map_err(|error| Failure::Usage(advice::system::exact(&error)))?;
     message!("memtide: placement '{name}' fault by fault: {why}");
     Ok(Mechanism::Exact(exact))
 }

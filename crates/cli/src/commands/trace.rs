@@ -6,10 +6,10 @@ use clap::{Subcommand, ValueEnum, ValueHint};
 use memtide_trace::{ImportKind, Trace, TraceError, import};
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::options::Common;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
+use crate::{advice, interrupt};
 
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
@@ -116,6 +116,6 @@ fn watch(progress: &Progress) -> impl FnMut(f64) -> bool + '_ {
 fn refused(error: TraceError) -> Failure {
     match error {
         TraceError::Interrupted => Failure::Interrupted,
-        other => Failure::Input(other.to_string()),
+        other => Failure::Input(advice::trace::message(&other)),
     }
 }

@@ -77,6 +77,8 @@ pub enum Reply {
     Done(Value),
     /// Why there is none.
     Refused(String),
+    /// There is none, for the daemon is paused.
+    Paused,
 }
 
 /// A request, who makes it, and where the reply goes.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 
 /// `memtide/lab` in the user's cache folder (XDG base directories).
 pub fn folder() -> Result<PathBuf, LabError> {
@@ -18,7 +18,7 @@ pub fn folder() -> Result<PathBuf, LabError> {
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     cache.map(|cache| cache.join("memtide/lab")).ok_or_else(|| LabError::Missing {
         what: "there is no folder for what the lab fetches".to_owned(),
-        remedy: "set HOME or XDG_CACHE_HOME to one".to_owned(),
+        remedy: Remedy::CacheFolder,
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::sources::{self, Sources};
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 
 /// apt with memtide's list of sources, in memtide's cache.
 pub struct Apt {
@@ -27,8 +27,7 @@ impl Apt {
         }
         let sources = sources::of_system(self.suite.as_deref()).map_err(|what| LabError::Missing {
             what: format!("{why}, and {what}"),
-            remedy: "install QEMU 10 or later by other means, and give a kernel with --kernel FILE"
-                .to_owned(),
+            remedy: Remedy::QemuAndKernel,
         })?;
         for folder in ["sources", "lists/partial", "archives/partial"] {
             let path = self.folder.join(folder);
@@ -57,13 +56,13 @@ impl Apt {
         let Some((suite, version)) = found else {
             return Err(LabError::Missing {
                 what: format!("{why}, and no {package} {least} or later is in {}", self.suites()),
-                remedy: "name a suite that has it with --suite, or install it by other means".to_owned(),
+                remedy: Remedy::OtherSuiteOrQemu,
             });
         };
         if !rustix::process::geteuid().is_root() {
             return Err(LabError::Missing {
                 what: format!("{why}, and only root may install {package} {version} from {suite}"),
-                remedy: "run: sudo memtide lab setup".to_owned(),
+                remedy: Remedy::SetupAsRoot,
             });
         }
         let mut command = self.command("apt-get");
@@ -98,7 +97,7 @@ impl Apt {
         };
         files.find(is_it).ok_or_else(|| LabError::Missing {
             what: format!("apt-get download {package} has left no package"),
-            remedy: "try again".to_owned(),
+            remedy: Remedy::TryAgain,
         })
     }
 

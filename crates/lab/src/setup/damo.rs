@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::apt::{Apt, run};
 use crate::cache::damo::{PYTHON, VERSION, place};
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 
 /// damo's wheel on PyPI, in the version that the lab is tested with.
 const WHEEL_SHA256: &str = "17bb9be2223d39d960a86a45f4cde4c87848691749425e52858158f40ea2bee7";
@@ -46,9 +46,7 @@ fn download_damo(passing: &Path, folder: &Path) -> Result<(), LabError> {
     ]);
     run(pip.arg(folder).arg("-r").arg(&wanted)).map(|_| ()).map_err(|error| LabError::Missing {
         what: format!("damo {VERSION} cannot be had from PyPI: {error}"),
-        remedy: "see that python3 has pip (Debian's package python3-pip) and that PyPI can be reached, then run: memtide \
-            lab setup"
-            .to_owned(),
+        remedy: Remedy::SetupWithPip,
     })
 }
 
@@ -58,7 +56,7 @@ fn download_python(apt: &mut Apt, passing: &Path, folder: &Path) -> Result<Strin
     let release = apt.depends(STANDARD_LIBRARY)?.iter().find_map(|name| release_of(name).map(str::to_owned));
     let release = release.ok_or_else(|| LabError::Missing {
         what: format!("no package {STANDARD_LIBRARY} is in {}", apt.suites()),
-        remedy: "name a suite that has it with --suite SUITE".to_owned(),
+        remedy: Remedy::OtherSuite,
     })?;
     let unpacked = passing.join("unpacked");
     for package in

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::apt::{Apt, run};
 use crate::cache::kernels::{FLAVOUR, PREFERRED, kernel_in, newest};
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 
 /// Fetches the newest such package and unpacks it; nothing is installed.
 pub fn fetch(apt: &mut Apt, cache: &Path, wanted: Option<&str>) -> Result<String, LabError> {
@@ -14,8 +14,7 @@ pub fn fetch(apt: &mut Apt, cache: &Path, wanted: Option<&str>) -> Result<String
     apt.update(&format!("the guest's kernel {wanted} is missing"))?;
     let package = newest(apt.names(wanted)?.into_iter(), wanted).ok_or_else(|| LabError::Missing {
         what: format!("no package '{wanted}*{FLAVOUR}' is in {}", apt.suites()),
-        remedy: "name another with --kernel PACKAGE or --suite SUITE, or give a kernel with --kernel FILE"
-            .to_owned(),
+        remedy: Remedy::OtherPackageOrSuite,
     })?;
     let kernels = cache.join("kernels");
     fs::create_dir_all(&kernels).map_err(LabError::file(&kernels, "make it"))?;
@@ -28,7 +27,7 @@ pub fn fetch(apt: &mut Apt, cache: &Path, wanted: Option<&str>) -> Result<String
     if kernel_in(&unpacked).is_none() {
         return Err(LabError::Missing {
             what: format!("package {package} has no kernel in it"),
-            remedy: "name another with --kernel PACKAGE, or give a kernel with --kernel FILE".to_owned(),
+            remedy: Remedy::OtherKernel,
         });
     }
     let place = kernels.join(&package);

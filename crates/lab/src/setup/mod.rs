@@ -41,7 +41,7 @@ pub struct SetupReport {
 /// `apt-get`, a kernel and damo are fetched into memtide's cache, where packages are listed and kept apart from the system's own set-up.
 ///
 /// # Errors
-/// With what is missing, why it could not be had, and what to do.
+/// With what is missing, why, and how to get it.
 pub fn setup(options: &SetupOptions) -> Result<SetupReport, LabError> {
     let cache = cache::folder()?;
     let _lock = cache::lock(&cache)?;

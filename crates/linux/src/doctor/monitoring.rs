@@ -6,7 +6,7 @@ use std::io;
 use super::{Finding, Use, why};
 use crate::counters::CountersError;
 use crate::sensors::node_traffic::NodeTraffic;
-use crate::sensors::regions::{self, Damon, Unusable};
+use crate::sensors::regions::{self, Damon, Mend, Unusable};
 use crate::sys::pagemap;
 
 /// Looks for monitors; starts none.
@@ -54,7 +54,11 @@ fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {
     } else {
         Finding::missing(subject, why, "the daemon cannot know which memory is hot", &[Use::Daemon])
     };
-    finding.mend(mend.unwrap_or_else(|| "a kernel with DAMON; mount -t sysfs sysfs /sys".to_owned()))
+    finding.mend(match mend {
+        Some(Mend::Command(command)) => command,
+        Some(Mend::Root) => "sudo memtide daemon".to_owned(),
+        None => "a kernel with DAMON; mount -t sysfs sysfs /sys".to_owned(),
+    })
 }
 
 fn smaps(unusable: Option<Unusable>) -> Finding {
@@ -114,14 +118,19 @@ mod tests {
     use super::super::State;
     use super::*;
 
-    fn unusable(mend: Option<&str>) -> Option<Unusable> {
-        Some(Unusable { why: "taken".to_owned(), mend: mend.map(str::to_owned) })
+    fn unusable(mend: Option<Mend>) -> Option<Unusable> {
+        Some(Unusable { why: "taken".to_owned(), mend })
     }
 
     #[test]
     fn what_is_in_damons_way_is_told_with_the_remedy() {
-        for (known, mend) in [(Some("echo off > x"), "echo off > x"), (None, "a kernel with DAMON")] {
-            let found = damon(unusable(known), true);
+        let command = Mend::Command("echo off > x".to_owned());
+        for (known, mend) in [
+            (Some(command), "echo off > x"),
+            (Some(Mend::Root), "sudo memtide daemon"),
+            (None, "a kernel with DAMON"),
+        ] {
+            let found = damon(unusable(known.clone()), true);
             assert!(found.state == State::Warning && found.stops.is_empty(), "{found:?}");
             assert!(found.mend.as_deref().is_some_and(|how| how.contains(mend)), "{found:?}");
             assert_eq!(damon(unusable(known), false).stops, [Use::Daemon]);

@@ -41,7 +41,7 @@ pub struct Effort {
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// The kernel refuses the memory.
-    #[error("no {mib} MiB can be had on node {}: {source}; ask for less with --mib, or see `free memory` in numactl -H", node.0)]
+    #[error("cannot allocate {mib} MiB on node {}: {source}", node.0)]
     Memory {
         /// The node.
         node: NodeId,

@@ -18,9 +18,7 @@ pub struct Numbers {
 
 /// A machine with fewer initiators than a system has nodes with CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "machine '{machine}' has {known} groups of CPUs, this system {there}; see `memtide topo -o machine` for a file of it"
-)]
+#[error("machine '{machine}' has {known} groups of CPUs, this system {there}")]
 pub struct FewInitiators {
     machine: String,
     known: usize,

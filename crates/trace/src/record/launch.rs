@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::signals::Signals;
 use super::{MAX_EPOCH_INSTRUCTIONS, RecordOptions};
-use crate::TraceError;
+use crate::{TraceError, Unrecordable};
 
 const QEMU: &str = "qemu-x86_64";
 const PLUGIN: &str = "libmemtide_recorder.so";
@@ -35,24 +35,22 @@ impl Launch {
     /// Finds all that is needed.
     pub fn prepare(options: &RecordOptions) -> Result<Launch, TraceError> {
         let Some(name) = options.command.first() else {
-            return Err(refused(
-                OsStr::new("nothing"),
-                "name the program: memtide record -o FILE -- PROGRAM ARGS",
-            ));
+            return Err(TraceError::NoProgram);
         };
         if !(10_000..=MAX_EPOCH_INSTRUCTIONS).contains(&options.epoch_instructions) {
             let what = format!(
                 "epochs of {} instructions; allowed are 10000 to {MAX_EPOCH_INSTRUCTIONS}",
                 options.epoch_instructions
             );
-            return Err(refused(name, what));
+            return Err(refused(name, Unrecordable::Other(what)));
         }
-        let program = find(name).ok_or_else(|| refused(name, "no such program; give its path"))?;
-        check_program(&program).map_err(|what| refused(name, what))?;
+        let other = |what: &str| refused(name, Unrecordable::Other(what.to_owned()));
+        let program = find(name).ok_or_else(|| other("no such program; give its path"))?;
+        check_program(&program).map_err(|why| refused(name, why))?;
         let qemu = find(OsStr::new(QEMU)).ok_or_else(|| {
-            refused(name, "qemu-x86_64 is missing; on Debian 12 and Ubuntu: sudo apt-get install qemu-user")
+            other("qemu-x86_64 is missing; on Debian 12 and Ubuntu: sudo apt-get install qemu-user")
         })?;
-        let plugin = find_plugin(options.plugin.as_deref()).map_err(|what| refused(name, what))?;
+        let plugin = find_plugin(options.plugin.as_deref()).map_err(|why| refused(name, why))?;
         Ok(Launch { qemu, plugin, program, command: options.command.clone() })
     }
 
@@ -101,14 +99,12 @@ impl Launch {
 
     /// The error when the program ended without a single record.
     pub fn not_recorded(&self, status: ExitStatus) -> TraceError {
-        refused(
-            &self.command[0],
-            format!(
-                "{} did not load the recorder ({status}); it must be built with plugins, as Debian 12's package \
-                qemu-user is",
-                self.qemu.display()
-            ),
-        )
+        let what = format!(
+            "{} did not load the recorder ({status}); it must be built with plugins, as Debian 12's package \
+            qemu-user is",
+            self.qemu.display()
+        );
+        refused(&self.command[0], Unrecordable::Other(what))
     }
 
     /// The command as typed.
@@ -126,8 +122,8 @@ impl Launch {
     }
 }
 
-fn refused(program: &OsStr, what: impl Into<String>) -> TraceError {
-    TraceError::Record { program: program.to_string_lossy().into_owned(), what: what.into() }
+fn refused(program: &OsStr, why: Unrecordable) -> TraceError {
+    TraceError::Record { program: program.to_string_lossy().into_owned(), why }
 }
 
 fn escaped(text: &OsStr) -> OsString {
@@ -145,49 +141,42 @@ fn find(name: &OsStr) -> Option<PathBuf> {
 }
 
 /// QEMU runs x86-64 executables, not scripts.
-fn check_program(path: &Path) -> Result<(), String> {
+fn check_program(path: &Path) -> Result<(), Unrecordable> {
     let mut header = Vec::new();
     File::open(path)
         .and_then(|file| file.take(20).read_to_end(&mut header))
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+        .map_err(|error| Unrecordable::Other(format!("{}: {error}", path.display())))?;
     if header.starts_with(b"#!") {
         let line = String::from_utf8_lossy(&header[2..]).lines().next().unwrap_or_default().trim().to_owned();
-        return Err(format!(
-            "a script; record what runs it: memtide record -o FILE -- {line} {}",
-            path.display()
-        ));
+        return Err(Unrecordable::Script { interpreter: line, path: path.to_owned() });
     }
     const X86_64: &[u8] = &[62, 0];
     if header.starts_with(ELF64) && header.get(18..20) == Some(X86_64) {
         return Ok(());
     }
-    Err(format!("{} is no x86-64 Linux executable", path.display()))
+    Err(Unrecordable::Other(format!("{} is no x86-64 Linux executable", path.display())))
 }
 
 /// A plugin is a shared object that exports what QEMU calls first.
-fn check_plugin(path: &Path) -> Result<(), String> {
-    let content = std::fs::read(path).map_err(|error| error.to_string())?;
+fn is_plugin(path: &Path) -> io::Result<bool> {
+    let content = std::fs::read(path)?;
     let entry = b"qemu_plugin_install";
-    let is_plugin = content.starts_with(ELF64) && content.windows(entry.len()).any(|bytes| bytes == entry);
-    if is_plugin {
-        return Ok(());
-    }
-    Err(format!("no plugin for QEMU; name {PLUGIN}, or leave --plugin out where that lies beside memtide"))
+    Ok(content.starts_with(ELF64) && content.windows(entry.len()).any(|bytes| bytes == entry))
 }
 
 /// The plugin lies beside the `memtide` command, or in the `lib` directory of the same installation.
-fn find_plugin(given: Option<&Path>) -> Result<PathBuf, String> {
+fn find_plugin(given: Option<&Path>) -> Result<PathBuf, Unrecordable> {
     if let Some(given) = given {
-        return given
-            .canonicalize()
-            .map_err(|error| error.to_string())
-            .and_then(|path| check_plugin(&path).map(|()| path))
-            .map_err(|what| format!("--plugin {}: {what}", given.display()));
+        let plugin = given.to_owned();
+        let checked = given.canonicalize().and_then(|path| Ok((is_plugin(&path)?, path)));
+        return match checked {
+            Ok((true, path)) => Ok(path),
+            Ok((false, _)) => Err(Unrecordable::NotAPlugin { plugin, recorder: PLUGIN }),
+            Err(source) => Err(Unrecordable::PluginUnreadable { plugin, source }),
+        };
     }
-    let command = env::current_exe().map_err(|error| error.to_string())?;
+    let command = env::current_exe().map_err(|error| Unrecordable::Other(error.to_string()))?;
     let beside = command.ancestors().skip(1).take(2).flat_map(|dir| [dir.to_owned(), dir.join("lib")]);
     let found = beside.map(|dir| dir.join(PLUGIN)).find(|path| path.is_file());
-    found.ok_or_else(|| {
-        format!("the recorder plugin {PLUGIN} is not beside memtide; build it: cargo build --release -p memtide-recorder")
-    })
+    found.ok_or(Unrecordable::NoPlugin { recorder: PLUGIN })
 }

@@ -55,7 +55,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let subjects =
         arguments.subjects.iter().map(|list| Subject::parse_list(list)).collect::<Result<Vec<_>, _>>();
-    let subjects = subjects.map_err(|error| Failure::Usage(error.to_string()))?.concat();
+    let subjects = subjects.map_err(|error| Failure::Usage(advice::lab::message(&error)))?.concat();
     let draft = arguments.report.draft()?;
     let (options, tools) = arguments.guest.options(arguments.command, common.seed).map_err(failure)?;
     subjects

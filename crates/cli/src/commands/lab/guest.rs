@@ -7,7 +7,7 @@ use clap::{ValueEnum, ValueHint};
 use memtide_lab::{GuestFile, LabError, Options, Tools};
 
 use crate::failure::Failure;
-use crate::machines;
+use crate::{advice, machines};
 
 /// Options of all commands that make a virtual machine.
 #[derive(Debug, clap::Args)]
@@ -91,6 +91,6 @@ pub fn failure(error: LabError) -> Failure {
     match error {
         LabError::Interrupted => Failure::Interrupted,
         LabError::Output(error) => Failure::unwritable("the program's output", &error),
-        other => Failure::NotRun(other.to_string()),
+        other => Failure::NotRun(advice::lab::message(&other)),
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use memtide_lab::{Hotplug, LabError, running};
 
+use crate::advice;
 use crate::failure::Failure;
 use crate::options::seconds;
 use crate::output::{Cell, Document, Format, Table};
@@ -83,7 +84,7 @@ fn nodes() -> Result<Document, LabError> {
                 // It has ended meanwhile.
                 Err(_) if !running()?.contains(&guest) => continue,
                 Err(error) => {
-                    message!("memtide: {error}");
+                    message!("memtide: {}", advice::lab::message(&error));
                     Cell::Absent
                 }
             };
@@ -102,5 +103,5 @@ fn nodes() -> Result<Document, LabError> {
 }
 
 fn failure(error: LabError) -> Failure {
-    Failure::Run(error.to_string())
+    Failure::Run(advice::lab::message(&error))
 }

@@ -3,6 +3,7 @@
 use memtide_lab::{Compared, Comparison, Damo, Interval, LEAST_FOR_T, Memtide, RegionOfInterest, RunOutcome};
 
 use super::figures;
+use crate::advice;
 use crate::options::Common;
 use crate::output::{Cell, Document, Format, Table};
 use crate::report::LabRun;
@@ -158,7 +159,7 @@ fn notes(compared: &[Compared]) -> Vec<String> {
     let first = &compared[0].outcomes[0];
     let mut notes = first.notes.clone();
     notes.extend(figures::clock_note(first));
-    for Compared { subject, setting, caveat, outcomes } in compared {
+    for Compared { subject, setting, lacks_tiers, outcomes } in compared {
         let name = subject.name();
         if let Some(weights) = &setting.weights {
             let nodes = first.nodes.iter().zip(weights);
@@ -168,11 +169,9 @@ fn notes(compared: &[Compared]) -> Vec<String> {
         }
         notes.extend(setting.memtide.iter().flat_map(Memtide::lines).map(|line| format!("{name}: {line}")));
         notes.extend(setting.damo.iter().flat_map(Damo::lines).map(|line| format!("{name}: {line}")));
-        notes.extend(caveat.iter().map(|caveat| format!("{name}: {caveat}")));
-        if caveat.is_none()
-            && subject.needs_hint_faults()
-            && outcomes.iter().all(|run| run.events.hint_faults == 0)
-        {
+        if *lacks_tiers {
+            notes.push(format!("{name}: {}", advice::lab::ONE_TIER));
+        } else if subject.needs_hint_faults() && outcomes.iter().all(|run| run.events.hint_faults == 0) {
             notes.push(format!(
                 "{name} saw no NUMA hint fault: the kernel first scans a program after 1 s of its processor time, and with 2 \
                  only memory of a slower tier"

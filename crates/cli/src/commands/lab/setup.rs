@@ -2,6 +2,7 @@
 
 use memtide_lab::{SetupOptions, setup};
 
+use crate::advice;
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{Cell, Document, Table};
@@ -22,7 +23,7 @@ pub struct Arguments {
 /// Gets what is missing and says what there is.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = SetupOptions { kernel: arguments.kernel.clone(), suite: arguments.suite.clone() };
-    let report = setup(&options).map_err(|error| Failure::Run(error.to_string()))?;
+    let report = setup(&options).map_err(|error| Failure::Run(advice::lab::message(&error)))?;
     let tools = &report.tools;
     let mut table = Table::new("parts", &[("part", "part"), ("file", "file"), ("version", "version")]);
     let mut add = |part: &str, file: Option<String>, version: &str| {
@@ -35,7 +36,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     add("clock plugin", tools.clock.as_ref().map(|path| path.display().to_string()), "");
     add("damo", tools.damo.as_ref().map(|path| path.display().to_string()), "");
     let mut notes: Vec<String> = report.fetched.iter().map(|package| format!("fetched {package}")).collect();
-    notes.extend(report.without_damo.map(|why| format!("{why}; all but the subject damo works without")));
-    notes.extend(tools.clock().err().map(|error| error.to_string()));
+    let without_damo = report.without_damo.as_ref().map(advice::lab::message);
+    notes.extend(without_damo.map(|why| format!("{why}; all but the subject damo works without")));
+    notes.extend(tools.clock().err().as_ref().map(advice::lab::message));
     Document { notes, ..Document::of(table) }.print(arguments.common.output)
 }

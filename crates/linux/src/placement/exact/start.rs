@@ -136,7 +136,7 @@ fn trace(exact: Exact, tracepoint: u64, mut gate: StartGate) -> io::Result<Optio
     let pid = Tid::from_ne_bytes(pid);
     trace::seize(pid).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::other(
-            "it cannot be traced: a debugger or another `memtide run` does so, or it is forbidden",
+            "it cannot be traced: a debugger or another memtide traces it, or it is forbidden",
         ),
         _ => error,
     })?;

@@ -16,7 +16,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 pub use self::damon::Damon;
 use self::located::{Located, runs};
 use self::monitors::Chosen;
-pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Unusable, Usable, usable};
+pub use self::monitors::{CLEARED_MAX, Found, Kind, Mend, RegionMonitor, Unusable, Usable, usable};
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
 use super::{Monitoring, Sense, SensorSetup, Watched, task};

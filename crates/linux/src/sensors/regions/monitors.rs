@@ -86,12 +86,24 @@ impl Kind {
 
 /// Why a way to watch memory cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}{}", mend.as_ref().map_or_else(String::new, |mend| format!("; to mend it: `{mend}`")))]
+#[error("{why}{}", match mend {
+    Some(Mend::Command(command)) => format!("; to mend it: `{command}`"),
+    Some(Mend::Root) | None => String::new(),
+})]
 pub struct Unusable {
     /// What is in the way.
     pub why: String,
-    /// A command that has it out of the way, if there is one.
-    pub mend: Option<String>,
+    /// How to make it usable, if that is possible.
+    pub mend: Option<Mend>,
+}
+
+/// How to make a way to watch memory usable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mend {
+    /// Run memtide's daemon as root.
+    Root,
+    /// Run this command, which is none of memtide's.
+    Command(String),
 }
 
 impl From<io::Error> for Unusable {

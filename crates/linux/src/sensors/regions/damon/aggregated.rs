@@ -10,7 +10,7 @@ use perf_event::events::Tracepoint;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Found, Unusable};
+use super::{Found, Mend, Unusable};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TRACEPOINT: &str = "events/damon/damon_aggregated";
@@ -46,7 +46,7 @@ pub fn check() -> Result<(), Unusable> {
         true => Unusable { why: error.to_string(), mend: None },
         false => Unusable {
             why: format!("tracefs is not mounted on {TRACEFS}"),
-            mend: Some(format!("mount -t tracefs tracefs {TRACEFS}")),
+            mend: Some(Mend::Command(format!("mount -t tracefs tracefs {TRACEFS}"))),
         },
     })
 }

@@ -13,7 +13,7 @@ use rustix::process::getpid;
 
 use self::aggregated::Aggregated;
 use self::left_over::Starter;
-use super::{Found, RegionMonitor, Unusable};
+use super::{Found, Mend, RegionMonitor, Unusable};
 use crate::processes::{Identity, Process};
 
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -59,7 +59,8 @@ impl Damon {
     /// # Errors
     /// If the kernel lacks it, or somebody else uses it.
     pub fn check() -> Result<(), Unusable> {
-        let unusable = |why: String, mend: Option<String>| Err(Unusable { why, mend });
+        let unusable =
+            |why: String, mend: Option<String>| Err(Unusable { why, mend: mend.map(Mend::Command) });
         for module in ["damon_stat", "damon_reclaim", "damon_lru_sort"] {
             let file = format!("/sys/module/{module}/parameters/enabled");
             if fs::read_to_string(&file).is_ok_and(|enabled| enabled.trim() == "Y") {
@@ -248,7 +249,7 @@ fn user(used: &str) -> io::Result<Option<(Starter, String)>> {
 }
 
 fn not_root() -> Unusable {
-    Unusable { why: "DAMON needs root".to_owned(), mend: Some("sudo memtide daemon".to_owned()) }
+    Unusable { why: "DAMON needs root".to_owned(), mend: Some(Mend::Root) }
 }
 
 /// What the kernel means by an error.

@@ -1,5 +1,9 @@
 //! Failures from errors of libraries: exit codes, and advice about options and commands.
 
+pub mod lab;
+pub mod system;
+pub mod trace;
+
 use memtide_daemon::{DaemonError, Fault, PolicyRefused};
 use memtide_linux::machines::MachineError;
 use memtide_linux::topology::NoMachine;
@@ -19,6 +23,11 @@ pub fn on_machine(error: MachineError) -> Failure {
 /// For a system that cannot be made into a machine.
 pub fn on_no_machine(error: &NoMachine) -> Failure {
     Failure::Run(format!("{error}{}", of_no_machine(error)))
+}
+
+/// For a request that a paused daemon refuses.
+pub fn on_paused() -> Failure {
+    Failure::Run("the daemon is paused; resume it with `memtide resume`".to_owned())
 }
 
 /// For a policy that a daemon cannot run.
