@@ -7,7 +7,7 @@ use std::{env, fs, thread};
 
 use crate::support::{lab, lab_is_here};
 use memtide_core::epoch::Host;
-use memtide_core::policy::{Delivery, Frame, Move, Plan, Reason, Sensors};
+use memtide_core::policy::{Delivery, Frame, Move, Outcome, Plan, Reason, Refusal, Sensors};
 use memtide_core::{NodeId, PageSize, Time, Vpn};
 use memtide_linux::live::{self, Live};
 use memtide_linux::processes;
@@ -62,9 +62,12 @@ fn a_move_costs_at_most_a_tenth_more_than_move_pages_alone() {
     assert!(ours <= 1.10 * bare, "{ours} instructions a page, {bare} by move_pages alone");
 }
 
+/// Neighbouring pages that only the second plan moves.
+const PAGES_AFTER: u64 = 2000;
+
 /// Moves as the daemon does.
 fn moves() {
-    let mut memory = vec![0u8; (MOVED_PAGES + 1024) * PAGE];
+    let mut memory = vec![0u8; (MOVED_PAGES + 1024 + PAGES_AFTER as usize) * PAGE];
     memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
     let first = memory.as_ptr() as u64 / PAGE as u64 + 512;
     let sensors = Sensors::new(Delivery::Deployable, Time::from_ms(1000));
@@ -93,6 +96,14 @@ fn moves() {
     let failed = done.iter().filter(|completion| !completion.outcome.is_made()).count();
     assert_eq!((failed, done.len()), (0, MOVED_PAGES), "the first: {:?}", done[0]);
     println!("\nmoved {}", took.as_nanos() as f64 / MOVED_PAGES as f64);
+    // Pages that are there already are told from others, in a batch of both too.
+    (0..PAGES_AFTER).for_each(|number| _ = plan.push_move(page(MOVED_PAGES as u64 + number), Reason::Hot));
+    done.clear();
+    host.act(plan.actions());
+    host.completions(&mut done);
+    let (there, after) = done.split_at(MOVED_PAGES);
+    assert!(there.iter().all(|completion| completion.outcome == Outcome::Refused(Refusal::AlreadyThere)));
+    assert!(after.iter().all(|completion| completion.outcome.is_made()) && after.len() as u64 == PAGES_AFTER);
 }
 
 /// How long watching is measured, in s, after so many to settle.

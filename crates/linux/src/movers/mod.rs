@@ -1,5 +1,6 @@
 //! How pages get from one node to another.
 
+mod frames;
 mod move_pages;
 mod transfer;
 

@@ -8,6 +8,7 @@ use memtide_core::policy::Refusal;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::frames::Frames;
 use crate::sys;
 
 /// Pages of a batch: the fewest, below which a call costs more than its pages, and the most, from which on a larger one saves nothing
@@ -25,6 +26,7 @@ pub struct Mover {
     stall: Duration,
     batch: usize,
     open: Open,
+    frames: Frames,
 }
 
 /// What became of a page.
@@ -33,18 +35,22 @@ pub type Moved = Result<(), Refusal>;
 impl Mover {
     /// A mover that holds a process up for about `stall` at most at a time.
     pub fn new(stall: Duration) -> Mover {
-        Mover { stall, batch: 64, open: Open::default() }
+        Mover { stall, batch: 64, open: Open::default(), frames: Frames::default() }
     }
 
     /// Moves base pages of a process, given by their number (address / 4096), each to its node.
     pub fn move_pages(&mut self, process: Pid, wanted: &[(u64, NodeId)]) -> Vec<Moved> {
         let mut moved = vec![Err(Refusal::Busy); wanted.len()];
+        let pagemap = self.frames.pagemap_for(process, wanted);
         let mut done = 0;
         while done < wanted.len() {
             let batch = done..wanted.len().min(done + self.batch);
             done = batch.end;
             let begin = Instant::now();
-            self.open.move_all(process, &wanted[batch.clone()], &mut moved[batch]);
+            let (wanted, moved) = (&wanted[batch.clone()], &mut moved[batch]);
+            let elsewhere =
+                pagemap.as_ref().is_some_and(|pagemap| self.frames.all_are_elsewhere(pagemap, wanted));
+            self.open.move_all(process, wanted, elsewhere, moved);
             self.adapt(begin.elapsed());
         }
         moved
@@ -89,13 +95,20 @@ struct Open {
 }
 
 impl Open {
-    /// Moves pages, none of which was tried yet, and tells what became of each.
-    fn move_all(&mut self, process: Pid, wanted: &[(u64, NodeId)], moved: &mut [Moved]) {
-        self.attempt(process, wanted, 0..wanted.len(), moved);
+    /// Moves pages, none of which was tried yet, and tells what became of each. If all are known to be `elsewhere`,
+    /// in memory but not on their target nodes, the kernel is not queried first.
+    fn move_all(&mut self, process: Pid, wanted: &[(u64, NodeId)], elsewhere: bool, moved: &mut [Moved]) {
+        self.take(wanted, 0..wanted.len());
+        if !elsewhere {
+            self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
+        }
+        self.attempt(process, moved);
         for most in RETRIES {
             let busy: Vec<usize> = (0..moved.len()).filter(|&at| moved[at] == Err(Refusal::Busy)).collect();
             for part in busy.chunks(most) {
-                self.attempt(process, wanted, part.iter().copied(), moved);
+                self.take(wanted, part.iter().copied());
+                self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
+                self.attempt(process, moved);
             }
         }
     }
@@ -108,19 +121,13 @@ impl Open {
         self.to.extend(places.clone().map(|at| i32::from(wanted[at].1.0)));
         self.places.clear();
         self.places.extend(places);
-        self.status.resize(self.places.len(), i32::MIN);
+        // No status of an earlier batch may stand for a page that the kernel left out.
+        self.status.clear();
+        self.status.resize(self.places.len(), -Errno::BUSY.raw_os_error());
     }
 
-    /// Moves those of some pages that are not there yet.
-    fn attempt(
-        &mut self,
-        process: Pid,
-        wanted: &[(u64, NodeId)],
-        places: impl Iterator<Item = usize> + Clone,
-        moved: &mut [Moved],
-    ) {
-        self.take(wanted, places);
-        self.ask(process, moved, Err(Refusal::AlreadyThere), Refusal::Busy);
+    /// Moves them once; none is on its target node yet.
+    fn attempt(&mut self, process: Pid, moved: &mut [Moved]) {
         if self.addresses.is_empty() {
             return;
         }

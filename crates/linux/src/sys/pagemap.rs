@@ -64,6 +64,30 @@ pub fn has_gone(pagemap: &File) -> bool {
     pagemap.read_at(&mut [0; 8], 0).is_ok_and(|read| read == 0)
 }
 
+/// Bytes of /proc/PID/pagemap for each base page.
+pub const ENTRY_BYTES: usize = 8;
+
+const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_FRAME: u64 = (1 << 55) - 1;
+
+/// The page frames of neighbouring base pages from `first` on, as many as `entries` has room for; none for a page that
+/// is not in memory. All are 0 for a reader without CAP_SYS_ADMIN.
+///
+/// # Errors
+/// The kernel's, and if the address space ends too early.
+pub fn frames<'a>(
+    pagemap: &File,
+    first: u64,
+    entries: &'a mut [u8],
+) -> io::Result<impl Iterator<Item = Option<u64>> + 'a> {
+    pagemap.read_exact_at(entries, first.saturating_mul(ENTRY_BYTES as u64))?;
+    let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
+    Ok(entries.iter().map(|entry| {
+        let entry = u64::from_ne_bytes(*entry);
+        (entry & ENTRY_PRESENT != 0).then_some(entry & ENTRY_FRAME)
+    }))
+}
+
 /// Neighbouring base pages that are in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {

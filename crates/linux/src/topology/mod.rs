@@ -1,5 +1,6 @@
 //! Nodes, CPUs and caches of this system, as the kernel shows them in sysfs.
 
+mod frames;
 mod machine;
 mod node;
 pub mod nodelist;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use memtide_core::NodeId;
 
+pub use frames::FrameNodes;
 pub use machine::{Measured, NoMachine};
 pub use node::{Capacity, Node, Performance, memory_of};
 pub use numbers::{FewInitiators, Numbers};

@@ -7,7 +7,7 @@ use memtide_core::{CpuId, NodeId};
 use super::TopologyError;
 use super::sysfs::Sysfs;
 
-const NODES: &str = "devices/system/node";
+pub(super) const NODES: &str = "devices/system/node";
 const TIERS: &str = "devices/virtual/memory_tiering";
 
 /// A node: memory, CPUs, or both.
@@ -79,7 +79,7 @@ pub fn nodes(sysfs: &Sysfs) -> Result<Vec<Node>, TopologyError> {
 
 /// The kernel's memory tiers, fastest first, as the nodes in each.
 fn tiers(sysfs: &Sysfs) -> Result<Vec<Vec<u16>>, TopologyError> {
-    let numbers = sysfs.numbered(TIERS, "memory_tier")?;
+    let numbers = sysfs.numbered::<u16>(TIERS, "memory_tier")?;
     let nodes = |number| sysfs.list(&format!("{TIERS}/memory_tier{number}/nodelist"));
     let tiers: Result<Vec<_>, _> = numbers.into_iter().map(nodes).collect();
     Ok(tiers?.into_iter().flatten().filter(|nodes| !nodes.is_empty()).collect())
@@ -137,11 +137,7 @@ fn firmware(sysfs: &Sysfs, node: &str) -> Result<Option<Performance>, TopologyEr
         };
         let mbps = |name: &str| Ok(figure(name)?.map(|mib| mib * MIB_PER_MB));
         let found = Performance {
-            initiators: sysfs
-                .numbered(&folder, "node")?
-                .into_iter()
-                .filter_map(|node| u8::try_from(node).ok().map(NodeId))
-                .collect(),
+            initiators: sysfs.numbered::<u8>(&folder, "node")?.into_iter().map(NodeId).collect(),
             read_latency_ns: figure("read_latency")?,
             write_latency_ns: figure("write_latency")?,
             read_bandwidth_mbps: mbps("read_bandwidth")?,

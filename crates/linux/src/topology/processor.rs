@@ -37,7 +37,7 @@ pub fn processor(sysfs: &Sysfs) -> Result<Processor, TopologyError> {
     let khz: Option<f64> = sysfs.value(&format!("{cpu}/cpufreq/cpuinfo_max_freq"))?;
     let folder = format!("{cpu}/cache");
     let mut caches = Vec::new();
-    for index in sysfs.numbered(&folder, "index")? {
+    for index in sysfs.numbered::<u16>(&folder, "index")? {
         caches.extend(cache(sysfs, &format!("{folder}/index{index}"))?);
     }
     caches.sort_by_key(|cache| cache.level);

@@ -46,14 +46,14 @@ impl Sysfs<'_> {
     }
 
     /// The names in a folder that are `prefix` and a number, as those numbers in order.
-    pub fn numbered(&self, folder: &str, prefix: &str) -> Result<Vec<u16>, TopologyError> {
+    pub fn numbered<T: FromStr + Ord>(&self, folder: &str, prefix: &str) -> Result<Vec<T>, TopologyError> {
         let entries = match fs::read_dir(self.path(folder)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.fault(folder, error.to_string())),
         };
         let name = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok();
-        let mut numbers: Vec<u16> = entries.flatten().filter_map(name).collect();
+        let mut numbers: Vec<T> = entries.flatten().filter_map(name).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
