@@ -228,12 +228,17 @@ fn a_file_that_is_no_journal_and_a_policy_that_cannot_be_asked_have_their_own_co
     let noise = file(folder.path(), "noise", ROWS);
     refused(3, &["replay", &noise], &["noise: it is no memtide journal"]);
     let machine = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/hinuma.toml"));
-    let head = json!({"format": 1, "memtide": "0", "begun_unix_s": 0, "policy": "hot-cold", "machine": machine, "state": "x"});
-    let head = zstd::encode_all(json!({ "head": head }).to_string().as_bytes(), 1).unwrap();
-    let journal = file(folder.path(), "journal", head);
+    let journal = |format: u32| {
+        let head = json!({"format": format, "memtide": "0", "begun_unix_s": 0, "policy": "hot-cold",
+                          "machine": machine, "state": "x"});
+        let head = zstd::encode_all(json!({ "head": head }).to_string().as_bytes(), 1).unwrap();
+        file(folder.path(), &format!("journal{format}"), head)
+    };
+    refused(3, &["replay", &journal(1)], &["format 1, by memtide 0; this version reads format 2"]);
+    let journal = journal(2);
     assert!(answer(&["replay", &journal, "-p", "hot-cold"]).contains("1970-01-01T00:00:00Z"));
-    refused(3, &["replay", &journal], &["journal: record 1", "state"]);
-    refused(2, &["replay", &journal, "-p", "bw-migration"], &["journal: policy 'bw-migration'", "has none"]);
+    refused(3, &["replay", &journal], &["journal2: record 1", "state"]);
+    refused(2, &["replay", &journal, "-p", "bw-migration"], &["journal2: policy 'bw-migration'", "has none"]);
     refused(2, &["replay", &journal, "-p", "anb"], &["'anb'", "in the kernel"]);
 }
 
