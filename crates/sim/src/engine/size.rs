@@ -19,7 +19,7 @@ pub fn check(machine: &Machine) -> Result<(), SimError> {
     if pages <= PAGES_MAX && cached(machine) <= CACHED_MAX && !machine.caches.iter().any(too_many) {
         return Ok(());
     }
-    Err(SimError::TooLarge { machine: machine.name.clone(), memory_gib: pages * PAGE_BYTES >> 30 })
+    Err(SimError::TooLarge { machine: machine.name.clone(), memory_gib: (pages * PAGE_BYTES) >> 30 })
 }
 
 /// Lines of all caches and entries of all TLBs.
