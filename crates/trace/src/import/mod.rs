@@ -15,6 +15,9 @@ use crate::{Header, Kind, Row, Totals, TraceError, TraceWriter};
 /// Rows of the input that make an epoch.
 const EPOCH_ROWS: usize = 1 << 16;
 
+/// Where the addresses that the simulator takes end.
+const ADDRESS_END: u64 = 1 << 48;
+
 /// What kind of file to import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportKind {
@@ -112,8 +115,11 @@ impl Importer {
                 row.instructions, thread.instructions
             )));
         }
-        if row.address.checked_add(row.size).is_none() {
-            return Ok(Err("an access beyond the end of the address space".to_owned()));
+        if row.address.checked_add(row.size).is_none_or(|end| end > ADDRESS_END) {
+            return Ok(Err(format!(
+                "an access of {} bytes at {:#x}; user addresses end at 2^48 ({ADDRESS_END:#x})",
+                row.size, row.address
+            )));
         }
         if u64::from(row.producer) > thread.accesses.min(i32::MAX as u64) {
             return Ok(Err(format!(
