@@ -30,13 +30,21 @@ pub enum TraceError {
     },
     /// Once a trace, but damaged.
     #[error(
-        "{path}: damaged trace: {what}; record it again or fetch it anew",
+        "{path}: damaged trace: {what}; record the program again, or copy the file again",
         path = .path.display()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong, and where.
+        what: String,
+    },
+    /// What the recorder plugin wrote is damaged.
+    #[error("{path}: damaged recording: {what}; record the program again", path = .path.display())]
+    Recording {
+        /// The stream, or the folder of all.
+        path: PathBuf,
+        /// What is wrong.
         what: String,
     },
     /// A line of an imported file is wrong.
@@ -66,6 +74,10 @@ impl TraceError {
     pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> TraceError {
         let path = path.to_owned();
         move |source| TraceError::Io { path, action, source: plain(source) }
+    }
+
+    pub(crate) fn recording(path: &Path, what: impl ToString) -> TraceError {
+        TraceError::Recording { path: path.to_owned(), what: what.to_string() }
     }
 
     pub(crate) fn damaged(path: &Path, what: impl ToString) -> TraceError {

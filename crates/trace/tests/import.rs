@@ -100,6 +100,16 @@ fn an_import_that_fails_leaves_no_file_and_takes_nothing_away() {
     assert_eq!(fs::read_to_string(&input).unwrap(), text);
 }
 
+/// Otherwise all of the file would be held in memory.
+#[test]
+fn line_without_end_is_refused() {
+    let text = "7".repeat(3 << 20);
+    for kind in [ImportKind::Lackey, ImportKind::Csv] {
+        let error = imported(kind, &text).unwrap_err();
+        assert_eq!(error, "/input: cannot read it: a line of more than 1 MiB");
+    }
+}
+
 #[test]
 fn a_pipe_or_device_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();

@@ -239,10 +239,10 @@ mod tests {
         let totals = converted(&[START, access(3, 8), access(4, 8)], &mut |_| true).unwrap();
         assert_eq!((totals.accesses, totals.instructions), (2, 7));
         for (records, expected) in [
-            (&[START, START][..], "stream-0: damaged trace: a second start record"),
-            (&[START, access(1, 8), START], "stream-0: damaged trace: a second start record"),
-            (&[access(1, 8)], "stream-0: damaged trace: it does not begin with a start record"),
-            (&[START, access(1, 0)], "stream-0: damaged trace: an access of 0 bytes"),
+            (&[START, START][..], "stream-0: damaged recording: a second start record"),
+            (&[START, access(1, 8), START], "stream-0: damaged recording: a second start record"),
+            (&[access(1, 8)], "stream-0: damaged recording: it does not begin with a start record"),
+            (&[START, access(1, 0)], "stream-0: damaged recording: an access of 0 bytes"),
             (&[START, access(u64::MAX, 8), access(1, 8)], "beyond what a trace can hold"),
             (
                 &[START, Record::Map { start: u64::MAX, bytes: 4096, name: String::new() }],

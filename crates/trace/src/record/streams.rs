@@ -34,7 +34,7 @@ pub fn find(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
     let mut numbers = list().map_err(TraceError::io(folder, "read it"))?;
     if numbers.len() > MAX_THREADS as usize {
         let what = format!("{} threads; a trace has at most {MAX_THREADS}", numbers.len());
-        return Err(TraceError::damaged(folder, what));
+        return Err(TraceError::recording(folder, what));
     }
     numbers.sort_unstable();
     Ok(numbers.into_iter().map(|number| folder.join(stream_file(number))).collect())
@@ -70,7 +70,7 @@ impl Stream {
         match stream.read()? {
             Some(Record::Start { tid, .. }) => Ok(Some(tid)),
             None => Ok(None),
-            Some(_) => Err(TraceError::damaged(path, "it does not begin with a start record")),
+            Some(_) => Err(TraceError::recording(path, "it does not begin with a start record")),
         }
     }
 
@@ -102,7 +102,7 @@ impl Stream {
 
     /// The error when it says what no recorder writes.
     pub fn damaged(&self, what: &str) -> TraceError {
-        TraceError::damaged(&self.path, what)
+        TraceError::recording(&self.path, what)
     }
 
     /// Takes the next record.
@@ -136,7 +136,7 @@ impl Stream {
             }
             let before = rest.len();
             let record =
-                self.decoder.next(&mut rest).map_err(|what| TraceError::damaged(&self.path, what))?;
+                self.decoder.next(&mut rest).map_err(|what| TraceError::recording(&self.path, what))?;
             self.used += before - rest.len();
             if record.is_some() {
                 return Ok(record);
