@@ -125,6 +125,11 @@ impl Chunk {
     }
 }
 
+/// Bytes of a number in a column of this type.
+fn width(column: Type) -> u64 {
+    if column == Type::INT32 { 4 } else { 8 }
+}
+
 fn outside() -> ParquetError {
     ParquetError::EOF("a page reaches beyond its column".to_owned())
 }
@@ -140,6 +145,9 @@ struct Left {
 impl Left {
     fn page(&mut self, header: &PageHeader, column: Type) -> Result<(), String> {
         let bytes = header.uncompressed;
+        if header.plain && header.compressed != bytes {
+            return Err(format!("a page of {bytes} B in {} B, not compressed", header.compressed));
+        }
         self.bytes = match self.bytes.checked_sub(bytes) {
             Some(left) if bytes <= MAX_PAGE_BYTES => left,
             _ => return Err(format!("a page of {bytes} B, more than its rows need")),
@@ -162,6 +170,12 @@ impl Left {
                     return Err("more values than rows".to_owned());
                 }
                 self.values -= header.values;
+                // The decoder panics if values are missing.
+                if header.encoding == encoding::BYTE_STREAM_SPLIT
+                    && Some(bytes) != width(column).checked_mul(header.values as u64)
+                {
+                    return Err(format!("{} values in {bytes} B", header.values));
+                }
                 self.encoding(header.encoding, column)
             }
             other => Err(format!("a page of unknown type {other}")),
@@ -194,6 +208,8 @@ struct PageHeader {
     compressed: u64,
     values: i64,
     encoding: i64,
+    /// Its values are not compressed.
+    plain: bool,
 }
 
 impl PageHeader {
@@ -201,46 +217,59 @@ impl PageHeader {
     fn take(bytes: &mut &[u8]) -> Option<PageHeader> {
         let mut kind = None;
         let [mut uncompressed, mut compressed] = [None; 2];
-        let mut body = [None; 5];
+        let mut body = Body::default();
         let mut field = 0;
         while let Some(wire) = field_header(bytes, &mut field)? {
             match (field, wire) {
                 (1, wire::INT32) => kind = Some(int(bytes)?),
                 (2, wire::INT32) => uncompressed = Some(u64::try_from(int(bytes)?).ok()?),
                 (3, wire::INT32) => compressed = Some(u64::try_from(int(bytes)?).ok()?),
-                (5 | 7 | 8, wire::STRUCT) => body = integers(bytes)?,
+                (5 | 7 | 8, wire::STRUCT) => body = Body::take(bytes)?,
                 (_, wire) => skip(bytes, wire, 0)?,
             }
         }
         let kind = kind?;
-        let encoding = if kind == page::DATA_V2 { body[4] } else { body[2] };
+        let encoding = if kind == page::DATA_V2 { body.integers[4] } else { body.integers[2] };
         Some(PageHeader {
             kind,
             uncompressed: uncompressed?,
             compressed: compressed?,
-            values: body[1]?,
+            values: body.integers[1]?,
             encoding: encoding?,
+            plain: kind == page::DATA_V2 && body.plain,
         })
     }
 }
 
 /// Types of fields by their numbers in Thrift's compact protocol.
 mod wire {
+    pub const FALSE: u8 = 2;
     pub const INT32: u8 = 5;
     pub const STRUCT: u8 = 12;
 }
 
-/// The 32-bit integers of a structure whose field numbers are below 5, by number.
-fn integers(bytes: &mut &[u8]) -> Option<[Option<i64>; 5]> {
-    let mut found = [None; 5];
-    let mut field = 0;
-    while let Some(wire) = field_header(bytes, &mut field)? {
-        match usize::try_from(field).ok().and_then(|field| found.get_mut(field)) {
-            Some(slot) if wire == wire::INT32 => *slot = Some(int(bytes)?),
-            _ => skip(bytes, wire, 1)?,
+/// What a page header says that depends on the page's type.
+#[derive(Default)]
+struct Body {
+    /// The 32-bit integers by field number.
+    integers: [Option<i64>; 5],
+    /// Field 7, whether values are compressed, is there and false.
+    plain: bool,
+}
+
+impl Body {
+    fn take(bytes: &mut &[u8]) -> Option<Body> {
+        let mut body = Body::default();
+        let mut field = 0;
+        while let Some(wire) = field_header(bytes, &mut field)? {
+            match usize::try_from(field).ok().and_then(|field| body.integers.get_mut(field)) {
+                Some(slot) if wire == wire::INT32 => *slot = Some(int(bytes)?),
+                _ => skip(bytes, wire, 1)?,
+            }
+            body.plain |= (field, wire) == (7, wire::FALSE);
         }
+        Some(body)
     }
-    Some(found)
 }
 
 /// The next field's type: `None` at the end of the structure.
@@ -351,6 +380,8 @@ mod tests {
         let data = |values, encoding| header(3, 800, values, encoding);
         let dictionary = |bytes, values| header(2, bytes, values, 0);
         let names = Type::BYTE_ARRAY;
+        let mut plain = data(100, 0);
+        plain.splice(plain.len() - 2.., [3 << 4 | wire::FALSE, 0, 0]);
         assert_eq!(checked(names, 100, &[dictionary(400, 100), data(40, 8), data(60, 0)]), Ok(()));
         assert_eq!(checked(Type::INT64, 100, &[header(0, 800, 100, 5)]), Ok(()));
         for (column, pages, expected) in [
@@ -365,8 +396,10 @@ mod tests {
             (Type::INT64, vec![header(3, i32::MAX, 100, 0)], "a page of 2147483647 B"),
             (Type::INT64, vec![header(3, 2 << 20, 0, 0), header(3, 2 << 20, 0, 0)], "more than its rows"),
             (Type::BOOLEAN, vec![data(100, 5)], "encoding 5"),
+            (Type::INT32, vec![data(100, 9)], "100 values in 800 B"),
             (names, vec![header(1, 8, 1, 0)], "unknown type 1"),
             (names, vec![header(3, -1, 1, 0)], "damaged"),
+            (names, vec![plain], "a page of 800 B in 0 B, not compressed"),
         ] {
             let error = checked(column, 100, &pages).expect_err(expected);
             assert!(error.contains(expected), "{error:?} instead of {expected:?}");
