@@ -220,3 +220,53 @@ fn a_terminal_is_told_how_far_the_recording_is() {
     assert!(output.status.success() && (1..=3).contains(&news.len()), "{shown}");
     assert!(news[0].contains("kB on disk, 1 s") || news[0].contains("MB on disk, 1 s"), "{shown}");
 }
+
+fn streams_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let entries: Vec<_> = entries.map(|entry| entry.unwrap()).collect();
+    let size = |entry: &std::fs::DirEntry| match entry.file_type().unwrap().is_dir() {
+        true => streams_bytes(&entry.path()),
+        false if entry.file_name().to_string_lossy().starts_with("stream-") => {
+            entry.metadata().unwrap().len()
+        }
+        false => 0,
+    };
+    entries.iter().map(size).sum()
+}
+
+fn wait_until(what: &str, happened: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !happened() {
+        assert!(started.elapsed() < Duration::from_secs(300), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn program_of_a_killed_recorder_runs_on_unrecorded() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [go, done] = ["go", "done"].map(|name| folder.path().join(name));
+    let script = format!(
+        "while [ ! -e {go} ]; do :; done; for ((i = 0; i < 3000; i++)); do :; done; : > {done}",
+        go = go.display(),
+        done = done.display()
+    );
+    let mut killed = recording(folder.path(), &["--", "/bin/bash", "-c", &script]);
+    const WINDOW: u64 = 1 << 18;
+    wait_until("the program is recorded", || streams_bytes(folder.path()) > 2 * WINDOW);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let before = streams_bytes(folder.path());
+    std::fs::write(&go, "").unwrap();
+    wait_until("the program ends", || done.exists());
+    let more = streams_bytes(folder.path()) - before;
+    assert!(more <= WINDOW, "{more} B were recorded after the recorder was killed");
+    let output = recording(folder.path(), &["--", "/bin/true"]).wait_with_output().unwrap();
+    assert!(output.status.success());
+    let mut left = left(folder.path());
+    left.sort();
+    assert_eq!(left, ["done", "go", "trace"]);
+}

@@ -238,6 +238,8 @@ fn set(register: Register) -> Set {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const RAX: u8 = 0;
@@ -315,5 +317,17 @@ mod tests {
         // lea rax, [rcx]; nop [rax]; prefetcht0 [rax]
         let (_, ops) = block(&[&[0x48, 0x8d, 0x01], &[0x0f, 0x1f, 0x00], &[0x0f, 0x18, 0x08]]);
         assert!(ops.iter().all(Option::is_none));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_analysed(code in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..16), 0..20)) {
+            let code: Vec<&[u8]> = code.iter().map(Vec::as_slice).collect();
+            let (block, ops) = block(&code);
+            prop_assert_eq!((block.instructions as usize, ops.len()), (code.len(), code.len()));
+            let registers = block.tail.iter().chain(ops.iter().flatten().flat_map(|op| &op.before));
+            prop_assert!(registers.clone().all(|transfer| usize::from(transfer.to) < REGISTERS));
+            prop_assert!(registers.clone().all(|transfer| transfer.from >> REGISTERS == 0));
+        }
     }
 }

@@ -14,6 +14,10 @@ pub use stream::{Decoder, Encoder};
 /// Name of the control page's file within the directory.
 pub const CONTROL_FILE: &str = "control";
 
+/// Name of a file within the directory that the reader keeps locked (`flock`) as long as it lives. Without
+/// that lock the plugin stops recording.
+pub const LOCK_FILE: &str = "lock";
+
 /// Name of the file that holds the stream with this number. Numbers start at 0, in the order in which threads start.
 pub fn stream_file(number: u64) -> String {
     format!("stream-{number}")

@@ -182,6 +182,9 @@ impl Decoder {
             SIZE_FOLLOWS => u16::try_from(number(window)?).map_err(|_| "a size beyond 65535 bytes")?,
             code => 1u16.checked_shl(u32::from(code)).ok_or("an unknown size")?,
         };
+        if size == 0 {
+            return Err("an access of 0 bytes");
+        }
         let pc = self.recent.pc.wrapping_add(unzigzag(number(window)?));
         let instructions = number(window)?;
         let producer = small(window)?;
@@ -218,10 +221,13 @@ fn small(window: &mut &[u8]) -> Result<u32, &'static str> {
 }
 
 fn text(window: &mut &[u8]) -> Result<String, &'static str> {
-    let length = number(window)? as usize;
-    let (text, rest) = window.split_at_checked(length).ok_or("a name without an end")?;
+    let length = number(window)?;
+    if length > MAX_NAME_BYTES as u64 {
+        return Err("a name of more than 255 bytes");
+    }
+    let (text, rest) = window.split_at_checked(length as usize).ok_or("a name without an end")?;
     *window = rest;
-    Ok(String::from_utf8_lossy(text).into_owned())
+    str::from_utf8(text).map(str::to_owned).map_err(|_| "a name that is not UTF-8")
 }
 
 #[cfg(test)]
@@ -270,11 +276,33 @@ mod tests {
             prop_assert_eq!(read, records);
         }
 
+        /// A reader may decode a piece at a time if it keeps this many bytes ahead.
+        #[test]
+        fn no_record_is_longer_than_its_bound(record in record()) {
+            let mut buffer = Buffer::default();
+            Encoder::default().record(&record, &mut buffer);
+            prop_assert!(buffer.as_bytes().len() <= MAX_RECORD_BYTES);
+        }
+
         #[test]
         fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
             let mut decoder = Decoder::default();
             let mut window = bytes.as_slice();
             while let Ok(Some(_)) = decoder.next(&mut window) {}
+        }
+    }
+
+    #[test]
+    fn records_that_no_recorder_writes_are_refused() {
+        let long_name = [vec![3, 0, 0, 0xff, 0x7f], vec![b'n'; 0x3fff]].concat();
+        for (bytes, expected) in [
+            (&[ACCESS | SIZE_FOLLOWS, 0, 0, 0, 0, 0][..], "an access of 0 bytes"),
+            (&long_name, "a name of more than 255 bytes"),
+            (&[3, 0, 0, 1, 0xff], "a name that is not UTF-8"),
+            (&[3, 0, 0, 9, b'n'], "a name without an end"),
+            (&[10], "an unknown record"),
+        ] {
+            assert_eq!(Decoder::default().next(&mut &*bytes), Err(expected));
         }
     }
 }

@@ -7,6 +7,8 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, Type};
 
+use crate::names::Names;
+
 /// The format's name, in the file's metadata.
 pub const FORMAT: &str = "memtide-trace";
 
@@ -116,8 +118,7 @@ pub(crate) struct Columns {
     pub producer: Vec<i32>,
     /// 1 where the row has a name.
     pub named: Vec<i16>,
-    /// Each such row with its name.
-    pub names: Vec<(usize, String)>,
+    pub names: Names,
 }
 
 impl Columns {
@@ -146,7 +147,14 @@ impl Columns {
             && [self.write.len(), self.named.len()] == [rows; 2]
     }
 
-    pub fn push(&mut self, epoch: u32, row: &Row) {
+    /// Appends a row.
+    ///
+    /// # Errors
+    /// Which limit its name exceeds; then nothing is appended.
+    pub fn push(&mut self, epoch: u32, row: &Row) -> Result<(), &'static str> {
+        if let Some(name) = &row.name {
+            self.names.push(self.len(), name)?;
+        }
         self.epoch.push(epoch as i32);
         self.thread.push(row.thread as i32);
         self.kind.push(row.kind as i32);
@@ -157,13 +165,19 @@ impl Columns {
         self.pc.push(row.pc as i64);
         self.producer.push(row.producer as i32);
         self.named.push(i16::from(row.name.is_some()));
-        self.names.extend(row.name.iter().map(|name| (self.kind.len() - 1, name.clone())));
+        Ok(())
     }
 
-    /// The name in this row; empty if it has none.
-    pub fn name(&self, row: usize) -> String {
-        let at = self.names.binary_search_by_key(&row, |&(row, _)| row);
-        at.map_or(String::new(), |at| self.names[at].1.clone())
+    /// Makes room for this many rows, and for no more.
+    pub fn reserve(&mut self, rows: usize) {
+        for column in [&mut self.epoch, &mut self.thread, &mut self.kind, &mut self.producer] {
+            column.reserve_exact(rows);
+        }
+        for column in [&mut self.instructions, &mut self.address, &mut self.size, &mut self.pc] {
+            column.reserve_exact(rows);
+        }
+        self.write.reserve_exact(rows);
+        self.named.reserve_exact(rows);
     }
 
     pub fn accesses(&self) -> u64 {
@@ -181,7 +195,7 @@ impl Columns {
         }
         hash(&mut crc, &self.write, |write| [u8::from(write)]);
         hash(&mut crc, &self.named, i16::to_le_bytes);
-        for (_, name) in &self.names {
+        for name in self.names.places().map(|place| &self.names.distinct()[place]) {
             crc.update(&(name.len() as u32).to_le_bytes());
             crc.update(name.as_bytes());
         }
@@ -196,6 +210,16 @@ fn hash<T: Copy, const N: usize>(crc: &mut crc32fast::Hasher, values: &[T], byte
         block.iter_mut().zip(values).for_each(|(slot, &value)| *slot = bytes(value));
         crc.update(block.as_flattened());
     }
+}
+
+/// Whether this many bytes, at least one, can lie at this address.
+pub(crate) fn is_range(start: u64, bytes: u64) -> bool {
+    bytes > 0 && start.checked_add(bytes).is_some()
+}
+
+/// The sum of instructions of threads, if a trace can hold it.
+pub(crate) fn sum(instructions: impl IntoIterator<Item = u64>) -> Option<u64> {
+    instructions.into_iter().try_fold(0, u64::checked_add)
 }
 
 pub(crate) fn schema() -> Arc<Type> {
@@ -218,6 +242,8 @@ pub(crate) fn properties() -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::None)
         .set_data_page_row_count_limit(MAX_GROUP_ROWS)
         .set_data_page_size_limit(MAX_GROUP_ROWS * 8)
+        // For names when their dictionary is full: readers refuse the default.
+        .set_column_encoding(ColumnPath::from("name"), Encoding::PLAIN)
         .set_created_by(format!("memtide {}", env!("CARGO_PKG_VERSION")));
     encoded
         .into_iter()

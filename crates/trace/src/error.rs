@@ -1,14 +1,17 @@
 //! What goes wrong with traces.
 
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
 
 /// Why a trace cannot be read, written, recorded or imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// The operating system refused.
-    #[error("{path}: cannot {action}: {source}", path = .path.display())]
+    #[error("{path}: cannot {action}: {source}{advice}", path = .path.display(), advice = advice(.source))]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -35,13 +38,21 @@ pub enum TraceError {
     },
     /// Once a trace, but damaged.
     #[error(
-        "{path}: damaged trace: {what}; record it again or fetch it anew",
+        "{path}: damaged trace: {what}; record the program again, or copy the file again",
         path = .path.display()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong, and where.
+        what: String,
+    },
+    /// What the recorder plugin wrote is damaged.
+    #[error("{path}: damaged recording: {what}; record the program again", path = .path.display())]
+    Recording {
+        /// The stream, or the folder of all.
+        path: PathBuf,
+        /// What is wrong.
         what: String,
     },
     /// A line of an imported file is wrong.
@@ -126,7 +137,11 @@ pub enum Unrecordable {
 impl TraceError {
     pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> TraceError {
         let path = path.to_owned();
-        move |source| TraceError::Io { path, action, source: without_temporary(source) }
+        move |source| TraceError::Io { path, action, source: plain(source) }
+    }
+
+    pub(crate) fn recording(path: &Path, what: impl ToString) -> TraceError {
+        TraceError::Recording { path: path.to_owned(), what: what.to_string() }
     }
 
     pub(crate) fn damaged(path: &Path, what: impl ToString) -> TraceError {
@@ -134,10 +149,63 @@ impl TraceError {
     }
 }
 
-/// The error without the name of a temporary file, which nobody asked for.
-fn without_temporary(error: io::Error) -> io::Error {
-    match error.to_string().split_once(" at path ") {
-        Some((what, _)) => io::Error::new(error.kind(), what.to_owned()),
-        None => error,
+/// What the system said, without what libraries put around it: their own names, and those of temporary files.
+fn plain(error: io::Error) -> io::Error {
+    let mut cause: &(dyn Error + 'static) = &error;
+    loop {
+        if let Some(errno) = cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return io::Error::from_raw_os_error(errno);
+        }
+        match cause.source() {
+            Some(next) => cause = next,
+            None => break,
+        }
+    }
+    // `tempfile` hides the cause, but not its text.
+    let text = error.to_string();
+    let number = text.split_once(" (os error ").and_then(|(_, rest)| rest.split_once(')')?.0.parse().ok());
+    number.map_or(error, io::Error::from_raw_os_error)
+}
+
+/// What to do about an error of the system, after a semicolon; empty if there is no more to say.
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => "; free space there, or choose another folder",
+        Some(Errno::ROFS) => "; the file system is mounted read-only: choose another folder",
+        Some(Errno::MFILE) => "; raise the limit of open files: ulimit -n",
+        Some(Errno::NFILE) => "; close programs that have many files open, or raise fs.file-max",
+        Some(Errno::IO) => "; the disk is failing, or was taken away: see dmesg",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::errors::ParquetError;
+
+    use super::*;
+
+    #[test]
+    fn error_of_the_system_is_named_with_what_to_do() {
+        let message = |source| TraceError::io(Path::new("dir/trace"), "write it")(source).to_string();
+        for (errno, expected) in [
+            (
+                Errno::NOSPC,
+                "No space left on device (os error 28); free space there, or choose another folder",
+            ),
+            (Errno::ROFS, "Read-only file system (os error 30); the file system is mounted read-only"),
+            (Errno::MFILE, "Too many open files (os error 24); raise the limit of open files: ulimit -n"),
+            (Errno::IO, "Input/output error (os error 5); the disk is failing"),
+            (Errno::ACCESS, "Permission denied (os error 13)"),
+        ] {
+            let parquet = ParquetError::External(Box::new(io::Error::from(errno)));
+            for source in [io::Error::from(errno), io::Error::other(parquet)] {
+                let message = message(source);
+                assert!(message.starts_with(&format!("dir/trace: cannot write it: {expected}")), "{message}");
+            }
+        }
+        let missing = tempfile::Builder::new().tempfile_in("/no such folder").unwrap_err();
+        assert_eq!(message(missing), "dir/trace: cannot write it: No such file or directory (os error 2)");
+        assert_eq!(message(io::Error::other("it is a pipe")), "dir/trace: cannot write it: it is a pipe");
     }
 }

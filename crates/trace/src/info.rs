@@ -1,11 +1,11 @@
 //! What a trace is like, in numbers.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use memtide_core::PAGE_BYTES;
 use serde::Serialize;
 
-use crate::columns::{Columns, Kind};
+use crate::columns::{Columns, Kind, sum};
 use crate::{Trace, TraceError};
 
 /// A summary of a whole trace.
@@ -71,12 +71,18 @@ impl Trace {
     }
 }
 
+/// Pages whose bits share a word.
+const BLOCK_PAGES: u64 = 64;
+
+/// Blocks of pages of which a scan keeps account at most: with less than 1 GiB, of up to 2 TiB.
+const MAX_BLOCKS: usize = 1 << 23;
+
 struct Scan {
     info: TraceInfo,
     /// Each thread's address space and instructions.
     threads: Vec<(u32, u64)>,
-    pages: HashSet<(u32, u64)>,
-    written: HashSet<(u32, u64)>,
+    /// Pages accessed and pages stored to, a bit each, by address space and [`BLOCK_PAGES`].
+    pages: HashMap<(u32, u64), [u64; 2]>,
     /// The page last seen, and whether it was written: most accesses need no look-up.
     last: Option<(u32, u64, bool)>,
 }
@@ -96,7 +102,7 @@ impl Scan {
             ..TraceInfo::default()
         };
         let threads = vec![(0, 0); totals.threads as usize];
-        Scan { info, threads, pages: HashSet::new(), written: HashSet::new(), last: None }
+        Scan { info, threads, pages: HashMap::new(), last: None }
     }
 
     fn row(&mut self, columns: &Columns, row: usize) -> Result<(), &'static str> {
@@ -109,7 +115,12 @@ impl Scan {
         let space = *space;
         let address = columns.address[row] as u64;
         match Kind::from_number(columns.kind[row]) {
-            Some(Kind::Access) => self.access(columns, row, space, address),
+            Some(Kind::Access) => {
+                self.access(columns, row, space, address);
+                if self.pages.len() > MAX_BLOCKS {
+                    return Err("it accesses more than 8388608 separate blocks of 256 KiB");
+                }
+            }
             Some(Kind::Spawn) => self.threads[address as usize].0 = space,
             Some(Kind::Fork) => {
                 self.threads[address as usize].0 = self.info.processes;
@@ -136,21 +147,23 @@ impl Scan {
                 continue;
             }
             self.last = Some((space, page, write));
-            self.pages.insert((space, page));
-            if write {
-                self.written.insert((space, page));
-            }
+            let block = self.pages.entry((space, page / BLOCK_PAGES)).or_default();
+            let bit = 1 << (page % BLOCK_PAGES);
+            block[0] |= bit;
+            block[1] |= if write { bit } else { 0 };
         }
     }
 
     fn finish(mut self, trace: &Trace) -> Result<TraceInfo, TraceError> {
-        let instructions = self.threads.iter().map(|&(_, retired)| retired).sum();
-        if instructions != trace.totals().instructions {
+        let instructions = trace.totals().instructions;
+        if sum(self.threads.iter().map(|&(_, retired)| retired)) != Some(instructions) {
             return Err(TraceError::damaged(trace.path(), "its instructions do not add up"));
         }
         self.info.instructions = instructions;
-        self.info.footprint_pages = self.pages.len() as u64;
-        self.info.written_pages = self.written.len() as u64;
+        let count =
+            |which: usize| self.pages.values().map(|block| u64::from(block[which].count_ones())).sum();
+        self.info.footprint_pages = count(0);
+        self.info.written_pages = count(1);
         self.info.dependent_share = self.info.dependent_accesses as f64 / self.info.accesses.max(1) as f64;
         Ok(self.info)
     }

@@ -3,13 +3,15 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![warn(missing_docs)]
 
+mod chunk;
 mod columns;
 mod error;
 mod import;
 mod info;
+mod leftovers;
 mod mappings;
 mod metadata;
-mod pages;
+mod names;
 mod program;
 mod reader;
 mod record;

@@ -35,6 +35,8 @@ pub struct Replay {
     group: usize,
     columns: Columns,
     slices: Vec<Slice>,
+    /// Accesses of the row groups before the loaded one.
+    before: u64,
     threads: Vec<Thread>,
     handed_out: u64,
 }
@@ -44,10 +46,10 @@ pub struct Replay {
 struct Slice {
     epoch: u32,
     thread: u32,
-    start: usize,
-    end: usize,
-    /// Accesses of the whole trace before it.
-    accesses: u64,
+    start: u32,
+    end: u32,
+    /// Accesses of the row group before it.
+    accesses: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +89,7 @@ impl Trace {
             group: 0,
             columns: Columns::default(),
             slices: Vec::new(),
+            before: 0,
             threads,
             handed_out: 0,
         };
@@ -106,19 +109,21 @@ impl Replay {
     fn load(&mut self, group: usize) -> Result<(), TraceError> {
         self.trace.load(group, &mut self.columns)?;
         self.group = group;
-        let mut accesses = self.trace.groups()[..group].iter().map(|group| group.accesses).sum();
+        self.before = self.trace.groups()[..group].iter().map(|group| group.accesses).sum();
         self.slices.clear();
         let columns = &self.columns;
+        let mut accesses = 0;
         for row in 0..columns.len() {
             let place = (columns.epoch[row] as u32, columns.thread[row] as u32);
+            let end = row as u32 + 1;
             match self.slices.last_mut() {
-                Some(slice) if (slice.epoch, slice.thread) == place => slice.end = row + 1,
+                Some(slice) if (slice.epoch, slice.thread) == place => slice.end = end,
                 _ => {
                     let (epoch, thread) = place;
-                    self.slices.push(Slice { epoch, thread, start: row, end: row + 1, accesses });
+                    self.slices.push(Slice { epoch, thread, start: end - 1, end, accesses });
                 }
             }
-            accesses += u64::from(columns.kind[row] == Kind::Access as i32);
+            accesses += u32::from(columns.kind[row] == Kind::Access as i32);
         }
         Ok(())
     }
@@ -138,7 +143,7 @@ impl Replay {
     fn accesses_before_next(&self, epoch: u32) -> u64 {
         let at = self.slices.partition_point(|slice| slice.epoch <= epoch);
         match self.slices.get(at) {
-            Some(slice) => slice.accesses,
+            Some(slice) => self.before + u64::from(slice.accesses),
             None => self.trace.groups()[..=self.group].iter().map(|group| group.accesses).sum(),
         }
     }
@@ -149,7 +154,7 @@ impl Replay {
         let epochs = self.trace.totals().epochs;
         let slice = if epoch < epochs { self.slice(epoch, thread.0)? } else { None };
         if let Some(slice) = slice {
-            let rows = slice.start + self.threads[id].rows..slice.end;
+            let rows = slice.start as usize + self.threads[id].rows..slice.end as usize;
             if !rows.is_empty() {
                 return self.rows(thread, slice, rows, batch);
             }
@@ -187,7 +192,7 @@ impl Replay {
                 batch.then = event(columns, row, self.options);
                 break;
             }
-            let number = slice.accesses + thread.accesses;
+            let number = self.before + u64::from(slice.accesses) + thread.accesses;
             if !wanted.contains(&number) {
                 thread.retired = retired;
             } else if let Ok(instructions) = u32::try_from(instructions) {
@@ -244,7 +249,7 @@ fn event(columns: &Columns, row: usize, options: ReplayOptions) -> Then {
             start: VirtAddr(address),
             bytes: columns.size[row] as u64,
             page: PageSize::Base,
-            name: columns.name(row),
+            name: columns.names.get(row).unwrap_or_default().to_owned(),
         }),
         Some(Kind::Unmap) => Then::Unmap { start: VirtAddr(address), bytes: columns.size[row] as u64 },
         Some(Kind::Spawn) => Then::Spawn(ThreadId(address as u32)),

@@ -1,23 +1,36 @@
 //! Opening a trace and loading its row groups.
 
 use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parquet::basic::Compression;
-use parquet::column::reader::ColumnReader;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
+use parquet::data_type::ByteArrayType;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
+use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, MAX_NAME_BYTES, schema};
+use crate::chunk::{Chunk, read_range};
+use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, is_range, schema};
 use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
-use crate::pages;
 use crate::{Foreign, TraceError};
+
+/// How a Parquet file begins and ends.
+const MAGIC: [u8; 4] = *b"PAR1";
+
+/// Names decoded at a time.
+const NAME_BATCH: usize = 1 << 12;
 
 /// A recorded program in a file.
 pub struct Trace {
     path: PathBuf,
-    file: SerializedFileReader<File>,
+    file: File,
+    parquet: ParquetMetaData,
     bytes: u64,
     metadata: Metadata,
 }
@@ -28,11 +41,15 @@ impl Trace {
     /// # Errors
     /// If the file cannot be read, is no trace, is one of another version, or is damaged.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
-        let file = File::open(path).map_err(TraceError::io(path, "read it"))?;
-        let bytes = file.metadata().map_err(TraceError::io(path, "read it"))?.len();
-        let file =
-            guarded(|| SerializedFileReader::new(file)).map_err(|what| no_parquet(path, bytes, &what))?;
-        let footer = file.metadata().file_metadata();
+        let unreadable = |error| TraceError::io(path, "read it")(error);
+        let file = File::open(path).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        let footer = read_footer(&file, bytes).map_err(unreadable)?.ok_or_else(|| foreign(path, bytes))?;
+        let parquet =
+            footer.and_then(|footer| guarded(|| ParquetMetaDataReader::decode_metadata(&footer))).map_err(
+                |what| TraceError::damaged(path, format!("it is cut short, or its footer is wrong ({what})")),
+            )?;
+        let footer = parquet.file_metadata();
         let metadata =
             Metadata::from_key_values(footer.key_value_metadata()).map_err(|fault| match fault {
                 MetadataError::Foreign => {
@@ -44,7 +61,7 @@ impl Trace {
         if footer.schema() != schema().as_ref() {
             return Err(TraceError::damaged(path, "its columns are not those of a trace"));
         }
-        let trace = Trace { path: path.to_owned(), file, bytes, metadata };
+        let trace = Trace { path: path.to_owned(), file, parquet, bytes, metadata };
         trace.check_groups()?;
         Ok(trace)
     }
@@ -79,7 +96,7 @@ impl Trace {
     }
 
     fn check_groups(&self) -> Result<(), TraceError> {
-        let found = self.file.metadata().row_groups();
+        let found = self.parquet.row_groups();
         if found.len() != self.groups().len() {
             let what = format!("{} row groups of {}", found.len(), self.groups().len());
             return Err(TraceError::damaged(&self.path, what));
@@ -96,60 +113,25 @@ impl Trace {
     pub(crate) fn load(&self, index: usize, columns: &mut Columns) -> Result<(), TraceError> {
         let damaged = |what: String| TraceError::damaged(&self.path, format!("row group {index}: {what}"));
         let group = &self.groups()[index];
-        guarded(|| {
-            pages::check(&self.path, self.file.metadata().row_group(index)).map_err(ParquetError::General)?;
-            self.decode(index, group.rows, columns)
-        })
-        .map_err(damaged)?;
+        columns.clear();
+        columns.reserve(group.rows);
+        for (number, column) in self.parquet.row_group(index).columns().iter().enumerate() {
+            let chunk = Chunk::read(&self.file, column).map_err(|error| match error.kind() {
+                ErrorKind::UnexpectedEof => damaged("the file has become shorter".to_owned()),
+                _ => TraceError::io(&self.path, "read it")(error),
+            })?;
+            chunk
+                .check(column, group.rows)
+                .and_then(|()| guarded(|| decode(chunk, column, number, group.rows, columns)))
+                .map_err(|what| damaged(format!("column {}: {what}", column.column_path().string())))?;
+        }
+        if !columns.is_even(group.rows) {
+            return Err(damaged("its columns differ in length".to_owned()));
+        }
         if columns.checksum() != group.checksum || columns.accesses() != group.accesses {
             return Err(damaged("its content is not what was written (checksum)".to_owned()));
         }
         self.check_rows(columns, index).map_err(damaged)
-    }
-
-    fn decode(&self, index: usize, rows: usize, columns: &mut Columns) -> Result<(), ParquetError> {
-        columns.clear();
-        let group = self.file.get_row_group(index)?;
-        Self::decode_columns(group.as_ref(), rows, columns)?;
-        if columns.is_even(rows) { Ok(()) } else { Err(ParquetError::General("uneven columns".to_owned())) }
-    }
-
-    fn decode_columns(
-        group: &dyn RowGroupReader,
-        rows: usize,
-        columns: &mut Columns,
-    ) -> Result<(), ParquetError> {
-        let narrow = [&mut columns.epoch, &mut columns.thread, &mut columns.kind, &mut columns.producer];
-        let wide = [&mut columns.instructions, &mut columns.address, &mut columns.size, &mut columns.pc];
-        let (mut narrow, mut wide) = (narrow.into_iter(), wide.into_iter());
-        let surplus = || ParquetError::General("a column too many".to_owned());
-        for column in 0..group.num_columns() {
-            let read = match group.get_column_reader(column)? {
-                ColumnReader::Int32ColumnReader(mut reader) => {
-                    reader.read_records(rows, None, None, narrow.next().ok_or_else(surplus)?)?.0
-                }
-                ColumnReader::Int64ColumnReader(mut reader) => {
-                    reader.read_records(rows, None, None, wide.next().ok_or_else(surplus)?)?.0
-                }
-                ColumnReader::BoolColumnReader(mut reader) => {
-                    reader.read_records(rows, None, None, &mut columns.write)?.0
-                }
-                ColumnReader::ByteArrayColumnReader(mut reader) => {
-                    let mut names = Vec::new();
-                    let read = reader.read_records(rows, Some(&mut columns.named), None, &mut names)?.0;
-                    let named = columns.named.iter().enumerate().filter(|&(_, &named)| named == 1);
-                    for ((row, _), name) in named.zip(names) {
-                        columns.names.push((row, name.as_utf8()?.to_owned()));
-                    }
-                    read
-                }
-                _ => return Err(surplus()),
-            };
-            if read != rows {
-                return Err(ParquetError::General(format!("column {column} has {read} of {rows} values")));
-            }
-        }
-        Ok(())
     }
 
     /// What a checksum cannot find: rows that were wrong when they were written.
@@ -174,7 +156,9 @@ impl Trace {
                     {
                         "it starts a thread that does not exist"
                     }
-                    Some(Kind::Map | Kind::Unmap) if !is_range(columns.address[row], columns.size[row]) => {
+                    Some(Kind::Map | Kind::Unmap)
+                        if !is_range(columns.address[row] as u64, columns.size[row].max(0) as u64) =>
+                    {
                         "a mapping of no bytes, or beyond the address space"
                     }
                     Some(_) => {
@@ -185,15 +169,94 @@ impl Trace {
             };
             return Err(format!("row {row}: {fault}"));
         }
-        match columns.names.iter().any(|(_, name)| name.len() > MAX_NAME_BYTES) {
-            true => Err("a name of more than 255 bytes".to_owned()),
-            false => Ok(()),
-        }
+        Ok(())
     }
 }
 
-fn is_range(start: i64, bytes: i64) -> bool {
-    bytes > 0 && (start as u64).checked_add(bytes as u64).is_some()
+/// The footer's bytes: `None` if this is no Parquet file, a fault if it is a damaged one.
+fn read_footer(file: &File, bytes: u64) -> io::Result<Option<Result<Vec<u8>, String>>> {
+    let mut magic = [0; MAGIC.len()];
+    let length = MAGIC.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
+    file.read_exact_at(&mut magic[..length], 0)?;
+    if magic != MAGIC {
+        return Ok(None);
+    }
+    let cut = || Ok(Some(Err("its end is missing".to_owned())));
+    let Some(end) = bytes.checked_sub(8).filter(|&end| end >= 4) else { return cut() };
+    let tail = read_range(file, end, 8)?;
+    let length = u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]);
+    match end.checked_sub(length.into()) {
+        Some(start) if start >= 4 && tail[4..] == MAGIC => {
+            Ok(Some(Ok(read_range(file, start, length.into())?)))
+        }
+        _ => cut(),
+    }
+}
+
+/// Decodes a column of a row group.
+fn decode(
+    chunk: Chunk,
+    column: &ColumnChunkMetaData,
+    number: usize,
+    rows: usize,
+    columns: &mut Columns,
+) -> Result<(), ParquetError> {
+    let pages = SerializedPageReader::new(Arc::new(chunk), column, rows, None)?;
+    let reader = get_column_reader(column.column_descr_ptr(), Box::new(pages));
+    let read = match (reader, number) {
+        (ColumnReader::Int32ColumnReader(mut reader), 0..=2 | 8) => {
+            let narrow = match number {
+                0 => &mut columns.epoch,
+                1 => &mut columns.thread,
+                2 => &mut columns.kind,
+                _ => &mut columns.producer,
+            };
+            reader.read_records(rows, None, None, narrow)?.0
+        }
+        (ColumnReader::Int64ColumnReader(mut reader), 3..=5 | 7) => {
+            let wide = match number {
+                3 => &mut columns.instructions,
+                4 => &mut columns.address,
+                5 => &mut columns.size,
+                _ => &mut columns.pc,
+            };
+            reader.read_records(rows, None, None, wide)?.0
+        }
+        (ColumnReader::BoolColumnReader(mut reader), 6) => {
+            reader.read_records(rows, None, None, &mut columns.write)?.0
+        }
+        (ColumnReader::ByteArrayColumnReader(mut reader), 9) => decode_names(&mut reader, rows, columns)?,
+        _ => return Err(ParquetError::General("it has another type".to_owned())),
+    };
+    match read == rows {
+        true => Ok(()),
+        false => Err(ParquetError::General(format!("{read} values of {rows}"))),
+    }
+}
+
+/// Decodes names, a batch at a time: they share their page's memory until each distinct one is copied once.
+fn decode_names(
+    reader: &mut ColumnReaderImpl<ByteArrayType>,
+    rows: usize,
+    columns: &mut Columns,
+) -> Result<usize, ParquetError> {
+    let mut names = Vec::new();
+    let mut done = 0;
+    while done < rows {
+        let batch = NAME_BATCH.min(rows - done);
+        names.clear();
+        let (read, _, _) = reader.read_records(batch, Some(&mut columns.named), None, &mut names)?;
+        let named = columns.named.iter().enumerate().skip(done).filter(|&(_, &named)| named == 1);
+        for ((row, _), name) in named.zip(&names) {
+            let name = name.as_utf8()?;
+            columns.names.push(row, name).map_err(|what| ParquetError::General(what.to_owned()))?;
+        }
+        done += read;
+        if read < batch {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 fn fault_of_group(found: &RowGroupMetaData, group: &Group, file_bytes: u64) -> Option<String> {
@@ -215,15 +278,7 @@ fn fault_of_group(found: &RowGroupMetaData, group: &Group, file_bytes: u64) -> O
     })
 }
 
-fn no_parquet(path: &Path, bytes: u64, what: &str) -> TraceError {
-    let starts = |magic: &[u8]| {
-        let mut start = vec![0; magic.len()];
-        let read = File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
-        read.is_ok() && start == magic
-    };
-    if bytes > 0 && starts(b"PAR1") {
-        return TraceError::damaged(path, format!("it is cut short, or its footer is wrong ({what})"));
-    }
+fn foreign(path: &Path, bytes: u64) -> TraceError {
     let found = if bytes == 0 { Foreign::Empty } else { Foreign::NotParquet };
     TraceError::Foreign { path: path.to_owned(), found }
 }

@@ -1,7 +1,6 @@
 //! Writing a trace.
 
 use std::io::{self, BufWriter};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,10 +11,10 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use tempfile::NamedTempFile;
 
 use crate::columns::{
-    Columns, GROUP_ROWS, Kind, MAX_EPOCH_ROWS, MAX_NAME_BYTES, MAX_THREADS, Row, properties, schema,
+    Columns, GROUP_ROWS, Kind, MAX_EPOCH_ROWS, MAX_THREADS, Row, is_range, properties, schema, sum,
 };
 use crate::metadata::{Group, Header, Metadata, Totals};
-use crate::{Trace, TraceError};
+use crate::{Trace, TraceError, leftovers};
 
 /// Writes a trace, epoch by epoch. The file takes its name only when it is complete.
 pub struct TraceWriter {
@@ -37,11 +36,8 @@ impl TraceWriter {
     /// If the file cannot be made, or what is there already is a device, a folder or the like.
     pub fn create(path: &Path, header: Header) -> Result<TraceWriter, TraceError> {
         check_target(path)?;
-        let file = tempfile::Builder::new()
-            .prefix(".memtide-trace-")
-            .permissions(PermissionsExt::from_mode(0o666))
-            .tempfile_in(folder(path))
-            .map_err(TraceError::io(path, "write it"))?;
+        leftovers::remove(folder(path));
+        let file = leftovers::unfinished_trace(folder(path)).map_err(TraceError::io(path, "write it"))?;
         let file = SerializedFileWriter::new(BufWriter::new(file), schema(), Arc::new(properties()))
             .map_err(|error| failed(path, error))?;
         Ok(TraceWriter {
@@ -69,9 +65,11 @@ impl TraceWriter {
         if row.kind == Kind::Access && !(1..=u64::from(u16::MAX)).contains(&row.size) {
             return fault("an access of 0 bytes, or of more than 65,535");
         }
-        if row.producer > i32::MAX as u32 || row.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES)
-        {
-            return fault("a producer or a name beyond what a trace can hold");
+        if row.producer > i32::MAX as u32 {
+            return fault("a producer beyond what a trace can hold");
+        }
+        if matches!(row.kind, Kind::Map | Kind::Unmap) && !is_range(row.address, row.size) {
+            return fault("a mapping of no bytes, or beyond the address space");
         }
         let starts = matches!(row.kind, Kind::Spawn | Kind::Fork);
         if starts && !(1..u64::from(MAX_THREADS)).contains(&row.address) {
@@ -91,8 +89,10 @@ impl TraceWriter {
         if self.epoch_rows == MAX_EPOCH_ROWS {
             return fault("an epoch of more than 3,145,728 rows; make epochs shorter");
         }
+        if let Err(what) = self.columns.push(self.epoch, row) {
+            return fault(what);
+        }
         self.instructions[thread] = row.instructions;
-        self.columns.push(self.epoch, row);
         self.epoch_rows += 1;
         Ok(())
     }
@@ -128,7 +128,10 @@ impl TraceWriter {
             epochs: self.epoch,
             threads: self.instructions.len().max(1) as u32,
             accesses: self.metadata.groups.iter().map(|group| group.accesses).sum(),
-            instructions: self.instructions.iter().sum(),
+            instructions: sum(self.instructions.iter().copied()).ok_or_else(|| TraceError::NotATrace {
+                path: self.path.clone(),
+                what: "more instructions in all than a trace can hold".to_owned(),
+            })?,
         };
         for pair in self.metadata.to_key_values() {
             self.file.append_key_value_metadata(pair);
@@ -193,8 +196,9 @@ fn write_columns(
             }
             ColumnWriter::BoolColumnWriter(writer) => writer.write_batch(&columns.write, None, None)?,
             ColumnWriter::ByteArrayColumnWriter(writer) => {
-                let names: Vec<_> =
-                    columns.names.iter().map(|(_, name)| ByteArray::from(name.as_str())).collect();
+                let distinct = columns.names.distinct().iter();
+                let distinct: Vec<_> = distinct.map(|name| ByteArray::from(&**name)).collect();
+                let names: Vec<_> = columns.names.places().map(|place| distinct[place].clone()).collect();
                 writer.write_batch(&names, Some(&columns.named), None)?
             }
             _ => unreachable!("the schema has no other types"),
@@ -206,5 +210,5 @@ fn write_columns(
 }
 
 fn failed(path: &Path, error: ParquetError) -> TraceError {
-    TraceError::Io { path: path.to_owned(), action: "write it", source: std::io::Error::other(error) }
+    TraceError::io(path, "write it")(io::Error::other(error))
 }

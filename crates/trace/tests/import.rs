@@ -67,7 +67,13 @@ fn mistakes_are_named_with_their_line() {
         ),
         (ImportKind::Csv, &format!("{head}0,1,0x1000,8,1\n0,0,0,8,1\n"), "/input:3: 0 instructions after 1"),
         (ImportKind::Csv, &format!("{head}0,1,0x1000,8\n"), "/input:2:"),
-        (ImportKind::Csv, &format!("{head}0,1,0xffffffffffffffff,8,1\n"), "beyond the end"),
+        (
+            ImportKind::Csv,
+            &format!("{head}0,1,0xfffffffffff8,8,1\n0,2,0xfffffffffff9,8,1\n"),
+            "/input:3: an access of 8 bytes at 0xfffffffffff9; user addresses end at 2^48",
+        ),
+        (ImportKind::Csv, &format!("{head}0,1,0xffffffffffffffff,8,1\n"), "/input:2: an access of 8 bytes"),
+        (ImportKind::Lackey, " S ffffffffff600000,8\n", "/input:1: an access of 8 bytes"),
         (ImportKind::Csv, &format!("{head}-1,1,0,8,1\n"), "/input:2: column thread: \"-1\""),
         (
             ImportKind::Csv,
@@ -92,6 +98,16 @@ fn an_import_that_fails_leaves_no_file_and_takes_nothing_away() {
     assert!(to(dir.path()).contains("no regular file"));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something was left beside the input");
     assert_eq!(fs::read_to_string(&input).unwrap(), text);
+}
+
+/// Otherwise all of the file would be held in memory.
+#[test]
+fn line_without_end_is_refused() {
+    let text = "7".repeat(3 << 20);
+    for kind in [ImportKind::Lackey, ImportKind::Csv] {
+        let error = imported(kind, &text).unwrap_err();
+        assert_eq!(error, "/input: cannot read it: a line of more than 1 MiB");
+    }
 }
 
 #[test]

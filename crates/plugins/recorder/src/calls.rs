@@ -83,12 +83,17 @@ fn drops(advice: u64) -> bool {
     advice == libc::MADV_DONTNEED as u64
 }
 
+/// Whole pages, in bytes. Lengths are the program's and may be anything where QEMU does not check them.
+fn pages(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX / PAGE * PAGE)
+}
+
 fn map(start: u64, bytes: u64, name: String) -> Record {
-    Record::Map { start, bytes: bytes.next_multiple_of(PAGE), name }
+    Record::Map { start, bytes: pages(bytes), name }
 }
 
 fn unmap(start: u64, bytes: u64) -> Record {
-    Record::Unmap { start, bytes: bytes.next_multiple_of(PAGE) }
+    Record::Unmap { start, bytes: pages(bytes) }
 }
 
 fn mapped(start: u64, bytes: u64, flags: u64, descriptor: u64) -> Vec<Record> {
@@ -114,22 +119,21 @@ fn file_name(descriptor: i32) -> String {
 }
 
 fn moved(old: u64, old_bytes: u64, new: u64, new_bytes: u64) -> Vec<Record> {
-    let old_bytes = old_bytes.next_multiple_of(PAGE);
-    let new_bytes = new_bytes.next_multiple_of(PAGE);
+    let (old_bytes, new_bytes) = (pages(old_bytes), pages(new_bytes));
     let name = || "anonymous".to_owned();
     if old != new {
         vec![unmap(old, old_bytes), map(new, new_bytes, name())]
     } else if new_bytes > old_bytes {
-        vec![map(old + old_bytes, new_bytes - old_bytes, name())]
+        vec![map(old.wrapping_add(old_bytes), new_bytes - old_bytes, name())]
     } else if new_bytes < old_bytes {
-        vec![unmap(old + new_bytes, old_bytes - new_bytes)]
+        vec![unmap(old.wrapping_add(new_bytes), old_bytes - new_bytes)]
     } else {
         vec![]
     }
 }
 
 fn heap(end: u64) -> Vec<Record> {
-    let end = end.next_multiple_of(PAGE);
+    let end = pages(end);
     match HEAP_END.swap(end, Ordering::Relaxed) {
         0 => vec![],
         old if end > old => vec![map(old, end - old, "heap".to_owned())],
@@ -180,5 +184,14 @@ mod tests {
         assert_eq!(start(vm), [Record::Spawn { tid: 7 }]);
         assert_eq!(start(0), [Record::Fork { pid: 7 }]);
         assert_eq!(start(vm | vfork), [Record::Fork { pid: 7 }]);
+    }
+
+    #[test]
+    fn lengths_of_any_size_are_recorded_without_panic() {
+        let advised = call(libc::SYS_madvise, [0x10000, u64::MAX, libc::MADV_DONTNEED as u64, 0, 0, 0]);
+        assert_eq!(advised.events(0)[0], Record::Unmap { start: 0x10000, bytes: u64::MAX - 4095 });
+        for [old, new] in [[u64::MAX, 1], [1, u64::MAX], [u64::MAX; 2]] {
+            call(libc::SYS_mremap, [u64::MAX, old, new, 0, 0, 0]).events(-1_i64 << 13);
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memtide_recording::control::{self, Word};
 use memtide_recording::stream::{Buffer, Encoder, MAX_RECORD_BYTES, WINDOW_BYTES};
-use memtide_recording::{CONTROL_FILE, Record, stream_file};
+use memtide_recording::{CONTROL_FILE, LOCK_FILE, Record, stream_file};
 
 /// The control page; never unmapped.
 pub struct Control(&'static [AtomicU64]);
@@ -113,8 +113,9 @@ impl Drop for Stream {
     }
 }
 
-/// Lengthens the file by a window of zeros and maps that.
+/// Lengthens the file by a window of zeros and maps that, if there still is who reads it.
 fn window(path: &Path, number: u64) -> io::Result<NonNull<u8>> {
+    check_reader(&path.with_file_name(LOCK_FILE))?;
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let start = number * WINDOW_BYTES as u64;
     // SAFETY: a plain system call on an open file. It reserves the space: a full disk must not be found out by a
@@ -123,6 +124,17 @@ fn window(path: &Path, number: u64) -> io::Result<NonNull<u8>> {
     match error {
         0 => map(&file, start, WINDOW_BYTES),
         errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Refuses if the reader, which holds this lock as long as it lives, is gone: nobody would bound or remove
+/// the files.
+fn check_reader(lock: &Path) -> io::Result<()> {
+    let lock = File::open(lock)?;
+    // SAFETY: a plain system call on an open file.
+    match unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } {
+        0 => Err(io::Error::from_raw_os_error(libc::EPIPE)),
+        _ => Ok(()),
     }
 }
 
@@ -141,4 +153,28 @@ fn map(file: &File, offset: u64, bytes: usize) -> io::Result<NonNull<u8>> {
 fn unmap(window: NonNull<u8>) {
     // SAFETY: `window` is a whole mapping made by `map`, and its owner gives it up.
     unsafe { libc::munmap(window.as_ptr().cast(), WINDOW_BYTES) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_of_a_dead_reader_stops_growing() {
+        let dir = std::env::temp_dir().join(format!("memtide-recorder-test-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let lock = File::create(dir.join(LOCK_FILE)).unwrap();
+        // SAFETY: a plain system call on an open file.
+        assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
+        let mut stream = Stream::create(&dir, 0).unwrap();
+        let write = |stream: &mut Stream| (0..WINDOW_BYTES).try_for_each(|_| stream.write(&Record::Exec));
+        write(&mut stream).unwrap();
+        drop(lock);
+        let stopped = write(&mut stream).unwrap_err();
+        let bytes = std::fs::metadata(&stream.path).unwrap().len();
+        let another = Stream::create(&dir, 1).err().unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!([stopped, another].map(|error| error.raw_os_error()), [Some(libc::EPIPE); 2]);
+        assert_eq!(bytes, 2 * WINDOW_BYTES as u64);
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use memtide_dataflow::{self as dataflow, Block, Op};
 use memtide_recording::Record;
+use memtide_recording::control::Word;
 use qemu_plugin_sys as sys;
 
 use crate::calls::{Call, Next};
@@ -103,7 +104,7 @@ fn thread(cpu: c_uint) -> Option<&'static mut Thread> {
 /// Begins the calling thread's stream.
 #[cold]
 fn begin(cpu: c_uint) -> Option<&'static mut Thread> {
-    let recorder = RECORDER.get()?;
+    let recorder = RECORDER.get().filter(|recorder| recorder.control.get(Word::Failure) == 0)?;
     let slot = CPUS.get(cpu as usize)?;
     match Thread::begin(&recorder.dir, &recorder.control) {
         Ok(thread) => slot.thread.store(Box::into_raw(Box::new(thread)), Ordering::Relaxed),

@@ -16,7 +16,11 @@ pub(super) fn read(source: impl Read, path: &Path, importer: &mut Importer) -> R
     let fault = |line: u64, what: String| TraceError::Import { path: path.to_owned(), line, what };
     let unreadable = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
-        fault(line, error.to_string())
+        let what = error.to_string();
+        match error.into_kind() {
+            csv::ErrorKind::Io(error) => TraceError::io(path, "read it")(error),
+            _ => fault(line, what),
+        }
     };
     let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(source);
     let header = reader.byte_headers().map_err(unreadable)?;

@@ -15,6 +15,9 @@ use crate::{Header, Kind, Row, Totals, TraceError, TraceWriter};
 /// Rows of the input that make an epoch.
 const EPOCH_ROWS: usize = 1 << 16;
 
+/// Where the addresses that the simulator takes end.
+const ADDRESS_END: u64 = 1 << 48;
+
 /// What kind of file to import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportKind {
@@ -48,7 +51,7 @@ pub fn import(
         return Err(TraceError::io(output, "write it")(io::Error::other("it is the recording itself")));
     }
     let mut stopped = false;
-    let watched = Watched { file, bytes: found.len(), read: 0, watch, stopped: &mut stopped };
+    let watched = Watched { file, bytes: found.len(), read: 0, line: 0, watch, stopped: &mut stopped };
     let source = BufReader::with_capacity(1 << 20, watched);
     let name = match kind {
         ImportKind::Lackey => "valgrind lackey",
@@ -112,8 +115,11 @@ impl Importer {
                 row.instructions, thread.instructions
             )));
         }
-        if row.address.checked_add(row.size).is_none() {
-            return Ok(Err("an access beyond the end of the address space".to_owned()));
+        if row.address.checked_add(row.size).is_none_or(|end| end > ADDRESS_END) {
+            return Ok(Err(format!(
+                "an access of {} bytes at {:#x}; user addresses end at 2^48 ({ADDRESS_END:#x})",
+                row.size, row.address
+            )));
         }
         if u64::from(row.producer) > thread.accesses.min(i32::MAX as u64) {
             return Ok(Err(format!(
@@ -162,14 +168,19 @@ impl Importer {
     }
 }
 
+/// Bytes of a line at most.
+const MAX_LINE_BYTES: usize = 1 << 20;
+
 /// How often who watches is told while no input comes.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// An input whose reading is watched, and ends with an error when it is stopped.
+/// An input whose reading is watched, and ends with an error when it is stopped or a line has no end.
 struct Watched<'a> {
     file: File,
     bytes: u64,
     read: u64,
+    /// Bytes of the line that was read last.
+    line: usize,
     watch: &'a mut dyn FnMut(f64) -> bool,
     stopped: &'a mut bool,
 }
@@ -196,6 +207,13 @@ impl Read for Watched<'_> {
         }
         let read = self.file.read(buffer)?;
         self.read += read as u64;
+        self.line = match buffer[..read].iter().rposition(|&byte| byte == b'\n') {
+            Some(at) => read - at - 1,
+            None => self.line + read,
+        };
+        if self.line > MAX_LINE_BYTES {
+            return Err(io::Error::new(ErrorKind::InvalidData, "a line of more than 1 MiB"));
+        }
         self.check()?;
         Ok(read)
     }

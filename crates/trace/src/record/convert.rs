@@ -20,15 +20,25 @@ struct Thread {
     ended: bool,
 }
 
-struct Converter {
+/// Records after which `watch` is asked.
+const WATCH_RECORDS: u64 = 1 << 12;
+
+struct Converter<'a> {
     writer: TraceWriter,
     threads: Vec<Thread>,
     spaces: Vec<Mappings>,
-    /// Streams whose start nobody has told of yet, in order of starting.
-    waiting: Vec<Stream>,
+    /// Streams whose start nobody has told of yet, and their threads' ids, in order of starting.
+    waiting: Vec<(&'a Path, u32)>,
+    records: u64,
+    /// Share that is done.
+    share: f64,
+    watch: &'a mut dyn FnMut(f64) -> bool,
 }
 
-/// Writes the trace; `watch` is told the share that is done, and ends it by `false`.
+/// Writes the trace; `watch` gets the share that is done, every few thousand records, and ends it by `false`.
+///
+/// # Errors
+/// If a stream cannot be read or is damaged, the trace cannot be written, or `watch` ends it.
 pub fn convert(
     streams: &[PathBuf],
     output: &Path,
@@ -38,30 +48,43 @@ pub fn convert(
 ) -> Result<Totals, TraceError> {
     let mut waiting = Vec::new();
     for path in streams {
-        waiting.extend(Stream::open(path)?);
+        if !watch(0.0) {
+            return Err(TraceError::Interrupted);
+        }
+        waiting.extend(Stream::thread(path)?.map(|tid| (path.as_path(), tid)));
     }
     let mut converter = Converter {
         writer: TraceWriter::create(output, header)?,
         threads: Vec::new(),
         spaces: vec![Mappings::default()],
         waiting,
+        records: 0,
+        share: 0.0,
+        watch,
     };
     if !converter.waiting.is_empty() {
-        let first = converter.waiting.remove(0);
-        converter.begin(first, 0);
+        converter.begin(0, 0)?;
     }
     while let Some(epoch) = converter.next_epoch() {
-        if !watch(epoch as f64 / last_epoch.max(epoch).max(1) as f64) {
-            return Err(TraceError::Interrupted);
-        }
+        converter.share = epoch as f64 / last_epoch.max(epoch).max(1) as f64;
+        converter.check()?;
         converter.epoch(epoch)?;
     }
     converter.writer.finish()
 }
 
-impl Converter {
-    fn begin(&mut self, stream: Stream, space: usize) {
+impl Converter<'_> {
+    /// Asks whether to go on.
+    fn check(&mut self) -> Result<(), TraceError> {
+        if (self.watch)(self.share) { Ok(()) } else { Err(TraceError::Interrupted) }
+    }
+
+    /// A waiting stream becomes a thread.
+    fn begin(&mut self, waiting: usize, space: usize) -> Result<(), TraceError> {
+        let (path, _) = self.waiting.remove(waiting);
+        let stream = Stream::open(path)?;
         self.threads.push(Thread { stream, space, instructions: 0, exec: false, ended: false });
+        Ok(())
     }
 
     fn next_epoch(&self) -> Option<u64> {
@@ -81,6 +104,10 @@ impl Converter {
     /// Writes what a thread did up to the end of an epoch.
     fn thread(&mut self, number: usize, epoch: u64) -> Result<(), TraceError> {
         while !self.threads[number].ended && self.threads[number].stream.epoch <= epoch {
+            self.records += 1;
+            if self.records.is_multiple_of(WATCH_RECORDS) {
+                self.check()?;
+            }
             match self.threads[number].stream.take()? {
                 Some(record) => self.record(number, record)?,
                 None => self.end(number)?,
@@ -102,7 +129,11 @@ impl Converter {
         let space = self.threads[number].space;
         match record {
             Record::Access(access) => {
-                self.threads[number].instructions += access.instructions;
+                let thread = &mut self.threads[number];
+                thread.instructions = thread
+                    .instructions
+                    .checked_add(access.instructions)
+                    .ok_or_else(|| thread.stream.damaged("more than 2^64 instructions"))?;
                 while let Some((start, bytes)) =
                     self.spaces[space].missing(access.address, access.size.into())
                 {
@@ -137,22 +168,20 @@ impl Converter {
             Record::Fork { pid } => self.start(number, pid, Kind::Fork),
             Record::Cpu(cpu) => self.event(number, Kind::Cpu, cpu.into(), 0, None),
             Record::Unmap { .. } | Record::Exec | Record::ExecFailed => Ok(()),
-            Record::Start { .. } | Record::Epoch(_) => unreachable!("the stream keeps these to itself"),
+            Record::Start { .. } | Record::Epoch(_) => unreachable!("`Stream` takes these itself"),
         }
     }
 
     /// The thread with this id begins; it is left out if it did nothing.
     fn start(&mut self, number: usize, tid: u32, kind: Kind) -> Result<(), TraceError> {
-        let Some(at) = self.waiting.iter().position(|stream| stream.tid == tid) else { return Ok(()) };
-        let stream = self.waiting.remove(at);
+        let Some(at) = self.waiting.iter().position(|&(_, waiting)| waiting == tid) else { return Ok(()) };
         let mut space = self.threads[number].space;
         if kind == Kind::Fork {
             self.spaces.push(self.spaces[space].clone());
             space = self.spaces.len() - 1;
         }
         self.event(number, kind, self.threads.len() as u64, 0, None)?;
-        self.begin(stream, space);
-        Ok(())
+        self.begin(at, space)
     }
 
     fn event(
@@ -165,5 +194,85 @@ impl Converter {
     ) -> Result<(), TraceError> {
         let row = Row::event(number as u32, kind, self.threads[number].instructions);
         self.writer.push(&Row { address, size, name, ..row })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use memtide_recording::stream::{Buffer, WINDOW_BYTES};
+    use memtide_recording::{Encoder, RawAccess, stream_file};
+
+    use super::super::streams::find;
+    use super::*;
+
+    const START: Record = Record::Start { pid: 7, tid: 7 };
+
+    fn access(instructions: u64, size: u16) -> Record {
+        Record::Access(RawAccess { address: 4096, instructions, size, ..RawAccess::default() })
+    }
+
+    /// Converts one stream of these records.
+    fn converted(records: &[Record], watch: &mut dyn FnMut(f64) -> bool) -> Result<Totals, TraceError> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut encoder = Encoder::default();
+        let mut stream = Vec::new();
+        for record in records {
+            let mut buffer = Buffer::default();
+            encoder.record(record, &mut buffer);
+            stream.extend_from_slice(buffer.as_bytes());
+        }
+        assert!(stream.len() <= WINDOW_BYTES);
+        stream.resize(WINDOW_BYTES, 0);
+        fs::write(dir.path().join(stream_file(0)), stream).unwrap();
+        let (program, arch, recorder) = (String::new(), String::new(), String::new());
+        let header = Header { program, arch, recorder, epoch_instructions: 1 };
+        let output = dir.path().join("trace");
+        let totals = convert(&find(dir.path()).unwrap(), &output, header, 1, watch);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + usize::from(totals.is_ok()));
+        totals
+    }
+
+    #[test]
+    fn stream_that_no_recorder_writes_is_refused() {
+        let totals = converted(&[START, access(3, 8), access(4, 8)], &mut |_| true).unwrap();
+        assert_eq!((totals.accesses, totals.instructions), (2, 7));
+        for (records, expected) in [
+            (&[START, START][..], "stream-0: damaged recording: a second start record"),
+            (&[START, access(1, 8), START], "stream-0: damaged recording: a second start record"),
+            (&[access(1, 8)], "stream-0: damaged recording: it does not begin with a start record"),
+            (&[START, access(1, 0)], "stream-0: damaged recording: an access of 0 bytes"),
+            (&[START, access(u64::MAX, 8), access(1, 8)], "beyond what a trace can hold"),
+            (
+                &[START, Record::Map { start: u64::MAX, bytes: 4096, name: String::new() }],
+                "beyond the address",
+            ),
+        ] {
+            let error = converted(records, &mut |_| true).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error:?} instead of {expected:?}");
+        }
+    }
+
+    #[test]
+    fn conversion_can_be_stopped_within_an_epoch() {
+        let records = [vec![START], vec![access(0, 8); 3 * WATCH_RECORDS as usize]].concat();
+        let mut asked = 0;
+        let stopped = converted(&records, &mut |_| {
+            asked += 1;
+            asked < 5
+        });
+        assert!(matches!(stopped, Err(TraceError::Interrupted)), "{stopped:?}");
+    }
+
+    /// The control page, which counts them, may say anything.
+    #[test]
+    fn streams_are_those_that_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["stream-10", "stream-2", "stream-01", "stream-x", "stream-", "2"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        fs::create_dir(dir.path().join("stream-3")).unwrap();
+        assert_eq!(find(dir.path()).unwrap(), ["stream-2", "stream-10"].map(|name| dir.path().join(name)));
     }
 }

@@ -6,13 +6,16 @@ mod signals;
 mod streams;
 
 use std::ffi::OsString;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use memtide_recording::CONTROL_FILE;
 use memtide_recording::control::{self, Word};
-use memtide_recording::{CONTROL_FILE, stream_file};
 
+use crate::error::advice;
+use crate::leftovers::{self, WorkFolder};
 use crate::writer::{check_target, folder};
 use crate::{Header, Totals, TraceError};
 use signals::Signals;
@@ -92,6 +95,9 @@ pub struct RecordSummary {
 /// program; one a second or more after it kills the program. One that comes while the trace is being written, a second or
 /// more after the last, gives it up, and leaves nothing.
 ///
+/// If this process is killed (SIGKILL), the program runs on unrecorded, and the next recording or import into
+/// the same folder removes what was left there.
+///
 /// # Errors
 /// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written or is given up.
 pub fn record(
@@ -102,28 +108,24 @@ pub fn record(
     let launch = launch::Launch::prepare(options)?;
     let mut signals = Signals::hold().map_err(TraceError::io(&options.output, "hold signals back for it"))?;
     let beside = folder(&options.output);
-    let dir = tempfile::Builder::new().prefix(".memtide-record-").tempdir_in(beside);
-    let dir = dir.map_err(TraceError::io(beside, "keep the recording in it"))?;
+    leftovers::remove(beside);
+    let dir = WorkFolder::new(beside).map_err(TraceError::io(beside, "keep the recording in it"))?;
     let control_path = dir.path().join(CONTROL_FILE);
     let page = control::new_page(options.skip, options.limit, options.epoch_instructions);
     fs::write(&control_path, page).map_err(TraceError::io(&control_path, "write it"))?;
 
-    let read = || fs::read(&control_path).map_err(TraceError::io(&control_path, "read it"));
-    let streams = |page: &[u8]| -> Vec<PathBuf> {
-        let all = (0..control::read(page, Word::Streams)).map(|number| dir.path().join(stream_file(number)));
-        all.filter(|path| path.exists()).collect()
-    };
+    let read = || read_control(&control_path).map_err(TraceError::io(&control_path, "read it"));
     let status = launch.run(dir.path(), &mut signals, &mut || {
         let page = read().unwrap_or_default();
         progress(RecordProgress::Running {
             accesses: control::read(&page, Word::Accesses),
             instructions: control::read(&page, Word::Instructions),
-            bytes: streams(&page).iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum(),
+            bytes: bytes_of(&streams::find(dir.path()).unwrap_or_default()),
         });
     })?;
 
     let page = read()?;
-    let streams = streams(&page);
+    let streams = streams::find(dir.path())?;
     if streams.is_empty() {
         return Err(launch.not_recorded(status));
     }
@@ -140,7 +142,22 @@ pub fn record(
     })?;
     let bytes = fs::metadata(&options.output).map_err(TraceError::io(&options.output, "read it"))?.len();
     let failure = control::read(&page, Word::Failure);
-    let stopped = (failure != 0).then(|| std::io::Error::from_raw_os_error(failure as i32).to_string());
-    let accesses_made = control::read(&page, Word::Accesses) - control::read(&page, Word::Unmade);
+    let stopped = (failure != 0).then(|| {
+        let error = io::Error::from_raw_os_error(failure as i32);
+        format!("{error}{}", advice(&error))
+    });
+    let made = control::read(&page, Word::Accesses);
+    let accesses_made = made.saturating_sub(control::read(&page, Word::Unmade));
     Ok(RecordSummary { status, totals, accesses_made, bytes, stopped })
+}
+
+/// The control page, which the recorded program may have changed.
+fn read_control(path: &Path) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    File::open(path)?.take(control::BYTES as u64).read_to_end(&mut page)?;
+    Ok(page)
+}
+
+fn bytes_of(files: &[PathBuf]) -> u64 {
+    files.iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum()
 }

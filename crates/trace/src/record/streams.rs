@@ -1,49 +1,108 @@
 //! Reading the recorder's streams.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use memtide_recording::stream::WINDOW_BYTES;
-use memtide_recording::{Decoder, Record};
+use memtide_recording::stream::{MAX_RECORD_BYTES, WINDOW_BYTES};
+use memtide_recording::{Decoder, Record, stream_file};
 
-use crate::TraceError;
+use crate::{MAX_THREADS, TraceError};
 
-/// One thread's stream, with the next record looked up.
+/// Bytes of a stream in memory: each live thread of the recorded program has so many.
+const PIECE_BYTES: usize = 8 << 10;
+
+/// The streams in a folder, in the order in which their threads began.
+///
+/// # Errors
+/// If the folder cannot be read, or there are more streams than a trace can have threads.
+pub fn find(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
+    let list = || -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.rsplit('-').next()?.parse().ok());
+            let Some(number) = number.filter(|&number| *name == *stream_file(number)) else { continue };
+            if entry.file_type()?.is_file() {
+                numbers.push(number);
+            }
+        }
+        Ok(numbers)
+    };
+    let mut numbers = list().map_err(TraceError::io(folder, "read it"))?;
+    if numbers.len() > MAX_THREADS as usize {
+        let what = format!("{} threads; a trace has at most {MAX_THREADS}", numbers.len());
+        return Err(TraceError::recording(folder, what));
+    }
+    numbers.sort_unstable();
+    Ok(numbers.into_iter().map(|number| folder.join(stream_file(number))).collect())
+}
+
+/// One thread's stream, with the next record looked up. It is read in pieces, and open only meanwhile: a
+/// program may have more threads than a process may have files.
 pub struct Stream {
     path: PathBuf,
-    file: File,
     decoder: Decoder,
-    window: Vec<u8>,
+    /// The records ahead.
+    piece: Vec<u8>,
+    /// Bytes of the piece that were decoded.
     used: usize,
-    /// Whose it is.
-    pub pid: u32,
-    /// Its thread id.
-    pub tid: u32,
+    /// Bytes of the window after the piece.
+    window: usize,
+    /// Where the piece ends in the file.
+    at: u64,
+    /// Where the last whole window ends.
+    end: u64,
     /// The epoch of the next record.
     pub epoch: u64,
     next: Option<Record>,
 }
 
 impl Stream {
-    /// Opens a stream. `None` if its thread was ended before it did anything.
-    pub fn open(path: &Path) -> Result<Option<Stream>, TraceError> {
-        let file = File::open(path).map_err(TraceError::io(path, "read it"))?;
-        let mut stream = Stream {
+    /// The thread whose stream this is; `None` if it was ended before it did anything.
+    ///
+    /// # Errors
+    /// If the stream cannot be read, or does not begin as one.
+    pub fn thread(path: &Path) -> Result<Option<u32>, TraceError> {
+        let mut stream = Stream::new(path)?;
+        match stream.read()? {
+            Some(Record::Start { tid, .. }) => Ok(Some(tid)),
+            None => Ok(None),
+            Some(_) => Err(TraceError::recording(path, "it does not begin with a start record")),
+        }
+    }
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub fn open(path: &Path) -> Result<Stream, TraceError> {
+        let mut stream = Stream::new(path)?;
+        stream.read()?;
+        stream.advance()?;
+        Ok(stream)
+    }
+
+    fn new(path: &Path) -> Result<Stream, TraceError> {
+        let bytes = fs::metadata(path).map_err(TraceError::io(path, "read it"))?.len();
+        Ok(Stream {
             path: path.to_owned(),
-            file,
             decoder: Decoder::default(),
-            window: Vec::new(),
+            piece: Vec::new(),
             used: 0,
-            pid: 0,
-            tid: 0,
+            window: 0,
+            at: 0,
+            end: bytes - bytes % WINDOW_BYTES as u64,
             epoch: 0,
             next: None,
-        };
-        let Some(Record::Start { pid, tid }) = stream.read()? else { return Ok(None) };
-        (stream.pid, stream.tid) = (pid, tid);
-        stream.advance()?;
-        Ok(Some(stream))
+        })
+    }
+
+    /// The error when it says what no recorder writes.
+    pub fn damaged(&self, what: &str) -> TraceError {
+        TraceError::recording(&self.path, what)
     }
 
     /// Takes the next record.
@@ -59,6 +118,9 @@ impl Stream {
         self.next = loop {
             match self.read()? {
                 Some(Record::Epoch(epoch)) => self.epoch = epoch,
+                Some(Record::Start { .. }) => {
+                    return Err(self.damaged("a second start record"));
+                }
                 record => break record,
             }
         };
@@ -67,27 +129,41 @@ impl Stream {
 
     fn read(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
-            let mut rest = &self.window[self.used..];
+            let mut rest = &self.piece[self.used..];
+            if rest.len() < MAX_RECORD_BYTES && self.window > 0 {
+                self.refill().map_err(TraceError::io(&self.path, "read it"))?;
+                continue;
+            }
             let before = rest.len();
             let record =
-                self.decoder.next(&mut rest).map_err(|what| TraceError::damaged(&self.path, what))?;
+                self.decoder.next(&mut rest).map_err(|what| TraceError::recording(&self.path, what))?;
             self.used += before - rest.len();
-            if record.is_some() || !self.next_window()? {
+            if record.is_some() {
                 return Ok(record);
             }
+            // The rest of the window is empty.
+            self.at += self.window as u64;
+            self.used = self.piece.len();
+            if self.at >= self.end {
+                self.window = 0;
+                self.piece = Vec::new();
+                self.used = 0;
+                return Ok(None);
+            }
+            self.window = WINDOW_BYTES;
         }
     }
 
-    fn next_window(&mut self) -> Result<bool, TraceError> {
-        self.window.resize(WINDOW_BYTES, 0);
+    /// Reads on in the window.
+    fn refill(&mut self) -> io::Result<()> {
+        self.piece.drain(..self.used);
         self.used = 0;
-        match self.file.read_exact(&mut self.window) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                self.window = Vec::new();
-                Ok(false)
-            }
-            Err(error) => Err(TraceError::io(&self.path, "read it")(error)),
-        }
+        let more = PIECE_BYTES.min(self.window);
+        let kept = self.piece.len();
+        self.piece.resize(kept + more, 0);
+        File::open(&self.path)?.read_exact_at(&mut self.piece[kept..], self.at)?;
+        self.at += more as u64;
+        self.window -= more;
+        Ok(())
     }
 }

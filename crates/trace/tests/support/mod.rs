@@ -6,6 +6,7 @@ use memtide_core::{Access, Batch, Program, Then, ThreadId};
 use memtide_trace::{Header, Replay, Row, Totals, TraceError, TraceWriter};
 
 /// What a thread did: accesses and events, in order.
+#[allow(dead_code, reason = "not every test file runs a trace")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Access(Access),
@@ -33,6 +34,7 @@ pub fn write(path: &std::path::Path, epochs: &[Vec<Row>]) -> Result<Totals, Trac
 }
 
 /// Runs a program to its end as a machine would: a thread waits at a barrier until all live ones have come to it.
+#[allow(dead_code, reason = "not every test file runs a trace")]
 pub fn run(replay: &mut Replay) -> Result<BTreeMap<u32, Vec<Step>>, String> {
     let mut done: BTreeMap<u32, Vec<Step>> = BTreeMap::new();
     let mut ready = vec![0];

@@ -1,0 +1,133 @@
+//! What a killed `memtide` left behind: working folders and unfinished traces are locked as long as they are
+//! used, so one that nobody has locked can go.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use memtide_recording::LOCK_FILE;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use tempfile::{NamedTempFile, TempDir};
+
+const FOLDER_PREFIX: &str = ".memtide-record-";
+const TRACE_PREFIX: &str = ".memtide-trace-";
+
+/// A folder for a recording in progress, locked; it is removed when it is dropped.
+pub(crate) struct WorkFolder {
+    folder: TempDir,
+    _lock: File,
+}
+
+impl WorkFolder {
+    /// Makes one in this folder.
+    pub fn new(place: &Path) -> io::Result<WorkFolder> {
+        let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir_in(place)?;
+        let _lock = lock_folder(folder.path())?;
+        Ok(WorkFolder { folder, _lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Locks a folder. Its lock has its name only once it is locked.
+fn lock_folder(folder: &Path) -> io::Result<File> {
+    let file = NamedTempFile::new_in(folder)?;
+    lock(file.as_file())?;
+    Ok(file.persist(folder.join(LOCK_FILE))?)
+}
+
+/// Locks a file, on file systems that can.
+fn lock(file: &File) -> io::Result<()> {
+    match flock(file, FlockOperation::LockExclusive) {
+        Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => Ok(()),
+        locked => Ok(locked?),
+    }
+}
+
+/// A file in this folder for a trace that is not complete yet, locked.
+pub(crate) fn unfinished_trace(place: &Path) -> io::Result<NamedTempFile> {
+    loop {
+        let file = tempfile::Builder::new()
+            .prefix(TRACE_PREFIX)
+            .permissions(PermissionsExt::from_mode(0o666))
+            .tempfile_in(place)?;
+        lock(file.as_file())?;
+        // Until it was locked, another process may have taken it for a leftover.
+        if file.as_file().metadata()?.nlink() > 0 {
+            return Ok(file);
+        }
+    }
+}
+
+/// Removes this user's leftovers from a folder.
+pub(crate) fn remove(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().filter_map(Result::ok) {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        // What cannot be removed, or was by another process, is no fault of this run.
+        if name.starts_with(FOLDER_PREFIX) {
+            let _ = remove_folder(&entry.path());
+        } else if name.starts_with(TRACE_PREFIX) {
+            let _ = remove_trace(&entry.path());
+        }
+    }
+}
+
+fn remove_folder(folder: &PathBuf) -> io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    if found.is_dir() && is_own(&found) {
+        let lock = File::open(folder.join(LOCK_FILE))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        fs::remove_dir_all(folder)?;
+    }
+    Ok(())
+}
+
+fn remove_trace(path: &PathBuf) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    if found.is_file() && is_own(&found) {
+        let file = File::open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+fn is_own(found: &fs::Metadata) -> bool {
+    found.uid() == rustix::process::getuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_of_killed_processes_are_removed_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let folder = place.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            folder
+        };
+        let [left, unlocked, other] =
+            [".memtide-record-left", ".memtide-record-unlocked", "other"].map(folder);
+        drop(lock_folder(&left).unwrap());
+        drop(lock_folder(&other).unwrap());
+        fs::write(left.join("stream-0"), "accesses").unwrap();
+        let used = WorkFolder::new(place.path()).unwrap();
+        let unfinished = unfinished_trace(place.path()).unwrap();
+        let abandoned = place.path().join(".memtide-trace-abandoned");
+        fs::write(&abandoned, "half a trace").unwrap();
+        let link = place.path().join(".memtide-record-link");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        remove(place.path());
+        let there = [&left, &unlocked, &other, used.path(), unfinished.path(), &abandoned, &link]
+            .map(|path| path.exists());
+        assert_eq!(there, [false, true, true, true, true, false, true]);
+    }
+}
