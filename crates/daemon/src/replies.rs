@@ -3,6 +3,7 @@
 use memtide_core::policy::{Outcome, Refusal};
 use memtide_core::{NodeId, PAGE_BYTES, Time, Vpn};
 use memtide_linux::live::task;
+use memtide_linux::processes::{Process, User};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,10 +17,10 @@ impl<H: DaemonHost> Daemon<H> {
     /// Replies to a request, or begins a transfer that replies later.
     pub(crate) fn reply(&mut self, client: &ClientRequest) {
         let answered = match &client.request {
-            Request::Status => Ok(json_of(self.status(client.uid))),
-            Request::Why { pid, address } => self.why(client.uid, *pid, *address).map(json_of),
-            Request::Pause => self.pause(client.uid, true),
-            Request::Resume => self.pause(client.uid, false),
+            Request::Status => Ok(json_of(self.status(client.user))),
+            Request::Why { pid, address } => self.why(client.user, *pid, *address).map(json_of),
+            Request::Pause => self.pause(client.user.uid, true),
+            Request::Resume => self.pause(client.user.uid, false),
             Request::Migrate(wanted) => match self.migrate(client, wanted) {
                 Ok(()) => return,
                 Err(why) => Err(why),
@@ -42,8 +43,9 @@ impl<H: DaemonHost> Daemon<H> {
         if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
             return Err("the daemon's own pages stay".to_owned());
         }
-        let process = transfers::process_of(&self.host, wanted.pid, client.uid)?;
-        self.transfers.admit(wanted.pid, client.uid)?;
+        let process =
+            transfers::process_of(&self.host, wanted.pid, |found| found.may_be_accessed_by(client.user))?;
+        self.transfers.admit(wanted.pid, client.user.uid)?;
         let transfer = transfers::transfer(&self.host, process.clone(), wanted, &self.numbers.nodes);
         let transfer = transfer.map_err(|error| error.to_string())?;
         self.host.begin_request(process);
@@ -79,8 +81,16 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    fn status(&self, uid: u32) -> Status {
-        let seen = self.host.watched().iter().filter(|process| may(uid, process.uid));
+    /// Whether a user may see a watched process, which may have become a set-uid program since the last epoch.
+    fn may_see(&self, user: User, process: &Process) -> bool {
+        let is_same = |now: &Process| now.identity() == process.identity() && now.may_be_accessed_by(user);
+        user.uid == 0
+            || (process.may_be_accessed_by(user)
+                && self.host.process(process.pid).is_some_and(|now| is_same(&now)))
+    }
+
+    fn status(&self, user: User) -> Status {
+        let seen = self.host.watched().iter().filter(|process| self.may_see(user, process));
         let processes = seen.map(|process| {
             let (task, history) = (task(process.pid), &self.notes.history);
             WatchedProcess {
@@ -98,7 +108,7 @@ impl<H: DaemonHost> Daemon<H> {
         // Regions span nodes, so plans name pages that are already there: not a failure.
         let refused = record.refused.iter().filter(|&(&why, _)| why != Refusal::AlreadyThere);
         let cancelled = record.cancelled.iter().map(|(why, &moves)| (why.to_string(), moves));
-        let own = may(uid, rustix::process::geteuid().as_raw());
+        let own = may(user.uid, rustix::process::geteuid().as_raw());
         let journal = self.config.journal.as_deref();
         let open =
             journal.filter(|file| self.notes.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
@@ -128,9 +138,9 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    fn why(&self, uid: u32, pid: i32, address: u64) -> Result<Why, String> {
+    fn why(&self, user: User, pid: i32, address: u64) -> Result<Why, String> {
         let process = self.host.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
-        let process = process.filter(|process| may(uid, process.uid));
+        let process = process.filter(|process| self.may_see(user, process));
         let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
         let (task, page) = (task(process.pid), Vpn(address / PAGE_BYTES));
         let region = self.notes.history.region(task, page);
