@@ -10,9 +10,9 @@ use super::record::Record;
 /// Bytes of a record at most, decompressed.
 pub const RECORD_MAX: u64 = 64 << 20;
 
-/// Bytes of all records so far at most, decompressed: so many for each byte of the journal, and so many more. Epochs of a daemon
-/// come to less than 64 for each byte.
-pub const RATIO_MAX: u64 = 256;
+/// Bytes of all records so far at most, decompressed: so many for each byte of the journal, and so many more. An entry of an
+/// epoch takes at least a byte of the journal, and less than 400 bytes of text.
+pub const RATIO_MAX: u64 = 512;
 const BYTES_FREE: u64 = 16 << 20;
 
 /// Binary logarithm of the bytes that a frame may refer back to, which the decoder allocates; the writer's refer to 2 MiB.

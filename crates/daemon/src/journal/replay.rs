@@ -13,7 +13,7 @@ use crate::policy::migration;
 const MACHINE_MAX: usize = 1 << 20;
 
 /// Pages in all runs of moves and events, and in the new plans, at most: so many for each byte of the journal, and so many more.
-/// A daemon that moves as fast as it may by default comes to less than half of that.
+/// By default an epoch takes at least 600 bytes, and has at most 100,000 pages in them.
 const PAGES_PER_BYTE_MAX: u64 = 256;
 const PAGES_FREE: u64 = 1 << 24;
 

@@ -264,8 +264,6 @@ fn check(returned: libc::c_long) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
-
     use super::*;
 
     #[test]
@@ -283,7 +281,6 @@ mod tests {
     #[test]
     fn descriptors_that_were_closed_and_used_again_are_not_closed_in_the_child() {
         let mut command = Command::new("true");
-        command.stdin(Stdio::null());
         let (child_pid, go) = hold_before_exec(&mut command).expect("pipes");
         let _reader = child_pid.try_clone().expect("a descriptor");
         drop((child_pid, go));
