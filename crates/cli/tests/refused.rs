@@ -219,7 +219,7 @@ fn a_file_that_is_no_journal_and_a_policy_that_cannot_be_asked_have_their_own_co
     let noise = file(folder.path(), "noise", ROWS);
     refused(3, &["replay", &noise], &["noise: it is no memtide journal"]);
     let machine = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/hinuma.toml"));
-    let head = json!({"format": 1, "memtide": "0", "begun_unix_s": 0, "policy": "hot-cold", "machine": machine, "state": "x"});
+    let head = json!({"format": 2, "memtide": "0", "begun_unix_s": 0, "policy": "hot-cold", "machine": machine, "state": "x"});
     let head = zstd::encode_all(json!({ "head": head }).to_string().as_bytes(), 1).unwrap();
     let journal = file(folder.path(), "journal", head);
     assert!(answer(&["replay", &journal, "-p", "hot-cold"]).contains("1970-01-01T00:00:00Z"));

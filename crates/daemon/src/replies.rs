@@ -81,7 +81,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// Whether a user may see a watched process, which may have become a set-uid program since the last epoch.
+    /// Whether a user may see a watched process. It may have started a set-uid program since the last epoch.
     fn may_see(&self, user: User, process: &Process) -> bool {
         let is_same = |now: &Process| now.identity() == process.identity() && now.may_be_accessed_by(user);
         user.uid == 0

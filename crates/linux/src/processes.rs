@@ -110,10 +110,11 @@ fn known(found: &process::Process) -> Result<Option<Process>, ProcError> {
     }))
 }
 
-/// The kernel's rule (`__ptrace_may_access` in kernel/ptrace.c) for a user without capabilities: all user ids and all group
-/// ids are the user's, the process has no capability, and it is dumpable. `owner` is that of its files in /proc, which are
-/// root's if it is not dumpable; its folder there is not. Stricter than the kernel in one case: in a user namespace of their
-/// own, users' processes have capabilities that the kernel lets them ptrace.
+/// The kernel's rule (`__ptrace_may_access` in kernel/ptrace.c) for a user without capabilities: all user ids
+/// and group ids are the user's, the process has no capabilities, and it is dumpable. `owner` is the owner of
+/// its files in /proc: root if it is not dumpable (its directory there always has the effective ids).
+/// Stricter than the kernel in one case: a user may trace processes with capabilities in a user namespace of
+/// their own.
 fn ptrace_user(status: &Status, owner: User) -> Option<User> {
     let Status { ruid, euid, suid, rgid, egid, sgid, capprm, .. } = *status;
     let user = User { uid: euid, gid: egid };

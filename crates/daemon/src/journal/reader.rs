@@ -7,15 +7,16 @@ use zstd::zstd_safe::{MAGICNUMBER, find_frame_compressed_size};
 
 use super::record::Record;
 
-/// Bytes of a record at most, decompressed.
+/// Maximum decompressed size of a record, in bytes.
 pub const RECORD_MAX: u64 = 64 << 20;
 
-/// Bytes of all records so far at most, decompressed: so many for each byte of the journal, and so many more. An entry of an
-/// epoch takes at least a byte of the journal, and less than 400 bytes of text.
+/// Maximum decompressed size of all records so far, in bytes: this many for each byte of the journal, plus a
+/// constant. An entry of an epoch takes at least a byte of the journal, and less than 400 bytes of text.
 pub const RATIO_MAX: u64 = 512;
 const BYTES_FREE: u64 = 16 << 20;
 
-/// Binary logarithm of the bytes that a frame may refer back to, which the decoder allocates; the writer's refer to 2 MiB.
+/// Maximum window of a frame, which the decoder allocates, as a binary logarithm of bytes; the writer's is 2
+/// MiB.
 const WINDOW_LOG_MAX: u32 = 23;
 
 /// The records of a journal, up to the first that is not whole.

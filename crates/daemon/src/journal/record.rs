@@ -112,8 +112,8 @@ impl Epoch {
         self.events.iter().flat_map(each)
     }
 
-    /// Checks that it can have taken place on a machine with this many nodes. Gives how many pages its runs of events and
-    /// moves have together.
+    /// Checks that it can have taken place on a machine with this many nodes. Returns the number of pages in
+    /// its runs of events and moves.
     ///
     /// # Errors
     /// What is wrong.

@@ -9,11 +9,12 @@ use super::record::{Epoch, FORMAT, Head, MOVES_MAX, Record};
 use super::runs::{PlanEntry, plan_entries};
 use crate::policy::migration;
 
-/// Bytes of a machine file at most.
+/// Maximum size of a machine file, in bytes.
 const MACHINE_MAX: usize = 1 << 20;
 
-/// Pages in all runs of moves and events, and in the new plans, at most: so many for each byte of the journal, and so many more.
-/// By default an epoch takes at least 600 bytes, and has at most 100,000 pages in them.
+/// Maximum number of pages in all runs of moves and events and in the new plans: this many for each byte of
+/// the journal, plus a constant. With defaults an epoch takes at least 600 bytes, and has at most 100,000 of
+/// these pages.
 const PAGES_PER_BYTE_MAX: u64 = 256;
 const PAGES_FREE: u64 = 1 << 24;
 

@@ -186,9 +186,10 @@ impl Drop for Words {
     }
 }
 
-/// A mapped file that others write to, and may truncate or remove: a device's memory, which cannot be read(2).
+/// A mapped file that others write to, and may truncate or remove: device memory, which has no read(2).
 ///
-/// It is copied by write(2) to a pipe. Where a page is missing, the kernel reports an error; a load would end in SIGBUS.
+/// It is copied by write(2) to a pipe: for a missing page the kernel returns an error, where a load raises
+/// SIGBUS.
 #[derive(Debug)]
 pub struct SharedWords {
     start: NonNull<u64>,
@@ -227,7 +228,8 @@ impl SharedWords {
         let (mut reader, writer) = pipe()?;
         let mut bytes = vec![0; words.len() * WORD];
         for (at, chunk) in (words.start * WORD..).step_by(PIPE_BYTES).zip(bytes.chunks_mut(PIPE_BYTES)) {
-            // SAFETY: the bytes are in the mapping, which lives as long as `self`; the kernel alone reads them.
+            // SAFETY: the bytes are in the mapping, which lives as long as `self`. Only the kernel reads
+            // them.
             let written = unsafe {
                 libc::write(writer.as_raw_fd(), self.start.as_ptr().byte_add(at).cast(), chunk.len())
             };

@@ -183,8 +183,8 @@ pub fn send(process: Tid, tid: Tid, signal: i32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_tgkill, process, tid, signal) })
 }
 
-/// Has a command's process write its process id to the first pipe and wait for a byte from the second one, before it becomes
-/// the program. If the second pipe is closed instead, the command cannot be started.
+/// Makes a command's process write its process id to the first pipe and wait for a byte from the second one
+/// before exec. If the second pipe is closed instead, the command cannot be started.
 pub fn hold_before_exec(command: &mut Command) -> io::Result<(PipeReader, PipeWriter)> {
     let ((child_pid, mut report_pid), (mut wait, go)) = (pipe()?, pipe()?);
     let parents = [child_pid.as_raw_fd(), go.as_raw_fd()];
@@ -200,7 +200,8 @@ pub fn hold_before_exec(command: &mut Command) -> io::Result<(PipeReader, PipeWr
     Ok((child_pid, go))
 }
 
-/// Closes a descriptor if it is an end of a pipe. It may be another file's by now, if its owner closed it before the fork.
+/// Closes a descriptor if it is an end of a pipe. It is another file's if its owner closed it before the
+/// fork.
 fn close_end_of(fd: RawFd, pipe: BorrowedFd<'_>) {
     // SAFETY: file metadata is plain numbers.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };

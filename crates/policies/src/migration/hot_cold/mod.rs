@@ -205,7 +205,7 @@ impl HotCold {
         }
     }
 
-    /// Demotes the coolest victims on a node, until so many pages are free that were not.
+    /// Demotes the coolest victims on a node, until `wanted` pages were freed.
     fn make_room_on(&self, node: NodeId, mut wanted: u64, draft: &mut Draft<'_>) {
         let mut victims = std::mem::take(&mut draft.victims);
         for victim in victims.iter_mut().rev().filter(|victim| victim.node == node) {
@@ -219,8 +219,8 @@ impl HotCold {
         draft.victims = victims;
     }
 
-    /// Demotes the coolest victims that are much cooler than a region, until so many pages are free that were not. If the
-    /// coolest is too hot, so are all others.
+    /// Demotes the coolest victims that are much cooler than a region, until `wanted` pages were freed. If
+    /// the coolest is too hot, so are all others.
     fn make_room_for(&self, region: &Region, mut wanted: u64, draft: &mut Draft<'_>) {
         let is_cooler = |victim: &mut Region| self.heat(victim).saturating_mul(MARGIN) < self.heat(region);
         while wanted > 0 {
