@@ -24,7 +24,7 @@ use crate::daemon::{Daemon, may};
 use crate::error::DaemonError;
 use crate::host::DaemonHost;
 
-/// Transfers at a time.
+/// Transfers at a time, of which one is root's.
 const TRANSFERS_MAX: usize = 8;
 
 /// Time between two reports of progress.
@@ -170,7 +170,10 @@ impl Transfers {
         if self.0.iter().any(|other| other.pid == pid) {
             return Err(format!("pages of process {pid} are being moved already"));
         }
-        if self.0.len() >= TRANSFERS_MAX || (uid != 0 && self.0.iter().any(|other| other.uid == uid)) {
+        let of_users = self.0.iter().filter(|other| other.uid != 0).count();
+        let is_refused =
+            uid != 0 && (of_users >= TRANSFERS_MAX - 1 || self.0.iter().any(|other| other.uid == uid));
+        if self.0.len() >= TRANSFERS_MAX || is_refused {
             return Err("too many are being moved already; wait for one to end".to_owned());
         }
         Ok(())
