@@ -3,6 +3,7 @@
 use memtide_core::policy::{Outcome, Refusal};
 use memtide_core::{NodeId, PAGE_BYTES, Time, Vpn};
 use memtide_linux::live::task;
+use memtide_linux::processes::{Process, User};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,12 +17,12 @@ impl<H: DaemonHost> Daemon<H> {
     /// Replies to a request, or begins a transfer that replies later.
     pub(crate) fn reply(&mut self, client: &ClientRequest) {
         let answered = match &client.request {
-            Request::Status => Ok(json_of(self.status(client.uid))),
+            Request::Status => Ok(json_of(self.status(client.user))),
             Request::Why { pid, address } => {
-                self.why(client.uid, *pid, *address).map(json_of).map_err(Reply::Refused)
+                self.why(client.user, *pid, *address).map(json_of).map_err(Reply::Refused)
             }
-            Request::Pause => self.pause(client.uid, true).map_err(Reply::Refused),
-            Request::Resume => self.pause(client.uid, false).map_err(Reply::Refused),
+            Request::Pause => self.pause(client.user.uid, true).map_err(Reply::Refused),
+            Request::Resume => self.pause(client.user.uid, false).map_err(Reply::Refused),
             Request::Migrate(wanted) => match self.migrate(client, wanted) {
                 Ok(()) => return,
                 Err(refused) => Err(refused),
@@ -44,8 +45,9 @@ impl<H: DaemonHost> Daemon<H> {
         if wanted.pid == rustix::process::getpid().as_raw_nonzero().get() {
             return Err(Reply::Refused("the daemon's own pages stay".to_owned()));
         }
-        let process = transfers::process_of(&self.host, wanted.pid, client.uid).map_err(Reply::Refused)?;
-        self.transfers.admit(wanted.pid, client.uid).map_err(Reply::Refused)?;
+        let may_access = |found: &Process| found.may_be_accessed_by(client.user);
+        let process = transfers::process_of(&self.host, wanted.pid, may_access).map_err(Reply::Refused)?;
+        self.transfers.admit(wanted.pid, client.user.uid).map_err(Reply::Refused)?;
         let transfer = transfers::transfer(&self.host, process.clone(), wanted, &self.numbers.nodes);
         let transfer = transfer.map_err(|error| Reply::Refused(error.to_string()))?;
         self.host.begin_request(process);
@@ -81,8 +83,16 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    fn status(&self, uid: u32) -> Status {
-        let seen = self.host.watched().iter().filter(|process| may(uid, process.uid));
+    /// Whether a user may see a watched process. It may have started a set-uid program since the last epoch.
+    fn may_see(&self, user: User, process: &Process) -> bool {
+        let is_same = |now: &Process| now.identity() == process.identity() && now.may_be_accessed_by(user);
+        user.uid == 0
+            || (process.may_be_accessed_by(user)
+                && self.host.process(process.pid).is_some_and(|now| is_same(&now)))
+    }
+
+    fn status(&self, user: User) -> Status {
+        let seen = self.host.watched().iter().filter(|process| self.may_see(user, process));
         let processes = seen.map(|process| {
             let (task, history) = (task(process.pid), &self.notes.history);
             WatchedProcess {
@@ -100,7 +110,7 @@ impl<H: DaemonHost> Daemon<H> {
         // Regions span nodes, so plans name pages that are already there: not a failure.
         let refused = record.refused.iter().filter(|&(&why, _)| why != Refusal::AlreadyThere);
         let cancelled = record.cancelled.iter().map(|(why, &moves)| (why.to_string(), moves));
-        let own = may(uid, rustix::process::geteuid().as_raw());
+        let own = may(user.uid, rustix::process::geteuid().as_raw());
         let journal = self.config.journal.as_deref();
         let open =
             journal.filter(|file| self.notes.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
@@ -130,9 +140,9 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    fn why(&self, uid: u32, pid: i32, address: u64) -> Result<Why, String> {
+    fn why(&self, user: User, pid: i32, address: u64) -> Result<Why, String> {
         let process = self.host.watched().iter().find(|process| process.pid.as_raw_nonzero().get() == pid);
-        let process = process.filter(|process| may(uid, process.uid));
+        let process = process.filter(|process| self.may_see(user, process));
         let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
         let (task, page) = (task(process.pid), Vpn(address / PAGE_BYTES));
         let region = self.notes.history.region(task, page);

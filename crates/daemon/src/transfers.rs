@@ -20,11 +20,11 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::control::{ClientRequest, Migrate, Reply};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, may};
 use crate::error::DaemonError;
 use crate::host::DaemonHost;
 
-/// Transfers at a time.
+/// Transfers at a time, of which one is root's.
 const TRANSFERS_MAX: usize = 8;
 
 /// Time between two reports of progress.
@@ -170,7 +170,10 @@ impl Transfers {
         if self.0.iter().any(|other| other.pid == pid) {
             return Err(format!("pages of process {pid} are being moved already"));
         }
-        if self.0.len() >= TRANSFERS_MAX || (uid != 0 && self.0.iter().any(|other| other.uid == uid)) {
+        let of_users = self.0.iter().filter(|other| other.uid != 0).count();
+        let is_refused =
+            uid != 0 && (of_users >= TRANSFERS_MAX - 1 || self.0.iter().any(|other| other.uid == uid));
+        if self.0.len() >= TRANSFERS_MAX || is_refused {
             return Err("too many are being moved already; wait for one to end".to_owned());
         }
         Ok(())
@@ -180,7 +183,7 @@ impl Transfers {
     pub fn add(&mut self, transfer: Transfer, rate_mbps: u64, client: &ClientRequest) {
         let pid = transfer.process().pid.as_raw_nonzero().get();
         let paced = Paced::new(transfer, rate_mbps);
-        self.0.push_back(Client { paced, pid, uid: client.uid, reply: client.reply.clone() });
+        self.0.push_back(Client { paced, pid, uid: client.user.uid, reply: client.reply.clone() });
     }
 }
 
@@ -241,11 +244,14 @@ fn value(progress: &Progress) -> serde_json::Value {
 /// The process that a user's request names.
 ///
 /// # Errors
-/// If there is none, or it is another user's; the message does not say which.
-pub(crate) fn process_of(host: &impl DaemonHost, pid: i32, uid: u32) -> Result<Process, String> {
+/// If there is none, or the user may not access it; the message does not say which.
+pub(crate) fn process_of(
+    host: &impl DaemonHost,
+    pid: i32,
+    may_access: impl Fn(&Process) -> bool,
+) -> Result<Process, String> {
     let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten().and_then(|pid| host.process(pid));
-    let process = process.filter(|process| uid == 0 || uid == process.uid);
-    process.ok_or_else(|| format!("process {pid} is not there, or not yours"))
+    process.filter(may_access).ok_or_else(|| format!("process {pid} is not there, or not yours"))
 }
 
 /// The transfer that a request asks for. `nodes` are the system's numbers of the machine's nodes.
@@ -308,7 +314,9 @@ pub fn run(
     let numbers = Numbers { nodes: nodes.to_vec(), cpus: Vec::new(), scan_pages: 0 };
     let policy = memtide_policies::no_migration();
     let mut live = Live::new(numbers, &policy.sensors(), None, stall, false).map_err(|e| early(e.into()))?;
-    let process = process_of(&live, asked.pid, uid).map_err(|why| early(DaemonError::NoProcess(why)))?;
+    // The kernel checks the rest of what ptrace(2) asks for.
+    let process = process_of(&live, asked.pid, |found| may(uid, found.uid))
+        .map_err(|why| early(DaemonError::NoProcess(why)))?;
     live.begin_request(process.clone());
     // Its pace is the only limit.
     let mut runner = PolicyRunner::new(policy, Limits::default());

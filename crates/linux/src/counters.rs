@@ -43,6 +43,18 @@ pub enum CountersError {
     },
 }
 
+/// Why a snapshot cannot be taken.
+enum Unread {
+    Device(io::Error),
+    Content(ReadError),
+}
+
+impl From<ReadError> for Unread {
+    fn from(error: ReadError) -> Unread {
+        Unread::Content(error)
+    }
+}
+
 /// The counters of the guest that this runs in.
 #[derive(Debug)]
 pub struct Counters {
@@ -83,10 +95,14 @@ impl Counters {
     /// What has been counted, as it was at one time.
     ///
     /// # Errors
-    /// If the memory does not hold counters that this version reads.
+    /// If the memory does not hold counters that this version reads, or is not there any more.
     pub fn read(&self) -> Result<Snapshot, CountersError> {
-        counters::read(&self.memory)
-            .map_err(|source| CountersError::Content { path: self.path.clone(), source })
+        let path = || self.path.clone();
+        let read = counters::read(self.memory.len(), |words| self.memory.copy(words).map_err(Unread::Device));
+        read.map_err(|unread| match unread {
+            Unread::Device(source) => CountersError::Device { path: path(), source },
+            Unread::Content(source) => CountersError::Content { path: path(), source },
+        })
     }
 }
 
@@ -122,6 +138,24 @@ mod tests {
         assert!(wrong.to_string().contains("no memory of memtide"), "{wrong}");
         fs::write(devices.path().join("2").join(MEMORY), []).expect("no content");
         assert!(matches!(open(), Err(CountersError::Device { .. })), "nothing can be mapped");
+    }
+
+    #[test]
+    fn truncated_memory_is_an_error_and_no_signal() {
+        let devices = tempfile::tempdir().expect("a folder");
+        let mut words = vec![0; 1024];
+        words[..8].copy_from_slice(&[MAGIC, 1, 2, 9, 1, 1, 200, 0]);
+        device(devices.path(), "1", DEVICE, &words);
+        let counters = Counters::open_in(devices.path()).expect("counters");
+        assert!(
+            matches!(counters.read(), Err(CountersError::Content { .. })),
+            "it is too short for 200 records"
+        );
+        let file = File::options().write(true).open(devices.path().join("1").join(MEMORY)).expect("a file");
+        for bytes in [4096, 0] {
+            file.set_len(bytes).expect("a shorter file");
+            assert!(matches!(counters.read(), Err(CountersError::Device { .. })), "{bytes} bytes");
+        }
     }
 
     #[test]

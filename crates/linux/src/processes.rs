@@ -1,15 +1,25 @@
 //! The processes of this system.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use std::{fs, io};
 
 use procfs::ProcError;
-use procfs::process::{self, ProcState};
+use procfs::process::{self, ProcState, Status};
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Why a process's memory may not be looked at.
 pub const FORBIDDEN: &str = "without CAP_SYS_PTRACE the kernel shows only one's own processes, and of those none that has more privileges";
+
+/// A user and a primary group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
 
 /// A process that has memory of its own: no thread of the kernel, nothing that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +34,8 @@ pub struct Process {
     pub name: String,
     /// Its user: who it acts as.
     pub uid: u32,
+    /// The user who may ptrace(2) it without privileges; none if only root may.
+    pub ptrace_user: Option<User>,
     /// Its control group in the unified hierarchy; `/` if there is none.
     pub cgroup: String,
 }
@@ -35,6 +47,11 @@ impl Process {
     /// Which process it is.
     pub fn identity(&self) -> Identity {
         (self.pid, self.started_ticks)
+    }
+
+    /// Whether a user may see its addresses and move its pages.
+    pub fn may_be_accessed_by(&self, user: User) -> bool {
+        user.uid == 0 || self.ptrace_user == Some(user)
     }
 
     /// How long it has lived.
@@ -79,19 +96,104 @@ fn known(found: &process::Process) -> Result<Option<Process>, ProcError> {
     }
     let cgroups = found.cgroups()?.0;
     let unified = cgroups.into_iter().find(|group| group.hierarchy == 0);
+    let status = found.status()?;
+    let owner = found.open_relative("status")?.metadata().map_err(ProcError::from)?;
+    let owner = User { uid: owner.uid(), gid: owner.gid() };
     Ok(Some(Process {
         pid,
         started_ticks: stat.starttime,
         resident_pages: stat.rss,
         name: stat.comm,
-        uid: found.status()?.euid,
+        uid: status.euid,
+        ptrace_user: ptrace_user(&status, owner),
         cgroup: unified.map_or_else(|| "/".to_owned(), |group| group.pathname),
     }))
 }
 
+/// The kernel's rule (`__ptrace_may_access` in kernel/ptrace.c) for a user without capabilities: all user ids
+/// and group ids are the user's, the process has no capabilities, and it is dumpable. `owner` is the owner of
+/// its files in /proc: root if it is not dumpable (its directory there always has the effective ids).
+/// Stricter than the kernel in one case: a user may trace processes with capabilities in a user namespace of
+/// their own.
+fn ptrace_user(status: &Status, owner: User) -> Option<User> {
+    let Status { ruid, euid, suid, rgid, egid, sgid, capprm, .. } = *status;
+    let user = User { uid: euid, gid: egid };
+    let one_user = ruid == euid && suid == euid && rgid == egid && sgid == egid;
+    (one_user && capprm == 0 && owner == user).then_some(user)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use procfs::FromRead;
+
     use super::*;
+
+    const USER: User = User { uid: 1000, gid: 100 };
+
+    /// The status of a process with these lines instead of those of [`USER`]'s.
+    fn status(lines: &[&str]) -> Status {
+        let mut text = fs::read_to_string("/proc/self/status").expect("this process's status");
+        let own = ["Uid:\t1000\t1000\t1000\t1000", "Gid:\t100\t100\t100\t100", "CapPrm:\t0000000000000000"];
+        for line in own.iter().chain(lines) {
+            let (key, _) = line.split_once('\t').expect("a key");
+            let old = text.lines().find(|old| old.starts_with(key)).expect("the line").to_owned();
+            text = text.replacen(&old, line, 1);
+        }
+        Status::from_read(text.as_bytes()).expect("a status")
+    }
+
+    #[test]
+    fn only_a_process_with_one_user_and_no_privileges_is_accessible() {
+        assert_eq!(ptrace_user(&status(&[]), USER), Some(USER));
+        for line in [
+            "Uid:\t0\t1000\t1000\t1000",
+            "Uid:\t1000\t1000\t0\t1000",
+            "Uid:\t1000\t0\t0\t0",
+            "Gid:\t42\t100\t100\t100",
+            "Gid:\t100\t100\t42\t100",
+            "Gid:\t100\t42\t42\t42",
+            "CapPrm:\t0000000000000400",
+        ] {
+            assert_eq!(ptrace_user(&status(&[line]), USER), None, "{line}");
+        }
+        for (uid, gid) in [(0, 0), (0, 100), (1000, 0)] {
+            assert_eq!(ptrace_user(&status(&[]), User { uid, gid }), None, "not dumpable: {uid} {gid}");
+        }
+    }
+
+    #[test]
+    fn process_is_accessible_to_its_own_user_and_group_and_to_root() {
+        let me = one(rustix::process::getpid()).expect("this process");
+        let (root, nobody) = (User { uid: 0, gid: 0 }, User { uid: 65534, gid: 65534 });
+        let mut command = Command::new("cat");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Only root can start another user's process.
+        let user = if me.uid == 0 { nobody } else { User { uid: me.uid, gid: egid() } };
+        if me.uid == 0 {
+            command.uid(user.uid).gid(user.gid);
+        }
+        let mut child = command.spawn().expect("cat");
+        // It has become the program once it answers.
+        let mut pipe = child.stdin.take().expect("a pipe");
+        io::Write::write_all(&mut pipe, b"!").expect("its input");
+        child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("its output");
+        let found = one(Pid::from_child(&child)).expect("a process");
+        assert_eq!((found.uid, found.ptrace_user), (user.uid, Some(user)));
+        let other_group = User { gid: user.gid - 1, ..user };
+        let other_user = User { uid: user.uid - 1, ..user };
+        let may = [user, root, other_group, other_user].map(|user| found.may_be_accessed_by(user));
+        assert_eq!(may, [true, true, false, user.uid == 1]);
+        drop(pipe);
+        child.wait().expect("its end");
+    }
+
+    fn egid() -> u32 {
+        rustix::process::getegid().as_raw()
+    }
 
     #[test]
     fn this_process_is_among_them_and_kernel_threads_are_not() {

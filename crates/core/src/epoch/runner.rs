@@ -11,6 +11,7 @@
 //! Invariant: every action that a policy plans, or a user requests, has one completion. What was moved is counted from
 //! completions alone, so that an action that is still under way, or was cancelled, never counts.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use super::{Governor, Host, Limits, Watcher};
@@ -154,9 +155,14 @@ impl PolicyRunner {
 }
 
 /// Asks a policy: it gets the events, oldest first, and then decides.
-pub fn ask(policy: &mut dyn Migration, events: &[Event], view: &View, plan: &mut Plan) -> Wake {
+pub fn ask<E: Borrow<Event>>(
+    policy: &mut dyn Migration,
+    events: impl IntoIterator<Item = E>,
+    view: &View,
+    plan: &mut Plan,
+) -> Wake {
     for event in events {
-        policy.on_event(event, view, plan);
+        policy.on_event(event.borrow(), view, plan);
     }
     policy.decide(view, plan)
 }

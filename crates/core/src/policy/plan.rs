@@ -12,10 +12,20 @@ use crate::ids::{ActionId, NodeId, TaskId};
 use crate::units::{PageSize, Time, Vpn};
 
 /// What a policy wants done, most wanted first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     first: ActionId,
     actions: Vec<Planned>,
+    /// Most actions.
+    limit: usize,
+    /// Actions beyond the limit.
+    dropped: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan::new(ActionId::default())
+    }
 }
 
 /// An action of a plan.
@@ -33,13 +43,22 @@ pub struct Planned {
 impl Plan {
     /// An empty plan whose first action gets this id.
     pub fn new(first: ActionId) -> Plan {
-        Plan { first, actions: Vec::new() }
+        Plan::with_limit(first, usize::MAX)
+    }
+
+    /// An empty plan that counts actions beyond a limit instead of storing them.
+    pub fn with_limit(first: ActionId, limit: usize) -> Plan {
+        Plan { first, actions: Vec::new(), limit, dropped: 0 }
     }
 
     /// Adds an action after all others; gives the id that its completion will have.
     pub fn push(&mut self, action: Action, reason: Reason) -> ActionId {
         let id = self.next_id();
-        self.actions.push(Planned { id, action, reason });
+        if self.actions.len() < self.limit {
+            self.actions.push(Planned { id, action, reason });
+        } else {
+            self.dropped += 1;
+        }
         id
     }
 
@@ -53,6 +72,11 @@ impl Plan {
         &self.actions
     }
 
+    /// Number of actions beyond the limit.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
     /// The moves among them.
     pub fn moves(&self) -> impl Iterator<Item = &Move> {
         self.actions.iter().filter_map(|planned| match &planned.action {
@@ -63,7 +87,7 @@ impl Plan {
 
     /// The id that the next action will get.
     pub fn next_id(&self) -> ActionId {
-        ActionId(self.first.0 + self.actions.len() as u64)
+        ActionId(self.first.0 + self.actions.len() as u64 + self.dropped)
     }
 }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::ids::{CpuId, NodeId, ThreadId};
+use crate::ids::{ActionId, CpuId, NodeId, TaskId, ThreadId};
 use crate::machine::Machine;
 use crate::units::{PageSize, Vpn};
 
@@ -188,4 +188,12 @@ fn a_timed_nodes_bandwidth_is_the_peak_of_its_channels() {
     let later_ns = (12.0 + 18.0 - 17.0) * 0.833;
     let read = m.idle_latency(crate::ids::InitiatorId(0), NodeId(0));
     assert!(((m.write_latency(NodeId(0)) - read).as_ns() - later_ns).abs() < 0.01);
+}
+
+#[test]
+fn plan_counts_actions_beyond_its_limit_without_storing_them() {
+    let mut plan = Plan::with_limit(ActionId(7), 2);
+    let ids: Vec<u64> = (0..4).map(|task| plan.push(Action::Freeze(TaskId(task)), Reason::Hot).0).collect();
+    assert_eq!(ids, [7, 8, 9, 10]);
+    assert_eq!((plan.actions().len(), plan.dropped(), plan.next_id()), (2, 2, ActionId(11)));
 }

@@ -1,6 +1,6 @@
 //! The daemon's control socket: a line of JSON in, a line of JSON out. Who asks is known from the kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memtide_linux::processes::User;
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,6 +23,9 @@ const REQUEST_MAX: usize = 4096;
 /// Clients served at a time, and of them those of one user other than root.
 pub const CLIENTS_MAX: usize = 64;
 const CLIENTS_OF_USER_MAX: usize = 16;
+
+/// Clients of root, and of the daemon's own user, for which others leave room.
+const RESERVED: usize = 8;
 
 /// How long a client may take to ask, and to read each answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -87,7 +91,7 @@ pub struct ClientRequest {
     /// What is asked for.
     pub request: Request,
     /// The user who asks.
-    pub uid: u32,
+    pub user: User,
     /// Takes the reply.
     pub reply: Sender<Reply>,
 }
@@ -121,6 +125,14 @@ impl Socket {
     /// # Errors
     /// The system's, or that a daemon listens there already.
     pub fn listen(file: &Path) -> io::Result<Socket> {
+        Socket::listen_with(file, peer)
+    }
+
+    /// Listens, with another way to know a client's user.
+    fn listen_with(
+        file: &Path,
+        peer: impl Fn(&UnixStream) -> io::Result<User> + Send + 'static,
+    ) -> io::Result<Socket> {
         if UnixStream::connect(file).is_ok() {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "a memtide daemon listens there already"));
         }
@@ -138,10 +150,10 @@ impl Socket {
             Err(_) => {}
         }
         let listener = UnixListener::bind(file)?;
-        // Whoever asks is told of their own processes alone: see `ClientRequest::uid`.
+        // Whoever asks is told of their own processes alone: see `ClientRequest::user`.
         fs::set_permissions(file, fs::Permissions::from_mode(0o666))?;
         let (sender, requests) = channel();
-        thread::spawn(move || serve(&listener, &sender));
+        thread::spawn(move || serve(&listener, &sender, peer));
         Ok(Socket { file: file.to_owned(), requests })
     }
 }
@@ -154,21 +166,32 @@ impl Drop for Socket {
 }
 
 /// Clients that are served, by their users.
-#[derive(Default)]
-struct Clients(Mutex<BTreeMap<u32, usize>>);
+struct Clients {
+    counts: Mutex<BTreeMap<u32, usize>>,
+    /// Users with reserved places: root and the daemon's own.
+    privileged: BTreeSet<u32>,
+}
 
 impl Clients {
-    fn counts(&self) -> MutexGuard<'_, BTreeMap<u32, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No clients yet, of a daemon that runs as this user.
+    fn new(own: u32) -> Clients {
+        Clients { counts: Mutex::default(), privileged: BTreeSet::from([0, own]) }
     }
 
-    /// Counts one more of a user, if there may be one.
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<u32, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more of a user, if there may be one. What is reserved for another user stays free.
     fn admit(&self, uid: u32) -> bool {
         let mut counts = self.counts();
-        let (all, own) = (counts.values().sum::<usize>(), counts.get(&uid).copied().unwrap_or(0));
-        let admitted = all < CLIENTS_MAX && (uid == 0 || own < CLIENTS_OF_USER_MAX);
+        let of = |uid: u32| counts.get(&uid).copied().unwrap_or(0);
+        let (all, same) = (counts.values().sum::<usize>(), of(uid));
+        let others = self.privileged.iter().filter(|&&other| other != uid);
+        let reserved: usize = others.map(|&other| RESERVED.saturating_sub(of(other))).sum();
+        let admitted = all + reserved < CLIENTS_MAX && (uid == 0 || same < CLIENTS_OF_USER_MAX);
         if admitted {
-            counts.insert(uid, own + 1);
+            counts.insert(uid, same + 1);
         }
         admitted
     }
@@ -182,15 +205,24 @@ impl Clients {
     }
 }
 
-fn serve(listener: &UnixListener, requests: &Sender<ClientRequest>) {
-    let clients = Arc::new(Clients::default());
+/// A client's user, as the kernel knows it.
+fn peer(client: &UnixStream) -> io::Result<User> {
+    let credentials = socket_peercred(client)?;
+    Ok(User { uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() })
+}
+
+fn serve(
+    listener: &UnixListener,
+    requests: &Sender<ClientRequest>,
+    peer: impl Fn(&UnixStream) -> io::Result<User>,
+) {
+    let clients = Arc::new(Clients::new(rustix::process::geteuid().as_raw()));
     for client in listener.incoming() {
-        let peer = client.and_then(|client| Ok((socket_peercred(&client)?.uid.as_raw(), client)));
-        let Ok((uid, client)) = peer else {
+        let Ok((user, client)) = client.and_then(|client| Ok((peer(&client)?, client))) else {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if !clients.admit(uid) {
+        if !clients.admit(user.uid) {
             // They may have gone; there is nobody else to tell.
             let _ = answer(&client, &Reply::Refused("too many clients at a time".to_owned()));
             continue;
@@ -198,16 +230,16 @@ fn serve(listener: &UnixListener, requests: &Sender<ClientRequest>) {
         let (requests, of_thread) = (requests.clone(), Arc::clone(&clients));
         let attended = thread::Builder::new().spawn(move || {
             // A client that leaves is no error of the daemon's.
-            let _ = attend(&client, uid, &requests);
-            of_thread.release(uid);
+            let _ = attend(&client, user, &requests);
+            of_thread.release(user.uid);
         });
         if attended.is_err() {
-            clients.release(uid);
+            clients.release(user.uid);
         }
     }
 }
 
-fn attend(client: &UnixStream, uid: u32, requests: &Sender<ClientRequest>) -> io::Result<()> {
+fn attend(client: &UnixStream, user: User, requests: &Sender<ClientRequest>) -> io::Result<()> {
     client.set_write_timeout(Some(PATIENCE))?;
     let request = match serde_json::from_slice(&line(client)?) {
         Ok(request) => request,
@@ -215,7 +247,7 @@ fn attend(client: &UnixStream, uid: u32, requests: &Sender<ClientRequest>) -> io
     };
     let (reply, replied) = channel();
     // If the daemon ends, nobody holds the other end any more.
-    let _ = requests.send(ClientRequest { request, uid, reply });
+    let _ = requests.send(ClientRequest { request, user, reply });
     for reply in replied {
         answer(client, &reply)?;
         if !matches!(reply, Reply::Progress(_)) {

@@ -11,7 +11,7 @@ fn socket(folder: &Path) -> PathBuf {
     thread::spawn(move || {
         for client in &socket.requests {
             let _ = client.reply.send(Reply::Progress(Value::from(0.5)));
-            let _ = client.reply.send(Reply::Done(Value::from(client.uid)));
+            let _ = client.reply.send(Reply::Done(Value::from(client.user.uid)));
         }
     });
     file
@@ -87,10 +87,49 @@ fn a_daemon_that_is_there_is_not_replaced_nor_is_a_file() {
 
 #[test]
 fn no_user_takes_all_places() {
-    let clients = Clients::default();
+    let clients = Clients::new(0);
     assert_eq!((0..CLIENTS_MAX).filter(|_| clients.admit(1000)).count(), CLIENTS_OF_USER_MAX);
     assert_eq!((0..CLIENTS_MAX).filter(|_| clients.admit(0)).count(), CLIENTS_MAX - CLIENTS_OF_USER_MAX);
     assert!(!clients.admit(1001));
     clients.release(1000);
     assert!(clients.admit(1001) && !clients.admit(1000));
+}
+
+#[test]
+fn places_are_reserved_for_root_and_the_daemons_user() {
+    let own = 900;
+    let clients = Clients::new(own);
+    let admitted = |uid| (0..CLIENTS_MAX).filter(|_| clients.admit(uid)).count();
+    let others: usize = (1000..1010).map(admitted).sum();
+    assert_eq!(others, CLIENTS_MAX - 2 * RESERVED);
+    assert_eq!(admitted(0), RESERVED, "root leaves the daemon's user its places");
+    assert_eq!(admitted(own), RESERVED);
+    for uid in [0, own, 1000, 2000] {
+        assert!(!clients.admit(uid), "{uid}");
+    }
+    clients.release(0);
+    assert!(!clients.admit(1000) && !clients.admit(own) && clients.admit(0));
+}
+
+#[test]
+fn root_is_served_while_four_users_hold_all_their_connections() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("socket");
+    let (users, accepted) = (4, std::sync::atomic::AtomicUsize::new(0));
+    // The first connections are those of four users, by 16; the one after them is root's.
+    let peer = move |_: &UnixStream| {
+        let user = accepted.fetch_add(1, Ordering::Relaxed) / CLIENTS_OF_USER_MAX;
+        Ok(if user < users { User { uid: 4_000_000 + user as u32, gid: 1 } } else { User { uid: 0, gid: 0 } })
+    };
+    let socket = Socket::listen_with(&file, peer).expect("a socket");
+    thread::spawn(move || {
+        for client in &socket.requests {
+            let _ = client.reply.send(Reply::Done(Value::from(client.user.uid)));
+        }
+    });
+    let connect = |_| UnixStream::connect(&file).expect("a connection");
+    let held: Vec<UnixStream> = (0..users * CLIENTS_OF_USER_MAX).map(connect).collect();
+    let reply = ask(&file, &Request::Status, &AtomicBool::new(false), |_| ()).expect("a reply");
+    assert_eq!(reply, Reply::Done(Value::from(0)));
+    drop(held);
 }

@@ -3,12 +3,21 @@
 use std::io::{self, Read};
 
 use zstd::stream::read::Decoder;
-use zstd::zstd_safe::MAGICNUMBER;
+use zstd::zstd_safe::{MAGICNUMBER, find_frame_compressed_size};
 
 use super::record::Record;
 
-/// Bytes of a record at most.
-const RECORD_MAX: u64 = 256 << 20;
+/// Maximum decompressed size of a record, in bytes.
+pub const RECORD_MAX: u64 = 64 << 20;
+
+/// Maximum decompressed size of all records so far, in bytes: this many for each byte of the journal, plus a
+/// constant. An entry of an epoch takes at least a byte of the journal, and less than 400 bytes of text.
+pub const RATIO_MAX: u64 = 512;
+const BYTES_FREE: u64 = 16 << 20;
+
+/// Maximum window of a frame, which the decoder allocates, as a binary logarithm of bytes; the writer's is 2
+/// MiB.
+const WINDOW_LOG_MAX: u32 = 23;
 
 /// The records of a journal, up to the first that is not whole.
 #[derive(Debug)]
@@ -16,12 +25,14 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     number: u64,
+    /// Bytes of the records so far, decompressed.
+    decompressed: u64,
 }
 
 impl<'a> Reader<'a> {
     /// Reads from the first record on.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0, number: 0 }
+        Reader { bytes, at: 0, number: 0, decompressed: 0 }
     }
 
     /// Where the next record begins.
@@ -52,9 +63,14 @@ impl<'a> Reader<'a> {
         if self.number == 1 && !is_frame(rest) {
             return Err("it is no memtide journal".to_owned());
         }
-        match frame(rest) {
+        // A frame that is not whole is at most the rest.
+        let length = find_frame_compressed_size(rest).unwrap_or(rest.len());
+        let allowed = (self.at + length) as u64 * RATIO_MAX + BYTES_FREE;
+        let allowed = allowed.saturating_sub(self.decompressed);
+        match frame(rest, allowed) {
             Ok((text, length)) => {
                 self.at += length;
+                self.decompressed += text.len() as u64;
                 Ok(Some(text))
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -83,13 +99,18 @@ fn is_frame(bytes: &[u8]) -> bool {
     MAGICNUMBER.to_le_bytes().iter().zip(bytes).all(|(magic, byte)| magic == byte)
 }
 
-/// What the first frame of some bytes holds, and its length.
-fn frame(bytes: &[u8]) -> io::Result<(Vec<u8>, usize)> {
+/// What the first frame of some bytes holds, and its length. It may hold `allowed` bytes.
+fn frame(bytes: &[u8], allowed: u64) -> io::Result<(Vec<u8>, usize)> {
     let mut decoder = Decoder::with_buffer(bytes)?.single_frame();
+    decoder.window_log_max(WINDOW_LOG_MAX)?;
     let mut text = Vec::new();
-    decoder.by_ref().take(RECORD_MAX + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > RECORD_MAX {
-        return Err(io::Error::other(format!("larger than {} MiB", RECORD_MAX >> 20)));
+    let most = allowed.min(RECORD_MAX);
+    decoder.by_ref().take(most + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::other(match most {
+            RECORD_MAX => format!("larger than {} MiB", RECORD_MAX >> 20),
+            _ => format!("the records so far are more than {RATIO_MAX} times as large as their file"),
+        }));
     }
     let rest = decoder.finish();
     Ok((text, bytes.len() - rest.len()))

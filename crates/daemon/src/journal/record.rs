@@ -1,5 +1,7 @@
 //! What a journal is made of.
 
+use std::iter;
+
 use memtide_core::policy::{Event, HintFault, Move, Plan, Planned, View};
 use memtide_core::{ActionId, PageSize, Vpn};
 use serde::{Deserialize, Serialize};
@@ -10,8 +12,8 @@ use super::runs::{MoveOutcome, PlanEntry, Run, plan_entries};
 /// The format that this version writes, and the only one that it reads.
 pub const FORMAT: u32 = 2;
 
-/// Moves of an epoch at most: 16 GiB of base pages.
-pub const MOVES_MAX: u64 = 1 << 22;
+/// Moves of an epoch at most: 4 GiB of base pages.
+pub const MOVES_MAX: u64 = 1 << 20;
 
 /// Base pages that can be numbered, and more than a machine has.
 const PAGES_MAX: u64 = 1 << 52;
@@ -98,24 +100,24 @@ impl Epoch {
         }
     }
 
-    /// The events that the policy got.
-    pub fn each_event(&self) -> Vec<Event> {
-        let mut events = Vec::new();
-        for entry in &self.events {
+    /// The events that the policy got. Runs announce millions of them, so they are never all in memory.
+    pub fn each_event(&self) -> impl Iterator<Item = Event> + '_ {
+        let each = |entry: &EventEntry| -> Box<dyn Iterator<Item = Event>> {
             match entry {
-                EventEntry::Moves(run) => events.extend(run.each().map(Event::Completion)),
-                EventEntry::HintFaults(run) => events.extend(run.each().map(Event::HintFault)),
-                EventEntry::Other(event) => events.push(event.clone()),
+                EventEntry::Moves(run) => Box::new(run.each().map(Event::Completion)),
+                EventEntry::HintFaults(run) => Box::new(run.each().map(Event::HintFault)),
+                EventEntry::Other(event) => Box::new(iter::once(event.clone())),
             }
-        }
-        events
+        };
+        self.events.iter().flat_map(each)
     }
 
-    /// Checks that it can have taken place on a machine with this many nodes.
+    /// Checks that it can have taken place on a machine with this many nodes. Returns the number of pages in
+    /// its runs of events and moves.
     ///
     /// # Errors
     /// What is wrong.
-    pub fn check(&self, nodes: usize) -> Result<(), String> {
+    pub fn check(&self, nodes: usize) -> Result<u64, String> {
         self.view.check(nodes)?;
         check_sizes(&self.view)?;
         let mut left = MOVES_MAX;
@@ -126,6 +128,7 @@ impl Epoch {
                 EventEntry::Other(event) => check_event(event, nodes)?,
             }
         }
+        let events = MOVES_MAX - left;
         let mut left = MOVES_MAX;
         for entry in &self.plan {
             match entry {
@@ -133,7 +136,7 @@ impl Epoch {
                 PlanEntry::Other(planned) => check_planned("plan", planned, nodes)?,
             }
         }
-        Ok(())
+        Ok(events + MOVES_MAX - left)
     }
 }
 

@@ -5,9 +5,18 @@ use memtide_core::epoch::ask;
 use memtide_core::policy::{Migration, Plan};
 
 use super::reader::Reader;
-use super::record::{Epoch, FORMAT, Head, Record};
+use super::record::{Epoch, FORMAT, Head, MOVES_MAX, Record};
 use super::runs::{PlanEntry, plan_entries};
 use crate::policy::migration;
+
+/// Maximum size of a machine file, in bytes.
+const MACHINE_MAX: usize = 1 << 20;
+
+/// Maximum number of pages in all runs of moves and events and in the new plans: this many for each byte of
+/// the journal, plus a constant. With defaults an epoch takes at least 600 bytes, and has at most 100,000 of
+/// these pages.
+const PAGES_PER_BYTE_MAX: u64 = 256;
+const PAGES_FREE: u64 = 1 << 24;
 
 /// What a part of a journal, asked again, came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +76,7 @@ pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayErr
     let mut reader = Reader::new(journal);
     let mut replayed = Replayed::default();
     let mut current: Option<PartReplay> = None;
+    let mut all_pages = 0;
     while let Some(record) = reader.next_record().map_err(ReplayError::Journal)? {
         match (record, &mut current) {
             (Record::Head(head), current) => {
@@ -77,7 +87,13 @@ pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayErr
                 replayed.parts.extend(current.replace(begun).map(|asked| asked.part));
             }
             (Record::Epoch(epoch), Some(asked)) => {
-                let difference = asked.ask(&epoch).map_err(|why| ReplayError::Journal(reader.wrong(&why)))?;
+                let wrong = |why: String| ReplayError::Journal(reader.wrong(&why));
+                let (difference, pages) = asked.ask(&epoch).map_err(wrong)?;
+                all_pages += pages;
+                if all_pages > reader.at() as u64 * PAGES_PER_BYTE_MAX + PAGES_FREE {
+                    let most = PAGES_PER_BYTE_MAX;
+                    return Err(wrong(format!("more than {most} pages moved for each byte of the journal")));
+                }
                 replayed.difference = replayed.difference.take().or(difference);
             }
             (Record::Epoch(_), None) => {
@@ -136,11 +152,15 @@ impl PartReplay {
         Ok(PartReplay { part, policy, nodes: machine.nodes.len() })
     }
 
-    /// Asks about an epoch; gives where the plan is another one.
-    fn ask(&mut self, epoch: &Epoch) -> Result<Option<String>, String> {
-        epoch.check(self.nodes)?;
-        let mut plan = Plan::new(epoch.first_action);
-        ask(self.policy.as_mut(), &epoch.each_event(), &epoch.view, &mut plan);
+    /// Asks about an epoch; gives where the plan is another one, and how many pages were in runs.
+    fn ask(&mut self, epoch: &Epoch) -> Result<(Option<String>, u64), String> {
+        let pages_in_runs = epoch.check(self.nodes)?;
+        let mut plan = Plan::with_limit(epoch.first_action, MOVES_MAX as usize);
+        ask(self.policy.as_mut(), epoch.each_event(), &epoch.view, &mut plan);
+        if plan.dropped() > 0 {
+            return Err(format!("the policy plans more than {MOVES_MAX} actions"));
+        }
+        let all_pages = pages_in_runs + plan.actions().len() as u64;
         let planned = plan_entries(plan.actions());
         let pages = |entries: &[PlanEntry]| entries.iter().map(PlanEntry::base_pages).sum::<u64>();
         let part = &mut self.part;
@@ -148,18 +168,19 @@ impl PartReplay {
         part.recorded_pages += pages(&epoch.plan);
         part.planned_pages += pages(&planned);
         if planned == epoch.plan {
-            return Ok(None);
+            return Ok((None, all_pages));
         }
         part.differing += 1;
         let at = (0..).find(|&at| planned.get(at) != epoch.plan.get(at)).unwrap_or(0);
         let told =
             |entry: Option<&PlanEntry>| entry.map_or_else(|| "nothing more".to_owned(), PlanEntry::to_string);
-        Ok(Some(format!(
+        let difference = format!(
             "epoch {} of its part, at {}: recorded is {}, planned now {}",
             part.epochs,
             epoch.view.time,
             told(epoch.plan.get(at)),
             told(planned.get(at))
-        )))
+        );
+        Ok((Some(difference), all_pages))
     }
 }

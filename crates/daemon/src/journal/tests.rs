@@ -1,12 +1,13 @@
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use memtide_core::epoch::{Host, Limits, PolicyRunner, Watcher};
 use memtide_core::machine::bundled;
 use memtide_core::policy::{
-    Completion, Event, HintFault, Migration, NodeView, Outcome, Plan, Planned, Refusal, Region, Traffic, View,
+    Completion, Event, HintFault, Migration, NodeView, Outcome, Plan, Planned, Refusal, Region, TaskView,
+    Traffic, View,
 };
 use memtide_core::{CpuId, Machine, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use proptest::prelude::*;
@@ -14,10 +15,12 @@ use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use super::record::Record;
+use super::faults::Faults;
+use super::reader::{RATIO_MAX, RECORD_MAX};
+use super::record::{Epoch, EventEntry, MOVES_MAX, Record};
 use super::replay::{ReplayError, Replayed, replay};
 use super::runs::PlanEntry;
-use super::writer::Journal;
+use super::writer::{Journal, check_owner};
 use super::{Head, reader::Reader};
 use crate::policy::migration;
 
@@ -244,6 +247,37 @@ fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
 }
 
 #[test]
+fn journal_of_another_user_or_with_hard_links_is_refused_untouched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    fs::write(&path, &small()[..100]).expect("a file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("its owner's");
+    let open = || {
+        let policy = migration(POLICY, &machine()).expect("a policy");
+        Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref()))
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    let unchanged = || {
+        let found = fs::metadata(&path).expect("a file");
+        (found.len(), found.permissions().mode() & 0o777) == (100, 0o644)
+    };
+    let me = rustix::process::geteuid().as_raw();
+    let found = fs::metadata(&path).expect("a file");
+    assert!(check_owner(&found, me).is_ok());
+    let refused = check_owner(&found, me + 1).expect_err("another user's").to_string();
+    assert!(refused.starts_with(&format!("it belongs to user {me}, ")), "{refused}");
+    if me == 0 {
+        chown(&path, Some(65534), None).expect("root may");
+        assert!(open().is_err_and(|why| why.starts_with("it belongs to user 65534, ")) && unchanged());
+        chown(&path, Some(me), None).expect("root may");
+    }
+    let other = folder.path().join("other");
+    fs::hard_link(&path, &other).expect("a link");
+    assert!(open().is_err_and(|why| why.starts_with("it has 2 hard links")) && unchanged());
+}
+
+#[test]
 fn a_journal_that_was_taken_away_begins_anew() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new/journal");
@@ -323,8 +357,115 @@ fn mistakes_are_told_with_where_they_are() {
     let middle = broken.len() / 2;
     broken[middle] ^= 1;
     assert!(told(&broken).contains("from byte"));
-    let bomb = zstd::encode_all(std::io::repeat(b' ').take(257 << 20), 1).expect("memory takes all");
-    assert!(told(&bomb).contains("larger than 256 MiB"));
+}
+
+/// This many spaces, which JSON allows anywhere, and a text.
+fn padded(spaces: u64, text: &str) -> Vec<u8> {
+    zstd::encode_all(std::io::repeat(b' ').take(spaces).chain(text.as_bytes()), 1).expect("memory takes all")
+}
+
+#[test]
+fn decompression_bombs_are_refused() {
+    let told = |journal: &[u8]| replay(journal, None).expect_err("a bomb").to_string();
+    let small = small();
+    let lines = lines(&small);
+    let text: usize = lines.iter().map(String::len).sum();
+    assert!(text < small.len() * RATIO_MAX as usize / 8, "{text} bytes of text in {}", small.len());
+    let bomb = padded(64 << 20, &lines[0]);
+    assert_eq!(
+        told(&bomb),
+        "record 1, from byte 0: the records so far are more than 512 times as large as their file"
+    );
+    // Each of them is no larger than the first record of a journal may be.
+    let mut bombs = packed(&lines[..1]);
+    let each = padded(4 << 20, &lines[1]);
+    (0..20).for_each(|_| bombs.extend(&each));
+    assert!(told(&bombs).contains("more than 512 times as large"));
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+    let mut noise = vec![b' '; (RECORD_MAX + 1) as usize];
+    noise[..1 << 19].iter_mut().for_each(|byte| *byte = b'!' + (random.next_u32() % 90) as u8);
+    let large = zstd::encode_all(&noise[..], 1).expect("memory takes all");
+    assert!(told(&large).contains("larger than 64 MiB"), "{} bytes", large.len());
+}
+
+/// A journal of a policy with a head and the same epoch many times.
+fn repeated(policy: &str, machine: &Machine, epoch: Epoch, times: usize) -> Vec<u8> {
+    let made = migration(policy, machine).expect("a policy");
+    let head = Record::Head(Head::new(policy, machine.to_toml(), made.state()));
+    let epoch = Record::Epoch(Box::new(epoch));
+    let [head, epoch] = [head, epoch].map(|record| serde_json::to_string(&record).expect("text"));
+    packed(&[vec![head], vec![epoch; times]].concat())
+}
+
+/// A view of empty nodes with so many pages.
+fn empty_nodes(pages: u64) -> View {
+    let node = |node| NodeView {
+        node: NodeId(node),
+        pages,
+        free_pages: pages,
+        watermarks: None,
+        traffic: None,
+        loaded_latency: None,
+    };
+    View { nodes: vec![node(0), node(1)], ..View::default() }
+}
+
+#[test]
+fn announced_pages_are_bounded_by_the_journals_size() {
+    let Event::HintFault(first) =
+        Bench::new(migration(BY_FAULTS, &machine()).expect("a policy").as_ref()).fault(0, 0)
+    else {
+        panic!("no hint fault");
+    };
+    let epoch = |pages| Epoch {
+        events: vec![EventEntry::HintFaults(Faults { pages, ..Faults::of(&first) })],
+        ..Epoch::new(&[], &empty_nodes(1000), &Plan::default())
+    };
+    let few = replay(&repeated(POLICY, &machine(), epoch(MOVES_MAX), 4), None).expect("a journal");
+    assert_eq!(counts(&few), (4, 0, 0));
+    let told = |journal: &[u8]| replay(journal, None).expect_err("too many pages").to_string();
+    let many = told(&repeated(POLICY, &machine(), epoch(MOVES_MAX), 40));
+    assert!(many.contains("more than 256 pages moved for each byte of the journal"), "{many}");
+    let one = told(&repeated(POLICY, &machine(), epoch(MOVES_MAX + 1), 1));
+    assert!(one.contains("faults: more than 1048576 in an epoch"), "{one}");
+}
+
+#[test]
+fn plan_larger_than_an_epoch_may_have_is_refused() {
+    let mut view = empty_nodes(1 << 40);
+    let (task, start, pages, size, node) = (TaskId(7), Vpn(0), 1 << 39, PageSize::Base, NodeId(0));
+    view.regions.push(Region { task, start, pages, size, node, reads: 0, writes: 0, age: 1_000_000 });
+    let epoch = Epoch::new(&[], &view, &Plan::default());
+    // At full scale: a scaled machine's epochs have fewer pages.
+    let full = bundled::machine("pms").expect("a bundled machine").expect("a sound one");
+    let told = |pages: u64| {
+        let policy = format!("hot-cold:cold_epochs=1:pages={pages}");
+        replay(&repeated(&policy, &full, epoch.clone(), 1), None).map(|replayed| counts(&replayed))
+    };
+    assert_eq!(told(MOVES_MAX), Ok((1, MOVES_MAX, 1)));
+    let why = told(MOVES_MAX + 1).expect_err("too large").to_string();
+    assert!(why.contains("the policy plans more than 1048576 actions"), "{why}");
+}
+
+#[test]
+fn epoch_with_more_text_than_a_record_may_have_ends_the_journal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let policy = migration(POLICY, &machine()).expect("a policy");
+    let mut journal = Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref())).expect("a journal");
+    let name = "x".repeat(RECORD_MAX as usize);
+    let task = TaskView {
+        task: TaskId(7),
+        name,
+        owner: None,
+        priority: None,
+        resident_pages: 0,
+        footprint: Vec::new(),
+        rule: None,
+    };
+    journal.planned(&[], &View { tasks: vec![task], ..empty_nodes(1000) }, &Plan::default());
+    assert!(journal.take_trouble().is_some_and(|told| told.contains("more than 64 MiB of text")));
+    assert_eq!(replay(&fs::read(&path).expect("a file"), None).map(|replayed| replayed.parts.len()), Ok(1));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! with a head that has the policy's state. Two simpler ways are none: to stop at the bound would lose what people ask about, the
 //! last hours; to make the policy anew would have the journal change what it tells of.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,10 @@ use memtide_core::epoch::Watcher;
 use memtide_core::policy::{Completion, Event, Plan, View};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use zstd::stream::write::Encoder;
 
-use super::reader::Reader;
+use super::reader::{RECORD_MAX, Reader};
 use super::record::{Epoch, Head, MOVES_MAX, Record};
 
 /// zstd's compression level: its default.
@@ -100,8 +101,9 @@ impl Journal {
         let Some(file) = &mut self.file else { return Ok(()) };
         let mut encoder = Encoder::new(Vec::new(), LEVEL)?;
         encoder.include_checksum(true)?;
-        serde_json::to_writer(&mut encoder, record)?;
-        encoder.write_all(b"\n")?;
+        let mut text = Bounded { inner: &mut encoder, left: RECORD_MAX };
+        serde_json::to_writer(&mut text, record)?;
+        text.write_all(b"\n")?;
         let frame = encoder.finish()?;
         file.write_all(&frame)?;
         self.bytes += frame.len() as u64;
@@ -115,6 +117,28 @@ impl Journal {
             let path = self.path.display();
             self.trouble = Some(format!("journal {path}: {error}; it ends here, the daemon goes on"));
         }
+    }
+}
+
+/// Text that stays within what a reader takes.
+struct Bounded<W> {
+    inner: W,
+    /// Bytes that may follow.
+    left: u64,
+}
+
+impl<W: Write> Write for Bounded<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
+            return Err(io::Error::other(format!("an epoch has more than {} MiB of text", RECORD_MAX >> 20)));
+        };
+        self.inner.write_all(bytes)?;
+        self.left = left;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 
@@ -152,9 +176,11 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         ),
         _ => error,
     })?;
-    if !file.metadata()?.is_file() {
+    let found = file.metadata()?;
+    if !found.is_file() {
         return Err(io::Error::other("it is no plain file"));
     }
+    check_owner(&found, geteuid().as_raw())?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
         Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::ResourceBusy, "another daemon writes it"),
         error => error.into(),
@@ -164,6 +190,17 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     file.set_len(whole)?;
     file.seek(SeekFrom::Start(whole))?;
     Ok((file, whole))
+}
+
+/// Checks that nobody but this user, and no other name of the file, can have put something else in it.
+pub(super) fn check_owner(found: &Metadata, me: u32) -> io::Result<()> {
+    let (owner, links) = (found.uid(), found.nlink());
+    let why = match () {
+        () if owner != me => format!("it belongs to user {owner}, and the daemon runs as user {me}"),
+        () if links > 1 => format!("it has {links} hard links, and may be another file, too"),
+        () => return Ok(()),
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why + "; name another file, or remove this one"))
 }
 
 /// Bytes of the records that are whole.

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use memtide_core::PAGE_BYTES;
+use memtide_linux::processes::User;
 use tempfile::TempDir;
 
 use super::fake::{FakeSystem, World, lock, system};
@@ -92,7 +93,7 @@ impl Bench {
     /// Asks as a user, without waiting.
     pub fn send(&mut self, uid: u32, request: Request) -> Receiver<Reply> {
         let (reply, replies) = channel();
-        self.daemon.reply(&ClientRequest { request, uid, reply });
+        self.daemon.reply(&ClientRequest { request, user: User { uid, gid: uid }, reply });
         replies
     }
 

@@ -67,6 +67,32 @@ fn users_see_and_touch_only_their_own_processes_and_root_all() {
 }
 
 #[test]
+fn process_that_starts_a_set_uid_program_is_roots_alone_from_then_on() {
+    let mut bench = Bench::new(&Settings::with("max_rate_mbps = 1"));
+    let user = if me() == 0 { 1000 } else { me() };
+    let pid = 4_000_001;
+    bench.world().start(pid, user, 3000, SLOW);
+    bench.epochs(1);
+    let why = || Request::Why { pid, address: page(0).0 * PAGE_BYTES };
+    let seen = |bench: &mut Bench, uid| status(bench.ask(uid, Request::Status)).processes.len();
+    assert_eq!(seen(&mut bench, user), 1);
+    assert!(matches!(bench.ask(user, why()), Reply::Done(_)));
+    let own = bench.send(user, migrate(pid, "2", "0"));
+    // No epoch has passed since: what the last one saw does not count.
+    bench.world().start_privileged(pid);
+    assert_eq!((seen(&mut bench, user), seen(&mut bench, 0)), (0, 1));
+    let refused = bench.ask(user, why());
+    assert!(matches!(&refused, Reply::Refused(why) if why.contains("not yours")), "{refused:?}");
+    assert!(matches!(bench.ask(0, why()), Reply::Done(_)));
+    let (_, last) = bench.finish(&own, |_| ());
+    assert!(matches!(&last, Reply::Refused(_)), "its user's migration ends: {last:?}");
+    let refused = bench.ask(user, migrate(pid, "2", "0"));
+    assert!(matches!(&refused, Reply::Refused(why) if why.contains("not yours")), "{refused:?}");
+    let root = bench.send(0, migrate(pid, "2", "0"));
+    assert_eq!(root.try_recv(), Err(TryRecvError::Empty), "root's request is admitted");
+}
+
+#[test]
 fn only_root_and_the_daemons_user_pause_it() {
     let mut bench = Bench::new(&Settings::default());
     let other = me() + 1000;

@@ -14,7 +14,7 @@ use memtide_core::policy::{
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, Time, Vpn};
 use memtide_linux::live::{Monitoring, task};
 use memtide_linux::movers::{Present, ProcessMemory};
-use memtide_linux::processes::Process;
+use memtide_linux::processes::{Process, User};
 use memtide_linux::sensors::regions::Kind;
 use memtide_linux::topology::{Capacity, Node, Numbers, Processor, System, TopologyError};
 use rustix::process::Pid;
@@ -74,6 +74,7 @@ impl World {
             resident_pages: 0,
             name: format!("program{pid}"),
             uid,
+            ptrace_user: Some(User { uid, gid: uid }),
             cgroup: "/".to_owned(),
         };
         let task = task(process.pid);
@@ -81,6 +82,11 @@ impl World {
         self.host.start_task(task, &format!("program{pid}"));
         (0..pages).for_each(|at| self.host.map(task, page(at), PageSize::Base, node));
         task
+    }
+
+    /// A process starts a set-uid program.
+    pub fn start_privileged(&mut self, pid: i32) {
+        self.processes.get_mut(&pid).expect("a process").ptrace_user = None;
     }
 
     /// Ends a process.
@@ -335,7 +341,8 @@ impl FakeMemory {
 impl ProcessMemory for FakeMemory {
     fn check(&self) -> io::Result<()> {
         let pid = self.process.pid.as_raw_nonzero().get();
-        let same = |now: &Process| (now.identity(), now.uid) == (self.process.identity(), self.process.uid);
+        let known = |process: &Process| (process.identity(), process.uid, process.ptrace_user);
+        let same = |now: &Process| known(now) == known(&self.process);
         let is_same = lock(&self.world).processes.get(&pid).is_some_and(same);
         is_same.then_some(()).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has ended"))
     }

@@ -103,6 +103,25 @@ fn second_migrate_of_a_process_is_refused() {
 }
 
 #[test]
+fn root_migrates_while_many_users_do() {
+    let mut bench = Bench::new(&Settings::with("max_rate_mbps = 1"));
+    let users: Vec<i32> = (1..=8).collect();
+    let begun: Vec<bool> = users
+        .iter()
+        .map(|&user| {
+            bench.world().start(PID + user, 4_000_000 + user as u32, 100, FAST);
+            let replies = bench.send(4_000_000 + user as u32, migrate(PID + user, "0", "2"));
+            !matches!(replies.try_recv(), Ok(Reply::Refused(_)))
+        })
+        .collect();
+    assert_eq!(begun, [true, true, true, true, true, true, true, false]);
+    bench.world().start(PID, me(), 4, FAST);
+    let replies = bench.send(0, migrate(PID, "0", "2"));
+    let (_, last) = bench.finish(&replies, |_| ());
+    assert_eq!(progress(&last).tally.moved_pages, 4);
+}
+
+#[test]
 fn client_that_disconnects_ends_its_migration() {
     let bench = Bench::new(&Settings::with("max_rate_mbps = 1"));
     let task = bench.world().start(PID, me(), 3000, FAST);

@@ -4,6 +4,7 @@
 //! first record is the sum of all others. The table in docs/lab.md has every word. The writer makes the sequence word odd,
 //! writes, and makes it even; a reader whose copy was taken across a change of that word tries again.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memtide_core::Time;
@@ -150,32 +151,40 @@ fn number(who: Who) -> u64 {
     }
 }
 
-/// Reads the counters, as they were at one time.
+/// Reads the counters, as they were at one time, from memory of so many words. `copy` copies some of them.
 ///
 /// # Errors
-/// If the memory does not hold them.
-pub fn read(words: &[AtomicU64]) -> Result<Snapshot, ReadError> {
-    if words.first().is_none_or(|word| word.load(Ordering::Relaxed) != MAGIC.to_le()) {
-        return Err(ReadError::Foreign);
+/// If the memory does not hold them, or cannot be copied.
+pub fn read<E: From<ReadError>>(
+    words: usize,
+    mut copy: impl FnMut(Range<usize>) -> Result<Vec<u64>, E>,
+) -> Result<Snapshot, E> {
+    if words < HEAD {
+        return Err(ReadError::Foreign.into());
     }
     for _ in 0..TRIES {
-        let before = words.get(SEQUENCE).ok_or(ReadError::Foreign)?.load(Ordering::Acquire);
-        let copy: Vec<u64> = copy(words);
+        let head = copy(0..HEAD)?;
         fence(Ordering::Acquire);
-        if u64::from_le(before) % 2 == 0 && words[SEQUENCE].load(Ordering::Relaxed) == before {
-            return parse(&copy);
+        if head[0] != MAGIC.to_le() {
+            return Err(ReadError::Foreign.into());
+        }
+        let all = copy(0..used(&head).min(words))?;
+        fence(Ordering::Acquire);
+        let (before, after) = (head[SEQUENCE], copy(SEQUENCE..SEQUENCE + 1)?);
+        if u64::from_le(before) % 2 == 0 && all[SEQUENCE] == before && after == [before] {
+            let all: Vec<u64> = all.into_iter().map(u64::from_le).collect();
+            return Ok(parse(&all)?);
         }
         std::hint::spin_loop();
     }
-    Err(ReadError::Busy)
+    Err(ReadError::Busy.into())
 }
 
-/// As many words as its head says that there are, as far as there are.
-fn copy(words: &[AtomicU64]) -> Vec<u64> {
-    let load = |word: &AtomicU64| u64::from_le(word.load(Ordering::Relaxed));
-    let at = |place: usize| words.get(place).map_or(0, load) as usize;
+/// How many words there are, by the head.
+fn used(head: &[u64]) -> usize {
+    let at = |place: usize| u64::from_le(head[place]) as usize;
     let (nodes, records) = (at(5).min(NODES), at(6).min(PROCESSES + 1));
-    words.iter().take(HEAD + nodes + records * (RECORD + NODE * nodes)).map(load).collect()
+    HEAD + nodes + records * (RECORD + NODE * nodes)
 }
 
 fn parse(words: &[u64]) -> Result<Snapshot, ReadError> {

@@ -9,6 +9,11 @@ fn memory(nodes: usize) -> Vec<AtomicU64> {
     (0..bytes(nodes) / 8).map(|_| AtomicU64::new(0)).collect()
 }
 
+fn read(memory: &[AtomicU64]) -> Result<Snapshot, ReadError> {
+    let load = |words: Range<usize>| memory[words].iter().map(|word| word.load(Ordering::Relaxed)).collect();
+    super::read(memory.len(), |words| Ok(load(words)))
+}
+
 /// A process whose figures all tell `n`.
 fn process(n: u64, who: Who) -> Process {
     let node = |node| NodeCounts { reads: n, prefetches: n + 1, writes: node, latency: Time(n * 1000) };

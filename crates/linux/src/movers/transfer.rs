@@ -207,7 +207,8 @@ impl ProcMemory {
 impl ProcessMemory for ProcMemory {
     fn check(&self) -> io::Result<()> {
         let now = processes::one(self.process.pid);
-        let same = |now: &Process| (now.identity(), now.uid) == (self.process.identity(), self.process.uid);
+        let known = |process: &Process| (process.identity(), process.uid, process.ptrace_user);
+        let same = |now: &Process| known(now) == known(&self.process);
         let ended = || io::Error::new(io::ErrorKind::NotFound, "it has ended, or become another user's");
         now.filter(same).map(|_| ()).ok_or_else(ended)
     }
@@ -252,6 +253,7 @@ mod tests {
 
     use super::*;
     use crate::live::Live;
+    use crate::processes::User;
     use crate::topology::Numbers;
 
     struct Stay;
@@ -299,10 +301,13 @@ mod tests {
         assert_eq!((tally.moved_pages, refused), (0, tally.found_pages), "{tally:?}");
         assert!(tally.refused_pages.contains_key(&Refusal::NodeOffline), "{tally:?}");
         assert!(transfer.share() >= 0.5, "{tally:?}");
-        let other = Process { uid: me.uid + 1, ..me };
-        let memory_of_other = memory_of(&other);
-        let mut other = Transfer::new(other, memory_of_other, nodes, from, to).expect("my own");
-        assert!(other.step().is_err(), "it became another user's");
+        let ptrace_user = Some(User { uid: 4_000_000, gid: 0 });
+        for other in [Process { uid: me.uid + 1, ..me.clone() }, Process { ptrace_user, ..me.clone() }] {
+            let memory_of_other = memory_of(&other);
+            let (nodes, from, to) = (nodes.clone(), from.clone(), to.clone());
+            let mut other = Transfer::new(other, memory_of_other, nodes, from, to).expect("my own");
+            assert!(other.step().is_err(), "it became another user's");
+        }
         assert!(memory.iter().all(|&byte| byte == 1));
     }
 }

@@ -7,10 +7,10 @@ pub mod trace;
 pub mod userfaultfd;
 
 use std::fs::File;
-use std::io;
-use std::ops::{Deref, DerefMut};
+use std::io::{self, Read, pipe};
+use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::AsRawFd;
 use std::ptr::{NonNull, null, null_mut};
-use std::sync::atomic::AtomicU64;
 
 use memtide_core::NodeId;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -101,6 +101,9 @@ pub struct Words {
     len: usize,
 }
 
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 
@@ -183,12 +186,18 @@ impl Drop for Words {
     }
 }
 
-/// Memory that somebody else writes to.
+/// A mapped file that others write to, and may truncate or remove: device memory, which has no read(2).
+///
+/// It is copied by write(2) to a pipe: for a missing page the kernel returns an error, where a load raises
+/// SIGBUS.
 #[derive(Debug)]
 pub struct SharedWords {
-    start: NonNull<AtomicU64>,
+    start: NonNull<u64>,
     len: usize,
 }
+
+/// Bytes that an empty pipe takes at once.
+const PIPE_BYTES: usize = 4096;
 
 impl SharedWords {
     /// Maps `bytes` of a file, to be read alone.
@@ -199,22 +208,45 @@ impl SharedWords {
         // SAFETY: a new mapping, anywhere.
         let start = unsafe { mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(SharedWords { start, len: bytes / size_of::<AtomicU64>() })
+        Ok(SharedWords { start, len: bytes / WORD })
     }
-}
 
-impl Deref for SharedWords {
-    type Target = [AtomicU64];
-    fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: a mapping of this length that lives as long as `self`; it is only loaded from.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    /// Number of words.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies words, which others may write meanwhile.
+    ///
+    /// # Errors
+    /// The kernel's, if they are not there any more.
+    ///
+    /// # Panics
+    /// If the words are not in the mapping.
+    pub fn copy(&self, words: Range<usize>) -> io::Result<Vec<u64>> {
+        assert!(words.start <= words.end && words.end <= self.len, "words of the mapping");
+        let (mut reader, writer) = pipe()?;
+        let mut bytes = vec![0; words.len() * WORD];
+        for (at, chunk) in (words.start * WORD..).step_by(PIPE_BYTES).zip(bytes.chunks_mut(PIPE_BYTES)) {
+            // SAFETY: the bytes are in the mapping, which lives as long as `self`. Only the kernel reads
+            // them.
+            let written = unsafe {
+                libc::write(writer.as_raw_fd(), self.start.as_ptr().byte_add(at).cast(), chunk.len())
+            };
+            match usize::try_from(written) {
+                Ok(written) if written == chunk.len() => reader.read_exact(chunk)?,
+                Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(_) => return Err(io::Error::last_os_error()),
+            }
+        }
+        Ok(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect())
     }
 }
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's, and nothing refers to it any more. It cannot fail then.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * size_of::<AtomicU64>()) };
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * WORD) };
     }
 }
 

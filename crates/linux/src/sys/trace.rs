@@ -3,7 +3,7 @@
 //! The libraries that wrap ptrace know no real-time signals, which programs may well get.
 
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -11,6 +11,7 @@ use std::ptr::null_mut;
 
 use perf_event::events::Tracepoint;
 use perf_event::{Builder, Counter};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
 /// A thread's number in the system.
@@ -182,20 +183,34 @@ pub fn send(process: Tid, tid: Tid, signal: i32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_tgkill, process, tid, signal) })
 }
 
-/// Has a child close descriptors and do something before it becomes the program.
-///
-/// The action runs between fork and exec: it may make system calls, and nothing else.
-pub fn before_exec(
-    command: &mut Command,
-    closes: [RawFd; 2],
-    mut action: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
-) {
-    // SAFETY: the one caller's action reads and writes pipes; what is closed has no owner that the child would ever drop.
-    unsafe {
-        command.pre_exec(move || {
-            closes.iter().for_each(|&fd| _ = libc::close(fd));
-            action()
-        });
+/// Makes a command's process write its process id to the first pipe and wait for a byte from the second one
+/// before exec. If the second pipe is closed instead, the command cannot be started.
+pub fn hold_before_exec(command: &mut Command) -> io::Result<(PipeReader, PipeWriter)> {
+    let ((child_pid, mut report_pid), (mut wait, go)) = (pipe()?, pipe()?);
+    let parents = [child_pid.as_raw_fd(), go.as_raw_fd()];
+    let hold = move || {
+        // While the child has the other ends as well, it cannot see that they are closed.
+        close_end_of(parents[0], report_pid.as_fd());
+        close_end_of(parents[1], wait.as_fd());
+        report_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
+        wait.read_exact(&mut [0])
+    };
+    // SAFETY: between fork and exec this makes system calls alone: it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(hold) };
+    Ok((child_pid, go))
+}
+
+/// Closes a descriptor if it is an end of a pipe. It is another file's if its owner closed it before the
+/// fork.
+fn close_end_of(fd: RawFd, pipe: BorrowedFd<'_>) {
+    // SAFETY: file metadata is plain numbers.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes this structure.
+    let is_open = unsafe { libc::fstat(fd, &raw mut found) } == 0;
+    let is_end = fstat(pipe).is_ok_and(|pipe| (pipe.st_dev, pipe.st_ino) == (found.st_dev, found.st_ino));
+    if is_open && is_end {
+        // SAFETY: in the child nothing owns this descriptor: what owned it is the parent's.
+        unsafe { libc::close(fd) };
     }
 }
 
@@ -246,4 +261,32 @@ fn deliver_to(event: &Counter, tid: Tid, signal: i32) -> io::Result<()> {
 
 fn check(returned: libc::c_long) -> io::Result<()> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn held_process_starts_when_told_and_reports_its_id() {
+        let mut command = Command::new("true");
+        let (mut child_pid, mut go) = hold_before_exec(&mut command).expect("pipes");
+        go.write_all(&[0]).expect("a byte");
+        let mut child = command.spawn().expect("true");
+        let mut pid = [0; size_of::<Tid>()];
+        child_pid.read_exact(&mut pid).expect("its id");
+        assert_eq!(u32::from_ne_bytes(pid), child.id());
+        assert!(child.wait().expect("its end").success());
+    }
+
+    #[test]
+    fn descriptors_that_were_closed_and_used_again_are_not_closed_in_the_child() {
+        let mut command = Command::new("true");
+        let (child_pid, go) = hold_before_exec(&mut command).expect("pipes");
+        let _reader = child_pid.try_clone().expect("a descriptor");
+        drop((child_pid, go));
+        // The standard library's pipe for errors of the child takes their numbers.
+        let started = command.spawn();
+        assert_eq!(started.map(|_| ()).map_err(|error| error.kind()), Err(io::ErrorKind::InvalidInput));
+    }
 }

@@ -1,17 +1,29 @@
 //! Lists of nodes and CPUs as numactl(8) takes them.
 
+/// Most characters of a list; the kernel's own lists fit in a page, too.
+const LENGTH_MAX: usize = 4096;
+
 /// The numbers that a list names: `all`, `0-2,5`, `!` before a list for all others, `+` before it to count among those there
 /// are.
 ///
 /// # Errors
 /// What is wrong with the list, for the user.
 pub fn numbers(list: &str, there: &[u16]) -> Result<Vec<u16>, String> {
+    if list.len() > LENGTH_MAX {
+        return Err(format!("a list of {} characters; at most {LENGTH_MAX} are allowed", list.len()));
+    }
+    let plain = list.trim_start_matches('!');
+    let mut found = without_negation(plain, there)?;
+    for negations in 1..=list.len() - plain.len() {
+        let negated = &list[list.len() - plain.len() - negations..];
+        found = some(there.iter().copied().filter(|number| !found.contains(number)).collect(), negated)?;
+    }
+    Ok(found)
+}
+
+fn without_negation(list: &str, there: &[u16]) -> Result<Vec<u16>, String> {
     if list == "all" {
         return Ok(there.to_vec());
-    }
-    if let Some(others) = list.strip_prefix('!') {
-        let others = numbers(others, there)?;
-        return some(there.iter().copied().filter(|number| !others.contains(number)).collect(), list);
     }
     let (relative, plain) = list.strip_prefix('+').map_or((false, list), |plain| (true, plain));
     let mut found = Vec::new();
@@ -68,5 +80,15 @@ mod tests {
         for list in ["", "1", "+4", "!all", "x", "0-", "3-2", "0-99999", "!!0x"] {
             assert!(numbers(list, &there).is_err(), "{list}");
         }
+    }
+    #[test]
+    fn long_lists_are_refused_and_negations_do_not_recurse() {
+        let there = [0, 2, 3, 7];
+        let negated = |negations: usize| numbers(&("!".repeat(negations) + "0"), &there);
+        assert_eq!(negated(LENGTH_MAX - 1), Ok(vec![2, 3, 7]));
+        assert_eq!(negated(LENGTH_MAX - 2), Ok(vec![0]));
+        let why = "a list of 120001 characters; at most 4096 are allowed".to_owned();
+        assert_eq!(negated(120_000), Err(why));
+        assert_eq!(numbers("!!all", &there), Err("'!all' names nothing".to_owned()));
     }
 }

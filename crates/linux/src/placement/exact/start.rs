@@ -1,8 +1,7 @@
 //! The start and the end of a program that is placed fault by fault.
 
 use std::fs;
-use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::fd::AsRawFd;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::{self, JoinHandle};
@@ -118,12 +117,7 @@ struct StartGate {
 impl StartGate {
     /// Has a command's process say its number and wait, before it becomes the program.
     fn before(command: &mut Command) -> io::Result<StartGate> {
-        let ((child_pid, mut report_pid), (mut wait, go)) = (pipe()?, pipe()?);
-        let others = [child_pid.as_raw_fd(), go.as_raw_fd()];
-        trace::before_exec(command, others, move || {
-            report_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
-            wait.read_exact(&mut [0])
-        });
+        let (child_pid, go) = trace::hold_before_exec(command)?;
         Ok(StartGate { child_pid, go })
     }
 }

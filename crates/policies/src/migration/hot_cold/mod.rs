@@ -186,7 +186,7 @@ impl HotCold {
             if used.free_pages * 100 < used.pages * self.low {
                 let high = (used.pages * self.high).div_ceil(100);
                 let wanted = high.saturating_sub(draft.room.free(used.node));
-                self.make_room(wanted, |victim| victim.node == used.node, draft);
+                self.make_room_on(used.node, wanted, draft);
             }
         }
     }
@@ -200,33 +200,50 @@ impl HotCold {
         for region in hot {
             let wanted = (region.pages * region.size.base_pages()).min(self.pages - sent);
             let lacking = wanted.saturating_sub(self.room_in_fastest(draft));
-            self.make_room(
-                lacking,
-                |victim| self.heat(victim).saturating_mul(MARGIN) < self.heat(&region),
-                draft,
-            );
+            self.make_room_for(&region, lacking, draft);
             sent += self.send(&region, 0, Reason::Hot, self.pages - sent, draft);
         }
     }
 
-    /// Demotes the coolest victims of those that may be, until so many pages are free that were not.
-    fn make_room(&self, mut wanted: u64, may: impl Fn(&Region) -> bool, draft: &mut Draft<'_>) {
-        while wanted > 0 {
-            let Some(at) = draft.victims.iter().rposition(&may) else { return };
-            let mut victim = draft.victims.remove(at);
-            let most = wanted.min(self.pages - draft.demoted);
-            let gone = self.send(&victim, 1, Reason::MakeRoom, most, draft);
-            if gone == 0 {
-                return;
-            }
-            draft.demoted += gone;
-            wanted -= gone;
-            victim.start = Vpn(victim.start.0 + gone);
-            victim.pages -= gone / victim.size.base_pages();
-            if victim.pages > 0 {
-                draft.victims.insert(at, victim);
+    /// Demotes the coolest victims on a node, until `wanted` pages were freed.
+    fn make_room_on(&self, node: NodeId, mut wanted: u64, draft: &mut Draft<'_>) {
+        let mut victims = std::mem::take(&mut draft.victims);
+        for victim in victims.iter_mut().rev().filter(|victim| victim.node == node) {
+            while wanted > 0 && victim.pages > 0 {
+                if !self.demote_victim(victim, &mut wanted, draft) {
+                    wanted = 0;
+                }
             }
         }
+        victims.retain(|victim| victim.pages > 0);
+        draft.victims = victims;
+    }
+
+    /// Demotes the coolest victims that are much cooler than a region, until `wanted` pages were freed. If
+    /// the coolest is too hot, so are all others.
+    fn make_room_for(&self, region: &Region, mut wanted: u64, draft: &mut Draft<'_>) {
+        let is_cooler = |victim: &mut Region| self.heat(victim).saturating_mul(MARGIN) < self.heat(region);
+        while wanted > 0 {
+            let Some(mut victim) = draft.victims.pop_if(is_cooler) else { return };
+            let demoted = self.demote_victim(&mut victim, &mut wanted, draft);
+            if victim.pages > 0 {
+                draft.victims.push(victim);
+            }
+            if !demoted {
+                return;
+            }
+        }
+    }
+
+    /// Demotes as much of a victim as is wanted and may go. If that is nothing, no more is left of it.
+    fn demote_victim(&self, victim: &mut Region, wanted: &mut u64, draft: &mut Draft<'_>) -> bool {
+        let most = (*wanted).min(self.pages - draft.demoted);
+        let gone = self.send(victim, 1, Reason::MakeRoom, most, draft);
+        draft.demoted += gone;
+        *wanted -= gone;
+        victim.start = Vpn(victim.start.0 + gone);
+        victim.pages = if gone > 0 { victim.pages - gone / victim.size.base_pages() } else { 0 };
+        gone > 0
     }
 
     /// What may have to make room on the fastest tier, the coolest last; what is cold goes anyway.
@@ -245,7 +262,21 @@ impl HotCold {
 
 /// Base pages of tasks, from one to before another, in order.
 #[derive(Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(TaskId, u64, u64)>")]
 struct Ranges(Vec<(TaskId, u64, u64)>);
+
+impl TryFrom<Vec<(TaskId, u64, u64)>> for Ranges {
+    type Error = String;
+
+    fn try_from(ranges: Vec<(TaskId, u64, u64)>) -> Result<Ranges, String> {
+        let in_order = ranges.is_sorted_by(|(task, _, end), (next, start, _)| (task, end) <= (next, start));
+        match ranges.iter().find(|(_, start, end)| start >= end) {
+            Some(range) => Err(format!("{range:?} is an empty range")),
+            None if !in_order => Err("ranges overlap or are out of order".to_owned()),
+            None => Ok(Ranges(ranges)),
+        }
+    }
+}
 
 impl Ranges {
     fn of<'a>(regions: impl Iterator<Item = &'a Region>) -> Ranges {

@@ -173,3 +173,17 @@ fn with_a_weight_what_is_written_goes_up_first_and_only_then_are_writes_asked_fo
         );
     }
 }
+
+#[test]
+fn state_with_overlapping_ranges_is_refused() {
+    let resumed = |state: &str| policy(&four(), "hot-cold").resume(state);
+    assert_eq!(resumed("[[1,0,10],[1,10,20],[2,0,5]]"), Ok(()));
+    for (state, why) in [
+        ("[[1,0,10],[1,9,20]]", "overlap"),
+        ("[[2,0,10],[1,0,10]]", "out of order"),
+        ("[[1,10,10]]", "empty"),
+        ("[[1,10,5]]", "empty"),
+    ] {
+        assert!(resumed(state).is_err_and(|error| error.contains(why)), "{state}");
+    }
+}
