@@ -9,9 +9,6 @@ use super::record::{Epoch, FORMAT, Head, MOVES_MAX, Record};
 use super::runs::{PlanEntry, plan_entries};
 use crate::policy::migration;
 
-/// Maximum size of a machine file, in bytes.
-const MACHINE_MAX: usize = 1 << 20;
-
 /// Maximum number of pages in all runs of moves and events and in the new plans: this many for each byte of
 /// the journal, plus a constant. With defaults an epoch takes at least 600 bytes, and has at most 100,000 of
 /// these pages.
