@@ -259,8 +259,11 @@ impl Checked<'_> {
                 let mut estimates = settled(noted).iter().filter_map(on_node);
                 has_thread && estimates.any(|on_node| 4 * on_node >= 3 * pages)
             }
-            Seen::Read(area) => self.accesses(area, noted).is_some_and(|accesses| accesses > 0),
-            Seen::Unread(area) => self.accesses(area, noted) == Some(0),
+            Seen::Read(area) => self.accesses(area, noted).any(|accesses| accesses > 0),
+            Seen::Unread(area) => {
+                let unread = self.accesses(area, noted).filter(|accesses| *accesses == 0).count();
+                2 * unread > self.accesses(area, noted).count()
+            }
             Seen::HintFault(area) => noted.events.iter().any(|event| {
                 matches!(event, Event::HintFault(fault)
                     if fault.task == self.task && self.layout.contains(area, fault.page))
@@ -271,12 +274,12 @@ impl Checked<'_> {
         }
     }
 
-    /// Most accesses to the middle of an area in the later views of a phase; none if no region tells of it.
-    fn accesses(&self, area: Area, noted: &Noted) -> Option<u32> {
+    /// Accesses to the middle of an area in each of the later views of a phase that have a region there.
+    fn accesses(&self, area: Area, noted: &Noted) -> impl Iterator<Item = u32> {
         let Placed { start, pages } = self.layout.of(area);
         let middle = Vpn(start.page().0 + pages / 2);
-        let regions = settled(noted).iter().filter_map(|view| view.regions.at(self.task, middle));
-        regions.map(|region| region.reads + region.writes).max()
+        let regions = settled(noted).iter().filter_map(move |view| view.regions.at(self.task, middle));
+        regions.map(|region| region.reads + region.writes)
     }
 }
 

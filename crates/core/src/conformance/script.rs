@@ -99,9 +99,9 @@ pub enum Seen {
     /// The last view has the task's thread, and one of the later views this area's pages or more on this node. A quarter may
     /// be missing: hosts estimate, from samples drawn anew for each view.
     Footprint(Area, NodeId),
-    /// The area's regions were read in this phase.
+    /// The area's regions were read in this phase, by one of the later views or more.
     Read(Area),
-    /// The area's regions were neither read nor written in this phase.
+    /// The area's regions were neither read nor written, by most of the later views: a sampled region may span two areas.
     Unread(Area),
     /// A hint fault told of an access to the area.
     HintFault(Area),
