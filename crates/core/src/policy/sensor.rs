@@ -226,7 +226,7 @@ impl Answers {
     ) -> Result<Answers, SensorRefused> {
         let mut answers = Answers::default();
         for Request { sensor, required } in sensors.iter() {
-            let unknown = || Answer::Refused("this host has no such sensor".to_owned());
+            let unknown = || Answer::Refused("memtide has no such sensor for this host".to_owned());
             let answer = answer(sensor).unwrap_or_else(unknown);
             if let (true, Answer::Refused(why)) = (required, &answer) {
                 return Err(SensorRefused { sensor: sensor.name(), why: why.clone() });
@@ -277,7 +277,7 @@ mod tests {
             Sensor::HintFaults => None,
             _ => Some(Answer::Observed("counters".to_owned())),
         });
-        let why = "the policy needs the sensor `hint-faults`: this host has no such sensor";
+        let why = "the policy needs the sensor `hint-faults`: memtide has no such sensor for this host";
         assert_eq!(refused.map_err(|error| error.to_string()), Err(why.to_owned()));
     }
 
