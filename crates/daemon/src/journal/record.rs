@@ -15,6 +15,9 @@ pub const FORMAT: u32 = 2;
 /// Moves of an epoch at most: 4 GiB of base pages.
 pub const MOVES_MAX: u64 = 1 << 20;
 
+/// Last id of an action: at a billion actions a second, that of 292 years.
+const ACTIONS_MAX: u64 = u64::MAX >> 1;
+
 /// Base pages that can be numbered, and more than a machine has.
 const PAGES_MAX: u64 = 1 << 52;
 
@@ -120,6 +123,9 @@ impl Epoch {
     pub fn check(&self, nodes: usize) -> Result<u64, String> {
         self.view.check(nodes)?;
         check_sizes(&self.view)?;
+        if self.first_action.0 > ACTIONS_MAX {
+            return Err(format!("action {} is beyond the last one, {ACTIONS_MAX}", self.first_action.0));
+        }
         let mut left = MOVES_MAX;
         for entry in &self.events {
             match entry {

@@ -485,16 +485,27 @@ fn a_decision_that_was_changed_is_found() {
     );
 }
 
-#[test]
-fn node_larger_than_any_machine_is_refused() {
+/// Why a journal is refused whose first epoch is changed.
+fn refused(change: impl FnOnce(&mut Epoch)) -> String {
     let mut lines = lines(&small());
     let Record::Epoch(mut epoch) = serde_json::from_str(&lines[2]).expect("a record") else {
         panic!("{}", lines[2]);
     };
-    epoch.view.nodes[0].pages = u64::MAX;
+    change(&mut epoch);
     lines[2] = serde_json::to_string(&Record::Epoch(epoch)).expect("text");
-    let why = replay(&packed(&lines), None).expect_err("it is refused").to_string();
+    replay(&packed(&lines), None).expect_err("it is refused").to_string()
+}
+
+#[test]
+fn node_larger_than_any_machine_is_refused() {
+    let why = refused(|epoch| epoch.view.nodes[0].pages = u64::MAX);
     assert!(why.contains("nodes: ") && why.contains("more than 4503599627370496 pages"), "{why}");
+}
+
+#[test]
+fn action_ids_that_run_out_are_refused() {
+    let why = refused(|epoch| epoch.first_action.0 = u64::MAX);
+    assert!(why.contains("action 18446744073709551615 is beyond the last one"), "{why}");
 }
 
 proptest! {
