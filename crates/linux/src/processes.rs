@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use std::{fs, io};
 
+use procfs::FromRead;
 use procfs::ProcError;
 use procfs::process::{self, ProcState, Status};
 use rustix::process::Pid;
@@ -96,8 +97,9 @@ fn known(found: &process::Process) -> Result<Option<Process>, ProcError> {
     }
     let cgroups = found.cgroups()?.0;
     let unified = cgroups.into_iter().find(|group| group.hierarchy == 0);
-    let status = found.status()?;
-    let owner = found.open_relative("status")?.metadata().map_err(ProcError::from)?;
+    let file = found.open_relative("status")?;
+    let owner = file.metadata().map_err(ProcError::from)?;
+    let status = Status::from_read(file)?;
     let owner = User { uid: owner.uid(), gid: owner.gid() };
     Ok(Some(Process {
         pid,
@@ -127,8 +129,6 @@ mod tests {
     use std::io::Read;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
-
-    use procfs::FromRead;
 
     use super::*;
 

@@ -278,14 +278,14 @@ fn two_hundred_processes_are_watched_within_bounds() {
         assert!(crowd >= 200 && status["monitor"] == "damon", "{crowd} are watched: {status}\n{told}");
         let kib: u64 = look.after("KiB ")[0].parse().expect("a size");
         assert!(kib < 64 << 10, "{kib} KiB");
-        let (asked, answered) = look.after("asked at ")[0].split_once(", told at ").expect("two times");
-        let [asked, answered] = [asked, answered].map(|time| time.parse::<f64>().expect("a time"));
+        let [all_ns, meanwhile_ns] = ["ns ", "meanwhile "]
+            .map(|what| look.after(what)[0].parse::<f64>().expect("processor time of the daemon"));
+        let epoch_ns = all_ns / status["epochs"].as_f64().expect("epochs");
         println!(
-            "{kib} KiB, {} ns of processor time, answered in {:.2} s",
-            look.after("ns ")[0],
-            answered - asked
+            "{kib} KiB, {epoch_ns:.0} ns of processor time an epoch, {meanwhile_ns} ns until it answered"
         );
-        assert!(answered - asked < 5.0, "an answer took {} s", answered - asked);
+        // It may have been asked within an epoch, and the host's speed is no matter.
+        assert!(meanwhile_ns < 3.0 * epoch_ns, "an answer waited for more than the epoch under way");
     }
     assert_eq!(looks.len(), 2);
     part(&parts, "end").says("crowd: right");

@@ -4,10 +4,10 @@ daemon
 begin crowd 1 crowd 200
 sleep 16
 for look in 1 2; do
-    read -r before _ < /proc/uptime
+    read -r before _ < /proc/$daemon/schedstat
     memtide status -o json > /tmp/told
-    read -r after _ < /proc/uptime
-    echo "== look"; echo "asked at $before, told at $after"
+    read -r after _ < /proc/$daemon/schedstat
+    echo "== look"; echo "meanwhile $((after - before))"
     while read -r line; do echo "$line"; done < /tmp/told
     while read -r word kib _; do [ "$word" = VmHWM: ] && echo "KiB $kib"; done < /proc/$daemon/status
     read -r ns _ < /proc/$daemon/schedstat; echo "ns $ns"
