@@ -32,7 +32,7 @@ clock:
 lab: build ## get QEMU, a kernel and damo for the lab, or say what is missing
 	$(MEMTIDE) lab setup
 
-demo: setup ## compare all policies on a bundled trace of a real program
+demo: setup ## compare policies on a bundled trace of a real program
 	$(CARGO) build --profile demo --package memtide-cli
 	@sh scripts/demo target/demo/memtide
 

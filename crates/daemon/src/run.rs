@@ -25,8 +25,8 @@ const NEVER_POLL: Duration = Duration::from_secs(1);
 /// When an idle daemon logs that nothing is watched: Linux processes are watched once they have run for 3 s.
 const IDLE_AFTER: Time = Time::from_ms(6000);
 
-/// The policy does not judge pages while a user's request moves them: an epoch comes this long after a transfer's step, but
-/// is not delayed for longer than the second.
+/// The policy does not judge pages while a user's request moves them: an epoch comes this long after a
+/// transfer's step, but is not delayed for longer than the second.
 const EPOCH_AFTER_STEP: Duration = Duration::from_millis(500);
 const EPOCH_DELAY_MAX: Duration = Duration::from_secs(3);
 

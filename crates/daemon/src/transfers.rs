@@ -101,7 +101,8 @@ impl Paced {
         Ok(true)
     }
 
-    /// The next moves. Memory in which there is nothing to move is skipped, for a while; none once all was looked at.
+    /// The next moves. Memory in which there is nothing to move is skipped, for a while; none once all was
+    /// looked at.
     fn next_moves(&mut self) -> io::Result<Option<Vec<Move>>> {
         let until = Instant::now() + SKIP_MAX;
         loop {

@@ -93,8 +93,8 @@ pub enum SimError {
     },
     /// The machine is larger than the model can number or hold.
     #[error(
-        "machine '{machine}' is too large to simulate at its scale: {memory_gib} GiB of memory, allowed are 1024 GiB, \
-         8 GiB of caches, and 2^31 times each cache's sets in lines; raise its scale"
+        "machine '{machine}' is too large to simulate at its scale, with {memory_gib} GiB of memory: at most 1024 GiB \
+         (128 GiB for each set of a cache) and 8 GiB of caches and TLB entries; raise its scale"
     )]
     TooLarge {
         /// Its name.

@@ -1,4 +1,5 @@
-//! The live host passes the conformance suite on a real kernel: the script that the simulator and the fake host pass.
+//! The live host passes the conformance suite on a real kernel: the script that the simulator and the fake
+//! host pass.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;

@@ -148,8 +148,8 @@ impl FakeHost {
         }
     }
 
-    /// No page gets a frame of this colour and bank any more: who wishes for it gets one of a later bank, or of a later
-    /// colour if no bank is named.
+    /// No page gets a frame of this colour and bank any more: who wishes for it gets one of a later bank, or
+    /// of a later colour if no bank is named.
     ///
     /// # Panics
     /// If the frame has neither colour nor bank.
@@ -195,7 +195,8 @@ impl FakeHost {
         fault
     }
 
-    /// The node goes offline, and moves to it are cancelled; unless pages are on it: then nothing happens, as in Linux.
+    /// The node goes offline, and moves to it are cancelled; unless pages are on it: then nothing happens,
+    /// as in Linux.
     pub fn unplug(&mut self, node: NodeId) {
         if self.pages.values().all(|page| page.node != node) {
             self.cancel_queued(

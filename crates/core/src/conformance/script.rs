@@ -96,12 +96,13 @@ pub enum Seen {
     TaskStarted,
     /// The task's end was an event, and the view has no such task any more.
     TaskEnded,
-    /// The last view has the task's thread, and one of the later views this area's pages or more on this node. A quarter may
-    /// be missing: hosts estimate, from samples drawn anew for each view.
+    /// The last view has the task's thread, and one of the later views this area's pages or more on this
+    /// node. A quarter may be missing: hosts estimate, from samples drawn again for each view.
     Footprint(Area, NodeId),
     /// The area's regions were read in this phase, by one of the later views or more.
     Read(Area),
-    /// The area's regions were neither read nor written, by most of the later views: a sampled region may span two areas.
+    /// The area's regions were neither read nor written, by most of the later views: a sampled region may
+    /// span two areas.
     Unread(Area),
     /// A hint fault told of an access to the area.
     HintFault(Area),

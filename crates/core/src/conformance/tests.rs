@@ -154,7 +154,7 @@ fn unplugged_node_cancels_moves_to_it() {
 }
 
 #[test]
-fn page_that_is_mapped_anew_does_not_take_the_move_of_the_old_one() {
+fn page_mapped_again_does_not_take_the_move_of_the_old_one() {
     let mut host = host(&[64, 32, 32], 0..1);
     host.action_time = EPOCH;
     host.act(&planned([Action::Move(to(0, 0, 1))]));

@@ -43,7 +43,8 @@ pub struct Limits {
 /// What became of actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Base pages that moved, by the nodes they went from and to; the same node twice if only the frame changed.
+    /// Base pages that moved, by the nodes they went from and to; the same node twice if only the frame
+    /// changed.
     pub moved_pages: BTreeMap<(NodeId, NodeId), u64>,
     /// Actions that did not begin, by reason.
     pub refused: BTreeMap<Refusal, u64>,

@@ -97,13 +97,13 @@ impl Plan {
 pub enum Action {
     /// A page goes to another node, or with a wish to another frame of its node.
     Move(Move),
-    /// Two pages of one size change places. Both move or neither does; the second goes where the first is, and the first
-    /// where the second is.
+    /// Two pages of one size change places. Both move or neither does; the second goes where the first is,
+    /// and the first where the second is.
     Exchange(Box<[Move; 2]>),
     /// A huge page becomes base pages, on the node where it is.
     Split(Page),
-    /// Base pages become the huge page that begins here. All must be on one node: to bring them together takes moves,
-    /// which are counted.
+    /// Base pages become the huge page that begins here. All must be on one node: to bring them together
+    /// takes moves, which are counted.
     Collapse(Page),
     /// The task's threads stop until it is thawed.
     Freeze(TaskId),
@@ -111,7 +111,8 @@ pub enum Action {
     Thaw(TaskId),
     /// The task's pages are placed by another rule from now on.
     SetRule(TaskId, Box<Rule>),
-    /// Nothing moves the page until it is unpinned, or its task is in no view. The governor keeps pins, on every host alike.
+    /// Nothing moves the page until it is unpinned, or its task is in no view. The governor keeps pins, on
+    /// every host alike.
     Pin(Page),
     /// The page may move again.
     Unpin(Page),

@@ -55,7 +55,8 @@ pub struct RegionSampling {
 }
 
 impl Default for RegionSampling {
-    /// DAMON's own defaults (Documentation/mm/damon/design.rst): 5 ms, 100 ms, 1,000 regions; writes are not counted apart.
+    /// DAMON's own defaults (Documentation/mm/damon/design.rst): 5 ms, 100 ms, 1,000 regions; writes are not
+    /// counted apart.
     fn default() -> RegionSampling {
         let (sampling, aggregation) = (Time::from_ms(5), Time::from_ms(100));
         RegionSampling { sampling, aggregation, regions_max: 1000, writes: false }

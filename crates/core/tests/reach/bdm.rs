@@ -1,4 +1,5 @@
-//! bdm (Lee 2019): a task whose threads draw bandwidth evenly is frozen while its recently used pages move to HBM.
+//! bdm (Lee 2019): a task whose threads draw bandwidth evenly is frozen while its recently used pages move
+//! to HBM.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Colloid (Vuppalapati and Agarwal, SOSP 2024): hot pages go to the node with the lower loaded latency until both are equal.
+//! Colloid (Vuppalapati and Agarwal, SOSP 2024): hot pages go to the node with the lower loaded latency
+//! until both are equal.
 
 use std::cmp::Reverse;
 

@@ -1,5 +1,5 @@
-//! Reach of contract 2: a small policy for each family of published systems, on the fake host. Each takes up one idea of
-//! its system, in as little as the contract allows; the systems themselves are not here.
+//! Reach of contract 2: a small policy for each family of published systems, on the fake host. Each takes up
+//! one idea of its system, in as little as the contract allows; the systems themselves are not here.
 
 mod bdm;
 mod colloid;

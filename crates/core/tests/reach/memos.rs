@@ -1,4 +1,5 @@
-//! memos (Liu et al. 2017): written pages go from NVM to DRAM, each into the bank with the fewest of them and one colour.
+//! memos (Liu et al. 2017): written pages go from NVM to DRAM, each into the bank with the fewest of them
+//! and one colour.
 
 use std::collections::BTreeMap;
 

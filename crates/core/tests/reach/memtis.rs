@@ -1,4 +1,5 @@
-//! MEMTIS (Lee et al., SOSP 2023): a huge page of which a few base pages take all samples is split, and only those move.
+//! MEMTIS (Lee et al., SOSP 2023): a huge page of which a few base pages take all samples is split, and only
+//! those move.
 
 use std::collections::BTreeMap;
 

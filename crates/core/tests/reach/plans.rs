@@ -177,7 +177,8 @@ impl Counted {
         }
     }
 
-    /// Used pages are those of tasks and those that moves have reserved; the latter are none if nothing is under way.
+    /// Used pages are those of tasks and those that moves have reserved; the latter are none if nothing is
+    /// under way.
     fn check_free_pages(&mut self) {
         let mut used = BTreeMap::<NodeId, u64>::new();
         self.nodes().into_values().for_each(|node| *used.entry(node).or_default() += 1);

@@ -1,4 +1,5 @@
-//! pms (Skordalakis 2019): applications register buffers that may go to remote memory, and lock those that must be local.
+//! pms (Skordalakis 2019): applications register buffers that may go to remote memory, and lock those that
+//! must be local.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! TPP (Maruf et al., ASPLOS 2023): idle pages are demoted ahead of need by watermarks; a second hint fault promotes a page.
+//! TPP (Maruf et al., ASPLOS 2023): idle pages are demoted ahead of need by watermarks; a second hint fault
+//! promotes a page.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -150,7 +150,7 @@ impl Socket {
             Err(_) => {}
         }
         let listener = UnixListener::bind(file)?;
-        // Whoever asks is told of their own processes alone: see `ClientRequest::user`.
+        // What a client may see depends on its user: see `ClientRequest::user`.
         fs::set_permissions(file, fs::Permissions::from_mode(0o666))?;
         let (sender, requests) = channel();
         thread::spawn(move || serve(&listener, &sender, peer));

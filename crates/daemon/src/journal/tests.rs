@@ -397,7 +397,7 @@ fn repeated(policy: &str, machine: &Machine, epoch: Epoch, times: usize) -> Vec<
     packed(&[vec![head], vec![epoch; times]].concat())
 }
 
-/// A view of empty nodes with so many pages.
+/// A view of empty nodes with these numbers of pages.
 fn empty_nodes(pages: u64) -> View {
     let node = |node| NodeView {
         node: NodeId(node),

@@ -151,7 +151,7 @@ fn number(who: Who) -> u64 {
     }
 }
 
-/// Reads the counters, as they were at one time, from memory of so many words. `copy` copies some of them.
+/// Reads the counters, as they were at one time, from memory of `words` words. `copy` copies a range of them.
 ///
 /// # Errors
 /// If the memory does not hold them, or cannot be copied.

@@ -1,5 +1,5 @@
-//! Which pages are not on their target node, by page frame: about 220 instructions a page, where the query of
-//! move_pages(2) takes 670 (in the lab; moving a page takes 8,900).
+//! Which pages are not on their target node, by page frame, at about a third of what the query of move_pages(2)
+//! costs: see the costs in docs/live.md.
 //!
 //! /proc/PID/pagemap shows page frames to a reader with CAP_SYS_ADMIN, and sysfs lists the memory blocks of
 //! each node. If either leaves a page's node open, the caller queries move_pages(2).

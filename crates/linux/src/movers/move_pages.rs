@@ -95,8 +95,8 @@ struct Open {
 }
 
 impl Open {
-    /// Moves pages, none of which was tried yet, and tells what became of each. If all are known to be `elsewhere`,
-    /// in memory but not on their target nodes, the kernel is not queried first.
+    /// Moves pages, none of which was tried yet, and tells what became of each. If all are known to be
+    /// `elsewhere`, in memory but not on their target nodes, the kernel is not queried first.
     fn move_all(&mut self, process: Pid, wanted: &[(u64, NodeId)], elsewhere: bool, moved: &mut [Moved]) {
         self.take(wanted, 0..wanted.len());
         if !elsewhere {

@@ -1,7 +1,7 @@
 //! What this system observes for a policy: one file a sensor.
 //!
-//! A sensor registers by its line in `ALL`; what is not there is refused. They are filled in this order, so that one can
-//! use what another before it has filled in.
+//! A sensor registers by its line in `ALL`; what is not there is refused. They are filled in this order, so
+//! that one can use what another before it has filled in.
 
 pub mod hint_faults;
 pub mod node_traffic;
@@ -98,7 +98,7 @@ const ALL: [Open; 6] = [
     task_lifecycle::open,
 ];
 
-/// What this system answers for each sensor that there is. Nothing is observed yet.
+/// What this system answers for each sensor. Nothing is observed yet.
 pub fn answers() -> Answers {
     let numbers = Numbers { nodes: Vec::new(), cpus: Vec::new(), scan_pages: 0 };
     let setup = SensorSetup { numbers: &numbers, monitor: None };

@@ -70,8 +70,8 @@ pub const ENTRY_BYTES: usize = 8;
 const ENTRY_PRESENT: u64 = 1 << 63;
 const ENTRY_FRAME: u64 = (1 << 55) - 1;
 
-/// The page frames of neighbouring base pages from `first` on, as many as `entries` has room for; none for a page that
-/// is not in memory. All are 0 for a reader without CAP_SYS_ADMIN.
+/// The page frames of neighbouring base pages from `first` on, as many as `entries` has room for; none for a
+/// page that is not in memory. All are 0 for a reader without CAP_SYS_ADMIN.
 ///
 /// # Errors
 /// The kernel's, and if the address space ends too early.

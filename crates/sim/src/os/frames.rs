@@ -48,8 +48,8 @@ struct List {
 
 const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 
-/// Who has a frame, and how: `task << 38 | page << 2 | active << 1 | huge`, in 7 bytes, the lowest first. Zeros take no
-/// memory of the host until they are written.
+/// Who has a frame, and how: `task << 38 | page << 2 | active << 1 | huge`, in 7 bytes, the lowest first.
+/// Zeros take no memory of the host until they are written.
 fn packed(word: u64) -> [u8; 7] {
     let [bytes @ .., _] = word.to_le_bytes();
     bytes

@@ -10,7 +10,7 @@ use memtide_recording::{Decoder, Record, stream_file};
 
 use crate::{MAX_THREADS, TraceError};
 
-/// Bytes of a stream in memory: each live thread of the recorded program has so many.
+/// Bytes of a stream in memory, for each live thread of the recorded program.
 const PIECE_BYTES: usize = 8 << 10;
 
 /// The streams in a folder, in the order in which their threads began.

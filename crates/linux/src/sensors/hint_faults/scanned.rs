@@ -1,8 +1,9 @@
-//! Which mappings the scanner visits, as Linux's task_numa_work does: neither code and data of files that a process can
-//! only read, which several share and which stay where they are, nor what it cannot access, nor the vDSO.
+//! Which mappings the scanner visits, as Linux's task_numa_work does: neither code and data of files that a
+//! process can only read, which several share and which stay where they are, nor what it cannot access, nor
+//! the vDSO.
 
-use memtide_core::PAGE_BYTES;
 use memtide_core::policy::Region;
+use memtide_core::{PAGE_BYTES, Vpn};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::process::Pid;
 
@@ -38,7 +39,7 @@ pub fn visited(regions: &[Region], mappings: &[Pages]) -> Vec<Region> {
             let skipped = first.saturating_sub(start).div_ceil(each);
             let pages = (last.min(end) - start) / each;
             let pages = pages.checked_sub(skipped).filter(|pages| *pages > 0)?;
-            Some(Region { start: memtide_core::Vpn(start + skipped * each), pages, ..region })
+            Some(Region { start: Vpn(start + skipped * each), pages, ..region })
         })
     };
     regions.iter().flat_map(parts).collect()
@@ -46,7 +47,7 @@ pub fn visited(regions: &[Region], mappings: &[Pages]) -> Vec<Region> {
 
 #[cfg(test)]
 mod tests {
-    use memtide_core::{NodeId, PageSize, TaskId, Vpn};
+    use memtide_core::{NodeId, PageSize, TaskId};
 
     use super::*;
 
