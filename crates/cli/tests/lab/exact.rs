@@ -166,6 +166,25 @@ fn each_page_lies_where_the_simulators_state_says() {
     assert!(Choices::of("bw-local").explain(0, line(part, "cpu"), &pages), "{part}");
 }
 
+/// Go sends SIGURG to its own threads. Each signal is one of two that a thread may get as it returns from mmap.
+#[test]
+fn signals_to_mapping_thread_hide_no_mapping_and_are_not_lost() {
+    if !lab_is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = lab::compile(folder.path(), "exact");
+    let script =
+        "echo == signalled; memtide run --exact --machine optane -p bw-interleave -- exact signalled 2>&1";
+    let parts = parts("optane", script, &[&format!("{program}:/bin/exact")]);
+    for (signal, thread) in [("SIGURG", 1), ("SIGWINCH", 2)] {
+        let found = line(&parts[0], signal);
+        let as_ruled = Choices::of("bw-interleave").explain(thread, found, &[(0, PAGES)]);
+        assert!(as_ruled, "{signal}: {}", parts[0]);
+    }
+    assert!(parts[0].contains("left to the kernel: 0,"), "{}", parts[0]);
+}
+
 /// Fills 20 MiB, and shows where its pages are.
 const PERL: &str = r#"my $x = "a" x (20 << 20); open F, "/proc/self/numa_maps"; print <F>"#;
 

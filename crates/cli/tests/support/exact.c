@@ -112,6 +112,50 @@ static void threads(void *(*run)(void *), int many) {
     }
 }
 
+static void run_on(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set))
+        _exit(9);
+}
+
+static volatile sig_atomic_t handled;
+static volatile int must_arrive;
+
+static void handle(int signal) {
+    (void)signal;
+    handled = 1;
+}
+
+static void *mapper(void *of) {
+    run_on(0);
+    for (int i = 0; i < PAGES; i++)
+        touch(of, map(1, PROT_READ | PROT_WRITE));
+    while (must_arrive && !handled)
+        sched_yield();
+    return 0;
+}
+
+/* A thread that is sent a signal again and again while it maps memory; as in Go, never before it has handled the last one. */
+static void signalled(int signal) {
+    pthread_t made;
+    run_on(0);
+    must_arrive = signal == SIGURG;
+    sigaction(signal, &(struct sigaction){.sa_handler = handle, .sa_flags = SA_RESTART}, 0);
+    handled = 1;
+    pthread_create(&made, 0, mapper, &seen[1]);
+    run_on(1);
+    alarm(60);
+    while (*(volatile int *)&seen[1].count < PAGES)
+        if (handled) {
+            handled = 0;
+            pthread_kill(made, signal);
+        }
+    pthread_join(made, 0);
+    say(signal == SIGURG ? "SIGURG" : "SIGWINCH", &seen[1]);
+}
+
 static void child(const char *name) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -185,10 +229,7 @@ int main(int count, char **words) {
         say(what, &seen[0]);
     } else if (!strcmp(what, "cpu")) {
         for (int cpu = 1; cpu >= 0; cpu--) {
-            cpu_set_t set;
-            CPU_ZERO(&set);
-            CPU_SET(cpu, &set);
-            sched_setaffinity(0, sizeof set, &set);
+            run_on(cpu);
             thread(&seen[0]);
         }
         say("cpu", &seen[0]);
@@ -196,6 +237,10 @@ int main(int count, char **words) {
         threads(thread, THREADS);
     } else if (!strcmp(what, "deaf")) {
         threads(deaf, 1);
+    } else if (!strcmp(what, "signalled")) {
+        signalled(SIGURG);
+        seen[1].count = 0;
+        signalled(SIGWINCH);
     } else if (!strcmp(what, "family")) {
         child("child1");
         child("child2");

@@ -33,14 +33,17 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Handles what a stopped thread has mapped by the system call that it has just made.
-    pub fn mapped(&self, tid: Tid) -> io::Result<()> {
+    /// Handles what a thread that has stopped for a signal has mapped by the system call that it has just made. Whatever the
+    /// signal, it may have come before the one that is sent for a mapping, or in its place.
+    pub fn signalled(&self, tid: Tid, has_mapped: bool) -> io::Result<()> {
         let registers = trace::registers(tid)?;
         match registers.orig_rax as i64 {
             libc::SYS_mmap => anonymous(&registers).into_iter().for_each(|range| self.register(range)),
             libc::SYS_brk => self.register(self.heap_end.replace(registers.rax)..registers.rax),
-            // It did not let the signal through before now, or has moved a range.
-            _ => self.register_all(tid)?,
+            libc::SYS_mremap => self.register_all(tid)?,
+            // The signal was blocked until now, as it is while another is handled.
+            _ if has_mapped => self.register_all(tid)?,
+            _ => {}
         }
         Ok(())
     }

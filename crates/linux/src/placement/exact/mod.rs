@@ -7,8 +7,8 @@
 //!  program's thread              kernel                       tracer (this module, one thread)
 //!  touches a page  --- fault --> userfaultfd of the space --> node = RuleState::next(thread, CPU)   `placer`
 //!   (waits)                      <---- UFFDIO_COPY of zeros --- set_mempolicy(preferred node)
-//!  mmap, brk, mremap ----------> tracepoint sys_exit -------> SIGURG: stops; registers the range    `address_space`
-//!  rt_sigprocmask -------------> tracepoint sys_exit -------> unblocks SIGURG again                 `tracer`
+//!  mmap, brk, mremap ----------> tracepoint sys_exit -------> SIGWINCH: stops, registers the range  `address_space`
+//!  rt_sigprocmask -------------> tracepoint sys_exit -------> unblocks SIGWINCH again               `tracer`
 //!  fork, clone, exec ----------> ptrace event --------------> new thread; new space: inject         `inject`
 //!                                                             userfaultfd(), take it by pidfd_getfd
 //! ```
@@ -19,8 +19,10 @@
 //! supplies pages itself, and the program goes on.
 //!
 //! Why so: without the injected call the program would have to be changed or preloaded, and statically linked ones would be left
-//! out. The tracepoint's signal stops a thread at three system calls; ptrace's own system call stops would do so at every one. Copying zeros (and not UFFDIO_ZEROPAGE, which maps the shared zero page) takes a page under the calling
-//! thread's memory policy, which is how the node is chosen.
+//! out. The tracepoint's signal stops a thread at three system calls; ptrace's own system call stops would do so at every one.
+//! Other signals may come before it or in its place, so a thread's last system call is looked at whichever it stops for. Copying
+//! zeros (and not UFFDIO_ZEROPAGE, which maps the shared zero page) takes a page under the calling thread's memory policy, which
+//! is how the node is chosen.
 //!
 //! docs/live.md says what this can do and what not.
 

@@ -22,8 +22,9 @@ use super::placer::{Placer, SyscallSignals, Thread};
 use crate::placement::stat;
 use crate::sys::trace::{self, Resume, Signals, Tid};
 
-/// Sent to a thread that has mapped memory: a program that has no use for it ignores it, should the tracer have died meanwhile.
-const MAPPED: i32 = libc::SIGURG;
+/// Sent to a thread that has mapped memory. Ignored by default, should the tracer die meanwhile; and programs send it to none of
+/// their threads, whereas Go preempts its threads by SIGURG, and of two equal signals the kernel keeps the first.
+const MAPPED: i32 = libc::SIGWINCH;
 
 /// The code of a signal for a descriptor's event (sigaction(2)).
 const POLL_IN: i32 = 1;
@@ -210,11 +211,13 @@ impl Tracer {
                     return Ok(());
                 }
             },
-            0 if signal == MAPPED && trace::signal_code(tid)? == POLL_IN => {
-                let space = self.placer.threads.get(&tid).and_then(|thread| thread.space.as_ref());
-                space.into_iter().try_for_each(|space| space.mapped(tid))?;
+            0 => {
+                let is_ours = signal == MAPPED && trace::signal_code(tid)? == POLL_IN;
+                if let Some(space) = self.placer.threads.get(&tid).and_then(|thread| thread.space.as_ref()) {
+                    space.signalled(tid, is_ours)?;
+                }
+                return trace::resume(tid, Resume::Continue, if is_ours { 0 } else { signal });
             }
-            0 => return trace::resume(tid, Resume::Continue, signal),
             _ => {}
         }
         trace::resume(tid, Resume::Continue, 0)
@@ -232,6 +235,8 @@ impl Tracer {
     fn begin(&mut self, tid: Tid) -> io::Result<()> {
         let Some(thread) = self.placer.threads.get_mut(&tid) else { return Ok(()) };
         thread.has_run = true;
+        // It has its maker's signal mask.
+        trace::unblock(tid, MAPPED)?;
         if thread.space.is_none() {
             self.attach_userfaultfd(tid)?;
         }
@@ -261,6 +266,7 @@ impl Tracer {
         let thread = self.thread(pid, number, None)?;
         self.placer.threads.insert(pid, Thread { has_run: true, ..thread });
         inject::leave_exec(pid, &mut self.pending)?;
+        trace::unblock(pid, MAPPED)?;
         self.attach_userfaultfd(pid)
     }
 
