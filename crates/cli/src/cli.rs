@@ -8,8 +8,7 @@ use crate::failure::{
     ALL_EXIT_CODES, DAEMON_EXIT_CODES, DOCTOR_EXIT_CODES, EXIT_CODES, Failure, PROGRAM_EXIT_CODES,
 };
 
-/// Places and migrates memory pages on machines whose memory is not all alike: simulate policies on a model of a
-/// machine and compare them.
+/// Simulate, rehearse and deploy memory page placement and migration
 #[derive(Debug, Parser)]
 #[command(name = "memtide", bin_name = "memtide", version, after_help = ALL_EXIT_CODES, propagate_version = true)]
 pub struct Cli {

@@ -20,7 +20,9 @@ pub struct Arguments {
     setting: RunOptions,
     #[command(flatten)]
     common: Common,
-    /// The policies, separated by commas [default: every placement, local with NUMA balancing, bw-local with bw-migration]
+    /// Policies, separated by commas
+    ///
+    /// [default: every placement, local+anb and bw-local+bw-migration]
     #[arg(short, long, value_name = "POLICIES")]
     policies: Vec<String>,
     #[command(flatten)]

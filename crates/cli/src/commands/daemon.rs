@@ -16,46 +16,49 @@ use crate::{advice, interrupt, tables, weights};
 
 /// Long help of `memtide daemon`.
 pub const ABOUT: &str = "\
-Watch processes of this system, and move their pages as a migration policy says. SIGHUP has it read its configuration again.
+Watch processes and migrate their pages by a policy
 
-The configuration is TOML. Keys, each of which may be left out, with their defaults:
+SIGHUP reloads the configuration, a TOML file. Keys and defaults:
 
-policy = \"hot-cold\": migration policy with its parameters, see `memtide policy list`
+  policy = \"hot-cold\"
+      migration policy with parameters, see `memtide policy list`
+  machine = the firmware's figures, if the policy uses any
+      machine file, or name of a bundled machine
+  monitor = the best that works
+      memory monitor: \"damon\" or \"smaps\"
+  watch = \"every\"
+      processes: { name = .. }, { pid = .. }, { uid = .. },
+      { cgroup = .. }, { all = [..] }, { any = [..] }, { not = .. }
+  least_mib = 16
+      minimum resident size of a process, in MiB
+  max_rate_mbps = 200
+      maximum migration rate, in MB/s
+  stall_ms = 20
+      maximum stall of a process per batch of moves, in ms
+  cooldown_s = 10
+      time for which moved memory may not move elsewhere, in s;
+      longer each time it moves back
+  dry_run = false
+      move nothing, print what would move
+  journal = none
+      file to record decisions in, for `memtide replay`
+  journal_mib = 64
+      maximum size of the journal, in MiB
+  socket = /run/memtide/memtide.sock
+      control socket; for users $XDG_RUNTIME_DIR/memtide.sock
 
-machine = the firmware's figures, if the policy reckons with any: machine file, or a bundled machine's name
-
-monitor = the best that works: \"damon\" or \"smaps\"
-
-watch = \"every\": the processes that are meant: { name = .. }, { pid = .. }, { uid = .. }, { cgroup = .. }, { all = [..] }, { any = [..] }, { not = .. }
-
-least_mib = 16: only processes with as much in memory
-
-max_rate_mbps = 200: most that may move, in MB/s
-
-stall_ms = 20: how long a batch of moves may hold a process up
-
-cooldown_s = 10: how long what has moved may not move elsewhere; longer each time that it comes back
-
-dry_run = false: move nothing, only tell
-
-journal = none: file in which decisions are recorded, for `memtide replay`
-
-journal_mib = 64: most that it may take up
-
-socket = /run/memtide/memtide.sock, for users $XDG_RUNTIME_DIR/memtide.sock: where it listens
-
-Relative paths go by the configuration's folder.";
+Relative paths start at the configuration's folder.";
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Configuration file; defaults for all processes if not given
+    /// Configuration file [default: default values for all keys]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
-    /// Move nothing, only tell what would be moved
+    /// Move nothing, print what would move
     #[arg(long)]
     dry_run: bool,
-    /// Only check the configuration, on this system, and end
+    /// Check the configuration on this system and exit
     #[arg(long)]
     check: bool,
 }
@@ -63,7 +66,7 @@ pub struct Arguments {
 /// Where the daemon listens.
 #[derive(Debug, clap::Args)]
 pub struct SocketOptions {
-    /// The daemon's control socket
+    /// Control socket [default: as in the daemon's configuration help]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
     #[command(flatten)]
@@ -73,10 +76,10 @@ pub struct SocketOptions {
 /// `memtide why`'s arguments.
 #[derive(Debug, clap::Args)]
 pub struct Why {
-    /// The process
+    /// Process id
     #[arg(value_name = "PID")]
     pid: i32,
-    /// An address in it, such as 0x7f0012345000
+    /// Address in the process, such as 0x7f0012345000
     #[arg(value_name = "ADDRESS", value_parser = address)]
     address: u64,
     #[command(flatten)]

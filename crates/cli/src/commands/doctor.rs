@@ -13,7 +13,7 @@ use crate::output::{Cell, Document, Table};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Leave out what is as it should be
+    /// Print problems only
     #[arg(long)]
     brief: bool,
     #[command(flatten)]

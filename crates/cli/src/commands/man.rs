@@ -11,7 +11,7 @@ use crate::output::{self, VERSION};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Folder for the pages; made if it is not there
+    /// Folder for the pages; created if missing
     #[arg(value_hint = ValueHint::DirPath)]
     folder: PathBuf,
 }

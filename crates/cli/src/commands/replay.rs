@@ -13,10 +13,10 @@ use crate::{advice, interrupt};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The journal's file, or that of what came before it, which ends in .old
+    /// Journal, or its predecessor JOURNAL.old
     #[arg(value_name = "JOURNAL", value_hint = ValueHint::FilePath)]
     journal: PathBuf,
-    /// Ask this migration policy instead, of what was seen then, and show how its plans differ
+    /// Run this migration policy instead and compare its plans
     #[arg(short, long, value_name = "POLICY")]
     policy: Option<String>,
     #[command(flatten)]

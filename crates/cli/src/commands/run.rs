@@ -24,28 +24,28 @@ use crate::{advice, weights};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Placement policy, with its parameters: see `memtide policy list`
+    /// Placement policy with parameters: see `memtide policy list`
     #[arg(short, long, value_name = "POLICY")]
     placement: String,
-    /// Machine file or bundled machine that the policy reckons with; the firmware's figures if not given
+    /// Machine file or bundled machine [default: the firmware's figures]
     #[arg(long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: Option<String>,
-    /// Run on the CPUs of these nodes alone, as with numactl: 0-2,5 or all, !0, +0-1
+    /// Run on the CPUs of these nodes only: 0-2,5 or all, !0, +0-1
     #[arg(short = 'N', long, value_name = "NODES")]
     cpunodebind: Option<String>,
-    /// Run on these CPUs alone
+    /// Run on these CPUs only
     #[arg(short = 'C', long, value_name = "CPUS", conflicts_with = "cpunodebind")]
     physcpubind: Option<String>,
-    /// Place on these nodes alone, of those that the policy uses
+    /// Place on these nodes of the policy only
     #[arg(short, long, value_name = "NODES")]
     membind: Option<String>,
-    /// Place each page exactly where the policy says, fault by fault, even if the kernel's own policies could keep the ratio
+    /// Place each page on its fault, even if the kernel has the policy
     #[arg(long)]
     exact: bool,
-    /// Seed of what is drawn at random, if anything is: the same as `memtide simulate` takes
+    /// Seed for everything random, as in `memtide simulate`
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }

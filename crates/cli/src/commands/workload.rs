@@ -13,9 +13,9 @@ use crate::output::{Cell, Document, Table};
 pub enum Command {
     /// List all workloads
     List(Common),
-    /// Show what a workload does, where it comes from, and its parameters
+    /// Print a workload's behaviour, source and parameters
     Show {
-        /// The workload's name
+        /// Name of a workload
         name: String,
         #[command(flatten)]
         common: Common,

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// The option of commands that can write a report.
 #[derive(Debug, clap::Args)]
 pub struct ReportFile {
-    /// Write a report with charts, one HTML file that needs no network
+    /// Write a report with charts as one HTML file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
 }

@@ -10,10 +10,10 @@ use crate::output::{Cell, Document, Table};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A kernel, or the beginning of a kernel package's name, such as linux-image-7; Debian's Linux 6.12 if not given
+    /// Kernel, or start of a package's name [default: Debian's Linux 6.12]
     #[arg(long, value_name = "FILE|PACKAGE")]
     kernel: Option<String>,
-    /// Look for packages in this suite, too, such as trixie-backports
+    /// Additional suite to search, such as trixie-backports
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
     #[command(flatten)]

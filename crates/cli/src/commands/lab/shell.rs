@@ -19,7 +19,7 @@ pub struct Arguments {
     guest: guest::GuestOptions,
     #[command(flatten)]
     memory: memory::MemoryOptions,
-    /// Seed of what is random in the guest
+    /// Seed for everything random in the guest
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 }

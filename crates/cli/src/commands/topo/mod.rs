@@ -14,13 +14,13 @@ use crate::output::{Cell, Document, Format, Table, print};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
-    /// What `memtide measure -o json` printed: the machine file then has these figures instead of the firmware's
+    /// JSON of `memtide measure`, instead of the firmware's figures
     #[arg(long, value_name = "FILE")]
     measured: Option<String>,
-    /// Name of the machine in a machine file; `host` if not given
+    /// Name of the machine in a machine file [default: host]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
@@ -28,15 +28,15 @@ pub struct Arguments {
 /// How a topology is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people
+    /// Rounded figures, for people
     Table,
-    /// One object
+    /// One object with exact figures
     Json,
-    /// A header and one line a node
+    /// A header and one line per node
     Csv,
     /// A drawing, as SVG
     Picture,
-    /// A machine file, for every other command
+    /// A machine file for the other commands
     Machine,
 }
 
