@@ -16,7 +16,7 @@ use crate::tools::Tools;
 pub const SUBJECTS: [(&str, &str); 7] = [
     ("default", "first touch, no migration"),
     ("interleave", "all nodes in turn (MPOL_INTERLEAVE)"),
-    ("weighted", "by bandwidth (MPOL_WEIGHTED_INTERLEAVE)"),
+    ("weighted", "MPOL_WEIGHTED_INTERLEAVE by bandwidth"),
     ("weighted:W1:W2..", "by weights 1 to 255, in node order"),
     ("numab=0|1|2[+demotion]", "kernel.numa_balancing; demotion"),
     ("damo", "DAMON's tool, its authors' set-up"),

@@ -66,7 +66,7 @@ pub struct Arguments {
 /// Where the daemon listens.
 #[derive(Debug, clap::Args)]
 pub struct SocketOptions {
-    /// Control socket [default: as in the daemon's configuration help]
+    /// Control socket [default: see `memtide daemon --help`]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
     #[command(flatten)]
