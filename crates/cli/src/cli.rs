@@ -43,8 +43,7 @@ fn refused(error: clap::Error) -> Failure {
         && let Some((_, least)) =
             why.strip_suffix(&format!("..{}", u64::MAX)).and_then(|w| w.rsplit_once(' '))
     {
-        let message =
-            format!("invalid value '{value}' for '{argument}': allowed are whole numbers from {least}");
+        let message = format!("invalid value '{value}' for '{argument}': expected an integer from {least}");
         return Failure::Usage(message);
     }
     Failure::Parser(Box::new(error))

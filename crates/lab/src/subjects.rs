@@ -91,7 +91,7 @@ impl Subject {
         };
         way.map(|way| Subject { name: text.to_owned(), way }).ok_or_else(|| {
             let known: Vec<String> = SUBJECTS.map(|(name, what)| format!("\n  {name}: {what}")).into();
-            let what = format!("no such subject; there are:{}", known.concat());
+            let what = format!("unknown subject; known:{}", known.concat());
             LabError::Subject { subject: text.to_owned(), what }
         })
     }

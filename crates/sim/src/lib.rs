@@ -84,7 +84,7 @@ pub enum SimError {
     },
     /// A program's threads wait for each other for ever, use threads that they have not, go on without end doing nothing,
     /// or are too many processes.
-    #[error("program '{program}' cannot go on: {why}")]
+    #[error("program '{program}' cannot continue: {why}")]
     Broken {
         /// Its name.
         program: String,

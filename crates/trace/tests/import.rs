@@ -56,7 +56,7 @@ fn mistakes_are_named_with_their_line() {
     for (kind, text, expected) in [
         (ImportKind::Lackey, "I  04,3\nhello\n", "/input:2: no line of lackey's"),
         (ImportKind::Lackey, " L 04,0\n", "/input:1: an access of 0 bytes"),
-        (ImportKind::Lackey, "", "/input: there is no access in it"),
+        (ImportKind::Lackey, "", "/input: it has no accesses"),
         (ImportKind::Csv, "", "column \"thread\" is missing"),
         (ImportKind::Csv, "thread,size,colour\n", "/input:1: unknown column \"colour\""),
         (ImportKind::Csv, "thread,thread\n", "column \"thread\" is there twice"),

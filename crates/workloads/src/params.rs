@@ -23,7 +23,7 @@ pub(crate) const fn nominal_footprint_mib(default: u64) -> Parameter {
 
 /// `iterations`.
 pub(crate) const fn iterations(default: u64) -> Parameter {
-    Parameter::integer("iterations", "", "how often the computation is done", [1, default, 100_000])
+    Parameter::integer("iterations", "", "number of iterations", [1, default, 100_000])
 }
 
 /// `operations`.

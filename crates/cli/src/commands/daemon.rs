@@ -93,16 +93,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         if let Some(why) = Daemon::check(&source).map_err(advice::on_daemon)? {
             message!("memtide daemon: {why}");
         }
-        return output::print("the configuration is right\n");
+        return output::print("configuration OK\n");
     }
     interrupt::install()?;
     let config = source.read().map_err(advice::on_daemon)?;
     let file = config.socket();
     let socket = Socket::listen(&file).map_err(|error| {
-        Failure::Run(format!(
-            "{}: {error}; name another one by `socket` in the configuration",
-            file.display()
-        ))
+        Failure::Run(format!("{}: {error}; set `socket` in the configuration to another one", file.display()))
     })?;
     let dry_run = config.dry_run;
     let log = Box::new(|message: &str| message!("memtide daemon: {message}"));
@@ -121,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(why) = daemon.no_destination() {
         message!("memtide daemon: {why}");
     }
-    message!("memtide daemon: listens at {}", file.display());
+    message!("memtide daemon: listening on {}", file.display());
     daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)
 }
 
@@ -166,7 +163,7 @@ fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> R
         Ok(Reply::Progress(_)) => unreachable!("what is told meanwhile is handed on"),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Failure::Interrupted),
         Err(error) => Err(Failure::Run(format!(
-            "{}: {error}; is a daemon running? Start it by `memtide daemon`, or name its socket by --socket",
+            "{}: {error}; is a daemon running? Start it with `memtide daemon`, or name its socket with --socket",
             file.display()
         ))),
     }
@@ -177,7 +174,7 @@ fn address(text: &str) -> Result<u64, String> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "allowed are whole numbers, and hexadecimal ones after 0x".to_owned())
+    parsed.map_err(|_| "expected an integer, decimal or 0x hexadecimal".to_owned())
 }
 
 #[cfg(test)]
@@ -192,7 +189,7 @@ mod tests {
         let keys: Vec<&str> = refused.split('`').skip(3).step_by(2).collect();
         assert!(keys.len() > 10, "{refused}");
         for key in keys {
-            assert!(ABOUT.contains(&format!("\n{key} = ")), "{key}");
+            assert!(ABOUT.contains(&format!("\n  {key} = ")), "{key}");
         }
         let Config { policy, least_mib, max_rate_mbps, stall_ms, cooldown_s, journal_mib, .. } =
             Config::default();
@@ -204,8 +201,8 @@ mod tests {
             ("journal_mib", journal_mib),
         ];
         for (key, default) in numbers {
-            assert!(ABOUT.contains(&format!("\n{key} = {default}:")), "{key} = {default}");
+            assert!(ABOUT.contains(&format!("\n  {key} = {default}\n")), "{key} = {default}");
         }
-        assert!(ABOUT.contains(&format!("\npolicy = \"{policy}\":")));
+        assert!(ABOUT.contains(&format!("\n  policy = \"{policy}\"\n")));
     }
 }

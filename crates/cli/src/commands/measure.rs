@@ -120,7 +120,7 @@ const STEADY: f64 = 0.5;
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let pairs = pairs(arguments)?;
     if arguments.loaded && pairs.iter().all(|pair| pair.cpus.len() < 2) {
-        let why = "--loaded takes two CPUs of a node: one for the chase, one to load the memory; none here has them";
+        let why = "--loaded needs a node with two CPUs: one for the chase, one to load the memory";
         return Err(Failure::Usage(why.to_owned()));
     }
     let mut shares = vec![1.0];
@@ -141,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(progress);
     let mut document = Document { notes: notes(arguments, &pairs), ..Document::of(nodes) };
     document.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
-        format!("Measurements of {node} from {initiator} are far apart: other work ran here meanwhile. Measure again.")
+        format!("Measurements of {node} from {initiator} differ widely: the system was busy. Measure again.")
     }));
     document.tables.extend(arguments.loaded.then_some(loaded));
     document.print(arguments.common.output)
@@ -289,8 +289,7 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     for pair in pairs.iter().filter(|pair| pair.is_cached()) {
         let Pair { node, initiator, mib, cache_mib, .. } = pair;
         notes.push(format!(
-            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB that {node} was measured over from {initiator}: its figures may be \
-             too good. Give more by --mib, if there is as much free."
+            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB of {node} measured from {initiator}: its figures may be too good. Raise --mib if enough memory is free."
         ));
     }
     if arguments.loaded {
@@ -299,7 +298,7 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
         single.dedup();
         if !single.is_empty() {
             let from = single.join(", ");
-            notes.push(format!("No latency under load from {from}: it takes two CPUs, one for the chase, one to load the memory."));
+            notes.push(format!("No latency under load from {from}: it needs two CPUs, one for the chase, one to load the memory."));
         }
     }
     notes

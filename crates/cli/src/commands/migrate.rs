@@ -97,7 +97,7 @@ fn move_directly(request: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progr
 fn interrupted(progress: &Progress) -> Failure {
     let moved = progress.tally.moved_pages;
     Failure::Paused(format!(
-        "interrupted; {moved} pages of 4 KiB had been moved by then, and stay there; the same command moves the rest"
+        "interrupted; {moved} pages of 4 KiB had moved and stay there; run the same command to move the rest"
     ))
 }
 

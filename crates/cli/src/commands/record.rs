@@ -81,7 +81,7 @@ fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
     let columns = [
         ("file", "trace"),
         ("accesses", "accesses"),
-        ("made_accesses", "made by the program"),
+        ("made_accesses", "of the program"),
         ("instructions", "instructions"),
         ("threads", "threads"),
         ("file_bytes", "size, B"),
@@ -99,10 +99,10 @@ fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
     ]);
     let made = summary.accesses_made;
     let empty = (summary.totals.accesses == 0).then(|| {
-        format!("the trace has no access: --skip {skip} leaves out all {made} of the program; skip fewer")
+        format!("the trace is empty: --skip {skip} omits all {made} accesses of the program; skip fewer")
     });
     let why = summary.stopped.as_ref();
-    let stopped = why.map(|why| format!("recording stopped before the program did: {why}"));
+    let stopped = why.map(|why| format!("recording stopped before the program ended: {why}"));
     Document { notes: empty.into_iter().chain(stopped).collect(), ..Document::of(table) }
 }
 

@@ -70,8 +70,9 @@ fn document(replayed: &Replayed) -> Document {
     ];
     let mut notes = Vec::new();
     if torn > 0 {
-        notes
-            .push(format!("The last {torn} bytes are no whole epoch, as after a crash; they were left out."));
+        notes.push(format!(
+            "The last {torn} bytes are an incomplete epoch, as after a crash, and are ignored."
+        ));
     }
     Document { about, tables: vec![table], notes }
 }

@@ -102,11 +102,11 @@ fn mechanism(
 ) -> Result<Mechanism, Failure> {
     let name = &arguments.placement;
     let why = if arguments.exact {
-        "--exact asks for it".to_owned()
+        "requested by --exact".to_owned()
     } else {
         match HeldPolicy::new(&rule, host) {
             Ok(kernel) => {
-                message!("memtide: placement '{name}' by the kernel's own policy: {}", kernel.policy);
+                message!("memtide: placement '{name}' by the kernel: {}", kernel.policy);
                 return Ok(Mechanism::Kernel(kernel));
             }
             // Exact placement is slower: only on request.
@@ -118,7 +118,7 @@ fn mechanism(
     };
     let exact = Exact::new(rule, machine, host, arguments.seed);
     let exact = exact.map_err(|error| Failure::Usage(advice::system::exact(&error)))?;
-    message!("memtide: placement '{name}' fault by fault: {why}");
+    message!("memtide: placement '{name}' by page fault: {why}");
     Ok(Mechanism::Exact(exact))
 }
 
@@ -128,7 +128,7 @@ fn print_outcome(outcome: io::Result<PlacementCounts>) {
         Ok(outcome) => message!("memtide: {outcome}"),
         Err(error) => {
             message!(
-                "memtide: placement ended before the program, whose pages the kernel placed then: {error}"
+                "memtide: placement ended before the program; the kernel placed the remaining pages: {error}"
             )
         }
     }
@@ -140,7 +140,9 @@ fn policy(text: &str) -> Result<Policy, Failure> {
     if policy.migration_info().name == "none" {
         return Ok(policy);
     }
-    Err(Failure::Usage(format!("'{text}' migrates pages, which `run` does not; give a placement alone")))
+    Err(Failure::Usage(format!(
+        "'{text}' has a migration policy, which `run` does not support; name a placement only"
+    )))
 }
 
 /// The policy's rule, in the machine's numbers, and without the nodes that --membind leaves out.
@@ -191,7 +193,7 @@ fn command(arguments: &Arguments, cpus: &[CpuId]) -> Result<Command, Failure> {
     program.args(&arguments.command[1..]).arg0(&arguments.command[0]);
     if !cpus.is_empty() {
         memtide_linux::run_on(cpus)
-            .map_err(|error| Failure::NotRun(format!("the CPUs cannot be had: {error}")))?;
+            .map_err(|error| Failure::NotRun(format!("cannot use these CPUs: {error}")))?;
     }
     Ok(program)
 }

@@ -31,7 +31,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn list() -> Document {
-    let columns = [("name", "name"), ("summary", "summary"), ("stresses", "what it puts to the test")];
+    let columns = [("name", "name"), ("summary", "summary"), ("stresses", "tests")];
     let mut table = Table::new("workloads", &columns);
     let row = |info: &Info| vec![Cell::text(info.name), Cell::text(info.summary), Cell::text(info.stresses)];
     table.rows = workloads().iter().map(row).collect();

@@ -271,7 +271,7 @@ impl Dram {
         match left.iter().position(|&bits| bits > 0) {
             None => Ok(fields),
             Some(which) => {
-                Err(format!("leaves {} bits of `{}` without a place", left[which], COORDINATES[which].0))
+                Err(format!("leaves {} bits of `{}` unassigned", left[which], COORDINATES[which].0))
             }
         }
     }
@@ -280,7 +280,7 @@ impl Dram {
 fn parse_map_field(part: &str) -> Result<(usize, Option<u8>), String> {
     let (name, bits) = match part.trim().split_once(':') {
         Some((name, bits)) => {
-            (name, Some(bits.parse().map_err(|_| format!("`{part}`: `{bits}` is no number of bits"))?))
+            (name, Some(bits.parse().map_err(|_| format!("`{part}`: `{bits}` is not a number of bits"))?))
         }
         None => (part.trim(), None),
     };

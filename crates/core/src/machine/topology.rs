@@ -80,7 +80,7 @@ impl Machine {
     pub fn with_node_order(mut self, order: &[usize]) -> Machine {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
-        assert!(sorted.into_iter().eq(0..self.nodes.len()), "{order:?} is no order of all nodes");
+        assert!(sorted.into_iter().eq(0..self.nodes.len()), "{order:?} is not an order of all nodes");
         self.nodes = order.iter().map(|&node| self.nodes[node].clone()).collect();
         for routes in &mut self.topology.routes {
             *routes = order.iter().map(|&node| routes[node].clone()).collect();
@@ -128,7 +128,7 @@ fn routes_from<'m>(machine: &'m Machine, start: &'m str) -> Vec<(&'m str, Route)
 
 fn unreachable_node(index: usize, node: &str, initiator: &str) -> FieldError {
     let message = format!(
-        "initiator '{initiator}' cannot reach node '{node}'; name the initiator beside it with `initiator = \"..\"` \
+        "initiator '{initiator}' cannot reach node '{node}'; name its initiator with `initiator = \"..\"` \
          or add a [[link]] between them"
     );
     FieldError::new(format!("node[{index}]"), message)

@@ -28,7 +28,7 @@ pub trait Migration: Send {
     /// # Errors
     /// Why the text is no such state.
     fn resume(&mut self, state: &str) -> Result<(), String> {
-        if state.is_empty() { Ok(()) } else { Err("this policy remembers nothing".to_owned()) }
+        if state.is_empty() { Ok(()) } else { Err("this policy has no state".to_owned()) }
     }
 }
 

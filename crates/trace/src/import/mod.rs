@@ -157,7 +157,7 @@ impl Importer {
 
     fn finish(mut self, input: &Path) -> Result<Totals, TraceError> {
         if self.threads.is_empty() {
-            let what = "there is no access in it".to_owned();
+            let what = "it has no accesses".to_owned();
             return Err(TraceError::NotATrace { path: input.to_owned(), what });
         }
         for (number, thread) in self.threads.iter_mut().enumerate() {

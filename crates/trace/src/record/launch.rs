@@ -45,7 +45,7 @@ impl Launch {
             return Err(refused(name, Unrecordable::Other(what)));
         }
         let other = |what: &str| refused(name, Unrecordable::Other(what.to_owned()));
-        let program = find(name).ok_or_else(|| other("no such program; give its path"))?;
+        let program = find(name).ok_or_else(|| other("program not found; give its path"))?;
         check_program(&program).map_err(|why| refused(name, why))?;
         let qemu = find(OsStr::new(QEMU)).ok_or_else(|| {
             other("qemu-x86_64 is missing; on Debian 12 and Ubuntu: sudo apt-get install qemu-user")

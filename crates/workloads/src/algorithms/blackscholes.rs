@@ -40,7 +40,7 @@ impl Algorithm for Blackscholes {
     const INFO: Info = Info {
         name: "blackscholes",
         summary: "prices options by the Black-Scholes formula",
-        stresses: "arithmetic; bandwidth but little",
+        stresses: "arithmetic; little bandwidth",
         source: "F. Black and M. Scholes, 1973; after PARSEC's blackscholes",
         parameters: &[params::footprint_mib(32), params::iterations(1), params::threads(16), params::PAGE],
     };

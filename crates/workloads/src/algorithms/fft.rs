@@ -54,7 +54,7 @@ impl Algorithm for Fft {
     const INFO: Info = Info {
         name: "fft",
         summary: "complex FFT in six steps: transposes, and FFTs of the rows between them",
-        stresses: "reads and writes in sequence and in large strides",
+        stresses: "sequential and strided reads and writes",
         source: "D. Bailey, FFTs in external or hierarchical memory, 1990; SPLASH-2's FFT",
         parameters: &[params::footprint_mib(64), params::threads(16), params::PAGE],
     };

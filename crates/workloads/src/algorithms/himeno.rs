@@ -44,7 +44,7 @@ impl Algorithm for Himeno {
     const INFO: Info = Info {
         name: "himeno",
         summary: "Himeno: 19-point Jacobi iterations of Poisson's equation over fourteen arrays",
-        stresses: "bandwidth of many streams at once, reads above all",
+        stresses: "bandwidth of many streams at once, mostly reads",
         source: "R. Himeno, RIKEN; pms section 5.4",
         parameters: &[params::footprint_mib(64), params::iterations(3), params::threads(16), params::PAGE],
     };

@@ -64,7 +64,7 @@ impl Algorithm for Is {
     const INFO: Info = Info {
         name: "is",
         summary: "integer sort: keys are counted, scattered to buckets and sorted there by counting",
-        stresses: "random writes; counters whose address waits for a key",
+        stresses: "random writes; counters whose address depends on a key",
         source: "after the NAS Parallel Benchmarks' IS",
         parameters: &[params::footprint_mib(24), params::iterations(1), params::threads(16), params::PAGE],
     };

@@ -53,7 +53,7 @@ impl Algorithm for Lu {
     const INFO: Info = Info {
         name: "lu",
         summary: "blocked LU factorization of a dense matrix without pivoting",
-        stresses: "arithmetic on blocks in the caches; bandwidth but little",
+        stresses: "arithmetic on blocks in the caches; little bandwidth",
         source: "after SPLASH-2's LU (contiguous blocks) and HPL",
         parameters: &[params::footprint_mib(4), params::threads(16), params::PAGE],
     };

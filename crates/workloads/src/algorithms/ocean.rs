@@ -51,7 +51,7 @@ impl Algorithm for Ocean {
     const INFO: Info = Info {
         name: "ocean",
         summary: "stencils over several grids: red-black Gauss-Seidel relaxation and a time step of ocean currents",
-        stresses: "bandwidth of several streams at once, reads above all",
+        stresses: "bandwidth of several streams at once, mostly reads",
         source: "after SPLASH-2's Ocean",
         parameters: &[
             params::footprint_mib(48),

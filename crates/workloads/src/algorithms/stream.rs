@@ -44,12 +44,12 @@ impl Algorithm for Stream {
     const INFO: Info = Info {
         name: "stream",
         summary: "STREAM: copy c=a, scale b=s*c, add c=a+b, triad a=b+s*c over three arrays",
-        stresses: "bandwidth of reads and writes in sequence",
+        stresses: "bandwidth of sequential reads and writes",
         source: "J. McCalpin, STREAM: Sustainable Memory Bandwidth in High Performance Computers",
         parameters: &[
             Parameter::word(
                 "kernel",
-                "the kernel that is run, or all four in turn",
+                "kernel to run, or all four in turn",
                 &["all", "copy", "scale", "add", "triad"],
             ),
             params::footprint_mib(64),

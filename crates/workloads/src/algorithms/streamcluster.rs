@@ -57,7 +57,7 @@ impl Algorithm for Streamcluster {
     const INFO: Info = Info {
         name: "streamcluster",
         summary: "streamcluster: measures every point's distance to one candidate centre after another",
-        stresses: "one stream of reads as fast as it comes",
+        stresses: "one stream of reads at full speed",
         source: "after PARSEC's streamcluster (its pgain)",
         parameters: &[params::footprint_mib(64), params::iterations(2), params::threads(16), params::PAGE],
     };

@@ -68,12 +68,7 @@ impl Algorithm for Wordcount {
         source: "J. Dean and S. Ghemawat, MapReduce, OSDI 2004; in BigDataBench",
         parameters: &[
             params::footprint_mib(48),
-            Parameter::integer(
-                "vocabulary",
-                "",
-                "different words that there are at most",
-                [16, 65536, 1 << 24],
-            ),
+            Parameter::integer("vocabulary", "", "maximum number of different words", [16, 65536, 1 << 24]),
             params::iterations(1),
             params::threads(16),
             params::PAGE,
@@ -86,7 +81,7 @@ impl Algorithm for Wordcount {
         let text = settings.footprint_bytes().saturating_sub(tables) / BLOCK * BLOCK;
         if text == 0 {
             return Err(settings.unfit(format!(
-                "tables of {} MiB leave no room for the text: make footprint_mib larger, or vocabulary or threads smaller",
+                "tables of {} MiB leave no memory for the text: increase footprint_mib, or reduce vocabulary or threads",
                 tables.div_ceil(1 << 20)
             )));
         }

@@ -127,7 +127,7 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
             'e' => "hash key-value store, YCSB E: 95 % scans of up to 100 keys, 5 % inserts, zipfian",
             _ => "hash key-value store, YCSB F: half reads, half read-modify-writes, zipfian",
         },
-        stresses: "latency of chains of random reads; telling hot records from cold",
+        stresses: "latency of chains of random reads; finding hot records",
         source: "B. Cooper et al., Benchmarking cloud serving systems with YCSB, SoCC 2010; hinuma table I",
         parameters: if WORKLOAD == 'e' { SCAN_PARAMETERS } else { PARAMETERS },
     };
@@ -145,7 +145,7 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
         let records = records / threads * threads;
         if records == 0 {
             return Err(settings.unfit(format!(
-                "{} inserted records leave no room for others: make footprint_mib larger or operations fewer",
+                "{} inserted records leave no memory for others: increase footprint_mib or reduce operations",
                 threads * room
             )));
         }

@@ -138,7 +138,7 @@ impl Profile {
         let intensity = Parameter::number(
             "instructions_per_line",
             "",
-            "instructions of a thread for each line it accesses, on the mean",
+            "mean instructions of a thread per line accessed",
             [1.0, self.instructions_per_line, 1e6],
         );
         let parameters = vec![

@@ -80,7 +80,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let compared = comparison.run(&tools, &mut tell, &interrupt::asked).map_err(|error| match error {
         LabError::Interrupted => Failure::Paused(format!(
-            "interrupted; {done} of {} runs are kept in {}; the same command goes on from there",
+            "interrupted; {done} of {} runs are kept in {}; run the same command to resume",
             comparison.subjects.len() * comparison.layouts as usize,
             results.display()
         )),
@@ -117,7 +117,7 @@ fn progress(step: &Step) -> String {
                 took.as_secs_f64()
             )
         }
-        None => format!("{done} of {of}: {name}, {guest_ms:.1} ms in the guest, as kept from an earlier run"),
+        None => format!("{done} of {of}: {name}, {guest_ms:.1} ms in the guest, result of an earlier run"),
     }
 }
 

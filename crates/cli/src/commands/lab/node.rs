@@ -98,7 +98,7 @@ fn nodes() -> Result<Document, LabError> {
             ]);
         }
     }
-    let nothing = table.rows.is_empty().then(|| "no guest runs whose nodes can come and go".to_owned());
+    let nothing = table.rows.is_empty().then(|| "no guest with hotpluggable nodes is running".to_owned());
     Ok(Document { notes: nothing.into_iter().collect(), ..Document::of(table) })
 }
 

@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     add("damo", tools.damo.as_ref().map(|path| path.display().to_string()), "");
     let mut notes: Vec<String> = report.fetched.iter().map(|package| format!("fetched {package}")).collect();
     let without_damo = report.without_damo.as_ref().map(advice::lab::message);
-    notes.extend(without_damo.map(|why| format!("{why}; all but the subject damo works without")));
+    notes.extend(without_damo.map(|why| format!("{why}; only the subject damo needs it")));
     notes.extend(tools.clock().err().as_ref().map(advice::lab::message));
     Document { notes, ..Document::of(table) }.print(arguments.common.output)
 }

@@ -90,10 +90,9 @@ fn document(host: &System) -> Document {
     table.rows = host.nodes.iter().map(row).collect();
     let mut document = Document::of(table);
     document.notes.push(if host.nodes.iter().any(|node| node.firmware.is_some()) {
-        "Latency and bandwidth are the firmware's word (ACPI HMAT); `memtide measure` measures them."
-            .to_owned()
+        "Latency and bandwidth are from the firmware (ACPI HMAT); `memtide measure` measures them.".to_owned()
     } else {
-        "The firmware tells no latency or bandwidth (no ACPI HMAT); `memtide measure` measures them."
+        "The firmware reports no latency or bandwidth (no ACPI HMAT); `memtide measure` measures them."
             .to_owned()
     });
     document

@@ -15,65 +15,58 @@ use crate::entry::{Info, MigrationEntry};
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "hot-cold",
-        summary: "moves the regions that are accessed most to the fastest tier, and those that stay idle off it",
-        source: "memtide's yardstick; watermarks after Linux's kswapd, regions after Linux's DAMON",
+        summary: "moves the most accessed regions to the fastest tier and idle ones off it",
+        source: "memtide's baseline; watermarks after Linux's kswapd, regions after Linux's DAMON",
         figures: false,
         parameters: &[
             Parameter::integer("epoch_ms", "ms", "time between two decisions", [10, 2000, 600_000]),
             Parameter::integer(
                 "sampling_us",
                 "us",
-                "time between two samples of a region; a tenth of `epoch_ms` at most",
+                "sampling interval of a region; at most a tenth of `epoch_ms`",
                 [100, 50_000, 1_000_000],
             ),
-            Parameter::integer(
-                "regions",
-                "regions",
-                "regions that memory is watched in at most",
-                [10, 300, 100_000],
-            ),
+            Parameter::integer("regions", "regions", "maximum number of regions", [10, 300, 100_000]),
             Parameter::integer(
                 "hot",
                 "%",
-                "a region is hot if, two epochs in a row, so many of its samples are accesses",
+                "a region is hot if at least this share of its samples were accesses, in two consecutive epochs",
                 [1, 10, 100],
             ),
             Parameter::integer(
                 "cold_epochs",
                 "epochs",
-                "a region is cold if it was idle for so long",
+                "a region is cold after this idle time",
                 [1, 3, 10_000],
             ),
             Parameter::integer(
                 "low",
                 "%",
-                "share of a node that is kept free: no promotion goes below it",
+                "share of a node kept free: no promotion goes below it",
                 [0, 3, 99],
             ),
             Parameter::integer(
                 "high",
                 "%",
-                "below `low`, the coldest are demoted until so much is free",
+                "once free memory is below `low`, the coolest regions are demoted until this share is free",
                 [0, 6, 99],
             ),
             Parameter::integer(
                 "pages",
                 "pages",
-                "most that an epoch promotes, and most it demotes",
+                "maximum promotions, and maximum demotions, per epoch",
                 [1, 16_384, 100_000_000],
             ),
             Parameter::integer(
                 "write_weight",
                 "accesses",
-                "each write counts as so many accesses more",
+                "extra accesses that each write counts as",
                 [0, 0, 100],
             ),
         ],
     },
     check: |values| match (values.u32("low"), values.u32("high")) {
-        (low, high) if low > high => {
-            Err(format!("low is {low}, high is {high}; allowed is a high of at least low"))
-        }
+        (low, high) if low > high => Err(format!("low is {low}, high is {high}; high must be at least low")),
         _ => Ok(()),
     },
     make: |machine, values| Box::new(HotCold::new(machine, values)),

@@ -16,7 +16,7 @@ fn policy(machine: &Machine, text: &str) -> Box<dyn Migration> {
     crate::parse(&format!("local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(machine)
 }
 
-/// A region on a node: first page, pages, samples that were reads, intervals since it changed.
+/// A region on a node: first page, pages, samples that were reads, age, intervals.
 fn region(start: u64, pages: u64, node: NodeId, reads: u32, age: u32) -> Region {
     let (task, start, size) = (TaskId(0), Vpn(start), PageSize::Base);
     Region { task, start, pages, size, node, reads, writes: 0, age }
