@@ -27,7 +27,8 @@ impl FileError {
         FileError { file: file.to_owned(), line, field, message: in_words(error.message()) }
     }
 
-    /// What is wrong with a field of a file's text, at the line of the field, or of the nearest thing around it that is there.
+    /// What is wrong with a field of a file's text, at the line of the field, or of the nearest thing around
+    /// it that is there.
     pub fn at(file: &str, text: &str, field: impl Into<String>, message: impl Into<String>) -> FileError {
         let field = field.into();
         let line = locate(text, &field).map_or(1, |at| line_at(text, at));

@@ -26,10 +26,12 @@ pub struct Completion {
 
 /// A memory node.
 ///
-/// Requests are pushed in about the order of their arrival; a node orders those that it has not worked on yet. Completions
-/// come in no particular order, each as soon as it is certain and hence often before its time.
+/// Requests are pushed in about the order of their arrival; a node orders those that it has not worked on
+/// yet. Completions come in no particular order, each as soon as it is certain and hence often before its
+/// time.
 pub trait MemoryNode {
-    /// A request arrives at `at`, or as soon as the node can still take it if it has already been advanced further.
+    /// A request arrives at `at`, or as soon as the node can still take it if it has already been advanced
+    /// further.
     fn push(&mut self, at: Time, request: Request);
 
     /// When the node should be advanced next, at the latest, for completions to be reported before their time;

@@ -5,8 +5,9 @@ use wide::u32x8;
 
 const LINES_OF_PAGE: u64 = 64;
 
-/// Finds streams: lines of one 4 KiB page that follow each other up or down. After two steps in one direction it
-/// fetches ahead, up to a distance, within the page. A new page takes the place of the stream that was found first.
+/// Finds streams: lines of one 4 KiB page that follow each other up or down. After two steps in one direction
+/// it fetches ahead, up to a distance, within the page. A new page takes the place of the stream that was
+/// found first.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     distance: u64,

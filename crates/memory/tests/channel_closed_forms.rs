@@ -169,7 +169,8 @@ fn the_bus_pauses_between_ranks() {
 #[test]
 fn writes_wait_for_the_watermark_while_reads_come() {
     let d = ddr4();
-    // A read hit every 30 cycles keeps a read waiting most of the time; then one write more or less than the mark.
+    // A read hit every 30 cycles keeps a read waiting most of the time; then one write more or less than the
+    // mark.
     let first_write = |writes: u64| {
         let mut asks: Vec<Ask> = (0..40).map(|i| ask(i / 4, &d, 0, 0, i as u32 + 1, 0, false)).collect();
         asks.extend((0..writes).map(|i| ask(20, &d, 1, 0, 1, i as u16, true)));

@@ -1,4 +1,5 @@
-//! On random traffic to random devices the channel breaks no timing rule, ends every read once and lets none wait for long.
+//! On random traffic to random devices the channel breaks no timing rule, ends every read once and lets none
+//! wait for long.
 
 mod channel_support;
 
@@ -82,7 +83,8 @@ proptest! {
 
 #[test]
 fn a_long_rush_of_reads_and_writes_ends() {
-    // Row hits to rank 0 alone, now and then a request to rank 1 that must be hurried, turns and refreshes in between.
+    // Row hits to rank 0 alone, now and then a request to rank 1 that must be hurried, turns and refreshes in
+    // between.
     let dram = Dram { refi: 9360, ..ddr4() };
     for (writes, other) in [(0, 997), (3, 997), (2, 211), (7, 4001)] {
         let ask = |i: u64| {

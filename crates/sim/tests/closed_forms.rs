@@ -14,7 +14,8 @@ use support::{
 
 const LINE: u64 = 64;
 
-/// Loads of so many lines of an area, each once, in an order that no prefetcher knows; each needs the one before.
+/// Loads of so many lines of an area, each once, in an order that no prefetcher knows; each needs the one
+/// before.
 fn chase(lines: u64, steps: u64) -> Batch {
     assert!(lines.is_power_of_two());
     doing((0..steps).map(|step| follow(step.wrapping_mul(0x9E37_79B1) % lines * LINE)))
@@ -230,7 +231,8 @@ fn random_reads_of_a_timed_node_agree_with_its_probe() {
     assert_near(mbps, expected, 0.05, "bandwidth of random reads");
 }
 
-/// Without caches, the controller merges stores to a line that waits in its write queue, and answers loads from there.
+/// Without caches, the controller merges stores to a line that waits in its write queue, and answers loads
+/// from there.
 #[test]
 fn what_the_controllers_queue_answers_is_no_traffic() {
     let text = include_str!("../../../machines/ddr4-2400.toml");

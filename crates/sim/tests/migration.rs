@@ -79,7 +79,8 @@ fn a_move_costs_what_the_kernel_file_says_and_the_copy() {
     let machine = sockets(kernel);
     let report = simulate(&machine, "local+anb", alone([touch(0, 1), on(2), reading(1, 200_000)]));
     assert_eq!(report.pages.migrated, 1);
-    // The scanner interrupts both CPUs of the task at every step; so does unmapping, but for the CPU that does it.
+    // The scanner interrupts both CPUs of the task at every step; so does unmapping, but for the CPU that
+    // does it.
     let faults = report.pages.hint_faults as f64;
     let interrupts = (report.spent.system_ms * 1e3 - faults - 2.0 - 4.0) / 3.0;
     let copy_us = 64.0 * 64.0 / 10_000.0;

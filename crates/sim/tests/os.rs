@@ -1,4 +1,5 @@
-//! The operating system's side: where pages lie, what faults, swap and unmapping do, and how threads share CPUs.
+//! The operating system's side: where pages lie, what faults, swap and unmapping do, and how threads share
+//! CPUs.
 
 #[path = "support/runs.rs"]
 mod runs;

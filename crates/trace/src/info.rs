@@ -50,7 +50,8 @@ pub struct TraceInfo {
 }
 
 impl Trace {
-    /// Reads the whole trace, checks it, and sums it up. `watch` is told the share that is done, and ends it by `false`.
+    /// Reads the whole trace, checks it, and sums it up. `watch` is told the share that is done, and ends it
+    /// by `false`.
     ///
     /// # Errors
     /// If the trace is damaged anywhere, or `watch` ends it.

@@ -11,7 +11,8 @@ pub(crate) const fn threads(default: u64) -> Parameter {
     Parameter::integer("threads", "", "threads that share the work", [1, default, 1024])
 }
 
-/// `footprint_mib` of a workload whose data the host has to hold: 16 GiB at most, which keeps indices in 32 bits.
+/// `footprint_mib` of a workload whose data the host has to hold: 16 GiB at most, which keeps indices in 32
+/// bits.
 pub(crate) const fn footprint_mib(default: u64) -> Parameter {
     Parameter::integer("footprint_mib", "MiB", "size of all arrays together", [1, default, 16 << 10])
 }

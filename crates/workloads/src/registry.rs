@@ -52,8 +52,8 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
     }
 }
 
-/// Runs a workload on the host's own memory and threads, and returns its result. `at` is told when the workload itself
-/// begins, all that it works on being made, and when it ends.
+/// Runs a workload on the host's own memory and threads, and returns its result. `at` is told when the
+/// workload itself begins, all that it works on being made, and when it ends.
 ///
 /// # Errors
 /// As [`program`].

@@ -6,7 +6,8 @@
 //! policy                               plans                        checks what came
 //! ```
 //!
-//! The policy counts epochs; the program keeps pace by time (in the simulator) or is driven by whoever runs the epochs.
+//! The policy counts epochs; the program keeps pace by time (in the simulator) or is driven by whoever runs
+//! the epochs.
 
 use crate::ids::NodeId;
 use crate::policy::{Cancellation, Outcome, Refusal};

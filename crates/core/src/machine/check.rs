@@ -139,7 +139,8 @@ fn sources(machine: &Machine) -> Checked {
     Ok(())
 }
 
-/// Whether a dotted path, whose list entries go by name, leads to something. It may be spelled as in older files.
+/// Whether a dotted path, whose list entries go by name, leads to something. It may be spelled as in older
+/// files.
 fn exists(tree: &toml::Value, path: &str) -> bool {
     let mut at = tree;
     for part in current_path(path).split('.') {

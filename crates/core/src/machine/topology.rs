@@ -57,8 +57,8 @@ impl Topology {
 }
 
 impl Machine {
-    /// Idle read latency that a CPU of the initiator sees from a node, links included: a fixed node's figure, a dram
-    /// node's route to the pins, activate, read and burst.
+    /// Idle read latency that a CPU of the initiator sees from a node, links included: a fixed node's figure,
+    /// a dram node's route to the pins, activate, read and burst.
     pub fn idle_latency(&self, from: InitiatorId, to: NodeId) -> Time {
         let node = &self.nodes[to.index()];
         let at_node = match (&node.fixed, &node.dram) {
@@ -73,7 +73,8 @@ impl Machine {
         at_node + self.topology.link_latency(from, to)
     }
 
-    /// The same machine with its nodes in another order: `order` has the present index of each node, the first one's first.
+    /// The same machine with its nodes in another order: `order` has the present index of each node, the
+    /// first one's first.
     ///
     /// # Panics
     /// If `order` does not have each index once.
@@ -88,8 +89,9 @@ impl Machine {
         self
     }
 
-    /// Nodes by distance from a CPU, as Linux orders them: least latency of the links first, so that a CPU's own node
-    /// is the one beside it even if memory elsewhere is faster; then least idle latency, then lower number.
+    /// Nodes by distance from a CPU, as Linux orders them: least latency of the links first, so that a CPU's
+    /// own node is the one beside it even if memory elsewhere is faster; then least idle latency, then lower
+    /// number.
     pub fn nearest_nodes(&self, cpu: CpuId) -> Vec<NodeId> {
         self.nearest_nodes_of(self.initiator_of(cpu))
     }
@@ -102,7 +104,8 @@ impl Machine {
     }
 }
 
-/// Least-latency routes from one endpoint to all that can be reached (Bellman's relaxation; machines have few links).
+/// Least-latency routes from one endpoint to all that can be reached (Bellman's relaxation; machines have few
+/// links).
 fn routes_from<'m>(machine: &'m Machine, start: &'m str) -> Vec<(&'m str, Route)> {
     let mut known: Vec<(&str, Route)> = vec![(start, Route { hops: Vec::new(), latency: Time::ZERO })];
     loop {

@@ -13,9 +13,9 @@ const HORIZON: Time = Time::from_us(8);
 
 /// Carries lines one after another.
 ///
-/// They are not announced in the order of their times: a read's data is, as soon as its end is certain, and a core that
-/// runs ahead announces what it will write. So time is divided into slots of a few lines, and a line goes into the first
-/// one that has room, from its own time on.
+/// They are not announced in the order of their times: a read's data is, as soon as its end is certain, and a
+/// core that runs ahead announces what it will write. So time is divided into slots of a few lines, and a
+/// line goes into the first one that has room, from its own time on.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     line_time: Time,

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{bmpm, node_view};
 
-/// An epoch: hint faults (page, CPU, node, scan pass), and samples of neighbouring regions with the node each lies on.
+/// An epoch: hint faults (page, CPU, node, scan pass), and samples of neighbouring regions with the node each
+/// lies on.
 type Epoch = (Vec<(u64, u16, u8, u32)>, Vec<(u32, u8)>);
 
 fn epoch() -> impl Strategy<Value = Epoch> {

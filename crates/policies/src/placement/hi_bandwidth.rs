@@ -26,8 +26,8 @@ pub(super) const THRESHOLD: Parameter = Parameter::integer(
     [0, 0, 1_000_000],
 );
 
-/// hinuma's three steps: the group by ratio and threshold, the node in it by free memory and interconnect cost, another
-/// group when that one is full.
+/// hinuma's three steps: the group by ratio and threshold, the node in it by free memory and interconnect
+/// cost, another group when that one is full.
 pub(super) fn by_threshold(machine: &Machine, weights: Vec<u32>, values: &Values) -> Made {
     let weights = match values.u32("threshold") {
         0 => weights,

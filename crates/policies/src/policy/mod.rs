@@ -52,8 +52,8 @@ pub enum PolicyError {
     },
 }
 
-/// A placement policy and a migration policy with their parameters: a description, from which any number of runs can
-/// be made.
+/// A placement policy and a migration policy with their parameters: a description, from which any number of
+/// runs can be made.
 #[derive(Clone)]
 pub struct Policy {
     text: String,
@@ -128,8 +128,9 @@ pub fn default_comparison() -> Vec<Policy> {
     texts.into_iter().map(|text| parse(text).expect("every policy is known by its own name")).collect()
 }
 
-/// Reads `PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]`, as in `local`, `local+anb`, `ratio:weights=4:1` or
-/// `bw-local+bw-migration:threshold=20,delivery=in-kernel`: two items of the grammar in [`memtide_core::params`].
+/// Reads `PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]`, as in `local`, `local+anb`,
+/// `ratio:weights=4:1` or `bw-local+bw-migration:threshold=20,delivery=in-kernel`: two items of the grammar
+/// in [`memtide_core::params`].
 ///
 /// # Errors
 /// If a policy or parameter is not known (with those that are), or a value is not allowed (with what is).

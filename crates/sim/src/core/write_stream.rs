@@ -2,8 +2,8 @@
 
 use memtide_core::{LINE_BYTES, VirtAddr};
 
-/// Follows a core's stores: once they have overwritten enough lines on end, byte after byte, lines are allocated without
-/// being read (Arm's "read allocate mode", x86's full-line writes).
+/// Follows a core's stores: once they have overwritten enough lines on end, byte after byte, lines are
+/// allocated without being read (Arm's "read allocate mode", x86's full-line writes).
 #[derive(Debug)]
 pub(crate) struct WriteStream {
     /// Lines that must have been overwritten on end; 0 never streams.

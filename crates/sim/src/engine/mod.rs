@@ -77,7 +77,8 @@ enum Timer {
 const TIMERS: [Timer; 6] =
     [Timer::Scan, Timer::Sensor, Timer::Epoch, Timer::Sample, Timer::Mover, Timer::Unplug];
 
-/// Turns of actors after which the watcher is told: a small part of a second. Samples grow further apart as a run goes on.
+/// Turns of actors after which the watcher is told: a small part of a second. Samples grow further apart as a
+/// run goes on.
 const WATCH_TURNS: u32 = 1 << 17;
 
 impl<'p> Engine<'p> {
@@ -154,8 +155,8 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
-    /// What a core has to do now. Misses that come within the uncore's lookahead go with it: that saves turns, and the
-    /// order in which cores meet in a cache within such a time means nothing.
+    /// What a core has to do now. Misses that come within the uncore's lookahead go with it: that saves
+    /// turns, and the order in which cores meet in a cache within such a time means nothing.
     fn act_core(&mut self, cpu: usize) -> Result<(), SimError> {
         let core = &mut self.cores[cpu];
         if core.resume < core.window.next_miss() {

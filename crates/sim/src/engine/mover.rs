@@ -1,5 +1,5 @@
-//! The mover: what actions come to. A policy outside the kernel has a kernel thread that moves pages one after another; one
-//! in the kernel moves the page in the fault that called for it.
+//! The mover: what actions come to. A policy outside the kernel has a kernel thread that moves pages one
+//! after another; one in the kernel moves the page in the fault that called for it.
 //!
 //! ```text
 //! begin ── refused

@@ -9,8 +9,8 @@ use crate::os::{PAGES, Space, TASKS};
 use crate::thread::{Spent, State, Thread, ThreadCounts};
 use crate::{Job, SimError};
 
-/// Batches without accesses and work that a thread may go through in a row. A trace whose beginning is left out has up to
-/// three an epoch.
+/// Batches without accesses and work that a thread may go through in a row. A trace whose beginning is left
+/// out has up to three an epoch.
 const EMPTY_BATCHES: u32 = 1 << 22;
 
 /// A program of the run.

@@ -23,18 +23,19 @@ const ADDRESS_END: u64 = 1 << 48;
 pub enum ImportKind {
     /// The text that `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM` writes.
     Lackey,
-    /// Comma-separated values with a header line: thread, instructions, address, size, write, and if known pc and
-    /// producer. Numbers are decimal or 0x hexadecimal. Rows are in order of time.
+    /// Comma-separated values with a header line: thread, instructions, address, size, write, and if known pc
+    /// and producer. Numbers are decimal or 0x hexadecimal. Rows are in order of time.
     Csv,
 }
 
-/// Makes a trace of another tool's recording. `watch` is told the share that is done, several times a second even if the
-/// input comes slowly, and ends it by `false`: then nothing is left.
+/// Makes a trace of another tool's recording. `watch` is told the share that is done, several times a second
+/// even if the input comes slowly, and ends it by `false`: then nothing is left.
 ///
 /// Lackey does not say which load an address comes from: all its loads count as independent of each other.
 ///
 /// # Errors
-/// If the input is not of that kind (with the line that is wrong), the trace cannot be written, or `watch` ends it.
+/// If the input is not of that kind (with the line that is wrong), the trace cannot be written, or `watch`
+/// ends it.
 pub fn import(
     kind: ImportKind,
     input: &Path,

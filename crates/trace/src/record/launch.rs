@@ -54,8 +54,8 @@ impl Launch {
         Ok(Launch { qemu, plugin, program, command: options.command.clone() })
     }
 
-    /// Runs the program to its end; `tell` is called every now and then. A signal to memtide alone is passed on to the
-    /// program, and one that comes a second or more after it kills it.
+    /// Runs the program to its end; `tell` is called every now and then. A signal to memtide alone is passed
+    /// on to the program, and one that comes a second or more after it kills it.
     pub fn run(
         &self,
         dir: &Path,

@@ -133,8 +133,8 @@ impl Fft {
         }
     }
 
-    /// One part of a row's FFT: 0 puts the row into bit-reversed order, 1.. are the stages, after which the row of y is
-    /// multiplied by its twiddles.
+    /// One part of a row's FFT: 0 puts the row into bit-reversed order, 1.. are the stages, after which the
+    /// row of y is multiplied by its twiddles.
     fn transform<M: Memory>(&self, m: &mut M, data: &Array<f64>, row: usize, length: usize, part: usize) {
         let base = 2 * row * length;
         let stages = length.ilog2() as usize;

@@ -13,7 +13,8 @@ use crate::workload::{Algorithm, Phase, Workload};
 const LANES: usize = 8;
 /// A vector register (AVX2).
 type Vector = [f32; LANES];
-/// 34 floating-point operations a point, a dozen of them fused, and the loop's add, compare, branch; for eight points.
+/// 34 floating-point operations a point, a dozen of them fused, and the loop's add, compare, branch; for
+/// eight points.
 const POINT_INSTRUCTIONS: u64 = 25;
 const OMEGA: f32 = 0.8;
 

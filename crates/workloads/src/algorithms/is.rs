@@ -15,7 +15,8 @@ const LANES: usize = 8;
 const BUCKET_KEYS: usize = 1024;
 /// A loop's add, compare, branch, and the shift that makes a bucket of a key.
 const KEY_INSTRUCTIONS: u64 = 4;
-/// Drawing a key: four random numbers, each scaled, and their mean (counted by callgrind in the native program).
+/// Drawing a key: four random numbers, each scaled, and their mean (counted by callgrind in the native
+/// program).
 const DRAW_INSTRUCTIONS: u64 = 85;
 
 /// The keys, and what it takes to sort them.

@@ -20,7 +20,8 @@ const TILE_ROWS: usize = 4;
 const TILE_VECTORS: usize = 2;
 /// A step of a tile: eight fused multiply-adds, and the loop's add, compare, branch.
 const TILE_INSTRUCTIONS: u64 = 11;
-/// A vector of a triangular solve or of the factorization: a fused multiply-add, and the loop's add, compare, branch.
+/// A vector of a triangular solve or of the factorization: a fused multiply-add, and the loop's add, compare,
+/// branch.
 const VECTOR_INSTRUCTIONS: u64 = 4;
 
 /// A matrix of blocks, each of them contiguous.

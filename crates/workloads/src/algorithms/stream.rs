@@ -16,8 +16,8 @@ const LANES: usize = 4;
 type Vector = [f64; LANES];
 /// Elements of an item.
 const BLOCK: usize = 1024;
-/// What the loop itself costs a vector: add, compare, branch. gcc -O3 -mavx2 -mfma compiles every kernel to its accesses
-/// and these, the arithmetic being folded into a load (triad, add) but for scale.
+/// What the loop itself costs a vector: add, compare, branch. gcc -O3 -mavx2 -mfma compiles every kernel to
+/// its accesses and these, the arithmetic being folded into a load (triad, add) but for scale.
 const LOOP_INSTRUCTIONS: u64 = 3;
 const SCALAR: f64 = 3.0;
 

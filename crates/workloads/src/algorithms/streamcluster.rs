@@ -87,7 +87,8 @@ impl Streamcluster {
         ((cost - distance).max(0.0), distance)
     }
 
-    /// What an open centre costs: as much as serving a five-hundredth of the points at the candidates' usual distance.
+    /// What an open centre costs: as much as serving a five-hundredth of the points at the candidates' usual
+    /// distance.
     fn opening_cost(&self) -> f64 {
         self.centre.len() as f64 / 500.0 * 1e4
     }

@@ -69,8 +69,8 @@ const PARAMETERS: &[Parameter] = &[
 const SCAN_PARAMETERS: &[Parameter] =
     &[params::footprint_mib(256), VALUE_BYTES, params::operations(6_000), params::threads(16), params::PAGE];
 
-/// The store: shards that all threads use, one built by each of them, and one for what each inserts, which the others do
-/// not see. A key's shard is its remainder.
+/// The store: shards that all threads use, one built by each of them, and one for what each inserts, which
+/// the others do not see. A key's shard is its remainder.
 pub struct Ycsb<const WORKLOAD: char> {
     threads: usize,
     operations: usize,

@@ -58,7 +58,8 @@ pub struct Burst {
 /// Which lines a profile accesses; each a share from 0 to 1.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Locality {
-    /// Accesses that continue the thread's walk through its own part; the others are to any line of the footprint.
+    /// Accesses that continue the thread's walk through its own part; the others are to any line of the
+    /// footprint.
     pub sequential_share: f64,
     /// Those of the others that are to hot pages.
     pub hot_share: f64,

@@ -42,7 +42,8 @@ struct BwMigration {
     epoch: Time,
     tiers: Vec<usize>,
     balance: Balance,
-    /// The time of the last hint fault. In one batch, faults of one time are concurrent: they read the same counts.
+    /// The time of the last hint fault. In one batch, faults of one time are concurrent: they read the same
+    /// counts.
     faulted: Time,
 }
 

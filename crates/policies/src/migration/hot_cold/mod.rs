@@ -90,7 +90,8 @@ struct HotCold {
     cold_age: u32,
     low: u64,
     high: u64,
-    /// Base pages that an epoch may promote, and those it may demote: divided by the scale, but not below a huge one.
+    /// Base pages that an epoch may promote, and those it may demote: divided by the scale, but not below a
+    /// huge one.
     pages: u64,
     write_weight: u32,
     /// What was hot in the last epoch.
@@ -143,7 +144,8 @@ impl HotCold {
         near.filter(|&node| self.tier(node) == tier).find(|&node| room.of(node) >= pages)
     }
 
-    /// Moves a region's pages while there is room, and none beyond `most`; gives how many base pages are to move.
+    /// Moves a region's pages while there is room, and none beyond `most`; gives how many base pages are to
+    /// move.
     fn send(&self, region: &Region, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
         let mut sent = 0;
         for at in 0..region.pages {
@@ -314,7 +316,8 @@ struct Draft<'p> {
     demoted: u64,
 }
 
-/// Base pages that are free on each node and those that are to stay free; a node that is not told of takes any number.
+/// Base pages that are free on each node and those that are to stay free; a node that is not told of takes
+/// any number.
 struct Room(Vec<Option<(u64, u64)>>);
 
 impl Room {
