@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_fetched_ahead_once_and_not_beyond_its_page() {
+    fn stream_is_prefetched_once_within_its_page() {
         let mut p = prefetcher();
         let mut fetched = Vec::new();
         for line in 64..128 {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_down_as_well_as_up() {
+    fn descending_stream_is_prefetched() {
         let mut p = prefetcher();
         let fetched: Vec<u64> =
             [40, 39, 38].into_iter().filter_map(|l| p.see(l)).flat_map(Ahead::lines).collect();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn random_lines_fetch_nothing() {
+    fn random_lines_are_not_prefetched() {
         let mut p = prefetcher();
         assert!([3, 900, 17, 4000, 62, 3].into_iter().all(|line| p.see(line).is_none()));
     }

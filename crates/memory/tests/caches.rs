@@ -210,7 +210,7 @@ fn private_levels(geometries: &[(u64, u16)]) -> (PrivateCaches, PlainLevels) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn private_levels_agree_and_lose_no_dirty_line(
+    fn private_levels_match_reference_and_keep_dirty_lines(
         geometries in proptest::collection::vec(geometry(), 1..=3),
         accesses in proptest::collection::vec((0u64..700, any::<bool>()), 0..2000),
     ) {

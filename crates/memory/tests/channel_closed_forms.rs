@@ -35,7 +35,7 @@ fn a_single_read_takes_what_the_data_sheet_says() {
 }
 
 #[test]
-fn closed_pages_are_always_a_miss_away() {
+fn closed_page_policy_always_misses_rows() {
     let d = Dram { page_policy: PagePolicy::Closed, ..ddr4() };
     let read = |row, at| ask(at, &d, 0, 0, row, 0, false);
     let miss = u64::from(d.rcd + d.cl + d.burst);
@@ -228,7 +228,7 @@ fn row_hits_overtake_up_to_the_cap() {
 }
 
 #[test]
-fn no_read_waits_for_ever_behind_row_hits_of_the_other_rank() {
+fn row_hits_of_other_rank_do_not_starve_reads() {
     for arbitration in [Arbitration::Oldest, Arbitration::RoundRobin] {
         let d = Dram { arbitration, ..ddr4() };
         let hit = |i: u64| Place { bank: (i % 4 * 4) as u16, column: (i / 4 % 128) as u16, row: 1 };
@@ -241,7 +241,7 @@ fn no_read_waits_for_ever_behind_row_hits_of_the_other_rank() {
 }
 
 #[test]
-fn no_read_waits_for_ever_behind_writes() {
+fn writes_do_not_starve_reads() {
     let d = ddr4();
     let line =
         |i: u64| Place { bank: (i % 4 * 4) as u16, column: (i / 4 % 128) as u16, row: (i / 512) as u32 };

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn every_workload_runs_at_its_smallest_or_says_what_does_not_fit() {
+    fn every_workload_runs_at_minimum_size_or_explains() {
         for info in list() {
             for threads in [1, 61] {
                 let mut params = Params::new();

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sensors_have_names_of_their_own() {
+    fn sensor_names_are_unique() {
         let names: std::collections::BTreeSet<&str> = Sensor::all().iter().map(Sensor::name).collect();
         assert_eq!(names.len(), Sensor::all().len());
     }

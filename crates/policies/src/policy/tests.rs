@@ -39,7 +39,7 @@ fn parameters_are_separated_by_commas_or_colons() {
 }
 
 #[test]
-fn hint_faults_reach_anb_in_the_kernel_and_bw_migration_as_a_daemon_gets_them() {
+fn anb_is_in_kernel_and_bw_migration_deployable() {
     let sensors = |text| parse(text).unwrap().migration(&bmpm(2.0)).sensors();
     assert_eq!(sensors("local+anb").delivery, Delivery::InKernel);
     assert_eq!(sensors("local+bw-migration").delivery, Delivery::Deployable);

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_on_a_line_under_way_waits_for_it() {
+    fn hit_on_line_in_flight_waits_for_it() {
         let mut w = window(4);
         let miss = w.miss(1, Time(0), Time::ZERO, START);
         assert_eq!(w.hit(1, Time(2), Time(4), START), miss);

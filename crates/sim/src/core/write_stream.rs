@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_streams_after_whole_lines_on_end_and_not_after_a_gap() {
+    fn write_streaming_needs_consecutive_whole_lines() {
         let mut stream = WriteStream::new(2);
         let mut streamed: Vec<u64> = (0..64).map(|i| 8 * i).filter(|&a| stream.see(VirtAddr(a), 8)).collect();
         assert_eq!(streamed, [128, 192, 256, 320, 384, 448]);

@@ -131,7 +131,7 @@ mod tests {
     use crate::testing::check;
 
     #[test]
-    fn a_known_option_has_its_known_price() {
+    fn option_prices_match_reference() {
         assert!((price(false, 100.0, 100.0, 0.05, 0.2, 1.0) - 10.450_583_6).abs() < 1e-6);
         assert!((price(true, 100.0, 100.0, 0.05, 0.2, 1.0) - 5.573_526).abs() < 1e-6);
     }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_reads_all_lines_alike() {
+    fn uniform_reads_lines_equally_often() {
         let (_, recorded) = check::<RandomReads<false>>("footprint_mib=1,operations=327680,threads=4");
         let counts = popularity(&recorded);
         assert_eq!(counts.len(), 16384);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_leave_no_room_for_text_are_refused() {
+    fn tables_that_leave_no_memory_for_text_are_refused() {
         let settings = Settings::new(&Wordcount::INFO, &"footprint_mib=2".parse().unwrap()).unwrap();
         let error = Wordcount::new(&settings, 1, &mut Space::new(settings.page())).err().unwrap();
         assert!(error.to_string().contains("vocabulary"));

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_room_is_refused() {
+    fn store_without_free_slots_is_refused() {
         let params = "footprint_mib=1,operations=1000000".parse().unwrap();
         let settings = Settings::new(&Ycsb::<'d'>::INFO, &params).unwrap();
         let error = Ycsb::<'d'>::new(&settings, 1, &mut Space::new(settings.page())).err().unwrap();
