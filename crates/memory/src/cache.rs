@@ -70,7 +70,7 @@ impl Cache {
         Cache { ways: ways.into(), lanes_of_set, sets, shift, lanes }
     }
 
-    /// The first line number that such a cache cannot tell from others.
+    /// The first line number that such a cache cannot represent.
     pub fn line_limit(capacity_kib: u64, ways: u16) -> u64 {
         sets(capacity_kib, ways) * TAGS
     }
@@ -159,7 +159,7 @@ impl Cache {
     }
 }
 
-/// Puts a slot in front of a set of so many ways; the last of them leaves.
+/// Inserts a slot at the front of a set of `ways`; the last one is evicted.
 #[inline]
 fn replace_last(set: &mut [Lanes], ways: usize, new: u32) -> u32 {
     let mut old = new;

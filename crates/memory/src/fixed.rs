@@ -16,7 +16,7 @@ const WINDOW: Time = Time::from_us(5);
 ///
 /// A read ends the node's idle latency after the server takes it. With a loaded-latency curve it ends when
 /// the curve says, at the utilisation of the last 5 us, unless the server is so far behind that it ends later
-/// still. Reads that find no other under way, such as a chase's, are no load: they meet nobody. Writes are
+/// still. Reads with no other in flight, such as a chase's, are no load: they never queue. Writes are
 /// posted and take the server's time alone.
 #[derive(Clone, Debug)]
 pub struct FixedNode {

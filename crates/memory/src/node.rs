@@ -9,7 +9,7 @@ use crate::counters::Counters;
 pub struct Request {
     /// Line of the node: its address in the node divided by the line size.
     pub line: u64,
-    /// Whether it writes. Writes are posted: nobody is told of their end.
+    /// Whether it writes. Writes are posted: their completion is not reported.
     pub write: bool,
     /// What a read's completion is known by.
     pub id: u64,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memtide_core::PAGE_BYTES;
 
-/// Memory in use that nobody was seen to map (a program's image, an import) is mapped in blocks of at most
+/// Memory without a recorded mapping (a program's image, an import) is mapped in blocks of at most
 /// this size.
 const BLOCK_BYTES: u64 = 1 << 20;
 

@@ -17,7 +17,7 @@ pub(crate) const fn footprint_mib(default: u64) -> Parameter {
     Parameter::integer("footprint_mib", "MiB", "size of all arrays together", [1, default, 16 << 10])
 }
 
-/// `footprint_mib` of a workload whose data nobody looks at, so that the host need not hold it.
+/// `footprint_mib` of a workload whose data is never read, so that the host need not hold it.
 pub(crate) const fn nominal_footprint_mib(default: u64) -> Parameter {
     Parameter::integer("footprint_mib", "MiB", "size of the memory accessed", [1, default, 1 << 20])
 }

@@ -52,7 +52,7 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
     }
 }
 
-/// Runs a workload on the host's own memory and threads, and returns its result. `at` is told when the
+/// Runs a workload on the host's own memory and threads, and returns its result. `at` is called when the
 /// workload itself begins, all that it works on being made, and when it ends.
 ///
 /// # Errors

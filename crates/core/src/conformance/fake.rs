@@ -183,7 +183,7 @@ impl FakeHost {
         &mut self.nodes[node.index()]
     }
 
-    /// Something happens now that the next epoch's events tell.
+    /// Something happens now that the next epoch's events report.
     pub fn event(&mut self, event: Event) {
         self.events.push(event);
     }

@@ -59,7 +59,7 @@ impl Layout {
     }
 }
 
-/// What happened in a run, for whoever drives and checks it.
+/// What happened in a run, for the test that drives and checks it.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Progress>);
 

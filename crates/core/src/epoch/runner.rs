@@ -29,7 +29,7 @@ pub struct PolicyRunner {
     unseen: Vec<Completion>,
     /// Users' actions that are under way.
     requested: BTreeSet<ActionId>,
-    /// Completions of users' actions that nobody has taken yet.
+    /// Completions of users' actions, not yet collected.
     answered: Vec<Completion>,
 }
 

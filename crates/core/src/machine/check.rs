@@ -139,7 +139,7 @@ fn sources(machine: &Machine) -> Checked {
     Ok(())
 }
 
-/// Whether a dotted path, whose list entries go by name, leads to something. It may be spelled as in older
+/// Whether a dotted path, with list entries by name, exists. It may be spelled as in older
 /// files.
 fn exists(tree: &toml::Value, path: &str) -> bool {
     let mut at = tree;

@@ -26,7 +26,7 @@ pub struct Core {
     pub reorder_buffer: u32,
     /// Lines that one core may wait for at once (line fill buffers, MSHRs), 1 to 64.
     pub outstanding_misses: u16,
-    /// Whole lines that stores must overwrite on end before the next ones are allocated without being
+    /// Consecutive whole lines that stores must overwrite before the next ones are allocated without being
     /// fetched; 0, the default, always fetches.
     #[serde(default)]
     pub write_streaming_lines: u16,

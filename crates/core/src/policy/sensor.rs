@@ -1,7 +1,7 @@
 //! Sensors: what a policy asks a host to observe, and what the host answers.
 //!
 //! A sensor is declared here, and each host has it in one file of its own; a host that has no such file
-//! refuses it. What a sensor tells reaches the policy in the [`View`](super::View) or as an
+//! refuses it. A sensor's data reach the policy in the [`View`](super::View) or as an
 //! [`Event`](super::Event).
 
 use std::fmt;
@@ -37,7 +37,7 @@ pub enum Sensor {
     LoadedLatency,
     /// Free memory below which a node is reclaimed, in [`NodeView::watermarks`](super::NodeView::watermarks).
     Watermarks,
-    /// What applications tell of their buffers, as [`Event::Message`](super::Event::Message).
+    /// Applications' messages about their buffers, as [`Event::Message`](super::Event::Message).
     Messages,
     /// Tasks that start and end, as [`Event::Task`](super::Event::Task).
     TaskLifecycle,
@@ -190,7 +190,7 @@ pub enum Answer {
     Observed(String),
     /// It is worked out from something else; from what.
     Inferred(String),
-    /// It cannot be had; why.
+    /// Not available; why.
     Refused(String),
 }
 

@@ -48,7 +48,7 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// Makes the bank's candidate anew.
+    /// Recomputes the bank's candidate.
     pub(super) fn update(&mut self, bank: u16) {
         match self.candidate(bank) {
             Some((wanted, kind)) => self.want(wanted, kind),

@@ -85,7 +85,7 @@ impl Uncore {
     }
 
     /// A load or store that missed the private caches of `cpu`. Gives the time at which its line is there,
-    /// counted as load-to-use from `at`; none if that is not known yet: then [`Uncore::advance`] tells
+    /// counted as load-to-use from `at`; none if that is not known yet: then [`Uncore::advance`] reports
     /// `waiter`.
     pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) -> Option<Time> {
         self.counts.accesses += 1;
@@ -138,14 +138,14 @@ impl Uncore {
         self.write_back(0, cpu, line, at);
     }
 
-    /// Reads a line past the caches, as a page copy does; `waiter` will be told.
+    /// Reads a line past the caches, as a page copy does; `waiter` will be notified.
     pub fn read(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) {
         let domain = self.domain(cpu);
         let request = self.request(cpu, domain, line, at, false);
         self.requests.wait(request, waiter, at);
     }
 
-    /// Writes a line to memory; posted, nobody waits for it.
+    /// Writes a line to memory; posted: no waiter.
     pub fn write(&mut self, cpu: CpuId, line: u64, at: Time) {
         let (node, local) = self.routes.find(line);
         let arrival = self.links.carry(self.routes.hops(cpu, node), Towards::Node, at + self.routes.out());

@@ -219,7 +219,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
 }
 
 /// The largest difference of a tier's share of pages from its share of the bandwidth, for a thread that goes
-/// on to the next socket after every so many pages.
+/// on to the next socket at a fixed interval of pages.
 fn worst_share(policy: &str, m: &Machine, pages: usize, stay: usize) -> f64 {
     let mut thread = Toucher::new(policy, m, 7);
     let nodes: Vec<u8> = (0..pages)

@@ -119,7 +119,7 @@ pub fn migrations() -> impl Iterator<Item = &'static Info> {
     migration::ALL.iter().map(|entry| &entry.info)
 }
 
-/// What a comparison runs unless it is told otherwise: every placement without migration, Linux's default with
+/// What a comparison runs by default: every placement without migration, Linux's default with
 /// automatic NUMA balancing, and bmpm's placement with its migration.
 pub fn default_comparison() -> Vec<Policy> {
     let mut texts: Vec<&str> = placements().map(|info| info.name).collect();

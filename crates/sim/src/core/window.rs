@@ -17,7 +17,7 @@
 //! - *Reorder buffer*: an instruction is dispatched only when the load that is `reorder_buffer` instructions
 //!   older has ended.
 //! - *Slots*: accesses open at once, reused in order. An [`End`] names slot and generation, so that one of an
-//!   access whose slot has another by now reads as ended long ago, and nothing needs to be told of it.
+//!   access whose slot has another by now reads as ended long ago, and needs no notification.
 //! - *Miss registers*: a miss without one waits in `queue`, first come first served, and inherits the end of
 //!   the one that frees it.
 //! - *Dependences*: an access whose address was loaded begins when that load ends. Waiters need no lists:

@@ -2,11 +2,11 @@
 
 use memtide_core::{LINE_BYTES, VirtAddr};
 
-/// Follows a core's stores: once they have overwritten enough lines on end, byte after byte, lines are
+/// Follows a core's stores: once they have overwritten enough consecutive lines, byte after byte, lines are
 /// allocated without being read (Arm's "read allocate mode", x86's full-line writes).
 #[derive(Debug)]
 pub(crate) struct WriteStream {
-    /// Lines that must have been overwritten on end; 0 never streams.
+    /// Consecutive lines that must have been overwritten; 0 never streams.
     threshold: u16,
     next: u64,
     /// Lines overwritten so far, and whether the present one has been from its first byte on.

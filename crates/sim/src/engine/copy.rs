@@ -4,7 +4,7 @@ use memtide_core::policy::{Move, Planned};
 use memtide_core::{CpuId, LINE_BYTES, Time};
 use memtide_memory::{Uncore, Waiter};
 
-/// Bit of a waiter's number that tells copies from cores.
+/// Bit of a waiter's number that distinguishes copies from cores.
 pub(crate) const COPY: u32 = 1 << 31;
 
 /// Lines of a base page.

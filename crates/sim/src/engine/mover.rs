@@ -23,7 +23,7 @@ use super::copy::Copy;
 use super::{Engine, Timer};
 use crate::os::{Entry, Owner, Stale, key_of};
 
-/// Moves that were begun, and completions that nobody has taken yet.
+/// Moves in flight, and completions not yet collected.
 #[derive(Default)]
 pub(crate) struct Mover {
     /// Moves that the kernel thread has yet to start, each with its reserved frame.

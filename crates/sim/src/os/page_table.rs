@@ -1,4 +1,4 @@
-//! Page tables: a radix tree of four levels, as x86-64 has it.
+//! Page tables: a radix tree of four levels, as on x86-64.
 
 use memtide_core::{PageSize, Vpn};
 

@@ -1,5 +1,5 @@
 //! The NUMA hint scanner: it unmaps some of a task's pages now and then, so that the next access to each
-//! faults and tells who made it (Linux's task_numa_work).
+//! faults and shows its CPU (Linux's task_numa_work).
 
 use memtide_core::{TaskId, Vpn};
 

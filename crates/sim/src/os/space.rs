@@ -74,7 +74,7 @@ impl Space {
     }
 
     /// The size of the page to be placed at an address. Memory that was never mapped has base pages: not
-    /// every trace tells all mappings.
+    /// every trace contains all mappings.
     pub fn page_size_at(&self, address: VirtAddr) -> PageSize {
         if !self.has_huge {
             return PageSize::Base;

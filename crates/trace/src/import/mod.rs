@@ -28,7 +28,7 @@ pub enum ImportKind {
     Csv,
 }
 
-/// Makes a trace of another tool's recording. `watch` is told the share that is done, several times a second
+/// Converts another tool's recording into a trace. `watch` gets the share that is done, several times a second
 /// even if the input comes slowly, and ends it by `false`: then nothing is left.
 ///
 /// Lackey does not say which load an address comes from: all its loads count as independent of each other.
@@ -172,7 +172,7 @@ impl Importer {
 /// Bytes of a line at most.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// How often who watches is told while no input comes.
+/// Interval of progress reports while no input arrives.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// An input whose reading is watched, and ends with an error when it is stopped or a line has no end.

@@ -21,7 +21,7 @@ const PLUGIN: &str = "libmemtide_recorder.so";
 const ELF64: &[u8] = b"\x7fELF\x02";
 const POLL: Duration = Duration::from_millis(20);
 
-/// How often it is told how far the program is.
+/// Interval of progress reports.
 const TELL: Duration = Duration::from_millis(500);
 
 pub struct Launch {
@@ -54,7 +54,7 @@ impl Launch {
         Ok(Launch { qemu, plugin, program, command: options.command.clone() })
     }
 
-    /// Runs the program to its end; `tell` is called every now and then. A signal to memtide alone is passed
+    /// Runs the program to its end; `tell` is called at intervals. A signal to memtide alone is passed
     /// on to the program, and one that comes a second or more after it kills it.
     pub fn run(
         &self,

@@ -19,7 +19,7 @@ const KEY_INSTRUCTIONS: u64 = 4;
 /// program).
 const DRAW_INSTRUCTIONS: u64 = 85;
 
-/// The keys, and what it takes to sort them.
+/// The keys, and the buffers to sort them.
 pub struct Is {
     threads: usize,
     iterations: usize,

@@ -99,7 +99,7 @@ impl Algorithm for Wordcount {
     }
 }
 
-/// A word of the vocabulary: two to eight letters, unlike every other.
+/// A word of the vocabulary: two to eight letters, unique.
 fn word(rank: u64) -> impl Iterator<Item = u8> {
     let (mut rest, mut length) = (rank, 0);
     let filler = 1 + hash(rank) as usize % 3;
@@ -160,7 +160,7 @@ impl Wordcount {
         }
     }
 
-    /// Adds a word's counts up in the first table that has it.
+    /// Adds a word's counts up in the first table that contains it.
     fn reduce<M: Memory>(&self, m: &mut M, rank: usize) {
         let key = word(rank as u64).fold(0, |key, letter| key << 8 | u64::from(letter));
         let (mut first, mut sum) = (None, 0);

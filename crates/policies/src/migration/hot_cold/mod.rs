@@ -75,7 +75,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
 /// Samples of a region in an aggregation interval.
 const SAMPLES: u32 = 10;
 
-/// A region makes room for one that was accessed more than so many times as often.
+/// A region yields to one accessed more than this many times as often.
 const MARGIN: u32 = 2;
 
 struct HotCold {
@@ -138,7 +138,7 @@ impl HotCold {
         self.heat(region) == 0 && region.age >= self.cold_age
     }
 
-    /// The nearest node of a tier that has room for so many base pages.
+    /// The nearest node of a tier with that many free base pages.
     fn to(&self, tier: usize, from: NodeId, pages: u64, room: &Room) -> Option<NodeId> {
         let near = self.order.from_node(from).iter().copied();
         near.filter(|&node| self.tier(node) == tier).find(|&node| room.of(node) >= pages)

@@ -21,7 +21,7 @@ pub(super) const FILTER: Parameter = Parameter::word(
 /// Scan passes in which Linux 6 lets a task's first and private faults migrate at once (`numa_scan_seq <= 4`).
 const EARLY_PASSES: u32 = 5;
 
-/// A node with so many times more faults than another one is much more heavily used (`ACTIVE_NODE_FRACTION`).
+/// Ratio of faults from which a node counts as much more heavily used than another (`ACTIVE_NODE_FRACTION`).
 const MUCH_MORE: u64 = 3;
 
 /// Decides on hint faults one by one.

@@ -89,7 +89,7 @@ fn linux_6_does_not_move_a_page_out_of_slow_memory_at_the_first_fault() {
     assert_eq!(goes(&mut trigger("linux-6", &m), 0, &[(1, 1, 0)]), [Some(1)]);
 }
 
-/// A task that has had so many faults by CPU's node, on pages that lay on the same nodes, in the pass before
+/// A task with these faults by CPU's node, on pages that lay on the same nodes, in the pass before
 /// pass 9.
 fn with_statistics(m: &Machine, by_cpu: [u64; 2], by_page: [u64; 2]) -> Trigger {
     let mut trigger = trigger("linux-6", m);

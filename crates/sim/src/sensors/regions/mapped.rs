@@ -49,7 +49,7 @@ fn add_runs(space: &mut Space, spans: &mut Vec<Span>) {
     });
 }
 
-/// Takes in so many gaps between spans, the smallest first.
+/// Includes the smallest gaps between spans.
 fn take_in_gaps(spans: &mut Vec<Span>, many: usize) {
     let pairs = spans.windows(2).enumerate();
     let mut gaps: Vec<(u64, usize)> =

@@ -82,7 +82,7 @@ impl RegionSensor {
     }
 
     /// An aggregation interval is over: regions age, and those that are alike become one. What is mapped by
-    /// now is cut up anew for the next interval.
+    /// now is cut again for the next interval.
     fn aggregate(&mut self, os: &mut Os) {
         let threshold = self.regions.largest_count() / ALIKE;
         let limit = self.regions.pages() / REGIONS_MIN;

@@ -37,7 +37,7 @@ fn map(os: &mut Os, task: TaskId, page: u64, size: PageSize, node: u8) {
     os.spaces[task.index()].table.map(page, size, Entry::present(frame));
 }
 
-/// Has pages accessed, or written, between any two samples of so many aggregation intervals.
+/// Has pages accessed, or written, between any two samples, for some aggregation intervals.
 fn watch(sensor: &mut RegionSensor, os: &mut Os, intervals: u64, read: &[u64], written: &[u64]) {
     for _ in 0..intervals * sensor.samples {
         for (pages, flags) in [(read, Entry::ACCESSED), (written, Entry::ACCESSED | Entry::DIRTY)] {

@@ -119,7 +119,7 @@ impl Regions {
         });
     }
 
-    /// Merges what differs more and more, until there are at most so many. There must not be more stretches
+    /// Merges what differs more and more, until at most `most` are left. There must not be more stretches
     /// without a gap.
     pub fn fit(&mut self, mut threshold: u32, mut limit: u64, most: usize) {
         while self.0.len() > most {
