@@ -1,5 +1,5 @@
 #!/bin/sh
-# Records the bundled traces anew: traces/record.sh [sqlite|redis|sort]...
+# Records the bundled traces: traces/record.sh [sqlite|redis|sort]...
 # It installs nothing. MEMTIDE is the command to use, `memtide` unless set.
 set -eu
 memtide=${MEMTIDE:-memtide}

@@ -8,8 +8,7 @@ use crate::failure::{
     ALL_EXIT_CODES, DAEMON_EXIT_CODES, DOCTOR_EXIT_CODES, EXIT_CODES, Failure, PROGRAM_EXIT_CODES,
 };
 
-/// Places and migrates memory pages on machines whose memory is not all alike: simulate policies on a model of a
-/// machine and compare them.
+/// Simulate, rehearse and deploy memory page placement and migration
 #[derive(Debug, Parser)]
 #[command(name = "memtide", bin_name = "memtide", version, after_help = ALL_EXIT_CODES, propagate_version = true)]
 pub struct Cli {
@@ -44,8 +43,7 @@ fn refused(error: clap::Error) -> Failure {
         && let Some((_, least)) =
             why.strip_suffix(&format!("..{}", u64::MAX)).and_then(|w| w.rsplit_once(' '))
     {
-        let message =
-            format!("invalid value '{value}' for '{argument}': allowed are whole numbers from {least}");
+        let message = format!("invalid value '{value}' for '{argument}': expected an integer from {least}");
         return Failure::Usage(message);
     }
     Failure::Parser(Box::new(error))

@@ -32,24 +32,50 @@ pub enum Failure {
 }
 
 /// Exit codes, for the help of commands that run no program.
-pub const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 130 interrupted.";
+pub const EXIT_CODES: &str = "\
+Exit codes:
+    0 done
+    1 a run failed
+    2 usage error
+    3 a file was refused
+  130 interrupted";
 
 /// Exit codes, for `memtide --help`.
-pub const ALL_EXIT_CODES: &str = "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 4 doctor found something \
-    lacking, 125 a program could not be run, 130 interrupted; of a command that runs a program, else the program's own.";
+pub const ALL_EXIT_CODES: &str = "\
+Exit codes:
+    0 done
+    1 a run failed
+    2 usage error
+    3 a file was refused
+    4 doctor found a command that does not work
+  125 a program could not be run
+  130 interrupted
+Commands that run a program pass on its exit status.";
 
 /// Exit codes, for the help of `daemon`.
-pub const DAEMON_EXIT_CODES: &str = "Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 it failed, 2 wrong usage, 3 the configuration was \
-    refused.";
+pub const DAEMON_EXIT_CODES: &str = "\
+Exit codes:
+    0 stopped by Ctrl-C or SIGTERM
+    1 failed
+    2 usage error
+    3 the configuration was refused";
 
 /// Exit codes, for the help of `doctor`.
-pub const DOCTOR_EXIT_CODES: &str = "Exit codes: 0 every command works here, perhaps with warnings; 4 one does not; 1 it failed, \
-    2 wrong usage.";
+pub const DOCTOR_EXIT_CODES: &str = "\
+Exit codes:
+    0 all commands work, perhaps with warnings
+    1 failed
+    2 usage error
+    4 a command does not work";
 
 /// Exit codes, for the help of commands that run a program.
-pub const PROGRAM_EXIT_CODES: &str = "Exit codes: the program's own (128 + N if signal N ended it), 2 wrong usage, \
-    3 a file was refused, 125 the program could not be run, 130 interrupted.";
+pub const PROGRAM_EXIT_CODES: &str = "\
+Exit codes:
+    N the program's own; 128 + N if signal N ended it
+    2 usage error
+    3 a file was refused
+  125 the program could not be run
+  130 interrupted";
 
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,8 +87,8 @@ impl Display for Failure {
             | Failure::Paused(why) => f.write_str(why),
             Failure::Program(code) => write!(f, "the program ended with {code}"),
             Failure::Interrupted => f.write_str("interrupted; nothing was written"),
-            Failure::NotWorking => f.write_str("something does not work here"),
-            Failure::OutputClosed => f.write_str("nobody reads the output any more"),
+            Failure::NotWorking => f.write_str("a command does not work here"),
+            Failure::OutputClosed => f.write_str("the reader closed the output"),
             Failure::Parser(error) => error.fmt(f),
         }
     }

@@ -22,7 +22,7 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// Sets the flag at the first signal, so that work ends cleanly; a later signal ends the process at once.
 pub fn install() -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| Failure::Run(format!("signals cannot be handled: {error}")))?;
+        .map_err(|error| Failure::Run(format!("cannot handle signals: {error}")))?;
     thread::spawn(move || {
         let mut first: Option<Instant> = None;
         for _ in &mut signals {

@@ -23,6 +23,8 @@ mod report;
 mod runs;
 mod tables;
 mod weights;
+#[cfg(test)]
+mod words;
 
 use std::process::ExitCode;
 

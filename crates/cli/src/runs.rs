@@ -20,25 +20,27 @@ use crate::{advice, interrupt, machines};
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("programs").args(["workload", "trace"]).required(true).multiple(true)))]
 pub struct RunOptions {
-    /// A bundled machine's name, or a machine file
+    /// Name of a bundled machine, or machine file
     #[arg(short, long, value_hint = ValueHint::FilePath)]
     pub machine: String,
-    /// A workload, with parameters as in stream:kernel=triad,threads=8; several run at once
+    /// Workload, such as stream:kernel=triad,threads=8; repeatable
     #[arg(short, long, value_name = "WORKLOAD")]
     workload: Vec<String>,
-    /// A recorded trace; several run at once
+    /// Recorded trace; repeatable
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: Vec<PathBuf>,
-    /// Divide capacities, shared caches, TLB reach and the kernel's periods by this instead of the machine's own scale
+    /// Divide capacities, shared caches and the kernel's periods by N
+    ///
+    /// TLB reach too. [default: the machine's `scale`]
     #[arg(long, value_name = "N")]
     scale: Option<u32>,
-    /// Run this many copies of every program at once
+    /// Copies of every program to run at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     copies: u64,
-    /// Leave out this many accesses at the start of traces
+    /// Accesses to omit at the start of traces
     #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
     skip: u64,
-    /// Replay this many accesses of traces at most
+    /// Maximum number of accesses to replay per trace [default: all]
     #[arg(long, value_name = "N", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 }

@@ -6,9 +6,9 @@ use memtide_linux::placement::Weights;
 pub fn put_back() {
     match Weights::restore_leftover() {
         Ok(true) => {
-            message!("memtide: the kernel's weights were put back, which a run that was killed had left set")
+            message!("memtide: restored the kernel's weights, which a killed run had left set")
         }
         Ok(false) => {}
-        Err(error) => message!("memtide: a run that was killed has left the kernel's weights set: {error}"),
+        Err(error) => message!("memtide: a killed run has left the kernel's weights set: {error}"),
     }
 }

@@ -284,7 +284,7 @@ fn what_cannot_run_is_refused_before_anything_boots() {
         (&[][..], "no-such-program", "no such program"),
         (&[], name, "neither an executable nor a script"),
         (&["--file", "/no/such/file"], "true", "/no/such/file"),
-        (&["--file", "/dev/zero"], "true", "/dev/zero: is neither a plain file nor a folder"),
+        (&["--file", "/dev/zero"], "true", "/dev/zero: is neither a regular file nor a folder"),
         (&["--kernel", name, "--file", name], "true", "no Linux kernel"),
         (&["--kernel", "linux-image-0"], "true", "lab setup --kernel linux-image-0"),
     ] {
@@ -306,10 +306,9 @@ fn an_agent_of_another_build_is_refused_with_both_versions() {
     let agent = Path::new(MEMTIDE).with_file_name("memtide-guest");
     let tells = Command::new(&agent).arg("--version").output().expect("the agent runs").stdout;
     let ours = String::from_utf8(tells).expect("text");
-    for (script, theirs) in [
-        ("echo '0.0.9 (protocol 12)'", "0.0.9 (protocol 12)"),
-        ("exit 2", "a version that does not tell its own"),
-    ] {
+    for (script, theirs) in
+        [("echo '0.0.9 (protocol 12)'", "0.0.9 (protocol 12)"), ("exit 2", "an unknown version")]
+    {
         let other = folder.path().join("memtide-guest");
         fs::write(&other, format!("#!/bin/sh\n{script}\n")).expect("a script");
         fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).expect("an executable");

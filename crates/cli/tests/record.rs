@@ -67,7 +67,7 @@ fn the_programs_own_exit_status_is_passed_on() {
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 125", 125), ("kill -TERM $$", 143)] {
         let output = record(&["--", "/bin/bash", "-c", script]);
         assert_eq!(output.status.code(), Some(code), "{script}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("made by the program"), "{script}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("of the program"), "{script}");
     }
 }
 

@@ -148,7 +148,7 @@ fn usage_errors_say_what_was_meant() {
             refused(2, &["topo", "-o", output, option, value], &[option, "add -o machine"]);
         }
     }
-    refused(1, &["man", &trace], &["mine.parquet", "it is a file; give a folder"]);
+    refused(1, &["man", &trace], &["mine.parquet", "it is a file; name a folder"]);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn traces_that_are_missing_cut_short_damaged_or_foreign_are_refused() {
 fn a_file_that_is_no_journal_and_a_policy_that_cannot_be_asked_have_their_own_codes() {
     let folder = tempfile::tempdir().unwrap();
     let noise = file(folder.path(), "noise", ROWS);
-    refused(3, &["replay", &noise], &["noise: it is no memtide journal"]);
+    refused(3, &["replay", &noise], &["noise: not a memtide journal"]);
     let machine = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/hinuma.toml"));
     let journal = |format: u32| {
         let head = json!({"format": format, "memtide": "0", "begun_unix_s": 0, "policy": "hot-cold",

@@ -27,7 +27,8 @@ impl FileError {
         FileError { file: file.to_owned(), line, field, message: in_words(error.message()) }
     }
 
-    /// What is wrong with a field of a file's text, at the line of the field, or of the nearest thing around it that is there.
+    /// What is wrong with a field of a file's text, at the line of the field, or of the nearest thing around
+    /// it that is there.
     pub fn at(file: &str, text: &str, field: impl Into<String>, message: impl Into<String>) -> FileError {
         let field = field.into();
         let line = locate(text, &field).map_or(1, |at| line_at(text, at));
@@ -68,13 +69,13 @@ fn in_words(message: &str) -> String {
     let message = message.replace('\n', " ");
     let Some((found, expected)) = message.split_once(", expected ") else { return message };
     let allowed = match expected {
-        "u8" => "a whole number from 0 to 255",
-        "u16" => "a whole number from 0 to 65535",
-        "u32" => "a whole number from 0 to 4294967295",
-        "u64" => "a whole number, 0 or more",
+        "u8" => "an integer from 0 to 255",
+        "u16" => "an integer from 0 to 65535",
+        "u32" => "an integer from 0 to 4294967295",
+        "u64" => "an integer, 0 or more",
         "f64" => "a number",
         "a boolean" => "true or false",
-        "a string" | "string" => "a text in quotes",
+        "a string" | "string" => "a string in quotes",
         "a sequence" => "a list",
         "a map" => "a table",
         _ if expected.starts_with("struct ") => "a table",
@@ -82,7 +83,7 @@ fn in_words(message: &str) -> String {
     };
     let found = ["invalid type: ", "invalid value: "].iter().find_map(|start| found.strip_prefix(start));
     match found {
-        Some(found) => format!("is {}; expected is {allowed}", found.replace("floating point ", "")),
+        Some(found) => format!("is {}; expected {allowed}", found.replace("floating point ", "")),
         None => message,
     }
 }

@@ -41,7 +41,8 @@ id!(
     NodeId(u8), "node"
 );
 id!(
-    /// A tier: a set of nodes of like speed; 0 is the fastest. bmpm's "memory cluster", hinuma's "memory group".
+    /// A tier: a set of nodes of like speed; 0 is the fastest. bmpm's "memory cluster", hinuma's "memory
+    /// group".
     TierId(u8), "tier"
 );
 id!(

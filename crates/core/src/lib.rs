@@ -1,5 +1,5 @@
-//! memtide's vocabulary and contract 2: units, ids, machines, programs, what policies see and say, the epoch loop, and the
-//! conformance suite that every host must pass.
+//! memtide's vocabulary and contract 2: units, ids, machines, programs, what policies see and say, the epoch
+//! loop, and the conformance suite that every host must pass.
 //!
 //! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
 

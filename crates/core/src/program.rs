@@ -10,11 +10,11 @@ use crate::units::{PageSize, VirtAddr};
 pub struct Access {
     /// Where its first byte lies.
     pub address: VirtAddr,
-    /// Instructions the thread retired since its previous access, the accessing one included: 0 for a second access
-    /// of the same instruction.
+    /// Instructions the thread retired since its previous access, the accessing one included: 0 for a second
+    /// access of the same instruction.
     pub instructions: u32,
-    /// How many of the thread's accesses back the load lies whose value made this address (1 = the one just before);
-    /// 0 if the address depends on no load that could still be under way.
+    /// How many of the thread's accesses back the load lies whose value made this address (1 = the one just
+    /// before); 0 if the address depends on no load that could still be under way.
     pub producer: u32,
     /// Bytes accessed, at least 1. It may cross a line or a page.
     pub size: u16,
@@ -90,15 +90,15 @@ pub struct ProgramError(pub String);
 
 /// Something to run: threads, each a stream of accesses.
 ///
-/// What a thread does must not depend on how fast another one runs, except through [`Then::Barrier`]: then every
-/// policy and every machine sees the same program.
+/// What a thread does must not depend on how fast another one runs, except through [`Then::Barrier`]: then
+/// every policy and every machine sees the same program.
 pub trait Program {
     /// How many threads there are in all. Thread 0 runs from the start; the others begin when one of them says
     /// [`Then::Spawn`] or [`Then::Fork`].
     fn threads(&self) -> usize;
 
-    /// Replaces `batch` by the thread's next accesses (a few thousand at most). After [`Then::End`] it is not called
-    /// again for that thread.
+    /// Replaces `batch` by the thread's next accesses (a few thousand at most). After [`Then::End`] it is not
+    /// called again for that thread.
     ///
     /// # Errors
     /// When the source cannot be read on, such as a damaged trace.

@@ -170,7 +170,7 @@ impl Config {
 
     fn check(&self) -> Result<(), DaemonError> {
         let within = |key: &str, value: u64, least: u64, most: u64| {
-            let why = || format!("is {value}; allowed are whole numbers from {least} to {most}");
+            let why = || format!("is {value}; expected an integer from {least} to {most}");
             if (least..=most).contains(&value) { Ok(()) } else { Err(self.fault(key, why())) }
         };
         parse_migration(&self.policy).map_err(|why| self.fault("policy", why))?;
@@ -246,7 +246,7 @@ impl Filter {
                 let kept = String::from_utf8_lossy(&name.as_bytes()[..NAME_MAX]).into_owned();
                 ("name", format!("is '{name}'; Linux keeps {NAME_MAX} bytes of a program's name: '{kept}'"))
             }
-            Filter::Pid(pid) if *pid < 1 => ("pid", format!("is {pid}; allowed are whole numbers from 1 on")),
+            Filter::Pid(pid) if *pid < 1 => ("pid", format!("is {pid}; expected an integer from 1 on")),
             Filter::Cgroup(group) if !group.starts_with('/') => {
                 ("cgroup", format!("is '{group}'; a control group begins with /, as in /proc/PID/cgroup"))
             }
@@ -341,7 +341,7 @@ mod tests {
             ("watch = { uid = 7, pid = 8 }", "watch: wanted exactly 1"),
             ("policy = 'hot-cold:warm=1'", "policy: policy 'hot-cold'"),
             ("policy = 'local+hot-cold'", "policy: 'local+hot-cold' is a pair"),
-            ("stall_ms = 0", "stall_ms: is 0; allowed are whole numbers from 1 to 60000"),
+            ("stall_ms = 0", "stall_ms: is 0; expected an integer from 1 to 60000"),
             ("watch.pid = 0", "watch.pid: is 0; allowed"),
             ("watch.name = ''", "watch.name: is empty"),
             ("watch.name = 'chromium-browser'", "watch.name: is 'chromium-browser'; Linux keeps 15"),

@@ -115,7 +115,7 @@ impl<H: DaemonHost> Daemon<H> {
         let monitoring = self.host.monitoring()?;
         let why = monitoring.why_not_better.map_or_else(String::new, |why| format!(" ({why})"));
         let writes = if monitoring.writes { ", writes by soft-dirty" } else { "" };
-        Some(format!("memory is watched by {}{writes}{why}", monitoring.name))
+        Some(format!("memory is monitored by {}{writes}{why}", monitoring.name))
     }
 
     /// The nodes by their names in the machine, with the system's numbers.

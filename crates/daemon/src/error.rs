@@ -22,7 +22,7 @@ pub enum DaemonError {
         error: io::Error,
     },
     /// The configuration is not text.
-    #[error("{}: no configuration, which is text in UTF-8", file.display())]
+    #[error("{}: not a configuration, which is UTF-8 text", file.display())]
     ConfigNotText {
         /// Its file.
         file: PathBuf,
@@ -58,10 +58,10 @@ pub enum DaemonError {
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// A sensor that the policy requires cannot be had.
-    #[error("memory cannot be watched: {0}")]
+    #[error("cannot monitor memory: {0}")]
     Unwatched(#[from] SensorRefused),
     /// No monitor works for a new configuration, nor does that of the old one any more.
-    #[error("memory cannot be watched: {error}; nor any more as before: {before}")]
+    #[error("cannot monitor memory: {error}; the previous monitor failed too: {before}")]
     NoLongerWatched {
         /// Why not as the new configuration says.
         error: SensorRefused,
@@ -69,13 +69,13 @@ pub enum DaemonError {
         before: SensorRefused,
     },
     /// A signal handler cannot be installed.
-    #[error("signals cannot be handled: {0}")]
+    #[error("cannot handle signals: {0}")]
     Signals(io::Error),
     /// The thread that serves the control socket has ended.
     #[error("the control socket has failed")]
     SocketFailed,
     /// A new configuration finds other memory nodes than the daemon started with.
-    #[error("memory nodes have come or gone; start the daemon again")]
+    #[error("memory nodes were added or removed; restart the daemon")]
     NodesChanged,
     /// A list of nodes in a request is refused.
     #[error("{field}: {why}")]
@@ -89,7 +89,7 @@ pub enum DaemonError {
     #[error("from and to both name node {}", .0.0)]
     SameNode(NodeId),
     /// A request allows no rate.
-    #[error("max_rate_mbps is 0; allowed are whole numbers from 1")]
+    #[error("max_rate_mbps is 0; expected an integer from 1")]
     NoRate,
     /// There is no such process, or it is another user's.
     #[error("{0}")]

@@ -11,7 +11,7 @@ pub enum PolicyRefused {
     #[error(transparent)]
     Unknown(#[from] PolicyError),
     /// It names a placement policy, too.
-    #[error("'{text}' is a pair; this is for the migration policy alone, '{migration}'")]
+    #[error("'{text}' has a placement; name the migration policy only: '{migration}'")]
     Pair {
         /// The whole.
         text: String,
@@ -22,8 +22,7 @@ pub enum PolicyRefused {
     },
     /// It decides in the page fault.
     #[error(
-        "policy '{text}' decides in the page fault itself, in the kernel; take 'bw-migration', 'hot-cold', or what the kernel has \
-         of itself (kernel.numa_balancing)"
+        "policy '{text}' decides in the page fault itself, in the kernel; use 'bw-migration', 'hot-cold', or the kernel's own (kernel.numa_balancing)"
     )]
     InKernel {
         /// The policy.

@@ -13,7 +13,7 @@ use crate::host::DaemonHost;
 use crate::journal::{Head, Journal};
 use crate::setup::{Setup, journal};
 
-const OLD_STAYS: &str = "the old configuration stays";
+const OLD_STAYS: &str = "the old configuration stays in effect";
 
 impl<H: DaemonHost> Daemon<H> {
     /// Reads the configuration again; a wrong one is refused, and the old one stays.
@@ -22,7 +22,7 @@ impl<H: DaemonHost> Daemon<H> {
         match taken {
             Ok(()) => {
                 self.troubles.forget(OLD_STAYS);
-                self.notes.log("the configuration was read again");
+                self.notes.log("configuration reloaded");
             }
             Err(error) => {
                 let trouble = format!("{OLD_STAYS}: {error}");
@@ -39,7 +39,7 @@ impl<H: DaemonHost> Daemon<H> {
             return Err(DaemonError::NodesChanged);
         }
         if config.socket() != self.config.socket() {
-            return Err(config.fault("socket", "another one needs another start of the daemon"));
+            return Err(config.fault("socket", "a change requires a restart of the daemon"));
         }
         let is_other = config.policy != self.config.policy || machine.to_toml() != self.machine.to_toml();
         let before = sensors(self.runner.policy());

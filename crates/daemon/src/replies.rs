@@ -36,7 +36,7 @@ impl<H: DaemonHost> Daemon<H> {
     fn migrate(&mut self, client: &ClientRequest, wanted: &Migrate) -> Result<(), Reply> {
         if self.config.dry_run {
             return Err(Reply::Refused(
-                "the daemon is on a dry run (dry_run in its configuration), and moves nothing".to_owned(),
+                "the daemon is on a dry run (dry_run in its configuration) and moves nothing".to_owned(),
             ));
         }
         if self.paused {
@@ -57,7 +57,7 @@ impl<H: DaemonHost> Daemon<H> {
 
     fn pause(&mut self, uid: u32, paused: bool) -> Result<Value, String> {
         if !may(uid, rustix::process::geteuid().as_raw()) {
-            return Err("only root, and the user whom the daemon runs as, may do that".to_owned());
+            return Err("only root and the daemon's own user may do that".to_owned());
         }
         self.paused = paused;
         Ok(json!(if paused {
@@ -159,9 +159,7 @@ impl<H: DaemonHost> Daemon<H> {
         });
         let node = self.host.node_of(process, page).map(|node| self.name(node));
         if node.is_none() && region.is_none() && last.is_none() {
-            return Err(format!(
-                "process {pid} has nothing in memory at {address:#x}, nor was there anything"
-            ));
+            return Err(format!("process {pid} has no page in memory at {address:#x}, and had none"));
         }
         Ok(Why {
             node,

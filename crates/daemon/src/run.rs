@@ -104,7 +104,7 @@ impl<H: DaemonHost> Daemon<H> {
         if self.host.watched().is_empty() && self.troubles.is_empty() {
             let least = self.config.least_mib;
             self.notes.log(&format!(
-                "no process is watched yet: none that `watch` takes has {least} MiB (least_mib) in memory"
+                "no process is watched yet: none that matches `watch` has a resident size of {least} MiB (least_mib)"
             ));
         }
     }

@@ -53,9 +53,9 @@ pub fn no_destination(machine: &Machine) -> Option<&'static str> {
         return None;
     }
     Some(match others {
-        [] => "this system has one memory node: there is nowhere to move pages to",
+        [] => "this system has a single memory node: pages cannot migrate",
         _ => {
-            "all memory nodes are of one tier, and policies move pages between tiers: give a machine file in which they are not, by `machine`"
+            "all memory nodes are in one tier, and policies move pages between tiers: set `machine` to a machine file with several tiers"
         }
     })
 }

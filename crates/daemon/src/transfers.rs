@@ -169,13 +169,13 @@ impl Transfers {
     /// Why not.
     pub fn admit(&self, pid: i32, uid: u32) -> Result<(), String> {
         if self.0.iter().any(|other| other.pid == pid) {
-            return Err(format!("pages of process {pid} are being moved already"));
+            return Err(format!("a request for process {pid} is already running"));
         }
         let of_users = self.0.iter().filter(|other| other.uid != 0).count();
         let is_refused =
             uid != 0 && (of_users >= TRANSFERS_MAX - 1 || self.0.iter().any(|other| other.uid == uid));
         if self.0.len() >= TRANSFERS_MAX || is_refused {
-            return Err("too many are being moved already; wait for one to end".to_owned());
+            return Err("too many requests are running; wait for one to end".to_owned());
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl<H: DaemonHost> Daemon<H> {
             }
         }
         let reported = !paced.reports() || reply.send(Reply::Progress(value(&paced.progress()))).is_ok();
-        (!reported).then(|| Reply::Refused("the client has gone".to_owned()))
+        (!reported).then(|| Reply::Refused("the client disconnected".to_owned()))
     }
 }
 
@@ -252,7 +252,7 @@ pub(crate) fn process_of(
     may_access: impl Fn(&Process) -> bool,
 ) -> Result<Process, String> {
     let process = (pid > 0).then(|| Pid::from_raw(pid)).flatten().and_then(|pid| host.process(pid));
-    process.filter(may_access).ok_or_else(|| format!("process {pid} is not there, or not yours"))
+    process.filter(may_access).ok_or_else(|| format!("process {pid} does not exist or is not yours"))
 }
 
 /// The transfer that a request asks for. `nodes` are the system's numbers of the machine's nodes.

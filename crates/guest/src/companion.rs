@@ -24,7 +24,7 @@ pub fn start(companion: &Companion) -> Result<(), String> {
         let ended = child.try_wait().map_err(|error| format!("{line}: {error}"))?;
         let why = match ended {
             Some(status) => format!("ended with {status}"),
-            None if begin.elapsed() > LIMIT => format!("was not at work after {} s", LIMIT.as_secs()),
+            None if begin.elapsed() > LIMIT => format!("was not ready after {} s", LIMIT.as_secs()),
             None => {
                 thread::sleep(Duration::from_millis(5));
                 continue;

@@ -110,7 +110,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 fn number(path: &Path) -> Result<u64, String> {
     let text = read(path)?;
     let digits = text.strip_prefix("0x").map_or(text.parse(), |digits| u64::from_str_radix(digits, 16));
-    digits.map_err(|_| format!("{}: '{text}' is no number", path.display()))
+    digits.map_err(|_| format!("{}: '{text}' is not a number", path.display()))
 }
 
 fn with(path: &Path) -> impl FnOnce(io::Error) -> String {

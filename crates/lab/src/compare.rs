@@ -106,11 +106,10 @@ impl Comparison {
         let shared = self.options.memory.iter().find(|(_, memory)| is_shared(memory));
         let what = match shared {
             Some((node, _)) => format!(
-                "cannot share node '{node}': each run would find in its file what those before it have left there"
+                "cannot share node '{node}': each run would see what previous runs left in its file"
             ),
             None if self.options.parallel => {
-                "cannot run virtual CPUs in parallel: it compares times on the guest's clock, which is then this system's \
-                 and knows nothing of the modelled memory"
+                "cannot run virtual CPUs in parallel: it compares times on the guest's clock, which is then the host's and ignores the modelled memory"
                     .to_owned()
             }
             None => return Ok(()),
@@ -192,7 +191,7 @@ fn check(subject: &Subject, outcome: &RunOutcome) -> Result<(), LabError> {
 
 fn stale(subject: &Subject, why: &str) -> LabError {
     let what = format!(
-        "it goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB: \
+        "it uses the accessed bits of page tables, which are valid only while the clock plugin drives QEMU's TLB: \
          {why}"
     );
     LabError::Subject { subject: subject.name().to_owned(), what }

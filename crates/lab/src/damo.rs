@@ -94,7 +94,7 @@ impl Damo {
     pub(crate) fn add_to(&self, archive: &mut Archive) -> Result<Preparation, LabError> {
         let guest = Path::new(FOLDER);
         let uname = find(OsStr::new(UNAME))
-            .ok_or_else(|| refused(OsStr::new(UNAME), "is not there, and damo needs it in the guest"))?;
+            .ok_or_else(|| refused(OsStr::new(UNAME), "is missing, and damo needs it in the guest"))?;
         add(archive, &guest.join("bin").join(UNAME), &uname, 0)?;
         add(archive, &guest.join(PYTHON), &self.files.join(PYTHON), 0)?;
         add_folder(archive, guest, &self.files)?;

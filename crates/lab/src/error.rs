@@ -96,7 +96,7 @@ pub enum LabError {
         console: String,
     },
     /// The program took longer than allowed.
-    #[error("the program was ended: it had not ended {seconds} s after its start{}", last_lines(console))]
+    #[error("the program timed out after {seconds} s{}", last_lines(console))]
     Timeout {
         /// Host seconds that it had.
         seconds: f64,
@@ -169,5 +169,5 @@ fn last_lines(console: &str) -> String {
         return String::new();
     }
     let lines: Vec<String> = console.lines().map(|line| format!("\n  {}", line.trim_end())).collect();
-    format!("; the last it said:{}", lines.concat())
+    format!("; its last output:{}", lines.concat())
 }

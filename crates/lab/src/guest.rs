@@ -125,7 +125,11 @@ impl Guest {
                         self.ended = Some(Instant::now());
                         ending = Some(ended);
                     }
-                    Err(error) => return Err(self.failure(format!("the guest says '{line}' ({error})"))),
+                    Err(error) => {
+                        return Err(
+                            self.failure(format!("unexpected message of the guest: '{line}' ({error})"))
+                        );
+                    }
                 }
             }
             self.out.check()?;
@@ -154,7 +158,7 @@ impl Guest {
         match (&self.hello, self.timeout) {
             (None, _) if self.started.elapsed() > self.boot_limit => {
                 let (kernel, seconds) = (self.kernel.display(), self.boot_limit.as_secs());
-                Err(self.failure(format!("the kernel {kernel} had not booted after {seconds} s")))
+                Err(self.failure(format!("the kernel {kernel} did not boot within {seconds} s")))
             }
             (Some((since, _)), Some(limit)) if self.ended.is_none() && since.elapsed() > limit => {
                 Err(LabError::Timeout { seconds: limit.as_secs_f64(), console: self.last_lines() })

@@ -35,7 +35,7 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     let Some(name) = program.command.first() else {
         return Err(LabError::NoProgram);
     };
-    let host = find(name).ok_or_else(|| refused(name, "no such program; give its path"))?;
+    let host = find(name).ok_or_else(|| refused(name, "program not found; give its path"))?;
     let file = folder.join(&host);
     let mut archive = Archive::default();
     add(&mut archive, &file, &file, 0)?;
@@ -97,5 +97,5 @@ fn environment(program: &ProgramSpec) -> Vec<(String, String)> {
 fn text(word: &OsString) -> Result<String, LabError> {
     word.to_str()
         .map(str::to_owned)
-        .ok_or_else(|| refused(word, "is no UTF-8 text, which the guest's task is written in"))
+        .ok_or_else(|| refused(word, "is not UTF-8, as the guest's task requires"))
 }

@@ -70,7 +70,7 @@ pub fn add_all(archive: &mut Archive, guest: &Path, host: &Path) -> Result<(), L
         return add(archive, guest, host, 0);
     }
     if !kind.is_dir() {
-        return Err(refused(host.as_os_str(), "is neither a plain file nor a folder"));
+        return Err(refused(host.as_os_str(), "is neither a regular file nor a folder"));
     }
     archive.folder(guest);
     let mut entries =

@@ -46,7 +46,7 @@ impl Hotplug {
         let guest = choose(running()?, run)?;
         let names: Vec<&str> = guest.nodes.iter().map(|known| known.name.as_str()).collect();
         let Some(number) = names.iter().position(|&name| name == node) else {
-            let what = format!("run {} can plug in {} alone", guest.run, names.join(", "));
+            let what = format!("run {} can only plug in {}", guest.run, names.join(", "));
             return Err(LabError::Node { node: node.to_owned(), what });
         };
         Ok(Hotplug { node: guest.nodes[number].clone(), run: guest.run, qmp: connect(&guest)? })
@@ -68,7 +68,7 @@ impl Hotplug {
     /// If it is in already, or the guest refuses it or does not answer.
     pub fn add(&mut self) -> Result<(), LabError> {
         if self.is_in()? {
-            return Err(self.failure("its memory is there already"));
+            return Err(self.failure("its memory is already plugged in"));
         }
         let (memory, device, number) = (self.memory(), self.device(), self.node.number);
         // It is there still if an unplugging was given up and came to its end later.
@@ -87,14 +87,12 @@ impl Hotplug {
             match self.status(&event, OF_COMING) {
                 Some(DONE) => return Ok(()),
                 Some(status) => {
-                    return Err(
-                        self.failure(&format!("the guest does not take its memory (_OST {status:#x})"))
-                    );
+                    return Err(self.failure(&format!("the guest refuses its memory (_OST {status:#x})")));
                 }
                 None => {}
             }
         }
-        Err(self.failure(&format!("the guest has not taken its memory within {} s", PATIENCE.as_secs())))
+        Err(self.failure(&format!("the guest has not onlined its memory within {} s", PATIENCE.as_secs())))
     }
 
     /// Unplugs the memory: the guest moves away what is in it, and lets go of it.
@@ -103,7 +101,7 @@ impl Hotplug {
     /// If it is not in, or the guest refuses or has not let go of it within this time; it may do so later.
     pub fn remove(&mut self, patience: Duration) -> Result<(), LabError> {
         if !self.is_in()? {
-            return Err(self.failure("its memory is not there"));
+            return Err(self.failure("its memory is not plugged in"));
         }
         let device = self.device();
         self.ask("device_del", json!({ "id": device }))?;
@@ -115,15 +113,13 @@ impl Hotplug {
             }
             if let Some(status) = self.status(&event, OF_GOING).filter(|&s| s != DONE && s != UNDER_WAY) {
                 let what = format!(
-                    "the guest does not let go of its memory (_OST {status:#x}): there is too little elsewhere for what \
-                     is in it, or some of it cannot be moved"
+                    "the guest cannot offline its memory (_OST {status:#x}): other nodes have too little free memory, or some pages cannot move"
                 );
                 return Err(self.failure(&what));
             }
         }
         let what = format!(
-            "the guest has not let go of its memory within {} s and goes on trying; pages that a program or device has \
-             pinned cannot be moved",
+            "the guest has not offlined its memory within {} s and keeps trying; pages pinned by a program or device cannot move",
             patience.as_secs_f64()
         );
         Err(self.failure(&what))
@@ -173,11 +169,11 @@ fn choose(all: Vec<Running>, run: Option<u32>) -> Result<Running, LabError> {
     match (fit.len(), run) {
         (1, _) => Ok(fit.remove(0)),
         _ if list.is_empty() => Err(LabError::Missing {
-            what: "no virtual machine runs whose nodes can come and go".to_owned(),
+            what: "no virtual machine with hotpluggable nodes is running".to_owned(),
             remedy: Remedy::StartGuest,
         }),
         (_, Some(run)) => Err(LabError::Missing {
-            what: format!("no run {run} has nodes that can come and go; there are: {list}"),
+            what: format!("no run {run} with hotpluggable nodes; running: {list}"),
             remedy: Remedy::ChooseRun,
         }),
         (_, None) => Err(LabError::Missing {

@@ -53,12 +53,12 @@ pub fn kind(path: &Path) -> Result<Kind, LabError> {
 
 fn elf(file: File) -> Result<Kind, String> {
     let data = ReadCache::new(file);
-    let damaged = |error| format!("is no sound executable ({error})");
+    let damaged = |error| format!("is a damaged executable ({error})");
     let header =
-        FileHeader64::<Endianness>::parse(&data).map_err(|_| "is no 64-bit executable".to_owned())?;
+        FileHeader64::<Endianness>::parse(&data).map_err(|_| "is not a 64-bit executable".to_owned())?;
     let endian = header.endian().map_err(damaged)?;
     if header.e_machine(endian) != EM_X86_64 {
-        return Err("is no x86-64 executable".to_owned());
+        return Err("is not an x86-64 executable".to_owned());
     }
     let (mut dynamic, mut loader) = (false, None);
     for segment in header.program_headers(endian, &data).map_err(damaged)? {
@@ -85,7 +85,7 @@ pub fn libraries(path: &Path, loader: Option<&Path>) -> Result<Vec<PathBuf>, Lab
         match library(line) {
             Some(Ok(library)) if !found.contains(&library) => found.push(library),
             Some(Err(name)) => {
-                let what = format!("needs the library {name}, which is not found; set LD_LIBRARY_PATH");
+                let what = format!("needs the library {name}, which was not found; set LD_LIBRARY_PATH");
                 return Err(refused(path, what));
             }
             _ => {}

@@ -18,7 +18,7 @@ pub fn absent<'a>(layout: &'a Layout, domains: &'a [u32]) -> impl Iterator<Item 
         let name = &layout.nodes[node].name;
         match place(domains, node) {
             Some(number) => format!("node '{name}' was absent at boot; it is the guest's node {number}"),
-            None => format!("node '{name}' was absent at boot, and the guest does not know it"),
+            None => format!("node '{name}' was absent at boot, and is not in the guest"),
         }
     })
 }

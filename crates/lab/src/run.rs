@@ -110,7 +110,7 @@ fn check_room(layout: &Layout, archive_bytes: u64) -> Result<(), LabError> {
     }
     let machine = layout.machine.name.clone();
     let what = format!(
-        "the program and its files take {files} MiB, for which {mib} MiB of memory do not suffice; give a lower scale"
+        "the program and its files take {files} MiB, more than fits into {mib} MiB of memory; use a lower scale"
     );
     Err(LabError::Machine { machine, what })
 }
@@ -180,5 +180,5 @@ fn out_of_memory(events: &Events, console: &str) -> Option<String> {
     }
     let victim = console.lines().rev().find(|line| line.contains("Out of memory"));
     let line = victim.map_or(String::new(), |line| format!(" ({})", line.trim()));
-    Some(format!("the guest ran out of memory and its kernel ended a process{line}; give a lower scale"))
+    Some(format!("the guest ran out of memory and its kernel killed a process{line}; use a lower scale"))
 }

@@ -69,7 +69,7 @@ fn folder() -> Result<PathBuf, LabError> {
         if own && made.is_dir() && made.mode() & 0o077 == 0 {
             return Ok(());
         }
-        Err(io::Error::other("it is not this user's alone; chmod 700 it, or remove it"))
+        Err(io::Error::other("other users can access it; chmod 700 it, or remove it"))
     };
     make().map_err(LabError::file(&folder, "keep running virtual machines in it"))?;
     Ok(folder)

@@ -35,7 +35,7 @@ fn of_size(path: &Path, bytes: u64) -> io::Result<()> {
                 return Ok(());
             }
             Err(io::Error::other(format!(
-                "it is no plain file of {bytes} bytes, the node's memory; remove it"
+                "it is not a regular file of {bytes} bytes, the node's memory; remove it"
             )))
         }
         Err(error) => Err(error),

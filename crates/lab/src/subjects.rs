@@ -14,13 +14,13 @@ use crate::tools::Tools;
 
 /// Every subject as a user writes it, and what it is.
 pub const SUBJECTS: [(&str, &str); 7] = [
-    ("default", "first touch, nothing migrates"),
-    ("interleave", "pages in turn over all nodes (MPOL_INTERLEAVE)"),
-    ("weighted", "pages in proportion to the nodes' bandwidths (MPOL_WEIGHTED_INTERLEAVE)"),
-    ("weighted:W1:W2..", "the same with weights from 1 to 255, in the order of the machine file's nodes"),
-    ("numab=0|1|2[+demotion]", "kernel.numa_balancing off, balancing or tiering; with demotion on reclaim"),
-    ("damo", "damo, DAMON's tool, with its authors' set-up for two tiers"),
-    ("memtide:PLACEMENT[+MIGRATION]", "memtide's own policies: `memtide run`, and its daemon"),
+    ("default", "first touch, no migration"),
+    ("interleave", "all nodes in turn (MPOL_INTERLEAVE)"),
+    ("weighted", "MPOL_WEIGHTED_INTERLEAVE by bandwidth"),
+    ("weighted:W1:W2..", "by weights 1 to 255, in node order"),
+    ("numab=0|1|2[+demotion]", "kernel.numa_balancing; demotion"),
+    ("damo", "DAMON's tool, its authors' set-up"),
+    ("memtide:PLACEMENT[+MIGRATION]", "`memtide run` and the daemon"),
 ];
 
 /// How subjects of NUMA balancing begin.
@@ -91,7 +91,7 @@ impl Subject {
         };
         way.map(|way| Subject { name: text.to_owned(), way }).ok_or_else(|| {
             let known: Vec<String> = SUBJECTS.map(|(name, what)| format!("\n  {name}: {what}")).into();
-            let what = format!("no such subject; there are:{}", known.concat());
+            let what = format!("unknown subject; known:{}", known.concat());
             LabError::Subject { subject: text.to_owned(), what }
         })
     }

@@ -97,7 +97,7 @@ impl Tools {
     pub fn linux(&self) -> Result<(u32, u32), LabError> {
         let image = fs::read(&self.kernel).map_err(LabError::file(&self.kernel, "read the kernel"))?;
         image::release(&image).ok_or_else(|| LabError::Missing {
-            what: format!("{} does not tell its version", self.kernel.display()),
+            what: format!("cannot determine the version of {}", self.kernel.display()),
             remedy: Remedy::OtherKernel,
         })
     }
@@ -111,7 +111,7 @@ fn check_agent(agent: &Path) -> Result<(), LabError> {
         (memtide_lab_protocol::version::agent_version(), String::from_utf8_lossy(&told.stdout));
     let theirs = match theirs.trim() {
         theirs if theirs == ours => return Ok(()),
-        "" => "a version that does not tell its own",
+        "" => "an unknown version",
         theirs => theirs,
     };
     Err(LabError::Missing {
@@ -148,7 +148,7 @@ pub(crate) fn qemu() -> Result<(PathBuf, String), String> {
 fn check_kernel(path: &Path) -> Result<(), LabError> {
     let fail = || LabError::file(path, "read the kernel");
     if !fs::metadata(path).map_err(fail())?.is_file() {
-        return Err(fail()(io::Error::other("it is no plain file")));
+        return Err(fail()(io::Error::other("it is not a regular file")));
     }
     let mut header = Vec::new();
     let file = File::open(path).map_err(fail())?;
@@ -157,7 +157,7 @@ fn check_kernel(path: &Path) -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError::Missing {
-        what: format!("{} is no Linux kernel for x86", path.display()),
+        what: format!("{} is not an x86 Linux kernel", path.display()),
         remedy: Remedy::KernelImage,
     })
 }

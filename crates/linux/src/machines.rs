@@ -27,13 +27,13 @@ pub enum MachineError {
         error: io::Error,
     },
     /// The file is a trace.
-    #[error("{file}: a trace, no machine file")]
+    #[error("{file}: a trace, not a machine file")]
     Trace {
         /// The file.
         file: String,
     },
     /// The file is not text.
-    #[error("{file}: no machine file, which is text in UTF-8")]
+    #[error("{file}: not a machine file, which is UTF-8 text")]
     NotText {
         /// The file.
         file: String,

@@ -11,7 +11,8 @@ use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Why a process's memory may not be looked at.
-pub const FORBIDDEN: &str = "without CAP_SYS_PTRACE the kernel shows only one's own processes, and of those none that has more privileges";
+pub const FORBIDDEN: &str =
+    "without CAP_SYS_PTRACE the kernel shows only your own processes without extra privileges";
 
 /// A user and a primary group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! Speed of one DRAM channel in processor time, which other programs on the host do not change: the matched DDR4-2400 one with FR-FCFS and refresh: the configuration of the accuracy tests.
+//! Speed of one DRAM channel in processor time, which other programs on the host do not change: the matched
+//! DDR4-2400 one with FR-FCFS and refresh: the configuration of the accuracy tests.
 #![allow(missing_docs, reason = "criterion's macros")]
 
 use std::hint::black_box;

@@ -3,11 +3,12 @@
 use memtide_core::LINE_BYTES;
 use wide::u32x8;
 
-/// A set-associative, write-back, write-allocate cache with exact least-recently-used replacement. Lines are named by
-/// their number: physical address / 64.
+/// A set-associative, write-back, write-allocate cache with exact least-recently-used replacement. Lines are
+/// named by their number: physical address / 64.
 ///
-/// A set lies in one run of memory, most recently used line first, four bytes a line, in whole `Lanes`: those of a set
-/// of eight ways are searched and moved at once, without a branch, and lie in one line of the host's cache.
+/// A set lies in one run of memory, most recently used line first, four bytes a line, in whole `Lanes`: those
+/// of a set of eight ways are searched and moved at once, without a branch, and lie in one line of the host's
+/// cache.
 #[derive(Clone, Debug)]
 pub struct Cache {
     ways: usize,
@@ -69,12 +70,13 @@ impl Cache {
         Cache { ways: ways.into(), lanes_of_set, sets, shift, lanes }
     }
 
-    /// The first line number that such a cache cannot tell from others.
+    /// The first line number that such a cache cannot represent.
     pub fn line_limit(capacity_kib: u64, ways: u16) -> u64 {
         sets(capacity_kib, ways) * TAGS
     }
 
-    /// A load or store: the line, put in if it was not held, becomes the most recently used and, for a store, dirty.
+    /// A load or store: the line, put in if it was not held, becomes the most recently used and, for a store,
+    /// dirty.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool) -> Access {
         let (set, key) = self.place(line);
@@ -87,8 +89,8 @@ impl Cache {
         Access::Miss(self.victim(set, old))
     }
 
-    /// Looks a line up as a load or store does: a hit becomes the most recently used and, for a store, dirty. A miss
-    /// changes nothing.
+    /// Looks a line up as a load or store does: a hit becomes the most recently used and, for a store, dirty.
+    /// A miss changes nothing.
     #[inline]
     pub fn touch(&mut self, line: u64, write: bool) -> bool {
         let (set, key) = self.place(line);
@@ -104,7 +106,8 @@ impl Cache {
         self.victim(set, old)
     }
 
-    /// Takes a dirty line from the level before: a held line becomes dirty where it stands, another one is put in.
+    /// Takes a dirty line from the level before: a held line becomes dirty where it stands, another one is
+    /// put in.
     #[inline]
     pub fn write_back(&mut self, line: u64) -> Option<Victim> {
         let (set, key) = self.place(line);
@@ -156,7 +159,7 @@ impl Cache {
     }
 }
 
-/// Puts a slot in front of a set of so many ways; the last of them leaves.
+/// Inserts a slot at the front of a set of `ways`; the last one is evicted.
 #[inline]
 fn replace_last(set: &mut [Lanes], ways: usize, new: u32) -> u32 {
     let mut old = new;

@@ -8,15 +8,16 @@ use memtide_core::{Bandwidth, LINE_BYTES, Time};
 use crate::counters::Counters;
 use crate::node::{Completion, MemoryNode, Request};
 
-/// Length of the window over which utilisation is measured. Short beside a program's phases, long enough that a node of
-/// 10 GB/s sees 800 lines in it.
+/// Length of the window over which utilisation is measured. Short beside a program's phases, long enough that
+/// a node of 10 GB/s sees 800 lines in it.
 const WINDOW: Time = Time::from_us(5);
 
 /// A server that moves one line at a time.
 ///
-/// A read ends the node's idle latency after the server takes it. With a loaded-latency curve it ends when the curve says,
-/// at the utilisation of the last 5 us, unless the server is so far behind that it ends later still. Reads that find no other
-/// under way, such as a chase's, are no load: they meet nobody. Writes are posted and take the server's time alone.
+/// A read ends the node's idle latency after the server takes it. With a loaded-latency curve it ends when
+/// the curve says, at the utilisation of the last 5 us, unless the server is so far behind that it ends later
+/// still. Reads with no other in flight, such as a chase's, are no load: they never queue. Writes are
+/// posted and take the server's time alone.
 #[derive(Clone, Debug)]
 pub struct FixedNode {
     waiting: VecDeque<(Time, Request)>,
@@ -99,8 +100,8 @@ fn curve(fixed: &Fixed) -> Vec<(f64, f64)> {
     points
 }
 
-/// Share of time that the server was wanted, over a sliding window: the current window's part and, for the rest, the one
-/// before it.
+/// Share of time that the server was wanted, over a sliding window: the current window's part and, for the
+/// rest, the one before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     window: u64,

@@ -9,7 +9,7 @@ use crate::counters::Counters;
 pub struct Request {
     /// Line of the node: its address in the node divided by the line size.
     pub line: u64,
-    /// Whether it writes. Writes are posted: nobody is told of their end.
+    /// Whether it writes. Writes are posted: their completion is not reported.
     pub write: bool,
     /// What a read's completion is known by.
     pub id: u64,
@@ -26,10 +26,12 @@ pub struct Completion {
 
 /// A memory node.
 ///
-/// Requests are pushed in about the order of their arrival; a node orders those that it has not worked on yet. Completions
-/// come in no particular order, each as soon as it is certain and hence often before its time.
+/// Requests are pushed in about the order of their arrival; a node orders those that it has not worked on
+/// yet. Completions come in no particular order, each as soon as it is certain and hence often before its
+/// time.
 pub trait MemoryNode {
-    /// A request arrives at `at`, or as soon as the node can still take it if it has already been advanced further.
+    /// A request arrives at `at`, or as soon as the node can still take it if it has already been advanced
+    /// further.
     fn push(&mut self, at: Time, request: Request);
 
     /// When the node should be advanced next, at the latest, for completions to be reported before their time;

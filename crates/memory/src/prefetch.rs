@@ -5,8 +5,9 @@ use wide::u32x8;
 
 const LINES_OF_PAGE: u64 = 64;
 
-/// Finds streams: lines of one 4 KiB page that follow each other up or down. After two steps in one direction it
-/// fetches ahead, up to a distance, within the page. A new page takes the place of the stream that was found first.
+/// Finds streams: lines of one 4 KiB page that follow each other up or down. After two steps in one direction
+/// it fetches ahead, up to a distance, within the page. A new page takes the place of the stream that was
+/// found first.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     distance: u64,
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_fetched_ahead_once_and_not_beyond_its_page() {
+    fn stream_is_prefetched_once_within_its_page() {
         let mut p = prefetcher();
         let mut fetched = Vec::new();
         for line in 64..128 {
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_down_as_well_as_up() {
+    fn descending_stream_is_prefetched() {
         let mut p = prefetcher();
         let fetched: Vec<u64> =
             [40, 39, 38].into_iter().filter_map(|l| p.see(l)).flat_map(Ahead::lines).collect();
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn random_lines_fetch_nothing() {
+    fn random_lines_are_not_prefetched() {
         let mut p = prefetcher();
         assert!([3, 900, 17, 4000, 62, 3].into_iter().all(|line| p.see(line).is_none()));
     }

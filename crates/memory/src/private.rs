@@ -5,8 +5,8 @@ use memtide_core::machine::Machine;
 
 use crate::cache::{Access, Cache, Victim};
 
-/// A core's private cache levels. They neither include nor exclude each other: a miss fills every level on its way, a
-/// dirty line that must leave one goes to the next.
+/// A core's private cache levels. They neither include nor exclude each other: a miss fills every level on
+/// its way, a dirty line that must leave one goes to the next.
 #[derive(Clone, Debug)]
 pub struct PrivateCaches {
     levels: Vec<Level>,
@@ -31,9 +31,9 @@ impl PrivateCaches {
         PrivateCaches { levels: levels.collect() }
     }
 
-    /// A load or store of one line. On a hit, gives the load-to-use latency; none if no private level holds the line,
-    /// which they do from then on. Dirty lines that leave the last level are added to `spilled`; if there is no level, so
-    /// is every stored line.
+    /// A load or store of one line. On a hit, gives the load-to-use latency; none if no private level holds
+    /// the line, which they do from then on. Dirty lines that leave the last level are added to `spilled`; if
+    /// there is no level, so is every stored line.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
         if self.levels.is_empty() {
@@ -42,7 +42,8 @@ impl PrivateCaches {
         self.reach(0, line, write, spilled)
     }
 
-    /// Looks a line up from a level on, and puts it into those that do not hold it; gives the latency of the one that does.
+    /// Looks a line up from a level on, and puts it into those that do not hold it; gives the latency of the
+    /// one that does.
     #[inline]
     fn reach(&mut self, at: usize, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
         let level = self.levels.get_mut(at)?;

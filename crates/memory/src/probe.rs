@@ -65,7 +65,8 @@ pub struct ProbePoint {
     pub line_energy_nj: Option<f64>,
     /// Mean power, in mW; none if the node's energy is not known.
     pub power_mw: Option<f64>,
-    /// More was offered than served: latencies say how long the probe ran, and `achieved` is the node's bandwidth.
+    /// More was offered than served: latencies say how long the probe ran, and `achieved` is the node's
+    /// bandwidth.
     pub saturated: bool,
 }
 

@@ -28,16 +28,16 @@ impl PageKey {
     }
 }
 
-/// A core's TLB levels: each set-associative with exact least-recently-used replacement. A hit in an outer level also
-/// fills the ones before it; a walk fills all.
+/// A core's TLB levels: each set-associative with exact least-recently-used replacement. A hit in an outer
+/// level also fills the ones before it; a walk fills all.
 #[derive(Clone, Debug)]
 pub struct Tlb {
     levels: Vec<Level>,
     walk: Time,
 }
 
-/// Sets lie one after the other. Each is a ring: from its head on, round its end, ways follow each other from the most
-/// recently used to the least, so that a new entry goes before the head and moves no other.
+/// Sets lie one after the other. Each is a ring: from its head on, round its end, ways follow each other from
+/// the most recently used to the least, so that a new entry goes before the head and moves no other.
 #[derive(Clone, Debug)]
 struct Level {
     ways: usize,

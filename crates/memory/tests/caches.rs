@@ -69,7 +69,8 @@ fn geometry() -> impl Strategy<Value = (u64, u16)> {
     (1u64..=12, 1u16..=20).prop_filter("whole sets", |&(kib, ways)| (kib * 16).is_multiple_of(ways.into()))
 }
 
-/// Gives an access (1: a store, 2 or more: a load) or a write-back (0) to both, and checks that the same comes of it.
+/// Gives an access (1: a store, 2 or more: a load) or a write-back (0) to both, and checks that the same
+/// comes of it.
 fn both(cache: &mut Cache, plain: &mut Plain, line: u64, kind: u8) {
     if kind == 0 {
         assert_eq!(cache.write_back(line), plain.write_back(line), "write-back of line {line}");
@@ -115,8 +116,8 @@ fn a_long_skewed_stream_has_the_same_hits_and_victims() {
     }
 }
 
-/// How many different lines of its set came since a line's last access, for every access (Mattson's stack distance),
-/// counted with a Fenwick tree over time.
+/// How many different lines of its set came since a line's last access, for every access (Mattson's stack
+/// distance), counted with a Fenwick tree over time.
 fn stack_distances(lines: &[u64], sets: u64) -> Vec<Option<usize>> {
     let mut distances = vec![None; lines.len()];
     let mut by_set: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -209,7 +210,7 @@ fn private_levels(geometries: &[(u64, u16)]) -> (PrivateCaches, PlainLevels) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn private_levels_agree_and_lose_no_dirty_line(
+    fn private_levels_match_reference_and_keep_dirty_lines(
         geometries in proptest::collection::vec(geometry(), 1..=3),
         accesses in proptest::collection::vec((0u64..700, any::<bool>()), 0..2000),
     ) {

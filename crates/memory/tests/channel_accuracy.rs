@@ -1,7 +1,8 @@
 //! The matched DDR4-2400 channel against the loaded-latency curves of two cycle-accurate simulators.
 //!
-//! Reference figures: DRAMsim3 and Ramulator 2.1, each with one DDR4-2400 channel of 2 ranks, open page, FR-FCFS, a
-//! read queue of 32 and the timing set of `machines/ddr4-2400.toml`; Poisson arrivals of reads. The rate is the realised one.
+//! Reference figures: DRAMsim3 and Ramulator 2.1, each with one DDR4-2400 channel of 2 ranks, open page,
+//! FR-FCFS, a read queue of 32 and the timing set of `machines/ddr4-2400.toml`; Poisson arrivals of reads.
+//! The rate is the realised one.
 
 mod channel_support;
 

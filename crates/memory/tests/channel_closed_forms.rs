@@ -35,7 +35,7 @@ fn a_single_read_takes_what_the_data_sheet_says() {
 }
 
 #[test]
-fn closed_pages_are_always_a_miss_away() {
+fn closed_page_policy_always_misses_rows() {
     let d = Dram { page_policy: PagePolicy::Closed, ..ddr4() };
     let read = |row, at| ask(at, &d, 0, 0, row, 0, false);
     let miss = u64::from(d.rcd + d.cl + d.burst);
@@ -169,7 +169,8 @@ fn the_bus_pauses_between_ranks() {
 #[test]
 fn writes_wait_for_the_watermark_while_reads_come() {
     let d = ddr4();
-    // A read hit every 30 cycles keeps a read waiting most of the time; then one write more or less than the mark.
+    // A read hit every 30 cycles keeps a read waiting most of the time; then one write more or less than the
+    // mark.
     let first_write = |writes: u64| {
         let mut asks: Vec<Ask> = (0..40).map(|i| ask(i / 4, &d, 0, 0, i as u32 + 1, 0, false)).collect();
         asks.extend((0..writes).map(|i| ask(20, &d, 1, 0, 1, i as u16, true)));
@@ -227,7 +228,7 @@ fn row_hits_overtake_up_to_the_cap() {
 }
 
 #[test]
-fn no_read_waits_for_ever_behind_row_hits_of_the_other_rank() {
+fn row_hits_of_other_rank_do_not_starve_reads() {
     for arbitration in [Arbitration::Oldest, Arbitration::RoundRobin] {
         let d = Dram { arbitration, ..ddr4() };
         let hit = |i: u64| Place { bank: (i % 4 * 4) as u16, column: (i / 4 % 128) as u16, row: 1 };
@@ -240,7 +241,7 @@ fn no_read_waits_for_ever_behind_row_hits_of_the_other_rank() {
 }
 
 #[test]
-fn no_read_waits_for_ever_behind_writes() {
+fn writes_do_not_starve_reads() {
     let d = ddr4();
     let line =
         |i: u64| Place { bank: (i % 4 * 4) as u16, column: (i / 4 % 128) as u16, row: (i / 512) as u32 };

@@ -1,4 +1,5 @@
-//! On random traffic to random devices the channel breaks no timing rule, ends every read once and lets none wait for long.
+//! On random traffic to random devices the channel breaks no timing rule, ends every read once and lets none
+//! wait for long.
 
 mod channel_support;
 
@@ -67,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn it_does_what_a_plain_controller_does_cycle_by_cycle(dram in device(), traffic in traffic()) {
+    fn channel_matches_cycle_by_cycle_reference(dram in device(), traffic in traffic()) {
         let mut asks = asks(&dram, &traffic);
         if dram.refi > 0 {
             asks = without_pauses(&dram, asks);
@@ -81,8 +82,9 @@ proptest! {
 }
 
 #[test]
-fn a_long_rush_of_reads_and_writes_ends() {
-    // Row hits to rank 0 alone, now and then a request to rank 1 that must be hurried, turns and refreshes in between.
+fn long_burst_of_reads_and_writes_drains() {
+    // Row hits to rank 0 alone, now and then a request to rank 1 that must be hurried, turns and refreshes in
+    // between.
     let dram = Dram { refi: 9360, ..ddr4() };
     for (writes, other) in [(0, 997), (3, 997), (2, 211), (7, 4001)] {
         let ask = |i: u64| {

@@ -77,7 +77,7 @@ fn a_miss_takes_the_given_latency_and_a_later_hit_that_of_the_cache() {
 }
 
 #[test]
-fn a_line_under_way_is_waited_for_and_read_once() {
+fn line_in_flight_is_read_once() {
     let mut bench = Bench::new(&small());
     assert_eq!(bench.demand(CPU, 7, ns(0.0), 1), None);
     assert_eq!(bench.demand(OTHER, 7, ns(30.0), 2), None);
@@ -90,7 +90,7 @@ fn a_line_under_way_is_waited_for_and_read_once() {
 }
 
 #[test]
-fn who_comes_for_a_line_just_before_it_arrives_still_goes_through_the_cache() {
+fn access_just_before_arrival_pays_cache_latency() {
     let mut bench = Bench::new(&small());
     bench.demand(CPU, 7, ns(0.0), 1);
     assert_eq!(bench.demand(OTHER, 7, ns(95.0), 2), None);
@@ -98,7 +98,7 @@ fn who_comes_for_a_line_just_before_it_arrives_still_goes_through_the_cache() {
 }
 
 #[test]
-fn a_prefetched_line_is_there_when_it_arrives_and_not_before() {
+fn prefetched_line_is_usable_on_arrival_only() {
     let mut bench = Bench::new(&small());
     bench.uncore.prefetch(CPU, 9, ns(0.0));
     bench.uncore.prefetch(CPU, 9, ns(1.0));
@@ -112,7 +112,7 @@ fn a_prefetched_line_is_there_when_it_arrives_and_not_before() {
 }
 
 #[test]
-fn a_line_that_left_the_cache_under_way_is_asked_for_again() {
+fn line_evicted_in_flight_is_requested_again() {
     let mut bench = Bench::new(&small());
     for waiter in 0..9 {
         assert_eq!(bench.demand(CPU, 8 * u64::from(waiter), ns(0.0), waiter), None);
@@ -161,7 +161,7 @@ fn a_link_adds_its_latency_and_lines_follow_each_other_at_its_bandwidth() {
 }
 
 #[test]
-fn a_wide_link_adds_its_latency_alone() {
+fn wide_link_adds_latency_only() {
     let mut bench = Bench::new(&behind_a_link(6400.0, 64_000.0));
     for waiter in 0..100 {
         bench.demand(CPU, waiter.into(), ns(0.0), waiter);
@@ -172,7 +172,7 @@ fn a_wide_link_adds_its_latency_alone() {
 }
 
 #[test]
-fn the_two_directions_of_a_link_do_not_disturb_each_other() {
+fn link_directions_are_independent() {
     let mut bench = Bench::new(&behind_a_link(640_000.0, 6400.0));
     for line in 0..1000 {
         bench.uncore.write(CPU, line, ns(0.0));
@@ -204,7 +204,7 @@ fn lines_of_a_slow_node_do_not_hold_up_those_of_a_fast_one_on_the_same_link() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn every_waiter_is_told_once_and_never_before_the_line_can_be_there(
+    fn every_waiter_wakes_once_and_not_early(
         steps in proptest::collection::vec((0u8..8, 0u16..2, 0u64..120, 0u64..40), 1..600),
     ) {
         let mut bench = Bench::new(&small());

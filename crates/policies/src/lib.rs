@@ -1,7 +1,7 @@
 //! memtide's policies: where pages are placed at first touch and how they migrate later.
 //!
-//! A policy is one file in `placement/` or `migration/`, registered by its line in the list there. On a command line
-//! it is named as [`parse`] says.
+//! A policy is one file in `placement/` or `migration/`, registered by its line in the list there. On a
+//! command line it is named as [`parse`] says.
 
 #![cfg_attr(
     not(test),

@@ -14,9 +14,9 @@ const PAGES_OFF: f64 = 99.0;
 
 /// Whole weights, at least 1 each, in proportion to `amounts` (all above zero).
 ///
-/// They are those with the least sum that give every share within 0.5 % of itself. Where a thread that goes through
-/// tier after tier by these would be more than 1 % off after 10,000 pages, because a cycle is that long, it is those
-/// within that bound whose largest relative error is least.
+/// They are those with the least sum that give every share within 0.5 % of itself. Where a thread that goes
+/// through tier after tier by these would be more than 1 % off after 10,000 pages, because a cycle is that
+/// long, it is those within that bound whose largest relative error is least.
 pub(crate) fn in_proportion(amounts: &[f64]) -> Vec<u32> {
     let total: f64 = amounts.iter().sum();
     let shares: Vec<f64> = amounts.iter().map(|amount| amount / total).collect();
@@ -43,8 +43,8 @@ fn relative_error(shares: &[f64], weights: &[u32]) -> f64 {
     errors.fold(0.0, f64::max)
 }
 
-/// By how many pages a tier may be off its share after [`PAGES`]: by the error of its weight, and by what it is ahead
-/// when its turn in a cycle ends.
+/// By how many pages a tier may be off its share after [`PAGES`]: by the error of its weight, and by what it
+/// is ahead when its turn in a cycle ends.
 fn pages_off(shares: &[f64], weights: &[u32]) -> f64 {
     let sum = f64::from(weights.iter().sum::<u32>());
     let off = shares.iter().zip(weights).map(|(share, &weight)| {

@@ -2,8 +2,8 @@
 
 use memtide_core::Time;
 
-/// The next time of each of a fixed number of actors; changing one, or finding the earliest, takes `log2(actors)` steps.
-/// Of equal times the lower number comes first.
+/// The next time of each of a fixed number of actors; changing one, or finding the earliest, takes
+/// `log2(actors)` steps. Of equal times the lower number comes first.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     leaves: usize,

@@ -46,8 +46,8 @@ impl Reach {
         }
     }
 
-    /// The share of what it can do that a run asked of it: reads and writes share the device's time, and have a direction each
-    /// of a link.
+    /// The share of what it can do that a run asked of it: reads and writes share the device's time, and have
+    /// a direction each of a link.
     pub fn used(&self, node: &NodeReport) -> f64 {
         let moved = [node.read_bandwidth_mbps, node.bandwidth_mbps - node.read_bandwidth_mbps];
         let device: f64 = moved.iter().zip(self.device_mbps).map(|(moved, can)| moved / can).sum();
@@ -56,8 +56,8 @@ impl Reach {
 }
 
 impl Comparison {
-    /// Compares runs on a machine, one report for each name. `local` is the baseline, or the first policy if it is not among
-    /// them.
+    /// Compares runs on a machine, one report for each name. `local` is the baseline, or the first policy if
+    /// it is not among them.
     pub fn new(machine: &Machine, names: Vec<String>, reports: Vec<Report>) -> Comparison {
         let baseline = names.iter().position(|name| name == "local").unwrap_or(0);
         let nodes = machine.node_ids().map(|node| Reach::of(machine, node)).collect();

@@ -1,7 +1,7 @@
 //! The simulated machine: cores and an operating system over memtide's memory model.
 //!
-//! [`run`] takes a machine, programs and a policy, and gives a [`Report`]. It is deterministic: the same inputs and seed
-//! give the same report on any host. What it leaves out is listed in `docs/simulator.md`.
+//! [`run`] takes a machine, programs and a policy, and gives a [`Report`]. It is deterministic: the same
+//! inputs and seed give the same report on any host. What it leaves out is listed in `docs/simulator.md`.
 
 #![cfg_attr(
     not(test),
@@ -42,8 +42,8 @@ pub struct Job<'p> {
     pub cpus: Vec<CpuId>,
 }
 
-/// A policy to run under, made for the machine before its scale is carried out: its epoch and its monitor's intervals are
-/// divided by the scale, too.
+/// A policy to run under, made for the machine before its scale is carried out: its epoch and its monitor's
+/// intervals are divided by the scale, too.
 pub struct Policy {
     /// Chooses nodes at first touch.
     pub placement: Box<dyn Placement>,
@@ -82,9 +82,9 @@ pub enum SimError {
         /// The node.
         node: NodeId,
     },
-    /// A program's threads wait for each other for ever, use threads that they have not, go on without end doing nothing,
-    /// or are too many processes.
-    #[error("program '{program}' cannot go on: {why}")]
+    /// A program's threads wait for each other for ever, use threads that they have not, go on without end
+    /// doing nothing, or are too many processes.
+    #[error("program '{program}' cannot continue: {why}")]
     Broken {
         /// Its name.
         program: String,
@@ -112,8 +112,8 @@ pub enum SimError {
 
 /// Runs programs on a machine under a policy, from their start until all have ended.
 ///
-/// The machine's `scale` is carried out. `watch` is called now and then with the share of the work that is done, if that is
-/// known; the run stops when it returns false.
+/// The machine's `scale` is carried out. `watch` is called now and then with the share of the work that is
+/// done, if that is known; the run stops when it returns false.
 ///
 /// # Errors
 /// See [`SimError`].

@@ -96,8 +96,8 @@ pub struct NodeReport {
     pub tier: u8,
     /// Lines that it read, for cores, prefetchers and page copies; not those that its write queue answered.
     pub reads: u64,
-    /// Lines that it wrote; not those that another write took the place of in the queue, or that still waited there at
-    /// the end.
+    /// Lines that it wrote; not those that another write took the place of in the queue, or that still waited
+    /// there at the end.
     pub writes: u64,
     /// Mean bandwidth over the run, reads and writes together, in MB/s.
     pub bandwidth_mbps: f64,

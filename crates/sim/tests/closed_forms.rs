@@ -14,7 +14,8 @@ use support::{
 
 const LINE: u64 = 64;
 
-/// Loads of so many lines of an area, each once, in an order that no prefetcher knows; each needs the one before.
+/// Loads of so many lines of an area, each once, in an order that no prefetcher knows; each needs the one
+/// before.
 fn chase(lines: u64, steps: u64) -> Batch {
     assert!(lines.is_power_of_two());
     doing((0..steps).map(|step| follow(step.wrapping_mul(0x9E37_79B1) % lines * LINE)))
@@ -34,7 +35,7 @@ fn one_node(mib: u64, latency_ns: f64, mbps: f64) -> MachineText {
 }
 
 #[test]
-fn a_pointer_chase_takes_the_given_latency_a_step() {
+fn pointer_chase_step_takes_configured_latency() {
     chased(&one_node(64, 90.0, 20_000.0).machine(), PageSize::Base, 90.0);
     chased(&one_node(64, 350.0, 5_000.0).machine(), PageSize::Base, 350.0);
 }
@@ -86,7 +87,7 @@ fn scan_mbps(machine: &Machine, threads: usize, lines: u64) -> f64 {
 }
 
 #[test]
-fn stream_on_a_given_node_has_its_bandwidth() {
+fn stream_on_a_fixed_node_has_its_bandwidth() {
     for mbps in [4_000.0, 12_000.0] {
         let machine = MachineText::new("").last_level(64, 8).socket("s", 8).node("n", 0, "s", 64, 90.0, mbps);
         let report = simulate(&machine.machine(), "local", triad(8, 4096));
@@ -197,7 +198,7 @@ fn probed(machine: &Machine, pattern: Pattern) -> memtide_memory::probe::ProbePo
 }
 
 #[test]
-fn a_chase_on_a_timed_node_agrees_with_its_probe() {
+fn chase_on_a_dram_node_matches_probe() {
     let machine = dram(2);
     let lines = 1 << 21;
     let chase = |steps| doing((0..steps).map(|n| follow(mixed(n) % lines * LINE)));
@@ -209,7 +210,7 @@ fn a_chase_on_a_timed_node_agrees_with_its_probe() {
 }
 
 #[test]
-fn a_scan_of_a_timed_node_agrees_with_its_probe() {
+fn scan_of_a_dram_node_matches_probe() {
     let mut machine = dram(2);
     machine.core.outstanding_misses = 64;
     machine.core.reorder_buffer = 4096;
@@ -219,7 +220,7 @@ fn a_scan_of_a_timed_node_agrees_with_its_probe() {
 }
 
 #[test]
-fn random_reads_of_a_timed_node_agree_with_its_probe() {
+fn random_reads_of_a_dram_node_match_probe() {
     let machine = dram(16);
     let pages = 1 << 13;
     let all = |reads| simulate(&machine, "local", random_reads(pages, reads));
@@ -230,9 +231,10 @@ fn random_reads_of_a_timed_node_agree_with_its_probe() {
     assert_near(mbps, expected, 0.05, "bandwidth of random reads");
 }
 
-/// Without caches, the controller merges stores to a line that waits in its write queue, and answers loads from there.
+/// Without caches, the controller merges stores to a line that waits in its write queue, and answers loads
+/// from there.
 #[test]
-fn what_the_controllers_queue_answers_is_no_traffic() {
+fn queue_hits_are_not_traffic() {
     let text = include_str!("../../../machines/ddr4-2400.toml");
     let machine = Machine::parse("ddr4-2400.toml", text).expect("a bundled machine");
     let again =

@@ -35,7 +35,8 @@ fn layout() -> Layout {
     Layout::from(VirtAddr(1 << 30), 2400)
 }
 
-/// The script's program. What it does depends on the epochs that the policy has seen, and so on simulated time alone.
+/// The script's program. What it does depends on the epochs that the policy has seen, and so on simulated
+/// time alone.
 struct Scripted {
     script: &'static [Phase],
     log: Log,

@@ -74,12 +74,13 @@ fn copies_load_the_link_between_the_nodes() {
 
 /// One page, which moves once: the second hint fault from the other socket.
 #[test]
-fn a_move_costs_what_the_kernel_file_says_and_the_copy() {
+fn move_costs_kernel_figures_and_copy() {
     let kernel = "hint_fault_ns = 1000\nunmap_ns = 2000\nshootdown_ns = 3000\nremap_ns = 4000";
     let machine = sockets(kernel);
     let report = simulate(&machine, "local+anb", alone([touch(0, 1), on(2), reading(1, 200_000)]));
     assert_eq!(report.pages.migrated, 1);
-    // The scanner interrupts both CPUs of the task at every step; so does unmapping, but for the CPU that does it.
+    // The scanner interrupts both CPUs of the task at every step; so does unmapping, but for the CPU that
+    // does it.
     let faults = report.pages.hint_faults as f64;
     let interrupts = (report.spent.system_ms * 1e3 - faults - 2.0 - 4.0) / 3.0;
     let copy_us = 64.0 * 64.0 / 10_000.0;
@@ -89,7 +90,7 @@ fn a_move_costs_what_the_kernel_file_says_and_the_copy() {
 }
 
 #[test]
-fn who_comes_for_a_page_that_is_being_moved_waits_for_it() {
+fn access_to_migrating_page_blocks() {
     // A line takes 1 us, a page 64 us.
     let machine = two_sockets(SCAN, 2, [64, 64], [64.0, 64.0]);
     let readers = |count: usize| {
@@ -137,7 +138,7 @@ fn bw_migration_keeps_the_balance_between_tiers() {
 }
 
 #[test]
-fn a_page_that_is_unmapped_while_it_moves_is_gone() {
+fn page_unmapped_during_migration_is_gone() {
     let machine = two_sockets(SCAN, 2, [64, 64], [64.0, 64.0]);
     for drop in [support::unmap(0, 4096), after([], Then::Exec)] {
         let waits = after([], Then::Work(100_000));

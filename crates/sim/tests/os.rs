@@ -1,4 +1,5 @@
-//! The operating system's side: where pages lie, what faults, swap and unmapping do, and how threads share CPUs.
+//! The operating system's side: where pages lie, what faults, swap and unmapping do, and how threads share
+//! CPUs.
 
 #[path = "support/runs.rs"]
 mod runs;
@@ -26,7 +27,7 @@ fn large() -> Machine {
 }
 
 #[test]
-fn pages_lie_where_the_rule_says() {
+fn pages_follow_the_rule() {
     let expected: [(&str, [u64; 2]); 6] = [
         ("local", [1200, 0]),
         ("fast-only", [1200, 0]),
@@ -43,7 +44,7 @@ fn pages_lie_where_the_rule_says() {
 }
 
 #[test]
-fn every_thread_goes_through_the_rule_by_itself() {
+fn rule_state_is_per_thread() {
     let report = simulate(&large(), "ratio:weights=4:1", together(4, |t| vec![touch(1000 * t as u64, 7)]));
     assert_eq!(pages(&report), [4 * 6, 4]);
 }
@@ -64,7 +65,7 @@ fn a_full_node_spills_to_the_next_above_its_watermark() {
 }
 
 #[test]
-fn when_all_is_full_the_least_recent_pages_go_to_swap_and_come_back() {
+fn full_memory_swaps_least_recent_pages() {
     let machine = small("fault_ns = 100\nswap_ns = 1000");
     let script = alone([touch(0, 700), touch(0, 700), doing((0..700).map(|page| load(page * 4096)))]);
     let report = simulate(&machine, "local", script);
@@ -191,7 +192,7 @@ fn spawned_threads_share_memory_and_forked_ones_do_not() {
 }
 
 #[test]
-fn exec_drops_everything() {
+fn exec_unmaps_everything() {
     let script = alone([touch(0, 200), after([], Then::Exec), touch(0, 250)]);
     let report = simulate(&small(""), "local", script);
     assert_eq!(pages(&report), [250, 0]);
@@ -247,7 +248,7 @@ fn a_thread_of_work_alone_gives_its_cpu_up_when_its_slice_is_over() {
 }
 
 #[test]
-fn a_single_thread_spends_all_its_time_somewhere() {
+fn times_of_a_single_thread_add_up() {
     let machine = small("fault_ns = 300\nswap_ns = 900");
     let script = alone([touch(0, 600), doing((0..5000).map(|n| follow(mixed(n) % (600 * 64) * 64)))]);
     let report = simulate(&machine, "interleave", script);
@@ -288,7 +289,7 @@ fn an_address_that_no_process_has_is_refused() {
 }
 
 #[test]
-fn threads_that_are_not_there_are_refused() {
+fn unknown_threads_are_refused() {
     let starting = |thread| Script(vec![[after([], Then::Spawn(ThreadId(thread)))].into(), [].into()]);
     assert!(try_run(&large(), "local", starting(1)).is_ok());
     for thread in [0, 2, 77] {
@@ -326,7 +327,7 @@ fn a_programs_own_error_ends_the_run() {
 }
 
 #[test]
-fn whoever_watches_can_stop_the_run() {
+fn observer_can_stop_the_run() {
     let script = alone((0..1000).map(|_| doing((0..1000).map(|n| load(n * 64)))));
     let mut left = 5;
     let mut watch = |_: Option<f64>| {
@@ -370,7 +371,7 @@ impl Program for Idler {
 }
 
 #[test]
-fn a_program_that_goes_on_doing_nothing_is_stopped() {
+fn program_without_progress_is_stopped() {
     let forever = [Then::Continue, Then::Work(0), Then::Barrier, Then::OnCpu(CpuId(0))];
     for then in forever {
         let job = Job { name: "idler".into(), program: Box::new(Idler(then)), cpus: Vec::new() };

@@ -103,7 +103,7 @@ fn agreement(a: &BTreeSet<u64>, b: &BTreeSet<u64>) -> f64 {
 }
 
 #[test]
-fn what_is_hot_ends_on_the_fast_tier_and_what_is_cold_off_it() {
+fn hot_ends_on_fast_tier_and_cold_off_it() {
     for (what, access, seed) in
         [("read", load as fn(u64) -> Access, 1), ("read", load, 2), ("written", store, 1)]
     {
@@ -130,7 +130,7 @@ fn what_is_hot_ends_on_the_fast_tier_and_what_is_cold_off_it() {
 }
 
 #[test]
-fn regions_are_as_few_as_asked_and_those_that_stay_idle_grow_old() {
+fn regions_stay_within_limit_and_idle_ones_age() {
     let (epochs, _) = simulate(&machine(16), program(700_000, load), 1);
     for Epoch { seen, .. } in &epochs {
         // A region on both nodes is told in runs.
@@ -187,7 +187,7 @@ fn each_sample_takes_system_time_which_shrinks_with_the_scale() {
 }
 
 #[test]
-fn what_nodes_moved_is_what_their_devices_count() {
+fn node_traffic_matches_device_counters() {
     let (epochs, report) = simulate(&machine(16), program(1_500_000, store), 1);
     assert!(epochs.len() > 3, "{} epochs", epochs.len());
     for both in epochs.windows(2) {

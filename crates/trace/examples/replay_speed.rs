@@ -1,4 +1,5 @@
-//! How fast traces are replayed: `cargo run --release -p memtide-trace --example replay_speed -- traces/*.parquet`.
+//! How fast traces are replayed: `cargo run --release -p memtide-trace --example replay_speed --
+//! traces/*.parquet`.
 
 use std::path::Path;
 use std::time::Instant;

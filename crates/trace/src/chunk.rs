@@ -201,7 +201,7 @@ impl Left {
     }
 }
 
-/// What a page says of itself (Thrift's compact protocol; `PageHeader` in parquet.thrift).
+/// A page header (Thrift's compact protocol; `PageHeader` in parquet.thrift).
 struct PageHeader {
     kind: i64,
     uncompressed: u64,
@@ -333,7 +333,7 @@ fn int(bytes: &mut &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// A page header, as Thrift's compact protocol has it.
+    /// A page header in Thrift's compact protocol.
     fn header(kind: i32, bytes: i32, values: i32, encoding: i32) -> Vec<u8> {
         let int = |number: i32| {
             let mut rest = ((number << 1) ^ (number >> 31)) as u32;

@@ -44,7 +44,7 @@ const SCHEMA: &str = "message memtide_trace {
     optional binary name (utf8);
 }";
 
-/// What a row says, as column `kind` has it.
+/// Values of column `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Kind {

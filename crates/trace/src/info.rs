@@ -19,7 +19,7 @@ pub struct TraceInfo {
     pub recorder: String,
     /// Bytes in the file.
     pub file_bytes: u64,
-    /// Instructions of the whole program in an epoch; 0 if epochs go by accesses.
+    /// Instructions of the whole program in an epoch; 0 if epochs count accesses.
     pub epoch_instructions: u64,
     /// Epochs.
     pub epochs: u32,
@@ -50,7 +50,8 @@ pub struct TraceInfo {
 }
 
 impl Trace {
-    /// Reads the whole trace, checks it, and sums it up. `watch` is told the share that is done, and ends it by `false`.
+    /// Reads the whole trace, checks it, and sums it up. `watch` gets the share that is done, and ends it
+    /// by `false`.
     ///
     /// # Errors
     /// If the trace is damaged anywhere, or `watch` ends it.

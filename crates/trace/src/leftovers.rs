@@ -1,5 +1,5 @@
 //! What a killed `memtide` left behind: working folders and unfinished traces are locked as long as they are
-//! used, so one that nobody has locked can go.
+//! used, so one without a lock can be removed.
 
 use std::fs::{self, File};
 use std::io;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use memtide_core::PAGE_BYTES;
 
-/// Memory in use that nobody was seen to map (a program's image, an import) is mapped in blocks of at most this size.
+/// Memory without a recorded mapping (a program's image, an import) is mapped in blocks of at most
+/// this size.
 const BLOCK_BYTES: u64 = 1 << 20;
 
 const KNOWN: usize = 1024;
@@ -57,8 +58,8 @@ impl Mappings {
         !overlapping.is_empty()
     }
 
-    /// What has to be mapped before this access: a range that lies in no mapping, now taken as mapped. Ask again until
-    /// there is none.
+    /// What has to be mapped before this access: a range that lies in no mapping, now taken as mapped. Ask
+    /// again until there is none.
     pub fn missing(&mut self, address: u64, bytes: u64) -> Option<(u64, u64)> {
         let first = address / PAGE_BYTES;
         let last = address.saturating_add(bytes - 1) / PAGE_BYTES;

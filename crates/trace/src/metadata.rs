@@ -1,4 +1,4 @@
-//! What a file says of itself, as key-value metadata of Parquet.
+//! A file's description of itself, as Parquet key-value metadata.
 
 use parquet::file::metadata::KeyValue;
 

@@ -75,8 +75,8 @@ enum State {
 impl Trace {
     /// Replays the trace: each epoch ends in a barrier if there are several threads.
     ///
-    /// Within an epoch the order of accesses of different threads is not recorded; a thread may access memory before
-    /// another one maps it.
+    /// Within an epoch the order of accesses of different threads is not recorded; a thread may access memory
+    /// before another one maps it.
     ///
     /// # Errors
     /// If the first row group is damaged. Later ones are checked when the replay comes to them.

@@ -287,6 +287,6 @@ fn foreign(path: &Path, bytes: u64) -> TraceError {
 fn guarded<T>(decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
         Ok(decoded) => decoded.map_err(|error| error.to_string()),
-        Err(_) => Err("the Parquet decoder gave up".to_owned()),
+        Err(_) => Err("the Parquet decoder failed".to_owned()),
     }
 }

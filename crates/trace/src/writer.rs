@@ -162,10 +162,10 @@ impl TraceWriter {
 pub(crate) fn check_target(path: &Path) -> Result<(), TraceError> {
     let refused = |what: &str| Err(TraceError::io(path, "write it")(io::Error::other(what.to_owned())));
     match std::fs::metadata(path) {
-        Ok(found) if !found.is_file() => refused("it is there already, and no regular file"),
+        Ok(found) if !found.is_file() => refused("it exists and is not a regular file"),
         Ok(found) if found.len() > 0 => match Trace::open(path) {
             Err(TraceError::Foreign { .. } | TraceError::NotATrace { .. }) => {
-                refused("it is there already, and no trace; choose another name")
+                refused("it exists and is not a trace; choose another name")
             }
             Ok(_) | Err(TraceError::Damaged { .. }) => Ok(()),
             Err(unreadable) => Err(unreadable),

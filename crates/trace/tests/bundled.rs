@@ -5,7 +5,7 @@ use std::path::Path;
 use memtide_trace::Trace;
 
 #[test]
-fn bundled_traces_are_small_sound_and_leave_the_caches() {
+fn bundled_traces_are_small_valid_and_exceed_the_caches() {
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
     for (name, threads) in [("sqlite3", 1), ("redis", 5), ("sort", 1)] {
         let trace = Trace::open(&traces.join(format!("{name}.parquet"))).unwrap();

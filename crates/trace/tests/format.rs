@@ -87,7 +87,7 @@ proptest! {
 
     /// A part is the whole without its ends, and no producer points before the part.
     #[test]
-    fn a_part_is_cut_out_of_the_whole(
+    fn skip_and_limit_select_a_part(
         epochs in prop::collection::vec(prop::collection::vec(deed(), 1..100), 1..5),
         skip in 0..300u64,
         limit in 0..300u64,
@@ -202,7 +202,7 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
-fn a_writer_refuses_what_no_reader_would_take() {
+fn writer_refuses_unreadable_rows() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
     let access = Row { size: 8, ..Row::event(0, Kind::Access, 5) };

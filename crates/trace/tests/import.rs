@@ -51,12 +51,12 @@ fn csv_is_understood() {
 }
 
 #[test]
-fn mistakes_are_named_with_their_line() {
+fn errors_name_their_line() {
     let head = "thread,instructions,address,size,write\n";
     for (kind, text, expected) in [
         (ImportKind::Lackey, "I  04,3\nhello\n", "/input:2: no line of lackey's"),
         (ImportKind::Lackey, " L 04,0\n", "/input:1: an access of 0 bytes"),
-        (ImportKind::Lackey, "", "/input: there is no access in it"),
+        (ImportKind::Lackey, "", "/input: it has no accesses"),
         (ImportKind::Csv, "", "column \"thread\" is missing"),
         (ImportKind::Csv, "thread,size,colour\n", "/input:1: unknown column \"colour\""),
         (ImportKind::Csv, "thread,thread\n", "column \"thread\" is there twice"),
@@ -87,7 +87,7 @@ fn mistakes_are_named_with_their_line() {
 }
 
 #[test]
-fn an_import_that_fails_leaves_no_file_and_takes_nothing_away() {
+fn failed_import_leaves_no_file_and_removes_none() {
     let dir = tempfile::tempdir().unwrap();
     let input = dir.path().join("input");
     let text = "thread,instructions,address,size,write\n0,1,0x1000,8,0\n0,1,here,8,0\n";
@@ -123,7 +123,7 @@ fn a_pipe_or_device_is_not_replaced() {
 
 /// Many epochs and threads: order within a thread stays, and nothing is lost.
 #[test]
-fn a_long_csv_keeps_its_threads_apart() {
+fn long_csv_keeps_threads_separate() {
     let mut text = String::from("thread,instructions,address,size,write\n");
     for i in 0..200_000u64 {
         text += &format!("{},{},{},8,0\n", i % 4, i / 4 * 2, ((i % 4) << 40) + i * 64);

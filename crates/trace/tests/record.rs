@@ -108,7 +108,7 @@ fn share(accesses: &[Access], of: impl Fn(&Access) -> bool) -> f64 {
 }
 
 #[test]
-fn a_chase_and_gups_are_told_apart() {
+fn dependences_of_chase_and_gups_differ() {
     let chase = "int main(void) {
         uint64_t *a = array(), i, at = 0;
         for (i = 0; i < COUNT; i++) a[i] = (uint64_t)&a[(i * 5 + 12347) % COUNT];
@@ -222,7 +222,7 @@ const COUNTING: &str = "int main(void) {
 }";
 
 #[test]
-fn a_killed_program_leaves_all_it_did() {
+fn killed_program_leaves_a_complete_trace() {
     let Some(recording) = recording(COUNTING, |_| ()) else { return };
     assert!(!recording.summary.status.success());
     assert_eq!(recording.of_array().len(), 300_000);

@@ -1,6 +1,7 @@
-//! redis-server under a zipfian load, as YCSB's workload B makes it: 95 % reads and 5 % updates of 1 KiB values, popular keys spread
-//! over all of memory. It starts the server, fills it, warms it up at a given rate and then asks as fast as it is answered. Marks tell
-//! `memtide lab compare --region marks` to model all but the filling, and to measure the last part.
+//! redis-server under a zipfian load, as YCSB's workload B makes it: 95 % reads and 5 % updates of 1 KiB
+//! values, popular keys spread over all of memory. It starts the server, fills it, warms it up at a given
+//! rate and then asks as fast as it is answered. Marks tell `memtide lab compare --region marks` to model all
+//! but the filling, and to measure the last part.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

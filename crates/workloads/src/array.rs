@@ -10,8 +10,8 @@ use crate::error::WorkloadError;
 /// Where a program's first array lies.
 const FIRST_ADDRESS: u64 = 0x10_0000_0000;
 
-/// What an [`Array`] can hold. Cells are relaxed atomics, which compile to plain moves: threads share arrays without
-/// locks, and without `unsafe`.
+/// What an [`Array`] can hold. Cells are relaxed atomics, which compile to plain moves: threads share arrays
+/// without locks, and without `unsafe`.
 pub trait Element: Copy + Default + PartialEq + Send + Sync + 'static {
     /// How a value is kept.
     type Cell: Zeroable + Send + Sync;
@@ -43,8 +43,8 @@ element!(u64, AtomicU64, std::convert::identity, std::convert::identity);
 element!(f32, AtomicU32, f32::to_bits, f32::from_bits);
 element!(f64, AtomicU64, f64::to_bits, f64::from_bits);
 
-/// A named array of a program: data on the host, at an address of the program's address space. It starts out as zeros
-/// that take no memory of the host until they are written.
+/// A named array of a program: data on the host, at an address of the program's address space. It starts out
+/// as zeros that take no memory of the host until they are written.
 pub struct Array<T: Element> {
     cells: Box<[T::Cell]>,
     start: u64,
@@ -89,8 +89,8 @@ impl<T: Element> Array<T> {
     }
 }
 
-/// Lays out a program's arrays in its address space, one after the other, each from a page's start and with an unmapped
-/// page behind it.
+/// Lays out a program's arrays in its address space, one after the other, each from a page's start and with
+/// an unmapped page behind it.
 pub struct Space {
     page: PageSize,
     next: u64,

@@ -28,7 +28,7 @@ pub enum WorkloadError {
         problem: String,
     },
     /// The host has not enough memory for the workload's data.
-    #[error("no memory for the {mib} MiB of array '{array}': choose a smaller footprint_mib")]
+    #[error("cannot allocate the {mib} MiB of array '{array}': reduce footprint_mib")]
     OutOfMemory {
         /// The array.
         array: String,

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_of_a_walk_waits_for_the_one_before() {
+    fn each_step_of_a_walk_depends_on_the_previous() {
         let index = HashIndex::new(1, 1, &mut Space::new(PageSize::Base)).unwrap();
         index.clear(&mut Native, 0);
         index.insert(&mut Native, 0, 0, 5);

@@ -1,9 +1,9 @@
 //! What memtide runs on a simulated or a virtual machine: real algorithms, each written once and generic over
 //! [`Memory`], and synthetic profiles of programs that are known by their measured traffic.
 //!
-//! A workload is parallel phases of items ([`Workload`]). Traced ([`program`]) it computes on one thread of the host and
-//! hands out every access, with the load that its address depends on; native ([`native`]) it runs on the host's own
-//! threads and memory.
+//! A workload is parallel phases of items ([`Workload`]). Traced ([`program`]) it computes on one thread of
+//! the host and hands out every access, with the load that its address depends on; native ([`native`]) it
+//! runs on the host's own threads and memory.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

@@ -10,8 +10,8 @@ use crate::array::{Array, Element};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin(pub(crate) u64);
 
-/// A loaded value that knows its origin. `*` gives the bare value; an index that keeps its origin makes the access that
-/// uses it depend on the load.
+/// A loaded value that knows its origin. `*` gives the bare value; an index that keeps its origin makes the
+/// access that uses it depend on the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loaded<T> {
     value: T,

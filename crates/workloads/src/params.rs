@@ -11,19 +11,20 @@ pub(crate) const fn threads(default: u64) -> Parameter {
     Parameter::integer("threads", "", "threads that share the work", [1, default, 1024])
 }
 
-/// `footprint_mib` of a workload whose data the host has to hold: 16 GiB at most, which keeps indices in 32 bits.
+/// `footprint_mib` of a workload whose data the host has to hold: 16 GiB at most, which keeps indices in 32
+/// bits.
 pub(crate) const fn footprint_mib(default: u64) -> Parameter {
     Parameter::integer("footprint_mib", "MiB", "size of all arrays together", [1, default, 16 << 10])
 }
 
-/// `footprint_mib` of a workload whose data nobody looks at, so that the host need not hold it.
+/// `footprint_mib` of a workload whose data is never read, so that the host need not hold it.
 pub(crate) const fn nominal_footprint_mib(default: u64) -> Parameter {
     Parameter::integer("footprint_mib", "MiB", "size of the memory accessed", [1, default, 1 << 20])
 }
 
 /// `iterations`.
 pub(crate) const fn iterations(default: u64) -> Parameter {
-    Parameter::integer("iterations", "", "how often the computation is done", [1, default, 100_000])
+    Parameter::integer("iterations", "", "number of iterations", [1, default, 100_000])
 }
 
 /// `operations`.

@@ -50,8 +50,8 @@ pub fn scale(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 
-/// A random permutation of 0..n that takes no memory and can be inverted: a Feistel network of four rounds over the bits
-/// of n - 1, walked along its cycle until back in range.
+/// A random permutation of 0..n that takes no memory and can be inverted: a Feistel network of four rounds
+/// over the bits of n - 1, walked along its cycle until back in range.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     len: u64,

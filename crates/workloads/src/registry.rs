@@ -52,8 +52,8 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
     }
 }
 
-/// Runs a workload on the host's own memory and threads, and returns its result. `at` is told when the workload itself
-/// begins, all that it works on being made, and when it ends.
+/// Runs a workload on the host's own memory and threads, and returns its result. `at` is called when the
+/// workload itself begins, all that it works on being made, and when it ends.
 ///
 /// # Errors
 /// As [`program`].
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn every_workload_runs_at_its_smallest_or_says_what_does_not_fit() {
+    fn every_workload_runs_at_minimum_size_or_explains() {
         for info in list() {
             for threads in [1, 61] {
                 let mut params = Params::new();

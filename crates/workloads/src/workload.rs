@@ -1,4 +1,5 @@
-//! What a workload is: parallel phases with a barrier after each, their items dealt out to threads in static blocks.
+//! What a workload is: parallel phases with a barrier after each, their items dealt out to threads in static
+//! blocks.
 
 use std::ops::Range;
 
@@ -45,10 +46,10 @@ pub fn block(items: usize, part: usize, parts: usize) -> Range<usize> {
 
 /// An algorithm, or anything else that threads do in phases.
 ///
-/// Within a phase no thread may read what another one writes: then what a thread does is independent of how fast the
-/// others run. An item makes some thousand accesses at most, but for very large footprints.
+/// Within a phase no thread may read what another one writes: then what a thread does is independent of how
+/// fast the others run. An item makes some thousand accesses at most, but for very large footprints.
 pub trait Workload: Send + Sync + Sized + 'static {
-    /// What tells phases apart.
+    /// Distinguishes phases.
     type Step: Copy + Send + Sync;
     /// What a thread keeps from item to item in its registers and on its stack.
     type Local: Send;

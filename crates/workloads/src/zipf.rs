@@ -8,9 +8,9 @@ const INTERVAL_BITS: u32 = 10;
 /// Terms of the zeta sum that are added one by one; the rest is their integral.
 const EXACT_TERMS: u64 = 1000;
 
-/// Draws ranks 0 .. n-1 with a probability proportional to 1 / (rank + 1)^theta, by the method of Gray et al., "Quickly
-/// generating billion-record synthetic databases" (SIGMOD 1994), as YCSB does. The method's power function is read from
-/// a table of 1024 intervals, exact to 1 in 10,000.
+/// Draws ranks 0 .. n-1 with a probability proportional to 1 / (rank + 1)^theta, by the method of Gray et
+/// al., "Quickly generating billion-record synthetic databases" (SIGMOD 1994), as YCSB does. The method's
+/// power function is read from a table of 1024 intervals, exact to 1 in 10,000.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     items: u64,
@@ -49,8 +49,8 @@ impl Zipf {
         ((low + (high - low) * within) as u64).min(self.items - 1)
     }
 
-    /// An item such that the popular ones are spread over all of `0..items`: the rank's hash, as in YCSB; a few ranks
-    /// share an item, and some items are never drawn.
+    /// An item such that the popular ones are spread over all of `0..items`: the rank's hash, as in YCSB; a
+    /// few ranks share an item, and some items are never drawn.
     #[inline]
     pub fn scrambled(&self, random: &mut Random) -> u64 {
         scale(hash(self.rank(random)), self.items)
@@ -97,8 +97,8 @@ mod tests {
             let seen = f64::from(count[ranks].iter().sum::<u32>()) / f64::from(draws);
             seen / expected
         };
-        // The method is exact for the two most popular and takes the others from a continuous curve, which favours
-        // the first of them by about a tenth.
+        // The method is exact for the two most popular and takes the others from a continuous curve, which
+        // favours the first of them by about a tenth.
         assert!((share(0..1) - 1.0).abs() < 0.02);
         assert!((share(1..2) - 1.0).abs() < 0.02);
         for ranks in [2..10, 10..100, 100..1000, 1000..10_000] {

@@ -3,8 +3,7 @@
 use memtide_lab::{LabError, Remedy};
 
 /// A subject that needs tiers, on a machine where Linux sees only one.
-pub const ONE_TIER: &str = "Linux sees one tier only, for every node has virtual CPUs, and neither promotes \
-    nor demotes; with fewer --vcpus the slower nodes have none";
+pub const ONE_TIER: &str = "Linux sees a single tier, as every node has virtual CPUs, and neither promotes nor demotes; lower --vcpus to leave slower nodes without";
 
 /// Why the lab cannot do something.
 pub fn message(error: &LabError) -> String {
@@ -22,25 +21,23 @@ fn of_remedy(remedy: &Remedy) -> String {
     let text = match remedy {
         Remedy::Setup => "run: memtide lab setup",
         Remedy::SetupKernel(package) => {
-            return format!("run: memtide lab setup --kernel {package}; a file is given with its folder");
+            return format!("run: memtide lab setup --kernel {package}; to name a file, include its folder");
         }
         Remedy::SetupAsRoot => "run: sudo memtide lab setup",
         Remedy::SetupWithPip => {
-            "see that python3 has pip (Debian's package python3-pip) and that PyPI can be reached, then run: \
+            "check that python3 has pip (Debian's package python3-pip) and that PyPI is reachable, then run: \
              memtide lab setup"
         }
-        Remedy::SetupDamo => "run: memtide lab setup; it says what is in the way",
-        Remedy::FetchedKernel => "take Debian's kernel, as memtide lab setup fetches it",
+        Remedy::SetupDamo => "run: memtide lab setup; it prints what is missing",
+        Remedy::FetchedKernel => "use Debian's kernel: memtide lab setup fetches it",
         Remedy::OtherSuite => "name a suite that has it with --suite SUITE",
-        Remedy::OtherSuiteOrQemu => "name a suite that has it with --suite, or install it by other means",
+        Remedy::OtherSuiteOrQemu => "name a suite that has it with --suite, or install it otherwise",
         Remedy::OtherPackageOrSuite => {
-            "name another with --kernel PACKAGE or --suite SUITE, or give a kernel with --kernel FILE"
+            "name another with --kernel PACKAGE or --suite SUITE, or name a kernel with --kernel FILE"
         }
-        Remedy::OtherKernel => "name another with --kernel PACKAGE, or give a kernel with --kernel FILE",
-        Remedy::QemuAndKernel => {
-            "install QEMU 10 or later by other means, and give a kernel with --kernel FILE"
-        }
-        Remedy::KernelImage => "give a bzImage, such as /boot/vmlinuz-VERSION",
+        Remedy::OtherKernel => "name another with --kernel PACKAGE, or name a kernel with --kernel FILE",
+        Remedy::QemuAndKernel => "install QEMU 10 or later otherwise, and name a kernel with --kernel FILE",
+        Remedy::KernelImage => "use a bzImage, such as /boot/vmlinuz-VERSION",
         Remedy::BuildAgent => "build it: cargo build --release -p memtide-guest",
         Remedy::BuildTogether => {
             "build or install both together: cargo build --release -p memtide-cli -p memtide-guest"
@@ -74,12 +71,11 @@ mod tests {
                 Remedy::SetupKernel("linux-image-7".into())
             ),
             "no kernel package 'linux-image-7' has been fetched; run: memtide lab setup --kernel \
-             linux-image-7; a file is given with its folder"
+             linux-image-7; to name a file, include its folder"
         );
         assert_eq!(
             of("the module x is missing; CXL memory needs it", Remedy::FetchedKernel),
-            "the module x is missing; CXL memory needs it: take Debian's kernel, as memtide lab setup \
-             fetches it"
+            "the module x is missing; CXL memory needs it: use Debian's kernel: memtide lab setup fetches it"
         );
     }
 

@@ -52,7 +52,7 @@ pub fn on_daemon(error: DaemonError) -> Failure {
         }
         DaemonError::NodeList { field, why } => Failure::Usage(format!("--{field}: {why}")),
         DaemonError::SameNode(node) => Failure::Usage(format!("--from and --to both name node {}", node.0)),
-        DaemonError::NoRate => Failure::Usage("--max-rate is 0; allowed are whole numbers from 1".to_owned()),
+        DaemonError::NoRate => Failure::Usage("--max-rate is 0; expected an integer from 1".to_owned()),
         other => Failure::Run(other.to_string()),
     }
 }
@@ -71,7 +71,7 @@ fn of_machine(error: &MachineError) -> String {
 fn of_no_machine(error: &NoMachine) -> String {
     match error {
         NoMachine::Unknown { .. } => {
-            "; measure them (memtide measure -o json > measured.json), make a machine file \
+            "; measure them (memtide measure -o json > measured.json), write a machine file \
              (memtide topo -o machine --measured measured.json > machine.toml), and name that one: --machine machine.toml, or \
              for the daemon machine = \"machine.toml\""
                 .to_owned()

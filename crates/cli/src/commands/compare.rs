@@ -20,7 +20,9 @@ pub struct Arguments {
     setting: RunOptions,
     #[command(flatten)]
     common: Common,
-    /// The policies, separated by commas [default: every placement, local with NUMA balancing, bw-local with bw-migration]
+    /// Policies, separated by commas
+    ///
+    /// [default: every placement, local+anb and bw-local+bw-migration]
     #[arg(short, long, value_name = "POLICIES")]
     policies: Vec<String>,
     #[command(flatten)]
@@ -71,7 +73,7 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
         if shows_swap {
             let pages = Cell::Whole(swapped(report));
-            of_run.push(("swapped_pages".to_owned(), "pages swapped out and in".to_owned(), pages));
+            of_run.push(("swapped_pages".to_owned(), "pages swapped".to_owned(), pages));
         }
         let of_nodes = simulated::of_nodes(report);
         for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes)] {

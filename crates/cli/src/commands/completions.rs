@@ -8,7 +8,7 @@ use crate::output;
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The shell
+    /// Shell to complete for
     #[arg(value_enum)]
     shell: Shell,
 }

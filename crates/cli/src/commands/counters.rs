@@ -14,13 +14,13 @@ use crate::{advice, interrupt, tables};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Show anew, each time so many seconds have passed, what was counted meanwhile
+    /// Print counter deltas every N seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
-    /// End after so many answers; without it they go on until Ctrl-C
+    /// Number of deltas to print [default: until Ctrl-C]
     #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// How to print the answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     output: Format,
 }

@@ -16,46 +16,49 @@ use crate::{advice, interrupt, tables, weights};
 
 /// Long help of `memtide daemon`.
 pub const ABOUT: &str = "\
-Watch processes of this system, and move their pages as a migration policy says. SIGHUP has it read its configuration again.
+Watch processes and migrate their pages by a policy
 
-The configuration is TOML. Keys, each of which may be left out, with their defaults:
+SIGHUP reloads the configuration, a TOML file. Keys and defaults:
 
-policy = \"hot-cold\": migration policy with its parameters, see `memtide policy list`
+  policy = \"hot-cold\"
+      migration policy with parameters, see `memtide policy list`
+  machine = the firmware's figures, if the policy uses any
+      machine file, or name of a bundled machine
+  monitor = the best that works
+      memory monitor: \"damon\" or \"smaps\"
+  watch = \"every\"
+      processes: { name = .. }, { pid = .. }, { uid = .. },
+      { cgroup = .. }, { all = [..] }, { any = [..] }, { not = .. }
+  least_mib = 16
+      minimum resident size of a process, in MiB
+  max_rate_mbps = 200
+      maximum migration rate, in MB/s
+  stall_ms = 20
+      maximum stall of a process per batch of moves, in ms
+  cooldown_s = 10
+      time for which moved memory may not move elsewhere, in s;
+      longer each time it moves back
+  dry_run = false
+      move nothing, print what would move
+  journal = none
+      file to record decisions in, for `memtide replay`
+  journal_mib = 64
+      maximum size of the journal, in MiB
+  socket = /run/memtide/memtide.sock
+      control socket; for users $XDG_RUNTIME_DIR/memtide.sock
 
-machine = the firmware's figures, if the policy reckons with any: machine file, or a bundled machine's name
-
-monitor = the best that works: \"damon\" or \"smaps\"
-
-watch = \"every\": the processes that are meant: { name = .. }, { pid = .. }, { uid = .. }, { cgroup = .. }, { all = [..] }, { any = [..] }, { not = .. }
-
-least_mib = 16: only processes with as much in memory
-
-max_rate_mbps = 200: most that may move, in MB/s
-
-stall_ms = 20: how long a batch of moves may hold a process up
-
-cooldown_s = 10: how long what has moved may not move elsewhere; longer each time that it comes back
-
-dry_run = false: move nothing, only tell
-
-journal = none: file in which decisions are recorded, for `memtide replay`
-
-journal_mib = 64: most that it may take up
-
-socket = /run/memtide/memtide.sock, for users $XDG_RUNTIME_DIR/memtide.sock: where it listens
-
-Relative paths go by the configuration's folder.";
+Relative paths start at the configuration's folder.";
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Configuration file; defaults for all processes if not given
+    /// Configuration file [default: default values for all keys]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
-    /// Move nothing, only tell what would be moved
+    /// Move nothing, print what would move
     #[arg(long)]
     dry_run: bool,
-    /// Only check the configuration, on this system, and end
+    /// Check the configuration on this system and exit
     #[arg(long)]
     check: bool,
 }
@@ -63,7 +66,7 @@ pub struct Arguments {
 /// Where the daemon listens.
 #[derive(Debug, clap::Args)]
 pub struct SocketOptions {
-    /// The daemon's control socket
+    /// Control socket [default: see `memtide daemon --help`]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
     #[command(flatten)]
@@ -73,10 +76,10 @@ pub struct SocketOptions {
 /// `memtide why`'s arguments.
 #[derive(Debug, clap::Args)]
 pub struct Why {
-    /// The process
+    /// Process id
     #[arg(value_name = "PID")]
     pid: i32,
-    /// An address in it, such as 0x7f0012345000
+    /// Address in the process, such as 0x7f0012345000
     #[arg(value_name = "ADDRESS", value_parser = address)]
     address: u64,
     #[command(flatten)]
@@ -90,16 +93,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         if let Some(why) = Daemon::check(&source).map_err(advice::on_daemon)? {
             message!("memtide daemon: {why}");
         }
-        return output::print("the configuration is right\n");
+        return output::print("configuration OK\n");
     }
     interrupt::install()?;
     let config = source.read().map_err(advice::on_daemon)?;
     let file = config.socket();
     let socket = Socket::listen(&file).map_err(|error| {
-        Failure::Run(format!(
-            "{}: {error}; name another one by `socket` in the configuration",
-            file.display()
-        ))
+        Failure::Run(format!("{}: {error}; set `socket` in the configuration to another one", file.display()))
     })?;
     let dry_run = config.dry_run;
     let log = Box::new(|message: &str| message!("memtide daemon: {message}"));
@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(why) = daemon.no_destination() {
         message!("memtide daemon: {why}");
     }
-    message!("memtide daemon: listens at {}", file.display());
+    message!("memtide daemon: listening on {}", file.display());
     daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)
 }
 
@@ -163,7 +163,7 @@ fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> R
         Ok(Reply::Progress(_)) => unreachable!("what is told meanwhile is handed on"),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Failure::Interrupted),
         Err(error) => Err(Failure::Run(format!(
-            "{}: {error}; is a daemon running? Start it by `memtide daemon`, or name its socket by --socket",
+            "{}: {error}; is a daemon running? Start it with `memtide daemon`, or name its socket with --socket",
             file.display()
         ))),
     }
@@ -174,7 +174,7 @@ fn address(text: &str) -> Result<u64, String> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "allowed are whole numbers, and hexadecimal ones after 0x".to_owned())
+    parsed.map_err(|_| "expected an integer, decimal or 0x hexadecimal".to_owned())
 }
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
         let keys: Vec<&str> = refused.split('`').skip(3).step_by(2).collect();
         assert!(keys.len() > 10, "{refused}");
         for key in keys {
-            assert!(ABOUT.contains(&format!("\n{key} = ")), "{key}");
+            assert!(ABOUT.contains(&format!("\n  {key} = ")), "{key}");
         }
         let Config { policy, least_mib, max_rate_mbps, stall_ms, cooldown_s, journal_mib, .. } =
             Config::default();
@@ -201,8 +201,8 @@ mod tests {
             ("journal_mib", journal_mib),
         ];
         for (key, default) in numbers {
-            assert!(ABOUT.contains(&format!("\n{key} = {default}:")), "{key} = {default}");
+            assert!(ABOUT.contains(&format!("\n  {key} = {default}\n")), "{key} = {default}");
         }
-        assert!(ABOUT.contains(&format!("\npolicy = \"{policy}\":")));
+        assert!(ABOUT.contains(&format!("\n  policy = \"{policy}\"\n")));
     }
 }

@@ -13,14 +13,14 @@ use crate::output::{Cell, Document, Table};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Leave out what is as it should be
+    /// Print problems only
     #[arg(long)]
     brief: bool,
     #[command(flatten)]
     common: Common,
 }
 
-/// Says what works here, what does not, why, and how to mend it.
+/// Prints what works here, what does not, why, and how to fix it.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let findings = examine();
     let shown = |finding: &&Finding| !arguments.brief || finding.state != State::Good;
@@ -70,7 +70,7 @@ fn table<'a>(findings: impl Iterator<Item = &'a Finding>) -> Table {
         ("subject", "subject"),
         ("found", "found"),
         ("means", "what it means"),
-        ("mend", "to mend it"),
+        ("mend", "fix"),
     ];
     let mut table = Table::new("findings", &columns).with_keys(2);
     let mend = |finding: &Finding| finding.mend.clone().map_or(Cell::Absent, Cell::Text);
@@ -94,7 +94,7 @@ fn lab() -> String {
         Ok(tools) => match tools.clock() {
             Ok(_) => format!("memtide lab works here: QEMU {}.", tools.qemu_version),
             Err(error) => {
-                format!("memtide lab works here without slow memory: {}", advice::lab::message(&error))
+                format!("memtide lab works here without memory timing: {}", advice::lab::message(&error))
             }
         },
         Err(error) => format!("memtide lab does not work here: {}", advice::lab::message(&error)),

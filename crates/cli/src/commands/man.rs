@@ -11,7 +11,7 @@ use crate::output::{self, VERSION};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Folder for the pages; made if it is not there
+    /// Folder for the pages; created if missing
     #[arg(value_hint = ValueHint::DirPath)]
     folder: PathBuf,
 }
@@ -20,7 +20,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, mut definition: clap::Command) -> Result<(), Failure> {
     let folder = &arguments.folder;
     let made = match folder.exists() && !folder.is_dir() {
-        true => Err(io::Error::other("it is a file; give a folder")),
+        true => Err(io::Error::other("it is a file; name a folder")),
         false => std::fs::create_dir_all(folder),
     };
     made.map_err(|error| Failure::unwritable(folder.display(), &error))?;

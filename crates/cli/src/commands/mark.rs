@@ -6,7 +6,7 @@ use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Which mark
+    /// Mark to set
     #[arg(value_enum)]
     edge: Edge,
 }
@@ -14,11 +14,11 @@ pub struct Arguments {
 /// Marks of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Edge {
-    /// The machine is modelled from here on, but nothing is measured yet
+    /// Start the model without measuring
     WarmUp,
-    /// The region of interest begins
+    /// Begin the region of interest
     Begin,
-    /// It ends
+    /// End the region of interest
     End,
 }
 

@@ -22,35 +22,38 @@ const FREE_SHARE: f64 = 0.8;
 /// Its arguments.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Measure these nodes alone, as with numactl: 0-2,5 or all, !0, +0-1; those that have memory count
+    /// Nodes to measure, in numactl's syntax: 0-2,5 or all, !0, +0-1
     #[arg(long, value_name = "NODES", default_value = "all")]
     nodes: String,
-    /// Measure from the CPUs of these nodes alone, listed in the same way; those that have CPUs count
+    /// Nodes whose CPUs measure, in the same syntax
     #[arg(long, value_name = "NODES", default_value = "all")]
     initiators: String,
-    /// Memory that a latency is measured over, and each CPU's part of a bandwidth: 256 MiB, or four times the last cache if that is more.
-    /// Less, if the node has not as much free
+    /// Memory per latency, and per CPU of a bandwidth, in MiB
+    ///
+    /// [default: 256 or 4 x last cache; less if less is free]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     mib: Option<u32>,
-    /// Loads of a latency, in five parts
+    /// Loads per latency, in five parts
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     loads: u64,
-    /// How often the memory of a bandwidth is passed over
+    /// Passes over the memory per bandwidth
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
-    /// Shares of reads that bandwidths are measured at, beside reads alone: 50% to 100%, for an ordinary store reads its line first
+    /// Shares of reads to measure beside 100%, each from 50% to 100%
+    ///
+    /// An ordinary store reads its line first, so 50% is the minimum.
     #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "67%,50%", value_parser = reads)]
     reads: Vec<f64>,
-    /// Measure latency under load, too: of a chase on one CPU while the others of its node read at several rates
+    /// Measure latency under load too: a chase while other CPUs read
     #[arg(long)]
     loaded: bool,
-    /// Those rates, as shares of what the others read without a pause
+    /// Read rates of the other CPUs, as shares of full speed
     #[arg(
         long, value_name = "SHARES", value_delimiter = ',', requires = "loaded", value_parser = share::parse,
         default_value = "0%,20%,40%,60%,70%,80%,90%,100%"
     )]
     rates: Vec<f64>,
-    /// After how many seconds a figure is taken from the rounds, or the parts of a chase, that there are by then
+    /// Time limit per measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit: u64,
     #[command(flatten)]
@@ -117,7 +120,7 @@ const STEADY: f64 = 0.5;
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let pairs = pairs(arguments)?;
     if arguments.loaded && pairs.iter().all(|pair| pair.cpus.len() < 2) {
-        let why = "--loaded takes two CPUs of a node: one for the chase, one to load the memory; none here has them";
+        let why = "--loaded needs a node with two CPUs: one for the chase, one to load the memory";
         return Err(Failure::Usage(why.to_owned()));
     }
     let mut shares = vec![1.0];
@@ -138,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(progress);
     let mut document = Document { notes: notes(arguments, &pairs), ..Document::of(nodes) };
     document.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
-        format!("Measurements of {node} from {initiator} are far apart: other work ran here meanwhile. Measure again.")
+        format!("Measurements of {node} from {initiator} differ widely: the system was busy. Measure again.")
     }));
     document.tables.extend(arguments.loaded.then_some(loaded));
     document.print(arguments.common.output)
@@ -286,8 +289,7 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     for pair in pairs.iter().filter(|pair| pair.is_cached()) {
         let Pair { node, initiator, mib, cache_mib, .. } = pair;
         notes.push(format!(
-            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB that {node} was measured over from {initiator}: its figures may be \
-             too good. Give more by --mib, if there is as much free."
+            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB of {node} measured from {initiator}: its figures may be too good. Raise --mib if enough memory is free."
         ));
     }
     if arguments.loaded {
@@ -296,7 +298,7 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
         single.dedup();
         if !single.is_empty() {
             let from = single.join(", ");
-            notes.push(format!("No latency under load from {from}: it takes two CPUs, one for the chase, one to load the memory."));
+            notes.push(format!("No latency under load from {from}: it needs two CPUs, one for the chase, one to load the memory."));
         }
     }
     notes

@@ -23,19 +23,21 @@ const STALL: Duration = Duration::from_millis(20);
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The process
+    /// Process id
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: i32,
-    /// The nodes that its pages are to leave, as with numactl: 0-2,5 or all, !0, +0-1
+    /// Source nodes, in numactl's syntax: 0-2,5 or all, !0, +0-1
     #[arg(long, value_name = "NODES")]
     from: String,
-    /// The nodes that they are to go to; of several, the first that has room
+    /// Target nodes; the first with free memory takes a page
     #[arg(long, value_name = "NODES")]
     to: String,
-    /// Most that may move, in MB/s
+    /// Maximum migration rate, in MB/s
     #[arg(long, value_name = "MB/s", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     max_rate: u64,
-    /// The daemon's control socket; if no daemon runs, the command moves the pages itself
+    /// Control socket; without a daemon the command moves the pages
+    ///
+    /// [default: /run/memtide/memtide.sock, for users $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
     #[command(flatten)]
@@ -95,7 +97,7 @@ fn move_directly(request: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progr
 fn interrupted(progress: &Progress) -> Failure {
     let moved = progress.tally.moved_pages;
     Failure::Paused(format!(
-        "interrupted; {moved} pages of 4 KiB had been moved by then, and stay there; the same command moves the rest"
+        "interrupted; {moved} pages of 4 KiB had moved and stay there; run the same command to move the rest"
     ))
 }
 

@@ -27,9 +27,9 @@ use crate::failure::Failure;
 /// A command and its options.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run programs under several policies and compare them
+    /// Simulate programs under several policies and compare them
     Compare(compare::Arguments),
-    /// Run programs under one policy and show everything measured
+    /// Simulate programs under one policy and print all figures
     Simulate(simulate::Arguments),
     /// List, show, check and probe machines
     #[command(subcommand)]
@@ -42,35 +42,35 @@ pub enum Command {
     Policy(policy::Command),
     /// Run a program and record its memory accesses
     Record(record::Arguments),
-    /// Run a program on this system with its pages placed by a policy
+    /// Run a program here with its pages placed by a policy
     Run(run::Arguments),
-    /// Watch processes of this system, and move their pages as a migration policy says
+    /// Watch processes and migrate their pages by a policy
     #[command(long_about = daemon::ABOUT)]
     Daemon(daemon::Arguments),
-    /// Show what the daemon watches, and what it has done
+    /// Show what the daemon watches and what it migrated
     Status(daemon::SocketOptions),
-    /// Show why a page of a process lies where it lies
+    /// Explain where a page is and why
     Why(daemon::Why),
-    /// Have the daemon move nothing for now
+    /// Pause migration
     Pause(daemon::SocketOptions),
-    /// Have the daemon move pages again
+    /// Resume migration
     Resume(daemon::SocketOptions),
-    /// Move what a process has on some memory nodes to others
+    /// Move a process's pages from some nodes to others
     Migrate(migrate::Arguments),
-    /// Ask the policy of a daemon's journal again, and check that it decides the same
+    /// Run a journal's policy again and check that it decides the same
     Replay(replay::Arguments),
-    /// Run programs on a real kernel in a virtual machine whose memory is the machine's
+    /// Run programs on a real kernel in a VM with the machine's memory
     #[command(subcommand)]
     Lab(lab::Command),
-    /// Mark where a script's region of interest begins or ends, for `memtide lab run --region marks`
+    /// Mark a region of interest for `memtide lab run --region marks`
     Mark(mark::Arguments),
-    /// Show what nodes and processes have read and written, in a guest of the lab
+    /// Print memory traffic of nodes and processes in a guest of the lab
     Counters(counters::Arguments),
-    /// Say what of memtide works on this system, what stands in the way, and how to mend it
+    /// Check what works here and how to fix the rest
     Doctor(doctor::Arguments),
     /// Measure latency and bandwidth of this system's memory nodes
     Measure(measure::Arguments),
-    /// Show this system's memory nodes: CPUs, sizes, tiers, distances, the firmware's figures; or write its machine file
+    /// Print this system's memory nodes or write its machine file
     Topo(topo::Arguments),
     /// Check, show and import traces
     #[command(subcommand)]

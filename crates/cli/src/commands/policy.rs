@@ -14,9 +14,9 @@ use crate::runs;
 pub enum Command {
     /// List all policies
     List(Common),
-    /// Show what a policy does, where it comes from, and its parameters
+    /// Print a policy's behaviour, source and parameters
     Show {
-        /// The policy's name, or a policy as runs take it, such as ratio:weights=4:1 or local+anb
+        /// Policy, such as local+anb or ratio:weights=4:1
         #[arg(value_name = "POLICY")]
         name: String,
         #[command(flatten)]

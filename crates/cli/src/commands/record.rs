@@ -21,23 +21,25 @@ use crate::progress::Progress;
 /// Its arguments. `-o` is the trace here, as in `memtide record -o FILE -- PROGRAM`; `--output` stays the answer's format.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The trace to write
+    /// Trace to write
     #[arg(short = 'o', long = "to", value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: PathBuf,
-    /// Leave out this many accesses at the start
+    /// Accesses to omit at the start
     #[arg(long, value_name = "N", default_value_t = 0)]
     skip: u64,
-    /// Record this many accesses at most; the program then runs on unrecorded, to its end
+    /// Maximum number of accesses to record [default: no limit]
+    ///
+    /// The program then continues unrecorded.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Instructions of all threads in an epoch, 10000 to 1000000
+    /// Instructions of all threads per epoch, 10000 to 1000000
     #[arg(long, value_name = "N", default_value_t = MAX_EPOCH_INSTRUCTIONS,
         value_parser = clap::value_parser!(u64).range(10_000..=MAX_EPOCH_INSTRUCTIONS))]
     epoch: u64,
-    /// The recorder plugin, if it does not lie beside memtide
+    /// Recorder plugin [default: the one installed with memtide]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     plugin: Option<PathBuf>,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
     #[command(flatten)]
@@ -79,7 +81,7 @@ fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
     let columns = [
         ("file", "trace"),
         ("accesses", "accesses"),
-        ("made_accesses", "made by the program"),
+        ("made_accesses", "of the program"),
         ("instructions", "instructions"),
         ("threads", "threads"),
         ("file_bytes", "size, B"),
@@ -97,10 +99,10 @@ fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
     ]);
     let made = summary.accesses_made;
     let empty = (summary.totals.accesses == 0).then(|| {
-        format!("the trace has no access: --skip {skip} leaves out all {made} of the program; skip fewer")
+        format!("the trace is empty: --skip {skip} omits all {made} accesses of the program; skip fewer")
     });
     let why = summary.stopped.as_ref();
-    let stopped = why.map(|why| format!("recording stopped before the program did: {why}"));
+    let stopped = why.map(|why| format!("recording stopped before the program ended: {why}"));
     Document { notes: empty.into_iter().chain(stopped).collect(), ..Document::of(table) }
 }
 

@@ -13,10 +13,10 @@ use crate::{advice, interrupt};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The journal's file, or that of what came before it, which ends in .old
+    /// Journal, or its predecessor JOURNAL.old
     #[arg(value_name = "JOURNAL", value_hint = ValueHint::FilePath)]
     journal: PathBuf,
-    /// Ask this migration policy instead, of what was seen then, and show how its plans differ
+    /// Run this migration policy instead and compare its plans
     #[arg(short, long, value_name = "POLICY")]
     policy: Option<String>,
     #[command(flatten)]
@@ -70,8 +70,9 @@ fn document(replayed: &Replayed) -> Document {
     ];
     let mut notes = Vec::new();
     if torn > 0 {
-        notes
-            .push(format!("The last {torn} bytes are no whole epoch, as after a crash; they were left out."));
+        notes.push(format!(
+            "The last {torn} bytes are an incomplete epoch, as after a crash, and are ignored."
+        ));
     }
     Document { about, tables: vec![table], notes }
 }

@@ -24,28 +24,28 @@ use crate::{advice, weights};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Placement policy, with its parameters: see `memtide policy list`
+    /// Placement policy with parameters: see `memtide policy list`
     #[arg(short, long, value_name = "POLICY")]
     placement: String,
-    /// Machine file or bundled machine that the policy reckons with; the firmware's figures if not given
+    /// Machine file or bundled machine [default: the firmware's figures]
     #[arg(long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: Option<String>,
-    /// Run on the CPUs of these nodes alone, as with numactl: 0-2,5 or all, !0, +0-1
+    /// Run on the CPUs of these nodes only: 0-2,5 or all, !0, +0-1
     #[arg(short = 'N', long, value_name = "NODES")]
     cpunodebind: Option<String>,
-    /// Run on these CPUs alone
+    /// Run on these CPUs only
     #[arg(short = 'C', long, value_name = "CPUS", conflicts_with = "cpunodebind")]
     physcpubind: Option<String>,
-    /// Place on these nodes alone, of those that the policy uses
+    /// Place on these nodes of the policy only
     #[arg(short, long, value_name = "NODES")]
     membind: Option<String>,
-    /// Place each page exactly where the policy says, fault by fault, even if the kernel's own policies could keep the ratio
+    /// Place each page on its fault, even if the kernel has the policy
     #[arg(long)]
     exact: bool,
-    /// Seed of what is drawn at random, if anything is: the same as `memtide simulate` takes
+    /// Seed for everything random, as in `memtide simulate`
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
@@ -102,11 +102,11 @@ fn mechanism(
 ) -> Result<Mechanism, Failure> {
     let name = &arguments.placement;
     let why = if arguments.exact {
-        "--exact asks for it".to_owned()
+        "requested by --exact".to_owned()
     } else {
         match HeldPolicy::new(&rule, host) {
             Ok(kernel) => {
-                message!("memtide: placement '{name}' by the kernel's own policy: {}", kernel.policy);
+                message!("memtide: placement '{name}' by the kernel: {}", kernel.policy);
                 return Ok(Mechanism::Kernel(kernel));
             }
             // Exact placement is slower: only on request.
@@ -118,7 +118,7 @@ fn mechanism(
     };
     let exact = Exact::new(rule, machine, host, arguments.seed);
     let exact = exact.map_err(|error| Failure::Usage(advice::system::exact(&error)))?;
-    message!("memtide: placement '{name}' fault by fault: {why}");
+    message!("memtide: placement '{name}' by page fault: {why}");
     Ok(Mechanism::Exact(exact))
 }
 
@@ -128,7 +128,7 @@ fn print_outcome(outcome: io::Result<PlacementCounts>) {
         Ok(outcome) => message!("memtide: {outcome}"),
         Err(error) => {
             message!(
-                "memtide: placement ended before the program, whose pages the kernel placed then: {error}"
+                "memtide: placement ended before the program; the kernel placed the remaining pages: {error}"
             )
         }
     }
@@ -140,7 +140,9 @@ fn policy(text: &str) -> Result<Policy, Failure> {
     if policy.migration_info().name == "none" {
         return Ok(policy);
     }
-    Err(Failure::Usage(format!("'{text}' migrates pages, which `run` does not; give a placement alone")))
+    Err(Failure::Usage(format!(
+        "'{text}' has a migration policy, which `run` does not support; name a placement only"
+    )))
 }
 
 /// The policy's rule, in the machine's numbers, and without the nodes that --membind leaves out.
@@ -191,7 +193,7 @@ fn command(arguments: &Arguments, cpus: &[CpuId]) -> Result<Command, Failure> {
     program.args(&arguments.command[1..]).arg0(&arguments.command[0]);
     if !cpus.is_empty() {
         memtide_linux::run_on(cpus)
-            .map_err(|error| Failure::NotRun(format!("the CPUs cannot be had: {error}")))?;
+            .map_err(|error| Failure::NotRun(format!("cannot use these CPUs: {error}")))?;
     }
     Ok(program)
 }

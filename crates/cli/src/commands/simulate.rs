@@ -14,7 +14,7 @@ pub struct Arguments {
     setting: RunOptions,
     #[command(flatten)]
     common: Common,
-    /// The policy, as PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]
+    /// PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]
     #[arg(short, long, default_value = "local")]
     policy: String,
 }

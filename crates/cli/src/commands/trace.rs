@@ -14,23 +14,23 @@ use crate::{advice, interrupt};
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Check a whole trace and show what it is like
+    /// Check a trace and print its contents in figures
     Info {
-        /// The trace
+        /// Trace
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         trace: PathBuf,
         #[command(flatten)]
         common: Common,
     },
-    /// Make a trace of another tool's recording
+    /// Convert another tool's recording into a trace
     Import {
-        /// The recording
+        /// Recording
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         input: PathBuf,
-        /// What it is
+        /// Format of the recording
         #[arg(long, value_enum)]
         format: Kind,
-        /// The trace to write
+        /// Trace to write
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         to: PathBuf,
         #[command(flatten)]
@@ -41,9 +41,9 @@ pub enum Command {
 /// What can be imported.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Kind {
-    /// Text of `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM`
+    /// Output of `valgrind --tool=lackey --trace-mem=yes`
     Lackey,
-    /// Header and columns thread, instructions, address, size, write, and if known pc and producer
+    /// thread,instructions,address,size,write[,pc,producer] with header
     Csv,
 }
 

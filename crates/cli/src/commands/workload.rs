@@ -13,9 +13,9 @@ use crate::output::{Cell, Document, Table};
 pub enum Command {
     /// List all workloads
     List(Common),
-    /// Show what a workload does, where it comes from, and its parameters
+    /// Print a workload's behaviour, source and parameters
     Show {
-        /// The workload's name
+        /// Name of a workload
         name: String,
         #[command(flatten)]
         common: Common,
@@ -31,7 +31,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn list() -> Document {
-    let columns = [("name", "name"), ("summary", "summary"), ("stresses", "what it puts to the test")];
+    let columns = [("name", "name"), ("summary", "summary"), ("stresses", "tests")];
     let mut table = Table::new("workloads", &columns);
     let row = |info: &Info| vec![Cell::text(info.name), Cell::text(info.summary), Cell::text(info.stresses)];
     table.rows = workloads().iter().map(row).collect();

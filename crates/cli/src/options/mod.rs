@@ -11,10 +11,10 @@ use crate::output::Format;
 /// Options of commands that print tables.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Common {
-    /// How to print the answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub output: Format,
-    /// Seed of what is drawn at random: the same seed gives the same answer of a simulation, byte by byte. Commands that draw nothing ignore it
+    /// Seed for everything random; ignored by commands that draw nothing
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
 }

@@ -10,7 +10,7 @@ pub fn parse(text: &str) -> Result<f64, String> {
         None => (text.trim(), 1.0),
     };
     let value: f64 =
-        digits.trim().parse().map_err(|_| format!("'{text}' is no share; write it as 67% or 0.67"))?;
+        digits.trim().parse().map_err(|_| format!("'{text}' is not a share; write it as 67% or 0.67"))?;
     let share = value / divisor;
     if (0.0..=1.0).contains(&share) {
         return Ok(share);

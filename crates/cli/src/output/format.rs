@@ -5,10 +5,10 @@ use clap::ValueEnum;
 /// How output is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Rounded figures, for people.
     Table,
-    /// One object.
+    /// One object with exact figures.
     Json,
-    /// A header and one line a row; what holds for all rows is repeated in each.
+    /// A header and one line per row.
     Csv,
 }

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// The option of commands that can write a report.
 #[derive(Debug, clap::Args)]
 pub struct ReportFile {
-    /// Write a report with charts, one HTML file that needs no network
+    /// Write a report with charts as one HTML file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
 }
@@ -37,10 +37,10 @@ impl<'a> Draft<'a> {
     fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
         let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
         if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(unwritable(io::Error::other("it is there already, and no regular file")));
+            return Err(unwritable(io::Error::other("it exists and is not a regular file")));
         }
         if path.exists() && !is_page(path).map_err(unwritable)? {
-            return Err(unwritable(io::Error::other("it is there already, and no report")));
+            return Err(unwritable(io::Error::other("it exists and is not a report")));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file =

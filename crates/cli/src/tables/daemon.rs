@@ -84,7 +84,7 @@ fn refused(status: &Status) -> Table {
 }
 
 fn troubles(status: &Status) -> Table {
-    let columns = [("seconds_ago", "s ago"), ("trouble", "what went wrong lately")];
+    let columns = [("seconds_ago", "s ago"), ("trouble", "recent errors")];
     let mut table = Table::new("troubles", &columns);
     let row = |trouble: &Trouble| vec![Cell::Real(trouble.seconds_ago, 0), Cell::text(&trouble.what)];
     table.rows = status.troubles.iter().map(row).collect();
@@ -95,7 +95,7 @@ fn processes(status: &Status) -> Table {
     let columns = [("pid", "process"), ("name", "name"), ("uid", "user"), ("resident_mib", "in memory, MiB")];
     let mut table = Table::new("processes", &columns).with_keys(2);
     for NodeStatus { name, .. } in &status.nodes {
-        table.column(format!("{name}_pages"), format!("about so many pages on {name}"));
+        table.column(format!("{name}_pages"), format!("pages on {name} (estimate)"));
     }
     table.column("moved_pages", "pages moved");
     let row = |process: &WatchedProcess| {
@@ -124,7 +124,7 @@ pub fn why(why: &Why) -> Document {
         ("region_pages", "pages of 4 KiB in it"),
         ("reads", "samples read"),
         ("writes", "samples written"),
-        ("age", "intervals since it changed"),
+        ("age", "age, intervals"),
         ("from", "last to move from"),
         ("to", "to"),
         ("reason", "because"),

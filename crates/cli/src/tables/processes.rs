@@ -11,7 +11,7 @@ pub fn table(processes: &[Process]) -> Table {
         ("name", "name"),
         ("who", "whose"),
         ("instructions", "instructions"),
-        ("kernel_instructions", "of them in the kernel"),
+        ("kernel_instructions", "in the kernel"),
         ("llc_misses", "LLC misses"),
         ("read_lines", "lines read"),
         ("prefetched_lines", "prefetched"),

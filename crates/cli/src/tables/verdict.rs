@@ -63,7 +63,7 @@ impl Verdict<'_> {
             if self.place_alike() {
                 ": they place pages alike"
             } else {
-                ": which of them places the pages matters little to this program"
+                ": placement matters little to this program"
             },
             self.reports[best].llc_misses_per_kilo_instruction,
             self.busiest(best).1 * 100.0
@@ -135,7 +135,7 @@ impl Verdict<'_> {
             let total =
                 |report: &Report| report.nodes.iter().map(|node| node.bandwidth_mbps).sum::<f64>() / 1e3;
             return Some(format!(
-                "Under {loser} {} is {:.0} % busy and holds the others up; {winner} draws {:.1} GB/s in all instead of {:.1}.",
+                "Under {loser} {} is {:.0} % busy and is the bottleneck; {winner} draws {:.1} GB/s in all instead of {:.1}.",
                 b.nodes[node].name,
                 busy * 100.0,
                 total(a),
@@ -179,8 +179,7 @@ impl Verdict<'_> {
     /// Whether the programs need more memory than there is, whatever the policy.
     fn shortage(&self) -> Option<String> {
         self.reports.iter().all(|report| swapped(report) > 0).then(|| {
-            "Every policy swaps: the programs need more memory than the machine has at this scale; give a lower --scale or a \
-             smaller program."
+            "Every policy swaps: the programs need more memory than the machine has at this scale; use a lower --scale or a smaller program."
                 .to_owned()
         })
     }
@@ -191,7 +190,7 @@ impl Verdict<'_> {
             self.migrating(|report| report.pages.observations.is_none() && report.pages.hint_faults == 0);
         (!idle.is_empty()).then(|| {
             format!(
-                "No NUMA hint fault came under {}, so that nothing could migrate: the run ends before the kernel's scanner begins.",
+                "No NUMA hint fault occurred under {}, so nothing migrated: the run ends before the kernel's scanner starts.",
                 idle.join(", ")
             )
         })
@@ -202,8 +201,7 @@ impl Verdict<'_> {
         let idle = self.migrating(|report| report.pages.observations == Some(0));
         (!idle.is_empty()).then(|| {
             format!(
-                "No epoch took place under {}, so that nothing could migrate: the run ends before the first; give it a shorter one \
-                 (epoch_ms, which the scale divides) or the program more to do.",
+                "No epoch ended under {}, so nothing migrated: the run is shorter than one; use a shorter epoch_ms (the scale divides it) or a longer program.",
                 idle.join(", ")
             )
         })

@@ -81,7 +81,7 @@ fn what_cannot_be_cxl_memory_is_refused_before_anything_boots() {
     for (options, says) in [
         (&["--cxl", "dram0"][..], "node 'dram0': the kernel or virtual CPUs are in it"),
         (&["--cxl", "pool"], "node 'pool': no such node"),
-        (&["--cxl", "cxl", "--absent", "cxl"], "node 'cxl': it is named more than once"),
+        (&["--cxl", "cxl", "--absent", "cxl"], "node 'cxl': it is named twice"),
         (&["--cxl", "dram1", "--shared", &pool], "node 'dram1': CXL memory cannot be in a guest with shared"),
         (&["--cxl", "cxl", "--kernel", kernel], "CXL memory needs it: take Debian's kernel"),
     ] {

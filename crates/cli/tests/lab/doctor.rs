@@ -96,7 +96,7 @@ fn holds(kernel: &[&str]) {
         println!("{kernel:?} {name}: {:?} {:#}", said.code, said.answer["commands"]);
         assert!(said.works("topo, measure") && said.works("run: local, fast-only, interleave"), "{name}");
         assert!(said.works("daemon"), "{name}");
-        let exact = said.works("run: all placements, fault by fault (--exact)");
+        let exact = said.works("run: all placements, by page fault (--exact)");
         assert_eq!(exact, name != "user" && name != "cpuset", "{name}");
         assert_eq!(said.code, if exact { "code 0" } else { "code 4" }, "{name}");
         let balancing = said.finding("kernel.numa_balancing");

@@ -134,7 +134,7 @@ fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
     let options = ["--timing", "on", "--absent", "cxl,dram1", "--file", MEMTIDE, "-o", "json"];
     let mut guest = lab.start(&options, &["busybox", "sh", "-c", MEASURES, "sh", MEMTIDE]);
     guest.says("absent");
-    lab.fails(&["node", "remove", "cxl"], "its memory is not there");
+    lab.fails(&["node", "remove", "cxl"], "its memory is not plugged in");
     lab.fails(&["node", "add", "dram0"], "can plug in dram1, cxl alone");
     lab.fails(&["node", "add", "cxl", "--run", "1"], "no run 1 has nodes that can come and go; there are: ");
     lab.succeeds(&["node", "add", "cxl"]);
@@ -147,7 +147,7 @@ fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
     let expected = idle_ns("ddr5-cxl", "cxl");
     println!("{} ns for {expected}, {} MB/s", figure("idle_ns"), figure("triad_mbps"));
     assert!((figure("idle_ns") / expected - 1.0).abs() < 0.02, "{header}\n{row}");
-    lab.fails(&["node", "add", "cxl"], "its memory is there already");
+    lab.fails(&["node", "add", "cxl"], "its memory is already plugged in");
     // It takes the guest longer than that, but it does it.
     lab.fails(
         &["node", "remove", "cxl", "--timeout", "0.001"],
@@ -214,9 +214,9 @@ fn memory_that_cannot_be_as_asked_is_refused_before_anything_boots() {
     for (options, says) in [
         (&["--absent", "pool"][..], "node 'pool': no such node; the machine has dram0, dram1, cxl"),
         (&["--absent", "dram0"], "node 'dram0': the kernel or virtual CPUs are in it"),
-        (&["--absent", "cxl,cxl"], "node 'cxl': it is named more than once"),
-        (&["--absent", "cxl", "--shared", &shared], "node 'cxl': it is named more than once"),
-        (&["--shared", &shared], "it is no plain file of 536870912 bytes"),
+        (&["--absent", "cxl,cxl"], "node 'cxl': it is named twice"),
+        (&["--absent", "cxl", "--shared", &shared], "node 'cxl': it is named twice"),
+        (&["--shared", &shared], "it is not a regular file of 536870912 bytes"),
         (&["--shared", "cxl=/no/such/folder/file"], "/no/such/folder/file: cannot share it"),
         (&["--shared", "cxl"], "give NODE=FILE"),
     ] {
@@ -224,7 +224,7 @@ fn memory_that_cannot_be_as_asked_is_refused_before_anything_boots() {
         lab.fails(&all, says);
     }
     fs::remove_file(&file).expect("it is there");
-    lab.fails(&["node", "add", "cxl"], "no virtual machine runs whose nodes can come and go");
+    lab.fails(&["node", "add", "cxl"], "no virtual machine with hotpluggable nodes is running");
     assert_eq!(lab.files(), Vec::<PathBuf>::new());
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
 pub mod call;
+pub mod docs;
 pub mod lab;
 
 use std::process::Command;

@@ -1,7 +1,9 @@
-//! A host without hardware: pages in a table, sensors that a test sets, actions that take the time that a test says.
+//! A host without hardware: pages in a table, sensors that a test sets, actions that take the time that a
+//! test says.
 //!
-//! It carries out every action and answers every sensor, so that a policy can be tried before a real host supports it.
-//! What a policy did not ask for, it does not get: a sensor that is missing from its [`Sensors`] fills nothing.
+//! It carries out every action and answers every sensor, so that a policy can be tried before a real host
+//! supports it. What a policy did not ask for, it does not get: a sensor that is missing from its [`Sensors`]
+//! fills nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -181,7 +183,7 @@ impl FakeHost {
         &mut self.nodes[node.index()]
     }
 
-    /// Something happens now that the next epoch's events tell.
+    /// Something happens now that the next epoch's events report.
     pub fn event(&mut self, event: Event) {
         self.events.push(event);
     }

@@ -1,7 +1,7 @@
 //! The conformance suite: one script that every host must pass, with the same outcomes and the same views.
 //!
-//! [`ConformancePolicy`] follows a [`script`], notes what it gets, and checks it phase by phase. The simulator, the fake
-//! host and the live host in the lab each run it; the tests do nothing but drive it.
+//! [`ConformancePolicy`] follows a [`script`], notes what it gets, and checks it phase by phase. The
+//! simulator, the fake host and the live host in the lab each run it; the tests do nothing but drive it.
 
 mod fake;
 pub mod script;
@@ -59,7 +59,7 @@ impl Layout {
     }
 }
 
-/// What happened in a run, for whoever drives and checks it.
+/// What happened in a run, for the test that drives and checks it.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Progress>);
 
@@ -89,8 +89,8 @@ pub struct ConformancePolicy {
 }
 
 impl ConformancePolicy {
-    /// A policy for a script, and the log that it fills. An epoch must be time enough for the host's sensors; regions are
-    /// sampled ten times an aggregation interval, of which an epoch has one.
+    /// A policy for a script, and the log that it fills. An epoch must be time enough for the host's sensors;
+    /// regions are sampled ten times an aggregation interval, of which an epoch has one.
     pub fn new(script: &'static [Phase], layout: Layout, epoch: Time) -> (ConformancePolicy, Log) {
         let log = Log::default();
         let sampling = RegionSampling {

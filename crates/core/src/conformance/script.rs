@@ -6,7 +6,8 @@
 //! policy                               plans                        checks what came
 //! ```
 //!
-//! The policy counts epochs; the program keeps pace by time (in the simulator) or is driven by whoever runs the epochs.
+//! The policy counts epochs; the program keeps pace by time (in the simulator) or is driven by the test that
+//! runs the epochs.
 
 use crate::ids::NodeId;
 use crate::policy::{Cancellation, Outcome, Refusal};
@@ -104,7 +105,7 @@ pub enum Seen {
     /// The area's regions were neither read nor written, by most of the later views: a sampled region may
     /// span two areas.
     Unread(Area),
-    /// A hint fault told of an access to the area.
+    /// A hint fault reported an access to the area.
     HintFault(Area),
     /// The node has no memory.
     Offline(NodeId),

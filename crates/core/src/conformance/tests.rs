@@ -122,7 +122,7 @@ fn completions(host: &mut FakeHost) -> Vec<Completion> {
 }
 
 #[test]
-fn fake_host_tells_only_what_was_asked_for() {
+fn fake_host_fills_requested_sensors_only() {
     let mut host = host(&[64, 32], 0..1);
     host.hint_fault(TASK, Vpn(0), CpuId(0));
     host.node(NodeId(0)).loaded_latency = Some(EPOCH);
@@ -187,7 +187,7 @@ fn exchange_needs_pages_of_one_size_that_are_where_each_other_goes() {
 }
 
 #[test]
-fn collapse_needs_all_pages_on_one_node_and_no_room() {
+fn collapse_needs_all_pages_on_one_node_and_no_free_memory() {
     let mut host = host(&[512, 32], 0..512);
     let huge = Page { task: TASK, page: Vpn(0), size: PageSize::Huge };
     host.act(&planned([Action::Move(to(7, 0, 1))]));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_waits_before_it_goes_back_and_longer_each_time() {
+    fn moved_page_cools_down_longer_each_time() {
         let mut cooldown = Cooldown::new(Time::from_ms(10));
         let mut now = Time::ZERO;
         cooldown.note(now, &to(0, 5));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_move_is_left_alone_for_a_while() {
+    fn refused_page_backs_off() {
         let mut cooldown = Cooldown::new(Time::from_ms(10));
         cooldown.note_stays(Time::ZERO, &to(0, 5));
         assert!(
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_time_nothing_waits() {
+    fn zero_cooldown_delays_nothing() {
         let mut cooldown = Cooldown::new(Time::ZERO);
         cooldown.note(Time::ZERO, &to(0, 5));
         assert!(cooldown.allows(Time::ZERO, &to(1, 5)) && cooldown.moved.is_empty());

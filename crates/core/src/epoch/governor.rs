@@ -1,7 +1,7 @@
 //! The governor: admits or refuses actions, and records what became of all of them.
 //!
-//! Everything that moves a page passes it, a user's request too. It knows no host, so that limits, cooldown and pins hold
-//! alike everywhere.
+//! Everything that moves a page passes it, a user's request too. It knows no host, so that limits, cooldown
+//! and pins hold alike everywhere.
 //!
 //! ```text
 //! bytes per second ──▶ credit, at most one epoch's worth
@@ -10,9 +10,10 @@
 //!                     admit while credit > 0
 //! ```
 //!
-//! Invariant: over any time t, admitted bytes that were not given back are at most rate x t + one epoch's worth + one page.
-//! Credit may go below zero by one page, so that a huge page larger than the credit ever saved still moves, and later ones
-//! pay for it. Credit is in bytes x 10^12, so that a rate times picoseconds is exact.
+//! Invariant: over any time t, admitted bytes that were not given back are at most rate x t + one epoch's
+//! worth + one page. Credit may go below zero by one page, so that a huge page larger than the credit ever
+//! saved still moves, and later ones pay for it. Credit is in bytes x 10^12, so that a rate times picoseconds
+//! is exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,13 +31,14 @@ const BYTE: i128 = 1_000_000_000_000;
 /// Limits of migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes per second; none for no limit. Credit of an epoch or a tenth of a second, whichever is longer, can be saved
-    /// up; the page that exceeds what is left still moves, and later ones are refused until that is made up for.
+    /// Bytes per second; none for no limit. Credit of an epoch or a tenth of a second, whichever is longer,
+    /// can be saved up; the page that exceeds what is left still moves, and later ones are refused until that
+    /// is made up for.
     pub bytes_per_second: Option<u64>,
     /// Page moves per epoch; none for no limit.
     pub moves_per_epoch: Option<u64>,
-    /// How long a page that moved may not move elsewhere; doubled each time that it returns to where it was, up to 64 times
-    /// that. Users' requests do not wait.
+    /// How long a page that moved may not move elsewhere; doubled each time that it returns to where it was,
+    /// up to 64 times that. Users' requests do not wait.
     pub cooldown: Time,
 }
 

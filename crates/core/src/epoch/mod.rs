@@ -19,7 +19,8 @@ pub trait Host {
     /// The time now.
     fn now(&self) -> Time;
 
-    /// Fills the view, which is empty, and adds the events since the last call, oldest first. Completions are no part of them.
+    /// Fills the view, which is empty, and adds the events since the last call, oldest first. Completions are
+    /// no part of them.
     fn observe(&mut self, view: &mut View, events: &mut Vec<Event>);
 
     /// Begins actions that were admitted, in order. Each has exactly one completion, which

@@ -8,8 +8,8 @@
 //!   └ observe                          made, refused or cancelled: one for each action
 //! ```
 //!
-//! Invariant: every action that a policy plans, or a user requests, has one completion. What was moved is counted from
-//! completions alone, so that an action that is still under way, or was cancelled, never counts.
+//! Invariant: every action that a policy plans, or a user requests, has one completion. What was moved is
+//! counted from completions alone, so that an action that is still under way, or was cancelled, never counts.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub struct PolicyRunner {
     unseen: Vec<Completion>,
     /// Users' actions that are under way.
     requested: BTreeSet<ActionId>,
-    /// Completions of users' actions that nobody has taken yet.
+    /// Completions of users' actions, not yet collected.
     answered: Vec<Completion>,
 }
 
@@ -75,8 +75,8 @@ impl PolicyRunner {
         &self.view
     }
 
-    /// One epoch: the policy gets completions and events, oldest first, then decides; what it plans begins as far as the
-    /// governor admits it. Gives when the next epoch is due.
+    /// One epoch: the policy gets completions and events, oldest first, then decides; what it plans begins as
+    /// far as the governor admits it. Gives when the next epoch is due.
     pub fn epoch(&mut self, host: &mut dyn Host, watcher: &mut dyn Watcher) -> Wake {
         self.collect(host, watcher);
         let mut events: Vec<Event> = self.unseen.drain(..).map(Event::Completion).collect();
@@ -93,8 +93,8 @@ impl PolicyRunner {
         wake
     }
 
-    /// In-kernel delivery of one event: what the policy wants begins at once, through the same governor. The completions
-    /// of what it wanted before come with it.
+    /// In-kernel delivery of one event: what the policy wants begins at once, through the same governor. The
+    /// completions of what it wanted before come with it.
     pub fn deliver(&mut self, host: &mut dyn Host, event: &Event) {
         self.collect(host, &mut ());
         let mut plan = Plan::new(self.next_id);
@@ -105,8 +105,8 @@ impl PolicyRunner {
         self.apply(host, plan.actions());
     }
 
-    /// Begins moves that a user asked for, through the same governor. Gives their ids in order; their completions are for
-    /// [`take_answered`](PolicyRunner::take_answered), not for the policy.
+    /// Begins moves that a user asked for, through the same governor. Gives their ids in order; their
+    /// completions are for [`take_answered`](PolicyRunner::take_answered), not for the policy.
     pub fn request(
         &mut self,
         host: &mut dyn Host,

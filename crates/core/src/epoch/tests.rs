@@ -122,7 +122,7 @@ fn planned_actions_are_made_recorded_and_completed() {
 }
 
 #[test]
-fn a_page_named_twice_or_already_there_does_not_move() {
+fn duplicate_or_already_placed_page_does_not_move() {
     let events = vec![
         fault(1, 512, 0, PageSize::Huge),
         fault(2, 700, 0, PageSize::Huge),
@@ -147,7 +147,7 @@ fn an_epoch_has_no_more_moves_than_its_cap() {
 }
 
 #[test]
-fn other_limits_hold_at_once_and_what_was_recorded_stays() {
+fn new_limits_apply_at_once_and_history_stays() {
     let (mut host, (mut runner, _)) = (bench(base(0..5)), runner(Limits::default()));
     runner.epoch(&mut host, &mut ());
     assert_eq!(host.moved.len(), 5);
@@ -164,7 +164,7 @@ fn other_limits_hold_at_once_and_what_was_recorded_stays() {
 }
 
 #[test]
-fn bytes_a_second_stay_within_the_rate() {
+fn bytes_per_second_stay_within_rate() {
     let pages_per_second = 100;
     let limits = Limits { bytes_per_second: Some(pages_per_second * PAGE_BYTES), ..Limits::default() };
     let (mut host, (mut runner, _)) = (bench(Vec::new()), runner(limits));
@@ -190,7 +190,7 @@ fn a_page_larger_than_the_allowance_moves_and_later_ones_wait() {
 }
 
 #[test]
-fn a_move_that_was_not_made_leaves_its_share_to_others() {
+fn refused_move_returns_its_allowance() {
     let limits = Limits { bytes_per_second: Some(10 * PAGE_BYTES), ..Limits::default() };
     let (mut host, (mut runner, _)) = (bench(Vec::new()), runner(limits));
     for epoch in 0..100 {
@@ -202,7 +202,7 @@ fn a_move_that_was_not_made_leaves_its_share_to_others() {
 }
 
 #[test]
-fn in_kernel_move_is_made_at_once_and_may_be_wanted_again() {
+fn in_kernel_move_completes_at_once_and_may_repeat() {
     let (mut host, (mut runner, told)) = (bench(Vec::new()), runner(Limits::default()));
     for _ in 0..2 {
         runner.deliver(&mut host, &fault(1, 3, 0, PageSize::Base));

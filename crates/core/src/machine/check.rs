@@ -79,21 +79,21 @@ fn whole(field: &str, value: u64, least: u64, most: u64) -> Checked {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    refuse(field, format!("is {value}; allowed are whole numbers from {least} to {most}"))
+    refuse(field, format!("is {value}; expected an integer from {least} to {most}"))
 }
 
 fn power_of_two(field: &str, value: u64, most: u64) -> Checked {
     if value.is_power_of_two() && value <= most {
         return Ok(());
     }
-    refuse(field, format!("is {value}; allowed are powers of two up to {most}"))
+    refuse(field, format!("is {value}; expected a power of two up to {most}"))
 }
 
 fn figure(field: &str, value: f64, least: f64, most: f64) -> Checked {
     if value.is_finite() && (least..=most).contains(&value) {
         return Ok(());
     }
-    refuse(field, format!("is {value}; allowed are figures from {least} to {most}"))
+    refuse(field, format!("is {value}; expected a value from {least} to {most}"))
 }
 
 /// In MB/s.
@@ -108,7 +108,7 @@ fn positive(field: &str, value: f64, most: f64) -> Checked {
     if value.is_finite() && value > 0.0 && value <= most {
         return Ok(());
     }
-    refuse(field, format!("is {value}; allowed are figures above 0, up to {most}"))
+    refuse(field, format!("is {value}; expected a value above 0, up to {most}"))
 }
 
 fn sources(machine: &Machine) -> Checked {
@@ -119,20 +119,17 @@ fn sources(machine: &Machine) -> Checked {
     for (path, source) in &machine.sources {
         let field = format!("sources.{path}");
         if source.trim().is_empty() {
-            return refuse(field, "is empty; say where the figures come from");
+            return refuse(field, "is empty; name the source of the figures");
         }
         if path != "default" && !exists(&tree, path) {
             return refuse(
                 field,
-                format!("there is no `{path}` in this file (list entries go by their name)"),
+                format!("there is no `{path}` in this file (list entries are named, not numbered)"),
             );
         }
     }
     if machine.calibrated.len() > 2 {
-        return refuse(
-            "calibrated",
-            "lists more than two figures; a machine with that many fitted ones shows nothing",
-        );
+        return refuse("calibrated", "lists more than two figures; at most two may be fitted");
     }
     for (i, path) in machine.calibrated.iter().enumerate() {
         if !exists(&tree, path) {
@@ -142,7 +139,8 @@ fn sources(machine: &Machine) -> Checked {
     Ok(())
 }
 
-/// Whether a dotted path, whose list entries go by name, leads to something. It may be spelled as in older files.
+/// Whether a dotted path, with list entries by name, exists. It may be spelled as in older
+/// files.
 fn exists(tree: &toml::Value, path: &str) -> bool {
     let mut at = tree;
     for part in current_path(path).split('.') {
@@ -177,7 +175,7 @@ fn cache_level(machine: &Machine, index: usize, cache: &Cache) -> Checked {
     whole(&at("shared_by"), cache.shared_by.into(), 1, cpus)?;
     let lines = cache.capacity_kib * 1024 / crate::units::LINE_BYTES;
     if lines < u64::from(cache.ways) || !lines.is_multiple_of(u64::from(cache.ways)) {
-        let message = format!("{lines} lines do not make whole sets of {} ways", cache.ways);
+        let message = format!("{lines} lines are not whole sets of {} ways", cache.ways);
         return refuse(at("capacity_kib"), message);
     }
     if index == 0 {
@@ -289,7 +287,7 @@ fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
     match (&node.dram, &node.fixed) {
         (Some(figures), None) => dram(&format!("{at}.dram"), figures, node.capacity_mib),
         (None, Some(figures)) => fixed(machine, &format!("{at}.fixed"), figures),
-        (Some(_), Some(_)) => refuse(at, "is both `dram` and `fixed`; leave out one of the two tables"),
+        (Some(_), Some(_)) => refuse(at, "is both `dram` and `fixed`; remove one of the two tables"),
         (None, None) => {
             refuse(at, "needs a table `dram` (device timings) or `fixed` (latency and bandwidth)")
         }
@@ -300,7 +298,7 @@ fn fixed(machine: &Machine, at: &str, fixed: &Fixed) -> Checked {
     let least = machine.caches.last().map_or(0.001, |c| machine.core.cycles(c.latency_cycles).as_ns());
     if fixed.read_latency_ns < least {
         let message = format!(
-            "is {} ns, below the {least:.1} ns that the way through the caches takes; it is load-to-use",
+            "is {} ns, below the {least:.1} ns of the path through the caches; it is load-to-use",
             fixed.read_latency_ns
         );
         return refuse(format!("{at}.read_latency_ns"), message);

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Bandwidth, LINE_BYTES, Time};
 
-/// A memory device and its controller. Timings are in cycles of the command clock, as data sheets give them (JESD79-4
-/// for DDR4, JESD79-5 for DDR5); NVM behind a DDR-like interface uses the same set with its own figures.
+/// A memory device and its controller. Timings are in cycles of the command clock, as data sheets give them
+/// (JESD79-4 for DDR4, JESD79-5 for DDR5); NVM behind a DDR-like interface uses the same set with its own
+/// figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dram {
@@ -21,12 +22,12 @@ pub struct Dram {
     pub rows: u32,
     /// Bytes of a row over the whole rank, a power of two.
     pub row_bytes: u32,
-    /// Which address bits choose what, most significant first, of the fields `channel`, `rank`, `bank_group`, `bank`,
-    /// `row`, `column`, separated by `|`. A field may be split: `column:3` takes 3 bits, a later or earlier `column`
-    /// the rest. A field whose size is 1 may be left out.
+    /// Which address bits choose what, most significant first, of the fields `channel`, `rank`, `bank_group`,
+    /// `bank`, `row`, `column`, separated by `|`. A field may be split: `column:3` takes 3 bits, a later or
+    /// earlier `column` the rest. A field whose size is 1 may be left out.
     pub address_map: String,
-    /// The bank's number in the rank (bank group and bank) is exclusive-ored with the row's low bits (permutation-based
-    /// interleaving).
+    /// The bank's number in the rank (bank group and bank) is exclusive-ored with the row's low bits
+    /// (permutation-based interleaving).
     #[serde(default)]
     pub bank_hash: bool,
     /// Command clock period in ps.
@@ -66,8 +67,8 @@ pub struct Dram {
     pub rtp: u16,
     /// Idle cycles on the data bus when it passes from one rank to another.
     pub rank_switch: u16,
-    /// Idle cycles on the data bus between a read's data and a write's (preamble and turnaround). Default: 2, as in the
-    /// read to write delay `CL + burst + 2 - CWL` of JESD79-3 and JESD79-4.
+    /// Idle cycles on the data bus between a read's data and a write's (preamble and turnaround). Default: 2,
+    /// as in the read to write delay `CL + burst + 2 - CWL` of JESD79-3 and JESD79-4.
     #[serde(default = "default_turnaround")]
     pub turnaround: u16,
     /// Cycles that an activate occupies the command bus: 1 for DDR3 and DDR4, 2 for DDR5 and HBM, 4 for LPDDR4.
@@ -84,8 +85,8 @@ pub struct Dram {
     pub refresh: Refresh,
     /// Time that a refresh command takes: tRFC, for `same-bank` tRFCsb, for `per-bank` tRFCpb.
     pub rfc: u16,
-    /// Interval in which every bank is refreshed once (tREFI; `per-bank`: the banks take turns in it); 0 if the device
-    /// needs no refresh.
+    /// Interval in which every bank is refreshed once (tREFI; `per-bank`: the banks take turns in it); 0 if
+    /// the device needs no refresh.
     pub refi: u32,
     /// Ranks refresh evenly spread over the interval, rather than together.
     #[serde(default)]
@@ -164,8 +165,8 @@ pub enum Refresh {
     PerBank,
 }
 
-/// Which of several commands that could be sent in this cycle goes first. Row hits always go before commands that open
-/// or close rows (FR-FCFS).
+/// Which of several commands that could be sent in this cycle goes first. Row hits always go before commands
+/// that open or close rows (FR-FCFS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arbitration {
@@ -271,7 +272,7 @@ impl Dram {
         match left.iter().position(|&bits| bits > 0) {
             None => Ok(fields),
             Some(which) => {
-                Err(format!("leaves {} bits of `{}` without a place", left[which], COORDINATES[which].0))
+                Err(format!("leaves {} bits of `{}` unassigned", left[which], COORDINATES[which].0))
             }
         }
     }
@@ -280,7 +281,7 @@ impl Dram {
 fn parse_map_field(part: &str) -> Result<(usize, Option<u8>), String> {
     let (name, bits) = match part.trim().split_once(':') {
         Some((name, bits)) => {
-            (name, Some(bits.parse().map_err(|_| format!("`{part}`: `{bits}` is no number of bits"))?))
+            (name, Some(bits.parse().map_err(|_| format!("`{part}`: `{bits}` is not a number of bits"))?))
         }
         None => (part.trim(), None),
     };

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// Costs and periods of the operating system's memory management.
 ///
-/// The defaults are assumed: round figures of the order that Linux 6.x shows on servers of about 2.5 GHz. The costs of
-/// faults and moves stand to each other as measured on Linux 6.12 in guest instructions (a move of a 4 KiB page costs
-/// about twice a first-touch fault).
+/// The defaults are assumed: round figures of the order that Linux 6.x shows on servers of about 2.5 GHz. The
+/// costs of faults and moves stand to each other as measured on Linux 6.12 in guest instructions (a move of a
+/// 4 KiB page costs about twice a first-touch fault).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Kernel {
@@ -24,8 +24,8 @@ pub struct Kernel {
     pub remap_ns: f64,
     /// Writing a 4 KiB page to swap or reading it back, in ns.
     pub swap_ns: f64,
-    /// Looking whether a page was accessed and clearing its bits, for a monitor of regions, in ns. On Linux 7 it takes about
-    /// half the guest instructions of a first-touch fault.
+    /// Looking whether a page was accessed and clearing its bits, for a monitor of regions, in ns. On Linux 7
+    /// it takes about half the guest instructions of a first-touch fault.
     pub sample_ns: f64,
     /// Time between two steps of the NUMA hint scanner on one task, in ms.
     pub numa_scan_period_ms: f64,

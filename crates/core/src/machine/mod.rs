@@ -28,8 +28,8 @@ use crate::ids::{CpuId, InitiatorId, NodeId, TierId};
 
 /// A machine: everything that the model of it knows. Made from a machine file by [`Machine::parse`].
 ///
-/// Figures keep the file's units, which are part of their names. Private caches, latencies and bandwidths are those
-/// of the real machine; capacities are too, until [`Machine::scaled`] divides them.
+/// Figures keep the file's units, which are part of their names. Private caches, latencies and bandwidths are
+/// those of the real machine; capacities are too, until [`Machine::scaled`] divides them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -98,8 +98,8 @@ impl Machine {
     /// Reads and checks a machine file's text. `file` is its name, for messages.
     ///
     /// # Errors
-    /// With file, line, field and what is allowed, if the text is not TOML, has an unknown or missing field, or a
-    /// figure that no machine can have.
+    /// With file, line, field and what is allowed, if the text is not TOML, has an unknown or missing field,
+    /// or a figure that no machine can have.
     pub fn parse(file: &str, text: &str) -> Result<Machine, FileError> {
         if text.len() > Machine::FILE_BYTES_MAX {
             let message = format!("longer than {} bytes: not a machine file", Machine::FILE_BYTES_MAX);

@@ -6,8 +6,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::dram::Dram;
 use crate::units::{LINE_BYTES, PAGE_BYTES};
 
-/// A memory node: *dram* (a memory device from whose timings latency and bandwidth emerge) or *fixed* (latency and
-/// bandwidth are figures of a datasheet or a measurement). Older machine files call these `timed` and `given`.
+/// A memory node: *dram* (a memory device from whose timings latency and bandwidth emerge) or *fixed*
+/// (latency and bandwidth are figures of a datasheet or a measurement). Older machine files call these
+/// `timed` and `given`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
@@ -36,8 +37,8 @@ pub struct Node {
 
 /// A node described by its figures.
 ///
-/// Latencies are load-to-use, as a pointer chase on the initiator beside it sees them: the way through the caches is
-/// in them, links are not.
+/// Latencies are load-to-use, as a pointer chase on the initiator beside it sees them: the way through the
+/// caches is in them, links are not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fixed {
@@ -49,12 +50,12 @@ pub struct Fixed {
     pub write_latency_ns: Option<f64>,
     /// Bandwidth of reads alone, in MB/s. Reads and writes share the node's time.
     pub read_bandwidth_mbps: f64,
-    /// Bandwidth of writes alone, in MB/s. It may be above that of reads, as where writes are posted and reads wait for
-    /// one another. Default: that of reads.
+    /// Bandwidth of writes alone, in MB/s. It may be above that of reads, as where writes are posted and
+    /// reads wait for one another. Default: that of reads.
     #[serde(default)]
     pub write_bandwidth_mbps: Option<f64>,
-    /// Measured loaded latency: read latency at rising shares of the read bandwidth. Without it, reads queue first
-    /// come, first served.
+    /// Measured loaded latency: read latency at rising shares of the read bandwidth. Without it, reads queue
+    /// first come, first served.
     #[serde(default)]
     pub loaded: Vec<LoadPoint>,
 }

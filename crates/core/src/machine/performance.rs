@@ -11,8 +11,9 @@ impl Machine {
         all.min_by_key(|&from| (self.topology.link_latency(from, node), from)).unwrap_or_default()
     }
 
-    /// Read bandwidth that a node offers to its nearest initiator: a fixed node's figure, or the peak of all channels
-    /// of a dram one; no more than the narrowest link on the route (as HMAT's access class 0 gives it).
+    /// Read bandwidth that a node offers to its nearest initiator: a fixed node's figure, or the peak of all
+    /// channels of a dram one; no more than the narrowest link on the route (as HMAT's access class 0 gives
+    /// it).
     pub fn node_bandwidth(&self, node: NodeId) -> Bandwidth {
         let device_mbps = self.device_bandwidth(node).as_mbps();
         let hops = self.topology.hops(self.nearest_initiator(node), node);
@@ -33,9 +34,9 @@ impl Machine {
         Bandwidth(self.nodes_in(tier).map(|node| self.node_bandwidth(node).as_mbps()).sum())
     }
 
-    /// Idle latency of a write until it is in the medium, from the node's nearest initiator: a fixed node's write
-    /// latency, or its read latency if it has none; of a dram node the read's way, with write latency and write
-    /// recovery in place of read latency.
+    /// Idle latency of a write until it is in the medium, from the node's nearest initiator: a fixed node's
+    /// write latency, or its read latency if it has none; of a dram node the read's way, with write latency
+    /// and write recovery in place of read latency.
     pub fn write_latency(&self, node: NodeId) -> Time {
         let from = self.nearest_initiator(node);
         let read = self.idle_latency(from, node);

@@ -26,8 +26,8 @@ pub struct Core {
     pub reorder_buffer: u32,
     /// Lines that one core may wait for at once (line fill buffers, MSHRs), 1 to 64.
     pub outstanding_misses: u16,
-    /// Whole lines that stores must overwrite on end before the next ones are allocated without being fetched; 0, the
-    /// default, always fetches.
+    /// Consecutive whole lines that stores must overwrite before the next ones are allocated without being
+    /// fetched; 0, the default, always fetches.
     #[serde(default)]
     pub write_streaming_lines: u16,
 }
@@ -54,7 +54,8 @@ pub struct Cache {
     /// CPUs that share one instance, counted through an initiator's CPUs; 1 is a private cache.
     #[serde(default = "private")]
     pub shared_by: u16,
-    /// An instance is a share of a cache that more CPUs of the real machine share: a shared level even with one CPU.
+    /// An instance is a share of a cache that more CPUs of the real machine share: a shared level even with
+    /// one CPU.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub slice: bool,
 }
@@ -100,8 +101,8 @@ pub struct Prefetcher {
 }
 
 impl super::Machine {
-    /// How long after it begins an access may end without holding its core up: the time in which the reorder buffer
-    /// fills, or a hit in the first cache takes, for which compilers schedule.
+    /// How long after it begins an access may end without holding its core up: the time in which the reorder
+    /// buffer fills, or a hit in the first cache takes, for which compilers schedule.
     pub fn hidden_latency(&self) -> Time {
         let instructions = f64::from(self.core.reorder_buffer) / self.core.instructions_per_cycle;
         let hit = self.caches.first().map_or(0.0, |c| c.latency_cycles);

@@ -54,7 +54,7 @@ fn refused(from: &str, to: &str) -> FileError {
 }
 
 #[test]
-fn ways_go_over_the_links_with_least_latency() {
+fn routes_use_links_with_least_latency() {
     let m = Machine::parse("m.toml", GOOD).unwrap();
     let (a, b) = (InitiatorId(0), InitiatorId(1));
     let (near, far) = (NodeId(0), NodeId(1));
@@ -67,14 +67,14 @@ fn ways_go_over_the_links_with_least_latency() {
 }
 
 #[test]
-fn sources_hold_for_all_below_their_path() {
+fn source_applies_to_everything_below_its_path() {
     let m = Machine::parse("m.toml", GOOD).unwrap();
     assert_eq!(m.source_of("node.far.fixed.read_latency_ns"), "datasheet");
     assert_eq!(m.source_of("core.clock_mhz"), "assumed: made for this test");
 }
 
 #[test]
-fn older_files_with_given_nodes_are_read_and_written_with_todays_names() {
+fn older_files_with_given_nodes_are_read_and_written_as_fixed() {
     let old = GOOD.replace("[node.fixed]", "[node.given]").replace("node.far.fixed", "node.far.given");
     assert!(old.contains("[node.given]") && old.contains("node.far.given"));
     let [old, today] = [old.as_str(), GOOD].map(|text| Machine::parse("m.toml", text).unwrap());
@@ -141,14 +141,9 @@ fn unknown_missing_and_mistyped_fields_are_refused_with_their_line() {
 }
 
 #[test]
-fn values_of_another_kind_are_refused_in_words_with_their_field() {
+fn values_of_wrong_type_are_refused_with_their_field() {
     let cases = [
-        (
-            "ways = 8",
-            "ways = -1",
-            "cache[0].ways",
-            "is integer `-1`; expected is a whole number from 0 to 65535",
-        ),
+        ("ways = 8", "ways = -1", "cache[0].ways", "is integer `-1`; expected is an integer from 0 to 65535"),
         (
             "clock_mhz = 2000",
             "clock_mhz = \"fast\"",
@@ -157,7 +152,7 @@ fn values_of_another_kind_are_refused_in_words_with_their_field() {
         ),
         ("[\"a\", \"b\"]", "[\"a\", \"b\", \"far\"]", "link[0].between", "has 3 entries"),
         ("[\"a\", \"b\"]", "[\"a\"]", "link[0].between", "has 1 entry; a link is between two"),
-        ("tier = 1", "tier = 1.5", "node[1].tier", "is `1.5`; expected is a whole number from 0 to 255"),
+        ("tier = 1", "tier = 1.5", "node[1].tier", "is `1.5`; expected is an integer from 0 to 255"),
         (
             "[node.fixed]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000",
             "fixed = 5",
@@ -173,7 +168,7 @@ fn values_of_another_kind_are_refused_in_words_with_their_field() {
 }
 
 #[test]
-fn names_are_words_and_each_is_its_own() {
+fn names_are_words_and_unique() {
     for name in ["", "a b", "x,y", "<b>", "line\nbreak", "tab\t", "naïve"] {
         for (from, field) in
             [("near", "node[0].name"), ("L1d", "cache[0].name"), ("two", "name"), ("b", "initiator[1].name")]
@@ -195,7 +190,7 @@ fn names_are_words_and_each_is_its_own() {
 }
 
 #[test]
-fn figures_that_no_machine_has_are_refused() {
+fn implausible_figures_are_refused() {
     for (from, to) in [
         ("instructions_per_cycle = 4", "instructions_per_cycle = 1e-308"),
         ("read_bandwidth_mbps = 20000", "read_bandwidth_mbps = 1e-9"),
@@ -205,7 +200,7 @@ fn figures_that_no_machine_has_are_refused() {
         ("bandwidth_mbps = 16000", "bandwidth_mbps = 0.1"),
     ] {
         let error = refused(from, to);
-        assert!(error.message.contains("allowed are figures from"), "{error}");
+        assert!(error.message.contains("expected a value from"), "{error}");
     }
 }
 
@@ -245,7 +240,7 @@ fn split_address_fields_cover_their_coordinate() {
 }
 
 #[test]
-fn scale_divides_what_is_big_and_leaves_what_is_private() {
+fn scale_divides_shared_and_keeps_private_resources() {
     let text = GOOD.replacen("name = \"two\"", "scale = 4\nname = \"two\"", 1);
     let m = Machine::parse("m.toml", &text).unwrap().scaled();
     assert_eq!((m.nodes[0].capacity_mib, m.caches[0].capacity_kib, m.scale), (16, 32, 1));
@@ -254,7 +249,7 @@ fn scale_divides_what_is_big_and_leaves_what_is_private() {
 }
 
 #[test]
-fn long_files_names_and_lists_are_refused_at_once() {
+fn long_files_names_and_lists_are_refused_early() {
     let long = "x".repeat(1 << 19);
     let error = refused("name = \"two\"", &format!("name = \"{long}\"")).to_string();
     assert_eq!(error, "m.toml:2: name: has 524288 bytes; a name has at most 64");

@@ -57,8 +57,8 @@ impl Topology {
 }
 
 impl Machine {
-    /// Idle read latency that a CPU of the initiator sees from a node, links included: a fixed node's figure, a dram
-    /// node's route to the pins, activate, read and burst.
+    /// Idle read latency that a CPU of the initiator sees from a node, links included: a fixed node's figure,
+    /// a dram node's route to the pins, activate, read and burst.
     pub fn idle_latency(&self, from: InitiatorId, to: NodeId) -> Time {
         let node = &self.nodes[to.index()];
         let at_node = match (&node.fixed, &node.dram) {
@@ -73,14 +73,15 @@ impl Machine {
         at_node + self.topology.link_latency(from, to)
     }
 
-    /// The same machine with its nodes in another order: `order` has the present index of each node, the first one's first.
+    /// The same machine with its nodes in another order: `order` has the present index of each node, the
+    /// first one's first.
     ///
     /// # Panics
     /// If `order` does not have each index once.
     pub fn with_node_order(mut self, order: &[usize]) -> Machine {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
-        assert!(sorted.into_iter().eq(0..self.nodes.len()), "{order:?} is no order of all nodes");
+        assert!(sorted.into_iter().eq(0..self.nodes.len()), "{order:?} is not an order of all nodes");
         self.nodes = order.iter().map(|&node| self.nodes[node].clone()).collect();
         for routes in &mut self.topology.routes {
             *routes = order.iter().map(|&node| routes[node].clone()).collect();
@@ -88,8 +89,9 @@ impl Machine {
         self
     }
 
-    /// Nodes by distance from a CPU, as Linux orders them: least latency of the links first, so that a CPU's own node
-    /// is the one beside it even if memory elsewhere is faster; then least idle latency, then lower number.
+    /// Nodes by distance from a CPU, as Linux orders them: least latency of the links first, so that a CPU's
+    /// own node is the one beside it even if memory elsewhere is faster; then least idle latency, then lower
+    /// number.
     pub fn nearest_nodes(&self, cpu: CpuId) -> Vec<NodeId> {
         self.nearest_nodes_of(self.initiator_of(cpu))
     }
@@ -102,7 +104,8 @@ impl Machine {
     }
 }
 
-/// Least-latency routes from one endpoint to all that can be reached (Bellman's relaxation; machines have few links).
+/// Least-latency routes from one endpoint to all that can be reached (Bellman's relaxation; machines have few
+/// links).
 fn routes_from<'m>(machine: &'m Machine, start: &'m str) -> Vec<(&'m str, Route)> {
     let mut known: Vec<(&str, Route)> = vec![(start, Route { hops: Vec::new(), latency: Time::ZERO })];
     loop {
@@ -128,7 +131,7 @@ fn routes_from<'m>(machine: &'m Machine, start: &'m str) -> Vec<(&'m str, Route)
 
 fn unreachable_node(index: usize, node: &str, initiator: &str) -> FieldError {
     let message = format!(
-        "initiator '{initiator}' cannot reach node '{node}'; name the initiator beside it with `initiator = \"..\"` \
+        "initiator '{initiator}' cannot reach node '{node}'; name its initiator with `initiator = \"..\"` \
          or add a [[link]] between them"
     );
     FieldError::new(format!("node[{index}]"), message)

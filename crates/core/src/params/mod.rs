@@ -5,13 +5,13 @@
 //! list    item[,item..]                      local,ratio:weights=4:1,gups:threads=4,page=2MiB
 //! ```
 //!
-//! - A `:` may stand for the `,` between parameters: `hot-cold:low=3:high=6`. After a `:`, text without `=` belongs to
-//!   the value before it: `ratio:weights=4:1`.
+//! - A `:` may stand for the `,` between parameters: `hot-cold:low=3:high=6`. After a `:`, text without `=`
+//!   belongs to the value before it: `ratio:weights=4:1`.
 //! - In a list, `KEY=VALUE` after a comma continues the parameters of the item before it ([`split_list`]).
 //! - Space around names, keys and values is ignored, and so are empty parameters.
 //!
-//! A policy or workload declares its parameters as [`Parameter`]s. [`Params`] is what a user wrote, not yet checked;
-//! [`Params::values`] checks it against the declaration and fills in the defaults.
+//! A policy or workload declares its parameters as [`Parameter`]s. [`Params`] is what a user wrote, not yet
+//! checked; [`Params::values`] checks it against the declaration and fills in the defaults.
 
 mod error;
 mod parameter;

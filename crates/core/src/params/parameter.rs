@@ -43,8 +43,8 @@ pub enum Kind {
     },
     /// One of these words; the first is the default.
     Word(&'static [&'static str]),
-    /// A weight for each tier, fastest first, from 1 to [`WEIGHT_MAX`] each, joined by `:`. The default depends on the
-    /// machine; its value is [`Value::Weights`] without any.
+    /// A weight for each tier, fastest first, from 1 to [`WEIGHT_MAX`] each, joined by `:`. The default
+    /// depends on the machine; its value is [`Value::Weights`] without any.
     Weights {
         /// The default, in words.
         default: &'static str,

@@ -11,8 +11,8 @@ pub fn split_name(text: &str) -> (&str, &str) {
     (name.trim(), params)
 }
 
-/// Takes a list of items apart at its commas. A piece `KEY=VALUE`, with no `:` before its `=`, continues the parameters
-/// of the item before it: `stream,gups:threads=4,page=2MiB` has two items.
+/// Takes a list of items apart at its commas. A piece `KEY=VALUE`, with no `:` before its `=`, continues the
+/// parameters of the item before it: `stream,gups:threads=4,page=2MiB` has two items.
 pub fn split_list(text: &str) -> Vec<&str> {
     split_list_unless(text, |_| false)
 }

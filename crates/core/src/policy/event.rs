@@ -14,7 +14,7 @@ pub enum Event {
     HintFault(HintFault),
     /// A sampled access that missed all caches.
     AccessSample(AccessSample),
-    /// An application told something of its memory.
+    /// An application sent a message about its memory.
     Message(Message),
     /// A task started or ended.
     Task(TaskEvent),
@@ -81,7 +81,7 @@ pub struct AccessSample {
     pub write: bool,
 }
 
-/// What an application tells of a buffer of its own (pms section 4: register, request lock, release).
+/// A message of an application about one of its buffers (pms section 4: register, request lock, release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {

@@ -1,9 +1,9 @@
 //! What policies are asked and what they answer: contract 2.
 //!
-//! A policy is pure: it gets what was observed and returns what to do. A [`Placement`] chooses the node of a page at
-//! first touch, by a [`Rule`]; a [`Migration`] asks for [`Sensors`], sees a [`View`] and [`Event`]s, and answers with a
-//! [`Plan`] of [`Action`]s. Neither knows whether a simulator or a real host asks. What both share is the rule of a
-//! task: a migration policy sees it in the view, and changes it by its plan.
+//! A policy is pure: it gets what was observed and returns what to do. A [`Placement`] chooses the node of a
+//! page at first touch, by a [`Rule`]; a [`Migration`] asks for [`Sensors`], sees a [`View`] and [`Event`]s,
+//! and answers with a [`Plan`] of [`Action`]s. Neither knows whether a simulator or a real host asks. What
+//! both share is the rule of a task: a migration policy sees it in the view, and changes it by its plan.
 
 mod event;
 mod migration;

@@ -12,8 +12,9 @@ pub struct NodeOrder {
 }
 
 impl NodeOrder {
-    /// Works out the orders of [`Machine::nearest_nodes`]. The order from a node starts with the node itself and goes
-    /// on as for a CPU of the initiator beside it, or of the nearest initiator if there is none beside it.
+    /// Works out the orders of [`Machine::nearest_nodes`]. The order from a node starts with the node itself
+    /// and goes on as for a CPU of the initiator beside it, or of the nearest initiator if there is none
+    /// beside it.
     pub fn of(machine: &Machine) -> NodeOrder {
         let initiators: Vec<InitiatorId> =
             (0..machine.cpus()).map(|cpu| machine.initiator_of(CpuId::from(cpu))).collect();

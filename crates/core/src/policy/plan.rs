@@ -1,7 +1,8 @@
 //! Plans: the actions that a policy wants, and what becomes of them.
 //!
-//! An action gets an id when it enters the plan. It is refused by the governor or the host, or it begins; what began is
-//! made or cancelled. Each action has exactly one [`Completion`], now or epochs later, and only completions count.
+//! An action gets an id when it enters the plan. It is refused by the governor or the host, or it begins;
+//! what began is made or cancelled. Each action has exactly one [`Completion`], now or epochs later, and only
+//! completions count.
 
 use std::fmt;
 
@@ -167,7 +168,8 @@ impl Move {
     }
 }
 
-/// Where a frame is in its node: its cache colour and its bank, each if it matters or is known (memos section 5).
+/// Where a frame is in its node: its cache colour and its bank, each if it matters or is known (memos section
+/// 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Frame {

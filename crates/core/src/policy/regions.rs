@@ -209,12 +209,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "out of order")]
-    fn overlapping_regions_are_a_mistake() {
+    fn overlapping_regions_panic() {
         three().push(region(2, 1023));
     }
 
     #[test]
-    fn regions_survive_as_text_and_unsound_text_is_refused() {
+    fn regions_round_trip_as_text_and_invalid_text_is_refused() {
         let text = serde_json::to_string(&three()).expect("numbers");
         assert_eq!(serde_json::from_str::<Regions>(&text).expect("its own text"), three());
         for (from, to) in [

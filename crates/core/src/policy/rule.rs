@@ -24,12 +24,13 @@ pub trait Placement: Send {
 
 /// Weights over groups of nodes, an order inside a group, and where to go when the chosen node is full.
 ///
-/// Every fault counts as one, whatever the page's size: as with Linux's weighted interleave, huge pages keep the ratio
-/// in units of huge pages.
+/// Every fault counts as one, whatever the page's size: as with Linux's weighted interleave, huge pages keep
+/// the ratio in units of huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The groups, usually tiers, fastest first. Only their nodes are ever chosen, and no node is in two of them.
+    /// The groups, usually tiers, fastest first. Only their nodes are ever chosen, and no node is in two of
+    /// them.
     pub groups: Vec<Group>,
     /// Which group comes next.
     pub order: GroupOrder,
@@ -53,10 +54,11 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupOrder {
-    /// The first group for as many pages as its weight, then the next group, and so on round (bmpm algorithm 1).
+    /// The first group for as many pages as its weight, then the next group, and so on round (bmpm algorithm
+    /// 1).
     Cycle,
-    /// As [`GroupOrder::Cycle`], but the group of the faulting CPU's own node comes first and then the others as they
-    /// are listed; each own group has a count of its own (bmpm algorithm 3).
+    /// As [`GroupOrder::Cycle`], but the group of the faulting CPU's own node comes first and then the others
+    /// as they are listed; each own group has a count of its own (bmpm algorithm 3).
     CycleFromOwn,
     /// Drawn for each page, with a probability proportional to the weight (bmpm algorithm 2).
     Random,
@@ -74,15 +76,15 @@ pub enum Within {
     Nearest,
 }
 
-/// Where a page goes when the chosen node is full. If every node of the rule is full, it goes nowhere: the caller
-/// reclaims memory or fails.
+/// Where a page goes when the chosen node is full. If every node of the rule is full, it goes nowhere: the
+/// caller reclaims memory or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spill {
     /// To the node of the rule that is nearest to the chosen one (Linux's fallback order, its zone lists).
     Nearest,
-    /// To another node of the same group, nearest to the faulting CPU first, then to the other groups as they are
-    /// listed.
+    /// To another node of the same group, nearest to the faulting CPU first, then to the other groups as they
+    /// are listed.
     Group,
 }
 

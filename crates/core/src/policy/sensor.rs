@@ -1,7 +1,8 @@
 //! Sensors: what a policy asks a host to observe, and what the host answers.
 //!
-//! A sensor is declared here, and each host has it in one file of its own; a host that has no such file refuses it. What a
-//! sensor tells reaches the policy in the [`View`](super::View) or as an [`Event`](super::Event).
+//! A sensor is declared here, and each host has it in one file of its own; a host that has no such file
+//! refuses it. A sensor's data reach the policy in the [`View`](super::View) or as an
+//! [`Event`](super::Event).
 
 use std::fmt;
 
@@ -16,10 +17,11 @@ use crate::units::Time;
 pub enum Sensor {
     /// Access counts by region, in [`View::regions`](super::View::regions): DAMON.
     Regions(RegionSampling),
-    /// NUMA hint faults, as [`Event::HintFault`](super::Event::HintFault). How many pages are unmapped how often is the
-    /// machine's affair ([`Kernel`](crate::machine::Kernel)'s scan period and size).
+    /// NUMA hint faults, as [`Event::HintFault`](super::Event::HintFault). How many pages are unmapped how
+    /// often is the machine's affair ([`Kernel`](crate::machine::Kernel)'s scan period and size).
     HintFaults,
-    /// Every `period`-th access that misses all caches, as [`Event::AccessSample`](super::Event::AccessSample): PEBS, IBS, SPE.
+    /// Every `period`-th access that misses all caches, as
+    /// [`Event::AccessSample`](super::Event::AccessSample): PEBS, IBS, SPE.
     AccessSamples {
         /// Misses per sample, at least 1.
         period: u32,
@@ -30,11 +32,12 @@ pub enum Sensor {
     NodeTraffic,
     /// Bytes that threads have read and written, in [`ThreadView::traffic`](super::ThreadView::traffic).
     ThreadTraffic,
-    /// Mean latency of reads under the current load, in [`NodeView::loaded_latency`](super::NodeView::loaded_latency).
+    /// Mean latency of reads under the current load, in
+    /// [`NodeView::loaded_latency`](super::NodeView::loaded_latency).
     LoadedLatency,
     /// Free memory below which a node is reclaimed, in [`NodeView::watermarks`](super::NodeView::watermarks).
     Watermarks,
-    /// What applications tell of their buffers, as [`Event::Message`](super::Event::Message).
+    /// Applications' messages about their buffers, as [`Event::Message`](super::Event::Message).
     Messages,
     /// Tasks that start and end, as [`Event::Task`](super::Event::Task).
     TaskLifecycle,
@@ -111,7 +114,8 @@ pub struct Request {
 pub struct Sensors {
     /// When events reach the policy.
     pub delivery: Delivery,
-    /// Time from the start to the first [`decide`](super::Migration::decide), which then says when to be woken again.
+    /// Time from the start to the first [`decide`](super::Migration::decide), which then says when to be
+    /// woken again.
     pub first_epoch: Time,
     requests: Vec<Request>,
 }
@@ -186,7 +190,7 @@ pub enum Answer {
     Observed(String),
     /// It is worked out from something else; from what.
     Inferred(String),
-    /// It cannot be had; why.
+    /// Not available; why.
     Refused(String),
 }
 
@@ -200,8 +204,8 @@ impl fmt::Display for Answer {
     }
 }
 
-/// What a host answered for each sensor that was asked for, by the sensor's name. It stamps all data of an epoch
-/// ([`View::answers`](super::View::answers)).
+/// What a host answered for each sensor that was asked for, by the sensor's name. It stamps all data of an
+/// epoch ([`View::answers`](super::View::answers)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Answers(Vec<(String, Answer)>);
@@ -267,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sensors_have_names_of_their_own() {
+    fn sensor_names_are_unique() {
         let names: std::collections::BTreeSet<&str> = Sensor::all().iter().map(Sensor::name).collect();
         assert_eq!(names.len(), Sensor::all().len());
     }

@@ -52,8 +52,8 @@ impl RuleState {
         RuleState { counts: vec![0; counts], cursors: vec![0; rule.groups.len()], random }
     }
 
-    /// The node of the rule that a faulting page goes to; none if every node of the rule is full. `rule` is the one
-    /// that the state was made for.
+    /// The node of the rule that a faulting page goes to; none if every node of the rule is full. `rule` is
+    /// the one that the state was made for.
     pub fn next(
         &mut self,
         rule: &Rule,

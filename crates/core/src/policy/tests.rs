@@ -93,7 +93,7 @@ fn first(rule: &Rule, cpu: CpuId, full: &Full, pages: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_cpus_own_node_is_the_one_beside_it_even_if_another_is_faster() {
+fn own_node_of_a_cpu_is_the_attached_one_even_if_another_is_faster() {
     let order = NodeOrder::of(&machine());
     assert_eq!(order.from_cpu(A), [0, 1, 2].map(NodeId));
     assert_eq!(order.from_cpu(B), [1, 0, 2].map(NodeId));
@@ -103,7 +103,7 @@ fn a_cpus_own_node_is_the_one_beside_it_even_if_another_is_faster() {
 }
 
 #[test]
-fn a_cycle_goes_through_each_group_for_its_weight() {
+fn cycle_takes_as_many_pages_of_each_group_as_its_weight() {
     let r = rule(&[(&[0], 3), (&[1, 2], 2)], GroupOrder::Cycle, Within::InSequence, Spill::Group);
     assert_eq!(first(&r, A, &full(&[]), 12), [0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0]);
     let r = rule(&[(&[0], 1), (&[1, 2], 3)], GroupOrder::Cycle, Within::InSequence, Spill::Group);
@@ -112,7 +112,7 @@ fn a_cycle_goes_through_each_group_for_its_weight() {
 }
 
 #[test]
-fn a_cycle_from_the_own_group_has_a_count_for_each_own_group() {
+fn cycle_from_own_group_counts_per_own_group() {
     let r = rule(&[(&[0], 2), (&[1], 1), (&[2], 1)], GroupOrder::CycleFromOwn, Within::Nearest, Spill::Group);
     assert_eq!(first(&r, B, &full(&[]), 5), [1, 0, 0, 2, 1]);
     let mut state = RuleState::new(&r, 1, ThreadId(0));
@@ -123,13 +123,13 @@ fn a_cycle_from_the_own_group_has_a_count_for_each_own_group() {
 }
 
 #[test]
-fn the_own_group_is_that_of_the_nearest_node_that_the_rule_has() {
+fn own_group_has_the_nearest_node_of_the_rule() {
     let r = rule(&[(&[0], 1), (&[2], 1)], GroupOrder::CycleFromOwn, Within::Nearest, Spill::Group);
     assert_eq!(first(&r, B, &full(&[]), 2), [0, 2]);
 }
 
 #[test]
-fn a_full_group_spills_to_its_other_nodes_and_then_to_the_other_groups_as_listed() {
+fn full_group_spills_to_its_other_nodes_then_to_other_groups() {
     let r = rule(&[(&[2], 1), (&[1, 0], 1)], GroupOrder::Cycle, Within::InSequence, Spill::Group);
     assert_eq!(first(&r, A, &full(&[2]), 4), [0, 1, 0, 0]);
     assert_eq!(first(&r, A, &full(&[1]), 4), [2, 0, 2, 0]);
@@ -138,7 +138,7 @@ fn a_full_group_spills_to_its_other_nodes_and_then_to_the_other_groups_as_listed
 }
 
 #[test]
-fn a_full_node_spills_to_the_one_nearest_to_it() {
+fn full_node_spills_to_its_nearest_node() {
     let r = rule(&[(&[0], 1), (&[1], 1), (&[2], 1)], GroupOrder::Cycle, Within::InSequence, Spill::Nearest);
     assert_eq!(first(&r, A, &full(&[2]), 3), [0, 1, 1]);
     assert_eq!(first(&r, A, &full(&[2, 1]), 3), [0, 0, 0]);
@@ -147,7 +147,7 @@ fn a_full_node_spills_to_the_one_nearest_to_it() {
 }
 
 #[test]
-fn random_orders_follow_the_weights_and_differ_by_seed_and_thread_alone() {
+fn random_order_follows_weights_seed_and_thread() {
     let r = rule(&[(&[0], 3), (&[1, 2], 1)], GroupOrder::Random, Within::Random, Spill::Group);
     let draw = |seed, thread| {
         let mut state = RuleState::new(&r, seed, ThreadId(thread));
@@ -165,12 +165,12 @@ fn random_orders_follow_the_weights_and_differ_by_seed_and_thread_alone() {
 
 #[test]
 #[should_panic(expected = "unsound rule")]
-fn a_rule_without_weight_is_a_mistake() {
+fn rule_without_weight_panics() {
     RuleState::new(&rule(&[(&[0], 0)], GroupOrder::Cycle, Within::Nearest, Spill::Group), 1, ThreadId(0));
 }
 
 #[test]
-fn a_nodes_bandwidth_is_no_more_than_that_of_the_links_to_it() {
+fn node_bandwidth_is_limited_by_links() {
     let m = machine();
     assert_eq!(m.node_bandwidth(NodeId(1)).as_mbps(), 10_000.0);
     assert_eq!(m.node_bandwidth(NodeId(2)).as_mbps(), 16_000.0);
@@ -181,7 +181,7 @@ fn a_nodes_bandwidth_is_no_more_than_that_of_the_links_to_it() {
 }
 
 #[test]
-fn a_timed_nodes_bandwidth_is_the_peak_of_its_channels() {
+fn dram_node_bandwidth_is_peak_of_channels() {
     let text = include_str!("../../../../machines/ddr4-2400.toml");
     let m = Machine::parse("ddr4-2400.toml", text).unwrap();
     assert!((m.node_bandwidth(NodeId(0)).as_mbps() - 19_208.0).abs() < 1.0);

@@ -83,12 +83,12 @@ pub struct TaskView {
     /// Its user's id; none if the host has no users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
-    /// Its service level, 1 to 5, 5 the highest; none if nobody gave it one (pms section 4.2).
+    /// Its service level, 1 to 5, 5 the highest; none if unset (pms section 4.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
     /// Base pages of it that are in memory.
     pub resident_pages: u64,
-    /// Base pages of it on each node, by id; empty if nothing that is observed tells.
+    /// Base pages of it on each node, by id; empty if not observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub footprint: Vec<u64>,
     /// The rule by which its pages are placed; none if memtide does not place them.

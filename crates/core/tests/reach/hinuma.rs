@@ -47,7 +47,7 @@ fn full(limits: Limits) -> Run {
 }
 
 #[test]
-fn hot_and_cold_pages_change_places_on_full_nodes() {
+fn hot_and_cold_pages_are_exchanged_on_full_nodes() {
     let mut run = full(Limits::default());
     run.epoch();
     let (f, s) = (FAST, SLOW);

@@ -89,7 +89,7 @@ fn written_pages_spread_over_banks_and_keep_their_colour() {
 }
 
 #[test]
-fn page_that_got_another_bank_tries_again_elsewhere() {
+fn page_with_unfulfilled_bank_wish_retries() {
     let mut run = on_nvm();
     run.host.take_frames(FAST, Frame { colour: Some(5), bank: Some(0) });
     run.epoch();

@@ -211,7 +211,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn counts_are_what_was_done(
+    fn counts_match_completions(
         epochs in prop::collection::vec(
             (prop::collection::vec(steps(), 0..4), prop::collection::vec(actions(), 0..12)),
             1..8,

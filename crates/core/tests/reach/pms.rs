@@ -117,7 +117,7 @@ fn user_moves(run: &mut Run, page: u64, to: NodeId) -> Outcome {
 }
 
 #[test]
-fn registered_buffers_leave_local_memory_that_runs_short() {
+fn registered_buffers_are_demoted_when_local_memory_is_low() {
     let mut run = registered(2);
     run.epoch();
     assert_eq!(local(&mut run), [8, 8, 8], "2 pages are free");
@@ -131,7 +131,7 @@ fn registered_buffers_leave_local_memory_that_runs_short() {
 }
 
 #[test]
-fn locked_buffer_comes_home_and_stays_until_it_is_released() {
+fn locked_buffer_is_promoted_and_pinned_until_released() {
     let mut run = registered(100);
     run.epoch();
     assert_eq!(local(&mut run), [8, 0, 0]);
@@ -148,7 +148,7 @@ fn locked_buffer_comes_home_and_stays_until_it_is_released() {
 }
 
 #[test]
-fn buffer_that_is_locked_while_it_leaves_is_pinned_once_it_is_home() {
+fn buffer_locked_during_demotion_is_pinned_after_its_return() {
     let mut run = registered(100);
     run.host.action_time = EPOCH;
     run.epoch();

@@ -90,7 +90,7 @@ fn idle_pages_are_demoted_below_the_low_watermark_until_the_high_one() {
 }
 
 #[test]
-fn demotion_goes_on_to_the_high_watermark_as_pages_become_idle() {
+fn demotion_continues_to_high_watermark_as_pages_become_idle() {
     let mut run = machine();
     run.map(0..92, FAST);
     (0..4).for_each(|_| _ = epoch(&mut run, 5, 92));
@@ -117,7 +117,7 @@ fn second_hint_fault_promotes_a_page() {
 }
 
 #[test]
-fn policy_rests_longer_while_nothing_is_to_be_done() {
+fn idle_policy_wakes_less_often() {
     let mut run = machine();
     run.map(0..92, FAST);
     run.map(200..201, SLOW);

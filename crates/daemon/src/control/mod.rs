@@ -134,7 +134,7 @@ impl Socket {
         peer: impl Fn(&UnixStream) -> io::Result<User> + Send + 'static,
     ) -> io::Result<Socket> {
         if UnixStream::connect(file).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "a memtide daemon listens there already"));
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another memtide daemon listens there"));
         }
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
@@ -143,7 +143,7 @@ impl Socket {
             Ok(found) if !std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
-                    "there is a file that is no socket",
+                    "a file that is not a socket is there",
                 ));
             }
             Ok(_) => fs::remove_file(file)?,
@@ -224,7 +224,7 @@ fn serve(
         };
         if !clients.admit(user.uid) {
             // They may have gone; there is nobody else to tell.
-            let _ = answer(&client, &Reply::Refused("too many clients at a time".to_owned()));
+            let _ = answer(&client, &Reply::Refused("too many clients".to_owned()));
             continue;
         }
         let (requests, of_thread) = (requests.clone(), Arc::clone(&clients));
@@ -315,7 +315,7 @@ pub fn ask(
                     return Err(io::ErrorKind::Interrupted.into());
                 }
                 if heard.elapsed() > SILENT_MAX {
-                    let why = format!("the daemon has not answered for {} s", SILENT_MAX.as_secs());
+                    let why = format!("no reply from the daemon for {} s", SILENT_MAX.as_secs());
                     return Err(io::Error::new(io::ErrorKind::TimedOut, why));
                 }
                 continue;

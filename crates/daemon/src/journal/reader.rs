@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         }
         self.number += 1;
         if self.number == 1 && !is_frame(rest) {
-            return Err("it is no memtide journal".to_owned());
+            return Err("not a memtide journal".to_owned());
         }
         // A frame that is not whole is at most the rest.
         let length = find_frame_compressed_size(rest).unwrap_or(rest.len());
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         serde_json::from_slice(&text).map(Some).map_err(|error| {
             let why = self.wrong(&error.to_string());
             match self.number {
-                1 => format!("it is no memtide journal, or another version's: {why}"),
+                1 => format!("not a memtide journal, or one of another version: {why}"),
                 _ => why,
             }
         })

@@ -101,7 +101,7 @@ pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayErr
     replayed.torn_bytes = reader.torn();
     replayed.parts.extend(current.map(|asked| asked.part));
     if replayed.parts.is_empty() {
-        let why = "it has no records: no memtide journal, or one that ended before it began";
+        let why = "it has no records: not a memtide journal, or an empty one";
         return Err(ReplayError::Journal(why.to_owned()));
     }
     Ok(replayed)
@@ -118,7 +118,7 @@ fn asked(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn 
     let other = migration(name, machine).map_err(|why| ReplayError::Policy(why.to_string()))?;
     if other.sensors().hint_faults() && !recorded()?.sensors().hint_faults() {
         return Err(ReplayError::Policy(format!(
-            "policy '{name}' goes by hint faults, and a journal of '{}' has none: nothing can be told of it",
+            "policy '{name}' uses hint faults, which a journal of '{}' does not contain",
             head.policy
         )));
     }
@@ -172,7 +172,7 @@ impl PartReplay {
         let told =
             |entry: Option<&PlanEntry>| entry.map_or_else(|| "nothing more".to_owned(), PlanEntry::to_string);
         let difference = format!(
-            "epoch {} of its part, at {}: recorded is {}, planned now {}",
+            "epoch {} of its part, at {}: recorded {}, planned now {}",
             part.epochs,
             epoch.view.time,
             told(epoch.plan.get(at)),

@@ -107,7 +107,7 @@ impl fmt::Display for Run {
         let (pages, kib, address) = (self.pages, size.bytes() >> 10, page.0 * PAGE_BYTES);
         write!(
             f,
-            "{pages} pages of {kib} KiB from {address:#x} on of process {}, from {from} to {to}: {}",
+            "{pages} pages of {kib} KiB from {address:#x} of process {}, from {from} to {to}: {}",
             task.0, self.reason
         )
     }

@@ -350,9 +350,11 @@ fn mistakes_are_told_with_where_they_are() {
     let told = |journal: &[u8]| replay(journal, None).expect_err("no whole journal").to_string();
     assert!(told(&packed(&lines[1..])).contains("before any head"));
     for garbage in [&b"garbage, and more of it"[..], b"no", &[0; 64]] {
-        assert_eq!(told(garbage), "it is no memtide journal");
+        assert_eq!(told(garbage), "not a memtide journal");
     }
-    assert!(told(&packed(&["{}".to_owned()])).starts_with("it is no memtide journal, or another version's"));
+    assert!(
+        told(&packed(&["{}".to_owned()])).starts_with("not a memtide journal, or one of another version")
+    );
     let mut broken = small();
     let middle = broken.len() / 2;
     broken[middle] ^= 1;

@@ -115,7 +115,8 @@ impl Journal {
         if let Err(error) = written {
             self.file = None;
             let path = self.path.display();
-            self.trouble = Some(format!("journal {path}: {error}; it ends here, the daemon goes on"));
+            self.trouble =
+                Some(format!("journal {path}: {error}; the journal ends here, the daemon continues"));
         }
     }
 }
@@ -146,7 +147,7 @@ impl Watcher for Journal {
     fn planned(&mut self, events: &[Event], view: &View, plan: &Plan) {
         let moves = plan.actions().len().max(events.len()) as u64;
         let written = if moves > MOVES_MAX {
-            Err(io::Error::other(format!("an epoch has {moves} moves; {MOVES_MAX} can be kept")))
+            Err(io::Error::other(format!("an epoch has {moves} moves; the maximum is {MOVES_MAX}")))
         } else {
             self.write(&Record::Epoch(Box::new(Epoch::new(events, view, plan))))
         };
@@ -171,14 +172,14 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         .mode(0o600)
         .custom_flags(flags.bits().cast_signed());
     let mut file = options.open(path).map_err(|error| match fs::symlink_metadata(path) {
-        Ok(there) if there.is_symlink() => io::Error::other(
-            "it is a symbolic link, and memtide does not write through one; name the file itself",
-        ),
+        Ok(there) if there.is_symlink() => {
+            io::Error::other("it is a symbolic link, which memtide does not follow; name the file itself")
+        }
         _ => error,
     })?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(io::Error::other("it is no plain file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     check_owner(&found, geteuid().as_raw())?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
@@ -211,7 +212,7 @@ fn whole(file: &mut File) -> io::Result<u64> {
     let first = reader.next_record();
     let is_journal = bytes.is_empty() || matches!(first, Ok(Some(Record::Head(_))));
     if !is_journal {
-        return Err(io::Error::other("it holds something else than a journal; name another file"));
+        return Err(io::Error::other("it is not a journal; name another file"));
     }
     while reader.next_text().map_err(io::Error::other)?.is_some() {}
     Ok(reader.at() as u64)

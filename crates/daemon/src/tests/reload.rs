@@ -28,7 +28,10 @@ fn wrong_file_keeps_the_old_configuration_and_reports_why() {
         let status = bench.status();
         assert_eq!(status.policy, POLICY);
         let trouble = &status.troubles.last().expect("a trouble").what;
-        assert!(trouble.starts_with("the old configuration stays: ") && trouble.contains(part), "{trouble}");
+        assert!(
+            trouble.starts_with("the old configuration stays in effect: ") && trouble.contains(part),
+            "{trouble}"
+        );
         assert_eq!(bench.logged().last(), Some(trouble));
     }
     let wrong = Settings::with("stall_ms = 0");

@@ -54,7 +54,7 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The memory holds something else, or nothing yet.
-    #[error("this is no memory of memtide's counters")]
+    #[error("not the memory of memtide's counters")]
     Foreign,
     /// Another layout.
     #[error("the counters have layout {0}; this memtide reads layout {COUNTERS_LAYOUT}")]

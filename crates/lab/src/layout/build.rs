@@ -151,12 +151,11 @@ impl Layout {
             };
             let node = &mut self.nodes[number];
             if number == 0 || !node.vcpus.is_empty() {
-                let what =
-                    "the kernel or virtual CPUs are in it, so that its memory has to be there from the start";
+                let what = "it has the kernel or virtual CPUs, so its memory must be present at boot";
                 return Err(refused(what.to_owned()));
             }
             if node.memory != Memory::Plain {
-                return Err(refused("it is named more than once".to_owned()));
+                return Err(refused("it is named twice".to_owned()));
             }
             node.memory = memory.clone();
             if *memory == Memory::Cxl && !node.mib.is_multiple_of(WINDOW_MIB) {
@@ -171,8 +170,7 @@ impl Layout {
             (Some(cxl), Some((shared, _))) => Err(LabError::Node {
                 node: self.nodes[cxl].name.clone(),
                 what: format!(
-                    "CXL memory cannot be in a guest with shared memory ('{}'): Linux then finds no room for the expander's \
-                     registers",
+                    "CXL memory and shared memory ('{}') exclude each other: Linux finds no room for the expander's registers",
                     self.nodes[shared].name
                 ),
             }),

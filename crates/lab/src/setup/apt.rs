@@ -96,7 +96,7 @@ impl Apt {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&beginning))
         };
         files.find(is_it).ok_or_else(|| LabError::Missing {
-            what: format!("apt-get download {package} has left no package"),
+            what: format!("apt-get download {package} downloaded no package"),
             remedy: Remedy::TryAgain,
         })
     }

@@ -45,7 +45,7 @@ fn download_damo(passing: &Path, folder: &Path) -> Result<(), LabError> {
         "--target",
     ]);
     run(pip.arg(folder).arg("-r").arg(&wanted)).map(|_| ()).map_err(|error| LabError::Missing {
-        what: format!("damo {VERSION} cannot be had from PyPI: {error}"),
+        what: format!("damo {VERSION} is not available from PyPI: {error}"),
         remedy: Remedy::SetupWithPip,
     })
 }

@@ -20,7 +20,7 @@ pub fn of_system(further: Option<&str>) -> Result<Sources, String> {
     let release = fs::read_to_string(RELEASE).unwrap_or_default();
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let codename = codename.map(|name| name.trim_matches('"')).filter(|name| !name.is_empty());
-    let codename = codename.ok_or("this system does not say which release of Debian or Ubuntu it is")?;
+    let codename = codename.ok_or("cannot determine this system's Debian or Ubuntu release")?;
     // A suite, and the one whose entries it is made from.
     let mut wanted: Vec<(String, String)> = ["", "-updates", "-security"]
         .map(|part| (format!("{codename}{part}"), format!("{codename}{part}")))

@@ -22,10 +22,9 @@ pub fn examine() -> Vec<Finding> {
 fn architecture(name: &str) -> Finding {
     let subject = "architecture";
     match name {
-        "x86_64" => Finding::good(subject, name, "programs can be placed fault by fault"),
+        "x86_64" => Finding::good(subject, name, "programs can be placed by page fault"),
         _ => {
-            let means =
-                "no placement fault by fault: it makes calls in the program's stead, for x86-64 alone";
+            let means = "no placement by page fault: it injects system calls, on x86-64 only";
             Finding::missing(subject, name, means, &[Use::Exact])
         }
     }
@@ -36,16 +35,16 @@ fn faults(tried: io::Result<()>) -> Finding {
     let Err(error) = tried else {
         return Finding::good(
             subject,
-            "for faults of programs and of the kernel for them",
+            "for faults of programs, and of the kernel on their behalf",
             "pages can be placed as they are touched",
         );
     };
-    let means = "no placement fault by fault";
+    let means = "no placement by page fault";
     let missing = |found: String| Finding::missing(subject, found, means, &[Use::Exact]);
     match error.raw_os_error() {
         Some(libc::ENOSYS) => missing("this kernel has none".to_owned()).mend("a kernel with CONFIG_USERFAULTFD"),
-        Some(libc::EPERM) => missing("not for faults that the kernel makes for a program".to_owned())
-            .mend("be root, or: sysctl vm.unprivileged_userfaultfd=1; in a container: --cap-add SYS_PTRACE, and a filter of system calls that lets it pass"),
+        Some(libc::EPERM) => missing("not for the kernel's faults on a program's behalf".to_owned())
+            .mend("be root, or: sysctl vm.unprivileged_userfaultfd=1; in a container: --cap-add SYS_PTRACE, and a seccomp filter that permits it"),
         _ => missing(why(&error)),
     }
 }
@@ -56,7 +55,7 @@ fn tracing(tracepoint: io::Result<()>) -> Finding {
         Finding::missing(
             subject,
             found,
-            "no placement fault by fault: new mappings are not seen",
+            "no placement by page fault: new mappings are not seen",
             &[Use::Exact],
         )
     };
@@ -72,8 +71,8 @@ fn ptrace(scope: Option<&str>) -> Finding {
     let subject = "kernel.yama.ptrace_scope";
     match scope {
         Some("3") => {
-            let means = "nobody may trace a program: no placement fault by fault, until the next boot";
-            Finding::missing(subject, "3", means, &[Use::Exact]).mend("boot with it at 2 or less")
+            let means = "tracing of programs is forbidden: no placement by page fault, until the next boot";
+            Finding::missing(subject, "3", means, &[Use::Exact]).mend("reboot with a value of 2 or less")
         }
         Some(scope) => Finding::good(subject, scope, "programs that memtide starts can be traced"),
         None => Finding::good(subject, "not there", "programs that memtide starts can be traced"),

@@ -49,21 +49,21 @@ fn nodes(there: &[u16], allowed: Option<&str>) -> Finding {
     let mend =
         "start it elsewhere, or write the nodes to cpuset.mems of its control group, see /proc/self/cgroup";
     if allowed.len() < 2 {
-        let means = "what is started here lies on one node: there is nothing to choose";
+        let means = "programs started here use a single node";
         return Finding::missing(subject, found, means, &[Use::Weights, Use::Exact]).mend(mend);
     }
-    Finding::warning(subject, found, "what is started here gets no memory of it, whatever the policy says")
+    Finding::warning(subject, found, "programs started here get no memory of it, whatever the policy")
         .mend(mend)
 }
 
 fn memory(limit: Option<(u64, String)>) -> Finding {
     let subject = "memory limit";
     match limit {
-        None => Finding::good(subject, "none", "no control group limits the memory of this process"),
+        None => Finding::good(subject, "none", "no control group limits this process's memory"),
         Some((bytes, file)) => Finding::note(
             subject,
             format!("{} MiB by {file}", bytes >> 20),
-            "it holds for all nodes together: slow memory counts as fast memory does",
+            "it covers all nodes together: slow memory counts as fast memory does",
         ),
     }
 }

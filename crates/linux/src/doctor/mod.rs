@@ -38,7 +38,7 @@ impl Use {
             Use::Measure => "topo, measure",
             Use::Policies => "run: local, fast-only, interleave",
             Use::Weights => "run: other plain ratios, by the kernel",
-            Use::Exact => "run: all placements, fault by fault (--exact)",
+            Use::Exact => "run: all placements, by page fault (--exact)",
             Use::Daemon => "daemon",
         }
     }

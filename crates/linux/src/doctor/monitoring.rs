@@ -33,26 +33,18 @@ fn own_page() -> u64 {
 
 fn of_daemon(pid: i32) -> Finding {
     let found = format!("memtide's daemon, process {pid}, uses it");
-    Finding::good(
-        "DAMON",
-        found,
-        "that daemon knows by it which regions are hot; another one would go by smaps",
-    )
+    Finding::good("DAMON", found, "that daemon uses it to find hot regions; another one would use smaps")
 }
 
 fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {
     let subject = "DAMON";
     let Some(Unusable { why, mend }) = unusable else {
-        return Finding::good(subject, "free", "the daemon knows by it which regions are hot");
+        return Finding::good(subject, "free", "the daemon uses it to find hot regions");
     };
     let finding = if smaps {
-        Finding::warning(
-            subject,
-            why,
-            "the daemon goes by smaps instead, which tells of whole mappings alone",
-        )
+        Finding::warning(subject, why, "the daemon uses smaps instead, which reports whole mappings only")
     } else {
-        Finding::missing(subject, why, "the daemon cannot know which memory is hot", &[Use::Daemon])
+        Finding::missing(subject, why, "the daemon cannot find hot memory", &[Use::Daemon])
     };
     finding.mend(match mend {
         Some(Mend::Command(command)) => command,
@@ -64,16 +56,20 @@ fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {
 fn smaps(unusable: Option<Unusable>) -> Finding {
     let subject = "smaps, clear_refs";
     match unusable {
-        None => Finding::good(subject, "there", "in DAMON's place where that cannot be used"),
-        Some(why) => Finding::note(subject, why.why, "without DAMON the daemon has no other monitor"),
+        None => Finding::good(subject, "there", "replaces DAMON where that is unavailable"),
+        Some(why) => Finding::note(subject, why.why, "the daemon has no monitor besides DAMON"),
     }
 }
 
 fn soft_dirty(unusable: Option<Unusable>) -> Finding {
     let subject = "soft-dirty bits";
     match unusable {
-        None => Finding::good(subject, "kept", "writes are told from reads, for policies that ask for that"),
-        Some(why) => Finding::note(subject, why.why, "writes cannot be told from reads")
+        None => Finding::good(
+            subject,
+            "kept",
+            "writes are distinguished from reads, for policies that request it",
+        ),
+        Some(why) => Finding::note(subject, why.why, "writes cannot be distinguished from reads")
             .mend("a kernel with CONFIG_MEM_SOFT_DIRTY"),
     }
 }
@@ -81,11 +77,11 @@ fn soft_dirty(unusable: Option<Unusable>) -> Finding {
 fn scan(tried: io::Result<bool>) -> Finding {
     let subject = "PAGEMAP_SCAN";
     match tried {
-        Ok(_) => Finding::good(subject, "works", "the daemon sees which pages are huge"),
+        Ok(_) => Finding::good(subject, "works", "the daemon detects huge pages"),
         Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Finding::warning(
             subject,
             "this kernel has none",
-            "the daemon takes huge pages for base pages: it asks to move each of their 512",
+            "the daemon takes huge pages for base pages and moves each of their 512",
         )
         .mend("Linux 6.7 or later"),
         Err(error) => Finding::warning(subject, why(&error), "the daemon takes huge pages for base pages"),
@@ -95,20 +91,18 @@ fn scan(tried: io::Result<bool>) -> Finding {
 fn traffic(found: Result<NodeTraffic, CountersError>) -> Finding {
     let subject = "traffic of nodes";
     match found {
-        Ok(_) => {
-            Finding::good(subject, "the lab's counters", "the daemon shows it and keeps it in its journal")
-        }
+        Ok(_) => Finding::good(subject, "the lab's counters", "the daemon prints and records it"),
         Err(CountersError::None) => {
-            Finding::note(subject, "no counters", "the daemon does not know it, nor does any policy need it")
+            Finding::note(subject, "no counters", "the daemon does not have it, and no policy needs it")
         }
-        Err(error) => Finding::note(subject, error.to_string(), "the daemon does not know it"),
+        Err(error) => Finding::note(subject, error.to_string(), "the daemon does not have it"),
     }
 }
 
 fn idle_pages(there: bool) -> Finding {
     let subject = "idle page tracking";
     match there {
-        true => Finding::note(subject, "there", "not used: DAMON needs less for the same"),
+        true => Finding::note(subject, "there", "not used: DAMON is cheaper"),
         false => Finding::note(subject, "not there", "not needed"),
     }
 }

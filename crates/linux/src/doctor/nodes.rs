@@ -15,7 +15,7 @@ fn judge(system: &Result<System, TopologyError>) -> Vec<Finding> {
             Finding::missing(
                 "memory nodes",
                 error.to_string(),
-                "nodes cannot be told apart: nothing can be placed or moved",
+                "nodes are indistinguishable: no placement or migration",
                 &Use::ALL,
             )
             .mend("a kernel with CONFIG_NUMA, and sysfs: mount -t sysfs sysfs /sys"),
@@ -38,7 +38,7 @@ fn choice(system: &System) -> Finding {
     if count > 1 {
         return Finding::good("memory nodes", found, "pages can be placed and moved");
     }
-    let means = "`run` and `daemon` work, and have nothing to choose: all pages lie on this node";
+    let means = "`run` and `daemon` work without effect: all pages are on this node";
     Finding::warning("memory nodes", found, means)
         .mend("try policies in the simulator or the lab: memtide lab run --machine ddr5-cxl -- PROGRAM")
 }
@@ -52,15 +52,15 @@ fn tiers(system: &System) -> Finding {
         (0, _) => Finding::note(
             subject,
             "the kernel has none (they came with Linux 6.1)",
-            "nodes without CPUs are taken for the slower tier; --machine FILE says otherwise",
+            "nodes without CPUs count as the slower tier, unless --machine FILE defines tiers",
         ),
         (1, 2..) => Finding::warning(
             subject,
             "one, for all nodes",
-            "policies see one kind of memory, unless --machine FILE says otherwise",
+            "policies see a single tier, unless --machine FILE defines tiers",
         )
-        .mend("memtide topo -o machine > FILE, set each node's `tier`, and give it with --machine FILE"),
-        (count, _) => Finding::good(subject, format!("{count}"), "policies go by them"),
+        .mend("memtide topo -o machine > FILE, set each node's `tier`, and use --machine FILE"),
+        (count, _) => Finding::good(subject, format!("{count}"), "policies use them"),
     }
 }
 
@@ -72,12 +72,11 @@ fn figures(system: &System) -> Option<Finding> {
     }
     let subject = "latency and bandwidth";
     Some(if without.is_empty() {
-        let means = "policies go by the firmware's figures; `memtide measure` says whether they are true";
-        Finding::good(subject, "told by the firmware (ACPI HMAT)", means)
+        let means = "policies use the firmware's figures; `memtide measure` checks them";
+        Finding::good(subject, "reported by the firmware (ACPI HMAT)", means)
     } else {
-        let found = format!("the firmware (ACPI HMAT) tells nothing of {}", without.join(", "));
-        let means =
-            "policies that reckon with figures need a machine file, by --machine or the daemon's `machine`";
+        let found = format!("the firmware (ACPI HMAT) does not report {}", without.join(", "));
+        let means = "policies that use figures need a machine file: --machine or the daemon's `machine`";
         Finding::warning(subject, found, means).mend("memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > system.toml")
     })
 }

@@ -16,7 +16,7 @@ use crate::topology::System;
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
 /// What containers lack, for this is where these calls are refused although the kernel has them.
-const CONTAINER: &str = "in a container: --cap-add SYS_NICE, which its filter of system calls goes by";
+const CONTAINER: &str = "in a container: --cap-add SYS_NICE, which its seccomp filter requires";
 
 /// Tries each on this process.
 pub fn examine() -> Vec<Finding> {
@@ -40,9 +40,9 @@ pub fn examine() -> Vec<Finding> {
 }
 
 fn weights_left() -> Finding {
-    let means = "programs under weighted interleave go by that run's weights";
-    Finding::warning("weights of weighted interleave", "left set by a run that was killed", means)
-        .mend("the next memtide run or daemon of root puts them back: sudo memtide run -- true")
+    let means = "programs under weighted interleave use that run's weights";
+    Finding::warning("weights of weighted interleave", "left set by a killed run", means)
+        .mend("root's next memtide run or daemon restores them: sudo memtide run -- true")
 }
 
 /// Whether a weight can be set; not there, if the folder is not.
@@ -55,11 +55,11 @@ fn writable(folder: &Path) -> io::Result<()> {
 fn policies(tried: io::Result<()>) -> Finding {
     let subject = "memory policies";
     match tried {
-        Ok(()) => Finding::good(subject, "set_mempolicy works", "the kernel places by them"),
+        Ok(()) => Finding::good(subject, "set_mempolicy works", "the kernel uses them"),
         Err(error) => Finding::missing(
             subject,
             format!("set_mempolicy: {}", why(&error)),
-            "no program can be started under a placement, and no node be measured",
+            "no `memtide run` and no `memtide measure`",
             &[Use::Measure, Use::Policies, Use::Weights, Use::Exact],
         )
         .mend(CONTAINER),
@@ -68,10 +68,12 @@ fn policies(tried: io::Result<()>) -> Finding {
 
 fn weights(mode: io::Result<()>, files: io::Result<()>) -> Finding {
     let subject = "weighted interleave";
-    let instead = "plain ratios go fault by fault instead, which is slower";
+    let instead = "plain ratios are placed by page fault instead, which is slower";
     let missing = |found: String| Finding::missing(subject, found, instead, &[Use::Weights]);
     match (mode, files) {
-        (Ok(()), Ok(())) => Finding::good(subject, "its weights can be set", "plain ratios are the kernel's"),
+        (Ok(()), Ok(())) => {
+            Finding::good(subject, "its weights can be set", "the kernel places plain ratios")
+        }
         (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
             missing(format!("set_mempolicy: {}", why(&error))).mend(CONTAINER)
         }
@@ -89,7 +91,7 @@ fn page_moves(tried: io::Result<()>) -> Finding {
     match tried {
         Ok(()) => Finding::good(subject, "works", "pages can be moved"),
         Err(error) => {
-            let means = "no page can be moved, and none be asked where it lies";
+            let means = "no migration, and no page locations";
             let mend = match error.raw_os_error() {
                 Some(libc::ENOSYS) => "a kernel with CONFIG_NUMA and CONFIG_MIGRATION",
                 _ => CONTAINER,

@@ -36,13 +36,11 @@ pub fn examine() -> Vec<Finding> {
 fn user(uid: u32) -> Finding {
     let subject = "user";
     match uid {
-        0 => Finding::good(subject, "root", "DAMON, weights and tracing, whose files are root's, can be had"),
-        _ => Finding::note(
-            subject,
-            format!("number {uid}, not root"),
-            "DAMON, weights and tracing, whose files are root's, cannot be had",
-        )
-        .mend("sudo memtide doctor"),
+        0 => Finding::good(subject, "root", "DAMON, weights and tracing are accessible"),
+        _ => {
+            Finding::note(subject, format!("number {uid}, not root"), "DAMON, weights and tracing need root")
+                .mend("sudo memtide doctor")
+        }
     }
 }
 
@@ -51,16 +49,16 @@ fn nice(held: Capabilities) -> Finding {
     if held.has(&[SYS_NICE]) {
         return Finding::good(subject, "held", "pages of all users' processes can be moved");
     }
-    Finding::warning(subject, "not held", "pages of this user's own processes alone can be moved")
+    Finding::warning(subject, "not held", "only pages of this user's own processes can be moved")
         .mend("be root; in a container: --cap-add SYS_NICE")
 }
 
 fn ptrace(held: Capabilities) -> Finding {
     let subject = "CAP_SYS_PTRACE";
     if held.has(&[SYS_PTRACE]) {
-        return Finding::good(subject, "held", "other users' processes can be looked into");
+        return Finding::good(subject, "held", "other users' processes can be inspected");
     }
-    Finding::warning(subject, "not held", "where other users' pages lie, and which are huge, cannot be seen")
+    Finding::warning(subject, "not held", "locations and sizes of other users' pages are hidden")
         .mend("be root; in a container: --cap-add SYS_PTRACE")
 }
 
@@ -69,11 +67,11 @@ fn perf(held: Capabilities, paranoid: Option<i32>) -> Finding {
     let level = paranoid.map_or("not there".to_owned(), |level| level.to_string());
     let found = |held: &str| format!("{held}; kernel.perf_event_paranoid: {level}");
     if held.has(&[PERFMON, SYS_ADMIN]) {
-        Finding::good(subject, found("held"), "the kernel tells of system calls")
+        Finding::good(subject, found("held"), "system calls can be traced")
     } else if paranoid.is_some_and(|level| level < 0) {
-        Finding::good(subject, found("not held, nor needed"), "the kernel tells of system calls")
+        Finding::good(subject, found("not held, not needed"), "system calls can be traced")
     } else {
-        let means = "no placement fault by fault: the kernel tells nothing of system calls";
+        let means = "no placement by page fault: system calls cannot be traced";
         Finding::missing(subject, found("not held"), means, &[Use::Exact])
             .mend("be root; in a container: --cap-add PERFMON")
     }

@@ -23,15 +23,13 @@ fn kernel(release: Option<&str>) -> Finding {
         (number(parts.next()).unwrap_or(0), number(parts.next()).unwrap_or(0))
     });
     match (release, parts) {
-        (Some(release), Some(version)) if version >= (6, 12) => Finding::good(
-            subject,
-            format!("Linux {release}"),
-            "of a kind that memtide is tested on: 6.12 and later",
-        ),
+        (Some(release), Some(version)) if version >= (6, 12) => {
+            Finding::good(subject, format!("Linux {release}"), "memtide is tested on 6.12 and later")
+        }
         (release, _) => Finding::note(
             subject,
             format!("Linux {}", release.unwrap_or("of unknown version")),
-            "memtide is tested on 6.12 and later; what this one lacks stands in the other lines",
+            "memtide is tested on 6.12 and later; other rows list what this one lacks",
         ),
     }
 }
@@ -39,12 +37,12 @@ fn kernel(release: Option<&str>) -> Finding {
 fn numa_balancing(value: Option<&str>) -> Finding {
     let subject = "kernel.numa_balancing";
     match value {
-        None => Finding::good(subject, "not there", "the kernel moves no pages by hint faults"),
-        Some("0") => Finding::good(subject, "0", "the kernel moves no pages by hint faults"),
+        None => Finding::good(subject, "not there", "the kernel does not migrate pages by hint faults"),
+        Some("0") => Finding::good(subject, "0", "the kernel does not migrate pages by hint faults"),
         Some(value) => Finding::warning(
             subject,
             value,
-            "the kernel moves pages of programs without a memory policy, against the daemon's moves",
+            "the kernel migrates pages of programs without a memory policy, against the daemon",
         )
         .mend("sysctl kernel.numa_balancing=0"),
     }
@@ -56,10 +54,10 @@ fn demotion(value: Option<&str>) -> Finding {
         Some("true" | "1") => Finding::warning(
             subject,
             "true",
-            "when a node is full, the kernel moves pages of it to a slower tier, not asking the daemon's policy",
+            "the kernel demotes pages of full nodes, independently of the daemon's policy",
         )
         .mend("echo 0 > /sys/kernel/mm/numa/demotion_enabled"),
-        value => Finding::good(subject, value.unwrap_or("not there"), "the kernel demotes no pages by itself"),
+        value => Finding::good(subject, value.unwrap_or("not there"), "the kernel does not demote pages"),
     }
 }
 
@@ -70,7 +68,7 @@ fn huge_pages(value: Option<&str>) -> Finding {
         Some("always") => Finding::note(
             subject,
             "always",
-            "ratios by the kernel are in units of 2 MiB, which small programs miss; huge pages move whole",
+            "the kernel's ratios are in units of 2 MiB, too coarse for small programs; huge pages move whole",
         )
         .mend("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
         chosen => Finding::good(subject, chosen.unwrap_or("not there"), "ratios are in pages of 4 KiB"),
@@ -86,7 +84,7 @@ fn zone_reclaim(value: Option<&str>) -> Finding {
         Some(value) => Finding::warning(
             subject,
             value,
-            "the kernel throws pages of a full node out before it takes another node's",
+            "the kernel reclaims pages of a full node before it uses another node",
         )
         .mend("sysctl vm.zone_reclaim_mode=0"),
     }
@@ -100,7 +98,7 @@ fn swap(table: Option<&str>) -> Finding {
         return Finding::note(
             subject,
             "none",
-            "a program bound to one tier (fast-only) is ended when that is full; others spill",
+            "a program bound to one tier (fast-only) is killed when that is full; others spill",
         );
     }
     let means = "a program bound to one tier (fast-only) is swapped when that is full; pages that are swapped do not move";

@@ -51,7 +51,7 @@ pub enum MeasureError {
         source: io::Error,
     },
     /// The kernel refuses the CPU.
-    #[error("no thread can run on CPU {}: {source}", cpu.0)]
+    #[error("cannot run a thread on CPU {}: {source}", cpu.0)]
     Cpu {
         /// The CPU.
         cpu: CpuId,

@@ -209,7 +209,7 @@ impl ProcessMemory for ProcMemory {
         let now = processes::one(self.process.pid);
         let known = |process: &Process| (process.identity(), process.uid, process.ptrace_user);
         let same = |now: &Process| known(now) == known(&self.process);
-        let ended = || io::Error::new(io::ErrorKind::NotFound, "it has ended, or become another user's");
+        let ended = || io::Error::new(io::ErrorKind::NotFound, "it has ended or changed its user");
         now.filter(same).map(|_| ()).ok_or_else(ended)
     }
 

@@ -41,10 +41,10 @@ impl fmt::Display for KernelPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotPlain {
     /// It draws at random, or depends on the CPU.
-    #[error("it is no plain ratio: which node comes next is drawn at random or depends on the faulting CPU")]
+    #[error("not a plain ratio: the next node is random or depends on the faulting CPU")]
     Order,
     /// It has several nodes in a group, of which the nearest to the CPU is taken.
-    #[error("it is no plain ratio: of several nodes it takes the one nearest to the faulting CPU")]
+    #[error("not a plain ratio: it selects the nearest of several nodes to the faulting CPU")]
     Nearest,
     /// Its weights do not fit.
     #[error("its weights {0:?} are more than Linux's 1 to 255")]

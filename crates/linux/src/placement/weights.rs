@@ -29,8 +29,7 @@ pub enum WeightError {
     Unsupported,
     /// Another run needs others.
     #[error(
-        "node {} has weight {held} for the program of process {pid}, and would need {wanted}: weights are the whole \
-         system's; wait for that program, or give both the same placement", node.0
+        "node {} has weight {held} for the program of process {pid}, but needs {wanted}: weights are system-wide; wait for that program, or use the same placement for both", node.0
     )]
     Held {
         /// The node.
@@ -44,7 +43,7 @@ pub enum WeightError {
     },
     /// A file cannot be read or written.
     #[error("{}: {source}{}", file.display(), if source.kind() == io::ErrorKind::PermissionDenied {
-        "; the weights are the whole system's and need root" } else { "" })]
+        "; the weights are system-wide and need root" } else { "" })]
     File {
         /// The file.
         file: PathBuf,

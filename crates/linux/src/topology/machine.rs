@@ -50,7 +50,7 @@ impl Measured {
 #[derive(Debug, thiserror::Error)]
 pub enum NoMachine {
     /// Neither the firmware nor a measurement tells a figure.
-    #[error("the firmware does not tell latency and bandwidth of node {} from the CPUs of node {}", node.0, initiator.0)]
+    #[error("the firmware does not report latency and bandwidth of node {} from the CPUs of node {}", node.0, initiator.0)]
     Unknown {
         /// The node with the CPUs.
         initiator: NodeId,
@@ -61,7 +61,7 @@ pub enum NoMachine {
     #[error("no node has {0}")]
     Nothing(&'static str),
     /// The figures are such that no machine can have.
-    #[error("the figures make no machine: {0}")]
+    #[error("the figures are not a valid machine: {0}")]
     Refused(#[from] Box<FileError>),
 }
 
@@ -84,8 +84,7 @@ struct Known<'a> {
 
 const MEASURED: &str = "measured: memtide measure";
 const FIRMWARE: &str = "firmware (ACPI HMAT)";
-const MADE_UP: &str =
-    "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; nobody tells, and none of it may be reckoned with";
+const MADE_UP: &str = "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; placeholders, not to be used";
 const DISTANCE: &str = "assumed: the near node's latency by ACPI's distances (SLIT); its bandwidth";
 
 impl System {

@@ -61,8 +61,7 @@ impl Node {
 /// All nodes that are online, in order.
 pub fn nodes(sysfs: &Sysfs) -> Result<Vec<Node>, TopologyError> {
     let file = format!("{NODES}/online");
-    let online =
-        sysfs.list(&file)?.ok_or_else(|| sysfs.fault(&file, "is not there: a kernel without NUMA"))?;
+    let online = sysfs.list(&file)?.ok_or_else(|| sysfs.fault(&file, "is missing: a kernel without NUMA"))?;
     let most = u16::from(u8::MAX);
     if online.iter().any(|&node| node > most) {
         return Err(sysfs.fault(&file, format!("node numbers up to {most} are supported")));

@@ -31,7 +31,7 @@ fn without_negation(list: &str, there: &[u16]) -> Result<Vec<u16>, String> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| text.parse::<u16>().ok();
         let (Some(first), Some(last)) = (number(first), number(last)) else {
-            return Err(format!("'{list}' is no list; write 0-2,5 or all, !0 or +0-1"));
+            return Err(format!("'{list}' is not a list; write 0-2,5 or all, !0 or +0-1"));
         };
         for number in first..=last {
             let wanted = if relative { there.get(usize::from(number)).copied() } else { Some(number) };
@@ -54,7 +54,7 @@ fn missing(list: &str, number: u16, there: &[u16]) -> String {
         return format!("'{list}' counts to +{number}; there are +0 to +{last}");
     }
     let there: Vec<String> = there.iter().map(u16::to_string).collect();
-    format!("'{list}' names {number}, which is not here; known: {}", there.join(", "))
+    format!("'{list}' names {number}, which does not exist; known: {}", there.join(", "))
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
             assert_eq!(numbers(list, &there).as_deref(), Ok(found), "{list}");
         }
         let refused = |list| numbers(list, &there).unwrap_err();
-        assert_eq!(refused("0,2-5"), "'0,2-5' names 4, which is not here; known: 0, 2, 3, 7");
+        assert_eq!(refused("0,2-5"), "'0,2-5' names 4, which does not exist; known: 0, 2, 3, 7");
         assert_eq!(refused("+0-4"), "'+0-4' counts to +4; there are +0 to +3");
         for list in ["", "1", "+4", "!all", "x", "0-", "3-2", "0-99999", "!!0x"] {
             assert!(numbers(list, &there).is_err(), "{list}");

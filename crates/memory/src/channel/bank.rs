@@ -19,8 +19,8 @@ pub(super) struct Bank {
     pub precharge_at: Cycle,
     /// Reads and writes waiting.
     pub queues: [Fifo; 2],
-    /// The request for which the row was opened, until its column command, and whether it is a write. It is served even if
-    /// the channel meanwhile turns to the other direction.
+    /// The request for which the row was opened, until its column command, and whether it is a write. It is
+    /// served even if the channel meanwhile turns to the other direction.
     pub opened_for: Option<(u16, bool)>,
     /// Row hits that overtook the oldest request since it was the oldest.
     pub overtaken: u16,
@@ -28,7 +28,8 @@ pub(super) struct Bank {
     pub candidate: Option<Handle>,
     /// Bank group of the channel.
     pub group: u16,
-    /// When the bank will be precharged for a refresh that is due; until then column commands alone may go to it.
+    /// When the bank will be precharged for a refresh that is due; until then column commands alone may go to
+    /// it.
     pub refresh_at: Cycle,
 }
 

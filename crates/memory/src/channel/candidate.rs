@@ -48,7 +48,7 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// Makes the bank's candidate anew.
+    /// Recomputes the bank's candidate.
     pub(super) fn update(&mut self, bank: u16) {
         match self.candidate(bank) {
             Some((wanted, kind)) => self.want(wanted, kind),
@@ -59,8 +59,8 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// Makes a command of the given kind its bank's candidate; all but class, kind and what its rank says of the kind is as it
-    /// should be.
+    /// Makes a command of the given kind its bank's candidate; all but class, kind and what its rank says of
+    /// the kind is as it should be.
     #[inline]
     pub(super) fn want(&mut self, wanted: Candidate, kind: Kind) {
         let bank = &self.banks[usize::from(wanted.bank)];

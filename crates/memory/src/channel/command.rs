@@ -7,7 +7,8 @@ use super::schedule::{Candidate, Handle};
 use super::timing::{Cycle, Kind, NEVER};
 use super::{Channel, Completion};
 
-/// Column commands between two looks for a request that has waited too long, and how many later requests make it so.
+/// Column commands between two looks for a request that has waited too long, and how many later requests make
+/// it so.
 const PATIENCE: u32 = 2048;
 
 impl<O: Observer> Channel<O> {

@@ -1,12 +1,12 @@
 //! DRAM devices, a command at a time.
 //!
-//! A [`Channel`] sends activate, precharge, column and refresh commands as a memory controller does (FR-FCFS, read and
-//! write queues, drains) at times that the device's timing set allows. Its work is per command, not per cycle: each bank
-//! with something to do has one candidate command, and the next event is the earliest of them. A [`DramNode`](crate::dram::DramNode) is a node's
-//! channels behind its address map.
+//! A [`Channel`] sends activate, precharge, column and refresh commands as a memory controller does (FR-FCFS,
+//! read and write queues, drains) at times that the device's timing set allows. Its work is per command, not
+//! per cycle: each bank with something to do has one candidate command, and the next event is the earliest of
+//! them. A [`DramNode`](crate::dram::DramNode) is a node's channels behind its address map.
 //!
-//! Requests pass from `backlog` (arrived) to `queues` (in the controller), from which `candidate` takes each bank's next
-//! command; `schedule` picks among the banks' commands, `timing` holds what they wait for.
+//! Requests pass from `backlog` (arrived) to `queues` (in the controller), from which `candidate` takes each
+//! bank's next command; `schedule` picks among the banks' commands, `timing` holds what they wait for.
 
 mod backlog;
 mod bank;
@@ -123,8 +123,8 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// A request arrives at `at`, or as soon as the channel can still take it if it has already gone further. Reads are
-    /// reported with their `id`; writes are posted.
+    /// A request arrives at `at`, or as soon as the channel can still take it if it has already gone further.
+    /// Reads are reported with their `id`; writes are posted.
     #[inline]
     pub fn push(&mut self, at: Time, place: Place, write: bool, id: u64) {
         let at = at.0.div_ceil(self.policy.clock_ps);
@@ -145,8 +145,8 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// Sends all commands up to and including `until`, and adds the reads whose column command was sent to `done`, with the
-    /// time at which the last of their data is at the pins (which may be after `until`).
+    /// Sends all commands up to and including `until`, and adds the reads whose column command was sent to
+    /// `done`, with the time at which the last of their data is at the pins (which may be after `until`).
     pub fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let until = (until.0 / self.policy.clock_ps).max(self.base + u64::from(self.now));
         loop {

@@ -1,7 +1,7 @@
 //! Refresh: every part of a rank that is refreshed by one command, in its turn.
 //!
-//! When a refresh falls due, its banks take no more activates or precharges; column commands to open rows go on as long as
-//! they do not hold up the precharge of all its banks, after which the refresh command follows.
+//! When a refresh falls due, its banks take no more activates or precharges; column commands to open rows go
+//! on as long as they do not hold up the precharge of all its banks, after which the refresh command follows.
 
 use memtide_core::machine::{Dram, Refresh};
 

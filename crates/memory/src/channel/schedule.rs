@@ -1,8 +1,8 @@
 //! The command schedule of a channel: FR-FCFS without a scan of all banks in each cycle.
 //!
-//! Each bank with a request has one candidate: the next command for that request. The command sent next is the candidate of
-//! least (cycle, row command?, age): the earliest that the timing set allows, column before row commands, older before younger.
-//! Both fit one `u64`, so that a comparison is one instruction:
+//! Each bank with a request has one candidate: the next command for that request. The command sent next is
+//! the candidate of least (cycle, row command?, age): the earliest that the timing set allows, column before
+//! row commands, older before younger. Both fit one `u64`, so that a comparison is one instruction:
 //!
 //! ```text
 //! bits  63 ............ 32 | 31    | 30 ............ 0
@@ -10,17 +10,19 @@
 //! cycle = max(ready: its bank's timings, limits[class]: its rank's and channel's, bus: the command bus is free)
 //! ```
 //!
-//! Invariant: unless a list is `stale`, `best` is its candidate of least order under the current limits. Limits and the bus
-//! only move forward (until `rebase`), so that a candidate's order only grows: a new candidate is compared with `best` alone,
-//! and the list is searched again only if `best` itself was taken out, replaced or overtaken.
+//! Invariant: unless a list is `stale`, `best` is its candidate of least order under the current limits.
+//! Limits and the bus only move forward (until `rebase`), so that a candidate's order only grows: a new
+//! candidate is compared with `best` alone, and the list is searched again only if `best` itself was taken
+//! out, replaced or overtaken.
 //!
 //! ```text
 //!   sent Read/Write --> column limits move --> columns stale, rows keep their best
 //!   sent Activate ----> row limits move -----> rows stale,    columns keep theirs
 //! ```
 //!
-//! Why two lists: a command moves the limits of its own kind alone, so that each command searches one of them. Why not a heap:
-//! with one moved limit the orders of most candidates change, and a search of at most 64 entries is a few cache lines.
+//! Why two lists: a command moves the limits of its own kind alone, so that each command searches one of
+//! them. Why not a heap: with one moved limit the orders of most candidates change, and a search of at most
+//! 64 entries is a few cache lines.
 
 use memtide_core::machine::Arbitration;
 
@@ -50,8 +52,8 @@ pub(super) struct Handle {
     index: u16,
 }
 
-/// The candidates, column and row commands apart: a column command moves the limits of column commands alone, an activate
-/// those of row commands, so that each sends one of the two lists to be searched again.
+/// The candidates, column and row commands apart: a column command moves the limits of column commands alone,
+/// an activate those of row commands, so that each sends one of the two lists to be searched again.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     lists: [List; 2],
@@ -230,8 +232,8 @@ impl Schedule {
         first(best(&self.lists[0]), best(&self.lists[1]))
     }
 
-    /// A bank's command was sent, which moved the limits of its kind and occupies the buses for column and for row commands
-    /// until the given cycles.
+    /// A bank's command was sent, which moved the limits of its kind and occupies the buses for column and
+    /// for row commands until the given cycles.
     #[inline]
     pub fn sent(&mut self, bank: u16, kind: Kind, bus: [Cycle; 2]) {
         self.occupy(bus);

@@ -64,8 +64,8 @@ enum Relation {
 
 /// Least distance of two column commands, of the kinds `first` and `then`.
 ///
-/// Same rank: JESD79-4, tables of tCCD, tWTR, and the read to write delay `CL + burst + turnaround - CWL`. Other rank: the
-/// data bus alone, with `rank_switch` idle cycles between the two bursts.
+/// Same rank: JESD79-4, tables of tCCD, tWTR, and the read to write delay `CL + burst + turnaround - CWL`.
+/// Other rank: the data bus alone, with `rank_switch` idle cycles between the two bursts.
 fn column_distance(dram: &Dram, first: Kind, then: Kind, relation: Relation) -> Cycle {
     let d = |cycles: u16| i64::from(cycles);
     let latency = |kind| if kind == Kind::Read { d(dram.cl) } else { d(dram.cwl) };
@@ -85,8 +85,8 @@ fn column_distance(dram: &Dram, first: Kind, then: Kind, relation: Relation) -> 
     distance.max(1) as Cycle
 }
 
-/// For each command issued, the distances to those that follow it in every bank group, as rows to add and to take the
-/// maximum with; and the limits so far.
+/// For each command issued, the distances to those that follow it in every bank group, as rows to add and to
+/// take the maximum with; and the limits so far.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     groups: usize,

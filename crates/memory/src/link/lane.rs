@@ -13,9 +13,9 @@ const HORIZON: Time = Time::from_us(8);
 
 /// Carries lines one after another.
 ///
-/// They are not announced in the order of their times: a read's data is, as soon as its end is certain, and a core that
-/// runs ahead announces what it will write. So time is divided into slots of a few lines, and a line goes into the first
-/// one that has room, from its own time on.
+/// They are not announced in the order of their times: a read's data is, as soon as its end is certain, and a
+/// core that runs ahead announces what it will write. So time is divided into slots of a few lines, and a
+/// line goes into the first one that has room, from its own time on.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     line_time: Time,
@@ -96,14 +96,14 @@ mod tests {
     const LINE: Time = Time(1000);
 
     #[test]
-    fn lines_at_one_time_follow_each_other() {
+    fn simultaneous_lines_are_serialised() {
         let mut lane = Lane::new(LINE);
         let starts: Vec<u64> = (0..1000).map(|_| lane.carry(Time::ZERO).0).collect();
         assert_eq!(starts, (0..1000).map(|line| line * LINE.0).collect::<Vec<u64>>());
     }
 
     #[test]
-    fn a_line_announced_early_leaves_room_for_earlier_ones() {
+    fn early_announcement_keeps_slots_for_earlier_lines() {
         let mut lane = Lane::new(LINE);
         assert_eq!(lane.carry(Time(500_000)), Time(500_000));
         assert_eq!(lane.carry(Time(100_000)), Time(100_000));
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_any_order_no_line_is_early_and_no_stretch_carries_more_than_it_can(
+        fn link_never_exceeds_bandwidth_in_any_order(
             times in proptest::collection::vec((0u64..2_000_000, 1u8..20), 1..300),
         ) {
             let mut lane = Lane::new(LINE);
@@ -132,7 +132,7 @@ mod tests {
         }
 
         #[test]
-        fn a_busy_direction_wastes_no_time(
+        fn busy_link_direction_has_no_gaps(
             times in proptest::collection::vec(0u64..4000, 500..1000),
         ) {
             let mut lane = Lane::new(LINE);

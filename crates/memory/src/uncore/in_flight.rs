@@ -5,8 +5,9 @@ use memtide_core::Time;
 /// Entries of the table; several times what a machine's cores and prefetchers can have under way.
 const ENTRIES: usize = 4096;
 
-/// Remembers which lines are still on their way, so that a second access to one waits for it instead of hitting too
-/// early. Directly mapped: of two lines with the same place the older one is forgotten, and hits at once.
+/// Remembers which lines are still on their way, so that a second access to one waits for it instead of
+/// hitting too early. Directly mapped: of two lines with the same place the older one is forgotten, and hits
+/// at once.
 #[derive(Debug)]
 pub(super) struct InFlight {
     entries: Vec<Entry>,

@@ -84,8 +84,9 @@ impl Uncore {
         }
     }
 
-    /// A load or store that missed the private caches of `cpu`. Gives the time at which its line is there, counted as
-    /// load-to-use from `at`; none if that is not known yet: then [`Uncore::advance`] tells `waiter`.
+    /// A load or store that missed the private caches of `cpu`. Gives the time at which its line is there,
+    /// counted as load-to-use from `at`; none if that is not known yet: then [`Uncore::advance`] reports
+    /// `waiter`.
     pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) -> Option<Time> {
         self.counts.accesses += 1;
         let domain = self.domain(cpu);
@@ -137,14 +138,14 @@ impl Uncore {
         self.write_back(0, cpu, line, at);
     }
 
-    /// Reads a line past the caches, as a page copy does; `waiter` will be told.
+    /// Reads a line past the caches, as a page copy does; `waiter` will be notified.
     pub fn read(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) {
         let domain = self.domain(cpu);
         let request = self.request(cpu, domain, line, at, false);
         self.requests.wait(request, waiter, at);
     }
 
-    /// Writes a line to memory; posted, nobody waits for it.
+    /// Writes a line to memory; posted: no waiter.
     pub fn write(&mut self, cpu: CpuId, line: u64, at: Time) {
         let (node, local) = self.routes.find(line);
         let arrival = self.links.carry(self.routes.hops(cpu, node), Towards::Node, at + self.routes.out());
@@ -156,8 +157,8 @@ impl Uncore {
         self.touched |= 1 << node.0;
     }
 
-    /// The least time from a core's request to its arrival at a node: what is asked for within this time of the present
-    /// may be asked for in any order.
+    /// The least time from a core's request to its arrival at a node: what is asked for within this time of
+    /// the present may be asked for in any order.
     pub fn lookahead(&self) -> Time {
         self.routes.out()
     }
@@ -172,8 +173,8 @@ impl Uncore {
         std::mem::take(&mut self.touched)
     }
 
-    /// Lets the node work; nothing will be asked of the uncore for a time before `now`. Each waiter whose line's arrival
-    /// is known then is told it.
+    /// Lets the node work; nothing will be asked of the uncore for a time before `now`. Each waiter whose
+    /// line's arrival is known then is told it.
     pub fn advance(&mut self, node: NodeId, now: Time, mut tell: impl FnMut(Waiter, Time)) {
         let mut completions = std::mem::take(&mut self.completions);
         self.nodes[node.index()].memory.advance(now + self.routes.out(), &mut completions);
@@ -223,8 +224,8 @@ impl Uncore {
         self.levels.last().map_or(cpu.0, |level| cpu.0 / level.shared_by)
     }
 
-    /// Looks a line up from a shared level on, and puts it into those that do not hold it; gives the latency of the one
-    /// that does.
+    /// Looks a line up from a shared level on, and puts it into those that do not hold it; gives the latency
+    /// of the one that does.
     fn look_up(&mut self, index: usize, cpu: CpuId, line: u64, at: Time) -> Option<Time> {
         let level = self.levels.get_mut(index)?;
         let instance = cpu.index() / usize::from(level.shared_by);

@@ -3,7 +3,8 @@
 use memtide_core::machine::{Hop, Machine, Node};
 use memtide_core::{CpuId, InitiatorId, NodeId, Time};
 
-/// Physical lines by node, and the routes from CPUs to nodes. Nodes follow each other in physical address order.
+/// Physical lines by node, and the routes from CPUs to nodes. Nodes follow each other in physical address
+/// order.
 #[derive(Debug)]
 pub(super) struct Routes {
     /// First line of each node, and the end of the last.

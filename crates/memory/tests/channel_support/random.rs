@@ -95,7 +95,8 @@ pub fn asks(dram: &Dram, traffic: &Traffic) -> Vec<Ask> {
     traffic.draws.iter().map(ask).collect()
 }
 
-/// Requests between which the channel is never idle for a refresh interval: refreshes that nobody sees are not in its log.
+/// Requests between which the channel is never idle for a refresh interval: refreshes that nobody sees are
+/// not in its log.
 pub fn without_pauses(dram: &Dram, mut asks: Vec<Ask>) -> Vec<Ask> {
     let mut before = 0;
     for ask in &mut asks {

@@ -38,7 +38,8 @@ impl Zipf {
     }
 }
 
-/// A machine of 1 GHz cores, so that a cycle is a nanosecond; `rest` holds caches, TLBs, initiators, nodes and links.
+/// A machine of 1 GHz cores, so that a cycle is a nanosecond; `rest` holds caches, TLBs, initiators, nodes
+/// and links.
 pub fn machine(rest: &str) -> Machine {
     let text = format!(
         "name = \"test\"\nsummary = \"a test's\"\nsources.default = \"assumed: a test's\"\n\

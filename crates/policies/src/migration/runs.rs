@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_knows_what_a_plain_map_knows(
+        fn runs_match_reference_map(
             changes in prop::collection::vec((0u32..2, 0u64..20, prop::option::weighted(0.8, 0u8..3)), 0..200),
         ) {
             let (mut runs, mut plain) = (Runs::default(), BTreeMap::new());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_are_alike_take_one_place() {
+    fn equal_neighbours_share_a_run() {
         let mut runs = Runs::default();
         for page in (0..1000).rev() {
             assert_eq!(runs.insert(TaskId(1), Vpn(page), 7), None);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_cannot_be_are_refused() {
+    fn invalid_runs_are_refused() {
         let run = |start, pages| (TaskId(1), Vpn(start), pages, 7u8);
         for wrong in
             [vec![run(4, 0)], vec![run(4, u64::MAX)], vec![run(4, 2), run(5, 1)], vec![run(4, 1), run(2, 1)]]

@@ -16,5 +16,5 @@ pub(super) fn to_text(state: &impl Serialize) -> String {
 
 /// The same from text.
 pub(super) fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|error| format!("no state of this policy: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("not a state of this policy: {error}"))
 }

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{bmpm, node_view};
 
-/// An epoch: hint faults (page, CPU, node, scan pass), and samples of neighbouring regions with the node each lies on.
+/// An epoch: hint faults (page, CPU, node, scan pass), and samples of neighbouring regions with the node each
+/// lies on.
 type Epoch = (Vec<(u64, u16, u8, u32)>, Vec<(u32, u8)>);
 
 fn epoch() -> impl Strategy<Value = Epoch> {
@@ -46,7 +47,7 @@ fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
 
 proptest! {
     #[test]
-    fn a_policy_that_takes_up_anothers_state_decides_as_that_one(
+    fn restored_policy_decides_as_the_original(
         before in proptest::collection::vec(epoch(), 0..6), after in proptest::collection::vec(epoch(), 1..6),
     ) {
         let machine = bmpm(2.0);
@@ -64,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_no_state_is_refused_or_taken_but_never_ends_in_a_panic(text in "[\\[\\]0-9,\"a-z{}:]{1,40}", seen in epoch()) {
+    fn invalid_state_never_panics(text in "[\\[\\]0-9,\"a-z{}:]{1,40}", seen in epoch()) {
         for info in crate::migrations() {
             let policy = crate::parse(&format!("local+{}", info.name)).expect("a policy");
             let mut policy = policy.migration(&bmpm(2.0));

@@ -8,7 +8,7 @@ use crate::entry::{Info, PlacementEntry};
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "bw-interleave",
-        summary: "shares of pages by the tiers' bandwidth, tier after tier and node after node",
+        summary: "shares of pages by the tiers' bandwidth, tiers and nodes in turn",
         source: "bmpm algorithm 1, equation 2.4, section 3.5",
         figures: true,
         parameters: &[],

@@ -8,7 +8,7 @@ use crate::entry::{Info, PlacementEntry};
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "bw-random",
-        summary: "shares of pages by the tiers' bandwidth, tier and node drawn for each page",
+        summary: "shares of pages by the tiers' bandwidth, tier and node random for each page",
         source: "bmpm algorithm 2, equation 2.4, section 3.5",
         figures: true,
         parameters: &[],

@@ -22,12 +22,12 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 pub(super) const THRESHOLD: Parameter = Parameter::integer(
     "threshold",
     "pages",
-    "pages that a thread gets from the fastest tier before the next tier has its turn; 0: as few as keep the shares",
+    "consecutive pages that a thread gets from the fastest tier before the next tier; 0: the fewest that keep the shares",
     [0, 0, 1_000_000],
 );
 
-/// hinuma's three steps: the group by ratio and threshold, the node in it by free memory and interconnect cost, another
-/// group when that one is full.
+/// hinuma's three steps: the group by ratio and threshold, the node in it by free memory and interconnect
+/// cost, another group when that one is full.
 pub(super) fn by_threshold(machine: &Machine, weights: Vec<u32>, values: &Values) -> Made {
     let weights = match values.u32("threshold") {
         0 => weights,

@@ -10,7 +10,7 @@ use crate::entry::{Info, PlacementEntry};
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "ratio",
-        summary: "fixed shares of pages by tier, tier after tier and node after node",
+        summary: "fixed shares of pages by tier, tiers and nodes in turn",
         source: "hinuma section II-B (NVM-to-DRAM ratio 1:4); Linux, \
                  Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_WEIGHTED_INTERLEAVE)",
         figures: false,
@@ -18,7 +18,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
             name: "weights",
             unit: "pages of a cycle",
             kind: Kind::Weights { default: "4 for the fastest tier, 1 for each other" },
-            help: "pages that go to each tier before it is the next one's turn",
+            help: "consecutive pages of each tier",
         }],
     },
     make: |machine, values| {

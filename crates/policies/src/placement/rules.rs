@@ -31,7 +31,8 @@ pub(super) fn groups(machine: &Machine, weights: &[u32]) -> Vec<Group> {
     tiers(machine).zip(weights).map(group).collect()
 }
 
-/// A weight for each tier in proportion to its bandwidth (bmpm equation 2.4 and section 3.5, hinuma equation 5).
+/// A weight for each tier in proportion to its bandwidth (bmpm equation 2.4 and section 3.5, hinuma equation
+/// 5).
 pub(super) fn bandwidth_weights(machine: &Machine) -> Vec<u32> {
     in_proportion(&tiers(machine).map(|tier| machine.tier_bandwidth(tier).as_mbps()).collect::<Vec<_>>())
 }

@@ -43,7 +43,7 @@ fn bw_interleave_counts_per_thread() {
 }
 
 #[test]
-fn bw_interleave_goes_round_inside_a_tier() {
+fn bw_interleave_alternates_inside_a_tier() {
     let m = machine(&[node(0, 0, 20e3), node(0, 1, 20e3), node(1, 0, 10e3), node(1, 1, 10e3)]);
     assert_eq!(first("bw-interleave", &m, 1, 9), [0, 1, 2, 0, 1, 3, 0, 1, 2]);
 }
@@ -98,7 +98,7 @@ fn the_bandwidth_of_a_tier_is_that_of_all_its_nodes() {
 }
 
 #[test]
-fn local_takes_the_own_node_though_another_is_faster_and_then_the_nearest_with_room() {
+fn local_takes_own_node_then_nearest_with_free_memory() {
     let m = machine(&[node(0, 0, 20e3), N { read_ns: 300.0, ..node(1, 1, 5e3) }, node(0, 2, 20e3)]);
     assert_eq!(first("local", &m, 1, 2), [1, 1]);
     assert_eq!(first("local", &m, 2, 1), [2]);
@@ -176,7 +176,7 @@ fn hi_bandwidth_places_by_equation_5_with_dram_first() {
 }
 
 #[test]
-fn the_threshold_is_how_many_dram_pages_come_in_a_row() {
+fn threshold_is_consecutive_dram_pages() {
     let m = hinuma();
     assert_eq!(
         first("hi-bandwidth:threshold=100", &m, 0, 300),
@@ -186,7 +186,7 @@ fn the_threshold_is_how_many_dram_pages_come_in_a_row() {
 }
 
 #[test]
-fn hinumas_policies_take_the_nearest_node_with_room_and_the_other_group_when_one_is_full() {
+fn hinuma_policies_take_nearest_free_node_then_other_group() {
     let m = machine(&[node(0, 0, 10e3), node(0, 1, 10e3), node(1, 0, 5e3), node(1, 1, 5e3)]);
     for policy in ["hi-bandwidth", "low-latency:read-share=1"] {
         let pages = |full: &Full, count| Toucher::new(policy, &m, 0).nodes(cpu_of(1), full, count);
@@ -218,8 +218,8 @@ fn any_machine() -> impl Strategy<Value = Machine> {
     })
 }
 
-/// The largest difference of a tier's share of pages from its share of the bandwidth, for a thread that goes on to the
-/// next socket after every so many pages.
+/// The largest difference of a tier's share of pages from its share of the bandwidth, for a thread that goes
+/// on to the next socket at a fixed interval of pages.
 fn worst_share(policy: &str, m: &Machine, pages: usize, stay: usize) -> f64 {
     let mut thread = Toucher::new(policy, m, 7);
     let nodes: Vec<u8> = (0..pages)
@@ -273,18 +273,18 @@ proptest! {
     }
 
     #[test]
-    fn a_thread_that_moves_is_off_by_no_more_than_a_part_of_a_cycle_for_each_tier_it_was_in(m in any_machine()) {
+    fn migrating_thread_is_off_by_part_of_a_cycle_per_tier(m in any_machine()) {
         prop_assert!(worst_share("bw-local", &m, 10_000, 1000) < 3.0 * 0.01);
     }
 
     #[test]
-    fn drawn_shares_are_within_chance_of_the_bandwidths(m in any_machine()) {
+    fn random_shares_match_bandwidths_statistically(m in any_machine()) {
         let five_sigma = 5.0 * 0.005;
         prop_assert!(worst_share("bw-random", &m, 10_000, 10_000) < 0.01 + five_sigma);
     }
 
     #[test]
-    fn local_is_the_first_with_room_in_the_order_of_the_links(
+    fn local_takes_first_free_node_in_link_order(
         m in any_machine(),
         cpu in 0..12u16,
         full in prop::collection::btree_set(0..9u8, 0..9),

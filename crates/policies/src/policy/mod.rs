@@ -52,8 +52,8 @@ pub enum PolicyError {
     },
 }
 
-/// A placement policy and a migration policy with their parameters: a description, from which any number of runs can
-/// be made.
+/// A placement policy and a migration policy with their parameters: a description, from which any number of
+/// runs can be made.
 #[derive(Clone)]
 pub struct Policy {
     text: String,
@@ -119,7 +119,7 @@ pub fn migrations() -> impl Iterator<Item = &'static Info> {
     migration::ALL.iter().map(|entry| &entry.info)
 }
 
-/// What a comparison runs unless it is told otherwise: every placement without migration, Linux's default with
+/// What a comparison runs by default: every placement without migration, Linux's default with
 /// automatic NUMA balancing, and bmpm's placement with its migration.
 pub fn default_comparison() -> Vec<Policy> {
     let mut texts: Vec<&str> = placements().map(|info| info.name).collect();
@@ -128,8 +128,9 @@ pub fn default_comparison() -> Vec<Policy> {
     texts.into_iter().map(|text| parse(text).expect("every policy is known by its own name")).collect()
 }
 
-/// Reads `PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]`, as in `local`, `local+anb`, `ratio:weights=4:1` or
-/// `bw-local+bw-migration:threshold=20,delivery=in-kernel`: two items of the grammar in [`memtide_core::params`].
+/// Reads `PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]`, as in `local`, `local+anb`,
+/// `ratio:weights=4:1` or `bw-local+bw-migration:threshold=20,delivery=in-kernel`: two items of the grammar
+/// in [`memtide_core::params`].
 ///
 /// # Errors
 /// If a policy or parameter is not known (with those that are), or a value is not allowed (with what is).

@@ -39,7 +39,7 @@ fn parameters_are_separated_by_commas_or_colons() {
 }
 
 #[test]
-fn hint_faults_reach_anb_in_the_kernel_and_bw_migration_as_a_daemon_gets_them() {
+fn anb_is_in_kernel_and_bw_migration_deployable() {
     let sensors = |text| parse(text).unwrap().migration(&bmpm(2.0)).sensors();
     assert_eq!(sensors("local+anb").delivery, Delivery::InKernel);
     assert_eq!(sensors("local+bw-migration").delivery, Delivery::Deployable);
@@ -93,10 +93,7 @@ fn parameters_are_refused_with_what_is_allowed() {
             "local+bw-migration:delivery=late",
             "policy 'bw-migration': invalid value 'late' for parameter 'delivery': expected one of deployable, in-kernel",
         ),
-        (
-            "local+hot-cold:low=7:high=5",
-            "policy 'hot-cold': low is 7, high is 5; allowed is a high of at least low",
-        ),
+        ("local+hot-cold:low=7:high=5", "policy 'hot-cold': low is 7, high is 5; high must be at least low"),
         (
             "ratio:weights=4:0",
             "policy 'ratio': invalid value '4:0' for parameter 'weights': expected an integer from 1 to 255 for each \

@@ -37,8 +37,8 @@ pub(crate) enum Trap {
     Yield,
 }
 
-/// The physical line of an address. Its translation takes some time, which starts when the address is known but not
-/// before `from`.
+/// The physical line of an address. Its translation takes some time, which starts when the address is known
+/// but not before `from`.
 struct Translated {
     line: u64,
     from: Time,
@@ -185,7 +185,8 @@ impl Core {
     }
 }
 
-/// Accesses ahead of the present one for which the host fetches page table entries, and that it fetches themselves.
+/// Accesses ahead of the present one for which the host fetches page table entries, and that it fetches
+/// themselves.
 const WARM_AHEAD: usize = 6;
 const FETCH_AHEAD: usize = 24;
 

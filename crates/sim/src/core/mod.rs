@@ -17,8 +17,8 @@ pub(crate) use self::window::Window;
 use self::write_stream::WriteStream;
 use crate::thread::Thread;
 
-/// A core: it takes in the accesses of the thread that runs on it, as fast as its window allows, and sends those that
-/// miss its private caches to the uncore when their time has come.
+/// A core: it takes in the accesses of the thread that runs on it, as fast as its window allows, and sends
+/// those that miss its private caches to the uncore when their time has come.
 pub(crate) struct Core {
     pub cpu: CpuId,
     pub clock: Clock,
@@ -80,8 +80,8 @@ impl Core {
         self.blocked && self.window.can_go_on()
     }
 
-    /// The running thread is far enough ahead of the others. It goes on when they have caught up, unless its time slice is
-    /// over and another thread waits for the CPU.
+    /// The running thread is far enough ahead of the others. It goes on when they have caught up, unless its
+    /// time slice is over and another thread waits for the CPU.
     pub fn pause(&mut self, thread: &mut Thread) {
         self.resume = self.clock.now();
         if self.clock.now() >= self.slice_end && !self.ready.is_empty() {
@@ -91,8 +91,8 @@ impl Core {
         }
     }
 
-    /// Has the running thread's trap handled once all its earlier accesses have ended; stores count where other threads
-    /// may rely on them.
+    /// Has the running thread's trap handled once all its earlier accesses have ended; stores count where
+    /// other threads may rely on them.
     pub fn drain(&mut self, thread: &mut Thread) {
         let stores = matches!(self.trap, Some(Trap::Then(Then::Barrier | Then::End)));
         let loaded = self.window.drain(self.clock.now());

@@ -1,7 +1,8 @@
 //! A core's window of unfinished accesses: what an out-of-order core overlaps, and what it must wait for.
 //!
-//! Not an instruction-by-instruction pipeline: each access is handled once, when it is dispatched, in program order. Its end is a
-//! time if that is known and otherwise the slot that will know it. Four things limit the overlap:
+//! Not an instruction-by-instruction pipeline: each access is handled once, when it is dispatched, in program
+//! order. Its end is a time if that is known and otherwise the slot that will know it. Four things limit the
+//! overlap:
 //!
 //! ```text
 //!            dispatch                place               begin_miss                    shared levels
@@ -13,19 +14,23 @@
 //!                                              `-----------------------------------------------------------'
 //! ```
 //!
-//! - *Reorder buffer*: an instruction is dispatched only when the load that is `reorder_buffer` instructions older has ended.
-//! - *Slots*: accesses open at once, reused in order. An [`End`] names slot and generation, so that one of an access whose slot
-//!   has another by now reads as ended long ago, and nothing needs to be told of it.
-//! - *Miss registers*: a miss without one waits in `queue`, first come first served, and inherits the end of the one that frees it.
-//! - *Dependences*: an access whose address was loaded begins when that load ends. Waiters need no lists: `waiting` is a bit a
-//!   slot, and each names the one slot it is `on`.
+//! - *Reorder buffer*: an instruction is dispatched only when the load that is `reorder_buffer` instructions
+//!   older has ended.
+//! - *Slots*: accesses open at once, reused in order. An [`End`] names slot and generation, so that one of an
+//!   access whose slot has another by now reads as ended long ago, and needs no notification.
+//! - *Miss registers*: a miss without one waits in `queue`, first come first served, and inherits the end of
+//!   the one that frees it.
+//! - *Dependences*: an access whose address was loaded begins when that load ends. Waiters need no lists:
+//!   `waiting` is a bit a slot, and each names the one slot it is `on`.
 //!
-//! Invariants: a slot is in `waiting`, in `queue`, in `ready` or with the shared levels, and in one of them alone, exactly as long
-//! as its end is [`Time::NEVER`]; `held` counts the registers that are [`Time::NEVER`]; `ready` is in order of time. Where an
-//! answer is not known yet, a method gives none and `awaited` names the slot: the core stops, and goes on once that is resolved.
+//! Invariants: a slot is in `waiting`, in `queue`, in `ready` or with the shared levels, and in one of them
+//! alone, exactly as long as its end is [`Time::NEVER`]; `held` counts the registers that are
+//! [`Time::NEVER`]; `ready` is in order of time. Where an answer is not known yet, a method gives none and
+//! `awaited` names the slot: the core stops, and goes on once that is resolved.
 //!
-//! Why so: ends become known in any order, and mostly long after the access, but the core's own work does not depend on them until
-//! one of the four limits is met. So it runs ahead of the memory system, by as much as the real one does.
+//! Why so: ends become known in any order, and mostly long after the access, but the core's own work does not
+//! depend on them until one of the four limits is met. So it runs ahead of the memory system, by as much as
+//! the real one does.
 
 use std::collections::VecDeque;
 
@@ -35,7 +40,8 @@ use memtide_core::machine;
 /// Accesses that a core may have open at once (its load and store queue).
 const SLOTS: usize = 64;
 
-/// Accesses back that a dependence may reach; older loads have ended, since no reorder buffer is that deep in loads.
+/// Accesses back that a dependence may reach; older loads have ended, since no reorder buffer is that deep in
+/// loads.
 const RECENT: usize = 256;
 
 /// When an access ends: a time, or the slot that will know it.
@@ -144,8 +150,8 @@ impl Window {
         }
     }
 
-    /// When an instruction may begin that could at `now`: not before all are done that the reorder buffer has no room
-    /// beside it for. None while that is not known.
+    /// When an instruction may begin that could at `now`: not before all are done that the reorder buffer has
+    /// no room beside it for. None while that is not known.
     #[inline]
     pub fn dispatch(&mut self, instruction: u64, now: Time) -> Option<Time> {
         let mut now = now;
@@ -183,8 +189,8 @@ impl Window {
         Some(now)
     }
 
-    /// When an access can be taken in that could be at `now`: not before its place in the queue is free. None while that
-    /// is not known.
+    /// When an access can be taken in that could be at `now`: not before its place in the queue is free. None
+    /// while that is not known.
     #[inline]
     pub fn place(&mut self, now: Time) -> Option<Time> {
         self.awaited = self.next_slot;
@@ -453,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_on_a_line_under_way_waits_for_it() {
+    fn hit_on_line_in_flight_waits_for_it() {
         let mut w = window(4);
         let miss = w.miss(1, Time(0), Time::ZERO, START);
         assert_eq!(w.hit(1, Time(2), Time(4), START), miss);

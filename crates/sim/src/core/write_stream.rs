@@ -2,11 +2,11 @@
 
 use memtide_core::{LINE_BYTES, VirtAddr};
 
-/// Follows a core's stores: once they have overwritten enough lines on end, byte after byte, lines are allocated without
-/// being read (Arm's "read allocate mode", x86's full-line writes).
+/// Follows a core's stores: once they have overwritten enough consecutive lines, byte after byte, lines are
+/// allocated without being read (Arm's "read allocate mode", x86's full-line writes).
 #[derive(Debug)]
 pub(crate) struct WriteStream {
-    /// Lines that must have been overwritten on end; 0 never streams.
+    /// Consecutive lines that must have been overwritten; 0 never streams.
     threshold: u16,
     next: u64,
     /// Lines overwritten so far, and whether the present one has been from its first byte on.
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_streams_after_whole_lines_on_end_and_not_after_a_gap() {
+    fn write_streaming_needs_consecutive_whole_lines() {
         let mut stream = WriteStream::new(2);
         let mut streamed: Vec<u64> = (0..64).map(|i| 8 * i).filter(|&a| stream.see(VirtAddr(a), 8)).collect();
         assert_eq!(streamed, [128, 192, 256, 320, 384, 448]);

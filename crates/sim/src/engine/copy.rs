@@ -4,14 +4,14 @@ use memtide_core::policy::{Move, Planned};
 use memtide_core::{CpuId, LINE_BYTES, Time};
 use memtide_memory::{Uncore, Waiter};
 
-/// Bit of a waiter's number that tells copies from cores.
+/// Bit of a waiter's number that distinguishes copies from cores.
 pub(crate) const COPY: u32 = 1 << 31;
 
 /// Lines of a base page.
 const LINES_OF_PAGE: u64 = memtide_core::PAGE_BYTES / LINE_BYTES;
 
-/// A page on its way to another frame. The copying CPU keeps as many reads under way as it has miss registers; each
-/// line that has come is written at once.
+/// A page on its way to another frame. The copying CPU keeps as many reads under way as it has miss
+/// registers; each line that has come is written at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub planned: Planned,

@@ -43,7 +43,7 @@ pub(crate) struct Engine<'p> {
     pub tasks: Tasks,
     pub os: Os,
     pub uncore: Uncore,
-    /// Completed reads, on their way to whoever waits; empty between two acts.
+    /// Completed reads, to be delivered to their waiters; empty between two acts.
     told: Vec<(Waiter, Time)>,
     pub mover: Mover,
     /// The migration policy, if pages migrate.
@@ -77,7 +77,8 @@ enum Timer {
 const TIMERS: [Timer; 6] =
     [Timer::Scan, Timer::Sensor, Timer::Epoch, Timer::Sample, Timer::Mover, Timer::Unplug];
 
-/// Turns of actors after which the watcher is told: a small part of a second. Samples grow further apart as a run goes on.
+/// Turns of actors between calls of the watcher: a small part of a second. Samples grow further apart as a
+/// run goes on.
 const WATCH_TURNS: u32 = 1 << 17;
 
 impl<'p> Engine<'p> {
@@ -154,8 +155,8 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
-    /// What a core has to do now. Misses that come within the uncore's lookahead go with it: that saves turns, and the
-    /// order in which cores meet in a cache within such a time means nothing.
+    /// What a core has to do now. Misses that come within the uncore's lookahead go with it: that saves
+    /// turns, and the order in which cores meet in a cache within such a time means nothing.
     fn act_core(&mut self, cpu: usize) -> Result<(), SimError> {
         let core = &mut self.cores[cpu];
         if core.resume < core.window.next_miss() {
@@ -300,7 +301,7 @@ impl<'p> Engine<'p> {
         self.check_progress()
     }
 
-    /// Tells whoever watches how far the run is, and ends it if they want that.
+    /// Reports progress to the watcher, and ends the run on its request.
     fn tell(&self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         let done = self.programs.iter().map(|p| p.program.progress()).collect::<Option<Vec<f64>>>();
         let done = done.map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64);

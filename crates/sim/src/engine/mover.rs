@@ -1,5 +1,5 @@
-//! The mover: what actions come to. A policy outside the kernel has a kernel thread that moves pages one after another; one
-//! in the kernel moves the page in the fault that called for it.
+//! The mover: what actions come to. A policy outside the kernel has a kernel thread that moves pages one
+//! after another; one in the kernel moves the page in the fault that called for it.
 //!
 //! ```text
 //! begin ── refused
@@ -23,7 +23,7 @@ use super::copy::Copy;
 use super::{Engine, Timer};
 use crate::os::{Entry, Owner, Stale, key_of};
 
-/// Moves that were begun, and completions that nobody has taken yet.
+/// Moves in flight, and completions not yet collected.
 #[derive(Default)]
 pub(crate) struct Mover {
     /// Moves that the kernel thread has yet to start, each with its reserved frame.

@@ -9,8 +9,8 @@ use crate::os::{PAGES, Space, TASKS};
 use crate::thread::{Spent, State, Thread, ThreadCounts};
 use crate::{Job, SimError};
 
-/// Batches without accesses and work that a thread may go through in a row. A trace whose beginning is left out has up to
-/// three an epoch.
+/// Batches without accesses and work that a thread may go through in a row. A trace whose beginning is left
+/// out has up to three an epoch.
 const EMPTY_BATCHES: u32 = 1 << 22;
 
 /// A program of the run.
@@ -100,7 +100,7 @@ impl<'p> Engine<'p> {
         if number.index() >= self.programs[program].program.threads()
             || self.threads[index].state != State::Unborn
         {
-            let why = format!("it starts thread {} that it has not, or a second time", number.0);
+            let why = format!("it starts thread {}, which does not exist or runs already", number.0);
             return Err(SimError::Broken { program: self.programs[program].name.clone(), why });
         }
         self.programs[program].live += 1;
@@ -134,7 +134,7 @@ impl<'p> Engine<'p> {
             t.batch.accesses.is_empty() && !matches!(t.batch.then, Then::Work(1..) | Then::End);
         t.empty_batches = if does_nothing { t.empty_batches + 1 } else { 0 };
         if t.empty_batches > EMPTY_BATCHES {
-            let why = format!("thread {} goes through {EMPTY_BATCHES} batches without an access", t.number.0);
+            let why = format!("thread {} returns {EMPTY_BATCHES} batches without an access", t.number.0);
             return Err(SimError::Broken { program: running.name.clone(), why });
         }
         Ok(None)

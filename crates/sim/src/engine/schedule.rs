@@ -52,8 +52,8 @@ impl Engine<'_> {
         self.refresh_core(cpu);
     }
 
-    /// Drops translations that are no longer true on all CPUs of the task; those other than `by` are interrupted for it.
-    /// Gives what that costs the one who does it.
+    /// Drops translations that are no longer true on all CPUs of the task; those other than `by` are
+    /// interrupted for it. Gives what that costs the one who does it.
     pub(super) fn shoot_down(&mut self, by: Option<usize>) -> Time {
         let mut cost = Time::ZERO;
         for stale in std::mem::take(&mut self.os.stale) {

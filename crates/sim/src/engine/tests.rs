@@ -168,7 +168,7 @@ fn jobs(programs: &[Threads]) -> Vec<Job<'static>> {
     programs.iter().map(job).collect()
 }
 
-/// Every frame belongs to the page that has it, is reserved for a page that is to come, or is free.
+/// Every frame is mapped by a page, reserved for a page in migration, or free.
 fn check_memory(engine: &mut Engine<'_>) {
     let mut present = BTreeMap::new();
     for space in &mut engine.os.spaces {

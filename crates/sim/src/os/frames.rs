@@ -203,8 +203,9 @@ impl Frames {
         }
     }
 
-    /// The page that reclaim looks at next: the oldest inactive one; before that, if active pages outnumber inactive
-    /// ones, the oldest active one becomes inactive (Linux's balance of the two lists for anonymous memory).
+    /// The page that reclaim looks at next: the oldest inactive one; before that, if active pages outnumber
+    /// inactive ones, the oldest active one becomes inactive (Linux's balance of the two lists for anonymous
+    /// memory).
     pub fn oldest(&mut self, node: NodeId) -> Option<u32> {
         let n = &self.nodes[node.index()];
         if n.active.len > n.inactive.len {

@@ -1,4 +1,5 @@
-//! The simulated operating system's memory management: address spaces, frames, faults, reclaim, the NUMA hint scanner.
+//! The simulated operating system's memory management: address spaces, frames, faults, reclaim, the NUMA hint
+//! scanner.
 
 mod fault;
 mod frames;

@@ -1,4 +1,4 @@
-//! Page tables: a radix tree of four levels, as x86-64 has it.
+//! Page tables: a radix tree of four levels, as on x86-64.
 
 use memtide_core::{PageSize, Vpn};
 
@@ -58,7 +58,8 @@ impl Entry {
 
 /// The page table of an address space.
 ///
-/// A directory entry is 0 (nothing), the number of a lower table, or, in the last directory level, a huge page's.
+/// A directory entry is 0 (nothing), the number of a lower table, or, in the last directory level, a huge
+/// page's.
 #[derive(Debug)]
 pub(crate) struct PageTable {
     directories: Vec<[u32; FANOUT]>,
@@ -121,8 +122,8 @@ impl PageTable {
 
     /// Maps a page; a huge one by its first base page.
     ///
-    /// A huge page takes its 2 MiB alone: no base page is left there, present or in swap. A base page may come where a huge
-    /// one was that is not present any more.
+    /// A huge page takes its 2 MiB alone: no base page is left there, present or in swap. A base page may
+    /// come where a huge one was that is not present any more.
     pub fn map(&mut self, page: Vpn, size: PageSize, entry: Entry) {
         let mut directory = 0;
         for shift in [27, 18] {
@@ -169,8 +170,8 @@ impl PageTable {
         })
     }
 
-    /// Visits every entry from `start` to before `end`, in order, until `visit` says to stop. Gives the page after the
-    /// last one visited.
+    /// Visits every entry from `start` to before `end`, in order, until `visit` says to stop. Gives the page
+    /// after the last one visited.
     pub fn walk(
         &mut self,
         start: Vpn,

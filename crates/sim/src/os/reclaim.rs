@@ -25,7 +25,8 @@ impl Os {
         if freed == 0 { Err(SimError::OutOfMemory { node }) } else { Ok(cost) }
     }
 
-    /// Swaps a page out, unless it was accessed since it was last looked at; gives how many base pages that freed.
+    /// Swaps a page out, unless it was accessed since it was last looked at; gives how many base pages that
+    /// freed.
     fn try_evict(&mut self, frame: u32) -> u64 {
         let owner = self.frames.owner(frame);
         let found = self.spaces[owner.task.index()].table.find(owner.page);

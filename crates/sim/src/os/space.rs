@@ -73,8 +73,8 @@ impl Space {
         self.mappings = kept;
     }
 
-    /// The size of the page to be placed at an address. Memory that was never mapped has base pages: not every trace
-    /// tells all mappings.
+    /// The size of the page to be placed at an address. Memory that was never mapped has base pages: not
+    /// every trace contains all mappings.
     pub fn page_size_at(&self, address: VirtAddr) -> PageSize {
         if !self.has_huge {
             return PageSize::Base;

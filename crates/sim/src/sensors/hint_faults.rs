@@ -1,4 +1,4 @@
-//! NUMA hint faults: the kernel's scanner unmaps pages, and the next access to each tells who made it.
+//! NUMA hint faults: the kernel's scanner unmaps pages, and the next access to each shows its CPU.
 
 use memtide_core::policy::{Delivery, Event, HintFault, Sensor, View};
 use memtide_core::{NodeId, PageSize, Vpn};

@@ -19,7 +19,8 @@ use memtide_core::{NodeId, Time};
 use crate::engine::Engine;
 use crate::os::Os;
 
-/// Events that a policy outside the kernel gets in one epoch at most; later ones are lost, as in a full ring buffer.
+/// Events that a policy outside the kernel gets in one epoch at most; later ones are lost, as in a full ring
+/// buffer.
 const EVENTS_MAX: usize = 1 << 16;
 
 /// A sensor at work.

@@ -17,7 +17,8 @@ pub struct Drawn {
     pub writes: f64,
 }
 
-/// The bandwidth that a profile draws alone on its machine with default parameters, under Linux's default policy.
+/// The bandwidth that a profile draws alone on its machine with default parameters, under Linux's default
+/// policy.
 pub fn draw(profile: &Profile, instructions_per_line: f64, seed: u64) -> Drawn {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../machines")

@@ -57,7 +57,7 @@ fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 7], String> {
     }
     match REQUIRED.iter().zip(columns).find(|(_, column)| column.is_none()) {
         Some((name, _)) => {
-            Err(format!("column {name:?} is missing from the header; needed are {}", REQUIRED.join(", ")))
+            Err(format!("column {name:?} is missing from the header; required are {}", REQUIRED.join(", ")))
         }
         None => Ok(columns),
     }

@@ -23,18 +23,19 @@ const ADDRESS_END: u64 = 1 << 48;
 pub enum ImportKind {
     /// The text that `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM` writes.
     Lackey,
-    /// Comma-separated values with a header line: thread, instructions, address, size, write, and if known pc and
-    /// producer. Numbers are decimal or 0x hexadecimal. Rows are in order of time.
+    /// Comma-separated values with a header line: thread, instructions, address, size, write, and if known pc
+    /// and producer. Numbers are decimal or 0x hexadecimal. Rows are in order of time.
     Csv,
 }
 
-/// Makes a trace of another tool's recording. `watch` is told the share that is done, several times a second even if the
-/// input comes slowly, and ends it by `false`: then nothing is left.
+/// Converts another tool's recording into a trace. `watch` gets the share that is done, several times a second
+/// even if the input comes slowly, and ends it by `false`: then nothing is left.
 ///
 /// Lackey does not say which load an address comes from: all its loads count as independent of each other.
 ///
 /// # Errors
-/// If the input is not of that kind (with the line that is wrong), the trace cannot be written, or `watch` ends it.
+/// If the input is not of that kind (with the line that is wrong), the trace cannot be written, or `watch`
+/// ends it.
 pub fn import(
     kind: ImportKind,
     input: &Path,
@@ -157,7 +158,7 @@ impl Importer {
 
     fn finish(mut self, input: &Path) -> Result<Totals, TraceError> {
         if self.threads.is_empty() {
-            let what = "there is no access in it".to_owned();
+            let what = "it has no accesses".to_owned();
             return Err(TraceError::NotATrace { path: input.to_owned(), what });
         }
         for (number, thread) in self.threads.iter_mut().enumerate() {
@@ -171,7 +172,7 @@ impl Importer {
 /// Bytes of a line at most.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// How often who watches is told while no input comes.
+/// Interval of progress reports while no input arrives.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// An input whose reading is watched, and ends with an error when it is stopped or a line has no end.

@@ -27,7 +27,7 @@ struct Converter<'a> {
     writer: TraceWriter,
     threads: Vec<Thread>,
     spaces: Vec<Mappings>,
-    /// Streams whose start nobody has told of yet, and their threads' ids, in order of starting.
+    /// Streams whose start is not yet reported, and their threads' ids, in order of starting.
     waiting: Vec<(&'a Path, u32)>,
     records: u64,
     /// Share that is done.

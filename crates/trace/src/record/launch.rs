@@ -21,7 +21,7 @@ const PLUGIN: &str = "libmemtide_recorder.so";
 const ELF64: &[u8] = b"\x7fELF\x02";
 const POLL: Duration = Duration::from_millis(20);
 
-/// How often it is told how far the program is.
+/// Interval of progress reports.
 const TELL: Duration = Duration::from_millis(500);
 
 pub struct Launch {
@@ -45,7 +45,7 @@ impl Launch {
             return Err(refused(name, Unrecordable::Other(what)));
         }
         let other = |what: &str| refused(name, Unrecordable::Other(what.to_owned()));
-        let program = find(name).ok_or_else(|| other("no such program; give its path"))?;
+        let program = find(name).ok_or_else(|| other("program not found; give its path"))?;
         check_program(&program).map_err(|why| refused(name, why))?;
         let qemu = find(OsStr::new(QEMU)).ok_or_else(|| {
             other("qemu-x86_64 is missing; on Debian 12 and Ubuntu: sudo apt-get install qemu-user")
@@ -54,8 +54,8 @@ impl Launch {
         Ok(Launch { qemu, plugin, program, command: options.command.clone() })
     }
 
-    /// Runs the program to its end; `tell` is called every now and then. A signal to memtide alone is passed on to the
-    /// program, and one that comes a second or more after it kills it.
+    /// Runs the program to its end; `tell` is called at intervals. A signal to memtide alone is passed
+    /// on to the program, and one that comes a second or more after it kills it.
     pub fn run(
         &self,
         dir: &Path,

@@ -26,7 +26,8 @@ pub const MAX_EPOCH_INSTRUCTIONS: u64 = 1_000_000;
 /// What to record, and where to.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
-    /// The trace to write. What the program does until it ends is kept beside it meanwhile, some 6 bytes an access.
+    /// The trace to write. What the program does until it ends is kept beside it meanwhile, some 6 bytes an
+    /// access.
     pub output: PathBuf,
     /// The program and its arguments: an x86-64 Linux executable, looked up in `PATH`.
     pub command: Vec<OsString>,
@@ -90,16 +91,17 @@ pub struct RecordSummary {
 
 /// Runs a program and writes the trace of it. The program keeps its own standard input and output.
 ///
-/// Recording ends with the program's first process. An interrupt (Ctrl-C) reaches the program; whatever it did until
-/// it ended is in the trace. A signal (SIGINT, SIGTERM or SIGHUP) that is sent to this process alone is passed on to the
-/// program; one a second or more after it kills the program. One that comes while the trace is being written, a second or
-/// more after the last, gives it up, and leaves nothing.
+/// Recording ends with the program's first process. An interrupt (Ctrl-C) reaches the program; whatever it
+/// did until it ended is in the trace. A signal (SIGINT, SIGTERM or SIGHUP) that is sent to this process
+/// alone is passed on to the program; one a second or more after it kills the program. One that comes while
+/// the trace is being written, a second or more after the last, gives it up, and leaves nothing.
 ///
 /// If this process is killed (SIGKILL), the program runs on unrecorded, and the next recording or import into
 /// the same folder removes what was left there.
 ///
 /// # Errors
-/// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written or is given up.
+/// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written or
+/// is given up.
 pub fn record(
     options: &RecordOptions,
     progress: &mut dyn FnMut(RecordProgress),

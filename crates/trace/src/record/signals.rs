@@ -8,7 +8,8 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// Signals that come within this time are one request: `timeout` sends one to its child and one to all of its group.
+/// Signals that come within this time are one request: `timeout` sends one to its child and one to all of its
+/// group.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Keeps signals from ending memtide before the trace is written, until it is dropped.
@@ -28,8 +29,8 @@ impl Signals {
         self.request().is_some()
     }
 
-    /// The signal of a request since the last question, if it was sent to memtide alone. What a terminal sends, it sends
-    /// to the program too.
+    /// The signal of a request since the last question, if it was sent to memtide alone. What a terminal
+    /// sends, it sends to the program too.
     pub fn for_memtide(&mut self) -> Option<i32> {
         self.request().filter(|origin| origin.cause != Cause::Kernel).map(|origin| origin.signal)
     }

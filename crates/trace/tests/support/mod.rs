@@ -33,7 +33,8 @@ pub fn write(path: &std::path::Path, epochs: &[Vec<Row>]) -> Result<Totals, Trac
     writer.finish()
 }
 
-/// Runs a program to its end as a machine would: a thread waits at a barrier until all live ones have come to it.
+/// Runs a program to its end as a machine would: a thread waits at a barrier until all live ones have come to
+/// it.
 #[allow(dead_code, reason = "not every test file runs a trace")]
 pub fn run(replay: &mut Replay) -> Result<BTreeMap<u32, Vec<Step>>, String> {
     let mut done: BTreeMap<u32, Vec<Step>> = BTreeMap::new();

@@ -40,7 +40,7 @@ impl Algorithm for Blackscholes {
     const INFO: Info = Info {
         name: "blackscholes",
         summary: "prices options by the Black-Scholes formula",
-        stresses: "arithmetic; bandwidth but little",
+        stresses: "arithmetic; little bandwidth",
         source: "F. Black and M. Scholes, 1973; after PARSEC's blackscholes",
         parameters: &[params::footprint_mib(32), params::iterations(1), params::threads(16), params::PAGE],
     };
@@ -131,7 +131,7 @@ mod tests {
     use crate::testing::check;
 
     #[test]
-    fn a_known_option_has_its_known_price() {
+    fn option_prices_match_reference() {
         assert!((price(false, 100.0, 100.0, 0.05, 0.2, 1.0) - 10.450_583_6).abs() < 1e-6);
         assert!((price(true, 100.0, 100.0, 0.05, 0.2, 1.0) - 5.573_526).abs() < 1e-6);
     }

@@ -31,8 +31,8 @@ pub enum Step {
 impl Algorithm for Cached {
     const INFO: Info = Info {
         name: "cached",
-        summary: "reads the lines of a small array of its own over and over in each thread",
-        stresses: "nothing but the caches: no policy can gain on it",
+        summary: "each thread reads a small array of its own repeatedly",
+        stresses: "the caches only: no policy can gain",
         source: "memtide",
         parameters: &[
             Parameter::integer("footprint_kib", "KiB", "size of each thread's array", [4, 16, 1 << 20]),

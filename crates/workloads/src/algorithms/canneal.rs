@@ -29,8 +29,9 @@ const TEMPERATURE: f64 = 5.0;
 
 /// Elements, each in a slot, and where the slots lie.
 ///
-/// In a round a thread swaps only elements that it owns in that round, and all see the slots as they were at its
-/// beginning: then no thread depends on how fast others run. Ownership alternates between blocks and strides.
+/// In a round a thread swaps only elements that it owns in that round, and all see the slots as they were at
+/// its beginning: then no thread depends on how fast others run. Ownership alternates between blocks and
+/// strides.
 pub struct Canneal {
     threads: usize,
     iterations: usize,
@@ -102,8 +103,8 @@ impl Algorithm for Canneal {
 }
 
 impl Canneal {
-    /// Elements that an element is wired to: its neighbours in the order in which the netlist was made, two farther
-    /// away, and one anywhere. Each is wired back to it.
+    /// Elements that an element is wired to: its neighbours in the order in which the netlist was made, two
+    /// farther away, and one anywhere. Each is wired back to it.
     fn wires(&self, element: usize) -> [usize; WIRES] {
         let n = self.elements;
         let anywhere = self.order.inverse(self.order.forward(element as u64) ^ 1) as usize;

@@ -65,7 +65,7 @@ impl Algorithm for Cg {
     const INFO: Info = Info {
         name: "cg",
         summary: "conjugate gradients: sparse matrix times vector, with gathers through a column index",
-        stresses: "bandwidth of reads; random reads that wait for an index",
+        stresses: "bandwidth of reads; random reads that depend on an index",
         source: "after the NAS Parallel Benchmarks' CG",
         parameters: &[params::footprint_mib(64), params::iterations(2), params::threads(16), params::PAGE],
     };

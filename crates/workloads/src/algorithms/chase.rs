@@ -62,7 +62,7 @@ impl Algorithm for Chase {
         let slots = settings.footprint_bytes() / stride / threads;
         if slots == 0 {
             return Err(
-                settings.unfit("no slot for each thread: make footprint_mib larger or stride_bytes smaller")
+                settings.unfit("no slot for each thread: increase footprint_mib or reduce stride_bytes")
             );
         }
         Ok(Chase {

@@ -54,7 +54,7 @@ impl Algorithm for Fft {
     const INFO: Info = Info {
         name: "fft",
         summary: "complex FFT in six steps: transposes, and FFTs of the rows between them",
-        stresses: "reads and writes in sequence and in large strides",
+        stresses: "sequential and strided reads and writes",
         source: "D. Bailey, FFTs in external or hierarchical memory, 1990; SPLASH-2's FFT",
         parameters: &[params::footprint_mib(64), params::threads(16), params::PAGE],
     };
@@ -133,8 +133,8 @@ impl Fft {
         }
     }
 
-    /// One part of a row's FFT: 0 puts the row into bit-reversed order, 1.. are the stages, after which the row of y is
-    /// multiplied by its twiddles.
+    /// One part of a row's FFT: 0 puts the row into bit-reversed order, 1.. are the stages, after which the
+    /// row of y is multiplied by its twiddles.
     fn transform<M: Memory>(&self, m: &mut M, data: &Array<f64>, row: usize, length: usize, part: usize) {
         let base = 2 * row * length;
         let stages = length.ilog2() as usize;

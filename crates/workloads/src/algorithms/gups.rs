@@ -12,7 +12,8 @@ use crate::workload::{Algorithm, Phase, Workload};
 const BLOCK: usize = 512;
 /// Elements of a vector register (AVX2), to fill the table with.
 const LANES: usize = 4;
-/// Making the next random number (shift, sign, mask, xor), the mask, the update's xor, and the loop's add, compare, branch.
+/// Making the next random number (shift, sign, mask, xor), the mask, the update's xor, and the loop's add,
+/// compare, branch.
 const UPDATE_INSTRUCTIONS: u64 = 9;
 
 /// The table.

@@ -13,7 +13,8 @@ use crate::workload::{Algorithm, Phase, Workload};
 const LANES: usize = 8;
 /// A vector register (AVX2).
 type Vector = [f32; LANES];
-/// 34 floating-point operations a point, a dozen of them fused, and the loop's add, compare, branch; for eight points.
+/// 34 floating-point operations a point, a dozen of them fused, and the loop's add, compare, branch; for
+/// eight points.
 const POINT_INSTRUCTIONS: u64 = 25;
 const OMEGA: f32 = 0.8;
 
@@ -44,7 +45,7 @@ impl Algorithm for Himeno {
     const INFO: Info = Info {
         name: "himeno",
         summary: "Himeno: 19-point Jacobi iterations of Poisson's equation over fourteen arrays",
-        stresses: "bandwidth of many streams at once, reads above all",
+        stresses: "bandwidth of many streams at once, mostly reads",
         source: "R. Himeno, RIKEN; pms section 5.4",
         parameters: &[params::footprint_mib(64), params::iterations(3), params::threads(16), params::PAGE],
     };

@@ -15,10 +15,11 @@ const LANES: usize = 8;
 const BUCKET_KEYS: usize = 1024;
 /// A loop's add, compare, branch, and the shift that makes a bucket of a key.
 const KEY_INSTRUCTIONS: u64 = 4;
-/// Drawing a key: four random numbers, each scaled, and their mean (counted by callgrind in the native program).
+/// Drawing a key: four random numbers, each scaled, and their mean (counted by callgrind in the native
+/// program).
 const DRAW_INSTRUCTIONS: u64 = 85;
 
-/// The keys, and what it takes to sort them.
+/// The keys, and the buffers to sort them.
 pub struct Is {
     threads: usize,
     iterations: usize,
@@ -64,7 +65,7 @@ impl Algorithm for Is {
     const INFO: Info = Info {
         name: "is",
         summary: "integer sort: keys are counted, scattered to buckets and sorted there by counting",
-        stresses: "random writes; counters whose address waits for a key",
+        stresses: "random writes; counters whose address depends on a key",
         source: "after the NAS Parallel Benchmarks' IS",
         parameters: &[params::footprint_mib(24), params::iterations(1), params::threads(16), params::PAGE],
     };

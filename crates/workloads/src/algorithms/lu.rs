@@ -20,7 +20,8 @@ const TILE_ROWS: usize = 4;
 const TILE_VECTORS: usize = 2;
 /// A step of a tile: eight fused multiply-adds, and the loop's add, compare, branch.
 const TILE_INSTRUCTIONS: u64 = 11;
-/// A vector of a triangular solve or of the factorization: a fused multiply-add, and the loop's add, compare, branch.
+/// A vector of a triangular solve or of the factorization: a fused multiply-add, and the loop's add, compare,
+/// branch.
 const VECTOR_INSTRUCTIONS: u64 = 4;
 
 /// A matrix of blocks, each of them contiguous.
@@ -53,7 +54,7 @@ impl Algorithm for Lu {
     const INFO: Info = Info {
         name: "lu",
         summary: "blocked LU factorization of a dense matrix without pivoting",
-        stresses: "arithmetic on blocks in the caches; bandwidth but little",
+        stresses: "arithmetic on blocks in the caches; little bandwidth",
         source: "after SPLASH-2's LU (contiguous blocks) and HPL",
         parameters: &[params::footprint_mib(4), params::threads(16), params::PAGE],
     };

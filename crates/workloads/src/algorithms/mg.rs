@@ -25,7 +25,8 @@ const DAMPING: f64 = 6.0 / 7.0 / 6.0;
 const SMOOTHINGS: usize = 1;
 const COARSEST_SMOOTHINGS: usize = 8;
 
-/// A grid of `points` inner points a side, all 2^k - 1, with zeros around them; rows are padded to whole vectors.
+/// A grid of `points` inner points a side, all 2^k - 1, with zeros around them; rows are padded to whole
+/// vectors.
 struct Level {
     points: [usize; 3],
     /// The solution, or the correction to the next finer level's; the right side; what it lacks.

@@ -1,4 +1,5 @@
-//! Ocean currents: the barotropic vorticity equation on a square, with red-black Gauss-Seidel for the stream function.
+//! Ocean currents: the barotropic vorticity equation on a square, with red-black Gauss-Seidel for the stream
+//! function.
 
 use std::array::from_fn;
 
@@ -51,7 +52,7 @@ impl Algorithm for Ocean {
     const INFO: Info = Info {
         name: "ocean",
         summary: "stencils over several grids: red-black Gauss-Seidel relaxation and a time step of ocean currents",
-        stresses: "bandwidth of several streams at once, reads above all",
+        stresses: "bandwidth of several streams at once, mostly reads",
         source: "after SPLASH-2's Ocean",
         parameters: &[
             params::footprint_mib(48),
@@ -120,7 +121,8 @@ impl Ocean {
     }
 }
 
-/// A point's vorticity after a time step, from stream function and vorticity to the west, east, north and south of it.
+/// A point's vorticity after a time step, from stream function and vorticity to the west, east, north and
+/// south of it.
 fn step([pw, pe, pn, ps]: [f64; 4], [zw, ze, zn, zs]: [f64; 4], centre: f64) -> f64 {
     let jacobian = 0.25 * ((pe - pw) * (zn - zs) - (pn - ps) * (ze - zw));
     let laplacian = (zw + ze) + (zn + zs) - 4.0 * centre;

@@ -61,7 +61,7 @@ impl Algorithm for Pagerank {
     const INFO: Info = Info {
         name: "pagerank",
         summary: "PageRank: each vertex gathers the shares of those that point to it, in a power-law graph",
-        stresses: "random reads, skewed, that wait for an index; beside a stream of reads",
+        stresses: "skewed random reads that depend on an index; beside a stream of reads",
         source: "L. Page et al., The PageRank citation ranking, 1999; in BigDataBench and GAP",
         parameters: &[params::footprint_mib(48), params::iterations(1), params::threads(16), params::PAGE],
     };

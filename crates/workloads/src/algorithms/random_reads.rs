@@ -22,7 +22,7 @@ const READ_INSTRUCTIONS: u64 = 9;
 
 const UNIFORM: Info = Info {
     name: "uniform",
-    summary: "reads random lines, all of them equally often; the addresses depend on no load",
+    summary: "reads uniformly random lines; the addresses depend on no load",
     stresses: "random reads that miss every cache and the TLB, many at a time",
     source: "memtide",
     parameters: &[
@@ -35,8 +35,8 @@ const UNIFORM: Info = Info {
 
 const ZIPF: Info = Info {
     name: "zipf",
-    summary: "reads random lines, some far more often than others (zipfian, scattered over the footprint)",
-    stresses: "caches with a skewed load; telling hot pages from cold",
+    summary: "reads zipfian random lines, scattered over the footprint",
+    stresses: "caches with a skewed load; finding hot pages",
     source: "J. Gray et al., Quickly generating billion-record synthetic databases, SIGMOD 1994",
     parameters: &[
         params::nominal_footprint_mib(256),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_reads_all_lines_alike() {
+    fn uniform_reads_lines_equally_often() {
         let (_, recorded) = check::<RandomReads<false>>("footprint_mib=1,operations=327680,threads=4");
         let counts = popularity(&recorded);
         assert_eq!(counts.len(), 16384);

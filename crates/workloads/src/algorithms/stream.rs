@@ -16,8 +16,8 @@ const LANES: usize = 4;
 type Vector = [f64; LANES];
 /// Elements of an item.
 const BLOCK: usize = 1024;
-/// What the loop itself costs a vector: add, compare, branch. gcc -O3 -mavx2 -mfma compiles every kernel to its accesses
-/// and these, the arithmetic being folded into a load (triad, add) but for scale.
+/// What the loop itself costs a vector: add, compare, branch. gcc -O3 -mavx2 -mfma compiles every kernel to
+/// its accesses and these, the arithmetic being folded into a load (triad, add) but for scale.
 const LOOP_INSTRUCTIONS: u64 = 3;
 const SCALAR: f64 = 3.0;
 
@@ -44,12 +44,12 @@ impl Algorithm for Stream {
     const INFO: Info = Info {
         name: "stream",
         summary: "STREAM: copy c=a, scale b=s*c, add c=a+b, triad a=b+s*c over three arrays",
-        stresses: "bandwidth of reads and writes in sequence",
+        stresses: "bandwidth of sequential reads and writes",
         source: "J. McCalpin, STREAM: Sustainable Memory Bandwidth in High Performance Computers",
         parameters: &[
             Parameter::word(
                 "kernel",
-                "the kernel that is run, or all four in turn",
+                "kernel to run, or all four in turn",
                 &["all", "copy", "scale", "add", "triad"],
             ),
             params::footprint_mib(64),

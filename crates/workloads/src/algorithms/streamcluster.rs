@@ -57,7 +57,7 @@ impl Algorithm for Streamcluster {
     const INFO: Info = Info {
         name: "streamcluster",
         summary: "streamcluster: measures every point's distance to one candidate centre after another",
-        stresses: "one stream of reads as fast as it comes",
+        stresses: "one stream of reads at full speed",
         source: "after PARSEC's streamcluster (its pgain)",
         parameters: &[params::footprint_mib(64), params::iterations(2), params::threads(16), params::PAGE],
     };
@@ -87,7 +87,8 @@ impl Streamcluster {
         ((cost - distance).max(0.0), distance)
     }
 
-    /// What an open centre costs: as much as serving a five-hundredth of the points at the candidates' usual distance.
+    /// What an open centre costs: as much as serving a five-hundredth of the points at the candidates' usual
+    /// distance.
     fn opening_cost(&self) -> f64 {
         self.centre.len() as f64 / 500.0 * 1e4
     }

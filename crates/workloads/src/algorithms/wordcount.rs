@@ -68,12 +68,7 @@ impl Algorithm for Wordcount {
         source: "J. Dean and S. Ghemawat, MapReduce, OSDI 2004; in BigDataBench",
         parameters: &[
             params::footprint_mib(48),
-            Parameter::integer(
-                "vocabulary",
-                "",
-                "different words that there are at most",
-                [16, 65536, 1 << 24],
-            ),
+            Parameter::integer("vocabulary", "", "maximum number of different words", [16, 65536, 1 << 24]),
             params::iterations(1),
             params::threads(16),
             params::PAGE,
@@ -86,7 +81,7 @@ impl Algorithm for Wordcount {
         let text = settings.footprint_bytes().saturating_sub(tables) / BLOCK * BLOCK;
         if text == 0 {
             return Err(settings.unfit(format!(
-                "tables of {} MiB leave no room for the text: make footprint_mib larger, or vocabulary or threads smaller",
+                "tables of {} MiB leave no memory for the text: increase footprint_mib, or reduce vocabulary or threads",
                 tables.div_ceil(1 << 20)
             )));
         }
@@ -104,7 +99,7 @@ impl Algorithm for Wordcount {
     }
 }
 
-/// A word of the vocabulary: two to eight letters, unlike every other.
+/// A word of the vocabulary: two to eight letters, unique.
 fn word(rank: u64) -> impl Iterator<Item = u8> {
     let (mut rest, mut length) = (rank, 0);
     let filler = 1 + hash(rank) as usize % 3;
@@ -165,7 +160,7 @@ impl Wordcount {
         }
     }
 
-    /// Adds a word's counts up in the first table that has it.
+    /// Adds a word's counts up in the first table that contains it.
     fn reduce<M: Memory>(&self, m: &mut M, rank: usize) {
         let key = word(rank as u64).fold(0, |key, letter| key << 8 | u64::from(letter));
         let (mut first, mut sum) = (None, 0);
@@ -261,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_leave_no_room_for_text_are_refused() {
+    fn tables_that_leave_no_memory_for_text_are_refused() {
         let settings = Settings::new(&Wordcount::INFO, &"footprint_mib=2".parse().unwrap()).unwrap();
         let error = Wordcount::new(&settings, 1, &mut Space::new(settings.page())).err().unwrap();
         assert!(error.to_string().contains("vocabulary"));

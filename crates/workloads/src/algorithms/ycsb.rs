@@ -69,8 +69,8 @@ const PARAMETERS: &[Parameter] = &[
 const SCAN_PARAMETERS: &[Parameter] =
     &[params::footprint_mib(256), VALUE_BYTES, params::operations(6_000), params::threads(16), params::PAGE];
 
-/// The store: shards that all threads use, one built by each of them, and one for what each inserts, which the others do
-/// not see. A key's shard is its remainder.
+/// The store: shards that all threads use, one built by each of them, and one for what each inserts, which
+/// the others do not see. A key's shard is its remainder.
 pub struct Ycsb<const WORKLOAD: char> {
     threads: usize,
     operations: usize,
@@ -127,7 +127,7 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
             'e' => "hash key-value store, YCSB E: 95 % scans of up to 100 keys, 5 % inserts, zipfian",
             _ => "hash key-value store, YCSB F: half reads, half read-modify-writes, zipfian",
         },
-        stresses: "latency of chains of random reads; telling hot records from cold",
+        stresses: "latency of chains of random reads; finding hot records",
         source: "B. Cooper et al., Benchmarking cloud serving systems with YCSB, SoCC 2010; hinuma table I",
         parameters: if WORKLOAD == 'e' { SCAN_PARAMETERS } else { PARAMETERS },
     };
@@ -145,7 +145,7 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
         let records = records / threads * threads;
         if records == 0 {
             return Err(settings.unfit(format!(
-                "{} inserted records leave no room for others: make footprint_mib larger or operations fewer",
+                "{} inserted records leave no memory for others: increase footprint_mib or reduce operations",
                 threads * room
             )));
         }
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_room_is_refused() {
+    fn store_without_free_slots_is_refused() {
         let params = "footprint_mib=1,operations=1000000".parse().unwrap();
         let settings = Settings::new(&Ycsb::<'d'>::INFO, &params).unwrap();
         let error = Ycsb::<'d'>::new(&settings, 1, &mut Space::new(settings.page())).err().unwrap();

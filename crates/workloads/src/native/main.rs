@@ -10,13 +10,13 @@ use memtide_core::params::split_name;
 use memtide_lab_protocol::mark::{BEGIN, END, mark};
 use memtide_workloads::{Edge, Params, native};
 
-/// Run one of memtide's workloads on this machine's own memory and threads
+/// Run a memtide workload natively, on this machine's memory
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The workload and its parameters, as NAME[:KEY=VALUE,..]; see `memtide workload list`
+    /// NAME[:KEY=VALUE,..] of `memtide workload list`
     workload: String,
-    /// Seed of everything that is drawn at random
+    /// Seed for everything random
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 }

@@ -58,7 +58,8 @@ pub struct Burst {
 /// Which lines a profile accesses; each a share from 0 to 1.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Locality {
-    /// Accesses that continue the thread's walk through its own part; the others are to any line of the footprint.
+    /// Accesses that continue the thread's walk through its own part; the others are to any line of the
+    /// footprint.
     pub sequential_share: f64,
     /// Those of the others that are to hot pages.
     pub hot_share: f64,
@@ -138,7 +139,7 @@ impl Profile {
         let intensity = Parameter::number(
             "instructions_per_line",
             "",
-            "instructions of a thread for each line it accesses, on the mean",
+            "mean instructions of a thread per line accessed",
             [1.0, self.instructions_per_line, 1e6],
         );
         let parameters = vec![

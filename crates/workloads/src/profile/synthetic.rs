@@ -102,7 +102,7 @@ impl Synthetic {
         let rounds = settings.size("operations").div_ceil(round_lines as usize * threads);
         if rounds.saturating_mul(periods) > MOST_PERIODS {
             return Err(settings.unfit(format!(
-                "{rounds} rounds of {periods} periods are too many: make operations fewer or instructions_per_line smaller"
+                "{rounds} rounds of {periods} periods are too many: reduce operations or instructions_per_line"
             )));
         }
         Ok(Synthetic {

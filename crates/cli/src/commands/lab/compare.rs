@@ -23,20 +23,24 @@ pub struct Arguments {
     memory: memory::MemoryOptions,
     #[command(flatten)]
     region_options: region_options::RegionOptions,
-    /// What to compare, separated by commas; the first is what the others are held against [see the list below]
+    /// Subjects, separated by commas; the first is the baseline
     #[arg(long, required = true, value_name = "SUBJECTS")]
     subjects: Vec<String>,
-    /// Run each subject so many times, each with other addresses, free memory in another order and other random
-    /// numbers, and print the mean and an interval
+    /// Runs per subject, each with another memory layout
+    ///
+    /// Each run has other addresses, order of free memory and seeds.
+    ///
+    /// Prints the mean and an interval.
     #[arg(long, default_value_t = 1, value_name = "K", value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     layouts: u32,
-    /// Keep the result of each finished run in this folder, and take what is there from it instead of running it again
+    /// Folder with results of finished runs, which are not run again
+    ///
     /// [default: memtide/lab/results in the cache folder]
     #[arg(long, visible_alias = "resume", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     results: Option<PathBuf>,
     #[command(flatten)]
     report: ReportFile,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
     #[command(flatten)]
@@ -76,7 +80,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let compared = comparison.run(&tools, &mut tell, &interrupt::asked).map_err(|error| match error {
         LabError::Interrupted => Failure::Paused(format!(
-            "interrupted; {done} of {} runs are kept in {}; the same command goes on from there",
+            "interrupted; {done} of {} runs are kept in {}; run the same command to resume",
             comparison.subjects.len() * comparison.layouts as usize,
             results.display()
         )),
@@ -113,7 +117,7 @@ fn progress(step: &Step) -> String {
                 took.as_secs_f64()
             )
         }
-        None => format!("{done} of {of}: {name}, {guest_ms:.1} ms in the guest, as kept from an earlier run"),
+        None => format!("{done} of {of}: {name}, {guest_ms:.1} ms in the guest, result of an earlier run"),
     }
 }
 

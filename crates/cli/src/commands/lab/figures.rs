@@ -11,10 +11,7 @@ pub fn document(outcome: &RunOutcome) -> Document {
     let mut notes = outcome.notes.clone();
     notes.extend(clock_note(outcome).filter(|_| !outcome.parallel));
     if outcome.parallel {
-        notes.push(
-            "not deterministic: virtual CPUs ran in parallel, and the guest's clock was this system's"
-                .to_owned(),
-        );
+        notes.push("not deterministic: virtual CPUs ran in parallel, on the host's clock".to_owned());
     }
     notes.extend(outcome.signal.map(|signal| format!("signal {signal} ended the program")));
     notes.extend(outcome.kept.as_ref().map(|kept| format!("kept in {}", kept.display())));
@@ -92,11 +89,11 @@ fn timed(region: &RegionTotals) -> [(&'static str, &'static str, u64); 6] {
     let total = &region.total;
     [
         ("instructions", "instructions", total.instructions),
-        ("outside_instructions", "of them outside the program", region.outside_instructions()),
+        ("outside_instructions", "outside the program", region.outside_instructions()),
         ("accesses", "loads and stores", total.accesses),
         ("llc_misses", "LLC misses", total.llc_misses),
         ("page_walks", "page walks", total.page_walks),
-        ("accesses_per_host_second", "loads and stores a host CPU second", accesses_per_second(region)),
+        ("accesses_per_host_second", "loads and stores per host CPU second", accesses_per_second(region)),
     ]
 }
 

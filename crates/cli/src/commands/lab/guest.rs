@@ -12,29 +12,34 @@ use crate::{advice, machines};
 /// Options of all commands that make a virtual machine.
 #[derive(Debug, clap::Args)]
 pub struct GuestOptions {
-    /// A bundled machine's name, or a machine file
+    /// Name of a bundled machine, or machine file
     #[arg(short, long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
-    /// Divide capacities, shared caches and TLB reach by this instead of the machine's own scale
+    /// Divide capacities, shared caches and TLB reach by N
+    ///
+    /// [default: the machine's `scale`]
     #[arg(long, value_name = "N")]
     scale: Option<u32>,
-    /// Virtual CPUs; as many as the machine has initiators, but at most 4, if not given
+    /// Virtual CPUs [default: one per initiator, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     vcpus: Option<u16>,
-    /// Whether the guest's clock follows the modelled machine; without it memory is as fast everywhere. It does if the clock
-    /// plugin is there
+    /// Whether the guest's clock follows the modelled machine
+    ///
+    /// [default: on if the clock plugin is installed]
     #[arg(long, value_enum, value_name = "WHETHER")]
     timing: Option<Timing>,
-    /// A kernel, or the beginning of a kernel package's name that `memtide lab setup` has fetched
+    /// Guest kernel: a file, or a package fetched by `memtide lab setup`
+    ///
+    /// The beginning of the package's name is enough.
     #[arg(long, value_name = "FILE|PACKAGE", value_hint = ValueHint::FilePath)]
     kernel: Option<String>,
-    /// Put a file or folder of this system into the guest, at the same place or the one named; several are allowed
+    /// Copy a file or folder into the guest; repeatable
     #[arg(long = "file", value_name = "HOST[:GUEST]", value_parser = file, value_hint = ValueHint::AnyPath)]
     files: Vec<GuestFile>,
-    /// Set a variable of the program's environment; several are allowed
+    /// Set an environment variable of the program; repeatable
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     environment: Vec<(String, String)>,
-    /// Keep the folder with what the virtual machine was made of, and say where it is
+    /// Keep the VM's folder and print its path
     #[arg(long)]
     keep: bool,
 }
@@ -42,9 +47,9 @@ pub struct GuestOptions {
 /// Whether the guest's clock follows the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Timing {
-    /// Memory is as slow as the machine file says
+    /// Memory has the latencies of the machine file
     On,
-    /// A plain NUMA machine, for functional tests
+    /// A plain NUMA machine for functional tests
     Off,
 }
 

@@ -7,20 +7,26 @@ use memtide_lab::{Memory, Options};
 /// Options of commands that run guests.
 #[derive(Debug, clap::Args)]
 pub struct MemoryOptions {
-    /// Leave the memory of these nodes, separated by commas, out of the guest until `memtide lab node add` plugs it in; a comparison
-    /// does without it
+    /// Nodes without memory until `memtide lab node add` plugs it in
+    ///
+    /// A comparison runs without that memory.
     #[arg(long, value_delimiter = ',', value_name = "NODE,..")]
     absent: Vec<String>,
-    /// Make this node's memory a file of this system that other guests may have at the same time, and a device that programs map,
-    /// /dev/memtide/NODE; the file is made if it is not there. Several are allowed. A comparison refuses it, for its runs would not be equal
+    /// Share the node's memory with other guests as a file; repeatable
+    ///
+    /// Programs in the guest map the device /dev/memtide/NODE.
+    ///
+    /// The file is created if missing. A comparison refuses this option.
     #[arg(long, value_name = "NODE=FILE", value_parser = shared)]
     shared: Vec<(String, PathBuf)>,
-    /// Make the memory of these nodes, separated by commas, that of CXL memory expanders (type 3), which the guest's own drivers
-    /// make nodes
+    /// Nodes to put behind CXL memory expanders (type 3)
     #[arg(long, value_delimiter = ',', value_name = "NODE,..")]
     cxl: Vec<String>,
-    /// Run each virtual CPU on a thread of its own: not deterministic, and the guest's clock is this system's, beside which the
-    /// model counts. A comparison refuses it, for it compares modelled times
+    /// Run each virtual CPU on its own thread; not deterministic
+    ///
+    /// The guest's clock is the host's, and the model only counts.
+    ///
+    /// A comparison refuses this option.
     #[arg(long)]
     parallel: bool,
 }

@@ -18,15 +18,15 @@ use crate::failure::Failure;
 /// Its subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Find what the lab needs and get what is missing: QEMU, a kernel and damo for its virtual machines
+    /// Install QEMU, a guest kernel and damo
     Setup(setup::Arguments),
-    /// Run a program of this system on a real kernel in a virtual machine with the machine's nodes
+    /// Run a program on a real kernel in a VM with the machine's nodes
     Run(run::Arguments),
-    /// Run a program under several ways to place and migrate pages, each in a fresh virtual machine, and compare them
+    /// Compare placement and migration, each subject in a fresh VM
     Compare(compare::Arguments),
-    /// Open a shell in such a virtual machine
+    /// Open a shell in a VM with the machine's nodes
     Shell(shell::Arguments),
-    /// Plug memory of nodes into running guests, and unplug it
+    /// Hotplug memory of running guests
     #[command(subcommand)]
     Node(node::Command),
 }

@@ -15,19 +15,19 @@ use crate::output::{Cell, Document, Format, Table};
 pub enum Command {
     /// Plug the memory of a node into a running guest
     Add(NodeSelector),
-    /// Unplug the memory of a node: the guest moves away what is in it
+    /// Unplug the memory of a node; the guest migrates its pages away
     Remove(Remove),
-    /// List running guests with nodes that can come and go
+    /// List running guests with hotpluggable nodes
     List(List),
 }
 
 /// A node of a guest.
 #[derive(Debug, clap::Args)]
 pub struct NodeSelector {
-    /// The node, which `--absent` of `memtide lab run` or `shell` names
+    /// Node named by `--absent` of `memtide lab run` or `shell`
     #[arg(value_name = "NODE")]
     node: String,
-    /// The guest, as `memtide lab node list` has it; the only one if not given
+    /// Guest in `memtide lab node list` [default: the only one]
     #[arg(long, value_name = "RUN")]
     run: Option<u32>,
 }
@@ -37,7 +37,7 @@ pub struct NodeSelector {
 pub struct Remove {
     #[command(flatten)]
     selector: NodeSelector,
-    /// Give up if the guest has not let go of it after so many seconds of this system's time
+    /// Time limit, in seconds of host time
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     timeout: Duration,
 }
@@ -45,7 +45,7 @@ pub struct Remove {
 /// Arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub struct List {
-    /// How to print the answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     output: Format,
 }
@@ -98,7 +98,7 @@ fn nodes() -> Result<Document, LabError> {
             ]);
         }
     }
-    let nothing = table.rows.is_empty().then(|| "no guest runs whose nodes can come and go".to_owned());
+    let nothing = table.rows.is_empty().then(|| "no guest with hotpluggable nodes is running".to_owned());
     Ok(Document { notes: nothing.into_iter().collect(), ..Document::of(table) })
 }
 

@@ -10,10 +10,10 @@ use crate::options::seconds;
 /// Options of commands that run a program and measure it.
 #[derive(Debug, clap::Args)]
 pub struct RegionOptions {
-    /// What of the run is modelled and measured
+    /// Part of the run that is modelled and measured
     #[arg(long, value_enum, default_value_t = MeasuredRegion::Program)]
     region: MeasuredRegion,
-    /// End the program if it takes more than so many seconds of this system's time; there is no limit if not given
+    /// Time limit of the program, in seconds of host time [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 }
@@ -21,9 +21,9 @@ pub struct RegionOptions {
 /// What of a run is of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum MeasuredRegion {
-    /// All of the program
+    /// The whole program
     Program,
-    /// What lies between the marks that it makes
+    /// Between the program's own marks
     Marks,
 }
 

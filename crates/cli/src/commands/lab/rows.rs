@@ -21,9 +21,7 @@ const COUNTS: [Count; 8] = [
     ("promoted_pages", "promoted", |run| Some(run.events.promoted_pages)),
     ("demoted_pages", "demoted", |run| Some(run.events.demoted_pages)),
     ("instructions", "instructions", |run| timed(run, |region| region.total.instructions)),
-    ("outside_instructions", "of them outside the program", |run| {
-        timed(run, |region| region.outside_instructions())
-    }),
+    ("outside_instructions", "outside the program", |run| timed(run, |region| region.outside_instructions())),
     ("llc_misses", "LLC misses", |run| timed(run, |region| region.total.llc_misses)),
 ];
 
@@ -183,7 +181,7 @@ fn notes(compared: &[Compared]) -> Vec<String> {
     }
     notes.extend(match compared[0].outcomes.len() {
         1 => None,
-        runs if runs < LEAST_FOR_T => Some("from, to: least and greatest of the layouts".to_owned()),
+        runs if runs < LEAST_FOR_T => Some("from, to: minimum and maximum of the layouts".to_owned()),
         _ => Some("from, to: 95 % confidence interval of the mean (Student's t)".to_owned()),
     });
     notes

@@ -23,7 +23,7 @@ pub struct Arguments {
     region_options: region_options::RegionOptions,
     #[command(flatten)]
     report: ReportFile,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
     #[command(flatten)]

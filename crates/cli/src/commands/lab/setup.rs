@@ -10,10 +10,10 @@ use crate::output::{Cell, Document, Table};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A kernel, or the beginning of a kernel package's name, such as linux-image-7; Debian's Linux 6.12 if not given
+    /// Kernel, or start of a package's name [default: Debian's Linux 6.12]
     #[arg(long, value_name = "FILE|PACKAGE")]
     kernel: Option<String>,
-    /// Look for packages in this suite, too, such as trixie-backports
+    /// Additional suite to search, such as trixie-backports
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     add("damo", tools.damo.as_ref().map(|path| path.display().to_string()), "");
     let mut notes: Vec<String> = report.fetched.iter().map(|package| format!("fetched {package}")).collect();
     let without_damo = report.without_damo.as_ref().map(advice::lab::message);
-    notes.extend(without_damo.map(|why| format!("{why}; all but the subject damo works without")));
+    notes.extend(without_damo.map(|why| format!("{why}; only the subject damo needs it")));
     notes.extend(tools.clock().err().as_ref().map(advice::lab::message));
     Document { notes, ..Document::of(table) }.print(arguments.common.output)
 }

@@ -19,7 +19,7 @@ pub struct Arguments {
     guest: guest::GuestOptions,
     #[command(flatten)]
     memory: memory::MemoryOptions,
-    /// Seed of what is random in the guest
+    /// Seed for everything random in the guest
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 }
@@ -36,7 +36,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let environment = options.environment.into_iter().chain([("PS1".to_owned(), "lab:\\w\\$ ".to_owned())]);
     let options = Options { environment: environment.collect(), interactive: true, ..options };
     let options = arguments.memory.of(options);
-    message!("memtide: the guest boots; `exit` ends it");
+    message!("memtide: booting the guest; `exit` ends it");
     let output = Output { out: Box::new(sink()), err: Box::new(sink()) };
     let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;
     if let Some(kept) = outcome.kept {

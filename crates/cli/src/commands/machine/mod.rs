@@ -15,11 +15,11 @@ use crate::options::Common;
 pub enum Command {
     /// List the bundled machines
     List(Common),
-    /// Show a machine: every figure with its unit and source
+    /// Print every figure of a machine with its unit and source
     Show(show::Arguments),
     /// Check machine files
     Check(check::Arguments),
-    /// Measure idle latency, bandwidth and loaded latency of nodes, as Intel MLC does of a real host
+    /// Probe latency and bandwidth of the modelled nodes
     Probe(probe::Arguments),
 }
 

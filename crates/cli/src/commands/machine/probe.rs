@@ -19,26 +19,26 @@ const FLOOD: f64 = 1.5;
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A bundled machine's name, or a machine file
+    /// Name of a bundled machine, or machine file
     #[arg(value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
-    /// Probe from this initiator alone
+    /// Probe from this initiator only [default: all]
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
-    /// Probe this node alone
+    /// Probe this node only [default: all]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// In which order lines are asked for
+    /// Access pattern
     #[arg(long, value_enum, default_value_t = Order::Random)]
     pattern: Order,
-    /// Share of requests that read; the others write
+    /// Share of reads; the others are writes
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share::parse)]
     reads: f64,
-    /// Offered loads as shares of the node's peak, separated by commas
+    /// Offered loads as shares of the node's peak bandwidth
     #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = share::parse_positive,
         default_value = "5%,10%,20%,30%,40%,50%,60%,70%,75%,80%,85%,90%,95%")]
     load: Vec<f64>,
-    /// Requests at each load; the first tenth warms up
+    /// Requests per load; the first tenth is the warm-up
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     requests: u64,
     #[command(flatten)]
@@ -48,11 +48,11 @@ pub struct Arguments {
 /// Order of the lines asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Order {
-    /// Lines drawn from the whole node, arriving as a Poisson process
+    /// Random lines of the whole node, as a Poisson process
     Random,
-    /// One line after the other, arriving as a Poisson process
+    /// Consecutive lines, as a Poisson process
     Sequential,
-    /// Each line asked for when the one before it has come
+    /// A pointer chase: one request in flight
     Chase,
 }
 

@@ -12,10 +12,10 @@ use crate::output::{Cell, Document, Format, Table, pretty, print};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A bundled machine's name, or a machine file
+    /// Name of a bundled machine, or machine file
     #[arg(value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
-    /// Show it as it is simulated: divided by its `scale`, or, as in --scale=64, by this
+    /// Print it as simulated: divided by its `scale`, or by N
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     scale: Option<Option<u32>>,
     #[command(flatten)]

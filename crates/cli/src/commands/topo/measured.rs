@@ -64,7 +64,7 @@ impl Printed {
     fn doubts(&self) -> impl Iterator<Item = String> {
         self.nodes.iter().filter(|row| row.cached).map(|row| {
             format!(
-                "a cache held much of what {} was measured over from {}: its figures may be too good; give more by --mib",
+                "a cache held much of the measured memory of {} from {}: its figures may be too good; raise --mib",
                 row.node, row.initiator
             )
         })
@@ -85,12 +85,15 @@ fn refused(file: &str, error: &NoMachine) -> Failure {
     let again = format!("measure again: memtide measure -o json > {file}");
     match error {
         NoMachine::Unknown { initiator, node } => Failure::Input(format!(
-            "{file}: it has no latency and bandwidth of {node} from the CPUs of {initiator}, nor does the firmware tell them; \
+            "{file}: latency and bandwidth of {node} from the CPUs of {initiator} are in neither this file nor the firmware; \
              {again}, without --nodes and --initiators, and with memory free on each node"
         )),
         NoMachine::Refused(why) => {
             let field = if why.field.is_empty() { String::new() } else { format!("{}: ", why.field) };
-            Failure::Input(format!("{file}: its figures make no machine: {field}{}; {again}", why.message))
+            Failure::Input(format!(
+                "{file}: its figures are not a valid machine: {field}{}; {again}",
+                why.message
+            ))
         }
         NoMachine::Nothing(_) => Failure::Run(error.to_string()),
     }

@@ -14,13 +14,13 @@ use crate::output::{Cell, Document, Format, Table, print};
 /// Its arguments.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
-    /// What `memtide measure -o json` printed: the machine file then has these figures instead of the firmware's
+    /// JSON of `memtide measure`, instead of the firmware's figures
     #[arg(long, value_name = "FILE")]
     measured: Option<String>,
-    /// Name of the machine in a machine file; `host` if not given
+    /// Name of the machine in a machine file [default: host]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
@@ -28,15 +28,15 @@ pub struct Arguments {
 /// How a topology is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people
+    /// Rounded figures, for people
     Table,
-    /// One object
+    /// One object with exact figures
     Json,
-    /// A header and one line a node
+    /// A header and one line per node
     Csv,
     /// A drawing, as SVG
     Picture,
-    /// A machine file, for every other command
+    /// A machine file for the other commands
     Machine,
 }
 
@@ -90,10 +90,9 @@ fn document(host: &System) -> Document {
     table.rows = host.nodes.iter().map(row).collect();
     let mut document = Document::of(table);
     document.notes.push(if host.nodes.iter().any(|node| node.firmware.is_some()) {
-        "Latency and bandwidth are the firmware's word (ACPI HMAT); `memtide measure` measures them."
-            .to_owned()
+        "Latency and bandwidth are from the firmware (ACPI HMAT); `memtide measure` measures them.".to_owned()
     } else {
-        "The firmware tells no latency or bandwidth (no ACPI HMAT); `memtide measure` measures them."
+        "The firmware reports no latency or bandwidth (no ACPI HMAT); `memtide measure` measures them."
             .to_owned()
     });
     document

@@ -128,7 +128,9 @@ pub fn it_is_asked_reloaded_and_killed() {
     refused(OTHER, "pause", "only root");
 
     reload(&running, "policy = 'hot-cold'\nmax_rate_mbps = 0\n");
-    wait("a wrong configuration is not refused", || log().contains("the old configuration stays: "));
+    wait("a wrong configuration is not refused", || {
+        log().contains("the old configuration stays in effect: ")
+    });
     assert_eq!(answer(0, "status")["dry_run"], true);
     reload(&running, still);
     wait("it is not read again", || log().contains("was read again"));
@@ -174,7 +176,7 @@ pub fn it_is_asked_reloaded_and_killed() {
 fn full(config: &str) {
     let _running = daemon(&config.replace("/second", "/third"), "/third.log", 16);
     let log = || fs::read_to_string("/third.log").expect("the daemon's messages");
-    wait("the journal is never full", || log().contains("it ends here, the daemon goes on"));
+    wait("the journal is never full", || log().contains("the journal ends here, the daemon continues"));
     let before = answer(0, "status");
     assert_eq!(before["monitor"], "damon", "{before}");
     let doctor = String::from_utf8_lossy(&memtide(0, "doctor -o csv").stdout).into_owned();

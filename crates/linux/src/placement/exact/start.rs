@@ -28,13 +28,11 @@ pub enum ExactError {
     #[error(transparent)]
     Initiators(#[from] FewInitiators),
     /// Faults cannot be handled.
-    #[error(
-        "faults of the kernel on the program's behalf cannot be handled here (userfaultfd: {0}); be root"
-    )]
+    #[error("cannot handle the kernel's faults on the program's behalf (userfaultfd: {0}); be root")]
     Faults(io::Error),
     /// System calls cannot be seen.
     #[error(
-        "mappings cannot be seen here ({TRACEPOINT}: {0}); be root, and have the kernel's tracing: mount -t tracefs tracefs \
+        "cannot see new mappings ({TRACEPOINT}: {0}); be root, and mount the kernel's tracing: mount -t tracefs tracefs \
          /sys/kernel/tracing"
     )]
     Mappings(io::Error),
@@ -101,7 +99,7 @@ impl Running {
 }
 
 fn joined<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("the placement has panicked")))
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the placement thread panicked")))
 }
 
 fn tracepoint() -> io::Result<u64> {
@@ -130,7 +128,7 @@ fn trace(exact: Exact, tracepoint: u64, mut gate: StartGate) -> io::Result<Optio
     let pid = Tid::from_ne_bytes(pid);
     trace::seize(pid).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::other(
-            "it cannot be traced: a debugger or another memtide traces it, or it is forbidden",
+            "cannot trace it: a debugger or another memtide traces it, or tracing is not permitted",
         ),
         _ => error,
     })?;

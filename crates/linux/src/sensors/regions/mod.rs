@@ -72,9 +72,9 @@ impl RegionSensor {
             Ok(()) if self.monitor.kind == before => {}
             Ok(()) => {
                 let name = self.monitor.kind.name();
-                watched.troubles.push(format!("memory is watched by {name} from now on"));
+                watched.troubles.push(format!("memory is now monitored by {name}"));
             }
-            Err(error) => watched.troubles.push(format!("memory cannot be watched: {error}")),
+            Err(error) => watched.troubles.push(format!("cannot monitor memory: {error}")),
         }
     }
 
@@ -83,7 +83,7 @@ impl RegionSensor {
         let by_smaps = self.monitor.kind == Kind::Smaps;
         let large = watched.processes.iter().find(|process| process.resident_pages > CLEARED_MAX);
         if let Some(process) = large.filter(|_| by_smaps || self.writes.is_some()) {
-            let what = if by_smaps { "memory is not watched by smaps" } else { "writes are not watched" };
+            let what = if by_smaps { "memory is not monitored by smaps" } else { "writes are not monitored" };
             watched.troubles.push(format!(
                 "process {} ({}) has more than {} GiB in memory: its {what}, for that would hold it up",
                 process.pid.as_raw_nonzero(),
@@ -192,7 +192,7 @@ impl Sense for RegionSensor {
         }
         watched.troubles.extend(forbidden.map(|Process { pid, name, .. }| {
             let pid = pid.as_raw_nonzero();
-            format!("process {pid} ({name}), and perhaps others, may not be looked at: {FORBIDDEN}")
+            format!("process {pid} ({name}), and perhaps others, may not be inspected: {FORBIDDEN}")
         }));
     }
 }

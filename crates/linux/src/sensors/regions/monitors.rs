@@ -87,7 +87,7 @@ impl Kind {
 /// Why a way to watch memory cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}{}", match mend {
-    Some(Mend::Command(command)) => format!("; to mend it: `{command}`"),
+    Some(Mend::Command(command)) => format!("; to fix it: `{command}`"),
     Some(Mend::Root) | None => String::new(),
 })]
 pub struct Unusable {
@@ -127,11 +127,11 @@ pub struct Usable {
 pub fn usable() -> Vec<Usable> {
     let usable = |name, tells, check: Result<(), Unusable>| Usable { name, tells, why_not: check.err() };
     vec![
-        usable("damon", "accesses, by regions that adapt", Kind::Damon.check()),
+        usable("damon", "accesses, by adaptive regions", Kind::Damon.check()),
         usable("smaps", "accesses, by whole mappings", Kind::Smaps.check()),
         usable(
             "soft-dirty",
-            "writes, for policies that ask for them",
+            "writes, for policies that request them",
             SoftDirty::check().map_err(Unusable::from),
         ),
     ]
@@ -174,7 +174,7 @@ fn choose_but(useless: Option<Kind>, needs: &RegionSampling, wanted: Option<Kind
     for kind in Kind::ALL.into_iter().filter(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
         match kind.check() {
             Ok(()) if useless == Some(kind) => {
-                passed_over.push(format!("{}: it has failed each time", kind.name()))
+                passed_over.push(format!("{}: it failed each time", kind.name()))
             }
             Ok(()) => {
                 let why_not_better = (!passed_over.is_empty()).then(|| passed_over.join("; "));

@@ -41,7 +41,7 @@ impl SoftDirty {
             [true] => Ok(()),
             _ => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "this kernel does not tell which pages are written (CONFIG_MEM_SOFT_DIRTY)",
+                "this kernel does not track written pages (CONFIG_MEM_SOFT_DIRTY)",
             )),
         }
     }

@@ -14,20 +14,20 @@ use crate::entry::{Info, MigrationEntry};
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "bw-migration",
-        summary: "automatic NUMA balancing that moves about as many pages between two tiers one way as the other",
+        summary: "automatic NUMA balancing that keeps the tiers' shares of pages",
         source: "bmpm algorithm 4, section 3.5",
         figures: false,
         parameters: &[
             Parameter::integer(
                 "threshold",
                 "pages",
-                "by how many migrations one way between two tiers may exceed the other way, M of algorithm 4",
+                "maximum excess of migrations in one direction between two tiers, M of algorithm 4",
                 [1, 10, 1_000_000_000],
             ),
             FILTER,
             Parameter::word(
                 "delivery",
-                "whether hint faults reach it batched once a scan period, or each in the fault itself as in bmpm",
+                "hint faults in batches, once per scan period, or each in the fault itself as in bmpm",
                 &["deployable", "in-kernel"],
             ),
         ],
@@ -42,7 +42,8 @@ struct BwMigration {
     epoch: Time,
     tiers: Vec<usize>,
     balance: Balance,
-    /// The time of the last hint fault. In one batch, faults of one time are concurrent: they read the same counts.
+    /// The time of the last hint fault. In one batch, faults of one time are concurrent: they read the same
+    /// counts.
     faulted: Time,
 }
 

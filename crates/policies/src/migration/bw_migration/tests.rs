@@ -66,7 +66,7 @@ fn the_threshold_is_m() {
 }
 
 #[test]
-fn inside_a_tier_pages_move_at_once_and_count_for_nothing() {
+fn moves_inside_a_tier_are_immediate_and_uncounted() {
     let m = machine(&[node(0, 0, 20e3), node(0, 1, 20e3), node(1, 2, 5e3)]);
     let mut p = policy(&m, "bw-migration:threshold=1");
     assert_eq!(moves(p.as_mut(), 1, 0, 0..100), 100);
@@ -101,7 +101,7 @@ fn of_concurrent_faults_the_first_wins_the_compare_and_set() {
 }
 
 #[test]
-fn a_page_that_is_gone_is_forgotten() {
+fn unmapped_page_is_forgotten() {
     let m = bmpm(2.0);
     let mut p = policy(&m, "bw-migration");
     let mut plan = Plan::default();

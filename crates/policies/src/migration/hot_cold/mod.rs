@@ -15,65 +15,58 @@ use crate::entry::{Info, MigrationEntry};
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "hot-cold",
-        summary: "moves the regions that are accessed most to the fastest tier, and those that stay idle off it",
-        source: "memtide's yardstick; watermarks after Linux's kswapd, regions after Linux's DAMON",
+        summary: "moves the most accessed regions to the fastest tier and idle ones off it",
+        source: "memtide's baseline; watermarks after Linux's kswapd, regions after Linux's DAMON",
         figures: false,
         parameters: &[
             Parameter::integer("epoch_ms", "ms", "time between two decisions", [10, 2000, 600_000]),
             Parameter::integer(
                 "sampling_us",
                 "us",
-                "time between two samples of a region; a tenth of `epoch_ms` at most",
+                "sampling interval of a region; at most a tenth of `epoch_ms`",
                 [100, 50_000, 1_000_000],
             ),
-            Parameter::integer(
-                "regions",
-                "regions",
-                "regions that memory is watched in at most",
-                [10, 300, 100_000],
-            ),
+            Parameter::integer("regions", "regions", "maximum number of regions", [10, 300, 100_000]),
             Parameter::integer(
                 "hot",
                 "%",
-                "a region is hot if, two epochs in a row, so many of its samples are accesses",
+                "a region is hot if at least this share of its samples were accesses, in two consecutive epochs",
                 [1, 10, 100],
             ),
             Parameter::integer(
                 "cold_epochs",
                 "epochs",
-                "a region is cold if it was idle for so long",
+                "a region is cold after this idle time",
                 [1, 3, 10_000],
             ),
             Parameter::integer(
                 "low",
                 "%",
-                "share of a node that is kept free: no promotion goes below it",
+                "share of a node kept free: no promotion goes below it",
                 [0, 3, 99],
             ),
             Parameter::integer(
                 "high",
                 "%",
-                "below `low`, the coldest are demoted until so much is free",
+                "once free memory is below `low`, the coolest regions are demoted until this share is free",
                 [0, 6, 99],
             ),
             Parameter::integer(
                 "pages",
                 "pages",
-                "most that an epoch promotes, and most it demotes",
+                "maximum promotions, and maximum demotions, per epoch",
                 [1, 16_384, 100_000_000],
             ),
             Parameter::integer(
                 "write_weight",
                 "accesses",
-                "each write counts as so many accesses more",
+                "extra accesses that each write counts as",
                 [0, 0, 100],
             ),
         ],
     },
     check: |values| match (values.u32("low"), values.u32("high")) {
-        (low, high) if low > high => {
-            Err(format!("low is {low}, high is {high}; allowed is a high of at least low"))
-        }
+        (low, high) if low > high => Err(format!("low is {low}, high is {high}; high must be at least low")),
         _ => Ok(()),
     },
     make: |machine, values| Box::new(HotCold::new(machine, values)),
@@ -82,7 +75,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
 /// Samples of a region in an aggregation interval.
 const SAMPLES: u32 = 10;
 
-/// A region makes room for one that was accessed more than so many times as often.
+/// A region yields to one accessed more than this many times as often.
 const MARGIN: u32 = 2;
 
 struct HotCold {
@@ -97,7 +90,8 @@ struct HotCold {
     cold_age: u32,
     low: u64,
     high: u64,
-    /// Base pages that an epoch may promote, and those it may demote: divided by the scale, but not below a huge one.
+    /// Base pages that an epoch may promote, and those it may demote: divided by the scale, but not below a
+    /// huge one.
     pages: u64,
     write_weight: u32,
     /// What was hot in the last epoch.
@@ -144,13 +138,14 @@ impl HotCold {
         self.heat(region) == 0 && region.age >= self.cold_age
     }
 
-    /// The nearest node of a tier that has room for so many base pages.
+    /// The nearest node of a tier with that many free base pages.
     fn to(&self, tier: usize, from: NodeId, pages: u64, room: &Room) -> Option<NodeId> {
         let near = self.order.from_node(from).iter().copied();
         near.filter(|&node| self.tier(node) == tier).find(|&node| room.of(node) >= pages)
     }
 
-    /// Moves a region's pages while there is room, and none beyond `most`; gives how many base pages are to move.
+    /// Moves a region's pages while there is room, and none beyond `most`; gives how many base pages are to
+    /// move.
     fn send(&self, region: &Region, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
         let mut sent = 0;
         for at in 0..region.pages {
@@ -321,7 +316,8 @@ struct Draft<'p> {
     demoted: u64,
 }
 
-/// Base pages that are free on each node and those that are to stay free; a node that is not told of takes any number.
+/// Base pages that are free on each node and those that are to stay free; a node that is not told of takes
+/// any number.
 struct Room(Vec<Option<(u64, u64)>>);
 
 impl Room {

@@ -16,7 +16,7 @@ fn policy(machine: &Machine, text: &str) -> Box<dyn Migration> {
     crate::parse(&format!("local+{text}")).unwrap_or_else(|e| panic!("{e}")).migration(machine)
 }
 
-/// A region on a node: first page, pages, samples that were reads, intervals since it changed.
+/// A region on a node: first page, pages, samples that were reads, age, intervals.
 fn region(start: u64, pages: u64, node: NodeId, reads: u32, age: u32) -> Region {
     let (task, start, size) = (TaskId(0), Vpn(start), PageSize::Base);
     Region { task, start, pages, size, node, reads, writes: 0, age }
@@ -47,7 +47,7 @@ fn count(moves: &[(Move, Reason)], reason: Reason) -> usize {
 }
 
 #[test]
-fn the_hot_go_up_the_cold_down_and_what_is_between_stays() {
+fn hot_is_promoted_cold_demoted_rest_stays() {
     let regions = [
         region(0, 10, SLOW, 10, 0),
         region(100, 10, FAST, 0, 1000),
@@ -61,7 +61,7 @@ fn the_hot_go_up_the_cold_down_and_what_is_between_stays() {
 }
 
 #[test]
-fn only_what_is_hot_twice_in_a_row_goes_up() {
+fn promotion_needs_two_consecutive_hot_epochs() {
     let mut policy = policy(&four(), "hot-cold");
     let mut hot = |start, pages| {
         let mut plan = Plan::default();
@@ -75,7 +75,7 @@ fn only_what_is_hot_twice_in_a_row_goes_up() {
 }
 
 #[test]
-fn a_page_that_is_written_only_is_hot_too() {
+fn write_only_page_is_hot() {
     let written = Region { reads: 0, writes: 10, ..region(0, 10, SLOW, 0, 5000) };
     assert_eq!(count(&decide("hot-cold", &seen(&[written], 500)), Reason::Hot), 10);
 }
@@ -87,7 +87,7 @@ fn promotions_stop_at_the_low_watermark() {
 }
 
 #[test]
-fn the_hotter_takes_the_place_of_what_is_less_than_half_as_hot() {
+fn region_less_than_half_as_hot_yields() {
     for (victim, moved) in [(2, 100), (6, 0)] {
         let regions = [region(0, 100, SLOW, 10, 0), region(1000, 900, FAST, victim, 50)];
         let moves = decide("hot-cold:hot=70:low=3:high=3", &seen(&regions, 30));
@@ -106,7 +106,7 @@ fn a_full_node_is_relieved_up_to_the_high_watermark() {
 }
 
 #[test]
-fn an_epoch_moves_no_more_than_it_may() {
+fn epoch_respects_move_limit() {
     let regions = [region(0, 300, SLOW, 10, 0), region(1000, 300, FAST, 0, 900)];
     let moves = decide("hot-cold:pages=100", &seen(&regions, 500));
     assert_eq!((count(&moves, Reason::Hot), count(&moves, Reason::Cold)), (100, 100));
@@ -124,7 +124,7 @@ fn it_asks_for_as_many_samples_as_fit_an_epoch() {
 
 proptest! {
     #[test]
-    fn moves_go_between_tiers_name_pages_that_were_seen_and_never_more_than_there_is_room(
+    fn moves_name_observed_pages_and_fit_free_memory(
         kinds in proptest::collection::vec((1u64..200, 0u8..4, 0u32..=10, 0u32..400), 1..30),
         free in 0u64..1000,
     ) {
@@ -161,7 +161,7 @@ fn an_epoch_moves_as_many_pages_as_the_scale_leaves_but_a_huge_one_at_least() {
 }
 
 #[test]
-fn with_a_weight_what_is_written_goes_up_first_and_only_then_are_writes_asked_for() {
+fn write_weight_requests_writes_and_promotes_written_pages_first() {
     let written = Region { writes: 10, ..region(100, 10, SLOW, 10, 0) };
     let regions = [region(0, 10, SLOW, 10, 0), written];
     for (text, first, asked) in [("hot-cold", 0, false), ("hot-cold:write_weight=2", 100, true)] {

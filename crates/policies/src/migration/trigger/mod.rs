@@ -21,7 +21,7 @@ pub(super) const FILTER: Parameter = Parameter::word(
 /// Scan passes in which Linux 6 lets a task's first and private faults migrate at once (`numa_scan_seq <= 4`).
 const EARLY_PASSES: u32 = 5;
 
-/// A node with so many times more faults than another one is much more heavily used (`ACTIVE_NODE_FRACTION`).
+/// Ratio of faults from which a node counts as much more heavily used than another (`ACTIVE_NODE_FRACTION`).
 const MUCH_MORE: u64 = 3;
 
 /// Decides on hint faults one by one.
@@ -40,7 +40,8 @@ struct Last {
     node: NodeId,
 }
 
-/// A task's hint faults by node: those of earlier scan passes, halved with each, and those of the pass under way.
+/// A task's hint faults by node: those of earlier scan passes, halved with each, and those of the pass under
+/// way.
 #[derive(Clone, Serialize, Deserialize)]
 struct Faults {
     pass: u32,
@@ -160,7 +161,8 @@ impl Faults {
         self.pass = self.pass.max(pass);
     }
 
-    /// Whether the statistics of earlier passes favour moving a shared page; without any, nothing speaks against it.
+    /// Whether the statistics of earlier passes favour moving a shared page; without any, nothing speaks
+    /// against it.
     fn favour(&self, from: NodeId, to: NodeId) -> bool {
         let cpu = |node: NodeId| self.by_cpu[node.index()][0];
         let page = |node: NodeId| self.by_page[node.index()][0];

@@ -36,7 +36,7 @@ fn goes(trigger: &mut Trigger, mut at: u8, faults: &[(u32, u16, u32)]) -> Vec<Op
 }
 
 #[test]
-fn the_second_fault_in_a_row_from_a_node_moves_the_page_there() {
+fn second_consecutive_fault_from_a_node_migrates_the_page() {
     let m = bmpm(2.0);
     let mut two = trigger("two-faults", &m);
     assert_eq!(goes(&mut two, 0, &[(1, 1, 0), (1, 1, 0), (1, 1, 0)]), [None, Some(1), None]);
@@ -51,7 +51,7 @@ fn the_second_fault_in_a_row_from_a_node_moves_the_page_there() {
 }
 
 #[test]
-fn pages_are_told_apart_and_forgotten() {
+fn pages_are_distinguished_and_forgotten() {
     let m = bmpm(2.0);
     let mut two = trigger("two-faults", &m);
     assert!(two.on_fault(&fault(1, 1, 0, 0)).is_none());
@@ -89,7 +89,8 @@ fn linux_6_does_not_move_a_page_out_of_slow_memory_at_the_first_fault() {
     assert_eq!(goes(&mut trigger("linux-6", &m), 0, &[(1, 1, 0)]), [Some(1)]);
 }
 
-/// A task that has had so many faults by CPU's node, on pages that lay on the same nodes, in the pass before pass 9.
+/// A task with these faults by CPU's node, on pages that lay on the same nodes, in the pass before
+/// pass 9.
 fn with_statistics(m: &Machine, by_cpu: [u64; 2], by_page: [u64; 2]) -> Trigger {
     let mut trigger = trigger("linux-6", m);
     let faults = Faults {

@@ -20,8 +20,8 @@ impl Span {
     }
 }
 
-/// The runs of pages that are there, by task and address. If there are more than `most`, the smallest gaps between
-/// them are taken in; if that is not enough, the last tasks are left out.
+/// The runs of pages that are there, by task and address. If there are more than `most`, the smallest gaps
+/// between them are taken in; if that is not enough, the last tasks are left out.
 pub(super) fn spans(spaces: &mut [Space], most: usize) -> Vec<Span> {
     let mut spans = Vec::new();
     for space in spaces {
@@ -49,7 +49,7 @@ fn add_runs(space: &mut Space, spans: &mut Vec<Span>) {
     });
 }
 
-/// Takes in so many gaps between spans, the smallest first.
+/// Includes the smallest gaps between spans.
 fn take_in_gaps(spans: &mut Vec<Span>, many: usize) {
     let pairs = spans.windows(2).enumerate();
     let mut gaps: Vec<(u64, usize)> =

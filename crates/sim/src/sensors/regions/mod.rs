@@ -1,4 +1,5 @@
-//! Access counts by regions that adapt to what is accessed alike, as Linux's DAMON has them (Documentation/mm/damon/design.rst).
+//! Access counts by regions that adapt to what is accessed alike, as Linux's DAMON has them
+//! (Documentation/mm/damon/design.rst).
 
 mod adaptive;
 mod mapped;
@@ -67,8 +68,8 @@ impl RegionSensor {
         }
     }
 
-    /// Picks a page of each region and clears its accessed and dirty bits. A translation that a TLB holds stays there, as
-    /// in Linux: accesses through it are not seen. Reclaim still learns of earlier ones.
+    /// Picks a page of each region and clears its accessed and dirty bits. A translation that a TLB holds
+    /// stays there, as in Linux: accesses through it are not seen. Reclaim still learns of earlier ones.
     fn prepare(&mut self, os: &mut Os) {
         for region in self.regions.iter_mut() {
             region.pick(&mut self.random);
@@ -80,8 +81,8 @@ impl RegionSensor {
         }
     }
 
-    /// An aggregation interval is over: regions age, and those that are alike become one. What is mapped by now is cut up
-    /// anew for the next interval.
+    /// An aggregation interval is over: regions age, and those that are alike become one. What is mapped by
+    /// now is cut again for the next interval.
     fn aggregate(&mut self, os: &mut Os) {
         let threshold = self.regions.largest_count() / ALIKE;
         let limit = self.regions.pages() / REGIONS_MIN;

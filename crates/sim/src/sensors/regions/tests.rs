@@ -37,7 +37,7 @@ fn map(os: &mut Os, task: TaskId, page: u64, size: PageSize, node: u8) {
     os.spaces[task.index()].table.map(page, size, Entry::present(frame));
 }
 
-/// Has pages accessed, or written, between any two samples of so many aggregation intervals.
+/// Has pages accessed, or written, between any two samples, for some aggregation intervals.
 fn watch(sensor: &mut RegionSensor, os: &mut Os, intervals: u64, read: &[u64], written: &[u64]) {
     for _ in 0..intervals * sensor.samples {
         for (pages, flags) in [(read, Entry::ACCESSED), (written, Entry::ACCESSED | Entry::DIRTY)] {
@@ -92,7 +92,7 @@ fn more_tasks_than_regions_leave_the_last_ones_out() {
 }
 
 #[test]
-fn reads_and_writes_are_told_apart_and_counted_by_sample() {
+fn reads_and_writes_are_counted_separately_per_sample() {
     let pages: Vec<(u64, u8)> = (0..300).map(|page| (page, 0)).collect();
     let (mut os, mut sensor) = (os(&[pages]), sensor());
     let [read, written] = [0..100, 100..200].map(|pages| pages.collect::<Vec<u64>>());
@@ -108,7 +108,7 @@ fn reads_and_writes_are_told_apart_and_counted_by_sample() {
 }
 
 #[test]
-fn a_page_that_is_not_there_is_not_accessed_and_each_sample_costs() {
+fn missing_page_is_not_accessed_and_each_sample_costs() {
     let (mut os, mut sensor) = (os(&[vec![(7, 1)]]), sensor());
     watch(&mut sensor, &mut os, 3, &[7], &[]);
     assert_eq!(sensor.system, Time::from_ns(100.0) * (2 * 20), "nothing is watched in the first interval");
@@ -121,7 +121,7 @@ fn a_page_that_is_not_there_is_not_accessed_and_each_sample_costs() {
 }
 
 #[test]
-fn a_huge_page_is_seen_whole_and_once() {
+fn huge_page_is_observed_whole_and_once() {
     let mut os = os(&[vec![(511, 0), (1024, 0)]]);
     map(&mut os, TaskId(0), 512, PageSize::Huge, 1);
     let mut sensor = sensor();

@@ -83,7 +83,7 @@ impl Damon {
                 return unusable(why, Some(format!("kill {pid}")));
             }
             Some((_, file)) => {
-                return unusable("somebody else uses DAMON".to_owned(), Some(format!("echo off > {file}")));
+                return unusable("another program uses DAMON".to_owned(), Some(format!("echo off > {file}")));
             }
             None => {}
         }
@@ -284,11 +284,11 @@ impl RegionMonitor for Damon {
         }
         if self.state()? != "on" {
             self.stop()?;
-            return Err(io::Error::other("it has ended, as it does with the last process that it watches"));
+            return Err(io::Error::other("it ended, as after its last process"));
         }
         if !self.is_its_own()? {
             self.stop()?;
-            return Err(io::Error::other("somebody else has taken it"));
+            return Err(io::Error::other("another program took it"));
         }
         let told = self.told.as_mut().expect("it tells of whom it watches");
         told.update();

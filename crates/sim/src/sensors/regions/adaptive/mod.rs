@@ -102,7 +102,8 @@ impl Regions {
         self.0.iter().map(|region| region.counts.reads.max(region.counts.writes)).max().unwrap_or(0)
     }
 
-    /// Ages become 0 where a count has changed by more than the threshold since the interval before, and 1 more elsewhere.
+    /// Ages become 0 where a count has changed by more than the threshold since the interval before, and 1
+    /// more elsewhere.
     pub fn grow_older(&mut self, threshold: u32) {
         self.0.iter_mut().for_each(|region| region.grow_older(threshold));
     }
@@ -118,7 +119,8 @@ impl Regions {
         });
     }
 
-    /// Merges what differs more and more, until there are at most so many. There must not be more stretches without a gap.
+    /// Merges what differs more and more, until at most `most` are left. There must not be more stretches
+    /// without a gap.
     pub fn fit(&mut self, mut threshold: u32, mut limit: u64, most: usize) {
         while self.0.len() > most {
             threshold = threshold.saturating_mul(2).saturating_add(1);
@@ -127,7 +129,8 @@ impl Regions {
         }
     }
 
-    /// Has the regions cover the spans and nothing else; what was not covered before becomes regions of its own.
+    /// Has the regions cover the spans and nothing else; what was not covered before becomes regions of its
+    /// own.
     pub fn cover(&mut self, spans: &[Span]) {
         let before = std::mem::take(&mut self.0);
         let mut at = 0;

@@ -101,7 +101,7 @@ fn shape(regions: &Regions) -> Vec<(u64, u64, u32)> {
 }
 
 #[test]
-fn neighbours_within_the_threshold_become_one_with_their_mean() {
+fn neighbours_within_threshold_merge_to_their_mean() {
     let mut regions = with_reads(&[20, 18, 15, 0, 3]);
     regions.merge(2, 1000);
     assert_eq!(shape(&regions), [(0, 20, 19), (20, 30, 15), (30, 40, 0), (40, 50, 3)]);
@@ -112,7 +112,7 @@ fn neighbours_within_the_threshold_become_one_with_their_mean() {
 }
 
 #[test]
-fn what_is_read_alike_but_written_differently_stays_apart() {
+fn regions_with_different_writes_stay_separate() {
     let mut regions = with_reads(&[20, 20]);
     regions.0[1].counts.writes = 3;
     regions.merge(2, 1000);

@@ -1,0 +1,93 @@
+//! Tests of help texts, and of the commands in the docs against the command line's definition.
+
+#[path = "../tests/support/docs.rs"]
+#[allow(dead_code, reason = "tests/words.rs uses the rest")]
+mod docs;
+
+use crate::cli::definition;
+
+/// Longest line of a help text, so that it fits a terminal of 80 columns behind its indent.
+const HELP_COLUMNS: usize = 70;
+
+/// Every help text of a command and its subcommands, with the name of what it describes.
+fn helps(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
+    let mut add = |name: &str, help: Option<String>| found.extend(help.map(|help| (name.to_owned(), help)));
+    let texts = [
+        command.get_about(),
+        command.get_long_about(),
+        command.get_after_help(),
+        command.get_after_long_help(),
+    ];
+    for text in texts {
+        add(path, text.map(ToString::to_string));
+    }
+    for argument in command.get_arguments() {
+        let name = format!("{path} {}", argument.get_id());
+        add(&name, argument.get_help().map(ToString::to_string));
+        add(&name, argument.get_long_help().map(ToString::to_string));
+        for value in argument.get_possible_values() {
+            let name = format!("{name} {}", value.get_name());
+            add(&name, value.get_help().map(ToString::to_string));
+        }
+    }
+    for sub in command.get_subcommands() {
+        helps(sub, &format!("{path} {}", sub.get_name()), found);
+    }
+}
+
+#[test]
+fn help_lines_fit_80_columns() {
+    let mut found = Vec::new();
+    helps(&definition(), "memtide", &mut found);
+    assert!(found.len() > 200, "{} help texts", found.len());
+    let long: Vec<String> = found
+        .iter()
+        .flat_map(|(name, help)| help.lines().map(move |line| (name, line)))
+        .filter(|(_, line)| line.chars().count() > HELP_COLUMNS)
+        .map(|(name, line)| format!("{name}: {line}"))
+        .collect();
+    assert!(long.is_empty(), "longer than {HELP_COLUMNS} characters: {long:#?}");
+}
+
+#[test]
+fn every_command_and_option_has_help() {
+    fn without(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        if command.get_about().is_none() {
+            found.push(path.to_owned());
+        }
+        let undescribed = command.get_arguments().filter(|argument| argument.get_help().is_none());
+        found.extend(undescribed.map(|argument| format!("{path} {}", argument.get_id())));
+        for sub in command.get_subcommands() {
+            without(sub, &format!("{path} {}", sub.get_name()), found);
+        }
+    }
+    let mut found = Vec::new();
+    without(&definition(), "memtide", &mut found);
+    assert!(found.is_empty(), "without help: {found:?}");
+}
+
+#[test]
+fn commands_in_docs_parse() {
+    let examples: Vec<docs::Example> = docs::pages().iter().flat_map(|page| docs::examples(page)).collect();
+    assert!(examples.len() > 80, "{} commands", examples.len());
+    let refused: Vec<String> = examples
+        .iter()
+        .filter_map(|example| {
+            let error = definition().try_get_matches_from(&example.words).err()?;
+            Some(format!("{}: {}\n{error}", example.place, example.words.join(" ")))
+        })
+        .collect();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+#[test]
+fn shell_lines_are_split_into_commands() {
+    let line =
+        "timeout 9 memtide lab run --file $(which memtide):/m -- memtide why 1 2; memtide topo > 'a b' # c";
+    let found = docs::in_line("here", line);
+    let words: Vec<String> = found.iter().map(|example| example.words.join(" ")).collect();
+    let run = "memtide lab run --file $(which memtide):/m -- memtide why 1 2";
+    assert_eq!(words, [run, "memtide why 1 2", "memtide topo"]);
+    assert_eq!(found[2].output.as_deref(), Some("a b"));
+    assert_eq!(docs::in_line("here", "memtide run -- sh -c 'a; b' | c")[0].words[5], "a; b");
+}

@@ -1,0 +1,155 @@
+//! The docs: line lengths, and that the commands they show run.
+//!
+//! `src/words.rs` parses every command of the docs; this file also runs those that need no privileges, virtual
+//! machine or network.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::call::{ROWS, answer, file};
+use support::docs::{Example, examples, pages, root};
+
+/// Longest line of a page.
+const DOCS_COLUMNS: usize = 110;
+
+/// Commands that are only parsed, by how they begin, and why they do not run here.
+const PARSED_ONLY: [(&str, &str); 13] = [
+    ("memtide lab", "boots a virtual machine; crates/cli/tests/lab runs such"),
+    ("memtide run", "needs nodes of several tiers or root; tests/lab/place.rs runs such"),
+    ("memtide daemon", "runs until it is stopped; tests/lab/daemon.rs runs it"),
+    ("memtide status", "needs a daemon; tests/lab/daemon.rs runs it"),
+    ("memtide why", "needs a daemon; tests/lab/daemon.rs runs it"),
+    ("memtide pause", "needs a daemon; tests/lab/daemon.rs runs it"),
+    ("memtide resume", "needs a daemon; tests/lab/daemon.rs runs it"),
+    ("memtide migrate", "names a process; tests/lab/daemon.rs runs it"),
+    ("memtide replay", "needs a daemon's journal; tests/lab/daemon.rs runs it"),
+    ("memtide counters", "runs in a guest of the lab; tests/lab/counters.rs runs it"),
+    ("memtide record", "needs qemu-user; tests/record.rs runs it"),
+    ("memtide measure", "its time is the host's; tests/lab/measure.rs runs it"),
+    ("memtide topo -o machine --measured", "needs the output of measure; tests/lab/measure.rs runs it"),
+];
+
+/// Parameters with which a workload of the docs runs in no time: its name, and what stands behind its own ones.
+const SMALL: [(&str, &str); 3] = [
+    ("stream", "footprint_mib=4,iterations=1"),
+    ("gups", "footprint_mib=4,operations=1000"),
+    ("zipf", "footprint_mib=4,operations=1000"),
+];
+
+/// Whether a line is part of a table or an image, which Markdown cannot wrap.
+fn unwrappable(line: &str) -> bool {
+    line.starts_with('|') || line.starts_with("![")
+}
+
+#[test]
+fn docs_wrap_at_110_characters() {
+    let mut long = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let lines = text.lines().enumerate();
+        let lines = lines.filter(|(_, line)| line.chars().count() > DOCS_COLUMNS && !unwrappable(line));
+        long.extend(lines.map(|(at, line)| format!("{}:{}: {line}", page.display(), at + 1)));
+    }
+    assert!(long.is_empty(), "longer than {DOCS_COLUMNS} characters: {long:#?}");
+}
+
+#[test]
+fn links_between_docs_lead_somewhere() {
+    let mut dead = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let folder = page.parent().unwrap();
+        let targets = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+        for target in targets.filter(|target| !target.contains("://")) {
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = if path.is_empty() { root().join(&page) } else { root().join(folder).join(path) };
+            if !path.exists() || !anchor.is_empty() && !anchors(&path).contains(&anchor.to_owned()) {
+                dead.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{dead:#?}");
+}
+
+/// The anchors of a page's headings.
+fn anchors(page: &Path) -> Vec<String> {
+    let text = fs::read_to_string(page).unwrap();
+    let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
+    let anchor = |heading: &str| {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|&c| c.is_alphanumeric() || " -_".contains(c));
+        kept.collect::<String>().replace(' ', "-")
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn commands_in_docs_run() {
+    let mut ran = 0;
+    for page in pages() {
+        let folder = tempfile::tempdir().unwrap();
+        prepare(folder.path());
+        for example in examples(&page) {
+            let line = example.words.join(" ");
+            if !PARSED_ONLY.iter().any(|(start, _)| line.starts_with(start)) {
+                run(&example, folder.path());
+                ran += 1;
+            }
+        }
+    }
+    assert!(ran > 30, "{ran} commands ran");
+}
+
+#[test]
+fn commands_that_are_only_parsed_are_in_docs() {
+    let shown: Vec<Example> = pages().iter().flat_map(|page| examples(page)).collect();
+    for (start, _) in PARSED_ONLY {
+        assert!(shown.iter().any(|example| example.words.join(" ").starts_with(start)), "{start}");
+    }
+}
+
+/// The files that the docs' commands read, small.
+fn prepare(folder: &Path) {
+    let rows = file(folder, "accesses.csv", ROWS);
+    let trace = folder.join("mine.parquet");
+    answer(&["trace", "import", &rows, "--format", "csv", "--to", trace.to_str().unwrap()]);
+    fs::create_dir(folder.join("traces")).unwrap();
+    for name in ["sqlite3", "redis", "sort"] {
+        fs::copy(&trace, folder.join(format!("traces/{name}.parquet"))).unwrap();
+    }
+    for name in ["my.toml", "my-machine.toml"] {
+        fs::copy(root().join("machines/laptop.toml"), folder.join(name)).unwrap();
+    }
+    file(folder, "lackey.txt", "==7== Lackey\nI  00400000,4\n L 1ffe0000,8\n S 1ffe0008,8\n");
+}
+
+/// Runs a command; it must succeed. `doctor` may also find something: that is the system's.
+fn run(example: &Example, folder: &Path) {
+    let mut command = Command::new(support::MEMTIDE);
+    let mut previous = "";
+    for word in &example.words[1..] {
+        let shrunk = (previous == "--workload").then(|| small(word, &example.place));
+        command.arg(shrunk.as_deref().unwrap_or(word));
+        previous = word;
+    }
+    let output = command.current_dir(folder).stdin(Stdio::null()).output().unwrap();
+    let (line, error) = (example.words.join(" "), String::from_utf8_lossy(&output.stderr));
+    let found_something = example.words[1] == "doctor" && output.status.code() == Some(4);
+    assert!(output.status.success() || found_something, "{}: {line}: {error}", example.place);
+    if let Some(path) = &example.output {
+        fs::write(folder.join(path), output.stdout).unwrap();
+    }
+}
+
+/// A workload with its parameters, made small.
+fn small(workload: &str, place: &str) -> String {
+    let name = workload.split(':').next().unwrap();
+    let (_, parameters) = SMALL
+        .iter()
+        .find(|(known, _)| *known == name)
+        .unwrap_or_else(|| panic!("{place}: add small parameters of {name} to SMALL"));
+    format!("{workload}{}{parameters}", if workload == name { ':' } else { ',' })
+}
