@@ -105,6 +105,12 @@ fn ended_at_last(child: &Child) -> Sender<()> {
     guard
 }
 
+fn has_children(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let children = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children"));
+    threads.flatten().any(|thread| children(thread).is_ok_and(|children| !children.trim().is_empty()))
+}
+
 /// A program under a trap ends with a code after a signal to memtide, or, with `next`, after further ones.
 #[track_caller]
 fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
@@ -115,10 +121,14 @@ fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).expect("it says that it is ready");
     signal(first, child.id());
     if let Some(next) = next {
-        // Signals that come within a second are one request, and the first may be seen late.
-        while child.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(1100));
+        // Signals within a second are one request, and the first may be seen late: again, until the program has ended.
+        std::thread::sleep(Duration::from_millis(1100));
+        while has_children(child.id()) {
             signal(next, child.id());
+            let again = Instant::now() + Duration::from_secs(10);
+            while has_children(child.id()) && Instant::now() < again {
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
     }
     let output = child.wait_with_output().unwrap();
