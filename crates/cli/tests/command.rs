@@ -4,8 +4,10 @@ mod support;
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use support::call::{ROWS, SMALL, answer, json};
 
@@ -118,22 +120,58 @@ fn a_reader_that_has_enough_is_no_error() {
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
-/// Interrupts a call after `wait`; it must then end soon, with code 130.
-#[track_caller]
-fn interrupted(args: &[&str], wait: impl FnOnce()) {
-    let mut command = Command::new(support::MEMTIDE);
-    let child = command.args(args).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    wait();
-    let asked = Instant::now();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(1), "{args:?} took {:?} to end", asked.elapsed());
-    assert_eq!(output.status.code(), Some(130), "{args:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"), "{args:?}");
+/// A call that the test interrupts.
+struct Running {
+    child: Child,
+    pid: Pid,
 }
 
-fn a_while() {
-    std::thread::sleep(Duration::from_millis(700));
+impl Running {
+    fn start(args: &[&str]) -> Running {
+        let mut command = Command::new(support::MEMTIDE);
+        let child = command.args(args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        Running { child, pid }
+    }
+
+    /// Processor time of all its threads so far, also once it has ended and is not yet reaped.
+    fn processor_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(self.pid), options).unwrap().is_some()
+    }
+
+    /// Waits until it has computed for half a second of processor time.
+    fn computes(&self) {
+        while self.processor_ticks() < ticks_per_second() / 2 {
+            assert!(!self.has_ended(), "it ended before the interrupt");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Interrupts it: it must end with code 130, within a second of each CPU's time.
+    #[track_caller]
+    fn interrupt(self) {
+        let before = self.processor_ticks();
+        kill_process(self.pid, Signal::INT).unwrap();
+        waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let ticks = self.processor_ticks() - before;
+        let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+        assert!(ticks < cpus * ticks_per_second(), "it computed for {ticks} ticks after the interrupt");
+        let output = self.child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{error}");
+        assert!(error.contains("interrupted"), "{error}");
+    }
+}
+
+fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second()
 }
 
 fn is_empty(folder: &Path) -> bool {
@@ -145,14 +183,22 @@ fn an_interrupt_ends_a_run_with_code_130_and_leaves_no_report() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.html").display().to_string();
     let stream = "stream:footprint_mib=256,iterations=100";
-    interrupted(&["compare", "-m", "bmpm-2", "-w", stream, "--report", &report], a_while);
+    let run = Running::start(&["compare", "-m", "bmpm-2", "-w", stream, "--report", &report]);
+    run.computes();
+    run.interrupt();
     assert!(is_empty(folder.path()), "a part of the report was left");
 }
 
 #[test]
 fn an_interrupt_is_obeyed_while_a_workload_is_built_and_late_in_a_probe() {
-    interrupted(&["simulate", "-m", "ddr5-cxl", "-w", "pagerank:footprint_mib=1024"], a_while);
-    interrupted(&["machine", "probe", "ddr4-2400", "--requests", "20000000", "--load", "50%"], a_while);
+    for args in [
+        &["simulate", "-m", "ddr5-cxl", "-w", "pagerank:footprint_mib=1024"][..],
+        &["machine", "probe", "ddr4-2400", "--requests", "20000000", "--load", "50%"],
+    ] {
+        let run = Running::start(args);
+        run.computes();
+        run.interrupt();
+    }
 }
 
 #[test]
@@ -162,14 +208,14 @@ fn an_interrupt_ends_an_import_that_waits_for_its_input_and_leaves_no_trace() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let out = tempfile::tempdir().unwrap();
     let (from, to) = (pipe.display().to_string(), out.path().join("trace").display().to_string());
-    let mut input = None;
-    interrupted(&["trace", "import", &from, "--format", "csv", "--to", &to], || {
-        let mut pipe = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
-        pipe.write_all(ROWS.as_bytes()).unwrap();
-        input = Some(pipe);
-        while is_empty(out.path()) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    });
+    let run = Running::start(&["trace", "import", &from, "--format", "csv", "--to", &to]);
+    let mut pipe = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    pipe.write_all(ROWS.as_bytes()).unwrap();
+    while is_empty(out.path()) {
+        assert!(!run.has_ended(), "it ended before the interrupt");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    run.interrupt();
+    drop(pipe);
     assert!(is_empty(out.path()), "a part of the trace was left");
 }

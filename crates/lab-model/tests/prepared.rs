@@ -1,5 +1,8 @@
 //! Machines as the lab runs them, against the models that they are made from.
 
+#[path = "support/closed_form.rs"]
+mod closed_form;
+
 use std::path::Path;
 
 use memtide_core::{Machine, Time};
@@ -31,6 +34,47 @@ fn every_bundled_machine_can_be_prepared_and_written_as_a_machine_file() {
                 Machine::parse("prepared.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
             assert!(again.nodes.iter().all(|node| node.fixed.is_some()), "{}", machine.name);
             assert_eq!(again.to_toml(), text);
+        }
+    }
+}
+
+#[test]
+fn idle_latency_and_bandwidth_are_those_of_the_machine_file() {
+    for machine in bundled() {
+        let all = u16::try_from(machine.cpus()).unwrap();
+        let prepared = prepare(&machine, all).machine;
+        for (node, full) in prepared.nodes.iter().zip(&machine.nodes) {
+            let fixed = node.fixed.as_ref().unwrap();
+            let (ns, mbps) = (closed_form::idle_ns(&machine, full), closed_form::read_mbps(full));
+            let (slower, narrower) =
+                (fixed.read_latency_ns / ns - 1.0, 1.0 - fixed.read_bandwidth_mbps / mbps);
+            println!(
+                "{} {}: {:.2} % slower, {:.2} % narrower",
+                machine.name,
+                node.name,
+                100.0 * slower,
+                100.0 * narrower
+            );
+            if full.fixed.is_some() {
+                assert!(slower.abs() < 1e-9 && narrower.abs() < 1e-9, "{} {}", machine.name, node.name);
+                assert_eq!(fixed.write_bandwidth_mbps, full.fixed.as_ref().unwrap().write_bandwidth_mbps);
+                continue;
+            }
+            // Rows that are opened late and switches between ranks cost bandwidth, turnarounds that of writes.
+            let write = fixed.write_bandwidth_mbps.expect("a dram node's writes") / fixed.read_bandwidth_mbps;
+            assert!(slower.abs() < 0.015, "{} {}: {slower} off {ns} ns", machine.name, node.name);
+            assert!(
+                (-0.001..0.08).contains(&narrower),
+                "{} {}: {narrower} off {mbps} MB/s",
+                machine.name,
+                node.name
+            );
+            assert!(
+                (0.7..1.0).contains(&write),
+                "{} {}: writes at {write} of reads",
+                machine.name,
+                node.name
+            );
         }
     }
 }

@@ -145,9 +145,7 @@ fn a_real_lackey_run_is_imported() {
     match valgrind {
         Ok(status) if status.success() => {}
         other => {
-            assert!(std::env::var_os("CI").is_none(), "valgrind: {other:?}; sudo apt-get install valgrind");
-            eprintln!("skipped: valgrind does not run here ({other:?})");
-            return;
+            return memtide_testing::not_run(&format!("valgrind: {other:?}; apt-get install valgrind"));
         }
     }
     let totals = import(ImportKind::Lackey, &log, &output, &mut |_| true).unwrap();

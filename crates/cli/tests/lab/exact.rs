@@ -8,6 +8,8 @@ use memtide_core::machine::Machine;
 use memtide_core::policy::{FirstTouch, FreeMemory, NodeOrder, Rule, RuleState, Task};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
+use memtide_testing::not_run_in_part;
+
 use crate::support::{lab, lab_is_here};
 
 /// Two nodes of DRAM and two of Optane.
@@ -123,7 +125,7 @@ fn compile_go(folder: &Path) -> Option<String> {
     let built = go.args(["build", "-o", &program, source]).env("CGO_ENABLED", "0").status();
     match built {
         Ok(status) => assert!(status.success(), "{source} does not compile"),
-        Err(error) => eprintln!("without the Go program: {error}"),
+        Err(error) => not_run_in_part(&format!("its Go program: go: {error}; apt-get install golang-go")),
     }
     fs::exists(&program).expect("a folder").then_some(program)
 }

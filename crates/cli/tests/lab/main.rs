@@ -13,6 +13,7 @@ mod exact;
 mod faults;
 mod fidelity;
 mod hints;
+mod host_load;
 mod measure;
 mod monitors;
 mod nodes;

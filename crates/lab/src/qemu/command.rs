@@ -263,45 +263,112 @@ mod tests {
     use crate::options::Options;
     use crate::tools::Tools;
 
-    /// A bundled machine's command line, an option and its value a line, against the kept one. With `MEMTIDE_UPDATE=1` in the
-    /// environment the kept one is written instead.
-    #[track_caller]
-    fn matches_kept(machine: &str, vcpus: u16, memory: &[(&str, Memory)], clock: Option<(&Path, &Path)>) {
+    /// Set to 1, the golden files are written instead of compared.
+    const UPDATE: &str = "MEMTIDE_UPDATE_GOLDEN";
+
+    /// A bundled machine's guest; the seed, the kernel and all files are the same on any host.
+    fn guest(machine: &str, vcpus: u16, memory: &[(&str, Memory)]) -> GuestSpec {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(root.join(format!("../../machines/{machine}.toml"))).expect("a file");
         let named: Vec<_> =
             memory.iter().map(|(name, memory)| ((*name).to_owned(), memory.clone())).collect();
-        let machine_of = Machine::parse(machine, &text).expect("a machine");
-        let layout = Layout::with(&machine_of, Some(vcpus), &named).expect("a layout");
-        let guest = GuestSpec {
-            seed: 7,
-            ..GuestSpec::new(&Options::new(machine_of, Vec::new()), layout, None, &Tools::default())
-        };
-        let command_line = CommandLine { guest: &guest, kernel: Path::new(run_dir::KERNEL), clock };
-        let mut lines = String::new();
+        let machine = Machine::parse(machine, &text).expect("a machine");
+        let layout = Layout::with(&machine, Some(vcpus), &named).expect("a layout");
+        let spec = GuestSpec::new(&Options::new(machine, Vec::new()), layout, None, &Tools::default());
+        GuestSpec { seed: 7, ..spec }
+    }
+
+    /// Compares a guest's command line, an option and its value per line, with the golden file of that name.
+    #[track_caller]
+    fn assert_golden(name: &str, guest: &GuestSpec, timed: bool) {
+        let files = (Path::new("/lib/clock,1.so"), Path::new("/run/clock.json"));
+        let command_line =
+            CommandLine { guest, kernel: Path::new(run_dir::KERNEL), clock: timed.then_some(files) };
+        let mut found = String::new();
         for word in command_line.arguments() {
             let word = word.into_string().expect("text");
-            lines += if word.starts_with('-') && !lines.is_empty() { "\n" } else { " " };
-            lines += &word;
+            found += if word.starts_with('-') && !found.is_empty() { "\n" } else { " " };
+            found += &word;
         }
-        let lines = format!("{}\n", lines.trim_start());
-        let kept = root.join(format!("tests/command_lines/{machine}.txt"));
-        if std::env::var_os("MEMTIDE_UPDATE").is_some() {
-            fs::write(&kept, &lines).expect("it is written");
+        let found = format!("{}\n", found.trim_start());
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/command_lines/{name}.txt"));
+        if std::env::var_os(UPDATE).is_some_and(|update| update == "1") {
+            fs::write(&file, &found).expect("the golden file is written");
         }
-        assert_eq!(lines, fs::read_to_string(&kept).expect("a kept command line"), "{}", kept.display());
+        let golden = fs::read_to_string(&file).unwrap_or_default();
+        let changes = changes(&golden, &found);
+        assert!(found == golden, "{} differs; {UPDATE}=1 writes it:\n{changes}", file.display());
+    }
+
+    /// Lines that are in one text alone, in the order of the texts: `-` those of the golden one, `+` those found.
+    fn changes(golden: &str, found: &str) -> String {
+        let only = |sign: char, of: &str, other: &str| -> String {
+            let lines = of.lines().filter(|line| !other.lines().any(|same| same == *line));
+            lines.map(|line| format!("{sign} {line}\n")).collect()
+        };
+        only('-', golden, found) + &only('+', found, golden)
     }
 
     #[test]
-    fn command_line_of_a_plain_guest_is_as_kept() {
-        matches_kept("hinuma", 2, &[], None);
+    fn golden_plain_guest() {
+        assert_golden("hinuma", &guest("hinuma", 2, &[]), false);
     }
 
     #[test]
-    fn command_line_of_a_timed_guest_with_hotplug_and_cxl_is_as_kept() {
-        let clock = (Path::new("/lib/clock,1.so"), Path::new("/run/clock.json"));
+    fn golden_timed_guest_with_hotplug_and_cxl() {
         let memory = [("cxl", Memory::Cxl), ("dram1", Memory::Absent)];
-        matches_kept("ddr5-cxl", 1, &memory, Some(clock));
+        assert_golden("ddr5-cxl", &guest("ddr5-cxl", 1, &memory), true);
+    }
+
+    #[test]
+    fn golden_guest_with_one_vcpu_and_the_clock() {
+        assert_golden("laptop-timed", &guest("laptop", 1, &[]), true);
+    }
+
+    #[test]
+    fn golden_guest_with_many_vcpus_in_parallel() {
+        let guest = GuestSpec { parallel: true, ..guest("bmpm-2", 8, &[]) };
+        assert_golden("bmpm-2-parallel", &guest, false);
+    }
+
+    #[test]
+    fn golden_guest_with_shared_memory() {
+        let memory = [("optane1", Memory::Shared("/pool,1".into()))];
+        assert_golden("optane-shared", &guest("optane", 2, &memory), true);
+    }
+
+    #[test]
+    fn golden_guest_on_a_terminal() {
+        let mut guest = guest("hinuma", 1, &[]);
+        guest.program.interactive = true;
+        assert_golden("hinuma-terminal", &guest, true);
+    }
+
+    #[test]
+    fn golden_guest_whose_other_nodes_are_absent() {
+        let memory = [("dram1", Memory::Absent), ("cxl", Memory::Absent)];
+        assert_golden("ddr5-cxl-absent", &guest("ddr5-cxl", 1, &memory), false);
+    }
+
+    #[test]
+    fn golden_guest_with_two_cxl_expanders() {
+        let memory = [("cxl", Memory::Cxl), ("dram1", Memory::Cxl)];
+        assert_golden("ddr5-cxl-two", &guest("ddr5-cxl", 1, &memory), true);
+    }
+
+    #[test]
+    fn every_golden_file_has_its_test() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command_lines");
+        for entry in fs::read_dir(folder).expect("golden files") {
+            let name = entry.expect("an entry").file_name().into_string().expect("text");
+            let quoted = format!("assert_golden(\"{}\",", name.trim_end_matches(".txt"));
+            assert!(include_str!("command.rs").contains(&quoted), "no test compares {name}");
+        }
+    }
+
+    #[test]
+    fn changes_name_the_lines_that_differ() {
+        assert_eq!(changes("-a 1\n-b 2\n-c 3\n", "-a 1\n-b 4\n-c 3\n"), "- -b 2\n+ -b 4\n");
     }
 
     #[test]

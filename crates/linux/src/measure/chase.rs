@@ -1,7 +1,7 @@
 //! Idle latency: a pointer chase.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memtide_core::{CpuId, NodeId};
 use procfs::process::Process;
@@ -65,14 +65,20 @@ impl Chase {
 
     /// Times some loads, in parts.
     pub fn run(&mut self, effort: &Effort) -> Run {
+        let start = Instant::now();
+        self.run_by(effort, || start.elapsed())
+    }
+
+    /// The same by a clock that tells the time since some moment.
+    fn run_by(&mut self, effort: &Effort, mut now: impl FnMut() -> Duration) -> Run {
         let part = effort.loads.div_ceil(PARTS).next_multiple_of(16);
-        let begin = Instant::now();
+        let begin = now();
         let mut parts = Vec::new();
         for _ in 0..PARTS {
-            let start = Instant::now();
+            let start = now();
             self.at = black_box(self.chain.follow(self.at, part));
-            parts.push(start.elapsed().as_nanos() as f64 / part as f64);
-            if begin.elapsed() > effort.limit {
+            parts.push((now() - start).as_nanos() as f64 / part as f64);
+            if now() - begin > effort.limit {
                 break;
             }
         }
@@ -120,8 +126,6 @@ fn order(count: usize, seed: u64) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::SMALL;
     use super::*;
 
@@ -142,17 +146,28 @@ mod tests {
     }
 
     #[test]
-    fn a_load_takes_longer_than_nothing_and_less_than_a_millisecond() {
+    fn time_per_load_is_that_of_a_part_by_its_loads() {
+        let effort = Effort { mib: 1, loads: 100_000, ..SMALL };
+        let mut chase = Chase::new(CpuId(0), NodeId(0), &effort).unwrap();
+        // A clock that is read before and after each part of 20,000 loads: they take 1, 2, 3, 4 and 10 ms.
+        let mut ms = [0, 0, 1, 1, 1, 3, 3, 3, 6, 6, 6, 10, 10, 10, 20, 20].into_iter();
+        let run = chase.run_by(&effort, || Duration::from_millis(ms.next().unwrap()));
+        assert_eq!((run.loads, run.ns.least, run.ns.median, run.ns.spread), (100_000, 50.0, 150.0, 3.0));
+    }
+
+    #[test]
+    fn idle_latency_tells_the_share_of_huge_pages() {
         let idle = idle_latency(CpuId(0), NodeId(0), &SMALL).unwrap();
-        assert!(idle.ns.median > 0.1 && idle.ns.median < 1e6 && idle.ns.spread >= 0.0, "{idle:?}");
         assert!(idle.huge.is_none_or(|share| (0.0..=1.0).contains(&share)), "{idle:?}");
     }
 
     #[test]
-    fn a_chase_ends_at_its_limit() {
-        let effort = Effort { loads: 1_000_000, limit: Duration::ZERO, ..SMALL };
-        let run = Chase::new(CpuId(0), NodeId(0), &effort).unwrap().run(&effort);
-        assert_eq!(run.loads, 200_000);
+    fn chase_ends_after_the_part_that_exceeds_its_limit() {
+        let effort = Effort { mib: 1, loads: 1_000_000, limit: Duration::from_millis(5), ..SMALL };
+        let mut chase = Chase::new(CpuId(0), NodeId(0), &effort).unwrap();
+        let mut ms = 0..;
+        let run = chase.run_by(&effort, || Duration::from_millis(ms.next().unwrap()));
+        assert_eq!(run.loads, 400_000, "3 ms after the first part, 6 ms after the second");
     }
 
     #[test]

@@ -57,13 +57,14 @@ pub fn loaded_latency(
     let readers = Readers {
         ready: Barrier::new(cpus.len()),
         delay: AtomicU64::new(PAUSED),
-        bursts: others.iter().map(|_| Count(AtomicU64::new(0))).collect(),
+        point: AtomicU64::new(0),
+        each: others.iter().map(|_| Reader::default()).collect(),
         end: AtomicBool::new(false),
     };
     let readers = &readers;
     std::thread::scope(|scope| {
-        let start = |(&cpu, count)| scope.spawn(move || readers.run(on(cpu, node, effort.mib), count));
-        let threads: Vec<_> = others.iter().zip(&readers.bursts).map(start).collect();
+        let start = |(&cpu, reader)| scope.spawn(move || readers.run(on(cpu, node, effort.mib), reader));
+        let threads: Vec<_> = others.iter().zip(&readers.each).map(start).collect();
         let chase = Chase::new(first, node, effort);
         readers.ready.wait();
         let points = chase.map(|mut chase| {
@@ -106,48 +107,85 @@ struct Readers {
     ready: Barrier,
     /// Turns between two bursts of a thread.
     delay: AtomicU64,
-    /// How many there were of each.
-    bursts: Vec<Count>,
+    /// Points whose delays were set.
+    point: AtomicU64,
+    each: Vec<Reader>,
+    /// All points are measured, or a reader has no memory.
     end: AtomicBool,
 }
 
-/// A number in cache lines of its own.
+/// A thread's state, in cache lines of its own.
+#[derive(Default)]
 #[repr(align(128))]
-struct Count(AtomicU64);
+struct Reader {
+    /// The point whose delay it uses.
+    point: AtomicU64,
+    /// Bursts that it has read.
+    bursts: AtomicU64,
+}
 
 impl Readers {
+    /// Measures a point. It begins once every reader uses its delay and ends once each has read: a reader may wait for
+    /// its CPU, which other processes use, for longer than a run of the chase.
     fn point(&self, chase: &mut Chase, rate: f64, delay: u64, effort: &Effort) -> Loaded {
-        self.delay.store(delay, Ordering::Relaxed);
+        self.begin(delay);
         let settled = Instant::now() + SETTLE;
         while Instant::now() < settled {
             spin_loop();
         }
-        let (start, before) = (Instant::now(), self.read());
-        let run = chase.run(effort);
+        let (start, before) = (Instant::now(), self.bursts());
+        let mut loads = 0;
+        let ns = loop {
+            let run = chase.run(effort);
+            loads += run.loads;
+            if delay == PAUSED || self.all_read_since(&before) || self.end.load(Ordering::Relaxed) {
+                break run.ns;
+            }
+        };
         let us = start.elapsed().as_nanos() as f64 / 1e3;
-        let others_mbps = ((self.read() - before) * BURST_BYTES) as f64 / us;
-        Loaded { rate, mbps: others_mbps + (run.loads * 64) as f64 / us, others_mbps, ns: run.ns }
+        let read: u64 = self.bursts().iter().zip(&before).map(|(now, before)| now - before).sum();
+        let others_mbps = (read * BURST_BYTES) as f64 / us;
+        Loaded { rate, mbps: others_mbps + (loads * 64) as f64 / us, others_mbps, ns }
     }
 
-    /// Bursts so far.
-    fn read(&self) -> u64 {
-        self.bursts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+    /// Sets a point's delay and waits until every reader uses it.
+    fn begin(&self, delay: u64) {
+        self.delay.store(delay, Ordering::Relaxed);
+        let point = self.point.fetch_add(1, Ordering::Release) + 1;
+        let uses = |reader: &Reader| reader.point.load(Ordering::Acquire) == point;
+        while !self.each.iter().all(uses) && !self.end.load(Ordering::Relaxed) {
+            spin_loop();
+        }
     }
 
-    fn run(&self, words: Result<Words, MeasureError>, count: &Count) -> Result<(), MeasureError> {
+    /// Bursts of each reader so far.
+    fn bursts(&self) -> Vec<u64> {
+        self.each.iter().map(|reader| reader.bursts.load(Ordering::Relaxed)).collect()
+    }
+
+    fn all_read_since(&self, before: &[u64]) -> bool {
+        self.bursts().iter().zip(before).all(|(now, before)| now > before)
+    }
+
+    fn run(&self, words: Result<Words, MeasureError>, reader: &Reader) -> Result<(), MeasureError> {
+        if words.is_err() {
+            self.end.store(true, Ordering::Relaxed);
+        }
         self.ready.wait();
         let mut words = words?;
         let bursts = words.len() / BURST_WORDS;
         let mut at = 0;
         while !self.end.load(Ordering::Relaxed) {
+            let point = self.point.load(Ordering::Acquire);
             let delay = self.delay.load(Ordering::Relaxed);
+            reader.point.store(point, Ordering::Release);
             if delay == PAUSED {
                 spin_loop();
                 continue;
             }
             black_box(stream(&mut words[at * BURST_WORDS..][..BURST_WORDS], 1.0));
             at = (at + 1) % bursts;
-            count.0.fetch_add(1, Ordering::Relaxed);
+            reader.bursts.fetch_add(1, Ordering::Relaxed);
             spin(delay);
         }
         Ok(())
@@ -159,18 +197,81 @@ mod tests {
     use super::super::SMALL;
     use super::*;
 
-    #[test]
-    fn others_read_at_all_points_but_the_idle_one() {
-        let effort = Effort { loads: 500_000, ..SMALL };
-        let cpus = [CpuId(0), CpuId(1)];
-        if crate::run_on(&cpus[1..]).is_err() {
-            return;
+    /// Readers without memory: the test plays them.
+    fn played(readers: usize) -> Readers {
+        Readers {
+            ready: Barrier::new(1),
+            delay: AtomicU64::new(PAUSED),
+            point: AtomicU64::new(0),
+            each: (0..readers).map(|_| Reader::default()).collect(),
+            end: AtomicBool::new(false),
         }
-        let points = loaded_latency(&cpus, NodeId(0), &[0.0, 0.3, 1.0], &effort).unwrap();
+    }
+
+    #[test]
+    fn others_read_at_every_point_but_the_idle_one() {
+        let cpus = [CpuId(0), CpuId(1)];
+        if cpus
+            .into_iter()
+            .any(|cpu| std::thread::spawn(move || crate::run_on(&[cpu])).join().unwrap().is_err())
+        {
+            return memtide_testing::not_run("it takes CPUs 0 and 1");
+        }
+        let points = loaded_latency(&cpus, NodeId(0), &[0.0, 0.3, 1.0], &SMALL).unwrap();
         assert_eq!(points.iter().map(|point| point.rate).collect::<Vec<_>>(), [0.0, 0.3, 1.0]);
-        // A burst may have been under way.
-        assert!(points[0].others_mbps < 1.0 && points[0].mbps > points[0].others_mbps, "{points:?}");
-        assert!(points[1..].iter().all(|point| point.others_mbps > 1.0), "{points:?}");
+        assert!(points[0].others_mbps == 0.0 && points[0].mbps > 0.0, "{points:?}");
+        assert!(points[1..].iter().all(|point| point.others_mbps > 0.0), "{points:?}");
+        assert!(points.iter().all(|point| point.mbps > point.others_mbps), "{points:?}");
+    }
+
+    #[test]
+    fn point_begins_when_every_reader_uses_its_delay() {
+        let readers = played(2);
+        let begun = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                readers.begin(7);
+                begun.store(true, Ordering::Release);
+            });
+            while readers.point.load(Ordering::Acquire) == 0 {
+                spin_loop();
+            }
+            assert_eq!(readers.delay.load(Ordering::Relaxed), 7);
+            readers.each[0].point.store(1, Ordering::Release);
+            // A fault shows if the other thread runs meanwhile; a right one passes whatever the time.
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!begun.load(Ordering::Acquire), "one reader still uses the delay before");
+            readers.each[1].point.store(1, Ordering::Release);
+        });
+        assert!(begun.into_inner());
+    }
+
+    #[test]
+    fn loaded_point_ends_after_every_reader_has_read() {
+        let (readers, effort) = (played(2), Effort { mib: 1, loads: 1000, ..SMALL });
+        let done = AtomicBool::new(false);
+        let reader = |reader: &Reader, late: Duration| {
+            while readers.point.load(Ordering::Acquire) == 0 {
+                spin_loop();
+            }
+            reader.point.store(1, Ordering::Release);
+            // As on a CPU that other processes use: longer than the chase takes.
+            std::thread::sleep(late);
+            while !done.load(Ordering::Relaxed) {
+                reader.bursts.fetch_add(1, Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| reader(&readers.each[0], Duration::ZERO));
+            scope.spawn(|| reader(&readers.each[1], 20 * SETTLE));
+            let mut chase = Chase::new(CpuId(0), NodeId(0), &effort).unwrap();
+            let loaded = readers.point(&mut chase, 1.0, 0, &effort);
+            let read = readers.each[1].bursts.load(Ordering::Relaxed);
+            done.store(true, Ordering::Relaxed);
+            assert!(read > 0, "the point ended before a reader had read");
+            assert!(loaded.others_mbps > 0.0, "{loaded:?}");
+        });
     }
 
     #[test]

@@ -29,6 +29,11 @@ pub enum Kernel {
 }
 
 impl Kernel {
+    /// Bytes that move in a round of so many threads, each with so many MiB.
+    fn bytes(self, mib: usize, threads: usize) -> f64 {
+        ((mib << 20) / self.arrays()) as f64 * self.traffic() * threads as f64
+    }
+
     fn arrays(self) -> usize {
         match self {
             Kernel::Stream { .. } => 1,
@@ -69,7 +74,7 @@ pub fn bandwidth_mbps(
         threads.into_iter().map(|thread| thread.join().expect("a measuring thread does not panic")).collect()
     });
     let took = took?;
-    let bytes = ((effort.mib << 20) / kernel.arrays()) as f64 * kernel.traffic() * cpus.len() as f64;
+    let bytes = kernel.bytes(effort.mib, cpus.len());
     let longest = |round: usize| took.iter().map(|thread| thread[round]).max().unwrap_or_default();
     let done = took.iter().map(Vec::len).min().unwrap_or(0);
     Ok(Figure::of((0..done).map(|round| bytes / 1e6 / longest(round).as_secs_f64()).collect()))
@@ -157,11 +162,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_kernels_move_data() {
-        for kernel in [Kernel::Stream { reads: 1.0 }, Kernel::Stream { reads: 0.5 }, Kernel::Triad] {
-            let mbps = bandwidth_mbps(&[CpuId(0)], NodeId(0), kernel, &SMALL).unwrap();
-            assert!(mbps.median > 10.0 && mbps.median < 1e7, "{kernel:?}: {mbps:?} MB/s");
+    fn traffic_counts_reads_and_write_backs() {
+        const MIB: f64 = 1048576.0;
+        for (kernel, mib) in [
+            // 12 MiB are read; half of the traffic is then 12 MiB of write-backs; three arrays of 4 MiB are read, one written.
+            (Kernel::Stream { reads: 1.0 }, 12.0),
+            (Kernel::Stream { reads: 0.5 }, 24.0),
+            (Kernel::Triad, 16.0),
+        ] {
+            assert_eq!(kernel.bytes(12, 1), mib * MIB, "{kernel:?}");
+            assert_eq!(kernel.bytes(12, 3), 3.0 * mib * MIB, "{kernel:?}");
         }
+    }
+
+    #[test]
+    fn slowest_round_fits_into_the_time_of_the_measurement() {
+        for kernel in [Kernel::Stream { reads: 1.0 }, Kernel::Stream { reads: 0.5 }, Kernel::Triad] {
+            let begin = Instant::now();
+            let mbps = bandwidth_mbps(&[CpuId(0)], NodeId(0), kernel, &SMALL).unwrap();
+            let least = kernel.bytes(SMALL.mib, 1) / 1e6 / begin.elapsed().as_secs_f64();
+            assert!(mbps.least > least, "{kernel:?}: {mbps:?} MB/s, {least} over all of the time");
+        }
+    }
+
+    #[test]
+    fn triad_adds_three_times_the_third_array() {
+        let mut words: Vec<u64> = (0..12).collect();
+        run(&mut words, Kernel::Triad);
+        assert_eq!(words[..4], [4 + 3 * 8, 5 + 3 * 9, 6 + 3 * 10, 7 + 3 * 11]);
     }
 
     #[test]

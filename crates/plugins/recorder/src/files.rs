@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn stream_of_a_dead_reader_stops_growing() {
-        let dir = std::env::temp_dir().join(format!("memtide-recorder-test-{}", std::process::id()));
-        std::fs::create_dir(&dir).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().to_owned();
         let lock = File::create(dir.join(LOCK_FILE)).unwrap();
         // SAFETY: a plain system call on an open file.
         assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
@@ -173,7 +173,6 @@ mod tests {
         let stopped = write(&mut stream).unwrap_err();
         let bytes = std::fs::metadata(&stream.path).unwrap().len();
         let another = Stream::create(&dir, 1).err().unwrap();
-        std::fs::remove_dir_all(&dir).unwrap();
         assert_eq!([stopped, another].map(|error| error.raw_os_error()), [Some(libc::EPIPE); 2]);
         assert_eq!(bytes, 2 * WINDOW_BYTES as u64);
     }

@@ -26,11 +26,9 @@ impl MachineText {
             "swap_ns",
             "sample_ns",
         ];
-        let defaults = free.iter().filter(|name| !kernel.contains(&format!("{name} =")));
-        let zeros: String = defaults
-            .filter(|name| !kernel.lines().any(|line| line.starts_with(**name)))
-            .map(|name| format!("{name} = 0\n"))
-            .collect();
+        let given = |name: &str| kernel.lines().any(|line| line.split(" =").next() == Some(name));
+        let zeros: String =
+            free.iter().filter(|name| !given(name)).map(|name| format!("{name} = 0\n")).collect();
         let watermarks =
             if kernel.contains("watermark") { "" } else { "watermark_low_bp = 0\nwatermark_high_bp = 0\n" };
         let text = format!(

@@ -1,0 +1,58 @@
+//! A guest's run does not depend on the host's load.
+
+use std::hint::spin_loop;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::support::{MEMTIDE, lab, lab_is_here};
+
+/// Processor times in ns, interrupts and context switches of all that ran in the guest, from its boot on.
+const SCRIPT: &str = "memtide-workload stream:threads=2,footprint_mib=8,iterations=2 & \
+     i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; wait\n\
+     cat /proc/uptime /proc/self/schedstat /proc/schedstat /proc/interrupts /proc/stat /proc/vmstat\n";
+
+/// Ends the busy threads, also if the run fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What the script prints in a guest while so many threads of the host compute.
+fn printed(timing: &str, busy_threads: usize) -> String {
+    let end = AtomicBool::new(false);
+    let workload = Path::new(MEMTIDE).with_file_name("memtide-workload").display().to_string();
+    thread::scope(|scope| {
+        let _ends = Ends(&end);
+        for _ in 0..busy_threads {
+            scope.spawn(|| {
+                while !end.load(Ordering::Relaxed) {
+                    spin_loop();
+                }
+            });
+        }
+        let options = ["--machine", "hinuma", "--vcpus", "2", "--timing", timing];
+        let (out, _) =
+            lab::script(&options, &["/bin/cat", &format!("{workload}:/bin/memtide-workload")], SCRIPT);
+        out
+    })
+}
+
+#[track_caller]
+fn runs_alike(timing: &str) {
+    let idle = printed(timing, 0);
+    let busy_threads = 2 * thread::available_parallelism().expect("CPUs").get();
+    let busy = printed(timing, busy_threads);
+    let differ = idle.lines().zip(busy.lines()).find(|(idle, busy)| idle != busy);
+    assert!(idle == busy, "--timing {timing}: on an idle host and a busy one: {differ:#?}");
+}
+
+#[test]
+fn untimed_run_is_the_same_on_a_busy_host() {
+    if lab_is_here() {
+        runs_alike("off");
+    }
+}

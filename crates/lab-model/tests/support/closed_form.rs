@@ -1,0 +1,105 @@
+//! What a machine's nodes give, worked out from the figures of its file alone: nothing here calls a model, so that tests can
+//! hold models against it.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use memtide_core::machine::{Dram, Machine, Node, PagePolicy};
+
+/// Read latency of an idle node from the CPUs beside it, in ns: a fixed node's figure; of a dram node the mean over random
+/// lines, each asked for when the one before has come, with the way through the caches.
+pub fn idle_ns(machine: &Machine, node: &Node) -> f64 {
+    match (&node.fixed, &node.dram) {
+        (Some(fixed), _) => fixed.read_latency_ns,
+        (_, Some(dram)) => {
+            let cycles = machine.caches.last().map_or(0.0, |cache| cache.latency_cycles);
+            dram_ns(dram) + cycles * 1e3 / machine.core.clock_mhz
+        }
+        (None, None) => unreachable!("a checked node is fixed or dram"),
+    }
+}
+
+/// Latency of a chase over random lines of a dram node, in ns: to activate and read; to close the row before, if one is
+/// open; and to wait for a refresh now and then.
+fn dram_ns(dram: &Dram) -> f64 {
+    let ns = |cycles: u32| f64::from(cycles) * f64::from(dram.t_ck_ps) / 1e3;
+    let closed = dram.controller_ns + ns((dram.rcd + dram.cl + dram.burst).into());
+    let (refresh, interval) = (ns(dram.rfc.into()), ns(dram.refi));
+    // Channels refresh at the same time, their ranks one after the other if they are staggered.
+    let units = if dram.refresh_staggered { f64::from(dram.ranks) } else { 1.0 };
+    let banks = f64::from(dram.channels)
+        * f64::from(dram.ranks)
+        * f64::from(dram.bank_groups)
+        * f64::from(dram.banks);
+    let mut latency = closed;
+    for _ in 0..20 {
+        let reads = interval / latency;
+        // A bank's first read after a refresh finds no row open; the others find another row, of very many.
+        let first =
+            if interval > 0.0 { banks * (1.0 - (1.0 - 1.0 / banks).powf(reads)) / reads } else { 0.0 };
+        let open = match dram.page_policy {
+            PagePolicy::Open => ns(dram.rp.into()) * (1.0 - first),
+            PagePolicy::Closed => 0.0,
+        };
+        // Reads that come during a refresh, half a latency after its start and then every latency: the first of them
+        // that goes to the unit waits for the end.
+        let mut waited = 0.0;
+        for read in 0..1000 {
+            let left = refresh - (f64::from(read) + 0.5) * latency;
+            if left <= 0.0 {
+                break;
+            }
+            waited += (1.0 - 1.0 / units).powi(read) * left;
+        }
+        latency = closed + open + if interval > 0.0 { waited / reads } else { 0.0 };
+    }
+    latency
+}
+
+/// Latency that links add between an initiator and a node, in ns, and the least bandwidth among them, in MB/s: over the
+/// path of least latency.
+pub fn links(machine: &Machine, initiator: &str, node: &Node) -> (f64, f64) {
+    let ends: Vec<&str> = match &node.initiator {
+        Some(beside) => vec![beside.as_str(), &node.name],
+        None => vec![node.name.as_str()],
+    };
+    // Each place that was reached, its latency and the bandwidth on the way: all are few.
+    let mut reached = vec![(initiator.to_owned(), 0.0, f64::INFINITY)];
+    for _ in &machine.links {
+        for link in &machine.links {
+            for (from, to) in [(0, 1), (1, 0)] {
+                let Some((_, ns, mbps)) = reached.iter().find(|(at, ..)| *at == link.between[from]).cloned()
+                else {
+                    continue;
+                };
+                let next = (link.between[to].clone(), ns + link.latency_ns, mbps.min(link.bandwidth_mbps));
+                match reached.iter_mut().find(|(at, ..)| *at == next.0) {
+                    Some(known) if known.1 <= next.1 => {}
+                    Some(known) => *known = next,
+                    None => reached.push(next),
+                }
+            }
+        }
+    }
+    let mut ways = reached.iter().filter(|(at, ..)| ends.contains(&at.as_str()));
+    let first = ways.next().expect("a path to every node");
+    let best = ways.fold(first, |best, way| if way.1 < best.1 { way } else { best });
+    (best.1, best.2)
+}
+
+/// Bandwidth of reads alone, in MB/s: a fixed node's figure; of a dram node what its data bus carries but for refreshes, at
+/// most.
+pub fn read_mbps(node: &Node) -> f64 {
+    match (&node.fixed, &node.dram) {
+        (Some(fixed), _) => fixed.read_bandwidth_mbps,
+        (_, Some(dram)) => {
+            let line_us = f64::from(dram.burst) * f64::from(dram.t_ck_ps) / 1e6;
+            let lost = if dram.refi == 0 || dram.refresh_staggered && dram.ranks > 1 {
+                0.0
+            } else {
+                f64::from(dram.rfc + dram.rtp + dram.rp + dram.rcd - dram.burst) / f64::from(dram.refi)
+            };
+            f64::from(dram.channels) * 64.0 / line_us * (1.0 - lost)
+        }
+        (None, None) => unreachable!("a checked node is fixed or dram"),
+    }
+}
