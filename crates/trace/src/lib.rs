@@ -6,6 +6,7 @@
 mod chunk;
 mod columns;
 mod error;
+mod guarded;
 mod import;
 mod info;
 mod leftovers;

@@ -17,6 +17,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use crate::chunk::{Chunk, read_range};
 use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, is_range, schema};
+use crate::guarded::guarded;
 use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
 use crate::{Foreign, TraceError};
 
@@ -281,12 +282,4 @@ fn fault_of_group(found: &RowGroupMetaData, group: &Group, file_bytes: u64) -> O
 fn foreign(path: &Path, bytes: u64) -> TraceError {
     let found = if bytes == 0 { Foreign::Empty } else { Foreign::NotParquet };
     TraceError::Foreign { path: path.to_owned(), found }
-}
-
-/// Runs the Parquet decoder on input that may be hostile; a panic in it is an error like any other.
-fn guarded<T>(decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
-        Ok(decoded) => decoded.map_err(|error| error.to_string()),
-        Err(_) => Err("the Parquet decoder gave up".to_owned()),
-    }
 }
