@@ -36,7 +36,8 @@ fn every_target_has_seeds_a_binary_and_nothing_is_without_a_target() {
     for (name, _) in TARGETS {
         assert!(!files(&here("seeds").join(name)).is_empty(), "{name} has no seeds");
         assert!(manifest.contains(&format!("\nname = \"{name}\"\n")), "{name} has no [[bin]]");
-        let program = fs::read_to_string(here("fuzz_targets").join(format!("{name}.rs"))).expect("its program");
+        let program =
+            fs::read_to_string(here("fuzz_targets").join(format!("{name}.rs"))).expect("its program");
         assert!(program.contains(&format!("::{name}, data")), "{name} runs another target");
     }
 }

@@ -84,7 +84,8 @@ mod tests {
         }
         let program = std::env::current_exe().unwrap();
         let name = "guarded::tests::decoders_panic_is_silent_and_other_panics_are_not";
-        let run = Command::new(program).args([name, "--exact", "--nocapture"]).env(INNER, "1").output().unwrap();
+        let run =
+            Command::new(program).args([name, "--exact", "--nocapture"]).env(INNER, "1").output().unwrap();
         let told = String::from_utf8_lossy(&run.stderr);
         assert!(!told.contains("in the decoder"), "{told}");
         assert!(told.contains("on another thread") && told.contains("after decoding"), "{told}");

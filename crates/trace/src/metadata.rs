@@ -183,8 +183,7 @@ mod tests {
     #[test]
     fn more_epochs_than_rows_are_refused() {
         let read = |epochs, second| {
-            let group =
-                |first_epoch, rows| Group { first_epoch, rows, accesses: rows as u64, checksum: 0 };
+            let group = |first_epoch, rows| Group { first_epoch, rows, accesses: rows as u64, checksum: 0 };
             let (program, arch, recorder) = (String::new(), String::new(), String::new());
             let header = Header { program, arch, recorder, epoch_instructions: 1 };
             let totals = Totals { epochs, threads: 1, accesses: 5, instructions: 5 };

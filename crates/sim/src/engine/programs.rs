@@ -129,7 +129,10 @@ impl<'p> Engine<'p> {
         };
         if !self.cores[cpu].clock.can_run(work) {
             let program = self.programs[t.program].name.clone();
-            return Err(SimError::TooLong { program, instructions: t.counts.instructions.saturating_add(work) });
+            return Err(SimError::TooLong {
+                program,
+                instructions: t.counts.instructions.saturating_add(work),
+            });
         }
         self.cores[cpu].work(t, work);
         t.cursor = 0;
