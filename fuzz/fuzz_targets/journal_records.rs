@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| memtide_fuzz::check(memtide_fuzz::daemon::journal_records, data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| memtide_fuzz::fuzz(memtide_fuzz::daemon::journal_records, data));

@@ -14,7 +14,10 @@ pub mod lab;
 pub mod text;
 pub mod traces;
 
+use std::time::Duration;
+
 use peak_alloc::PeakAlloc;
+use rustix::time::{ClockId, clock_gettime};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -62,4 +65,25 @@ pub fn check(target: Target, data: &[u8]) {
     target(data);
     let peak = ALLOCATED.peak_usage().saturating_sub(before);
     assert!(peak <= MEMORY_MAX, "{} bytes of input took {peak} bytes of memory", data.len());
+}
+
+/// Processor time that an input may take: what takes longer never ends with a larger one.
+const CPU_MAX: Duration = Duration::from_secs(1);
+
+/// Runs a target as [`check`] does, and checks the processor time that it takes, too: for programs that are built with
+/// optimisation. It does not depend on what else the host does.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn fuzz(target: Target, data: &[u8]) {
+    let before = cpu_time();
+    check(target, data);
+    let took = cpu_time().saturating_sub(before);
+    assert!(took <= CPU_MAX, "{} bytes of input took {} ms of processor time", data.len(), took.as_millis());
+}
+
+/// Processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
