@@ -15,9 +15,12 @@ CLOCK_WORKSPACE = --manifest-path crates/plugins/clock/Cargo.toml
 DENY_VERSION = 0.20.2
 DENY = $(CARGO) deny --log-level error
 DENIED = bans licenses sources
+# Seconds for each target of `make fuzz`, and which targets; all if empty.
+TIME = 60
+TARGETS =
 COMPLETIONS = $(addprefix $(ROOT)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 
-.PHONY: help setup build clock lab demo test lint deny bench install clean
+.PHONY: help setup build clock lab demo test fuzz lint deny bench install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +50,9 @@ test: setup clock ## run all tests, list those that cannot run; with CI=true the
 	target/debug/memtide lab setup || test "$(CI)" != true
 	$(CARGO) test --package memtide-cli
 	@sh scripts/tests-not-run $(NOT_RUN)
+
+fuzz: setup ## run each fuzz target for TIME seconds (60), or those in TARGETS
+	@sh scripts/fuzz $(TIME) $(TARGETS)
 
 lint: setup ## formatting, clippy, rustdoc, licences and sources; warnings are errors
 	$(CARGO) fmt --all --check

@@ -1,6 +1,7 @@
 //! The daemon's configuration file.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,6 +70,12 @@ impl ConfigSource {
     }
 }
 
+/// Bytes of a configuration file at most: a thousand times as many as one needs.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// Conditions of a filter at most.
+const CONDITIONS_MAX: usize = 1000;
+
 /// A configuration's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
@@ -127,7 +134,8 @@ impl Config {
     pub fn read(file: &Path) -> Result<Config, DaemonError> {
         let name = file.display().to_string();
         let path = || file.to_owned();
-        let bytes = fs::read(file).map_err(|error| DaemonError::ConfigUnreadable { file: path(), error })?;
+        let bytes =
+            read_at_most(file).map_err(|error| DaemonError::ConfigUnreadable { file: path(), error })?;
         let text = String::from_utf8(bytes).map_err(|_| DaemonError::ConfigNotText { file: path() })?;
         let config: Config = toml::from_str(&text).map_err(|error| refused(&name, &text, &error))?;
         let config = Config { source: Some(Source { file: file.to_owned(), text }), ..config };
@@ -174,6 +182,11 @@ impl Config {
             if (least..=most).contains(&value) { Ok(()) } else { Err(self.fault(key, why())) }
         };
         parse_migration(&self.policy).map_err(|why| self.fault("policy", why))?;
+        let conditions = self.watch.conditions();
+        if conditions > CONDITIONS_MAX {
+            let why = format!("has {conditions} conditions; allowed are at most {CONDITIONS_MAX}");
+            return Err(self.fault("watch", why));
+        }
         self.watch.check("watch").map_err(|(key, why)| self.fault(&key, why))?;
         for (key, path) in [("journal", &self.journal), ("socket", &self.socket)] {
             match path {
@@ -218,6 +231,17 @@ impl Config {
     }
 }
 
+/// A file's content, if it is no longer than a configuration may be.
+fn read_at_most(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(file)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let what = format!("longer than {FILE_BYTES_MAX} bytes: not a configuration of the daemon");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(bytes)
+}
+
 /// How a condition is written.
 const CONDITION: &str = "allowed is 'every', or one of name, pid, uid, cgroup, all, any and not, such as { name = \"redis-server\" }; \
     several go into all = [..] or any = [..]";
@@ -232,6 +256,17 @@ fn refused(name: &str, text: &str, error: &toml::de::Error) -> DaemonError {
 const NAME_MAX: usize = 15;
 
 impl Filter {
+    /// How many conditions there are in it, itself included.
+    fn conditions(&self) -> usize {
+        match self {
+            Filter::All(filters) | Filter::Any(filters) => {
+                1 + filters.iter().map(Filter::conditions).sum::<usize>()
+            }
+            Filter::Not(filter) => 1 + filter.conditions(),
+            _ => 1,
+        }
+    }
+
     /// Refuses what no process can meet, with its key and the reason.
     fn check(&self, key: &str) -> Result<(), (String, String)> {
         let within = |name: &str| format!("{key}.{name}");
@@ -280,6 +315,8 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn process() -> Process {
@@ -361,6 +398,25 @@ mod tests {
         }
         fs::write(&file, b"policy = '\xff'").expect("a file");
         assert!(Config::read(&file).is_err_and(|error| error.to_string().contains("UTF-8")));
+    }
+
+    #[test]
+    fn configurations_of_any_size_are_refused_soon() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("memtide.toml");
+        let refused = |text: &str| {
+            fs::write(&file, text).expect("a file");
+            Config::read(&file).expect_err("a configuration that is too large").to_string()
+        };
+        let filters = |number: usize| format!("watch.any = [{}]", "{ uid = 7 },".repeat(number));
+        let error = refused(&filters(3_000_000));
+        assert!(error.contains("longer than 262144 bytes"), "{error}");
+        let error = refused(&filters(1000));
+        assert!(error.contains(":1: watch: has 1001 conditions; allowed are at most 1000"), "{error}");
+        fs::write(&file, filters(999)).expect("a file");
+        Config::read(&file).expect("a configuration");
+        refused(&format!("watch.{}uid = 7", "not.".repeat(60_000)));
+        refused(&format!("watch = {}'every'{}", "{ not = ".repeat(30_000), "}".repeat(30_000)));
     }
 
     #[test]

@@ -102,6 +102,28 @@ pub enum SimError {
         /// Its memory at its scale, in GiB.
         memory_gib: u64,
     },
+    /// A program's instructions take longer than a run may.
+    #[error(
+        "program '{program}' runs for more than 53 days of simulated time: a thread retires {instructions} instructions; \
+         check the trace's instruction counts"
+    )]
+    TooLong {
+        /// Its name.
+        program: String,
+        /// Instructions of the thread, those that take too long included.
+        instructions: u64,
+    },
+    /// The program leaves memory alone for so long that monitoring idle memory would never end.
+    #[error(
+        "no access to memory in {idle_seconds:.3} s of simulated time, while the policy's monitoring had {rounds} rounds; \
+         check the trace's instruction counts, or choose longer intervals for the policy"
+    )]
+    Idle {
+        /// Simulated time since the last access.
+        idle_seconds: f64,
+        /// Rounds of monitoring without an access, in the whole run.
+        rounds: u64,
+    },
     /// The policy requires a sensor that the simulator does not have.
     #[error(transparent)]
     Sensor(#[from] SensorRefused),

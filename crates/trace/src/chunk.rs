@@ -245,6 +245,7 @@ impl PageHeader {
 mod wire {
     pub const FALSE: u8 = 2;
     pub const INT32: u8 = 5;
+    pub const LIST: u8 = 9;
     pub const STRUCT: u8 = 12;
 }
 
@@ -304,6 +305,34 @@ fn skip(bytes: &mut &[u8], wire: u8, depth: u32) -> Option<()> {
         _ => return None,
     }
     Some(())
+}
+
+/// Whether a footer is a structure of Thrift's compact protocol whose lists are no longer than it: the Parquet library
+/// counts through a list of 2^64 booleans, which takes no bytes there.
+pub(crate) fn is_walkable(footer: &[u8]) -> bool {
+    walk(&mut &*footer, wire::STRUCT, 0).is_some()
+}
+
+fn walk(bytes: &mut &[u8], wire: u8, depth: u32) -> Option<()> {
+    match wire {
+        wire::STRUCT if depth < 16 => {
+            let mut field = 0;
+            while let Some(wire) = field_header(bytes, &mut field)? {
+                walk(bytes, wire, depth + 1)?;
+            }
+            Some(())
+        }
+        wire::LIST if depth < 16 => {
+            let header = byte(bytes)?;
+            let length = if header >> 4 == 15 { varint(bytes)? } else { u64::from(header >> 4) };
+            let element = header & 15;
+            // Each other element takes a byte or more.
+            (element > wire::FALSE && length <= bytes.len() as u64).then_some(())?;
+            (0..length).try_for_each(|_| walk(bytes, element, depth + 1))
+        }
+        wire::STRUCT | wire::LIST => None,
+        wire => skip(bytes, wire, depth),
+    }
 }
 
 fn byte(bytes: &mut &[u8]) -> Option<u8> {
@@ -373,6 +402,15 @@ mod tests {
             left.page(&header, column)?;
         }
         Ok(())
+    }
+
+    #[test]
+    fn footer_with_a_list_longer_than_itself_is_refused() {
+        let endless = [vec![1 << 4 | wire::LIST, 0xf1], vec![0xff; 9], vec![1, 0]].concat();
+        assert!(!is_walkable(&endless));
+        assert!(!is_walkable(&[1 << 4 | wire::LIST, 3 << 4 | wire::INT32, 2, 0]));
+        assert!(is_walkable(&[1 << 4 | wire::LIST, 1 << 4 | wire::INT32, 2, 0]));
+        assert!(!is_walkable(&[1 << 4 | wire::STRUCT; 1000]));
     }
 
     #[test]

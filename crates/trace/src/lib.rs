@@ -6,6 +6,7 @@
 mod chunk;
 mod columns;
 mod error;
+mod guarded;
 mod import;
 mod info;
 mod leftovers;
@@ -24,5 +25,7 @@ pub use info::TraceInfo;
 pub use metadata::{Header, Totals};
 pub use program::{Replay, ReplayOptions};
 pub use reader::Trace;
-pub use record::{MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, record};
+pub use record::{
+    MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, convert_recording, record,
+};
 pub use writer::TraceWriter;

@@ -135,6 +135,15 @@ impl Metadata {
             && epochs.is_sorted_by(|a, b| a < b)
             && epochs.last().map_or(self.totals.epochs == 0, |&last| last < self.totals.epochs)
             && self.totals.epochs <= i32::MAX as u32
+            && self.has_no_empty_epochs()
+    }
+}
+
+impl Metadata {
+    /// Whether every epoch of a row group may have a row: a replay goes through epochs one by one.
+    fn has_no_empty_epochs(&self) -> bool {
+        let ends = self.groups.iter().skip(1).map(|group| group.first_epoch).chain([self.totals.epochs]);
+        self.groups.iter().zip(ends).all(|(group, end)| (end - group.first_epoch) as usize <= group.rows)
     }
 }
 
@@ -165,4 +174,26 @@ pub(crate) enum MetadataError {
     Foreign,
     Version(String),
     Damaged(&'static str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_epochs_than_rows_are_refused() {
+        let read = |epochs, second| {
+            let group = |first_epoch, rows| Group { first_epoch, rows, accesses: rows as u64, checksum: 0 };
+            let (program, arch, recorder) = (String::new(), String::new(), String::new());
+            let header = Header { program, arch, recorder, epoch_instructions: 1 };
+            let totals = Totals { epochs, threads: 1, accesses: 5, instructions: 5 };
+            let written = Metadata { header, totals, groups: vec![group(0, 2), group(second, 3)] };
+            Metadata::from_key_values(Some(&written.to_key_values())).map(|_| ())
+        };
+        assert_eq!(read(5, 2), Ok(()));
+        let damaged = Err(MetadataError::Damaged("its metadata is not what was written"));
+        assert_eq!(read(6, 2), damaged);
+        assert_eq!(read(5, 3), damaged);
+        assert_eq!(read(i32::MAX as u32, 1), damaged);
+    }
 }

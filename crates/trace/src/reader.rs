@@ -15,8 +15,9 @@ use parquet::file::metadata::{
 };
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::chunk::{Chunk, read_range};
+use crate::chunk::{Chunk, is_walkable, read_range};
 use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, is_range, schema};
+use crate::guarded::guarded;
 use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
 use crate::{Foreign, TraceError};
 
@@ -45,10 +46,9 @@ impl Trace {
         let file = File::open(path).map_err(unreadable)?;
         let bytes = file.metadata().map_err(unreadable)?.len();
         let footer = read_footer(&file, bytes).map_err(unreadable)?.ok_or_else(|| foreign(path, bytes))?;
-        let parquet =
-            footer.and_then(|footer| guarded(|| ParquetMetaDataReader::decode_metadata(&footer))).map_err(
-                |what| TraceError::damaged(path, format!("it is cut short, or its footer is wrong ({what})")),
-            )?;
+        let parquet = footer.and_then(decode_footer).map_err(|what| {
+            TraceError::damaged(path, format!("it is cut short, or its footer is wrong ({what})"))
+        })?;
         let footer = parquet.file_metadata();
         let metadata =
             Metadata::from_key_values(footer.key_value_metadata()).map_err(|fault| match fault {
@@ -193,6 +193,13 @@ fn read_footer(file: &File, bytes: u64) -> io::Result<Option<Result<Vec<u8>, Str
     }
 }
 
+fn decode_footer(footer: Vec<u8>) -> Result<ParquetMetaData, String> {
+    if !is_walkable(&footer) {
+        return Err("its structure is damaged".to_owned());
+    }
+    guarded(|| ParquetMetaDataReader::decode_metadata(&footer))
+}
+
 /// Decodes a column of a row group.
 fn decode(
     chunk: Chunk,
@@ -281,12 +288,4 @@ fn fault_of_group(found: &RowGroupMetaData, group: &Group, file_bytes: u64) -> O
 fn foreign(path: &Path, bytes: u64) -> TraceError {
     let found = if bytes == 0 { Foreign::Empty } else { Foreign::NotParquet };
     TraceError::Foreign { path: path.to_owned(), found }
-}
-
-/// Runs the Parquet decoder on input that may be hostile; a panic in it is an error like any other.
-fn guarded<T>(decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
-        Ok(decoded) => decoded.map_err(|error| error.to_string()),
-        Err(_) => Err("the Parquet decoder failed".to_owned()),
-    }
 }

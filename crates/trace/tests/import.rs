@@ -155,3 +155,18 @@ fn a_real_lackey_run_is_imported() {
     let replayed: u64 = replayed(&output).iter().map(|access| u64::from(access.instructions)).sum();
     assert!(replayed > 50_000 && replayed <= lines("I "), "{replayed} of {} instructions", lines("I "));
 }
+
+#[test]
+fn quoted_field_without_an_end_is_refused_within_1_mib() {
+    let head = "thread,instructions,address,size,write\n0,1,4096,8,0\n";
+    let lines = "0,2,4096,8,0\n".repeat(1 << 20);
+    for (text, expected) in [
+        (format!("{head}\"{lines}"), "/input:3: a record of more than 1 MiB"),
+        (format!("\"{lines}"), "/input:1: a record of more than 1 MiB"),
+    ] {
+        let error = imported(ImportKind::Csv, &text).unwrap_err();
+        assert!(error.starts_with(expected), "{error:?} instead of {expected:?}");
+    }
+    let quoted = format!("{head}0,2,\"8192\",8,\"1\n\"\n");
+    assert_eq!(imported(ImportKind::Csv, &quoted).unwrap().len(), 2, "lines within quotes are allowed");
+}

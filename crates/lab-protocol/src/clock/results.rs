@@ -39,12 +39,12 @@ impl RegionTotals {
     /// Instructions of the program and the processes that it started, outside the kernel.
     pub fn program_instructions(&self) -> u64 {
         let own = self.processes.iter().filter(|process| process.who == Who::Program);
-        own.map(|process| process.counts.user_instructions).sum()
+        own.fold(0, |sum: u64, process| sum.saturating_add(process.counts.user_instructions))
     }
 
     /// All other instructions: the kernel's, on the program's behalf or not, and those of other processes.
     pub fn outside_instructions(&self) -> u64 {
-        self.total.instructions - self.program_instructions()
+        self.total.instructions.saturating_sub(self.program_instructions())
     }
 }
 

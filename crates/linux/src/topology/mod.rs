@@ -2,6 +2,7 @@
 
 mod frames;
 mod machine;
+mod measured_file;
 mod node;
 pub mod nodelist;
 mod numbers;
@@ -16,6 +17,7 @@ use memtide_core::NodeId;
 
 pub use frames::FrameNodes;
 pub use machine::{Measured, NoMachine};
+pub use measured_file::MeasuredFile;
 pub use node::{Capacity, Node, Performance, memory_of};
 pub use numbers::{FewInitiators, Numbers};
 pub use processor::{Cache, Processor};

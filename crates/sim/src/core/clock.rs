@@ -6,6 +6,9 @@ use memtide_core::machine;
 /// Fractions of a picosecond that the clock counts.
 const FRACTIONS: u64 = 1 << 16;
 
+/// Latest time that a run may reach: 53 days. What follows within a batch still fits into a [`Time`].
+const LATEST: Time = Time(1 << 62);
+
 /// Runs at the core's full rate, and jumps where the core waits.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -25,12 +28,28 @@ impl Clock {
         self.now
     }
 
+    /// Whether so many instructions can be retired within the time that a run may take.
+    pub fn can_run(&self, instructions: u64) -> bool {
+        let fractions = u128::from(instructions) * u128::from(self.per_instruction);
+        u128::from(self.now.0) + fractions / u128::from(FRACTIONS) <= u128::from(LATEST.0)
+    }
+
     /// Retires instructions; gives the time that takes.
     #[inline]
     pub fn run(&mut self, instructions: u64) -> Time {
         let fractions = self.fraction + instructions * self.per_instruction;
         let took = Time(fractions / FRACTIONS);
         self.fraction = fractions % FRACTIONS;
+        self.now += took;
+        took
+    }
+
+    /// As [`run`](Clock::run), for any number of instructions that [can be run](Clock::can_run).
+    pub fn run_any(&mut self, instructions: u64) -> Time {
+        let fractions =
+            u128::from(self.fraction) + u128::from(instructions) * u128::from(self.per_instruction);
+        let took = Time((fractions / u128::from(FRACTIONS)) as u64);
+        self.fraction = (fractions % u128::from(FRACTIONS)) as u64;
         self.now += took;
         took
     }

@@ -99,7 +99,7 @@ impl Core {
     pub fn work(&mut self, thread: &mut Thread, instructions: u64) {
         self.instructions += instructions;
         thread.counts.instructions += instructions;
-        thread.spent.user += self.clock.run(instructions);
+        thread.spent.user += self.clock.run_any(instructions);
     }
 
     /// One line's part of an access.

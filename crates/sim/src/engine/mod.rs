@@ -2,6 +2,7 @@
 
 mod copy;
 mod epochs;
+mod idle;
 mod mover;
 mod programs;
 mod schedule;
@@ -16,6 +17,7 @@ use memtide_core::{CpuId, NodeId, TaskId, Time};
 use memtide_memory::{Uncore, Waiter};
 
 use self::copy::COPY;
+use self::idle::IdleTurns;
 use self::mover::Mover;
 use self::programs::Running;
 use self::tasks::Tasks;
@@ -50,6 +52,7 @@ pub(crate) struct Engine<'p> {
     pub policy: Option<PolicyRunner>,
     pub sensors: OpenSensors,
     pub samples: Samples,
+    idle: IdleTurns,
 }
 
 /// What a run is made from.
@@ -111,6 +114,7 @@ impl<'p> Engine<'p> {
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
             sensors,
             samples: Samples::new(nodes),
+            idle: IdleTurns::default(),
             setup: Setup { machine, scale, seed, unplugs: policy.unplugs },
         };
         engine.start_timers(requests.as_ref());
@@ -138,13 +142,19 @@ impl<'p> Engine<'p> {
 
     fn act(&mut self, actor: usize, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         if actor < self.cores.len() {
+            self.idle.act(self.now);
             return self.act_core(actor);
         }
         let actor = actor - self.cores.len();
         if actor < self.setup.machine.nodes.len() {
+            self.idle.act(self.now);
             return self.act_node(NodeId::from(actor));
         }
-        match TIMERS[actor - self.setup.machine.nodes.len()] {
+        let timer = TIMERS[actor - self.setup.machine.nodes.len()];
+        if matches!(timer, Timer::Scan | Timer::Sensor | Timer::Epoch) {
+            self.idle.monitor(self.now)?;
+        }
+        match timer {
             Timer::Scan => self.scan(),
             Timer::Sensor => self.sample_sensors(),
             Timer::Epoch => self.epoch(),

@@ -122,11 +122,19 @@ impl<'p> Engine<'p> {
     /// Gets the thread's next batch; gives what it is to do if that needs the operating system.
     pub(super) fn refill(&mut self, cpu: usize, thread: usize) -> Result<Option<Trap>, SimError> {
         let t = &mut self.threads[thread];
-        match std::mem::take(&mut t.batch.then) {
-            Then::Continue => {}
-            Then::Work(instructions) => self.cores[cpu].work(t, instructions),
+        let work = match std::mem::take(&mut t.batch.then) {
+            Then::Continue => 0,
+            Then::Work(instructions) => instructions,
             then => return Ok(Some(Trap::Then(then))),
+        };
+        if !self.cores[cpu].clock.can_run(work) {
+            let program = self.programs[t.program].name.clone();
+            return Err(SimError::TooLong {
+                program,
+                instructions: t.counts.instructions.saturating_add(work),
+            });
         }
+        self.cores[cpu].work(t, work);
         t.cursor = 0;
         let running = &mut self.programs[t.program];
         running.program.next(t.number, &mut t.batch)?;

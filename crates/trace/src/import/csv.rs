@@ -1,7 +1,8 @@
 //! Comma-separated values.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder};
@@ -12,22 +13,52 @@ use crate::{Kind, MAX_THREADS, Row, TraceError};
 const REQUIRED: [&str; 5] = ["thread", "instructions", "address", "size", "write"];
 const OPTIONAL: [&str; 2] = ["pc", "producer"];
 
+/// Bytes of a record at most; a quoted field may have any number of lines.
+const MAX_RECORD_BYTES: usize = 1 << 20;
+
+/// An input that ends with an error when a record has no end.
+struct Limited<'a, R> {
+    source: R,
+    /// Bytes since the last record that was read.
+    since: &'a Cell<usize>,
+}
+
+impl<R: Read> Read for Limited<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.since.get() > MAX_RECORD_BYTES {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let read = self.source.read(buffer)?;
+        self.since.set(self.since.get() + read);
+        Ok(read)
+    }
+}
+
 pub(super) fn read(source: impl Read, path: &Path, importer: &mut Importer) -> Result<(), TraceError> {
     let fault = |line: u64, what: String| TraceError::Import { path: path.to_owned(), line, what };
-    let unreadable = |error: csv::Error| {
+    let since = Cell::new(0);
+    let unreadable = |error: csv::Error, begins: u64| {
         let line = error.position().map_or(1, csv::Position::line);
         let what = error.to_string();
         match error.into_kind() {
+            csv::ErrorKind::Io(_) if since.get() > MAX_RECORD_BYTES => {
+                fault(begins, "a record of more than 1 MiB; is a quotation mark missing?".to_owned())
+            }
             csv::ErrorKind::Io(error) => TraceError::io(path, "read it")(error),
             _ => fault(line, what),
         }
     };
-    let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(source);
-    let header = reader.byte_headers().map_err(unreadable)?;
+    let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(Limited { source, since: &since });
+    let header = reader.byte_headers().map_err(|error| unreadable(error, 1))?;
     let columns = find_columns(header).map_err(|what| fault(1, what))?;
     let mut threads = BTreeMap::new();
     let mut record = ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(unreadable)? {
+    loop {
+        since.set(0);
+        let begins = reader.position().line();
+        if !reader.read_byte_record(&mut record).map_err(|error| unreadable(error, begins))? {
+            return Ok(());
+        }
         let line = record.position().map_or(0, csv::Position::line);
         let fields = Fields { columns: &columns, record: &record };
         let mut row = fields.row().map_err(|what| fault(line, what))?;
@@ -38,7 +69,6 @@ pub(super) fn read(source: impl Read, path: &Path, importer: &mut Importer) -> R
         }
         importer.access(row)?.map_err(|what| fault(line, what))?;
     }
-    Ok(())
 }
 
 /// Where each of the seven columns is, the optional ones if they are there.

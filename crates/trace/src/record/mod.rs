@@ -153,6 +153,21 @@ pub fn record(
     Ok(RecordSummary { status, totals, accesses_made, bytes, stopped })
 }
 
+/// Writes the trace of a recording: of the streams that the recorder plugin left in a folder (see crate
+/// `memtide-recording`). `watch` gets the share that is done, if known, every few thousand records, and ends it by
+/// `false`.
+///
+/// # Errors
+/// If a stream cannot be read or is damaged, the trace cannot be written, or `watch` ends it.
+pub fn convert_recording(
+    folder: &Path,
+    output: &Path,
+    header: Header,
+    watch: &mut dyn FnMut(f64) -> bool,
+) -> Result<Totals, TraceError> {
+    convert::convert(&streams::find(folder)?, output, header, 0, watch)
+}
+
 /// The control page, which the recorded program may have changed.
 fn read_control(path: &Path) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
