@@ -61,7 +61,7 @@ pub(crate) fn guarded<T>(decode: impl FnOnce() -> Result<T, ParquetError>) -> Re
     drop(decoding);
     match decoded {
         Ok(decoded) => decoded.map_err(|error| error.to_string()),
-        Err(_) => Err("the Parquet decoder gave up".to_owned()),
+        Err(_) => Err("the Parquet decoder failed".to_owned()),
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     fn thread_is_marked_only_while_it_decodes() {
         let nested = guarded(|| {
             assert!(DECODES.get());
-            assert_eq!(guarded::<()>(|| panic!("inner")), Err("the Parquet decoder gave up".to_owned()));
+            assert_eq!(guarded::<()>(|| panic!("inner")), Err("the Parquet decoder failed".to_owned()));
             assert!(DECODES.get());
             Ok(())
         });
