@@ -1,11 +1,13 @@
 //! The daemon's configuration file.
 
-use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memtide_core::epoch::Limits;
+use memtide_core::policy::SensorRefused;
 use memtide_core::{FileError, Time};
+use memtide_linux::input;
 use memtide_linux::machines;
 use memtide_linux::processes::Process;
 use memtide_linux::sensors::regions::Kind;
@@ -127,7 +129,10 @@ impl Config {
     pub fn read(file: &Path) -> Result<Config, DaemonError> {
         let name = file.display().to_string();
         let path = || file.to_owned();
-        let bytes = fs::read(file).map_err(|error| DaemonError::ConfigUnreadable { file: path(), error })?;
+        let mut bytes = Vec::new();
+        input::open(file)
+            .and_then(|mut file| file.read_to_end(&mut bytes))
+            .map_err(|error| DaemonError::ConfigUnreadable { file: path(), error })?;
         let text = String::from_utf8(bytes).map_err(|_| DaemonError::ConfigNotText { file: path() })?;
         let config: Config = toml::from_str(&text).map_err(|error| refused(&name, &text, &error))?;
         let config = Config { source: Some(Source { file: file.to_owned(), text }), ..config };
@@ -151,6 +156,12 @@ impl Config {
             None => key.to_owned(),
         };
         DaemonError::Key { place, fault: fault.into() }
+    }
+
+    /// That a sensor which the policy requires is refused: by the monitor that was chosen, or by this system.
+    pub fn refused_sensor(&self, why: &SensorRefused) -> DaemonError {
+        let key = if self.monitor.is_some() { "monitor" } else { "policy" };
+        self.fault(key, format!("memory cannot be watched: {why}"))
     }
 
     /// With its relative paths taken from the configuration's folder, wherever the daemon was started.
@@ -280,6 +291,8 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn process() -> Process {
@@ -361,6 +374,20 @@ mod tests {
         }
         fs::write(&file, b"policy = '\xff'").expect("a file");
         assert!(Config::read(&file).is_err_and(|error| error.to_string().contains("UTF-8")));
+    }
+
+    #[test]
+    fn refused_sensor_names_the_key_that_asked_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("memtide.toml");
+        let why = SensorRefused { sensor: "regions", why: "no monitor".to_owned() };
+        for (line, key) in [("monitor = 'damon'", "monitor"), ("policy = 'hot-cold'", "policy")] {
+            fs::write(&file, format!("least_mib = 1\n{line}\n")).expect("a file");
+            let error = Config::read(&file).expect("a configuration").refused_sensor(&why);
+            assert!(matches!(error, DaemonError::Key { .. }), "{error:?}");
+            let says = "memory cannot be watched: the policy needs the sensor `regions`: no monitor";
+            assert_eq!(error.to_string(), format!("{}:2: {key}: {says}", file.display()));
+        }
     }
 
     #[test]
