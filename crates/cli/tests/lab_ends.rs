@@ -94,6 +94,20 @@ fn output_errors_and_status_come_back_apart() {
 }
 
 #[test]
+fn figures_go_to_their_file_apart_from_the_programs_lines() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("figures");
+    let figures = ["--figures", file.to_str().expect("a name"), "-o", "json"];
+    let (output, told) = lab.script(&figures, "echo out; echo program >&2; exit 3");
+    assert_eq!((output.status.code(), &output.stdout[..], &told[..]), (Some(3), &b"out\n"[..], "program\n"));
+    let figures: serde_json::Value =
+        serde_json::from_slice(&fs::read(&file).expect("figures")).expect("one JSON value");
+    assert_eq!(figures["status"], 3);
+    assert!(figures["run"][0]["guest_ns"].as_u64().is_some_and(|ns| ns > 0), "{figures}");
+}
+
+#[test]
 fn a_script_brings_its_interpreter_and_finds_its_files() {
     let Some(lab) = Lab::new() else { return };
     let files = tempfile::tempdir().expect("a folder");
@@ -108,6 +122,20 @@ fn a_script_brings_its_interpreter_and_finds_its_files() {
 }
 
 #[test]
+fn guest_has_common_programs() {
+    let Some(lab) = Lab::new() else { return };
+    let there = Command::new("busybox").output().is_ok();
+    assert!(there || std::env::var_os("CI").is_none_or(|ci| ci != "true"), "busybox is missing");
+    if !there {
+        eprintln!("skipped: busybox is missing");
+        return;
+    }
+    let script = "sleep 0 && ls / | sed -n s/init/found/p && cat /etc/hostname | tr a-z A-Z";
+    let (output, told) = lab.script(&[], script);
+    assert_eq!(output.stdout, b"found\nLAB\n", "{told}");
+}
+
+#[test]
 fn a_signal_that_ends_the_program_is_told() {
     let Some(lab) = Lab::new() else { return };
     let (output, told) = lab.script(&[], "kill -SEGV $$");
@@ -118,10 +146,19 @@ fn a_signal_that_ends_the_program_is_told() {
 #[test]
 fn a_program_that_hangs_is_ended_after_the_time_it_was_given() {
     let Some(lab) = Lab::new() else { return };
-    let (output, told) = lab.script(&["--timeout", "2"], &format!("echo begun; {ENDLESS}"));
+    // Enough for the boot of any host that runs these tests.
+    let (output, told) = lab.script(&["--timeout", "40"], &format!("echo begun; {ENDLESS}"));
     assert_eq!(output.status.code(), Some(125), "{told}");
     assert_eq!(output.stdout, b"begun\n");
-    assert!(told.contains("had not ended 2 s after its start"), "{told}");
+    assert!(told.contains("timed out after 40 s, of which the boot took"), "{told}");
+}
+
+#[test]
+fn time_limit_counts_the_boot() {
+    let Some(lab) = Lab::new() else { return };
+    let (output, told) = lab.script(&["--timeout", "0.01"], "echo begun");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(125), &b""[..]), "{told}");
+    assert!(told.contains("timed out after 0.01 s, before the guest had booted"), "{told}");
 }
 
 #[test]
