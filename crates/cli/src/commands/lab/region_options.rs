@@ -13,7 +13,7 @@ pub struct RegionOptions {
     /// What of the run is modelled and measured
     #[arg(long, value_enum, default_value_t = MeasuredRegion::Program)]
     region: MeasuredRegion,
-    /// End the program if it takes more than so many seconds of this system's time; there is no limit if not given
+    /// Time limit of a run, boot included, in seconds [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 }

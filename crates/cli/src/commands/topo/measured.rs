@@ -1,8 +1,10 @@
 //! A machine file with the figures that `memtide measure -o json` printed.
 
-use std::fs;
+use std::io::Read;
+use std::path::Path;
 
 use memtide_core::NodeId;
+use memtide_linux::input;
 use memtide_linux::topology::{Measured, NoMachine, System};
 use serde::Deserialize;
 
@@ -38,7 +40,10 @@ struct Printed {
 
 impl Printed {
     fn read(file: &str) -> Result<Printed, Failure> {
-        let text = fs::read_to_string(file).map_err(|error| Failure::unreadable(file, &error))?;
+        let mut text = String::new();
+        input::open(Path::new(file))
+            .and_then(|mut file| file.read_to_string(&mut text))
+            .map_err(|error| Failure::unreadable(file, &error))?;
         serde_json::from_str(&text).map_err(|error| {
             Failure::Input(format!("{file}: is not what `memtide measure -o json` prints ({error})"))
         })
