@@ -42,8 +42,8 @@ pub const EXIT_CODES: &str =
 
 /// Exit codes, for `memtide --help`.
 pub const ALL_EXIT_CODES: &str = "Exit codes: 0 done, 1 a run failed, 2 wrong usage, 3 a file was refused, 4 doctor found something \
-    lacking, 125 a program could not be run, 126 it is not executable, 127 it is not there, 130 interrupted; of a command that runs a \
-    program, else the program's own.";
+    lacking, 125 a program could not be run, 126 not executable, 127 not found, 130 interrupted; \
+    of a command that runs a program, else the program's own.";
 
 /// Exit codes, for the help of `daemon`.
 pub const DAEMON_EXIT_CODES: &str = "Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 it failed, 2 wrong usage, 3 the configuration was \
@@ -55,7 +55,8 @@ pub const DOCTOR_EXIT_CODES: &str = "Exit codes: 0 every command works here, per
 
 /// Exit codes, for the help of commands that run a program.
 pub const PROGRAM_EXIT_CODES: &str = "Exit codes: the program's own (128 + N if signal N ended it), 2 wrong usage, \
-    3 a file was refused, 125 memtide failed, 126 the program is not executable, 127 it is not there, 130 interrupted.";
+    3 a file was refused, 125 memtide failed, 126 program not executable, 127 program not found, \
+    130 interrupted.";
 
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +78,8 @@ impl Display for Failure {
 }
 
 impl Failure {
-    /// A program that could not be started: not there, not executable, or for another reason, which is memtide's own failure.
+    /// A program that could not be started: not there, not executable, or for another reason, which is
+    /// memtide's own failure.
     pub fn not_started(message: String, error: &io::Error) -> Failure {
         match Errno::from_io_error(error) {
             Some(Errno::NOENT) => Failure::NotFound(message),

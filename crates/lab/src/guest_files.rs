@@ -92,8 +92,9 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     Ok(archive)
 }
 
-/// Adds busybox, if this system has one that needs no libraries, under the names of all programs that it is and the guest does not
-/// have: in the last folder of `PATH`, so that any other program of a name comes first.
+/// Adds busybox, if this system has one that needs no libraries, under the names of all programs that it is
+/// and the guest does not have: in the last folder of `PATH`, so that any other program of a name comes
+/// first.
 fn add_common_programs(archive: &mut Archive) -> Result<(), LabError> {
     let Some(busybox) = find(OsStr::new(BUSYBOX)) else { return Ok(()) };
     if !matches!(kind(&busybox)?, Kind::Elf { dynamic: false, .. }) {

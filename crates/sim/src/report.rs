@@ -59,19 +59,21 @@ pub struct Report {
     pub sensors: Vec<SensorReport>,
 }
 
-/// Where time went, in ms. The first four are sums over threads and add up to all threads' time, each from its start to the end of the
-/// run; the work of kernel threads comes beside it.
+/// Where time went, in ms. The first four are sums over threads and add up to all threads' time, each from
+/// its start to the end of the run; the work of kernel threads comes beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeReport {
     /// Retiring instructions.
     pub user_ms: f64,
-    /// In the operating system on the threads' account: faults, moves in faults, waits for a page that moves, shootdowns.
+    /// In the operating system on the threads' account: faults, moves in faults, waits for a page that moves,
+    /// shootdowns.
     pub system_ms: f64,
     /// Waiting for memory.
     pub stall_ms: f64,
     /// Waiting at barriers or for a CPU, and from a thread's end to that of the run.
     pub idle_ms: f64,
-    /// Kernel threads, which keep no CPU from the programs: copies by the migration thread, and samples of access monitoring.
+    /// Kernel threads, which keep no CPU from the programs: copies by the migration thread, and samples of
+    /// access monitoring.
     pub kernel_threads_ms: f64,
 }
 

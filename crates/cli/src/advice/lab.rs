@@ -7,8 +7,8 @@ pub const ONE_TIER: &str = "Linux sees one tier only, for every node has virtual
     nor demotes; with fewer --vcpus the slower nodes have none";
 
 /// Setup on a system without busybox.
-pub const NO_BUSYBOX: &str = "busybox is missing, so guests have no sleep, sed, ls and the like, and no `memtide lab shell`; install \
-    Debian's package busybox-static";
+pub const NO_BUSYBOX: &str = "busybox is missing, so guests have no sleep, sed, ls and the like, and no \
+    `memtide lab shell`; install Debian's package busybox-static";
 
 /// Why the lab cannot do something.
 pub fn message(error: &LabError) -> String {

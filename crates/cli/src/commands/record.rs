@@ -46,8 +46,8 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Records the program and prints what was recorded, to the file of --figures or to standard error: standard output is the
-/// program's. Then passes the program's exit status on.
+/// Records the program and prints what was recorded, to the file of --figures or to standard error: standard
+/// output is the program's. Then passes the program's exit status on.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let files =
         [Some(&arguments.trace), arguments.plugin.as_ref()].into_iter().flatten().map(PathBuf::as_path);

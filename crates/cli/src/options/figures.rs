@@ -25,8 +25,8 @@ impl FiguresFile {
         self.figures.is_some()
     }
 
-    /// Refuses a file that cannot be written, or that is one of `used`: what the run reads, runs or writes. To be called before
-    /// the program starts.
+    /// Refuses a file that cannot be written, or that is one of `used`: what the run reads, runs or writes.
+    /// To be called before the program starts.
     pub fn check<'a>(&self, used: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
         let Some(path) = &self.figures else { return Ok(()) };
         if used.into_iter().any(|other| is_same(path, other)) {

@@ -190,7 +190,8 @@ impl CommandLine<'_> {
         };
         let ports = ("-device", format!("virtio-serial-pci,bus=pcie.0,id={PORTS},ioeventfd=off"));
         let mut options = match self.guest.program.interactive {
-            // A serial line would drop what is typed before a program opens it; this one leaves it unread until then.
+            // A serial line would drop what is typed before a program opens it; this one leaves it unread
+            // until then.
             true => vec![("-chardev", console), ports, ("-device", "virtconsole,chardev=console".to_owned())],
             false => vec![("-chardev", console), ("-serial", "chardev:console".to_owned()), ports],
         };

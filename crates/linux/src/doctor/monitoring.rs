@@ -58,7 +58,10 @@ fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {
         Some(Mend::Command(command)) => command,
         Some(Mend::Release { owner, stops, command }) => {
             let without = if smaps { "nothing, as the daemon works without; or " } else { "" };
-            format!("{without}have its user end it ({owner}); last, if nobody needs it (this stops {stops}): {command}")
+            format!(
+                "{without}have its user end it ({owner}); last, if nobody needs it (this stops {stops}): \
+                 {command}"
+            )
         }
         Some(Mend::Root) => "sudo memtide daemon".to_owned(),
         None => "a kernel with DAMON; mount -t sysfs sysfs /sys".to_owned(),
@@ -133,8 +136,8 @@ mod tests {
             stops: "their work",
             command: "echo off > x".to_owned(),
         };
-        let steps = "nothing, as the daemon works without; or have its user end it (some); last, if nobody needs it (this stops their \
-            work): echo off > x";
+        let steps = "nothing, as the daemon works without; or have its user end it (some); \
+            last, if nobody needs it (this stops their work): echo off > x";
         let without_smaps = damon(unusable(Some(release.clone())), false).mend.expect("a remedy");
         assert!(without_smaps.starts_with("have its user end it"), "{without_smaps}");
         for (known, mend) in

@@ -6,8 +6,8 @@ use memtide_lab_protocol::clock::{RegionTotals, Results};
 use crate::output::{Cell, Document, Table};
 use crate::tables;
 
-/// Time of the measured region on the guest's clock, in ns: between all marks, if those were asked for and seen; else of the whole
-/// program.
+/// Time of the measured region on the guest's clock, in ns: between all marks, if those were asked for and
+/// seen; else of the whole program.
 pub fn guest_ns(outcome: &RunOutcome, region: RegionOfInterest) -> f64 {
     let marked = match region {
         RegionOfInterest::Marks => outcome.timing.as_ref().filter(|timing| !timing.regions.is_empty()),
@@ -22,8 +22,8 @@ pub fn region_note(outcome: &RunOutcome, region: RegionOfInterest) -> Option<&'s
     match (region, &outcome.timing) {
         (RegionOfInterest::Program, _) => None,
         (RegionOfInterest::Marks, Some(timing)) if !timing.regions.is_empty() => Some(
-            "guest time, instructions, accesses and traffic are those between the marks; page faults, migrated pages and memory in \
-             use are the whole program's",
+            "guest time, instructions, accesses and traffic are those between the marks; page faults, migrated \
+             pages and memory in use are the whole program's",
         ),
         (RegionOfInterest::Marks, Some(_)) => Some(
             "the program made no marks: guest time is the whole program's, and nothing else was measured",
@@ -39,8 +39,8 @@ pub fn migration_note(outcome: &RunOutcome) -> Option<&'static str> {
     let events = &outcome.events;
     let tiering = events.promoted_pages.saturating_add(events.demoted_pages);
     (events.migrated_pages > tiering).then_some(
-        "promoted by the kernel: by NUMA balancing; demoted by the kernel: by reclaim. Pages moved by memtide, damo or the program \
-         itself, or for a policy or compaction, are among the migrated ones alone",
+        "promoted by the kernel: by NUMA balancing; demoted by the kernel: by reclaim. Pages moved by \
+         memtide, damo or the program itself, or for a policy or compaction, are among the migrated ones alone",
     )
 }
 

@@ -33,8 +33,8 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Runs the program and prints what was measured, to the file of --figures or to standard error: standard output is the program's.
-/// Then passes the program's exit status on.
+/// Runs the program and prints what was measured, to the file of --figures or to standard error: standard
+/// output is the program's. Then passes the program's exit status on.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let draft = arguments.report.draft()?;
     let program = arguments.command.iter().map(Path::new);
