@@ -20,11 +20,11 @@ pub fn why_not_executable(path: &Path) -> Result<Option<&'static str>, LabError>
     if !found.is_file() {
         return Ok(Some("not a regular file"));
     }
-    if found.permissions().mode() & 0o111 == 0 {
-        return Ok(Some("permission to execute it is missing; chmod +x gives it"));
+    if matches!(kind(path)?, Kind::Data) {
+        return Ok(Some("is neither an executable nor a script that starts with #!"));
     }
-    let is_data = matches!(kind(path)?, Kind::Data);
-    Ok(is_data.then_some("is neither an executable nor a script that starts with #!"))
+    let executable = found.permissions().mode() & 0o111 != 0;
+    Ok((!executable).then_some("permission to execute it is missing; chmod +x gives it"))
 }
 
 /// Adds a file of the host and what it needs to run.
