@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
+use rustix::io::Errno;
 
 /// Why the command fails, each with its exit code: see docs/cli.md and `--help`.
 #[derive(Debug)]
@@ -19,6 +20,10 @@ pub enum Failure {
     NotWorking,
     /// A program cannot be recorded, or run in the lab: code 125, since lower ones are the program's own.
     NotRun(String),
+    /// The program to run is there, but cannot be executed: code 126, as of `env` and `timeout`.
+    NotExecutable(String),
+    /// The program to run is not there: code 127.
+    NotFound(String),
     /// The exit status of a program that was recorded or run, passed on without a message.
     Program(u8),
     /// Ctrl-C, or a request to end: code 130.
@@ -49,6 +54,8 @@ Exit codes:
     3 a file was refused
     4 doctor found a command that does not work
   125 a program could not be run
+  126 a program is not executable
+  127 a program was not found
   130 interrupted
 Commands that run a program pass on its exit status.";
 
@@ -74,7 +81,9 @@ Exit codes:
     N the program's own; 128 + N if signal N ended it
     2 usage error
     3 a file was refused
-  125 the program could not be run
+  125 memtide failed
+  126 the program is not executable
+  127 the program was not found
   130 interrupted";
 
 impl Display for Failure {
@@ -84,6 +93,8 @@ impl Display for Failure {
             | Failure::Usage(why)
             | Failure::Input(why)
             | Failure::NotRun(why)
+            | Failure::NotExecutable(why)
+            | Failure::NotFound(why)
             | Failure::Paused(why) => f.write_str(why),
             Failure::Program(code) => write!(f, "the program ended with {code}"),
             Failure::Interrupted => f.write_str("interrupted; nothing was written"),
@@ -95,6 +106,26 @@ impl Display for Failure {
 }
 
 impl Failure {
+    /// A program that could not be started: not there, not executable, or for another reason, which is
+    /// memtide's own failure.
+    pub fn not_started(message: String, error: &io::Error) -> Failure {
+        match Errno::from_io_error(error) {
+            Some(Errno::NOENT) => Failure::NotFound(message),
+            // What only execve fails with; EPERM, say, may come from placement.
+            Some(
+                Errno::ACCESS
+                | Errno::NOEXEC
+                | Errno::NOTDIR
+                | Errno::LOOP
+                | Errno::NAMETOOLONG
+                | Errno::TXTBSY
+                | Errno::ISDIR
+                | Errno::LIBBAD,
+            ) => Failure::NotExecutable(message),
+            _ => Failure::NotRun(message),
+        }
+    }
+
     /// An input file that cannot be read.
     pub fn unreadable(path: &str, error: &io::Error) -> Failure {
         Failure::Input(format!("{path}: cannot be read ({error}); check the path and its permissions"))
@@ -121,6 +152,8 @@ impl Failure {
             Failure::Input(message) => (3, message),
             Failure::NotWorking => return ExitCode::from(4),
             Failure::NotRun(message) => (125, message),
+            Failure::NotExecutable(message) => (126, message),
+            Failure::NotFound(message) => (127, message),
             Failure::Program(code) => return ExitCode::from(code),
             Failure::Interrupted => (130, "interrupted; nothing was written".to_owned()),
             Failure::Paused(message) => (130, message),

@@ -169,6 +169,21 @@ fn a_simulation_shows_everything_as_json_and_every_node_as_a_table() {
 }
 
 #[test]
+fn each_programs_time_is_in_every_format() {
+    let run = ["simulate", "-m", "bmpm-2", "-w", SMALL, "-w", SMALL];
+    let report = &json(&run)["report"];
+    let times: Vec<f64> =
+        report["program_times_ms"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap()).collect();
+    assert_eq!(times.len(), 2);
+    let [csv, table] = ["csv", "table"].map(|format| answer(&[&run[..], &["-o", format]].concat()));
+    for (number, time) in (1..).zip(&times) {
+        assert!(csv.contains(&format!("program_{number}_time_ms,{time},ms")), "{csv}");
+        let row = table.lines().find(|line| line.starts_with(&format!("program {number} (")));
+        assert!(row.is_some_and(|row| row.contains(&format!("{time:.3}"))), "{table}");
+    }
+}
+
+#[test]
 fn a_probe_finds_the_idle_latency_and_peak_that_show_tells() {
     for name in ["bmpm-2", "pms", "optane"] {
         let probe = json(&["machine", "probe", name, "--load", "50%", "--requests", "20000"]);

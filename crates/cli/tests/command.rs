@@ -23,6 +23,42 @@ fn placements_that_reckon_with_no_figures_run_on_any_system() {
 }
 
 #[test]
+fn reader_that_has_gone_ends_every_output_quietly() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let figures = folder.path().join("figures");
+    let figures = figures.to_str().expect("a name");
+    let commands: [&[&str]; 5] = [
+        &["--help"],
+        &["policy", "list", "-o", "json"],
+        &["machine", "probe", "laptop", "--requests", "1000"],
+        &["completions", "bash"],
+        &["run", "-p", "local", "--figures", figures, "--", "true"],
+    ];
+    for command in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let error = writer.try_clone().expect("its other name");
+        let status = Command::new(support::MEMTIDE).args(command).stdout(writer).stderr(error).status();
+        assert_eq!(status.expect("memtide runs").code(), Some(0), "{command:?}");
+    }
+}
+
+#[test]
+fn daemon_check_prints_the_monitor_or_the_key_that_asks_for_more_than_there_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("memtide.toml");
+    std::fs::write(&config, "# memtide\nmonitor = 'smaps'\n").expect("a configuration");
+    let output = Command::new(support::MEMTIDE).args(["daemon", "--check", "-c"]).arg(&config).output();
+    let output = output.expect("memtide runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => assert!(told.contains("memory is watched by smaps"), "{told}"),
+        // A kernel without clear_refs.
+        code => assert!(code == Some(3) && told.contains("memtide.toml:2: monitor: "), "{told}"),
+    }
+}
+
+#[test]
 fn lists_name_everything_that_can_be_shown() {
     for (kind, key) in [("machine", "machines"), ("workload", "workloads"), ("policy", "policies")] {
         let list = json(&[kind, "list"]);

@@ -176,6 +176,22 @@ fn trace_of_a_program_ended_by_timeout_is_kept() {
 }
 
 #[test]
+fn figures_go_to_their_file() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, figures) = (folder.path(), tempfile::tempdir().unwrap());
+    let file = figures.path().join("figures");
+    let name = file.to_str().unwrap();
+    let options = ["--figures", name, "--output", "json", "--", "/bin/sh", "-c", "echo program >&2; exit 3"];
+    let output = recording(trace, &options).wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(3), &b"program\n"[..]));
+    let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(figures["recorded"][0]["program_status"], "exit status: 3");
+}
+
+#[test]
 fn the_program_is_not_replaced_by_its_trace() {
     if !can_record() {
         return;

@@ -49,11 +49,58 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
     refused(2, &["measure", "--nodes", "0,250"], &["--nodes", "'0,250' names 250", "known: 0"]);
     refused(2, &["measure", "--initiators", "x"], &["--initiators", "'x' is no list", "0-2,5 or all"]);
     refused(2, &["record", "-o", "x"], &["PROGRAM"]);
-    refused(125, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
+    refused(127, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
     let folder = tempfile::tempdir().unwrap();
     let script = file(folder.path(), "script", "#!/bin/sh -e\n");
     let instead = format!("a script; record what runs it: memtide record -o FILE -- /bin/sh -e {script}");
     refused(125, &["record", "-o", "x", "--", &script], &[&instead]);
+}
+
+/// As `env` and `timeout` do.
+#[test]
+fn missing_program_is_127_and_one_that_cannot_be_executed_126() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = file(folder.path(), "data", "no program");
+    let missing = folder.path().join("missing").display().to_string();
+    let trace = folder.path().join("trace").display().to_string();
+    let mut runs = vec![vec!["run", "-p", "local"], vec!["record", "-o", &trace]];
+    if support::lab_is_here() {
+        runs.push(vec!["lab", "run", "-m", "hinuma"]);
+    }
+    let folder = folder.path().display().to_string();
+    for run in runs {
+        for (program, code) in
+            [("no-such-program", 127), (&missing, 127), (&data, 126), (&folder, 126), ("/etc/passwd", 126)]
+        {
+            let output = memtide(&[&run[..], &["--", program]].concat());
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{run:?} {program}: {told}");
+            assert!(told.contains(program), "{run:?}: {told}");
+        }
+    }
+}
+
+#[test]
+fn input_that_is_a_fifo_or_a_folder_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo.toml");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let [fifo, folder] = [fifo.as_path(), folder.path()].map(|path| path.display().to_string());
+    for (path, says) in [(&fifo, "not a regular file"), (&folder, "a folder")] {
+        refused(3, &["trace", "info", path], &[path, says]);
+        refused(3, &["simulate", "-m", "laptop", "--trace", path], &[path, says]);
+    }
+    refused(3, &["machine", "show", &fifo], &[&fifo]);
+    refused(3, &["replay", &fifo], &[&fifo]);
+    for command in [
+        &["machine", "show"][..],
+        &["simulate", "-w", SMALL, "-m"],
+        &["daemon", "--check", "--config"],
+        &["replay"],
+        &["topo", "-o", "machine", "--measured"],
+    ] {
+        refused(3, &[command, &[&folder]].concat(), &[&folder, "it is a folder; give a file"]);
+    }
 }
 
 #[test]

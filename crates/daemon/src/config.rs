@@ -1,12 +1,13 @@
 //! The daemon's configuration file.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memtide_core::epoch::Limits;
+use memtide_core::policy::SensorRefused;
 use memtide_core::{FileError, Time};
+use memtide_linux::input;
 use memtide_linux::machines;
 use memtide_linux::processes::Process;
 use memtide_linux::sensors::regions::Kind;
@@ -161,6 +162,12 @@ impl Config {
         DaemonError::Key { place, fault: fault.into() }
     }
 
+    /// That a sensor which the policy requires is refused: by the monitor that was chosen, or by this system.
+    pub fn refused_sensor(&self, why: &SensorRefused) -> DaemonError {
+        let key = if self.monitor.is_some() { "monitor" } else { "policy" };
+        self.fault(key, format!("memory cannot be watched: {why}"))
+    }
+
     /// With its relative paths taken from the configuration's folder, wherever the daemon was started.
     fn beside(mut self, folder: &Path) -> Config {
         for path in [&mut self.journal, &mut self.socket].into_iter().flatten() {
@@ -234,7 +241,7 @@ impl Config {
 /// A file's content, if it is no longer than a configuration may be.
 fn read_at_most(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(file)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    input::open(file)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let what = format!("longer than {FILE_BYTES_MAX} bytes: not a configuration of the daemon");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
@@ -417,6 +424,20 @@ mod tests {
         Config::read(&file).expect("a configuration");
         refused(&format!("watch.{}uid = 7", "not.".repeat(60_000)));
         refused(&format!("watch = {}'every'{}", "{ not = ".repeat(30_000), "}".repeat(30_000)));
+    }
+
+    #[test]
+    fn refused_sensor_names_the_key_that_asked_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("memtide.toml");
+        let why = SensorRefused { sensor: "regions", why: "no monitor".to_owned() };
+        for (line, key) in [("monitor = 'damon'", "monitor"), ("policy = 'hot-cold'", "policy")] {
+            fs::write(&file, format!("least_mib = 1\n{line}\n")).expect("a file");
+            let error = Config::read(&file).expect("a configuration").refused_sensor(&why);
+            assert!(matches!(error, DaemonError::Key { .. }), "{error:?}");
+            let says = "memory cannot be watched: the policy needs the sensor `regions`: no monitor";
+            assert_eq!(error.to_string(), format!("{}:2: {key}: {says}", file.display()));
+        }
     }
 
     #[test]

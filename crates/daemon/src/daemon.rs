@@ -3,7 +3,7 @@
 use memtide_core::epoch::PolicyRunner;
 use memtide_core::policy::{Migration, Sensor, Sensors, Wake};
 use memtide_core::{Machine, NodeId};
-use memtide_linux::live::Live;
+use memtide_linux::live::{Live, Monitoring};
 use memtide_linux::topology::{Numbers, System};
 
 use crate::config::{Config, ConfigSource};
@@ -44,11 +44,14 @@ impl Daemon {
     ///
     /// # Errors
     /// As [`Daemon::new`].
-    pub fn check(source: &ConfigSource) -> Result<Option<&'static str>, DaemonError> {
+    pub fn check(source: &ConfigSource) -> Result<Vec<String>, DaemonError> {
         let config = source.read()?;
         let Setup { numbers, machine, policy } = Setup::of(&config, &System::read()?)?;
-        Live::new(numbers, &sensors(policy.as_ref()), config.monitor, config.stall(), true)?;
-        Ok(setup::no_destination(&machine))
+        let asked = sensors(policy.as_ref());
+        let live = Live::new(numbers, &asked, config.monitor, config.stall(), true)
+            .map_err(|why| config.refused_sensor(&why))?;
+        let monitor = live.monitoring().map(|monitoring| monitor_line(&monitoring));
+        Ok(monitor.into_iter().chain(setup::no_destination(&machine).map(str::to_owned)).collect())
     }
 
     /// A daemon on this system, before its first epoch. `config` was read from `source`, which SIGHUP reads again; `log`
@@ -59,8 +62,8 @@ impl Daemon {
     pub fn new(source: ConfigSource, config: Config, log: Log) -> Result<Daemon, DaemonError> {
         let setup = Setup::of(&config, &System::read()?)?;
         let sensors = sensors(setup.policy.as_ref());
-        let live =
-            Live::new(setup.numbers.clone(), &sensors, config.monitor, config.stall(), config.dry_run)?;
+        let live = Live::new(setup.numbers.clone(), &sensors, config.monitor, config.stall(), config.dry_run)
+            .map_err(|why| config.refused_sensor(&why))?;
         Daemon::on(live, setup, source, config, log)
     }
 }
@@ -112,16 +115,19 @@ impl<H: DaemonHost> Daemon<H> {
 
     /// How it monitors memory, as a log message; none if the policy needs no regions.
     pub fn monitor(&self) -> Option<String> {
-        let monitoring = self.host.monitoring()?;
-        let why = monitoring.why_not_better.map_or_else(String::new, |why| format!(" ({why})"));
-        let writes = if monitoring.writes { ", writes by soft-dirty" } else { "" };
-        Some(format!("memory is monitored by {}{writes}{why}", monitoring.name))
+        self.host.monitoring().map(|monitoring| monitor_line(&monitoring))
     }
 
     /// The nodes by their names in the machine, with the system's numbers.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
         self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.numbers.nodes.iter().copied())
     }
+}
+
+fn monitor_line(monitoring: &Monitoring<'_>) -> String {
+    let why = monitoring.why_not_better.map_or_else(String::new, |why| format!(" ({why})"));
+    let writes = if monitoring.writes { ", writes by soft-dirty" } else { "" };
+    format!("memory is watched by {}{writes}{why}", monitoring.name)
 }
 
 /// Whether a user may see and touch a user's processes.

@@ -4,6 +4,7 @@ use memtide_core::policy::{Outcome, Refusal};
 use memtide_core::{NodeId, PAGE_BYTES, Time, Vpn};
 use memtide_linux::live::task;
 use memtide_linux::processes::{Process, User};
+use memtide_linux::topology::System;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -73,12 +74,16 @@ impl<H: DaemonHost> Daemon<H> {
         self.machine.nodes[node.index()].name.clone()
     }
 
-    fn node(&self, node: NodeId) -> NodeStatus {
+    fn node(&self, node: NodeId, system: Option<&System>) -> NodeStatus {
         let history = &self.notes.history;
         let mib = |pages: u64| pages >> 8;
+        // Before the first epoch nothing has been observed.
+        let id = self.numbers.nodes[node.index()];
+        let now = system.and_then(|system| system.nodes.iter().find(|node| node.id == id)?.memory);
+        let now = now.map(|memory| (memory.total_kib >> 10, memory.free_kib >> 10));
         NodeStatus {
             name: self.name(node),
-            memory: history.node(node).map(|used| (mib(used.pages), mib(used.free_pages))),
+            memory: history.node(node).map(|used| (mib(used.pages), mib(used.free_pages))).or(now),
             traffic_mbps: history.traffic_mbps(node),
         }
     }
@@ -105,6 +110,7 @@ impl<H: DaemonHost> Daemon<H> {
             }
         });
         let monitoring = self.host.monitoring();
+        let system = if self.epochs == 0 { self.host.system().ok() } else { None };
         let record = self.runner.governor().recorded();
         let moved = record.moved_pages.iter();
         // Regions span nodes, so plans name pages that are already there: not a failure.
@@ -126,13 +132,13 @@ impl<H: DaemonHost> Daemon<H> {
             monitor: monitoring.as_ref().map(|of| of.name.to_owned()),
             why_not_better: monitoring.as_ref().and_then(|of| of.why_not_better).map(str::to_owned),
             tells_writes: monitoring.as_ref().is_some_and(|of| of.writes),
-            sensors: self.host.answers().iter().map(|(name, of)| (name.to_owned(), of.to_string())).collect(),
+            sensors: self.host.answers().iter().map(|(name, of)| (name.to_owned(), of.clone())).collect(),
             paused: self.paused,
             dry_run: self.config.dry_run,
             epochs: self.epochs,
             uptime_s: self.host.now().as_seconds(),
             journal: open.map(|file| file.display().to_string()),
-            nodes: self.machine.node_ids().map(|node| self.node(node)).collect(),
+            nodes: self.machine.node_ids().map(|node| self.node(node, system.as_ref())).collect(),
             moved: moved.map(|(&(from, to), &pages)| (self.name(from), self.name(to), pages)).collect(),
             refused: refused.map(|(why, &moves)| (why.to_string(), moves)).chain(cancelled).collect(),
             troubles: self.troubles.iter().filter(|_| own).map(trouble).collect(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use memtide_core::policy::Answer;
 use serde::{Deserialize, Serialize};
 
 /// `memtide status`.
@@ -21,7 +22,7 @@ pub struct Status {
     pub tells_writes: bool,
     /// How each sensor that the policy asked for is answered: observed, inferred or refused, and why.
     #[serde(default)]
-    pub sensors: Vec<(String, String)>,
+    pub sensors: Vec<(String, Answer)>,
     /// Whether nothing is to move for now.
     pub paused: bool,
     /// Whether nothing is moved, only told.
@@ -44,7 +45,7 @@ pub struct Status {
     pub processes: Vec<WatchedProcess>,
 }
 
-/// A node, as the last epoch saw it.
+/// A node, as the last epoch saw it; before the first one, as it is now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its name.

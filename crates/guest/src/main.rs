@@ -15,6 +15,7 @@ mod srat;
 mod tmpfs_bind;
 
 use std::fs;
+use std::io::{self, Write};
 use std::process::exit;
 use std::time::Duration;
 
@@ -24,13 +25,13 @@ use ports::Ports;
 
 fn main() {
     if std::env::args().nth(1).as_deref() == Some("--version") {
-        println!("{}", memtide_lab_protocol::version::agent_version());
+        // Nobody may read it.
+        let _ = writeln!(io::stdout(), "{}", memtide_lab_protocol::version::agent_version());
         return;
     }
     if std::process::id() != 1 {
-        eprintln!(
-            "memtide-guest: the first process of the lab's virtual machines; memtide lab run starts it"
-        );
+        let what = "the first process of the lab's virtual machines; memtide lab run starts it";
+        let _ = writeln!(io::stderr(), "memtide-guest: {what}");
         exit(2);
     }
     if let Err(error) = mounts::mount() {

@@ -69,6 +69,20 @@ pub enum LabError {
         /// What is wrong and what is allowed.
         what: String,
     },
+    /// There is no such program.
+    #[error("{program}: no such program; give its path")]
+    NoSuchProgram {
+        /// The program.
+        program: String,
+    },
+    /// The program cannot be executed.
+    #[error("{program}: {what}")]
+    NotExecutable {
+        /// The program.
+        program: String,
+        /// Why not.
+        what: &'static str,
+    },
     /// The program, or a file for it, cannot be put into the guest.
     #[error("{program}: {what}")]
     Program {
@@ -95,11 +109,13 @@ pub enum LabError {
         /// What its console and QEMU said last.
         console: String,
     },
-    /// The program took longer than allowed.
-    #[error("the program timed out after {seconds} s{}", last_lines(console))]
+    /// Boot and program took longer than allowed.
+    #[error("timed out after {seconds} s, {}{}", after_boot(*boot_seconds), last_lines(console))]
     Timeout {
-        /// Host seconds that it had.
+        /// Host seconds that the run had.
         seconds: f64,
+        /// Of them, those that the boot took; none if the guest had not booted.
+        boot_seconds: Option<f64>,
         /// What the guest's console said last.
         console: String,
     },
@@ -161,6 +177,13 @@ fn what_to_do(error: &io::Error) -> &'static str {
             "; free some space, or set TMPDIR to a folder that has more"
         }
         _ => "",
+    }
+}
+
+fn after_boot(boot_seconds: Option<f64>) -> String {
+    match boot_seconds {
+        Some(seconds) => format!("of which the boot took {seconds:.1} s; the program was ended"),
+        None => "before the guest had booted".to_owned(),
     }
 }
 

@@ -31,7 +31,7 @@ const SHOWN_LINES: usize = 12;
 pub struct Supervision {
     /// Keep the run's folder.
     pub keep: bool,
-    /// Host time that the program may take after the guest has booted.
+    /// Host time that boot and program may take.
     pub timeout: Option<Duration>,
     /// Let `memtide lab node` find the guest, to plug memory in and out.
     pub hotplug: bool,
@@ -155,13 +155,20 @@ impl Guest {
     }
 
     fn check_time(&self) -> Result<(), LabError> {
-        match (&self.hello, self.timeout) {
-            (None, _) if self.started.elapsed() > self.boot_limit => {
+        if let Some(limit) =
+            self.timeout.filter(|limit| self.ended.is_none() && self.started.elapsed() > *limit)
+        {
+            let boot = self.hello.as_ref().map(|(up, _)| (*up - self.started).as_secs_f64());
+            return Err(LabError::Timeout {
+                seconds: limit.as_secs_f64(),
+                boot_seconds: boot,
+                console: self.last_lines(),
+            });
+        }
+        match &self.hello {
+            None if self.started.elapsed() > self.boot_limit => {
                 let (kernel, seconds) = (self.kernel.display(), self.boot_limit.as_secs());
                 Err(self.failure(format!("the kernel {kernel} did not boot within {seconds} s")))
-            }
-            (Some((since, _)), Some(limit)) if self.ended.is_none() && since.elapsed() > limit => {
-                Err(LabError::Timeout { seconds: limit.as_secs_f64(), console: self.last_lines() })
             }
             _ => Ok(()),
         }

@@ -1,20 +1,28 @@
 //! The guest's initial file system: its program, its agent and the agent's task.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use memtide_lab_protocol::agent::{Program, TASK_FILE, Task};
 
 use crate::archive::Archive;
 use crate::error::LabError;
-use crate::host_files::{add, add_all, add_libraries, executable, find, refused};
+use crate::host_files::{add, add_all, add_libraries, find, refused, why_not_executable};
+use crate::libraries::{Kind, kind};
 use crate::options::GuestFile;
 use crate::spec::{GuestSpec, ProgramSpec};
 use crate::{cxl, shared};
 
 /// Where the guest looks for programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// sleep, sed, ls and other common programs in one file.
+pub const BUSYBOX: &str = "busybox";
+
+/// The last folder of [`PATH`].
+const COMMON_PROGRAMS: &str = "/bin";
 
 /// Files that libraries look for, with what they say in the guest.
 const SYSTEM_FILES: [(&str, &str); 3] = [
@@ -35,13 +43,14 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     let Some(name) = program.command.first() else {
         return Err(LabError::NoProgram);
     };
-    let host = find(name).ok_or_else(|| refused(name, "program not found; give its path"))?;
+    let program_name = || name.to_string_lossy().into_owned();
+    let host = find(name).ok_or_else(|| LabError::NoSuchProgram { program: program_name() })?;
     let file = folder.join(&host);
+    if let Some(what) = why_not_executable(&file)? {
+        return Err(LabError::NotExecutable { program: program_name(), what });
+    }
     let mut archive = Archive::default();
     add(&mut archive, &file, &file, 0)?;
-    if !executable(&file)? {
-        return Err(refused(name, "is neither an executable nor a script that starts with #!"));
-    }
     for GuestFile { host, guest } in &program.files {
         add_all(&mut archive, &folder.join(guest), host)?;
     }
@@ -58,6 +67,7 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     for place in [folder.as_path(), Path::new("/root"), Path::new("/tmp")] {
         archive.folder(place);
     }
+    add_common_programs(&mut archive)?;
     let preparation = setting.damo.as_ref().map(|damo| damo.add_to(&mut archive)).transpose()?;
     setting.memtide.iter().try_for_each(|memtide| memtide.add_to(&mut archive))?;
     let arguments = program.command.iter().map(text).collect::<Result<_, _>>()?;
@@ -80,6 +90,27 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     };
     archive.text(Path::new(TASK_FILE), task.to_json());
     Ok(archive)
+}
+
+/// Adds busybox, if this system has one that needs no libraries, under the names of all programs that it is
+/// and the guest does not have: in the last folder of `PATH`, so that any other program of a name comes
+/// first.
+fn add_common_programs(archive: &mut Archive) -> Result<(), LabError> {
+    let Some(busybox) = find(OsStr::new(BUSYBOX)) else { return Ok(()) };
+    if !matches!(kind(&busybox)?, Kind::Elf { dynamic: false, .. }) {
+        return Ok(());
+    }
+    let Ok(listed) = Command::new(&busybox).arg("--list").stdin(Stdio::null()).output() else {
+        return Ok(());
+    };
+    archive.host(&busybox, &busybox);
+    for name in String::from_utf8_lossy(&listed.stdout).lines().filter(|name| !name.contains('/')) {
+        let place = Path::new(COMMON_PROGRAMS).join(name);
+        if !name.is_empty() && !archive.has(&place) {
+            archive.link(&place, &busybox);
+        }
+    }
+    Ok(())
 }
 
 fn environment(program: &ProgramSpec) -> Vec<(String, String)> {

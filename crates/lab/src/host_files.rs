@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::archive::Archive;
@@ -13,9 +14,17 @@ use crate::libraries::{Kind, kind, libraries};
 /// Scripts that start scripts that start scripts; Linux allows four.
 const DEEPEST: usize = 4;
 
-/// Whether a file is an executable or a script.
-pub fn executable(path: &Path) -> Result<bool, LabError> {
-    Ok(!matches!(kind(path)?, Kind::Data))
+/// Why a file cannot be executed; none if it is an executable or a script.
+pub fn why_not_executable(path: &Path) -> Result<Option<&'static str>, LabError> {
+    let found = fs::metadata(path).map_err(LabError::file(path, "find it"))?;
+    if !found.is_file() {
+        return Ok(Some("not a regular file"));
+    }
+    if matches!(kind(path)?, Kind::Data) {
+        return Ok(Some("is neither an executable nor a script that starts with #!"));
+    }
+    let executable = found.permissions().mode() & 0o111 != 0;
+    Ok((!executable).then_some("permission to execute it is missing; chmod +x gives it"))
 }
 
 /// Adds a file of the host and what it needs to run.
@@ -91,7 +100,7 @@ pub fn add_all(archive: &mut Archive, guest: &Path, host: &Path) -> Result<(), L
 /// Finds a program as a shell would.
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     if Path::new(name).components().count() > 1 {
-        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+        return Some(PathBuf::from(name)).filter(|path| path.exists());
     }
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.is_file())

@@ -35,7 +35,7 @@ pub struct Options {
     pub region: RegionOfInterest,
     /// Seed of what is random in the guest.
     pub seed: u64,
-    /// Host time that the program may take after the guest has booted.
+    /// Host time that boot and program may take.
     pub timeout: Option<Duration>,
     /// Keep the folder with what the virtual machine was made of.
     pub keep: bool,

@@ -1,6 +1,7 @@
 //! What the lab is made of: QEMU, a kernel, the agent and the clock plugin.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::cache::{self, damo, kernels};
 use crate::error::{LabError, Remedy};
+use crate::guest_files::BUSYBOX;
+use crate::host_files::find;
 use crate::image;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -34,6 +37,8 @@ pub struct Tools {
     pub memtide: PathBuf,
     /// damo with a Python for it, if it has been fetched.
     pub damo: Option<PathBuf>,
+    /// busybox, if this system has it: the guest's common programs.
+    pub busybox: Option<PathBuf>,
 }
 
 impl Tools {
@@ -53,7 +58,8 @@ impl Tools {
         let damo = cache::folder().ok().and_then(|cache| damo::fetched(&cache));
         let memtide = env::current_exe().map_err(LabError::file(Path::new("memtide"), "find itself"))?;
         let (kernel, clock) = (find_kernel(kernel)?, beside(CLOCK));
-        Ok(Tools { qemu, qemu_version, kernel, agent, clock, memtide, damo })
+        let busybox = find(OsStr::new(BUSYBOX));
+        Ok(Tools { qemu, qemu_version, kernel, agent, clock, memtide, damo, busybox })
     }
 
     /// The clock plugin, if a run asked for `timing` has it: on, off, or on if the plugin is there (`None`).

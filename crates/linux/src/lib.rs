@@ -4,6 +4,7 @@
 
 pub mod counters;
 pub mod doctor;
+pub mod input;
 pub mod live;
 pub mod machines;
 pub mod measure;

@@ -1,12 +1,12 @@
 //! Machines by name, by file, or as this system is.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use memtide_core::machine::bundled;
 use memtide_core::{FileError, Machine, suggest};
 
+use crate::input;
 use crate::topology::{NoMachine, System};
 
 /// Why there is no machine of a name.
@@ -64,7 +64,7 @@ pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
     let file = || name_or_path.to_owned();
     match bundled::machine(name_or_path) {
         Some(machine) => Ok(machine?),
-        None if is_path(name_or_path) || Path::new(name_or_path).is_file() => {
+        None if is_path(name_or_path) || Path::new(name_or_path).exists() => {
             let bytes =
                 read(name_or_path).map_err(|error| MachineError::Unreadable { file: file(), error })?;
             let text = String::from_utf8(bytes).map_err(|error| match error.as_bytes() {
@@ -81,7 +81,7 @@ pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
 /// A file's bytes, no more than show that it is too long: it may be a device without end.
 fn read(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(Machine::FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    input::open(Path::new(path))?.take(Machine::FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -59,17 +59,29 @@ pub struct Report {
     pub sensors: Vec<SensorReport>,
 }
 
-/// Where time went, summed over threads, in ms.
+/// Where time went, in ms. The first four are sums over threads and add up to all threads' time, each from
+/// its start to the end of the run; the work of kernel threads comes beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeReport {
     /// Retiring instructions.
     pub user_ms: f64,
-    /// In the operating system: faults, moves, shootdowns; a policy's kernel threads included.
+    /// In the operating system on the threads' account: faults, moves in faults, waits for a page that moves,
+    /// shootdowns.
     pub system_ms: f64,
     /// Waiting for memory.
     pub stall_ms: f64,
     /// Waiting at barriers or for a CPU, and from a thread's end to that of the run.
     pub idle_ms: f64,
+    /// Kernel threads, which keep no CPU from the programs: copies by the migration thread, and samples of
+    /// access monitoring.
+    pub kernel_threads_ms: f64,
+}
+
+impl TimeReport {
+    /// All threads' time, in ms.
+    pub fn threads_ms(&self) -> f64 {
+        self.user_ms + self.system_ms + self.stall_ms + self.idle_ms
+    }
 }
 
 /// Latencies, in ns.
@@ -186,8 +198,10 @@ pub struct MoveReport {
 pub struct SensorReport {
     /// Its name, such as `regions`.
     pub sensor: String,
-    /// `observed`, `inferred` or `refused`, and how or why.
+    /// `observed`, `inferred` or `refused`.
     pub answer: String,
+    /// By what means, from what, or why.
+    pub how: String,
 }
 
 /// Traffic over time.
@@ -249,9 +263,10 @@ fn spent(engine: &Engine<'_>, end: Time) -> TimeReport {
     let sensed = engine.sensors.cost().map_or(Time::ZERO, |(time, _)| time);
     TimeReport {
         user_ms: sum(|s| s.user),
-        system_ms: sum(|s| s.system) + ms(engine.mover.system + sensed),
+        system_ms: sum(|s| s.system),
         stall_ms: sum(|s| s.stall),
         idle_ms: sum(|s| s.idle) + ms(after),
+        kernel_threads_ms: ms(engine.mover.system + sensed),
     }
 }
 
@@ -352,9 +367,9 @@ fn pages(engine: &Engine<'_>) -> PagesReport {
 }
 
 fn sensors(engine: &Engine<'_>) -> Vec<SensorReport> {
-    let report = |(sensor, answer): (&str, &Answer)| SensorReport {
-        sensor: sensor.to_owned(),
-        answer: answer.to_string(),
+    let report = |(sensor, answer): (&str, &Answer)| {
+        let (answer, how) = answer.parts();
+        SensorReport { sensor: sensor.to_owned(), answer: answer.to_owned(), how: how.to_owned() }
     };
     engine.sensors.answers().iter().map(report).collect()
 }

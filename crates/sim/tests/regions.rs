@@ -178,11 +178,11 @@ fn each_sample_takes_system_time_which_shrinks_with_the_scale() {
     let (epochs, report) = simulate(&machine(16), batches, 1);
     assert_eq!(epochs.len(), 50 / 1250);
     // 50 us of work: the page is seen by none of the four samples, as nothing is watched before an aggregation.
-    assert_eq!(report.spent.system_ms, 0.0);
+    assert_eq!(report.spent.kernel_threads_ms, 0.0);
     let batches = vec![touch(0, 1), support::after([], Then::Work(2_000_000))];
     let (_, report) = simulate(&machine(16), batches, 1);
     // 1 ms has 80 samples, of which the first 10 watch nothing; one costs 80 ns / 8.
-    let samples = report.spent.system_ms * 1e6 / 10.0;
+    let samples = report.spent.kernel_threads_ms * 1e6 / 10.0;
     assert!((69.0..=71.0).contains(&samples), "{samples} samples");
 }
 

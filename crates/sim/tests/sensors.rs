@@ -112,6 +112,6 @@ fn report_has_the_answer_for_each_sensor() {
         Policy::new(runs::policy(&machine(), "local").placement, Some(Box::new(Watching { sensors, views })));
     let jobs = vec![job(chase_then_flood(), &[0])];
     let report = run(&machine(), jobs, policy, 1, &mut |_| true).expect("it runs");
-    let answers: Vec<_> = report.sensors.iter().map(|of| (&*of.sensor, &*of.answer)).collect();
-    assert_eq!(answers, [("watermarks", "observed: simulated"), ("threads", "observed: simulated")]);
+    let answers: Vec<_> = report.sensors.iter().map(|of| (&*of.sensor, &*of.answer, &*of.how)).collect();
+    assert_eq!(answers, [("watermarks", "observed", "simulated"), ("threads", "observed", "simulated")]);
 }

@@ -129,6 +129,12 @@ pub enum Unrecordable {
         /// The name of the recorder's file.
         recorder: &'static str,
     },
+    /// There is no such program.
+    #[error("no such program; give its path")]
+    NotFound,
+    /// The program is not an executable that runs on x86-64 Linux.
+    #[error("{0}")]
+    NotExecutable(String),
     /// Anything else, with what to do.
     #[error("{0}")]
     Other(String),

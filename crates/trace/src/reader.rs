@@ -1,8 +1,8 @@
 //! Opening a trace and loading its row groups.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
 };
 use parquet::file::serialized_reader::SerializedPageReader;
+use rustix::fs::OFlags;
 
 use crate::chunk::{Chunk, is_walkable, read_range};
 use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, is_range, schema};
@@ -26,6 +27,11 @@ const MAGIC: [u8; 4] = *b"PAR1";
 
 /// Names decoded at a time.
 const NAME_BATCH: usize = 1 << 12;
+
+/// Opens a file to read; of a FIFO, it waits for no writer.
+pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
+}
 
 /// A recorded program in a file.
 pub struct Trace {
@@ -43,8 +49,16 @@ impl Trace {
     /// If the file cannot be read, is no trace, is one of another version, or is damaged.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
         let unreadable = |error| TraceError::io(path, "read it")(error);
-        let file = File::open(path).map_err(unreadable)?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
+        let file = open_without_waiting(path).map_err(unreadable)?;
+        let found = file.metadata().map_err(unreadable)?;
+        let not_a_trace = |what: &str| TraceError::NotATrace { path: path.to_owned(), what: what.to_owned() };
+        if found.is_dir() {
+            return Err(not_a_trace("a folder; give the trace's file"));
+        }
+        if !found.is_file() {
+            return Err(not_a_trace("not a regular file, which a trace is read from at any place"));
+        }
+        let bytes = found.len();
         let footer = read_footer(&file, bytes).map_err(unreadable)?.ok_or_else(|| foreign(path, bytes))?;
         let parquet = footer.and_then(decode_footer).map_err(|what| {
             TraceError::damaged(path, format!("it is cut short, or its footer is wrong ({what})"))

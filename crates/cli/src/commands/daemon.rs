@@ -90,8 +90,8 @@ pub struct Why {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let source = ConfigSource { file: arguments.config.clone(), dry_run: arguments.dry_run };
     if arguments.check {
-        if let Some(why) = Daemon::check(&source).map_err(advice::on_daemon)? {
-            message!("memtide daemon: {why}");
+        for line in Daemon::check(&source).map_err(advice::on_daemon)? {
+            message!("memtide daemon: {line}");
         }
         return output::print("configuration OK\n");
     }

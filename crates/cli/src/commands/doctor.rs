@@ -9,6 +9,7 @@ use crate::advice;
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{Cell, Document, Table};
+use crate::tables::SENSOR_COLUMNS;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -58,8 +59,11 @@ fn uses(findings: &[Finding]) -> Table {
 
 /// What policies can have observed on this system.
 fn sensors() -> Table {
-    let mut table = Table::new("sensors", &[("sensor", "sensor"), ("answer", "answer")]);
-    let row = |(name, answer): (&str, &Answer)| vec![Cell::text(name), Cell::text(answer.to_string())];
+    let mut table = Table::new("sensors", &SENSOR_COLUMNS);
+    let row = |(name, answer): (&str, &Answer)| {
+        let (answer, how) = answer.parts();
+        [name, answer, how].map(Cell::text).into()
+    };
     table.rows = answers().iter().map(row).collect();
     table
 }

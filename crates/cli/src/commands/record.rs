@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use clap::ValueHint;
 use indicatif::{DecimalBytes, HumanCount};
 use memtide_trace::{
-    MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, TraceError, record,
+    MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, TraceError, Unrecordable, record,
 };
 
 use crate::advice;
 use crate::failure::Failure;
-use crate::options::Common;
-use crate::output::{self, Cell, Document, Table};
+use crate::options::{Common, FiguresFile};
+use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
 
 /// Its arguments. `-o` is the trace here, as in `memtide record -o FILE -- PROGRAM`; `--output` stays the answer's format.
@@ -39,6 +39,8 @@ pub struct Arguments {
     /// Recorder plugin [default: the one installed with memtide]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     plugin: Option<PathBuf>,
+    #[command(flatten)]
+    figures: FiguresFile,
     /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
@@ -46,9 +48,12 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Records the program and says what was recorded, on standard error: standard output is the program's. Then passes the
-/// program's exit status on.
+/// Records the program and prints what was recorded, to the file of --figures or to standard error: standard
+/// output is the program's. Then passes the program's exit status on.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let files =
+        [Some(&arguments.trace), arguments.plugin.as_ref()].into_iter().flatten().map(PathBuf::as_path);
+    arguments.figures.check(files.chain(arguments.command.iter().map(Path::new)))?;
     let limit = arguments.limit.unwrap_or(u64::MAX);
     let options = RecordOptions {
         skip: arguments.skip,
@@ -66,10 +71,19 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     drop(progress);
     let summary = summary.map_err(|error| match error {
         TraceError::Interrupted => Failure::Interrupted,
-        other => Failure::NotRun(advice::trace::message(&other)),
+        other => {
+            let message = advice::trace::message(&other);
+            match other {
+                TraceError::Record { why: Unrecordable::NotFound, .. } => Failure::NotFound(message),
+                TraceError::Record { why: Unrecordable::NotExecutable(_), .. } => {
+                    Failure::NotExecutable(message)
+                }
+                _ => Failure::NotRun(message),
+            }
+        }
     })?;
     let document = document(&arguments.trace, arguments.skip, &summary);
-    eprint!("{}", document.text(arguments.common.output, output::width_of(stderr())));
+    arguments.figures.write(&document, arguments.common.output)?;
     let status = summary.status;
     match status.code().or_else(|| Some(128 + status.signal()?)) {
         None | Some(0) => Ok(()),

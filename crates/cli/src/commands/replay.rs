@@ -1,9 +1,11 @@
 //! `memtide replay`.
 
+use std::io::Read;
 use std::path::PathBuf;
 
 use clap::ValueHint;
 use memtide_daemon::journal::replay::{Part, ReplayError, Replayed, replay};
+use memtide_linux::input;
 
 use crate::failure::Failure;
 use crate::options::Common;
@@ -32,7 +34,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         memtide_daemon::parse_migration(policy).map_err(|error| advice::on_policy(&error))?;
     }
     let name = arguments.journal.display().to_string();
-    let bytes = std::fs::read(&arguments.journal).map_err(|error| Failure::unreadable(&name, &error))?;
+    let mut bytes = Vec::new();
+    input::open(&arguments.journal)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(|error| Failure::unreadable(&name, &error))?;
     let other = arguments.policy.clone();
     let of = name.clone();
     let replayed = interrupt::interruptible(move || {

@@ -1,9 +1,9 @@
 //! `memtide run`.
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -11,7 +11,7 @@ use clap::ValueHint;
 use memtide_core::policy::{Group, Rule, Task};
 use memtide_core::{CpuId, Machine, NodeId, TaskId};
 use memtide_linux::machines;
-use memtide_linux::placement::{Exact, HeldPolicy, NoKernelPolicy, PlacementCounts, WeightError};
+use memtide_linux::placement::{Exact, ExactError, HeldPolicy, NoKernelPolicy, PlacementCounts, WeightError};
 use memtide_linux::topology::{System, nodelist};
 use memtide_policies::Policy;
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,6 +19,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
+use crate::options::FiguresFile;
+use crate::output::{Cell, Document, Format, Table};
 use crate::{advice, weights};
 
 /// Its arguments.
@@ -42,6 +44,11 @@ pub struct Arguments {
     /// Place each page on its fault, even if the kernel has the policy
     #[arg(long)]
     exact: bool,
+    #[command(flatten)]
+    figures: FiguresFile,
+    /// Format of the figures
+    #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT", requires = "figures")]
+    output: Format,
     /// Seed for everything random, as in `memtide simulate`
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -58,6 +65,8 @@ enum Mechanism {
 
 /// Runs the program, and passes its exit status on.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let machine = arguments.machine.as_deref().map(Path::new);
+    arguments.figures.check(machine.into_iter().chain(arguments.command.iter().map(Path::new)))?;
     let host = System::read().map_err(|error| Failure::NotRun(error.to_string()))?;
     weights::put_back();
     let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
@@ -71,22 +80,31 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let rule = rule(arguments, &policy, &machine, &all)?;
     let mut program = command(arguments, &cpus(arguments, &host)?)?;
     let name = arguments.command[0].to_string_lossy();
-    let failed = |error: &dyn Display| Failure::NotRun(format!("{name}: {error}"));
-    let status = match mechanism(arguments, rule, &machine, &host)? {
+    let not_started =
+        |error: io::Error| Failure::not_started(format!("{name}: cannot be started: {error}"), &error);
+    let (status, outcome) = match mechanism(arguments, rule, &machine, &host)? {
         Mechanism::Kernel(kernel) => {
             let child = kernel.policy.start(&mut program);
-            let mut child = child.map_err(|error| failed(&format!("cannot be started: {error}")))?;
+            let mut child = child.map_err(not_started)?;
             let status = wait_passing_signals(Pid::from_child(&child), || child.wait());
+            let mechanism = kernel.policy.to_string();
             drop(kernel);
-            status?
+            (status?, Outcome { mechanism, counts: None })
         }
         Mechanism::Exact(exact) => {
-            let running = exact.start(program).map_err(|error| failed(&error))?;
+            let running = exact.start(program).map_err(|error| match error {
+                ExactError::Start(error) => not_started(error),
+                other => Failure::NotRun(format!("{name}: {other}")),
+            })?;
             let (status, outcome) = wait_passing_signals(running.pid(), || running.wait())?;
-            print_outcome(outcome);
-            status
+            print_outcome(&outcome);
+            (status, Outcome { mechanism: "fault by fault".to_owned(), counts: outcome.ok() })
         }
     };
+    if arguments.figures.is_some() {
+        let document = figures(arguments, &machine, &outcome, &status.to_string());
+        arguments.figures.write(&document, arguments.output)?;
+    }
     match status.code().or_else(|| Some(128 + status.signal()?)) {
         None | Some(0) => Ok(()),
         Some(code) => Err(Failure::Program(code as u8)),
@@ -122,8 +140,35 @@ fn mechanism(
     Ok(Mechanism::Exact(exact))
 }
 
+/// How the program's pages were placed; of exact placement that lasted to its end, with counts.
+struct Outcome {
+    mechanism: String,
+    counts: Option<PlacementCounts>,
+}
+
+/// The figures of a run: a row for each node that pages were placed on, if they were counted.
+fn figures(arguments: &Arguments, machine: &Machine, outcome: &Outcome, status: &str) -> Document {
+    let counts = outcome.counts.as_ref();
+    let count =
+        |of: fn(&PlacementCounts) -> u64| counts.map_or(Cell::Absent, |counts| Cell::Whole(of(counts)));
+    let about = vec![
+        ("placement", Cell::text(&arguments.placement)),
+        ("machine", Cell::text(&machine.name)),
+        ("mechanism", Cell::text(&outcome.mechanism)),
+        ("program_status", Cell::text(status)),
+        ("left_to_kernel_pages", count(|counts| counts.left)),
+        ("other_faults", count(|counts| counts.others)),
+        ("unwatched_programs", count(|counts| counts.unwatched)),
+    ];
+    let mut table = Table::new("nodes", &[("node", "node"), ("placed_pages", "pages placed")]);
+    let placed = counts.iter().flat_map(|counts| &counts.placed);
+    table.rows = placed.map(|&(node, pages)| vec![Cell::Whole(node.0.into()), Cell::Whole(pages)]).collect();
+    let uncounted = counts.is_none().then(|| "pages are counted only where memtide places them".to_owned());
+    Document { about, notes: uncounted.into_iter().collect(), ..Document::of(table) }
+}
+
 /// Prints the outcome of exact placement.
-fn print_outcome(outcome: io::Result<PlacementCounts>) {
+fn print_outcome(outcome: &io::Result<PlacementCounts>) {
     match outcome {
         Ok(outcome) => message!("memtide: {outcome}"),
         Err(error) => {

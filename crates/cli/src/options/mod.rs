@@ -1,10 +1,13 @@
 //! Options and value parsers that several commands share.
 
+mod figures;
 pub mod share;
 
 use std::time::Duration;
 
 use clap::Args;
+
+pub use figures::FiguresFile;
 
 use crate::output::Format;
 

@@ -97,6 +97,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::unwritable("standard output", &error))
 }
 
+/// Writes to standard error; if nobody reads it, nothing is lost that the exit status does not say.
+pub fn print_to_stderr(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ mod layout;
 mod table;
 
 pub use cell::Cell;
-pub use document::{Document, pretty, print};
+pub use document::{Document, pretty, print, print_to_stderr};
 pub use format::Format;
 pub use layout::width_of;
 pub use table::Table;

@@ -19,6 +19,11 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
+    /// The report's file, if one is wanted.
+    pub fn path(&self) -> Option<&Path> {
+        self.report.as_deref()
+    }
+
     /// Begins the report, if one is wanted.
     pub fn draft(&self) -> Result<Option<Draft<'_>>, Failure> {
         self.report.as_deref().map(Draft::create).transpose()

@@ -59,7 +59,7 @@ fn time(comparison: &Comparison) -> Chart {
     for (name, part, colour) in parts {
         let width = |report: &Report| {
             let spent = &report.spent;
-            let all = spent.user_ms + spent.system_ms + spent.stall_ms + spent.idle_ms;
+            let all = spent.threads_ms();
             report.time_ms * part(report) / all.max(f64::MIN_POSITIVE)
         };
         plot.add_trace(bar(comparison, name, colour, width));

@@ -1,7 +1,9 @@
 //! Tables of `memtide status` and `memtide why`.
 
+use memtide_core::policy::Answer;
 use memtide_daemon::status::{NodeStatus, Status, Trouble, WatchedProcess, Why};
 
+use super::SENSOR_COLUMNS;
 use crate::output::{Cell, Document, Table};
 
 fn text(text: Option<&String>) -> Cell {
@@ -36,8 +38,11 @@ pub fn status(status: &Status) -> Document {
 }
 
 fn sensors(status: &Status) -> Table {
-    let mut table = Table::new("sensors", &[("sensor", "sensor"), ("answer", "answer")]);
-    let row = |(name, answer): &(String, String)| vec![Cell::text(name), Cell::text(answer)];
+    let mut table = Table::new("sensors", &SENSOR_COLUMNS);
+    let row = |(name, answer): &(String, Answer)| {
+        let (answer, how) = answer.parts();
+        [name.as_str(), answer, how].map(Cell::text).into()
+    };
     table.rows = status.sensors.iter().map(row).collect();
     table
 }

@@ -1,8 +1,9 @@
 //! Tables of simulated runs.
 
 use memtide_core::Machine;
-use memtide_sim::Report;
+use memtide_sim::{Report, SensorReport};
 
+use super::SENSOR_COLUMNS;
 use crate::output::{Cell, Table};
 
 /// A key (unit last), a title (unit after a comma) and a value.
@@ -15,7 +16,7 @@ fn figure(key: &str, title: &str, cell: Cell) -> Figure {
 /// Columns of a run in a comparison, without its nodes.
 pub fn of_run(report: &Report) -> Vec<Figure> {
     let spent = &report.spent;
-    let all_ms = spent.user_ms + spent.system_ms + spent.stall_ms + spent.idle_ms;
+    let all_ms = spent.threads_ms();
     let share = |ms: f64| Cell::Percent(if all_ms > 0.0 { ms / all_ms } else { 0.0 });
     let energy = if report.energy_mj > 0.0 { Cell::Real(report.energy_mj, 2) } else { Cell::Absent };
     vec![
@@ -24,6 +25,7 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
         figure("system_share", "system, %", share(spent.system_ms)),
         figure("stall_share", "stall, %", share(spent.stall_ms)),
         figure("idle_share", "idle, %", share(spent.idle_ms)),
+        figure("kernel_threads_ms", "kernel threads, ms", Cell::Real(spent.kernel_threads_ms, 3)),
         figure("migrated_pages", "migrated pages", Cell::Whole(report.pages.migrated)),
         figure("latency_mean_ns", "mean latency, ns", Cell::Real(report.latency.mean_ns, 1)),
         figure("latency_p99_ns", "p99 latency, ns", Cell::Real(report.latency.p99_ns, 1)),
@@ -80,6 +82,10 @@ pub fn counts(report: &Report) -> Vec<Figure> {
     figures.extend(percentiles.map(|(name, ns)| {
         figure(&format!("latency_{name}_ns"), &format!("{name} latency, ns"), Cell::Real(ns, 1))
     }));
+    for (number, (name, &ms)) in (1..).zip(report.programs.iter().zip(&report.program_times_ms)) {
+        let title = format!("program {number} ({name}) ended after, ms");
+        figures.push(figure(&format!("program_{number}_time_ms"), &title, Cell::Real(ms, 3)));
+    }
     for link in &report.links {
         let [a, b] = &link.between;
         figures.push(figure(
@@ -134,14 +140,14 @@ pub fn nodes(report: &Report, machine: &Machine) -> Table {
 
 /// A row per sensor that a policy asked for.
 pub fn sensors(report: &Report) -> Table {
-    let mut table = Table::new("sensors", &[("sensor", "sensor"), ("answer", "answer")]);
+    let mut table = Table::new("sensors", &SENSOR_COLUMNS);
     table.rows = answers(report).collect();
     table
 }
 
 /// The same of several policies.
 pub fn sensors_of_all(names: &[String], reports: &[Report]) -> Table {
-    let columns = [("policy", "policy"), ("sensor", "sensor"), ("answer", "answer")];
+    let columns: Vec<_> = [("policy", "policy")].into_iter().chain(SENSOR_COLUMNS).collect();
     let mut table = Table::new("sensors", &columns).with_keys(2);
     for (name, report) in names.iter().zip(reports) {
         table.rows.extend(answers(report).map(|row| [vec![Cell::text(name)], row].concat()));
@@ -150,5 +156,6 @@ pub fn sensors_of_all(names: &[String], reports: &[Report]) -> Table {
 }
 
 fn answers(report: &Report) -> impl Iterator<Item = Vec<Cell>> {
-    report.sensors.iter().map(|sensor| vec![Cell::text(&sensor.sensor), Cell::text(&sensor.answer)])
+    let row = |sensor: &SensorReport| [&sensor.sensor, &sensor.answer, &sensor.how].map(Cell::text).into();
+    report.sensors.iter().map(row)
 }

@@ -164,8 +164,7 @@ impl Verdict<'_> {
     /// What moving pages cost, if it cost much.
     fn cost_of_moves(&self, index: usize) -> Option<String> {
         let report = &self.reports[index];
-        let spent = &report.spent;
-        let share = spent.system_ms / (spent.user_ms + spent.system_ms + spent.stall_ms + spent.idle_ms);
+        let share = report.spent.system_ms / report.spent.threads_ms();
         (report.pages.migrated > 0 && share > 0.1).then(|| {
             format!(
                 "{} spends {:.0} % of its time in the kernel and moves {} pages.",

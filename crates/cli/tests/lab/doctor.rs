@@ -52,10 +52,11 @@ impl Said {
         self.finding(subject)["state"].as_str().expect("a state")
     }
 
-    fn sensor(&self, name: &str) -> &str {
+    fn sensor(&self, name: &str) -> String {
         let sensors = self.answer["sensors"].as_array().expect("sensors");
         let row = sensors.iter().find(|row| row["sensor"] == name).expect(name);
-        row["answer"].as_str().expect("an answer")
+        let word = |key: &str| row[key].as_str().expect("a word");
+        format!("{}: {}", word("answer"), word("how"))
     }
 
     fn works(&self, command: &str) -> bool {
@@ -131,7 +132,8 @@ fn holds(kernel: &[&str]) {
                 let mend = damon["mend"].as_str().expect("a remedy");
                 let file =
                     if other == "kdamond" { "kdamonds/0/state" } else { "damon_stat/parameters/enabled" };
-                assert!(damon["state"] == "warning" && mend.contains(file), "{damon}");
+                assert!(damon["state"] == "warning" && mend.ends_with(file), "{damon}");
+                assert!(mend.starts_with("nothing, ") && mend.contains("this stops "), "{damon}");
             }
         }
     }

@@ -37,9 +37,13 @@ fn commands_typed_run_in_the_guest_and_an_interrupt_ends_them() {
         seen += &part;
     };
     let mut type_in = |text: &str| keys.write_all(text.as_bytes()).and_then(|()| keys.flush()).expect("keys");
-    until("# ");
+    // While the guest boots.
+    type_in("echo early-$((6 * 7))\n");
+    until("early-42");
     type_in("cat /sys/devices/system/node/online\n");
     until("0-1");
+    type_in("sleep 0 && ls / | sed s/init/applets/\n");
+    until("applets");
     type_in("echo wait-$((6 * 7)); while :; do :; done\n");
     until("wait-42");
     type_in("\x03");

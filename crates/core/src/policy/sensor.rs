@@ -194,13 +194,21 @@ pub enum Answer {
     Refused(String),
 }
 
+impl Answer {
+    /// `observed`, `inferred` or `refused`; and by what means, from what, or why.
+    pub fn parts(&self) -> (&'static str, &str) {
+        match self {
+            Answer::Observed(means) => ("observed", means),
+            Answer::Inferred(from) => ("inferred", from),
+            Answer::Refused(why) => ("refused", why),
+        }
+    }
+}
+
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Answer::Observed(means) => write!(f, "observed: {means}"),
-            Answer::Inferred(from) => write!(f, "inferred: {from}"),
-            Answer::Refused(why) => write!(f, "refused: {why}"),
-        }
+        let (answer, how) = self.parts();
+        write!(f, "{answer}: {how}")
     }
 }
 

@@ -7,6 +7,7 @@ use memtide_core::{NodeId, PAGE_BYTES, Time};
 use super::bench::{Bench, Settings, me, migrate, status};
 use super::fake::page;
 use crate::control::{Reply, Request};
+use crate::status::Status;
 
 const SLOW: NodeId = NodeId(1);
 
@@ -29,6 +30,21 @@ fn paused_daemon_moves_nothing_until_resumed() {
     let resumed = running.until("hot pages are promoted", |status| !status.moved.is_empty());
     assert!(!resumed.paused, "{resumed:?}");
     running.stop();
+}
+
+#[test]
+fn nodes_have_their_memory_before_the_first_epoch() {
+    let mut bench = Bench::new(&Settings::default());
+    let first = status(bench.ask(0, Request::Status));
+    assert_eq!(first.epochs, 0);
+    let memory = |status: &Status| status.nodes.iter().map(|node| node.memory).collect::<Vec<_>>();
+    let before = memory(&first);
+    assert!(
+        !before.is_empty() && before.iter().all(|memory| memory.is_some_and(|(all, _)| all > 0)),
+        "{before:?}"
+    );
+    bench.epochs(1);
+    assert_eq!(memory(&status(bench.ask(0, Request::Status))), before);
 }
 
 #[test]

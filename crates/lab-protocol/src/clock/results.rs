@@ -49,6 +49,27 @@ impl RegionTotals {
 }
 
 impl Results {
+    /// The sum of all regions, which begins with the first one; none without any. It has no timeline.
+    pub fn all_regions(&self) -> Option<RegionTotals> {
+        let (first, others) = self.regions.split_first()?;
+        let mut all = RegionTotals { timeline: Timeline::new(Vec::new()), ..first.clone() };
+        for region in others {
+            all.guest_ns += region.guest_ns;
+            all.host_cpu_ns = all.host_cpu_ns.saturating_add(region.host_cpu_ns);
+            all.total.add(&region.total);
+            for process in &region.processes {
+                let same = |one: &&mut Process| {
+                    (one.root, &one.name, one.who) == (process.root, &process.name, process.who)
+                };
+                match all.processes.iter_mut().find(same) {
+                    Some(known) => known.counts.add(&process.counts),
+                    None => all.processes.push(process.clone()),
+                }
+            }
+        }
+        Some(all)
+    }
+
     /// What the plugin writes.
     pub fn to_json(&self) -> Vec<u8> {
         json::encode(CLOCK_PROTOCOL, self)

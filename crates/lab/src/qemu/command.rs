@@ -104,7 +104,7 @@ impl CommandLine<'_> {
     fn kernel_line(&self) -> String {
         let mut line = KERNEL_LINE.to_owned();
         if self.guest.program.interactive {
-            line = line.replace("quiet", "loglevel=1");
+            line = line.replace("quiet", "loglevel=1").replace("console=ttyS0", "console=hvc0");
         }
         if self.guest.layout.nodes.iter().any(|node| node.memory != Memory::Plain) {
             line += PLUGGABLE_LINE;
@@ -188,11 +188,13 @@ impl CommandLine<'_> {
             true => "stdio,id=console,signal=off".to_owned(),
             false => format!("file,id=console,path={}", run_dir::CONSOLE),
         };
-        let mut options = vec![
-            ("-chardev", console),
-            ("-serial", "chardev:console".to_owned()),
-            ("-device", format!("virtio-serial-pci,bus=pcie.0,id={PORTS},ioeventfd=off")),
-        ];
+        let ports = ("-device", format!("virtio-serial-pci,bus=pcie.0,id={PORTS},ioeventfd=off"));
+        let mut options = match self.guest.program.interactive {
+            // A serial line would drop what is typed before a program opens it; this one leaves it unread
+            // until then.
+            true => vec![("-chardev", console), ports, ("-device", "virtconsole,chardev=console".to_owned())],
+            false => vec![("-chardev", console), ("-serial", "chardev:console".to_owned()), ports],
+        };
         for (number, port) in [OUT_PORT, ERR_PORT, RESULT_PORT].into_iter().enumerate() {
             options.push(("-chardev", format!("file,id={port},path={port}")));
             options.push(("-device", format!("virtserialport,chardev={port},nr={},name={port}", number + 1)));

@@ -48,6 +48,13 @@ fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {
     };
     finding.mend(match mend {
         Some(Mend::Command(command)) => command,
+        Some(Mend::Release { owner, stops, command }) => {
+            let without = if smaps { "nothing, as the daemon works without; or " } else { "" };
+            format!(
+                "{without}have its user end it ({owner}); last, if nobody needs it (this stops {stops}): \
+                 {command}"
+            )
+        }
         Some(Mend::Root) => "sudo memtide daemon".to_owned(),
         None => "a kernel with DAMON; mount -t sysfs sysfs /sys".to_owned(),
     })
@@ -118,15 +125,21 @@ mod tests {
 
     #[test]
     fn what_is_in_damons_way_is_told_with_the_remedy() {
-        let command = Mend::Command("echo off > x".to_owned());
-        for (known, mend) in [
-            (Some(command), "echo off > x"),
-            (Some(Mend::Root), "sudo memtide daemon"),
-            (None, "a kernel with DAMON"),
-        ] {
+        let release = Mend::Release {
+            owner: "some".to_owned(),
+            stops: "their work",
+            command: "echo off > x".to_owned(),
+        };
+        let steps = "nothing, as the daemon works without; or have its user end it (some); \
+            last, if nobody needs it (this stops their work): echo off > x";
+        let without_smaps = damon(unusable(Some(release.clone())), false).mend.expect("a remedy");
+        assert!(without_smaps.starts_with("have its user end it"), "{without_smaps}");
+        for (known, mend) in
+            [(Some(release), steps), (Some(Mend::Root), "sudo memtide daemon"), (None, "a kernel with DAMON")]
+        {
             let found = damon(unusable(known.clone()), true);
             assert!(found.state == State::Warning && found.stops.is_empty(), "{found:?}");
-            assert!(found.mend.as_deref().is_some_and(|how| how.contains(mend)), "{found:?}");
+            assert!(found.mend.as_deref().is_some_and(|how| how.starts_with(mend)), "{found:?}");
             assert_eq!(damon(unusable(known), false).stops, [Use::Daemon]);
         }
         assert_eq!(damon(None, false).state, State::Good);

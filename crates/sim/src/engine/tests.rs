@@ -224,6 +224,7 @@ proptest! {
     fn no_frame_is_lost_and_all_time_is_accounted_for(programs in programs(), in_kernel: bool) {
         let mut engine = Engine::new(&machine(), jobs(&programs), policy(in_kernel), 1).expect("a sound machine");
         let started = run_checked(&mut engine);
+        let starts: f64 = started.iter().map(|at| at.0 as f64 / 1e9).sum();
         for (thread, started) in engine.threads.iter().zip(started) {
             let Spent { user, system, stall, idle } = thread.spent;
             prop_assert_eq!(thread.state, State::Ended);
@@ -231,8 +232,10 @@ proptest! {
         }
         let ended = engine.threads.iter().map(|thread| thread.left_at).max();
         prop_assert_eq!(engine.programs.iter().map(|program| program.ended).max(), ended);
-        let (migrated, counts) = (engine.mover.migrated_pages, engine.os.counts);
+        let (migrated, counts, threads) = (engine.mover.migrated_pages, engine.os.counts, engine.threads.len());
         let report = engine.report();
+        let all_ms = report.time_ms * threads as f64 - starts;
+        prop_assert!((report.spent.threads_ms() - all_ms).abs() <= 1e-9 * all_ms, "{:?}", report.spent);
         let pages: u64 = report.nodes.iter().map(|node| node.pages).sum();
         prop_assert!(pages <= counts.faults + 512 * counts.huge_faults);
         prop_assert_eq!(migrated, report.pages.moves.iter().map(|m| m.pages).sum::<u64>());

@@ -10,6 +10,7 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::mappings::Mappings;
+use crate::reader::open_without_waiting;
 use crate::{Header, Kind, Row, Totals, TraceError, TraceWriter};
 
 /// Rows of the input that make an epoch.
@@ -42,7 +43,7 @@ pub fn import(
     output: &Path,
     watch: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Totals, TraceError> {
-    let file = File::open(input).map_err(TraceError::io(input, "read it"))?;
+    let file = open_without_waiting(input).map_err(TraceError::io(input, "read it"))?;
     let found = file.metadata().map_err(TraceError::io(input, "read it"))?;
     if found.is_dir() {
         let what = "a folder; give the file of the recording";
@@ -203,10 +204,15 @@ impl Watched<'_> {
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while !self.has_input()? {
+        let read = loop {
+            if self.has_input()? {
+                match self.file.read(buffer) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    read => break read?,
+                }
+            }
             self.check()?;
-        }
-        let read = self.file.read(buffer)?;
+        };
         self.read += read as u64;
         self.line = match buffer[..read].iter().rposition(|&byte| byte == b'\n') {
             Some(at) => read - at - 1,

@@ -2,8 +2,10 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -45,7 +47,7 @@ impl Launch {
             return Err(refused(name, Unrecordable::Other(what)));
         }
         let other = |what: &str| refused(name, Unrecordable::Other(what.to_owned()));
-        let program = find(name).ok_or_else(|| other("program not found; give its path"))?;
+        let program = find(name).ok_or_else(|| refused(name, Unrecordable::NotFound))?;
         check_program(&program).map_err(|why| refused(name, why))?;
         let qemu = find(OsStr::new(QEMU)).ok_or_else(|| {
             other("qemu-x86_64 is missing; on Debian 12 and Ubuntu: sudo apt-get install qemu-user")
@@ -134,7 +136,7 @@ fn escaped(text: &OsStr) -> OsString {
 /// Finds a program as a shell would.
 fn find(name: &OsStr) -> Option<PathBuf> {
     if Path::new(name).components().count() > 1 {
-        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+        return Some(PathBuf::from(name)).filter(|path| path.exists());
     }
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.is_file())
@@ -142,19 +144,27 @@ fn find(name: &OsStr) -> Option<PathBuf> {
 
 /// QEMU runs x86-64 executables, not scripts.
 fn check_program(path: &Path) -> Result<(), Unrecordable> {
+    let no_executable = |why: &dyn Display| Unrecordable::NotExecutable(format!("{}: {why}", path.display()));
+    let found = path.metadata().map_err(|error| no_executable(&error))?;
+    if !found.is_file() {
+        return Err(no_executable(&"not a regular file"));
+    }
     let mut header = Vec::new();
     File::open(path)
         .and_then(|file| file.take(20).read_to_end(&mut header))
-        .map_err(|error| Unrecordable::Other(format!("{}: {error}", path.display())))?;
+        .map_err(|error| no_executable(&error))?;
     if header.starts_with(b"#!") {
         let line = String::from_utf8_lossy(&header[2..]).lines().next().unwrap_or_default().trim().to_owned();
         return Err(Unrecordable::Script { interpreter: line, path: path.to_owned() });
+    }
+    if found.permissions().mode() & 0o111 == 0 {
+        return Err(no_executable(&"permission to execute it is missing; chmod +x gives it"));
     }
     const X86_64: &[u8] = &[62, 0];
     if header.starts_with(ELF64) && header.get(18..20) == Some(X86_64) {
         return Ok(());
     }
-    Err(Unrecordable::Other(format!("{} is no x86-64 Linux executable", path.display())))
+    Err(no_executable(&"not an x86-64 Linux executable"))
 }
 
 /// A plugin is a shared object that exports what QEMU calls first.

@@ -2,6 +2,7 @@
 //! `memtide lab run --region marks` leaves out how its data was made.
 
 use std::cell::Cell;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,9 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("memtide-workload: {error}");
-            ExitCode::from(2)
+            // Nobody may read it.
+            let _ = writeln!(io::stderr(), "memtide-workload: {error}");
+            ExitCode::from(if error.is::<io::Error>() { 1 } else { 2 })
         }
     }
 }
@@ -46,7 +48,15 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             mark(END, 0);
         }
     })?;
-    println!("time_ns {}", took.get().as_nanos());
-    println!("result {result}");
+    print(&format!("time_ns {}\nresult {result}\n", took.get().as_nanos()))?;
     Ok(())
+}
+
+/// Writes to standard output; a reader that has gone, such as `head`, wants no more.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::{ValueHint, builder::RangedU64ValueParser};
 use memtide_core::Machine;
-use memtide_lab::{Comparison, LabError, Policies, SUBJECTS, Step, Subject, results_folder};
+use memtide_lab::{
+    Comparison, LabError, Policies, RegionOfInterest, SUBJECTS, Step, Subject, results_folder,
+};
 
-use super::{guest, memory, region_options, rows};
+use super::{figures, guest, memory, region_options, rows};
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::report::{self, ReportFile};
@@ -73,10 +75,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         layouts: arguments.layouts,
         results: results.clone(),
     };
+    let region = comparison.options.region;
     let mut done = 0;
     let mut tell = |step: &Step| {
         done = step.done;
-        message!("memtide: {}", progress(step));
+        message!("memtide: {}", progress(step, region));
     };
     let compared = comparison.run(&tools, &mut tell, &interrupt::asked).map_err(|error| match error {
         LabError::Interrupted => Failure::Paused(format!(
@@ -103,9 +106,9 @@ fn check(policies: &Policies, machine: &Machine) -> Result<(), Failure> {
     memtide_daemon::migration(migration, machine).map(drop).map_err(|error| advice::on_policy(&error))
 }
 
-fn progress(step: &Step) -> String {
+fn progress(step: &Step, region: RegionOfInterest) -> String {
     let (name, done, of) = (step.subject.name(), step.done, step.of);
-    let guest_ms = step.outcome.guest_ns as f64 / 1e6;
+    let guest_ms = figures::guest_ns(step.outcome, region) / 1e6;
     match step.took {
         Some(took) => {
             let left = match of - done {
@@ -124,7 +127,9 @@ fn progress(step: &Step) -> String {
 /// No exit status of the program is passed on, so that what cannot run is a run that failed.
 fn failure(failure: Failure) -> Failure {
     match failure {
-        Failure::NotRun(message) => Failure::Run(message),
+        Failure::NotRun(message) | Failure::NotFound(message) | Failure::NotExecutable(message) => {
+            Failure::Run(message)
+        }
         other => other,
     }
 }

@@ -1,22 +1,64 @@
 //! What a run of the lab shows.
 
-use memtide_lab::RunOutcome;
-use memtide_lab_protocol::clock::RegionTotals;
+use memtide_lab::{RegionOfInterest, RunOutcome};
+use memtide_lab_protocol::clock::{RegionTotals, Results};
 
 use crate::output::{Cell, Document, Table};
 use crate::tables;
 
+/// Time of the measured region on the guest's clock, in ns: between all marks, if those were asked for and
+/// seen; else of the whole program.
+pub fn guest_ns(outcome: &RunOutcome, region: RegionOfInterest) -> f64 {
+    let marked = match region {
+        RegionOfInterest::Marks => outcome.timing.as_ref().filter(|timing| !timing.regions.is_empty()),
+        RegionOfInterest::Program => None,
+    };
+    let ns = marked.map(|timing| timing.regions.iter().map(|region| region.guest_ns).sum());
+    ns.unwrap_or(outcome.guest_ns as f64)
+}
+
+/// What the figures of a run with marks cover; none if the whole program is measured.
+pub fn region_note(outcome: &RunOutcome, region: RegionOfInterest) -> Option<&'static str> {
+    match (region, &outcome.timing) {
+        (RegionOfInterest::Program, _) => None,
+        (RegionOfInterest::Marks, Some(timing)) if !timing.regions.is_empty() => Some(
+            "guest time, instructions, accesses and traffic are those between the marks; page faults, migrated \
+             pages and memory in use are the whole program's",
+        ),
+        (RegionOfInterest::Marks, Some(_)) => Some(
+            "the program made no marks: guest time is the whole program's, and nothing else was measured",
+        ),
+        (RegionOfInterest::Marks, None) => {
+            Some("marks are not seen without timing: guest time is the whole program's")
+        }
+    }
+}
+
+/// Says who moved the pages that the kernel's tiering did not; none if that moved all.
+pub fn migration_note(outcome: &RunOutcome) -> Option<&'static str> {
+    let events = &outcome.events;
+    let tiering = events.promoted_pages.saturating_add(events.demoted_pages);
+    (events.migrated_pages > tiering).then_some(
+        "promoted by the kernel: by NUMA balancing; demoted by the kernel: by reclaim. Pages moved by \
+         memtide, damo or the program itself, or for a policy or compaction, are among the migrated ones alone",
+    )
+}
+
 /// All figures of a run.
-pub fn document(outcome: &RunOutcome) -> Document {
+pub fn document(outcome: &RunOutcome, measured: RegionOfInterest) -> Document {
     let mut notes = outcome.notes.clone();
+    notes.extend(
+        [region_note(outcome, measured), migration_note(outcome)].into_iter().flatten().map(str::to_owned),
+    );
     notes.extend(clock_note(outcome).filter(|_| !outcome.parallel));
     if outcome.parallel {
         notes.push("not deterministic: virtual CPUs ran in parallel, on the host's clock".to_owned());
     }
     notes.extend(outcome.signal.map(|signal| format!("signal {signal} ended the program")));
     notes.extend(outcome.kept.as_ref().map(|kept| format!("kept in {}", kept.display())));
-    let region = outcome.timing.as_ref().and_then(|timing| timing.regions.last());
-    let tables = [run(outcome, region)]
+    let region = outcome.timing.as_ref().and_then(Results::all_regions);
+    let region = region.as_ref();
+    let tables = [run(outcome, measured, region)]
         .into_iter()
         .chain(region.map(|region| tables::processes::table(&region.processes)))
         .chain([nodes(outcome, region)]);
@@ -61,22 +103,33 @@ fn timing(outcome: &RunOutcome) -> &'static str {
     }
 }
 
-fn run(outcome: &RunOutcome, region: Option<&RegionTotals>) -> Table {
+fn run(outcome: &RunOutcome, measured: RegionOfInterest, region: Option<&RegionTotals>) -> Table {
     let events = &outcome.events;
+    let (title, program) = match measured {
+        RegionOfInterest::Program => ("guest time, ns", None),
+        RegionOfInterest::Marks => (
+            if region.is_some() { "guest time between marks, ns" } else { "guest time, ns" },
+            Some(("program_guest_ns", "guest time of the program, ns", Cell::Whole(outcome.guest_ns))),
+        ),
+    };
+    let first = ("guest_ns", title, Cell::Whole(guest_ns(outcome, measured).round() as u64));
     let figures = [
-        ("guest_ns", "guest time, ns", Cell::Whole(outcome.guest_ns)),
         ("boot_seconds", "boot on the host, s", Cell::Real(outcome.boot_seconds, 1)),
         ("program_seconds", "program on the host, s", Cell::Real(outcome.program_seconds, 1)),
         ("faults", "page faults", Cell::Whole(events.faults)),
         ("huge_faults", "of 2 MiB", Cell::Whole(events.huge_faults)),
         ("hint_faults", "NUMA hint faults", Cell::Whole(events.hint_faults)),
         ("migrated_pages", "migrated pages", Cell::Whole(events.migrated_pages)),
-        ("promoted_pages", "promoted", Cell::Whole(events.promoted_pages)),
-        ("demoted_pages", "demoted", Cell::Whole(events.demoted_pages)),
+        ("kernel_promoted_pages", "promoted by the kernel", Cell::Whole(events.promoted_pages)),
+        ("kernel_demoted_pages", "demoted by the kernel", Cell::Whole(events.demoted_pages)),
         ("out_of_memory_kills", "ended for memory", Cell::Whole(events.out_of_memory_kills)),
     ];
-    let mut table = Table::new("run", &figures.clone().map(|(key, title, _)| (key, title)));
-    let mut row: Vec<Cell> = figures.map(|(_, _, cell)| cell).into();
+    let mut table = Table::new("run", &[]);
+    let mut row = Vec::new();
+    for (key, title, cell) in [first].into_iter().chain(program).chain(figures) {
+        table.column(key, title);
+        row.push(cell);
+    }
     for (key, title, value) in region.map(timed).into_iter().flatten() {
         table.column(key, title);
         row.push(Cell::Whole(value));
@@ -137,4 +190,82 @@ fn nodes(outcome: &RunOutcome, region: Option<&RegionTotals>) -> Table {
         table.rows.push(row);
     }
     table
+}
+
+#[cfg(test)]
+pub mod tests {
+    use memtide_lab_protocol::clock::Timeline;
+    use memtide_lab_protocol::{Counts, Process, Who};
+
+    use super::*;
+
+    fn region(guest_ns: f64, instructions: u64, roots: &[u64]) -> RegionTotals {
+        let counts = Counts { instructions, ..Counts::none(0) };
+        let process =
+            |&root: &u64| Process { root, name: "p".into(), who: Who::Program, counts: counts.clone() };
+        RegionTotals {
+            start_ns: 0.0,
+            guest_ns,
+            host_cpu_ns: 1,
+            total: counts.clone(),
+            processes: roots.iter().map(process).collect(),
+            timeline: Timeline::new(Vec::new()),
+        }
+    }
+
+    /// A program of 9 ms that made two regions of 1 and 2 ms, while something moved pages.
+    pub fn marked_run() -> RunOutcome {
+        let regions = vec![region(1e6, 10, &[1]), region(2e6, 20, &[1, 2])];
+        serde_json::from_value(serde_json::json!({
+            "machine": "m", "vcpus": 1, "parallel": false, "kernel": "6", "qemu": "10", "status": 0, "signal": null,
+            "guest_ns": 9_000_000, "boot_seconds": 1.0, "program_seconds": 1.0,
+            "events": {
+                "faults": 1, "major_faults": 0, "hint_faults": 0, "migrated_pages": 109_735, "promoted_pages": 0,
+                "demoted_pages": 0, "huge_faults": 0, "out_of_memory_kills": 0,
+            },
+            "nodes": [], "samples": [], "timing": Results { hook: true, why: None, regions }, "notes": [], "kept": null,
+        }))
+        .expect("an outcome")
+    }
+
+    #[test]
+    fn run_with_marks_prints_the_time_and_counts_of_all_regions() {
+        let document = document(&marked_run(), RegionOfInterest::Marks);
+        let json = document.json();
+        let figure = |key: &str| json["run"][0][key].as_u64();
+        assert_eq!(
+            ["guest_ns", "program_guest_ns", "instructions"].map(figure),
+            [Some(3_000_000), Some(9_000_000), Some(30)]
+        );
+        let processes = [0, 1].map(|process| json["processes"][process]["instructions"].as_u64());
+        assert_eq!(processes, [Some(30), Some(20)]);
+        let text = document.text(crate::output::Format::Table, None);
+        assert!(
+            text.contains("guest time between marks, ns") && text.contains("are those between the marks"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn run_without_marks_prints_one_time() {
+        let json = document(&marked_run(), RegionOfInterest::Program).json();
+        assert_eq!(json["run"][0]["guest_ns"], 9_000_000);
+        assert!(json["run"][0].get("program_guest_ns").is_none());
+        let none = RunOutcome { timing: Some(Results::default()), ..marked_run() };
+        let document = document(&none, RegionOfInterest::Marks);
+        assert_eq!(document.json()["run"][0]["guest_ns"], 9_000_000);
+        assert!(document.notes.iter().any(|note| note.contains("made no marks")), "{:?}", document.notes);
+    }
+
+    #[test]
+    fn pages_that_the_kernel_did_not_promote_are_explained() {
+        let moved = document(&marked_run(), RegionOfInterest::Program);
+        let text = moved.text(crate::output::Format::Table, None);
+        assert!(text.contains("promoted by the kernel") && text.contains("by NUMA balancing"), "{text}");
+        assert_eq!(moved.json()["run"][0]["kernel_promoted_pages"], 0);
+        assert!(moved.json()["run"][0].get("promoted_pages").is_none());
+        let mut kernel = marked_run();
+        kernel.events.promoted_pages = kernel.events.migrated_pages;
+        assert_eq!(migration_note(&kernel), None);
+    }
 }

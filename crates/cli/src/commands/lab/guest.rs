@@ -1,7 +1,7 @@
 //! The virtual machine of a lab command.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ValueEnum, ValueHint};
 use memtide_lab::{GuestFile, LabError, Options, Tools};
@@ -54,6 +54,12 @@ enum Timing {
 }
 
 impl GuestOptions {
+    /// Files of this system that it reads; a machine or kernel may be a name instead.
+    pub fn host_files(&self) -> impl Iterator<Item = &Path> {
+        let named = [Some(&self.machine), self.kernel.as_ref()].into_iter().flatten().map(Path::new);
+        named.chain(self.files.iter().map(|file| file.host.as_path()))
+    }
+
     /// A run of a command, and what it is made of.
     pub fn options(self, command: Vec<OsString>, seed: u64) -> Result<(Options, Tools), Failure> {
         let tools = Tools::find(self.kernel.as_deref()).map_err(failure)?;
@@ -95,6 +101,8 @@ fn variable(text: &str) -> Result<(String, String), String> {
 pub fn failure(error: LabError) -> Failure {
     match error {
         LabError::Interrupted => Failure::Interrupted,
+        LabError::NoSuchProgram { .. } => Failure::NotFound(error.to_string()),
+        LabError::NotExecutable { .. } => Failure::NotExecutable(error.to_string()),
         LabError::Output(error) => Failure::unwritable("the program's output", &error),
         other => Failure::NotRun(advice::lab::message(&other)),
     }

@@ -1,6 +1,6 @@
 //! What of a guest is not as usual: nodes whose memory is not plain, virtual CPUs that run in parallel.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use memtide_lab::{Memory, Options};
 
@@ -32,6 +32,11 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
+    /// Files of this system that are nodes' memory.
+    pub fn host_files(&self) -> impl Iterator<Item = &Path> {
+        self.shared.iter().map(|(_, file)| file.as_path())
+    }
+
     /// The options with these in them.
     pub fn of(self, options: Options) -> Options {
         let absent = self.absent.into_iter().map(|name| (name, Memory::Absent));

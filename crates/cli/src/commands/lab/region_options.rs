@@ -13,7 +13,7 @@ pub struct RegionOptions {
     /// Part of the run that is modelled and measured
     #[arg(long, value_enum, default_value_t = MeasuredRegion::Program)]
     region: MeasuredRegion,
-    /// Time limit of the program, in seconds of host time [default: none]
+    /// Time limit of a run, boot included, in seconds [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 }

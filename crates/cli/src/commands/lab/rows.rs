@@ -18,8 +18,8 @@ const COUNTS: [Count; 8] = [
     ("faults", "page faults", |run| Some(run.events.faults)),
     ("hint_faults", "NUMA hint faults", |run| Some(run.events.hint_faults)),
     ("migrated_pages", "migrated pages", |run| Some(run.events.migrated_pages)),
-    ("promoted_pages", "promoted", |run| Some(run.events.promoted_pages)),
-    ("demoted_pages", "demoted", |run| Some(run.events.demoted_pages)),
+    ("kernel_promoted_pages", "promoted by the kernel", |run| Some(run.events.promoted_pages)),
+    ("kernel_demoted_pages", "demoted by the kernel", |run| Some(run.events.demoted_pages)),
     ("instructions", "instructions", |run| timed(run, |region| region.total.instructions)),
     ("outside_instructions", "outside the program", |run| timed(run, |region| region.outside_instructions())),
     ("llc_misses", "LLC misses", |run| timed(run, |region| region.total.llc_misses)),
@@ -43,7 +43,7 @@ pub fn document(comparison: &Comparison, compared: &[Compared], common: Common) 
     Document {
         about: about(comparison, &compared[0].outcomes[0], common.seed),
         tables,
-        notes: notes(compared),
+        notes: notes(compared, region),
     }
 }
 
@@ -145,18 +145,18 @@ fn timed(run: &RunOutcome, of: impl Fn(&memtide_lab_protocol::clock::RegionTotal
     run.timing.as_ref().map(|timing| timing.regions.iter().map(of).sum())
 }
 
-/// Time of what is of interest: between the marks, if those were asked for and the plugin has seen them.
+/// Time of the measured region, in ms.
 fn guest_ms(run: &RunOutcome, region: RegionOfInterest) -> f64 {
-    let marked =
-        run.timing.as_ref().filter(|timing| region == RegionOfInterest::Marks && !timing.regions.is_empty());
-    let ns = marked.map(|timing| timing.regions.iter().map(|region| region.guest_ns).sum());
-    ns.unwrap_or(run.guest_ns as f64) / 1e6
+    figures::guest_ns(run, region) / 1e6
 }
 
-fn notes(compared: &[Compared]) -> Vec<String> {
+fn notes(compared: &[Compared], region: RegionOfInterest) -> Vec<String> {
     let first = &compared[0].outcomes[0];
     let mut notes = first.notes.clone();
     notes.extend(figures::clock_note(first));
+    notes.extend(figures::region_note(first, region).map(str::to_owned));
+    let outcomes = || compared.iter().flat_map(|subject| &subject.outcomes);
+    notes.extend(outcomes().find_map(figures::migration_note).map(str::to_owned));
     for Compared { subject, setting, lacks_tiers, outcomes } in compared {
         let name = subject.name();
         if let Some(weights) = &setting.weights {

@@ -35,9 +35,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     add("agent", Some(tools.agent.display().to_string()), "");
     add("clock plugin", tools.clock.as_ref().map(|path| path.display().to_string()), "");
     add("damo", tools.damo.as_ref().map(|path| path.display().to_string()), "");
+    add("busybox", tools.busybox.as_ref().map(|path| path.display().to_string()), "");
     let mut notes: Vec<String> = report.fetched.iter().map(|package| format!("fetched {package}")).collect();
     let without_damo = report.without_damo.as_ref().map(advice::lab::message);
     notes.extend(without_damo.map(|why| format!("{why}; only the subject damo needs it")));
+    notes.extend(tools.busybox.is_none().then(|| advice::lab::NO_BUSYBOX.to_owned()));
     notes.extend(tools.clock().err().as_ref().map(advice::lab::message));
     Document { notes, ..Document::of(table) }.print(arguments.common.output)
 }

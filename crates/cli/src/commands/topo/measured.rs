@@ -1,24 +1,29 @@
 //! A machine file with the figures that `memtide measure -o json` printed.
 
-use std::fs;
+use std::io::Read;
+use std::path::Path;
 
+use memtide_linux::input;
 use memtide_linux::topology::{MeasuredFile, NoMachine, System};
 
 use crate::failure::Failure;
 
 fn read(file: &str) -> Result<MeasuredFile, Failure> {
-    let text = fs::read_to_string(file).map_err(|error| Failure::unreadable(file, &error))?;
+    let mut text = String::new();
+    input::open(Path::new(file))
+        .and_then(|mut file| file.read_to_string(&mut text))
+        .map_err(|error| Failure::unreadable(file, &error))?;
     MeasuredFile::parse(text.as_bytes()).map_err(|error| {
         Failure::Input(format!("{file}: is not what `memtide measure -o json` prints ({error})"))
     })
 }
 
-/// What is to be said of figures that are in doubt.
+/// Notes on doubtful figures.
 fn doubts(measured: &MeasuredFile) -> impl Iterator<Item = String> {
     measured.cached().map(|(initiator, node)| {
         format!(
-            "a cache held much of what {node} was measured over from {initiator}: its figures may be too good; \
-             give more by --mib"
+            "a cache held much of the measured memory of {node} from {initiator}: its figures may be too good; \
+             raise --mib"
         )
     })
 }

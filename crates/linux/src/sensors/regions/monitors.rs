@@ -88,6 +88,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}{}", match mend {
     Some(Mend::Command(command)) => format!("; to fix it: `{command}`"),
+    Some(Mend::Release { owner, .. }) => format!("; used by {owner}"),
     Some(Mend::Root) | None => String::new(),
 })]
 pub struct Unusable {
@@ -102,8 +103,17 @@ pub struct Unusable {
 pub enum Mend {
     /// Run memtide's daemon as root.
     Root,
-    /// Run this command, which is none of memtide's.
+    /// Run this command, which stops nothing and is none of memtide's.
     Command(String),
+    /// Have who uses it end it in order; if nobody needs it, a command stops it.
+    Release {
+        /// Who may use it, and how they end it.
+        owner: String,
+        /// What the command stops.
+        stops: &'static str,
+        /// The command.
+        command: String,
+    },
 }
 
 impl From<io::Error> for Unusable {

@@ -19,6 +19,13 @@ use crate::processes::{Identity, Process};
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const CONTEXT: &str = "0/contexts/0";
 
+/// The kernel's own modules that use DAMON, and what ends with them.
+const MODULES: [(&str, &str); 3] = [
+    ("damon_stat", "the kernel's statistics of idle memory"),
+    ("damon_reclaim", "the kernel's reclaim of idle memory ahead of need"),
+    ("damon_lru_sort", "the kernel's sorting of its lists of pages by access"),
+];
+
 /// How often DAMON looks at which memory is mapped.
 const UPDATE: Time = Time::from_ms(1000);
 
@@ -59,13 +66,16 @@ impl Damon {
     /// # Errors
     /// If the kernel lacks it, or somebody else uses it.
     pub fn check() -> Result<(), Unusable> {
-        let unusable =
-            |why: String, mend: Option<String>| Err(Unusable { why, mend: mend.map(Mend::Command) });
-        for module in ["damon_stat", "damon_reclaim", "damon_lru_sort"] {
+        let unusable = |why: String, mend: Option<Mend>| Err(Unusable { why, mend });
+        for (module, stops) in MODULES {
             let file = format!("/sys/module/{module}/parameters/enabled");
             if fs::read_to_string(&file).is_ok_and(|enabled| enabled.trim() == "Y") {
                 let why = format!("the kernel's {module} uses DAMON");
-                return unusable(why, Some(format!("echo N > {file}")));
+                let owner = format!("the kernel, as {file} or its command line says");
+                return unusable(
+                    why,
+                    Some(Mend::Release { owner, stops, command: format!("echo N > {file}") }),
+                );
             }
         }
         let used = match fs::read_to_string(Path::new(ROOT).join("nr_kdamonds")) {
@@ -80,10 +90,14 @@ impl Damon {
         match user(&used)? {
             Some((Starter::Daemon(pid), _)) => {
                 let why = format!("memtide's daemon, process {pid}, uses DAMON");
-                return unusable(why, Some(format!("kill {pid}")));
+                let stops = "that daemon's migration";
+                let owner = format!("memtide's daemon, process {pid}");
+                return unusable(why, Some(Mend::Release { owner, stops, command: format!("kill {pid}") }));
             }
             Some((_, file)) => {
-                return unusable("another program uses DAMON".to_owned(), Some(format!("echo off > {file}")));
+                let (owner, stops) = (owner(), "that program's monitoring and its DAMON schemes");
+                let mend = Mend::Release { owner, stops, command: format!("echo off > {file}") };
+                return unusable("another program uses DAMON".to_owned(), Some(mend));
             }
             None => {}
         }
@@ -246,6 +260,19 @@ fn user(used: &str) -> io::Result<Option<(Starter, String)>> {
         }
     }
     Ok(None)
+}
+
+/// Who may have started a kernel thread of DAMON's that memtide did not start: sysfs does not tell.
+fn owner() -> String {
+    let name = |process: procfs::process::Process| Some((process.pid, process.stat().ok()?.comm));
+    let all = procfs::process::all_processes().into_iter().flatten().flatten();
+    let is_damo = |(_, name): &(i32, String)| name.starts_with("damo");
+    match all.filter_map(name).find(is_damo) {
+        Some((pid, name)) => {
+            format!("probably {name}, process {pid} (`damo stop` ends what damo has started)")
+        }
+        _ => "another program or an administrator; if damo started it, `damo stop` ends it".to_owned(),
+    }
 }
 
 fn not_root() -> Unusable {

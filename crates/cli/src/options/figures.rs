@@ -1,0 +1,132 @@
+//! `--figures FILE`: figures apart from what the program prints.
+
+use std::fs;
+use std::io::{self, Write, stderr};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use clap::ValueHint;
+use tempfile::{Builder, NamedTempFile};
+
+use crate::failure::Failure;
+use crate::output::{Document, Format, print_to_stderr, width_of};
+
+/// The option of commands that run a program and measure it.
+#[derive(Debug, clap::Args)]
+pub struct FiguresFile {
+    /// Write the figures to this file instead of standard error
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    figures: Option<PathBuf>,
+}
+
+impl FiguresFile {
+    /// Whether a file was named.
+    pub fn is_some(&self) -> bool {
+        self.figures.is_some()
+    }
+
+    /// Refuses a file that cannot be written, or that is one of `used`: what the run reads, runs or writes.
+    /// To be called before the program starts.
+    pub fn check<'a>(&self, used: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
+        let Some(path) = &self.figures else { return Ok(()) };
+        if used.into_iter().any(|other| is_same(path, other)) {
+            return Err(Failure::Usage(format!(
+                "--figures {}: this run reads or writes that file itself; name another one",
+                path.display()
+            )));
+        }
+        match path.metadata() {
+            Ok(found) if found.is_dir() => return Err(refused(path, "is a folder")),
+            Ok(found) if !found.is_file() => return Err(refused(path, "is not a regular file")),
+            _ => {}
+        }
+        // The file itself appears only once it is whole.
+        temporary(path).map(drop)
+    }
+
+    /// Writes the figures in a format, as a whole or not at all; to standard error if no file was named.
+    pub fn write(&self, document: &Document, format: Format) -> Result<(), Failure> {
+        let Some(path) = &self.figures else {
+            print_to_stderr(&document.text(format, width_of(stderr())));
+            return Ok(());
+        };
+        let mut file = temporary(path)?;
+        let written = file.write_all(document.text(format, None).as_bytes());
+        written
+            .and_then(|()| Ok(file.persist(path)?))
+            .map(drop)
+            .map_err(|error| refused(path, &format!("cannot be written ({error})")))
+    }
+}
+
+/// A file beside `path` with the permissions of a new one, removed unless it takes its place.
+fn temporary(path: &Path) -> Result<NamedTempFile, Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(refused(path, &format!("there is no folder {}; make it first", folder.display())));
+    }
+    let permissions = fs::Permissions::from_mode(0o666);
+    Builder::new().prefix(".memtide-").permissions(permissions).tempfile_in(folder).map_err(|error| {
+        refused(path, &format!("cannot be written ({}); check the folder's permissions", error.kind()))
+    })
+}
+
+fn refused(path: &Path, why: &str) -> Failure {
+    Failure::NotRun(format!("--figures {}: {why}", path.display()))
+}
+
+/// Whether two paths name one file, or would.
+fn is_same(path: &Path, other: &Path) -> bool {
+    let id = |path: &Path| -> io::Result<(u64, u64)> {
+        let found = path.metadata()?;
+        Ok((found.dev(), found.ino()))
+    };
+    match (id(path), id(other)) {
+        (Ok(one), Ok(two)) => one == two,
+        (Err(_), Err(_)) => named(path).is_some_and(|one| Some(one) == named(other)),
+        _ => false,
+    }
+}
+
+/// Where a file that is not there would be.
+fn named(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some(folder.canonicalize().ok()?.join(path.file_name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(path: &Path) -> FiguresFile {
+        FiguresFile { figures: Some(path.to_owned()) }
+    }
+
+    #[test]
+    fn file_that_the_run_uses_is_refused_under_any_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [input, link, new] = ["input", "link", "new"].map(|name| folder.path().join(name));
+        fs::write(&input, "input").expect("a file");
+        fs::hard_link(&input, &link).expect("a link");
+        let around = folder.path().join("../").join(folder.path().file_name().expect("a name")).join("new");
+        for (path, used) in [(&input, &input), (&link, &input), (&new, &around)] {
+            let refused = figures(path).check([used.as_path()]).expect_err("a file in use");
+            assert!(matches!(refused, Failure::Usage(_)), "{refused:?}");
+        }
+        figures(&new).check([input.as_path()]).expect("another file");
+        assert_eq!(fs::read(&input).expect("the file"), b"input");
+        assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 2, "checks leave nothing");
+    }
+
+    #[test]
+    fn figures_replace_a_file_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("figures");
+        fs::write(&path, "x".repeat(1000)).expect("a file");
+        let document =
+            Document { about: vec![("seed", crate::output::Cell::Whole(7))], ..Document::default() };
+        figures(&path).write(&document, Format::Json).expect("a file");
+        assert_eq!(fs::read_to_string(&path).expect("figures"), "{\n  \"seed\": 7\n}\n");
+        assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 1);
+    }
+}
