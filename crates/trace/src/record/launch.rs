@@ -157,14 +157,15 @@ fn check_program(path: &Path) -> Result<(), Unrecordable> {
         let line = String::from_utf8_lossy(&header[2..]).lines().next().unwrap_or_default().trim().to_owned();
         return Err(Unrecordable::Script { interpreter: line, path: path.to_owned() });
     }
+    const X86_64: &[u8] = &[62, 0];
+    if !header.starts_with(ELF64) || header.get(18..20) != Some(X86_64) {
+        let what = format!("{} is no x86-64 Linux executable", path.display());
+        return Err(Unrecordable::NotExecutable(what));
+    }
     if found.permissions().mode() & 0o111 == 0 {
         return Err(no_executable(&"permission to execute it is missing; chmod +x gives it"));
     }
-    const X86_64: &[u8] = &[62, 0];
-    if header.starts_with(ELF64) && header.get(18..20) == Some(X86_64) {
-        return Ok(());
-    }
-    Err(no_executable(&"not an x86-64 Linux executable"))
+    Ok(())
 }
 
 /// A plugin is a shared object that exports what QEMU calls first.
