@@ -24,5 +24,7 @@ pub use info::TraceInfo;
 pub use metadata::{Header, Totals};
 pub use program::{Replay, ReplayOptions};
 pub use reader::Trace;
-pub use record::{MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, record};
+pub use record::{
+    MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, check_recording, record,
+};
 pub use writer::TraceWriter;

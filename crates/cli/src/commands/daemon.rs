@@ -174,7 +174,7 @@ fn address(text: &str) -> Result<u64, String> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "allowed are whole numbers, and hexadecimal ones after 0x".to_owned())
+    parsed.map_err(|_| "expected an integer, decimal or hexadecimal after 0x".to_owned())
 }
 
 #[cfg(test)]

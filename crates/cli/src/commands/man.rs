@@ -19,14 +19,13 @@ pub struct Arguments {
 /// Writes `memtide.1` and a page for every command below it.
 pub fn run(arguments: &Arguments, mut definition: clap::Command) -> Result<(), Failure> {
     let folder = &arguments.folder;
-    let made = match folder.exists() && !folder.is_dir() {
-        true => Err(io::Error::other("it is a file; give a folder")),
-        false => std::fs::create_dir_all(folder),
-    };
-    made.map_err(|error| Failure::unwritable(folder.display(), &error))?;
+    if folder.exists() && !folder.is_dir() {
+        return Err(Failure::Run(format!("{}: it is a file; give a folder", folder.display())));
+    }
+    std::fs::create_dir_all(folder).map_err(|error| Failure::unwritable(folder.display(), &error))?;
     definition.build();
     let written = pages(definition, "memtide", folder)?;
-    output::print(&format!("{written} man pages in {}\n", folder.display()))
+    output::print(&output::escaped(&format!("{written} man pages in {}\n", folder.display())))
 }
 
 fn pages(command: clap::Command, name: &str, folder: &Path) -> Result<usize, Failure> {

@@ -37,10 +37,10 @@ impl<'a> Draft<'a> {
     fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
         let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
         if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(unwritable(io::Error::other("it is there already, and no regular file")));
+            return Err(unwritable(io::Error::other("it is there already, and not a regular file")));
         }
         if path.exists() && !is_page(path).map_err(unwritable)? {
-            return Err(unwritable(io::Error::other("it is there already, and no report")));
+            return Err(unwritable(io::Error::other("it is there already, and not a report")));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file =

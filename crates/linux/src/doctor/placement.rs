@@ -68,8 +68,8 @@ fn policies(tried: io::Result<()>) -> Finding {
 
 fn weights(mode: io::Result<()>, files: io::Result<()>) -> Finding {
     let subject = "weighted interleave";
-    let instead = "plain ratios go fault by fault instead, which is slower";
-    let missing = |found: String| Finding::missing(subject, found, instead, &[Use::Weights]);
+    let means = "plain ratios cannot be the kernel's";
+    let missing = |found: String| Finding::missing(subject, found, means, &[Use::Weights]);
     match (mode, files) {
         (Ok(()), Ok(())) => Finding::good(subject, "its weights can be set", "plain ratios are the kernel's"),
         (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
