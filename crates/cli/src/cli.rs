@@ -1,7 +1,8 @@
 //! The command line.
 
+use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::Command;
 use crate::failure::{
@@ -38,15 +39,52 @@ fn refused(error: clap::Error) -> Failure {
     {
         return Failure::Usage(format!("{option} is for traces; give one by --trace FILE, or leave it out"));
     }
-    let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     if error.kind() == ErrorKind::ValueValidation
-        && let Some((_, least)) =
-            why.strip_suffix(&format!("..{}", u64::MAX)).and_then(|w| w.rsplit_once(' '))
+        && let Some(expected) = integers_of(&argument, std::env::args())
     {
-        let message = format!("invalid value '{value}' for '{argument}': expected an integer from {least}");
-        return Failure::Usage(message);
+        return Failure::Usage(format!("invalid value '{value}' for '{argument}': expected {expected}"));
     }
     Failure::Parser(Box::new(error))
+}
+
+/// What an argument of the command that is called takes, if that is integers: clap names neither their kind nor, for what is
+/// no number at all, their range.
+fn integers_of(argument: &str, words: impl Iterator<Item = String>) -> Option<String> {
+    let mut command = definition();
+    command.build();
+    for word in words.skip(1) {
+        if let Some(sub) = command.find_subcommand(&word) {
+            command = sub.clone();
+        }
+    }
+    let arg = command.get_arguments().find(|arg| arg.to_string() == argument)?;
+    let parser = arg.get_value_parser();
+    let of_word = refusal(parser, "x")?;
+    if !of_word.contains("invalid digit") {
+        return None;
+    }
+    // Beyond its range, one of these is refused with the range.
+    let beyond = [i64::MIN.to_string(), i64::MAX.to_string(), 0.to_string(), u64::MAX.to_string()];
+    let range = beyond.iter().filter_map(|number| refusal(parser, number)).find_map(|why| {
+        let (_, range) = why.split_once(" is not in ")?;
+        range
+            .split_once("..")
+            .map(|(least, most)| (least.to_owned(), most.trim_start_matches('=').to_owned()))
+    });
+    let (least, most) = range.unwrap_or_else(|| ("0".to_owned(), u64::MAX.to_string()));
+    let endless = [u64::MAX.to_string(), i64::MAX.to_string()].contains(&most);
+    Some(if endless {
+        format!("an integer of at least {least}")
+    } else {
+        format!("an integer from {least} to {most}")
+    })
+}
+
+/// Why a parser of values refuses one.
+fn refusal(parser: &ValueParser, value: &str) -> Option<String> {
+    let probe = Arg::new("value").allow_hyphen_values(true).value_parser(parser.clone());
+    let read = clap::Command::new("probe").no_binary_name(true).arg(probe).try_get_matches_from([value]);
+    std::error::Error::source(&read.err()?).map(ToString::to_string)
 }
 
 /// The definition that help, completions and man pages are made from.
@@ -124,6 +162,44 @@ mod tests {
             };
             whole && advises
         })
+    }
+
+    /// Every option that takes a number, with its command.
+    fn number_options(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
+        for arg in command.get_arguments() {
+            if refusal(arg.get_value_parser(), "x").is_some_and(|why| why.contains("invalid digit")) {
+                found.push((path.to_owned(), arg.to_string()));
+            }
+        }
+        for sub in command.get_subcommands() {
+            number_options(sub, &format!("{path} {}", sub.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn every_option_that_takes_integers_names_their_range() {
+        let mut command = definition();
+        command.build();
+        let mut options = Vec::new();
+        number_options(&command, "memtide", &mut options);
+        assert!(options.len() > 15, "{options:?}");
+        for (path, argument) in &options {
+            let expected = integers_of(argument, path.split(' ').map(str::to_owned));
+            let expected = expected.unwrap_or_else(|| panic!("{path} {argument}"));
+            let numbers: Vec<&str> = expected.split(' ').filter(|word| word.parse::<u64>().is_ok()).collect();
+            assert!(
+                expected.starts_with("an integer ") && !numbers.is_empty(),
+                "{path} {argument}: {expected}"
+            );
+            assert!(!expected.contains("18446744073709551615"), "{path} {argument}: {expected}");
+        }
+        let of = |words: &str, argument: &str| {
+            integers_of(argument, words.split(' ').map(str::to_owned)).expect("an option that takes integers")
+        };
+        assert_eq!(of("memtide compare", "--copies <N>"), "an integer from 1 to 1024");
+        assert_eq!(of("memtide compare", "--limit <N>"), "an integer of at least 1");
+        assert_eq!(of("memtide compare", "--scale <N>"), "an integer from 0 to 4294967295");
+        assert_eq!(of("memtide machine probe x", "--requests <N>"), "an integer from 100 to 1000000000");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Failures and their exit codes.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use rustix::io::Errno;
+
+use crate::output::escaped;
 
 /// Why the command fails, each with its exit code: see docs/cli.md and `--help`.
 #[derive(Debug)]
@@ -136,12 +139,18 @@ impl Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure::OutputClosed;
         }
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "; make the folder first, or name another",
+            io::ErrorKind::PermissionDenied => "; check the permissions of the file and its folder",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free space there",
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotADirectory => "; name another folder",
+            _ if error.raw_os_error().is_none() => "; name another file",
+            _ => "",
+        };
         // The name of the temporary file would only confuse.
         let error = error.to_string();
         let error = error.split(" at path ").next().unwrap_or_default();
-        Failure::Run(format!(
-            "{path}: cannot be written ({error}); check the folder, its permissions and space"
-        ))
+        Failure::Run(format!("{path}: cannot be written ({error}){advice}"))
     }
 
     /// Prints the message on standard error and gives the exit code.
@@ -163,7 +172,13 @@ impl Failure {
                 if error.use_stderr() && says_error {
                     let _ = io::stderr().write_all(b"memtide: ");
                 }
-                let printed = error.print().and_then(|()| io::stdout().flush());
+                let plain = error.render().to_string();
+                let printed = match escaped(&plain) {
+                    Cow::Borrowed(_) => error.print(),
+                    // It repeats what was typed.
+                    Cow::Owned(safe) => io::stderr().write_all(safe.as_bytes()),
+                };
+                let printed = printed.and_then(|()| io::stdout().flush());
                 return match printed.map_err(|error| Failure::unwritable("standard output", &error)) {
                     Err(unwritable @ Failure::Run(_)) => unwritable.report(),
                     _ => ExitCode::from(error.exit_code() as u8),
@@ -172,5 +187,25 @@ impl Failure {
         };
         message!("memtide: error: {message}");
         ExitCode::from(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_on_what_cannot_be_written_fits_the_reason() {
+        let told = |error: io::Error| Failure::unwritable("x", &error).to_string();
+        for (kind, advice) in [
+            (io::ErrorKind::NotFound, "; make the folder first"),
+            (io::ErrorKind::PermissionDenied, "; check the permissions"),
+            (io::ErrorKind::StorageFull, "; free space there"),
+            (io::ErrorKind::ReadOnlyFilesystem, "; name another folder"),
+        ] {
+            assert!(told(kind.into()).contains(advice), "{}", told(kind.into()));
+        }
+        assert!(told(io::Error::other("not a report")).ends_with("(not a report); name another file"));
+        assert!(told(rustix::io::Errno::IO.into()).ends_with(')'));
     }
 }

@@ -1,6 +1,6 @@
 //! Machines by name or path.
 
-use memtide_core::Machine;
+use memtide_core::{FileError, Machine};
 use memtide_linux::machines;
 
 use crate::advice;
@@ -11,6 +11,11 @@ pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
     machines::load(name_or_path).map_err(advice::on_machine)
 }
 
+/// As [`load`], with what is most likely not meant in its file.
+pub fn load_with_warnings(name_or_path: &str) -> Result<(Machine, Vec<FileError>), Failure> {
+    machines::load_with_warnings(name_or_path).map_err(advice::on_machine)
+}
+
 /// As [`load`], with another `scale` if one is given.
 pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failure> {
     let mut machine = load(name_or_path)?;
@@ -18,7 +23,7 @@ pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failur
     let most = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);
     if scale == 0 || u64::from(scale) > most {
         let message = format!(
-            "--scale {scale}: must be from 1 to {most}, or a node of '{}' has no memory left",
+            "invalid value '{scale}' for '--scale': expected an integer from 1 to {most}, or a node of '{}' has no memory left",
             machine.name
         );
         return Err(Failure::Usage(message));

@@ -1,11 +1,12 @@
 //! The `memtide` command.
 
-/// Prints a line on standard error; a closed standard error is ignored.
+/// Prints a line on standard error, safe for a terminal; a closed standard error is ignored.
 macro_rules! message {
     ($($what:tt)*) => {{
         use std::io::Write as _;
         // One write: other processes write there, too.
-        let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($what)*)).as_bytes());
+        let line = format!("{}\n", format_args!($($what)*));
+        let _ = std::io::stderr().write_all($crate::output::escaped(&line).as_bytes());
     }};
 }
 

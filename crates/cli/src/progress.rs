@@ -1,12 +1,18 @@
 //! A progress bar with the time left.
 
+use std::io::stderr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::output;
+
 const STEPS: u64 = 10_000;
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Most columns of the bar.
+const BAR: usize = 32;
 
 /// Progress of several parts that run at once. It shows on standard error, if that is a terminal, once a second has
 /// gone by.
@@ -20,7 +26,7 @@ impl Progress {
     /// Nothing done yet of `parts` parts.
     pub fn new(message: &str, parts: usize) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
-        let style = ProgressStyle::with_template("{msg} [{bar:32}] {percent:>3} %, {eta} left");
+        let style = ProgressStyle::with_template(&template(message, output::width_of(stderr())));
         bar.set_style(style.expect("a template without mistakes").progress_chars("=> "));
         bar.set_message(message.to_owned());
         Progress { bar, started: Instant::now(), parts: Mutex::new(vec![0.0; parts]) }
@@ -38,8 +44,32 @@ impl Progress {
     }
 }
 
+/// One line of the terminal: a longer one could not be drawn over.
+fn template(message: &str, columns: Option<usize>) -> String {
+    let rest = message.len() + " [] 100 %, 59m left".len();
+    match columns.map_or(BAR, |columns| columns.saturating_sub(rest + 1).min(BAR)) {
+        0..4 => "{percent:>3} %, {eta} left".to_owned(),
+        bar => format!("{{msg}} [{{bar:{bar}}}] {{percent:>3}} %, {{eta}} left"),
+    }
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_fits_the_terminals_width() {
+        let bar = |columns: usize| {
+            let template = template("simulating", Some(columns));
+            let width = template.split("{bar:").nth(1).and_then(|rest| rest.split('}').next());
+            width.map(|width| width.parse::<usize>().expect("a width"))
+        };
+        assert_eq!([bar(200), bar(80), bar(40), bar(20)], [Some(32), Some(32), Some(10), None]);
     }
 }

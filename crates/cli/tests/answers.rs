@@ -18,6 +18,16 @@ fn a_policy_is_shown_as_it_is_run() {
     assert_eq!(both["kind"], "placement + migration");
     assert_eq!(names(&both), [names(&of("local")), names(&of("anb"))].concat());
     assert_eq!(of("+anb")["kind"], "migration");
+    let value = |answer: &serde_json::Value, name: &str| -> [String; 2] {
+        let rows = answer["parameters"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name).expect("the parameter");
+        ["value", "default"].map(|key| row[key].as_str().unwrap().to_owned())
+    };
+    assert_eq!(value(&ratio, "weights")[0], "4:1");
+    assert_eq!(value(&of("local+hot-cold:epoch_ms=50"), "epoch_ms"), ["50", "2000"]);
+    assert_eq!(value(&of("+hot-cold:epoch_ms=50"), "epoch_ms"), ["50", "2000"]);
+    assert_eq!(value(&of("hot-cold"), "epoch_ms"), ["2000", "2000"]);
+    assert!(answer(&["policy", "show", "ratio:weights=4:1"]).contains("4:1  "));
     refused(2, &["policy", "show", "ratio:weight=4"], &["weights"]);
 }
 
@@ -69,11 +79,120 @@ fn the_verdict_names_ties_what_could_not_migrate_and_no_node_busier_than_it_can_
     );
     let in_time = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold:epoch_ms=10"]);
     assert!(!in_time.contains("No epoch"), "{in_time}");
-    let triad = "stream:kernel=triad,threads=16,footprint_mib=48,iterations=1";
-    let link = verdict(&["-m", "ddr5-cxl", "-w", triad, "-p", "local,ratio:weights=1:1"]);
-    let busy = link.split("cxl is ").nth(1).and_then(|rest| rest.split(" %").next()).expect("a busy node");
-    let busy: f64 = busy.parse().expect("a share");
-    assert!((70.0..=100.0).contains(&busy), "{link}");
+}
+
+const TRIAD: &str = "stream:kernel=triad,threads=16,footprint_mib=48,iterations=1";
+
+#[test]
+fn saturated_link_is_named_by_the_verdict_and_shown_in_every_format() {
+    let compare = ["compare", "-m", "ddr5-cxl", "-w", TRIAD, "-p", "local,ratio:weights=1:1"];
+    let whole = json(&compare);
+    let verdict = whole["verdict"].as_str().unwrap();
+    let busy =
+        verdict.split("the link from cxl to socket0 is ").nth(1).and_then(|rest| rest.split(" %").next());
+    let busy: f64 = busy.unwrap_or_else(|| panic!("{verdict}")).parse().expect("a share");
+    let row = &whole["policies"][1];
+    let [share, mbps] = ["share", "mbps"].map(|unit| row[format!("cxl_socket0_{unit}")].as_f64().unwrap());
+    assert!((0.7..=1.0).contains(&share) && (busy - share * 100.0).abs() <= 0.5, "{share}: {verdict}");
+    assert!((mbps / 24_000.0 - share).abs() < 1e-6, "{mbps} of 24000 MB/s is {share}");
+    assert!(row["socket0_socket1_mbps"].is_number() && row["socket1_socket0_share"].is_number(), "{row}");
+
+    let csv = answer(&[&compare[..], &["-o", "csv"]].concat());
+    let mut csv = csv::Reader::from_reader(csv.as_bytes());
+    let at = csv.headers().unwrap().iter().position(|key| key == "cxl_socket0_share").expect("a column");
+    let shares: Vec<f64> = csv.records().map(|row| row.unwrap()[at].parse().unwrap()).collect();
+    assert_eq!(shares[1], share);
+
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html").display().to_string();
+    let table = answer(&[&compare[..], &["--report", &page]].concat());
+    let page = std::fs::read_to_string(&page).unwrap();
+    for title in ["cxl to socket0, MB/s", "cxl to socket0, %"] {
+        assert!(table.contains(title) && page.contains(title), "{title} is missing:\n{table}");
+    }
+    let shown = format!("{:.1}", share * 100.0);
+    let of_links = table.split("cxl to socket0, MB/s").nth(1).expect("the links' table");
+    assert!(of_links.contains(&shown), "{shown} is missing:\n{table}");
+}
+
+#[test]
+fn verdict_argues_with_demand_traffic_and_tells_prefetching_and_migration_apart() {
+    let compare = ["compare", "-m", "ddr5-cxl", "-w", TRIAD, "-p", "local,ratio:weights=1:1"];
+    let whole = json(&compare);
+    let verdict = whole["verdict"].as_str().unwrap();
+    let mut prefetched = Vec::new();
+    for (name, row) in ["local", "ratio:weights=1:1"].iter().zip(whole["policies"].as_array().unwrap()) {
+        let percent = |key: &str| format!("{:.0} %", row[key].as_f64().unwrap() * 100.0);
+        let of_nodes =
+            ["dram0", "dram1", "cxl"].map(|n| format!("{} to {n}", percent(&format!("{n}_demand_share"))));
+        assert!(verdict.contains(&of_nodes.join(", ")), "{of_nodes:?}: {verdict}");
+        assert!(row["prefetch_share"].as_f64().unwrap() > 0.3, "the triad is prefetched: {row}");
+        assert!(verdict.contains(&format!(" under {name}")), "{verdict}");
+        prefetched.push(percent("prefetch_share"));
+    }
+    let [a, b] = [&prefetched[0], &prefetched[1]];
+    let told = format!("Prefetching adds {a} of all lines under local, {b} under ratio:weights=1:1.");
+    assert!(verdict.contains(&told) && !verdict.contains("Migration adds "), "{told} {verdict}");
+}
+
+#[test]
+fn run_without_an_epoch_names_an_epoch_with_which_it_has_some() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
+    let compare = |policy: &str| {
+        json(&[
+            "compare",
+            "-m",
+            "bmpm-5",
+            "-t",
+            trace,
+            "--limit",
+            "2000000",
+            "-p",
+            &format!("interleave,{policy}"),
+        ])
+    };
+    let early = compare("interleave+hot-cold:low=1");
+    let verdict = early["verdict"].as_str().unwrap();
+    let advised = verdict.split("; use ").nth(1).and_then(|rest| rest.strip_suffix('.')).expect("advice");
+    assert!(advised.starts_with("interleave+hot-cold:epoch_ms=") && advised.ends_with(",low=1"), "{verdict}");
+    assert!(early["policies"][1]["migrated_pages"] == 0, "{early}");
+    let then = compare(advised);
+    assert!(!then["verdict"].as_str().unwrap().contains("No epoch"), "{then}");
+    assert!(then["policies"][1]["migrated_pages"].as_u64().unwrap() > 0, "{then}");
+    let simulate = ["simulate", "-m", "bmpm-5", "-w", SMALL, "-p", "local+hot-cold"];
+    assert!(answer(&simulate).contains("No epoch took place under local+hot-cold"));
+    assert!(json(&simulate)["notes"][0].as_str().unwrap().contains("local+hot-cold:epoch_ms="));
+}
+
+#[test]
+fn readme_example_migrates_on_every_bundled_trace() {
+    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"));
+    let example = readme.lines().find(|line| line.starts_with("memtide compare")).expect("an example");
+    let words: Vec<&str> = example.split_whitespace().skip(1).collect();
+    for trace in ["sqlite3", "redis", "sort"] {
+        let trace = format!("{}/../../traces/{trace}.parquet", env!("CARGO_MANIFEST_DIR"));
+        let words: Vec<&str> =
+            words.iter().map(|&word| if word == "mine.parquet" { &trace } else { word }).collect();
+        let whole = json(&words);
+        assert!(whole["policies"][1]["migrated_pages"].as_u64().unwrap() > 0, "{trace}: {whole}");
+    }
+}
+
+#[test]
+fn single_memory_node_is_told_to_leave_nothing_to_place() {
+    let verdict =
+        json(&["compare", "-m", "laptop", "-w", SMALL, "-p", "local,interleave"])["verdict"].clone();
+    assert_eq!(verdict, "laptop has a single memory node, dram: there is nothing to place.");
+}
+
+#[test]
+fn idle_node_has_no_latency() {
+    let idle = ["simulate", "-m", "bmpm-2", "-w", SMALL, "-p", "fast-only"];
+    let nodes = json(&idle)["report"]["nodes"].clone();
+    assert!(nodes[0]["latency_mean_ns"].as_f64().unwrap() > 0.0, "{nodes}");
+    for key in ["latency_mean_ns", "latency_p99_ns", "row_hit_rate"] {
+        assert!(nodes[1][key].is_null(), "{key}: {nodes}");
+    }
 }
 
 #[test]
@@ -165,7 +284,11 @@ fn a_simulation_shows_everything_as_json_and_every_node_as_a_table() {
     let fast = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-p", "fast-only"]);
     let unused = fast.lines().find(|line| line.starts_with("nvm ")).expect("a row a node");
     let unused: Vec<&str> = unused.split_whitespace().collect();
-    assert_eq!(unused[4..9], ["0.0", "0.0", "-", "-", "-"], "a node without reads has no latency:\n{fast}");
+    assert_eq!(
+        unused[4..12],
+        ["0.0", "0.0", "0.0", "0", "0", "-", "-", "-"],
+        "a node without reads has no latency:\n{fast}"
+    );
 }
 
 #[test]

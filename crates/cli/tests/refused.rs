@@ -41,7 +41,11 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
         &["simulate", "-m", "laptop", "-w", SMALL, "-p", "ratio:weights=0:1"],
         &["weights", "from 1 to 255"],
     );
-    refused(2, &["simulate", "-m", "laptop", "-w", SMALL, "--scale", "0"], &["--scale 0", "from 1 to 16384"]);
+    refused(
+        2,
+        &["simulate", "-m", "laptop", "-w", SMALL, "--scale", "0"],
+        &["invalid value '0' for '--scale'", "an integer from 1 to 16384"],
+    );
     refused(2, &["simulate", "-m", "laptop", "-w", SMALL, "--scale", "99999"], &["no memory left"]);
     refused(2, &["compare", "-m", "laptop", "-w", SMALL, "-p", "local,local"], &["'local' is named twice"]);
     refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
@@ -104,6 +108,107 @@ fn input_that_is_a_fifo_or_a_folder_is_refused_at_once() {
 }
 
 #[test]
+fn control_characters_of_names_reach_no_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "a\u{1b}]0;title\u{7}\u{9b}31m\u{202e}b";
+    let rows = file(folder.path(), &format!("{name}.csv"), ROWS);
+    let trace = folder.path().join(format!("{name}.mt")).display().to_string();
+    let machine = file(folder.path(), &format!("{name}.toml"), "name = 5\n");
+    let sane = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/laptop.toml"));
+    let odd =
+        sane.replacen("summary = \"", "summary = \"\\u001b[2J", 1).replacen("\"laptop\"", "\"mine\"", 1);
+    let odd = file(folder.path(), "odd.toml", odd);
+    let calls: [&[&str]; 9] = [
+        &["trace", "import", &rows, "--format", "csv", "--to", &trace],
+        &["trace", "info", &trace],
+        &["simulate", "-m", "laptop", "-t", &trace],
+        &["compare", "-m", "laptop", "-t", &trace, "-p", "local"],
+        &["machine", "check", &machine, &odd],
+        &["machine", "show", &odd],
+        &["machine", "show", name],
+        &["compare", "-m", "laptop", "-w", name],
+        &[name],
+    ];
+    for args in calls {
+        let output = memtide(args);
+        for text in [output.stdout, output.stderr] {
+            let text = String::from_utf8(text).unwrap();
+            let unsafe_char = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+            assert!(!text.contains(unsafe_char), "{args:?}: {text:?}");
+        }
+    }
+    let info = answer(&["trace", "info", &trace]);
+    assert!(info.contains("a\\u{1b}]0;title\\u{7}"), "the name is there, escaped: {info}");
+}
+
+#[test]
+fn import_of_a_binary_file_shows_a_short_escaped_excerpt() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("trace").display().to_string();
+    let bytes: Vec<u8> = (0..4096u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let long = format!("{}{}\n", ROWS, "0,5,".to_owned() + &"\u{1b}x".repeat(2000) + ",8,0");
+    for (name, content) in [("noise.csv", bytes), ("long.csv", long.into_bytes())] {
+        let from = file(folder.path(), name, content);
+        let error = memtide(&["trace", "import", &from, "--format", "csv", "--to", &to]).stderr;
+        let error = String::from_utf8(error).unwrap();
+        assert!(error.contains(name) && error.len() < from.len() + 300, "{} bytes: {error}", error.len());
+        assert!(!error.contains(|c: char| c.is_control() && c != '\n'), "{error:?}");
+    }
+}
+
+#[test]
+fn machine_name_that_is_no_name_is_refused_as_such() {
+    let named = "--name: is \"a b\"; must be made of letters, digits";
+    let output = memtide(&["topo", "-o", "machine", "--name", "a b"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    // A system whose firmware has no figures is refused for that, whatever the name.
+    assert!(error.contains(named), "{error}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn what_is_no_number_is_refused_with_the_numbers_allowed() {
+    let simulate = ["simulate", "-m", "laptop", "-w", SMALL];
+    let with = |more: &[&'static str]| [&simulate[..], more].concat();
+    for (args, says) in [
+        (
+            with(&["--copies", "x"]),
+            "invalid value 'x' for '--copies <N>': expected an integer from 1 to 1024",
+        ),
+        (with(&["--copies", ""]), "invalid value '' for '--copies <N>': expected an integer from 1 to 1024"),
+        (
+            with(&["--copies", "1.5"]),
+            "invalid value '1.5' for '--copies <N>': expected an integer from 1 to 1024",
+        ),
+        (with(&["--copies=-1"]), "invalid value '-1' for '--copies <N>': expected an integer from 1 to 1024"),
+        (with(&["--scale", "1e3"]), "invalid value '1e3' for '--scale <N>': expected an integer from "),
+        (with(&["--scale", "99999999999999999999"]), "expected an integer from "),
+        (with(&["--seed", "x"]), "invalid value 'x' for '--seed <N>': expected an integer of at least 0"),
+        (
+            with(&["-p", "local+hot-cold:epoch_ms=x"]),
+            "invalid value 'x' for parameter 'epoch_ms': expected an integer from 10 to",
+        ),
+        (
+            vec!["migrate", "x", "--from", "0", "--to", "1"],
+            "invalid value 'x' for '<PID>': expected an integer from 1 to 2147483647",
+        ),
+        (
+            vec!["why", "1", "0xyz"],
+            "invalid value '0xyz' for '<ADDRESS>': expected an integer, decimal or hexadecimal after 0x",
+        ),
+        (vec!["lab", "run", "--vcpus", "no", "--", "true"], "expected an integer from 1 to 64"),
+        (
+            vec!["machine", "probe", "laptop", "--requests", "many"],
+            "expected an integer from 100 to 1000000000",
+        ),
+    ] {
+        let error = String::from_utf8(memtide(&args).stderr).unwrap();
+        assert!(error.contains(says), "{args:?}: {error}");
+        assert!(!error.contains("invalid digit") && !error.contains("parse integer"), "{args:?}: {error}");
+    }
+}
+
+#[test]
 fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let good =
@@ -111,7 +216,7 @@ fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
     let line = |of: &str| 1 + good.lines().position(|line| line == of).expect("a line of the file");
     let cases = [
         ("ways = 20", "ways = 0", "cache[1].ways", "from 1 to 64"),
-        ("channels = 2", "channels = 3", "node[0].dram.channels", "powers of two"),
+        ("channels = 2", "channels = 3", "node[0].dram.channels", "a power of two"),
         ("walk_cycles = 30", "walk_cicles = 30", "walk_cicles", "expected"),
         ("clock_mhz = 3000", "clock_mhz = \"fast\"", "", "expected"),
     ];
@@ -136,9 +241,51 @@ fn every_machine_file_is_checked_and_one_that_is_refused_is_told_by_the_exit_cod
     let verdicts: Vec<_> = answer["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
     assert_eq!(verdicts, ["refused", "sound", "refused"]);
     let error = String::from_utf8_lossy(&output.stderr);
-    for part in ["bad.toml:1: name: is integer `5`; expected is a text", "no/such.toml"] {
+    for part in ["bad.toml:1: name: invalid value 5: expected a text", "no/such.toml"] {
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn unknown_machine_does_not_keep_the_others_from_being_checked() {
+    let output = memtide(&["machine", "check", "-o", "json", "laptpo", "laptop", "bdn"]);
+    assert_eq!(output.status.code(), Some(2));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let verdicts: Vec<_> = answer["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
+    assert_eq!(verdicts, ["refused", "sound", "refused"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    for part in ["did you mean 'laptop'?", "did you mean 'bdm'?"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let bad = file(folder.path(), "bad.toml", "name = 5\n");
+    let output = memtide(&["machine", "check", "laptpo", &bad]);
+    assert_eq!(output.status.code(), Some(3), "a file that is refused has its code");
+}
+
+#[test]
+fn doubtful_figure_is_a_warning_with_file_line_and_field_in_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/ddr5-cxl.toml"));
+    let narrow =
+        file(folder.path(), "narrow.toml", good.replacen("bandwidth_mbps = 24000", "bandwidth_mbps = 24", 1));
+    let line = 1 + good.lines().position(|line| line.starts_with("bandwidth_mbps = 24000")).expect("a link");
+    let says = format!("warning: {narrow}:{line}: link[1].bandwidth_mbps: is 24 MB/s (GB/s?)");
+    let of = |format: &str| {
+        let output = memtide(&["machine", "check", &narrow, "ddr5-cxl", "-o", format]);
+        assert_eq!(output.status.code(), Some(0), "a warning is no failure");
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    assert!(of("table")[0].contains(&says), "{:?}", of("table"));
+    let [csv, told] = of("csv");
+    assert!(
+        told.contains(&says) && csv.lines().nth(1).is_some_and(|row| row.ends_with(",sound,1")),
+        "{csv}{told}"
+    );
+    let whole: serde_json::Value = serde_json::from_str(&of("json")[0]).unwrap();
+    assert_eq!((&whole["checked"][0]["warnings"], &whole["checked"][1]["warnings"]), (&1.into(), &0.into()));
+    let warning = &whole["warnings"][0];
+    assert_eq!((&warning["line"], &warning["field"]), (&line.into(), &"link[1].bandwidth_mbps".into()));
 }
 
 #[test]
@@ -155,7 +302,11 @@ fn a_report_replaces_reports_and_nothing_else() {
     let compare = ["compare", "-m", &machine, "-t", &trace, "-p", "local", "--report"];
     for input in [&trace, &machine, &rows] {
         let before = std::fs::read(input).unwrap();
-        refused(1, &[&compare[..], &[input]].concat(), &[input, "there already, and no report"]);
+        refused(
+            1,
+            &[&compare[..], &[input]].concat(),
+            &[input, "there already, and not a report); name another file"],
+        );
         assert_eq!(std::fs::read(input).unwrap(), before);
     }
     let page = file(folder.path(), "page.html", "");
@@ -167,7 +318,11 @@ fn a_report_replaces_reports_and_nothing_else() {
     std::fs::copy(&rows, &other).unwrap();
     let import = ["trace", "import", &rows, "--format", "csv", "--to", &other];
     refused(3, &import, &["other.csv", "there already, and no trace"]);
-    refused(1, &[&compare[..], &["no/such/page.html"]].concat(), &["no/such/page.html: cannot be written"]);
+    refused(
+        1,
+        &[&compare[..], &["no/such/page.html"]].concat(),
+        &["no/such/page.html: cannot be written", "; make the folder first"],
+    );
     let error = memtide(&[&compare[..], &["no/such/page.html"]].concat()).stderr;
     assert!(!String::from_utf8_lossy(&error).contains("/.tmp"), "a temporary name is shown");
 }
@@ -185,7 +340,7 @@ fn usage_errors_say_what_was_meant() {
     refused(
         2,
         &["compare", "-m", "laptop", "-t", "x", "--limit", "0"],
-        &["'0'", "--limit", "numbers from 1"],
+        &["'0'", "--limit", "an integer of at least 1"],
     );
     let error = memtide(&["compare", "-m", "laptop", "-t", "x", "--limit", "0"]).stderr;
     assert!(!String::from_utf8_lossy(&error).contains("18446744073709551615"));

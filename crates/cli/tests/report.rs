@@ -52,7 +52,7 @@ fn every_chart_is_drawn_without_a_network() {
         assert!(own.contains(part), "the page lacks '{part}'");
     }
 
-    assert_eq!(own.matches("<table>").count(), 3, "tables of runs, nodes and sensors");
+    assert_eq!(own.matches("<table>").count(), 4, "tables of runs, nodes, links and sensors");
 
     let Some(browser) = chromium() else { return };
     let dom = drawn(browser, &page, &folder.path().join("profile"));

@@ -64,6 +64,9 @@ fn value_at(value: &Spanned<DeValue<'_>>, at: usize) -> Option<String> {
     inner.or_else(|| value.span().contains(&at).then(String::new))
 }
 
+/// Characters of a wrong value that a message shows.
+const VALUE_CHARS: usize = 60;
+
 /// What the parser says, in the words of such files instead of Rust's.
 fn in_words(message: &str) -> String {
     let message = message.replace('\n', " ");
@@ -72,7 +75,10 @@ fn in_words(message: &str) -> String {
         "u8" => "an integer from 0 to 255",
         "u16" => "an integer from 0 to 65535",
         "u32" => "an integer from 0 to 4294967295",
-        "u64" => "an integer, 0 or more",
+        "i32" => "an integer from -2147483648 to 2147483647",
+        "i64" => "an integer",
+        "usize" => "an integer of at least 0",
+        "u64" => "an integer of at least 0",
         "f64" => "a number",
         "a boolean" => "true or false",
         "a string" | "string" => "a string in quotes",
@@ -82,10 +88,16 @@ fn in_words(message: &str) -> String {
         _ => return message,
     };
     let found = ["invalid type: ", "invalid value: "].iter().find_map(|start| found.strip_prefix(start));
-    match found {
-        Some(found) => format!("is {}; expected {allowed}", found.replace("floating point ", "")),
-        None => message,
-    }
+    let Some(found) = found else { return message };
+    // Such as `integer \`-1\`` or `string "fast"`.
+    let value = match found {
+        "map" => "a table",
+        "sequence" => "a list",
+        _ => found.find(['`', '"']).map_or(found, |at| found[at..].trim_matches('`')),
+    };
+    let start: String = value.chars().take(VALUE_CHARS).collect();
+    let more = if start.len() < value.len() { ".." } else { "" };
+    format!("invalid value {start}{more}: expected {allowed}")
 }
 
 /// Where the field, or the nearest thing around it that is there, begins in the text.

@@ -185,7 +185,7 @@ impl Config {
 
     fn check(&self) -> Result<(), DaemonError> {
         let within = |key: &str, value: u64, least: u64, most: u64| {
-            let why = || format!("is {value}; expected an integer from {least} to {most}");
+            let why = || format!("invalid value {value}: expected an integer from {least} to {most}");
             if (least..=most).contains(&value) { Ok(()) } else { Err(self.fault(key, why())) }
         };
         parse_migration(&self.policy).map_err(|why| self.fault("policy", why))?;
@@ -288,7 +288,9 @@ impl Filter {
                 let kept = String::from_utf8_lossy(&name.as_bytes()[..NAME_MAX]).into_owned();
                 ("name", format!("is '{name}'; Linux keeps {NAME_MAX} bytes of a program's name: '{kept}'"))
             }
-            Filter::Pid(pid) if *pid < 1 => ("pid", format!("is {pid}; expected an integer from 1 on")),
+            Filter::Pid(pid) if *pid < 1 => {
+                ("pid", format!("invalid value {pid}: expected an integer from 1 to {}", i32::MAX))
+            }
             Filter::Cgroup(group) if !group.starts_with('/') => {
                 ("cgroup", format!("is '{group}'; a control group begins with /, as in /proc/PID/cgroup"))
             }
@@ -381,19 +383,25 @@ mod tests {
             ("polcy = 'hot-cold'", "polcy: unknown field"),
             ("watch.user = 7", "watch.user: unknown variant"),
             ("monitor = 'perf'", "monitor: unknown variant"),
-            ("watch.uid = 'root'", "watch.uid: is string \"root\"; expected is a whole number"),
+            (
+                "watch.uid = 'root'",
+                "watch.uid: invalid value \"root\": expected an integer from 0 to 4294967295",
+            ),
             ("watch = { uid = 7, pid = 8 }", "watch: wanted exactly 1"),
             ("policy = 'hot-cold:warm=1'", "policy: policy 'hot-cold'"),
             ("policy = 'local+hot-cold'", "policy: 'local+hot-cold' is a pair"),
-            ("stall_ms = 0", "stall_ms: is 0; expected an integer from 1 to 60000"),
-            ("watch.pid = 0", "watch.pid: is 0; allowed"),
+            ("stall_ms = 0", "stall_ms: invalid value 0: expected an integer from 1 to 60000"),
+            ("watch.pid = 0", "watch.pid: invalid value 0: expected an integer from 1 to 2147483647"),
             ("watch.name = ''", "watch.name: is empty"),
             ("watch.name = 'chromium-browser'", "watch.name: is 'chromium-browser'; Linux keeps 15"),
             ("watch.cgroup = 'system.slice'", "watch.cgroup: is 'system.slice'; a control group begins"),
             ("watch.any = []", "watch.any: has no condition"),
             ("journal = ''", "journal: is empty"),
             ("socket = '/tmp'", "socket: /tmp is a folder"),
-            ("watch.not.all = [{ uid = 7 }, { pid = -1 }]", "watch.not.all[1].pid: is -1"),
+            (
+                "watch.not.all = [{ uid = 7 }, { pid = -1 }]",
+                "watch.not.all[1].pid: invalid value -1: expected",
+            ),
         ] {
             fs::write(&file, format!("# memtide\nleast_mib = 1\n{line}\n")).expect("a file");
             let error = Config::read(&file).expect_err(line).to_string();

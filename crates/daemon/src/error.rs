@@ -89,7 +89,7 @@ pub enum DaemonError {
     #[error("from and to both name node {}", .0.0)]
     SameNode(NodeId),
     /// A request allows no rate.
-    #[error("max_rate_mbps is 0; expected an integer from 1")]
+    #[error("invalid value 0 for max_rate_mbps: expected an integer of at least 1")]
     NoRate,
     /// There is no such process, or it is another user's.
     #[error("{0}")]

@@ -1,5 +1,6 @@
 //! Machines by name, by file, or as this system is.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -61,10 +62,27 @@ pub enum MachineError {
 /// # Errors
 /// If there is no such machine, or its file is refused.
 pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
+    let (file, text) = text(name_or_path)?;
+    Ok(Machine::parse(&file, &text)?)
+}
+
+/// As [`load`], with [what is most likely not meant](Machine::warnings) in its file.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with_warnings(name_or_path: &str) -> Result<(Machine, Vec<FileError>), MachineError> {
+    let (file, text) = text(name_or_path)?;
+    let machine = Machine::parse(&file, &text)?;
+    let warnings = machine.warnings(&file, &text);
+    Ok((machine, warnings))
+}
+
+/// A machine file's name and text.
+fn text(name_or_path: &str) -> Result<(String, Cow<'static, str>), MachineError> {
     let file = || name_or_path.to_owned();
-    match bundled::machine(name_or_path) {
-        Some(machine) => Ok(machine?),
-        None if is_path(name_or_path) || Path::new(name_or_path).exists() => {
+    match bundled::text(name_or_path) {
+        Some(text) => Ok((format!("{name_or_path}.toml"), text.into())),
+        None if is_path(name_or_path) || Path::new(name_or_path).is_file() => {
             let bytes =
                 read(name_or_path).map_err(|error| MachineError::Unreadable { file: file(), error })?;
             let text = String::from_utf8(bytes).map_err(|error| match error.as_bytes() {
@@ -72,7 +90,7 @@ pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
                 [b'P', b'A', b'R', b'1', ..] => MachineError::Trace { file: file() },
                 _ => MachineError::NotText { file: file() },
             })?;
-            Ok(Machine::parse(name_or_path, &text)?)
+            Ok((file(), text.into()))
         }
         None => Err(MachineError::Unknown { name: file() }),
     }

@@ -27,4 +27,4 @@ pub use model::model;
 pub use prefetch::{Ahead, Prefetcher};
 pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};
-pub use uncore::{Uncore, UncoreCounts, Waiter};
+pub use uncore::{Requested, Uncore, UncoreCounts, Waiter};

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use memtide_core::{CpuId, Machine, NodeId, Time};
-use memtide_memory::{Uncore, Waiter};
+use memtide_memory::{Requested, Uncore, Waiter};
 use proptest::prelude::*;
 
 use support::{level, link, machine, node, socket};
@@ -107,6 +107,7 @@ fn prefetched_line_is_usable_on_arrival_only() {
     assert_eq!(bench.demand(CPU, 9, ns(200.0), 2), Some(ns(220.0)));
     let counts = bench.uncore.counts();
     assert_eq!((counts.accesses, counts.misses, counts.prefetches), (2, 0, 1));
+    assert_eq!(bench.uncore.requested(NodeId(0)), Requested { demand: 0, prefetch: 1, copy: 0 });
     assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).reads, 1);
     assert_eq!(bench.uncore.drain_latencies().count(), 0, "a prefetch is no demand read");
 }
@@ -181,6 +182,7 @@ fn link_directions_are_independent() {
     let at = bench.run_all()[&1];
     assert!(at >= ns(160.0) && at < ns(161.0), "{at}");
     assert_eq!(bench.uncore.link_lines(0), [1000, 1]);
+    assert_eq!(bench.uncore.requested(NodeId(0)), Requested { demand: 1, prefetch: 0, copy: 1000 });
 }
 
 #[test]

@@ -21,8 +21,6 @@ pub struct Comparison {
 pub struct Reach {
     /// Bandwidth of reads alone and of writes alone, in MB/s.
     device_mbps: [f64; 2],
-    /// What the narrowest link on its way carries in each direction, in MB/s.
-    link_mbps: f64,
     /// Idle latency of a read from the initiator that is farthest, in ns.
     pub idle_ns: f64,
 }
@@ -35,23 +33,15 @@ impl Reach {
             }
             None => [machine.device_bandwidth(node).as_mbps(); 2],
         };
-        let hops = machine.topology.hops(machine.nearest_initiator(node), node);
-        let link_mbps = hops.iter().map(|hop| machine.links[hop.link].bandwidth_mbps);
         let initiators = (0..machine.initiators.len()).map(InitiatorId::from);
         let idle_ns = initiators.map(|from| machine.idle_latency(from, node).as_ns());
-        Reach {
-            device_mbps,
-            link_mbps: link_mbps.fold(f64::INFINITY, f64::min),
-            idle_ns: idle_ns.fold(0.0, f64::max),
-        }
+        Reach { device_mbps, idle_ns: idle_ns.fold(0.0, f64::max) }
     }
 
-    /// The share of what it can do that a run asked of it: reads and writes share the device's time, and have
-    /// a direction each of a link.
+    /// The share of the device's bandwidth that a run used: reads and writes share its time.
     pub fn used(&self, node: &NodeReport) -> f64 {
         let moved = [node.read_bandwidth_mbps, node.bandwidth_mbps - node.read_bandwidth_mbps];
-        let device: f64 = moved.iter().zip(self.device_mbps).map(|(moved, can)| moved / can).sum();
-        moved.into_iter().map(|moved| moved / self.link_mbps).fold(device, f64::max)
+        moved.iter().zip(self.device_mbps).map(|(moved, can)| moved / can).sum()
     }
 }
 

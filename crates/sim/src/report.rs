@@ -84,17 +84,17 @@ impl TimeReport {
     }
 }
 
-/// Latencies, in ns.
+/// Latencies, in ns; none if there were no reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyReport {
     /// Mean.
-    pub mean_ns: f64,
+    pub mean_ns: Option<f64>,
     /// Median.
-    pub p50_ns: f64,
+    pub p50_ns: Option<f64>,
     /// 95th percentile.
-    pub p95_ns: f64,
+    pub p95_ns: Option<f64>,
     /// 99th percentile.
-    pub p99_ns: f64,
+    pub p99_ns: Option<f64>,
     /// Latency in ns and the share of reads at or below it.
     pub distribution: Vec<(f64, f64)>,
 }
@@ -117,16 +117,28 @@ pub struct NodeReport {
     pub read_bandwidth_mbps: f64,
     /// Share of all lines read and written.
     pub access_share: f64,
+    /// Lines that cores asked it for, and write-backs of what they wrote.
+    #[serde(default)]
+    pub demand_lines: u64,
+    /// Lines that the prefetcher asked it for.
+    #[serde(default)]
+    pub prefetch_lines: u64,
+    /// Lines that page copies read from it and wrote to it.
+    #[serde(default)]
+    pub copy_lines: u64,
+    /// Share of all nodes' demand lines.
+    #[serde(default)]
+    pub demand_share: f64,
     /// Base pages that programs had on it when they ended.
     pub pages: u64,
     /// Share of all such pages.
     pub page_share: f64,
-    /// Mean latency of its demand reads, in ns.
-    pub latency_mean_ns: f64,
+    /// Mean latency of its demand reads, in ns; none if there were no such reads.
+    pub latency_mean_ns: Option<f64>,
     /// 99th percentile of it, in ns.
-    pub latency_p99_ns: f64,
-    /// Share of column commands that found their row open (dram nodes).
-    pub row_hit_rate: f64,
+    pub latency_p99_ns: Option<f64>,
+    /// Share of column commands that found their row open; none for fixed nodes, and for those without traffic.
+    pub row_hit_rate: Option<f64>,
     /// Energy, in mJ.
     pub energy_mj: f64,
     /// Wear, for memory that has an endurance.
@@ -153,6 +165,12 @@ pub struct LinkReport {
     pub forward_mbps: f64,
     /// And back.
     pub back_mbps: f64,
+    /// Share of the link's bandwidth that is used from the first end to the second, from 0 to 1.
+    #[serde(default)]
+    pub forward_share: f64,
+    /// And back.
+    #[serde(default)]
+    pub back_share: f64,
 }
 
 /// Page faults, swap and moves, in pages.
@@ -295,6 +313,8 @@ fn nodes(engine: &Engine<'_>, time: Time) -> Vec<NodeReport> {
     let counters: Vec<_> =
         engine.setup.machine.node_ids().map(|node| engine.uncore.node_counters(node, time)).collect();
     let lines: u64 = counters.iter().map(Counters::lines).sum();
+    let requested = |node: NodeId| engine.uncore.requested(node);
+    let demand: u64 = engine.setup.machine.node_ids().map(|node| requested(node).demand).sum();
     let pages = &engine.tasks.pages_of_ended;
     let all_pages: u64 = pages.iter().sum();
     let report = |(node, device): (NodeId, &Counters)| {
@@ -308,11 +328,15 @@ fn nodes(engine: &Engine<'_>, time: Time) -> Vec<NodeReport> {
             bandwidth_mbps: Bandwidth::of(device.lines() * LINE_BYTES, time).as_mbps(),
             read_bandwidth_mbps: Bandwidth::of(device.reads * LINE_BYTES, time).as_mbps(),
             access_share: share(device.lines(), lines),
+            demand_lines: requested(node).demand,
+            prefetch_lines: requested(node).prefetch,
+            copy_lines: requested(node).copy,
+            demand_share: share(requested(node).demand, demand),
             pages: pages[node.index()],
             page_share: share(pages[node.index()], all_pages),
             latency_mean_ns: latencies.mean_ns(),
             latency_p99_ns: latencies.percentile_ns(99.0),
-            row_hit_rate: device.row_hit_rate(),
+            row_hit_rate: (spec.dram.is_some() && device.lines() > 0).then(|| device.row_hit_rate()),
             energy_mj: device.energy_nj(&spec.energy, time) / 1e6,
             wear: wear(engine, node, time),
         }
@@ -338,10 +362,14 @@ fn wear(engine: &Engine<'_>, node: NodeId, time: Time) -> Option<WearReport> {
 fn links(engine: &Engine<'_>, time: Time) -> Vec<LinkReport> {
     let report = |(index, link): (usize, &memtide_core::machine::Link)| {
         let [forward, back] = engine.uncore.link_lines(index);
+        let [forward_mbps, back_mbps] =
+            [forward, back].map(|lines| Bandwidth::of(lines * LINE_BYTES, time).as_mbps());
         LinkReport {
             between: link.between.clone(),
-            forward_mbps: Bandwidth::of(forward * LINE_BYTES, time).as_mbps(),
-            back_mbps: Bandwidth::of(back * LINE_BYTES, time).as_mbps(),
+            forward_mbps,
+            back_mbps,
+            forward_share: forward_mbps / link.bandwidth_mbps,
+            back_share: back_mbps / link.bandwidth_mbps,
         }
     };
     engine.setup.machine.links.iter().enumerate().map(report).collect()

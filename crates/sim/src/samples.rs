@@ -89,26 +89,23 @@ impl Samples {
     }
 }
 
-/// Latencies, in ns.
+/// Latencies, in ns; none of no reads.
 pub(crate) struct Latencies<'h>(pub &'h Histogram<u64>);
 
 impl Latencies<'_> {
-    pub fn mean_ns(&self) -> f64 {
-        if self.0.is_empty() { 0.0 } else { self.0.mean() / UNITS_PER_NS }
+    pub fn mean_ns(&self) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.mean() / UNITS_PER_NS)
     }
 
     /// The latency that a share of all stays below, in per cent.
-    pub fn percentile_ns(&self, percent: f64) -> f64 {
-        if self.0.is_empty() { 0.0 } else { self.0.value_at_percentile(percent) as f64 / UNITS_PER_NS }
+    pub fn percentile_ns(&self, percent: f64) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_percentile(percent) as f64 / UNITS_PER_NS)
     }
 
     /// Latencies and the share of reads at or below each, at the percentiles that show the shape.
     pub fn distribution(&self) -> Vec<(f64, f64)> {
         let percents = (0..100).map(f64::from).chain([99.5, 99.9, 99.99, 100.0]);
-        if self.0.is_empty() {
-            return Vec::new();
-        }
-        percents.map(|p| (self.percentile_ns(p), p / 100.0)).collect()
+        percents.filter_map(|p| Some((self.percentile_ns(p)?, p / 100.0))).collect()
     }
 }
 

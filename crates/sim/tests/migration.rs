@@ -43,6 +43,9 @@ fn pages_follow_the_thread_that_reads_them() {
     assert!(report.pages.hint_faults >= 100, "each page is moved at its second hint fault");
     assert_eq!(report.nodes[1].writes, 50 * 64, "every line of every page is copied once");
     assert!(report.nodes[0].reads >= 50 * 64);
+    let copied: Vec<u64> = report.nodes.iter().map(|n| n.copy_lines).collect();
+    assert_eq!(copied, [50 * 64; 2], "a copy reads every line on one node and writes it on the other");
+    assert_eq!(report.nodes[1].demand_lines, report.nodes[1].reads, "copies are no demand");
     let (pages, report) = script("local");
     assert_eq!(pages, [50, 0]);
     assert_eq!((report.pages.migrated, report.pages.hint_faults), (0, 0));

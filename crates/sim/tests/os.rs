@@ -76,6 +76,12 @@ fn full_memory_swaps_least_recent_pages() {
     assert!(pages(&report).iter().all(|&pages| pages <= 256));
     let cost_us = moved.faults as f64 * 0.1 + (moved.swapped_in + moved.swapped_out) as f64;
     assert_near(report.spent.system_ms * 1e3, cost_us, 1e-6, "system time");
+    // As docs/simulator.md says, swap moves no lines: those that cores ask for are all there are.
+    let lines = |of: fn(&memtide_sim::NodeReport) -> u64| report.nodes.iter().map(of).sum::<u64>();
+    assert!(lines(|node| node.reads) <= lines(|node| node.demand_lines), "swap reads no line of a node");
+    assert_eq!(lines(|node| node.copy_lines), 0);
+    let limits = include_str!("../../../docs/simulator.md").split("## What is left out").nth(1);
+    assert!(limits.is_some_and(|limits| limits.contains("**Swap traffic.**")));
 }
 
 #[test]

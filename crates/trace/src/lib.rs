@@ -26,6 +26,7 @@ pub use metadata::{Header, Totals};
 pub use program::{Replay, ReplayOptions};
 pub use reader::Trace;
 pub use record::{
-    MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, convert_recording, record,
+    MAX_EPOCH_INSTRUCTIONS, RecordOptions, RecordProgress, RecordSummary, check_recording, convert_recording,
+    record,
 };
 pub use writer::TraceWriter;

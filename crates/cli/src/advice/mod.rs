@@ -52,7 +52,9 @@ pub fn on_daemon(error: DaemonError) -> Failure {
         }
         DaemonError::NodeList { field, why } => Failure::Usage(format!("--{field}: {why}")),
         DaemonError::SameNode(node) => Failure::Usage(format!("--from and --to both name node {}", node.0)),
-        DaemonError::NoRate => Failure::Usage("--max-rate is 0; expected an integer from 1".to_owned()),
+        DaemonError::NoRate => {
+            Failure::Usage("invalid value '0' for '--max-rate': expected an integer of at least 1".to_owned())
+        }
         other => Failure::Run(other.to_string()),
     }
 }
@@ -110,7 +112,7 @@ mod tests {
         let field = DaemonError::NodeList { field: "from", why: "no node 7".to_owned() };
         assert!(matches!(on_daemon(field), Failure::Usage(message) if message == "--from: no node 7"));
         assert!(
-            matches!(on_daemon(DaemonError::NoRate), Failure::Usage(message) if message.starts_with("--max-rate"))
+            matches!(on_daemon(DaemonError::NoRate), Failure::Usage(message) if message.contains("--max-rate"))
         );
     }
 }

@@ -15,7 +15,8 @@ pub fn message(error: &TraceError) -> String {
     }
 }
 
-fn unrecordable(why: &Unrecordable) -> String {
+/// Why a program, or any program, cannot be recorded.
+pub fn unrecordable(why: &Unrecordable) -> String {
     match why {
         Unrecordable::Script { interpreter, path } => {
             let path = path.display();

@@ -20,9 +20,7 @@ pub struct Arguments {
     setting: RunOptions,
     #[command(flatten)]
     common: Common,
-    /// Policies, separated by commas
-    ///
-    /// [default: every placement, local+anb and bw-local+bw-migration]
+    /// Policies, separated by commas [default: each placement and migration]
     #[arg(short, long, value_name = "POLICIES")]
     policies: Vec<String>,
     #[command(flatten)]
@@ -61,10 +59,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     document.print(common.output)
 }
 
-/// One wide table, which people get in two parts.
+/// One wide table, which people get in parts.
 fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     let mut runs = Table::new("policies", &[("policy", "policy")]);
     let mut nodes = Table::new("nodes", &[("policy", "policy")]);
+    let mut links = Table::new("links", &[("policy", "policy")]);
     let speedup = format!("speed-up over {}", comparison.baseline_name());
     let swapped = |report: &Report| report.pages.swapped_out + report.pages.swapped_in;
     let shows_swap = format != Format::Table || comparison.reports.iter().any(|report| swapped(report) > 0);
@@ -75,8 +74,8 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
             let pages = Cell::Whole(swapped(report));
             of_run.push(("swapped_pages".to_owned(), "pages swapped".to_owned(), pages));
         }
-        let of_nodes = simulated::of_nodes(report);
-        for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes)] {
+        let (of_nodes, of_links) = (simulated::of_nodes(report), simulated::of_links(report));
+        for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes), (&mut links, of_links)] {
             let mut row = vec![Cell::text(&comparison.names[index])];
             for (key, title, cell) in figures {
                 if index == 0 {
@@ -89,8 +88,10 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     }
     let sensors = simulated::sensors_of_all(&comparison.names, &comparison.reports);
     match format {
-        Format::Table => vec![runs, nodes, sensors],
-        Format::Json => vec![runs.join(nodes), sensors],
-        Format::Csv => vec![runs.join(nodes)],
+        // A machine without links has no columns for them.
+        Format::Table if links.columns.len() == links.keys => vec![runs, nodes, sensors],
+        Format::Table => vec![runs, nodes, links, sensors],
+        Format::Json => vec![runs.join(nodes).join(links), sensors],
+        Format::Csv => vec![runs.join(nodes).join(links)],
     }
 }

@@ -26,7 +26,7 @@ pub fn run(arguments: &Arguments, mut definition: clap::Command) -> Result<(), F
     made.map_err(|error| Failure::unwritable(folder.display(), &error))?;
     definition.build();
     let written = pages(definition, "memtide", folder)?;
-    output::print(&format!("{written} man pages in {}\n", folder.display()))
+    output::print(&output::escaped(&format!("{written} man pages in {}\n", folder.display())))
 }
 
 fn pages(command: clap::Command, name: &str, folder: &Path) -> Result<usize, Failure> {

@@ -1,6 +1,7 @@
 //! `memtide policy`.
 
 use clap::Subcommand;
+use memtide_core::params::Values;
 use memtide_core::suggest;
 use memtide_policies::{Info, Parameter, migrations, placements};
 
@@ -45,9 +46,12 @@ fn list() -> Document {
     Document { notes: vec![note.to_owned()], ..Document::of(table) }
 }
 
+/// A part of a policy: its kind, what is known of it, and its parameters' values, if it is shown as it is run.
+type Part = (&'static str, &'static Info, Option<Values>);
+
 fn show(name: &str) -> Result<Document, Failure> {
     let shown = match kinds().find(|(_, info)| info.name == name) {
-        Some(one) => vec![one],
+        Some((kind, info)) => vec![(kind, info, None)],
         None if name.contains([':', '+']) => parts(name)?,
         None => {
             let known: Vec<&str> = kinds().map(|(_, info)| info.name).collect();
@@ -57,39 +61,52 @@ fn show(name: &str) -> Result<Document, Failure> {
     let columns = [
         ("name", "parameter"),
         ("unit", "unit"),
+        ("value", "value"),
         ("default", "default"),
         ("allowed", "allowed"),
         ("help", "what it is"),
     ];
     let mut table = Table::new("parameters", &columns);
-    table.rows = shown.iter().flat_map(|(_, info)| info.parameters).map(row).collect();
-    let of_each = |what: fn(&(&'static str, &'static Info)) -> &'static str, between: &str| {
+    table.rows = shown
+        .iter()
+        .flat_map(|(_, info, values)| {
+            info.parameters.iter().map(move |parameter| row(parameter, values.as_ref()))
+        })
+        .collect();
+    let of_each = |what: fn(&Part) -> &'static str, between: &str| {
         Cell::text(shown.iter().map(what).collect::<Vec<_>>().join(between))
     };
     let about = vec![
         ("policy", Cell::text(name)),
-        ("kind", of_each(|(kind, _)| kind, " + ")),
-        ("summary", of_each(|(_, info)| info.summary, "; then ")),
-        ("source", of_each(|(_, info)| info.source, "; ")),
+        ("kind", of_each(|(kind, ..)| kind, " + ")),
+        ("summary", of_each(|(_, info, _)| info.summary, "; then ")),
+        ("source", of_each(|(_, info, _)| info.source, "; ")),
     ];
     Ok(Document { about, ..Document::of(table) })
 }
 
-/// The placement of a policy, and its migration if it names one.
-fn parts(text: &str) -> Result<Vec<(&'static str, &'static Info)>, Failure> {
-    if let Some((_, info)) = kinds().find(|(_, info)| Some(info.name) == text.strip_prefix('+')) {
-        return Ok(vec![("migration", info)]);
-    }
-    let policy = runs::policy(text)?;
-    let migration = text.contains('+').then(|| ("migration", policy.migration_info()));
-    Ok([("placement", policy.placement_info())].into_iter().chain(migration).collect())
+/// The placement of a policy, and its migration if it names one; of `+MIGRATION` the migration alone.
+fn parts(text: &str) -> Result<Vec<Part>, Failure> {
+    let alone = text.starts_with('+');
+    let policy = if alone { runs::policy(&format!("local{text}"))? } else { runs::policy(text)? };
+    let placement = ("placement", policy.placement_info(), Some(policy.placement_values().clone()));
+    let migration = ("migration", policy.migration_info(), Some(policy.migration_values().clone()));
+    Ok(match text.contains('+') {
+        _ if alone => vec![migration],
+        true => vec![placement, migration],
+        false => vec![placement],
+    })
 }
 
-fn row(parameter: &Parameter) -> Vec<Cell> {
+fn row(parameter: &Parameter, values: Option<&Values>) -> Vec<Cell> {
+    let default = parameter.default();
+    // Weights have no value until the machine is known.
+    let value = values.map(|values| values.get(parameter.name).to_string()).filter(|value| !value.is_empty());
     vec![
         Cell::text(parameter.name),
         Cell::text(parameter.unit),
-        Cell::text(parameter.default()),
+        Cell::text(value.unwrap_or_else(|| default.clone())),
+        Cell::text(default),
         Cell::text(parameter.range()),
         Cell::text(parameter.help),
     ]

@@ -6,6 +6,7 @@ use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
 use crate::runs::{self, RunOptions};
 use crate::tables::simulated;
+use crate::tables::verdict::without_occasion;
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -27,11 +28,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let progress = Progress::new("simulating", 1);
     let report = runs.run(&policy, &progress, 0)?;
     drop(progress);
+    let notes = without_occasion(&[policy.name().to_owned()], std::slice::from_ref(&report));
     let mut about = runs.about();
     about.push(("policy", Cell::text(policy.name())));
     if common.output == Format::Json {
         let mut whole = Document { about, ..Document::default() }.json();
         whole["report"] = serde_json::to_value(&report).map_err(|error| Failure::Run(error.to_string()))?;
+        whole["notes"] = notes.into();
         return output::print(&output::pretty(&whole));
     }
     let mut measured = Table::new("measured", &[("figure", "figure"), ("value", "value"), ("unit", "unit")]);
@@ -46,9 +49,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let tables = match common.output {
         Format::Table => {
-            vec![measured, simulated::nodes(&report, &runs.machine), simulated::sensors(&report)]
+            vec![measured, simulated::nodes(&report), simulated::sensors(&report)]
         }
         _ => vec![measured],
     };
-    Document { about, tables, notes: Vec::new() }.print(common.output)
+    Document { about, tables, notes }.print(common.output)
 }

@@ -26,5 +26,5 @@ pub struct Common {
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|&seconds| seconds > 0.0);
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or("give a number of seconds above 0".to_owned())
+    duration.ok_or("expected a number of seconds above 0".to_owned())
 }

@@ -3,6 +3,8 @@
 use chrono::{DateTime, SecondsFormat};
 use serde_json::Value;
 
+use super::escape::escaped_line;
+
 /// One value.
 #[derive(Clone, Debug)]
 pub enum Cell {
@@ -31,13 +33,13 @@ impl Cell {
         Cell::Text(text.into())
     }
 
-    /// The text for people.
+    /// The text for people, in one line and safe for a terminal.
     pub fn display(&self) -> String {
         match self {
-            Cell::Text(text) => text.clone(),
+            Cell::Text(text) => escaped_line(text).into_owned(),
             Cell::Flag(holds, word) => if *holds { *word } else { "" }.to_owned(),
             Cell::Whole(number) => number.to_string(),
-            Cell::List(words) => words.join(" "),
+            Cell::List(words) => escaped_line(&words.join(" ")).into_owned(),
             Cell::Real(number, digits) => {
                 let digits = counting_digits(*number).max(*digits);
                 format!("{number:.digits$}")
@@ -56,6 +58,8 @@ impl Cell {
     /// The text for CSV, not rounded.
     pub fn exact(&self) -> String {
         match self {
+            Cell::Text(text) => text.clone(),
+            Cell::List(words) => words.join(" "),
             Cell::Real(number, _) | Cell::Percent(number) => number.to_string(),
             Cell::Flag(holds, _) => holds.to_string(),
             Cell::UnixTime(seconds) => seconds.to_string(),

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value};
 
 use super::cell::Cell;
+use super::escape::escaped;
 use super::format::Format;
 use super::layout;
 use super::table::Table;
@@ -58,7 +59,7 @@ impl Document {
         if !self.notes.is_empty() {
             parts.push(paragraphs(&self.notes));
         }
-        parts.join("\n")
+        escaped(&parts.join("\n")).into_owned()
     }
 
     /// The document as one JSON object.

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
 
 use super::cell::Cell;
 use super::table::Table;
@@ -31,15 +31,46 @@ pub fn table(table: &Table, width: Option<usize>) -> String {
     blocks.iter().map(|columns| block(table, columns, width)).collect::<Vec<_>>().join("\n")
 }
 
-/// A paragraph, its lines broken between words.
+/// A paragraph, its lines broken between words: never in a word, nor in a command between backquotes. Lines that begin with
+/// four blanks stay as they are.
 pub fn paragraph(text: &str, width: Option<usize>) -> String {
-    let Some(width) = width.filter(|&width| text.chars().count() > width) else {
-        return text.to_owned() + "\n";
-    };
-    let mut lines = empty(Some(width));
-    lines.add_row([text]);
-    lines.column_mut(0).expect("the only column").set_padding((0, 0));
-    trimmed(&lines)
+    let width = width.unwrap_or(usize::MAX);
+    text.lines()
+        .map(|line| if line.starts_with("    ") { line.to_owned() + "\n" } else { wrapped(line, width) })
+        .collect()
+}
+
+fn wrapped(line: &str, width: usize) -> String {
+    let (mut text, mut used) = (String::new(), 0);
+    for word in words(line) {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            text.push('\n');
+            used = 0;
+        }
+        if used > 0 {
+            text.push(' ');
+            used += 1;
+        }
+        text.push_str(word);
+        used += length;
+    }
+    text + "\n"
+}
+
+/// What stays in one line: words, and what stands between backquotes with what is joined to it.
+fn words(line: &str) -> Vec<&str> {
+    let (mut found, mut start, mut quoted) = (Vec::new(), 0, false);
+    for (at, c) in line.char_indices() {
+        quoted ^= c == '`';
+        if c == ' ' && !quoted {
+            found.push(&line[start..at]);
+            start = at + 1;
+        }
+    }
+    found.push(&line[start..]);
+    found.retain(|word| !word.is_empty());
+    found
 }
 
 fn empty(width: Option<usize>) -> comfy_table::Table {
@@ -52,14 +83,36 @@ fn empty(width: Option<usize>) -> comfy_table::Table {
     drawn
 }
 
+/// Stands for a blank at which a table's cell must not be broken.
+const JOINT: char = '\u{a0}';
+
+/// A cell's text, whose commands between backquotes are one word.
+fn joined(text: &str) -> String {
+    if !text.contains('`') {
+        return text.to_owned();
+    }
+    words(text)
+        .iter()
+        .map(|word| word.replace(' ', JOINT.encode_utf8(&mut [0; 4])))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
 fn trimmed(drawn: &comfy_table::Table) -> String {
-    drawn.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    drawn.lines().map(|line| line.replace(JOINT, " ").trim_end().to_owned() + "\n").collect()
 }
 
 /// Width that a column takes if nothing is wrapped.
 fn full_width(table: &Table, column: usize) -> usize {
     let cells = table.rows.iter().map(|row| row[column].display().chars().count());
     cells.chain([table.columns[column].title.chars().count()]).max().unwrap_or(0)
+}
+
+/// Width of a column below which a word would be broken.
+fn longest_word(table: &Table, column: usize) -> usize {
+    let longest = |text: &str| words(text).iter().map(|word| word.chars().count()).max().unwrap_or(0);
+    let cells = table.rows.iter().map(|row| longest(&row[column].display()));
+    cells.chain([longest(&table.columns[column].title)]).max().unwrap_or(0)
 }
 
 fn is_figures(table: &Table, column: usize) -> bool {
@@ -70,7 +123,7 @@ fn is_figures(table: &Table, column: usize) -> bool {
 fn blocks(table: &Table, width: usize) -> Vec<Vec<usize>> {
     let least = |column: usize| match full_width(table, column) {
         full if column < table.keys || is_figures(table, column) => full,
-        full => full.min(WORDS),
+        full => full.min(longest_word(table, column).max(WORDS)),
     };
     let keys: Vec<usize> = (0..table.keys).collect();
     let of_keys: usize = keys.iter().map(|&key| least(key) + usize::from(GAP)).sum();
@@ -95,7 +148,7 @@ fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
     let mut drawn = empty(width);
     drawn.set_header(columns.iter().map(|&column| &table.columns[column].title));
     for row in &table.rows {
-        drawn.add_row(columns.iter().map(|&column| Cell::display(&row[column])));
+        drawn.add_row(columns.iter().map(|&column| joined(&row[column].display())));
     }
     for (at, &index) in columns.iter().enumerate() {
         let column = drawn.column_mut(at).expect("a column of this table");
@@ -107,6 +160,8 @@ fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
         let whole = index < table.keys && width.is_some_and(|width| full_width(table, index) < width / 2);
         if width.is_some() && (figures || whole) {
             column.set_constraint(ColumnConstraint::ContentWidth);
+        } else if let Some(least) = width.and_then(|_| u16::try_from(longest_word(table, index)).ok()) {
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least + GAP)));
         }
     }
     trimmed(&drawn)
@@ -116,7 +171,9 @@ fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
 fn vertical(table: &Table, row: &[Cell], width: Option<usize>) -> String {
     let lines = table.columns.iter().zip(row).filter(|(_, cell)| !cell.is_blank());
     let lines: Vec<[String; 2]> =
-        lines.map(|(column, cell)| [column.title.clone(), cell.display()]).collect();
+        lines.map(|(column, cell)| [column.title.clone(), joined(&cell.display())]).collect();
+    let longest =
+        lines.iter().flat_map(|line| words(&line[1])).map(|word| word.chars().count()).max().unwrap_or(0);
     let widest = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let (titles, full) = (widest(0), widest(0) + usize::from(GAP) + widest(1));
     let mut drawn = empty(width.filter(|&width| full > width));
@@ -126,6 +183,9 @@ fn vertical(table: &Table, row: &[Cell], width: Option<usize>) -> String {
     }
     if let Some(column) = drawn.column_mut(0).filter(|_| titles > 0) {
         column.set_padding((0, GAP)).set_constraint(ColumnConstraint::ContentWidth);
+    }
+    if let (Some(column), Ok(least)) = (drawn.column_mut(1), u16::try_from(longest)) {
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
     }
     trimmed(&drawn)
 }
@@ -188,5 +248,27 @@ mod tests {
         assert_eq!(paragraph(text, Some(9)), "one two\nthree\nfour\n");
         assert_eq!(paragraph(text, Some(18)), "one two three four\n");
         assert_eq!(paragraph(text, None), "one two three four\n");
+    }
+
+    #[test]
+    fn commands_and_words_are_never_broken() {
+        let text = "first run `memtide measure -o json > measured.json`, then go on";
+        assert_eq!(
+            paragraph(text, Some(20)),
+            "first run\n`memtide measure -o json > measured.json`,\nthen go on\n"
+        );
+        let long = "a\n    memtide topo -o machine --measured measured.json > host.toml";
+        assert_eq!(paragraph(long, Some(20)), format!("{long}\n"));
+        let mut table = Table::new("rows", &[("name", "name"), ("text", "text"), ("more", "more")]);
+        let path = "`echo off > /sys/kernel/mm/damon/state`";
+        table.rows.push(vec![
+            Cell::text("row"),
+            Cell::text(format!("see {path} there")),
+            Cell::text("some words more"),
+        ]);
+        for width in [30, 40, 60] {
+            let drawn = super::table(&table, Some(width));
+            assert!(drawn.contains(path), "{width}:\n{drawn}");
+        }
     }
 }

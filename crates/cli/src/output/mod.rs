@@ -2,12 +2,14 @@
 
 mod cell;
 mod document;
+mod escape;
 mod format;
 mod layout;
 mod table;
 
 pub use cell::Cell;
 pub use document::{Document, pretty, print, print_to_stderr};
+pub use escape::escaped;
 pub use format::Format;
 pub use layout::width_of;
 pub use table::Table;

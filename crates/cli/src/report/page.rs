@@ -8,7 +8,7 @@ use crate::output::{Cell, Document, Table};
 const PAGE: &str = include_str!("page.html");
 
 /// Columns of figures that a page has room for, beside those that tell what a row is about.
-const COLUMNS: usize = 12;
+const COLUMNS: usize = 14;
 
 /// What a report shows.
 pub struct Page<'a> {

@@ -1,13 +1,24 @@
 //! Tables of simulated runs.
 
-use memtide_core::Machine;
-use memtide_sim::{Report, SensorReport};
+use memtide_sim::{LinkReport, NodeReport, Report, SensorReport};
 
 use super::SENSOR_COLUMNS;
 use crate::output::{Cell, Table};
 
 /// A key (unit last), a title (unit after a comma) and a value.
 pub type Figure = (String, String, Cell);
+
+/// Nanoseconds, absent where nothing was read.
+fn latency(ns: Option<f64>) -> Cell {
+    ns.map_or(Cell::Absent, |ns| Cell::Real(ns, 1))
+}
+
+/// The share of all lines asked of nodes that a part of them is.
+pub fn share_of_lines(report: &Report, part: impl Fn(&NodeReport) -> u64) -> f64 {
+    let sum = |of: &dyn Fn(&NodeReport) -> u64| report.nodes.iter().map(of).sum::<u64>();
+    let all = sum(&|node| node.demand_lines + node.prefetch_lines + node.copy_lines);
+    sum(&part) as f64 / all.max(1) as f64
+}
 
 fn figure(key: &str, title: &str, cell: Cell) -> Figure {
     (key.to_owned(), title.to_owned(), cell)
@@ -18,6 +29,7 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
     let spent = &report.spent;
     let all_ms = spent.threads_ms();
     let share = |ms: f64| Cell::Percent(if all_ms > 0.0 { ms / all_ms } else { 0.0 });
+    let lines = |part: fn(&NodeReport) -> u64| Cell::Percent(share_of_lines(report, part));
     let energy = if report.energy_mj > 0.0 { Cell::Real(report.energy_mj, 2) } else { Cell::Absent };
     vec![
         figure("time_ms", "time, ms", Cell::Real(report.time_ms, 3)),
@@ -27,8 +39,10 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
         figure("idle_share", "idle, %", share(spent.idle_ms)),
         figure("kernel_threads_ms", "kernel threads, ms", Cell::Real(spent.kernel_threads_ms, 3)),
         figure("migrated_pages", "migrated pages", Cell::Whole(report.pages.migrated)),
-        figure("latency_mean_ns", "mean latency, ns", Cell::Real(report.latency.mean_ns, 1)),
-        figure("latency_p99_ns", "p99 latency, ns", Cell::Real(report.latency.p99_ns, 1)),
+        figure("prefetch_share", "prefetch, % of lines", lines(|node| node.prefetch_lines)),
+        figure("copy_share", "page copies, % of lines", lines(|node| node.copy_lines)),
+        figure("latency_mean_ns", "mean latency, ns", latency(report.latency.mean_ns)),
+        figure("latency_p99_ns", "p99 latency, ns", latency(report.latency.p99_ns)),
         figure(
             "llc_misses_per_kilo_instruction",
             "LLC misses per 1000 instr.",
@@ -40,7 +54,7 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
 
 /// Columns of a run's nodes in a comparison, in one row.
 pub fn of_nodes(report: &Report) -> Vec<Figure> {
-    let of_node = |node: &memtide_sim::NodeReport| {
+    let of_node = |node: &NodeReport| {
         let name = &node.name;
         [
             figure(
@@ -58,9 +72,35 @@ pub fn of_nodes(report: &Report) -> Vec<Figure> {
                 &format!("{name} accesses, %"),
                 Cell::Percent(node.access_share),
             ),
+            figure(
+                &format!("{name}_demand_share"),
+                &format!("{name} demand, %"),
+                Cell::Percent(node.demand_share),
+            ),
         ]
     };
     report.nodes.iter().flat_map(of_node).collect()
+}
+
+/// Columns of a run's links in a comparison, in one row: traffic and utilisation of each direction.
+pub fn of_links(report: &Report) -> Vec<Figure> {
+    report.links.iter().flat_map(of_link).collect()
+}
+
+fn of_link(link: &LinkReport) -> [Figure; 4] {
+    let [a, b] = &link.between;
+    let traffic = |from: &str, to: &str, mbps: f64| {
+        figure(&format!("{from}_{to}_mbps"), &format!("{from} to {to}, MB/s"), Cell::Real(mbps, 0))
+    };
+    let used = |from: &str, to: &str, share: f64| {
+        figure(&format!("{from}_{to}_share"), &format!("{from} to {to}, %"), Cell::Percent(share))
+    };
+    [
+        traffic(a, b, link.forward_mbps),
+        used(a, b, link.forward_share),
+        traffic(b, a, link.back_mbps),
+        used(b, a, link.back_share),
+    ]
 }
 
 /// Further figures of a single run.
@@ -80,30 +120,18 @@ pub fn counts(report: &Report) -> Vec<Figure> {
     ];
     let percentiles = [("p50", report.latency.p50_ns), ("p95", report.latency.p95_ns)];
     figures.extend(percentiles.map(|(name, ns)| {
-        figure(&format!("latency_{name}_ns"), &format!("{name} latency, ns"), Cell::Real(ns, 1))
+        figure(&format!("latency_{name}_ns"), &format!("{name} latency, ns"), latency(ns))
     }));
     for (number, (name, &ms)) in (1..).zip(report.programs.iter().zip(&report.program_times_ms)) {
         let title = format!("program {number} ({name}) ended after, ms");
         figures.push(figure(&format!("program_{number}_time_ms"), &title, Cell::Real(ms, 3)));
     }
-    for link in &report.links {
-        let [a, b] = &link.between;
-        figures.push(figure(
-            &format!("{a}_{b}_mbps"),
-            &format!("{a} to {b}, MB/s"),
-            Cell::Real(link.forward_mbps, 0),
-        ));
-        figures.push(figure(
-            &format!("{b}_{a}_mbps"),
-            &format!("{b} to {a}, MB/s"),
-            Cell::Real(link.back_mbps, 0),
-        ));
-    }
+    figures.extend(of_links(report));
     figures
 }
 
 /// A row per node; figures of nodes without reads or writes are absent.
-pub fn nodes(report: &Report, machine: &Machine) -> Table {
+pub fn nodes(report: &Report) -> Table {
     let columns = [
         ("node", "node"),
         ("tier", "tier"),
@@ -111,6 +139,9 @@ pub fn nodes(report: &Report, machine: &Machine) -> Table {
         ("read_bandwidth_mbps", "of that reads"),
         ("page_share", "pages, %"),
         ("access_share", "accesses, %"),
+        ("demand_share", "demand, %"),
+        ("prefetch_lines", "prefetched lines"),
+        ("copy_lines", "lines of page copies"),
         ("latency_mean_ns", "mean latency, ns"),
         ("latency_p99_ns", "p99, ns"),
         ("row_hit_share", "row hits, %"),
@@ -118,9 +149,7 @@ pub fn nodes(report: &Report, machine: &Machine) -> Table {
         ("life_years", "life, years"),
     ];
     let mut table = Table::new("nodes", &columns);
-    let known = |known: bool, cell: Cell| if known { cell } else { Cell::Absent };
-    for (node, spec) in report.nodes.iter().zip(&machine.nodes) {
-        let (is_read, is_used) = (node.latency_mean_ns > 0.0, node.reads + node.writes > 0);
+    for node in &report.nodes {
         table.rows.push(vec![
             Cell::text(&node.name),
             Cell::Whole(node.tier.into()),
@@ -128,10 +157,13 @@ pub fn nodes(report: &Report, machine: &Machine) -> Table {
             Cell::Real(node.read_bandwidth_mbps, 0),
             Cell::Percent(node.page_share),
             Cell::Percent(node.access_share),
-            known(is_read, Cell::Real(node.latency_mean_ns, 1)),
-            known(is_read, Cell::Real(node.latency_p99_ns, 1)),
-            known(is_used && spec.dram.is_some(), Cell::Percent(node.row_hit_rate)),
-            known(node.energy_mj > 0.0, Cell::Real(node.energy_mj, 2)),
+            Cell::Percent(node.demand_share),
+            Cell::Whole(node.prefetch_lines),
+            Cell::Whole(node.copy_lines),
+            latency(node.latency_mean_ns),
+            latency(node.latency_p99_ns),
+            node.row_hit_rate.map_or(Cell::Absent, Cell::Percent),
+            if node.energy_mj > 0.0 { Cell::Real(node.energy_mj, 2) } else { Cell::Absent },
             node.wear.map_or(Cell::Absent, |wear| Cell::Real(wear.life_years, 2)),
         ]);
     }

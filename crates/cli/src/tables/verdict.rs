@@ -2,26 +2,37 @@
 
 use std::ops::Deref;
 
+use memtide_core::params::{Kind, split_name};
 use memtide_sim::{Comparison, NodeReport, Report};
+
+use super::simulated::share_of_lines;
+use crate::output::Cell;
 
 /// Times closer than this share of each other count as equal.
 const EQUAL: f64 = 0.02;
 
-/// Share of its bandwidth from which a node counts as busy.
+/// Share of its bandwidth from which a node or link counts as busy.
 const BUSY: f64 = 0.7;
 
 /// Mean latency over the idle one from which reads are said to queue.
 const QUEUES: f64 = 1.5;
 
+/// Share of the lines from which prefetching and page copies are told.
+const TOLD: f64 = 0.01;
+
 /// Names of a list that are told one by one.
 const NAMED: usize = 4;
 
-/// Which policies are best and why, and what the runs do not show; nothing for one run.
+/// Which policies are best and why, and what the runs do not show; for one run only what it does not show.
 pub fn verdict(comparison: &Comparison) -> Vec<String> {
-    if comparison.reports.len() < 2 { Vec::new() } else { vec![Verdict(comparison).sentences()] }
+    let sentences = Verdict(comparison).sentences();
+    if sentences.is_empty() { Vec::new() } else { vec![sentences.join(" ")] }
 }
 
-/// A comparison of at least two runs.
+/// Some of the lines that were asked of a node.
+type LinesOf = fn(&NodeReport) -> u64;
+
+/// A comparison, put into words.
 struct Verdict<'a>(&'a Comparison);
 
 impl Deref for Verdict<'_> {
@@ -33,12 +44,21 @@ impl Deref for Verdict<'_> {
 }
 
 impl Verdict<'_> {
-    fn sentences(&self) -> String {
-        let mut sentences = if self.spread() < 1.0 + EQUAL { vec![self.alike()] } else { self.ranked() };
+    fn sentences(&self) -> Vec<String> {
+        let mut sentences = match &self.reports[0].nodes[..] {
+            [only] => vec![format!(
+                "{} has a single memory node, {}: there is nothing to place.",
+                self.reports[0].machine, only.name
+            )],
+            _ if self.reports.len() < 2 => Vec::new(),
+            _ if self.spread() < 1.0 + EQUAL => vec![self.alike()],
+            _ => self.ranked(),
+        };
         sentences.extend(self.shortage());
-        sentences.extend(self.unmoved());
-        sentences.extend(self.undecided());
-        sentences.join(" ")
+        if self.nodes.len() > 1 {
+            sentences.extend(without_occasion(&self.names, &self.reports));
+        }
+        sentences
     }
 
     /// How many times as fast as the worst the best is.
@@ -58,7 +78,7 @@ impl Verdict<'_> {
     fn alike(&self) -> String {
         let best = self.best();
         format!(
-            "All these policies are within {:.1} %{} ({:.2} LLC misses in 1,000 instructions, no node busier than {:.0} %).",
+            "All these policies are within {:.1} %{} ({:.2} LLC misses in 1,000 instructions, no node or link busier than {:.0} %).",
             (self.spread() - 1.0) * 100.0,
             if self.place_alike() {
                 ": they place pages alike"
@@ -66,13 +86,13 @@ impl Verdict<'_> {
                 ": placement matters little to this program"
             },
             self.reports[best].llc_misses_per_kilo_instruction,
-            self.busiest(best).1 * 100.0
+            self.busiest(best).share * 100.0
         )
     }
 
-    /// Whether all runs' traffic goes to the nodes in like shares.
+    /// Whether all runs' demand traffic goes to the nodes in like shares.
     fn place_alike(&self) -> bool {
-        let like = |(a, b): (&NodeReport, &NodeReport)| (a.access_share - b.access_share).abs() < EQUAL;
+        let like = |(a, b): (&NodeReport, &NodeReport)| (a.demand_share - b.demand_share).abs() < EQUAL;
         let first = &self.reports[0].nodes;
         self.reports.iter().all(|report| report.nodes.iter().zip(first).all(like))
     }
@@ -109,14 +129,30 @@ impl Verdict<'_> {
         }
     }
 
-    /// How the two differ in traffic.
+    /// How the two differ in traffic: that of the programs, and what is neither in it nor of theirs.
     fn traffic(&self, best: usize, other: usize) -> String {
         let shares = |nodes: &[NodeReport]| {
-            let share = |node: &NodeReport| format!("{:.0} % to {}", node.access_share * 100.0, node.name);
+            let share = |node: &NodeReport| format!("{:.0} % to {}", node.demand_share * 100.0, node.name);
             nodes.iter().map(share).collect::<Vec<_>>().join(", ")
         };
         let [a, b] = [best, other].map(|index| shares(&self.reports[index].nodes));
-        format!("Traffic of {} goes {a}; that of {} {b}.", self.names[best], self.names[other])
+        let names = [best, other].map(|index| &self.names[index]);
+        let mut text = format!("Demand traffic of {} goes {a}; that of {} {b}.", names[0], names[1]);
+        let parts: [(&str, LinesOf); 2] =
+            [("Prefetching", |node| node.prefetch_lines), ("Migration", |node| node.copy_lines)];
+        for (what, lines) in parts {
+            let of = [best, other].map(|index| share_of_lines(&self.reports[index], lines));
+            if of.iter().any(|&share| share >= TOLD) {
+                text += &format!(
+                    " {what} adds {:.0} % of all lines under {}, {:.0} % under {}.",
+                    of[0] * 100.0,
+                    names[0],
+                    of[1] * 100.0,
+                    names[1]
+                );
+            }
+        }
+        text
     }
 
     /// Why the best is faster than the other, from what the nodes did.
@@ -130,33 +166,32 @@ impl Verdict<'_> {
                 swapped(a)
             ));
         }
-        let (node, busy) = self.busiest(other);
-        if busy >= BUSY {
+        let busiest = self.busiest(other);
+        if busiest.share >= BUSY {
             let total =
                 |report: &Report| report.nodes.iter().map(|node| node.bandwidth_mbps).sum::<f64>() / 1e3;
             return Some(format!(
                 "Under {loser} {} is {:.0} % busy and is the bottleneck; {winner} draws {:.1} GB/s in all instead of {:.1}.",
-                b.nodes[node].name,
-                busy * 100.0,
+                busiest.name,
+                busiest.share * 100.0,
                 total(a),
                 total(b)
             ));
         }
-        let slower = a.latency.mean_ns < b.latency.mean_ns * (1.0 - EQUAL);
-        let takes = format!(
-            "a read that misses the caches takes {:.0} ns on average instead of {:.0}",
-            a.latency.mean_ns, b.latency.mean_ns
-        );
+        let (mean, other_mean) = (a.latency.mean_ns?, b.latency.mean_ns?);
+        let slower = mean < other_mean * (1.0 - EQUAL);
+        let takes =
+            format!("a read that misses the caches takes {mean:.0} ns on average instead of {other_mean:.0}");
         slower.then(|| match self.queue(other) {
             Some(node) => format!("Under {loser} reads queue at {node} for part of the run: {takes}."),
-            None => format!("No node is busy, so latency decides: {takes}."),
+            None => format!("No node or link is busy, so latency decides: {takes}."),
         })
     }
 
     /// The node at which a run's reads wait longest for one another, if they do.
     fn queue(&self, index: usize) -> Option<&str> {
         let nodes = self.reports[index].nodes.iter().zip(&self.nodes);
-        let waits = nodes.map(|(node, reach)| (node.latency_mean_ns / reach.idle_ns, node));
+        let waits = nodes.filter_map(|(node, reach)| Some((node.latency_mean_ns? / reach.idle_ns, node)));
         let worst = waits.reduce(|a, b| if b.0 > a.0 { b } else { a });
         worst.filter(|(times, _)| *times > QUEUES).map(|(_, node)| node.name.as_str())
     }
@@ -183,45 +218,103 @@ impl Verdict<'_> {
         })
     }
 
-    /// The policies that no hint fault gave an occasion to migrate.
-    fn unmoved(&self) -> Option<String> {
-        let idle =
-            self.migrating(|report| report.pages.observations.is_none() && report.pages.hint_faults == 0);
-        (!idle.is_empty()).then(|| {
-            format!(
-                "No NUMA hint fault occurred under {}, so nothing migrated: the run ends before the kernel's scanner starts.",
-                idle.join(", ")
-            )
-        })
+    /// The node or direction of a link that uses most of its bandwidth.
+    fn busiest(&self, index: usize) -> Busy {
+        let report = &self.reports[index];
+        let nodes = report.nodes.iter().zip(&self.nodes);
+        let nodes = nodes.map(|(node, reach)| Busy { name: node.name.clone(), share: reach.used(node) });
+        let links = report.links.iter().flat_map(|link| {
+            let [a, b] = &link.between;
+            let of = |from, to, share| Busy { name: format!("the link from {from} to {to}"), share };
+            [of(a, b, link.forward_share), of(b, a, link.back_share)]
+        });
+        nodes.chain(links).reduce(|a, b| if b.share > a.share { b } else { a }).expect("a machine has a node")
     }
+}
 
-    /// The policies that never came to decide anything.
-    fn undecided(&self) -> Option<String> {
-        let idle = self.migrating(|report| report.pages.observations == Some(0));
-        (!idle.is_empty()).then(|| {
-            format!(
-                "No epoch ended under {}, so nothing migrated: the run is shorter than one; use a shorter epoch_ms (the scale divides it) or a longer program.",
-                idle.join(", ")
-            )
-        })
-    }
-
-    /// The runs with a migration policy whose reports are like that.
-    fn migrating(&self, like: impl Fn(&Report) -> bool) -> Vec<&str> {
-        let names = self.names.iter().zip(&self.reports);
-        let those = names.filter(|(name, report)| name.contains('+') && like(report));
-        those.map(|(name, _)| name.as_str()).collect()
-    }
-
-    /// The node that uses most of what it can do, and the share that it uses.
-    fn busiest(&self, index: usize) -> (usize, f64) {
-        let nodes = self.reports[index].nodes.iter().zip(&self.nodes);
-        let shares = nodes.map(|(node, reach)| reach.used(node)).enumerate();
-        shares.reduce(|a, b| if b.1 > a.1 { b } else { a }).unwrap_or((0, 0.0))
-    }
+/// A node or link, and the share of its bandwidth that it uses.
+struct Busy {
+    name: String,
+    share: f64,
 }
 
 /// Pages swapped out and in.
 fn swapped(report: &Report) -> u64 {
     report.pages.swapped_out + report.pages.swapped_in
+}
+
+/// Says of migration policies that had no occasion to migrate, for the run was too short, and with which period they would.
+pub fn without_occasion(names: &[String], reports: &[Report]) -> Vec<String> {
+    let runs = names.iter().zip(reports).filter(|(name, _)| name.contains('+'));
+    runs.filter_map(|(name, report)| match report.pages.observations {
+        Some(0) => Some(no_epoch(name, report)),
+        None if report.pages.hint_faults == 0 => Some(no_hint_fault(name, report)),
+        _ => None,
+    })
+    .collect()
+}
+
+/// Epochs that a run should have for its policy to find what is hot and move it.
+const EPOCHS: f64 = 10.0;
+
+/// Steps of the hint scanner in which it marks the pages of most programs twice.
+const SCANS: f64 = 20.0;
+
+fn no_epoch(name: &str, report: &Report) -> String {
+    let ran_ms = report.time_ms * f64::from(report.scale);
+    let migration = name.split_once('+').map_or("", |(_, migration)| split_name(migration).0);
+    let declared = memtide_policies::migrations().find(|info| info.name == migration);
+    let period = declared.into_iter().flat_map(|info| info.parameters).find(|p| p.name == EPOCH_MS);
+    let advice = match period.map(|parameter| parameter.kind) {
+        Some(Kind::Integer { min, .. }) if ran_ms / EPOCHS >= min as f64 => {
+            format!("use {}", with_epoch(name, (ran_ms / EPOCHS) as u64))
+        }
+        Some(Kind::Integer { min, .. }) => format!(
+            "give the program {:.0} times as much to do, and use {}",
+            (min as f64 * EPOCHS / ran_ms).ceil(),
+            with_epoch(name, min)
+        ),
+        _ => "give the program more to do".to_owned(),
+    };
+    format!(
+        "No epoch took place under {name}, so that nothing could migrate: the run ends after {} ms of the machine's time, before \
+         the first; {advice}.",
+        Cell::Real(ran_ms, 0).display()
+    )
+}
+
+fn no_hint_fault(name: &str, report: &Report) -> String {
+    let ran_ms = report.time_ms * f64::from(report.scale);
+    format!(
+        "No NUMA hint fault came under {name}, so that nothing could migrate: the run ends after {} ms of the machine's time, \
+         before the kernel's scanner begins; in a machine file, set numa_scan_period_ms = {} in [kernel].",
+        Cell::Real(ran_ms, 0).display(),
+        Cell::Real(ran_ms / SCANS, 0).display()
+    )
+}
+
+const EPOCH_MS: &str = "epoch_ms";
+
+/// A policy's name with another epoch.
+fn with_epoch(name: &str, epoch_ms: u64) -> String {
+    let (placement, migration) = name.split_once('+').unwrap_or((name, ""));
+    let (migration, params) = split_name(migration);
+    let others = params.split([',', ':']).filter(|param| !param.is_empty() && !param.starts_with(EPOCH_MS));
+    let params: Vec<String> =
+        [format!("{EPOCH_MS}={epoch_ms}")].into_iter().chain(others.map(str::to_owned)).collect();
+    format!("{placement}+{migration}:{}", params.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advised_epoch_replaces_the_one_given_and_keeps_other_parameters() {
+        assert_eq!(with_epoch("local+hot-cold", 49), "local+hot-cold:epoch_ms=49");
+        assert_eq!(
+            with_epoch("ratio:weights=3:1+hot-cold:low=3,epoch_ms=900:high=9", 10),
+            "ratio:weights=3:1+hot-cold:epoch_ms=10,low=3,high=9"
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! What no machine can have.
 
 use super::field_error::FieldError;
-use super::{Cache, Dram, Fixed, Machine, Node, Tlb, current_path};
+use super::{Cache, Dram, Fixed, Machine, Node, Tlb, current_path, plausible};
 use crate::units::PAGE_BYTES;
 
 type Checked = Result<(), FieldError>;
@@ -51,14 +51,23 @@ fn few(list: &str, count: usize, most: usize) -> Checked {
     refuse(list, format!("{count} of them; a machine has at most {most}"))
 }
 
-fn name(field: impl Into<String>, name: &str) -> Checked {
+/// Checks a name of a machine, node, initiator, cache or TLB.
+///
+/// # Errors
+/// If it is empty, longer than 64 bytes, or has other characters than letters, digits, `-`, `_` and `.`: what is wrong, and what
+/// is allowed.
+pub fn check_name(name: &str) -> Result<(), String> {
     if name.len() > NAME_MAX {
-        return refuse(field, format!("has {} bytes; a name has at most {NAME_MAX}", name.len()));
+        return Err(format!("has {} bytes; a name has at most {NAME_MAX}", name.len()));
     }
     if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
         return Ok(());
     }
-    refuse(field, format!("is {name:?}; must be made of letters, digits, '-', '_' and '.'"))
+    Err(format!("is {name:?}; must be made of letters, digits, '-', '_' and '.'"))
+}
+
+fn name(field: impl Into<String>, name: &str) -> Checked {
+    check_name(name).map_err(|message| FieldError::new(field, message))
 }
 
 /// Names of a list's entries, each its own.
@@ -79,21 +88,21 @@ fn whole(field: &str, value: u64, least: u64, most: u64) -> Checked {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    refuse(field, format!("is {value}; expected an integer from {least} to {most}"))
+    refuse(field, format!("invalid value {value}: expected an integer from {least} to {most}"))
 }
 
 fn power_of_two(field: &str, value: u64, most: u64) -> Checked {
     if value.is_power_of_two() && value <= most {
         return Ok(());
     }
-    refuse(field, format!("is {value}; expected a power of two up to {most}"))
+    refuse(field, format!("invalid value {value}: expected a power of two up to {most}"))
 }
 
 fn figure(field: &str, value: f64, least: f64, most: f64) -> Checked {
     if value.is_finite() && (least..=most).contains(&value) {
         return Ok(());
     }
-    refuse(field, format!("is {value}; expected a value from {least} to {most}"))
+    refuse(field, format!("invalid value {value}: expected a number from {least} to {most}"))
 }
 
 /// In MB/s.
@@ -108,7 +117,7 @@ fn positive(field: &str, value: f64, most: f64) -> Checked {
     if value.is_finite() && value > 0.0 && value <= most {
         return Ok(());
     }
-    refuse(field, format!("is {value}; expected a value above 0, up to {most}"))
+    refuse(field, format!("invalid value {value}: expected a number above 0, up to {most}"))
 }
 
 fn sources(machine: &Machine) -> Checked {
@@ -297,6 +306,14 @@ fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
 fn fixed(machine: &Machine, at: &str, fixed: &Fixed) -> Checked {
     let least = machine.caches.last().map_or(0.001, |c| machine.core.cycles(c.latency_cycles).as_ns());
     if fixed.read_latency_ns < least {
+        // It may be the way through the caches that is wrong.
+        if let Some(cause) = plausible::clock(machine).or_else(|| plausible::slow_cache(machine)) {
+            let message = format!(
+                "{}. The way through the caches takes {least:.0} ns by it, more than the {} ns of {at}",
+                cause.message, fixed.read_latency_ns
+            );
+            return refuse(cause.field, message);
+        }
         let message = format!(
             "is {} ns, below the {least:.1} ns of the path through the caches; it is load-to-use",
             fixed.read_latency_ns

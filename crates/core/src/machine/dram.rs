@@ -280,9 +280,12 @@ impl Dram {
 
 fn parse_map_field(part: &str) -> Result<(usize, Option<u8>), String> {
     let (name, bits) = match part.trim().split_once(':') {
-        Some((name, bits)) => {
-            (name, Some(bits.parse().map_err(|_| format!("`{part}`: `{bits}` is not a number of bits"))?))
-        }
+        Some((name, bits)) => (
+            name,
+            Some(bits.parse().map_err(|_| {
+                format!("`{part}`: `{bits}` is not a number of bits: expected an integer from 0 to 255")
+            })?),
+        ),
         None => (part.trim(), None),
     };
     let known = COORDINATES.map(|(name, _)| name).join(", ");

@@ -7,6 +7,7 @@ mod field_error;
 mod kernel;
 mod node;
 mod performance;
+mod plausible;
 mod processor;
 mod scale;
 mod topology;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use check::check_name;
 pub use dram::{Arbitration, Coordinate, Dram, MapField, PagePolicy, Refresh};
 pub use kernel::Kernel;
 pub use node::{Energy, Fixed, Link, LoadPoint, Node};
@@ -119,6 +121,12 @@ impl Machine {
     pub fn checked(self, file: &str) -> Result<Machine, FileError> {
         let text = self.to_toml();
         self.complete().map_err(|error| error.within(file, &text))
+    }
+
+    /// What is allowed in this machine's file but most likely not meant, such as a bandwidth in GB/s where MB/s are expected:
+    /// each with the value, and what is plausible. `file` and `text` are those that the machine was made from.
+    pub fn warnings(&self, file: &str, text: &str) -> Vec<FileError> {
+        plausible::doubts(self).into_iter().map(|doubt| doubt.within(file, text)).collect()
     }
 
     fn complete(mut self) -> Result<Machine, FieldError> {

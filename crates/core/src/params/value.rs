@@ -89,7 +89,11 @@ impl Values {
         }
     }
 
-    fn get(&self, name: &str) -> &Value {
+    /// The value of a parameter of any kind.
+    ///
+    /// # Panics
+    /// If no parameter has this name.
+    pub fn get(&self, name: &str) -> &Value {
         let found = self.0.iter().find(|(known, _)| *known == name);
         &found.unwrap_or_else(|| panic!("parameter {name} is not declared")).1
     }

@@ -24,13 +24,18 @@ pub enum Use {
     Weights,
     /// `run` with any other placement, or `--exact`.
     Exact,
+    /// `run` and `daemon` with a policy that uses latencies or bandwidths, by the firmware's figures.
+    Figures,
+    /// The same by the figures of a machine file.
+    MachineFile,
     /// `daemon`.
     Daemon,
 }
 
 impl Use {
     /// All, in order.
-    pub const ALL: [Use; 5] = [Use::Measure, Use::Policies, Use::Weights, Use::Exact, Use::Daemon];
+    pub const ALL: [Use; 7] =
+        [Use::Measure, Use::Policies, Use::Weights, Use::Exact, Use::Figures, Use::MachineFile, Use::Daemon];
 
     /// The command, and what of it.
     pub fn name(self) -> &'static str {
@@ -39,13 +44,19 @@ impl Use {
             Use::Policies => "run: local, fast-only, interleave",
             Use::Weights => "run: other plain ratios, by the kernel",
             Use::Exact => "run: all placements, by page fault (--exact)",
+            Use::Figures => "run: bw-*, low-latency, hi-bandwidth without --machine",
+            Use::MachineFile => "run: bw-*, low-latency, hi-bandwidth with --machine FILE",
             Use::Daemon => "daemon",
         }
     }
 
-    /// What does the same, more slowly.
+    /// What does the same with more time or work.
     pub fn instead(self) -> Option<Use> {
-        (self == Use::Weights).then_some(Use::Exact)
+        match self {
+            Use::Weights => Some(Use::Exact),
+            Use::Figures => Some(Use::MachineFile),
+            _ => None,
+        }
     }
 }
 
@@ -130,7 +141,7 @@ impl Finding {
 
 /// Looks at everything.
 pub fn examine() -> Vec<Finding> {
-    [
+    let found = [
         nodes::examine(),
         placement::examine(),
         exact::examine(),
@@ -138,8 +149,21 @@ pub fn examine() -> Vec<Finding> {
         privileges::examine(),
         settings::examine(),
         limits::examine(),
-    ]
-    .concat()
+    ];
+    consistent(found.concat())
+}
+
+/// With what stands in for what is missing only where that works.
+fn consistent(mut findings: Vec<Finding>) -> Vec<Finding> {
+    let exact = works(&findings, Use::Exact);
+    for finding in findings.iter_mut().filter(|finding| finding.stops == [Use::Weights]) {
+        finding.means = match exact {
+            true => "plain ratios go fault by fault instead, which is slower",
+            false => "no plain ratios: the kernel does not keep them, and fault by fault does not work here",
+        }
+        .to_owned();
+    }
+    findings
 }
 
 /// What keeps memtide from a use.
@@ -177,6 +201,16 @@ mod tests {
             assert_eq!(finding.state == State::Missing, !finding.stops.is_empty(), "{finding:?}");
             assert!(!finding.found.is_empty() && !finding.means.is_empty(), "{finding:?}");
         }
+    }
+
+    #[test]
+    fn what_does_not_work_itself_stands_in_for_nothing() {
+        let weights = Finding::missing("weighted interleave", "not allowed", "", &[Use::Weights]);
+        let exact = Finding::missing("CAP_PERFMON", "not held", "no placement fault by fault", &[Use::Exact]);
+        let [with, without] = [vec![weights.clone()], vec![weights, exact]].map(consistent);
+        assert!(with[0].means.contains("fault by fault instead") && works(&with, Use::Weights));
+        assert!(without[0].means.starts_with("no plain ratios") && !works(&without, Use::Weights));
+        assert_eq!(without[1].means, "no placement fault by fault");
     }
 
     #[test]

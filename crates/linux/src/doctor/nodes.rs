@@ -10,7 +10,7 @@ pub fn examine() -> Vec<Finding> {
 
 fn judge(system: &Result<System, TopologyError>) -> Vec<Finding> {
     match system {
-        Ok(system) => [vec![choice(system), tiers(system)], figures(system).into_iter().collect()].concat(),
+        Ok(system) => vec![choice(system), tiers(system), figures(system)],
         Err(error) => vec![
             Finding::missing(
                 "memory nodes",
@@ -64,26 +64,23 @@ fn tiers(system: &System) -> Finding {
     }
 }
 
-fn figures(system: &System) -> Option<Finding> {
+fn figures(system: &System) -> Finding {
     let without: Vec<String> =
         system.with_memory().filter(|node| node.firmware.is_none()).map(|node| node.id.to_string()).collect();
-    if system.with_memory().count() < 2 {
-        return None;
-    }
     let subject = "latency and bandwidth";
-    Some(if without.is_empty() {
+    if without.is_empty() {
         let means = "policies use the firmware's figures; `memtide measure` checks them";
         Finding::good(subject, "reported by the firmware (ACPI HMAT)", means)
     } else {
         let found = format!("the firmware (ACPI HMAT) does not report {}", without.join(", "));
-        let means = "policies that use figures need a machine file: --machine or the daemon's `machine`";
-        Finding::warning(subject, found, means).mend("memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > system.toml")
-    })
+        let means = "policies that use latency or bandwidth need a machine file, by --machine";
+        Finding::missing(subject, found, means, &[Use::Figures]).mend("memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > system.toml")
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::State;
+    use super::super::{State, obstacles, works};
     use super::*;
     use crate::topology::{Capacity, Performance, Processor};
     use memtide_core::{CpuId, NodeId};
@@ -119,15 +116,27 @@ mod tests {
     #[test]
     fn one_node_is_no_choice() {
         let found = of(vec![node(0, &[0], true, Some(0), false)]);
-        assert_eq!(found.iter().map(|(state, _)| *state).collect::<Vec<_>>(), [State::Warning, State::Good]);
+        assert_eq!(
+            found.iter().map(|(state, _)| *state).collect::<Vec<_>>(),
+            [State::Warning, State::Good, State::Missing]
+        );
     }
 
     #[test]
-    fn one_tier_and_silent_firmware_are_warnings() {
+    fn one_tier_is_a_warning_and_silent_firmware_stops_policies_that_use_figures() {
         let found = of(vec![node(0, &[0], true, Some(0), true), node(1, &[], true, Some(0), false)]);
         assert_eq!(found[1].0, State::Warning);
-        assert_eq!(found[2].0, State::Warning);
+        assert_eq!(found[2].0, State::Missing);
         assert!(found[2].1.contains("node1"), "{found:?}");
+    }
+
+    #[test]
+    fn without_the_firmwares_figures_a_machine_file_stands_in() {
+        let processor = Processor { threads_per_core: 1, clock_mhz: None, caches: Vec::new() };
+        let nodes = vec![node(0, &[0], true, Some(0), false)];
+        let found = judge(&Ok(System { nodes, processor }));
+        assert_eq!(obstacles(&found, Use::Figures).len(), 1, "{found:?}");
+        assert!(obstacles(&found, Use::Policies).is_empty() && works(&found, Use::Figures), "{found:?}");
     }
 
     #[test]

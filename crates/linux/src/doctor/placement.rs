@@ -68,8 +68,8 @@ fn policies(tried: io::Result<()>) -> Finding {
 
 fn weights(mode: io::Result<()>, files: io::Result<()>) -> Finding {
     let subject = "weighted interleave";
-    let instead = "plain ratios are placed by page fault instead, which is slower";
-    let missing = |found: String| Finding::missing(subject, found, instead, &[Use::Weights]);
+    let means = "the kernel cannot place plain ratios";
+    let missing = |found: String| Finding::missing(subject, found, means, &[Use::Weights]);
     match (mode, files) {
         (Ok(()), Ok(())) => {
             Finding::good(subject, "its weights can be set", "the kernel places plain ratios")

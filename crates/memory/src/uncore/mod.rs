@@ -40,8 +40,21 @@ struct SharedLevel {
 
 struct NodeState {
     memory: Box<dyn MemoryNode + Send>,
+    requested: Requested,
     /// Lines written to each page, where memory wears.
     wear: Option<Vec<u32>>,
+}
+
+/// Lines asked of a node since the start, by who asked. A device moves fewer: its write queue merges writes and answers
+/// reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requested {
+    /// Reads that cores asked for, and write-backs of what they wrote.
+    pub demand: u64,
+    /// Reads of the prefetcher.
+    pub prefetch: u64,
+    /// Reads and writes of page copies.
+    pub copy: u64,
 }
 
 /// Counts of the shared levels since the start.
@@ -53,6 +66,24 @@ pub struct UncoreCounts {
     pub misses: u64,
     /// Lines fetched ahead.
     pub prefetches: u64,
+}
+
+/// Who asks for a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Demand,
+    Prefetch,
+    Copy,
+}
+
+impl Requested {
+    fn count(&mut self, asker: Asker) {
+        *match asker {
+            Asker::Demand => &mut self.demand,
+            Asker::Prefetch => &mut self.prefetch,
+            Asker::Copy => &mut self.copy,
+        } += 1;
+    }
 }
 
 impl Uncore {
@@ -68,6 +99,7 @@ impl Uncore {
         });
         let nodes = machine.nodes.iter().map(|node| NodeState {
             memory: model(node),
+            requested: Requested::default(),
             wear: node.endurance_writes.map(|_| vec![0; node.pages() as usize]),
         });
         Uncore {
@@ -102,7 +134,7 @@ impl Uncore {
             };
         }
         self.counts.misses += 1;
-        let request = self.request(cpu, domain, line, at, true);
+        let request = self.request(cpu, domain, line, at, Asker::Demand);
         self.requests.wait(request, waiter, at);
         self.in_flight.begin(domain, line, request);
         None
@@ -126,10 +158,10 @@ impl Uncore {
         self.counts.prefetches += 1;
         let victim = last.instances[instance].fill(line, false);
         if let Some(victim) = victim.filter(|v| v.dirty) {
-            self.write(cpu, victim.line, at);
+            self.post(cpu, victim.line, at, Asker::Demand);
         }
         let domain = self.domain(cpu);
-        let request = self.request(cpu, domain, line, at, false);
+        let request = self.request(cpu, domain, line, at, Asker::Prefetch);
         self.in_flight.begin(domain, line, request);
     }
 
@@ -141,15 +173,20 @@ impl Uncore {
     /// Reads a line past the caches, as a page copy does; `waiter` will be notified.
     pub fn read(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) {
         let domain = self.domain(cpu);
-        let request = self.request(cpu, domain, line, at, false);
+        let request = self.request(cpu, domain, line, at, Asker::Copy);
         self.requests.wait(request, waiter, at);
     }
 
-    /// Writes a line to memory; posted: no waiter.
+    /// Writes a line to memory, bypassing the caches, as a page copy does; posted: no waiter.
     pub fn write(&mut self, cpu: CpuId, line: u64, at: Time) {
+        self.post(cpu, line, at, Asker::Copy);
+    }
+
+    fn post(&mut self, cpu: CpuId, line: u64, at: Time, asker: Asker) {
         let (node, local) = self.routes.find(line);
         let arrival = self.links.carry(self.routes.hops(cpu, node), Towards::Node, at + self.routes.out());
         let state = &mut self.nodes[node.index()];
+        state.requested.count(asker);
         if let Some(wear) = &mut state.wear {
             wear[(local / (PAGE_BYTES / LINE_BYTES)) as usize] += 1;
         }
@@ -209,6 +246,11 @@ impl Uncore {
         self.nodes[node.index()].memory.counters(at)
     }
 
+    /// Lines asked of a node so far.
+    pub fn requested(&self, node: NodeId) -> Requested {
+        self.nodes[node.index()].requested
+    }
+
     /// Lines written to each page of a node that wears.
     pub fn wear(&self, node: NodeId) -> Option<&[u32]> {
         self.nodes[node.index()].wear.as_deref()
@@ -242,7 +284,9 @@ impl Uncore {
     }
 
     fn write_back(&mut self, index: usize, cpu: CpuId, line: u64, at: Time) {
-        let Some(level) = self.levels.get_mut(index) else { return self.write(cpu, line, at) };
+        let Some(level) = self.levels.get_mut(index) else {
+            return self.post(cpu, line, at, Asker::Demand);
+        };
         let instance = cpu.index() / usize::from(level.shared_by);
         let victim = level.instances[instance].write_back(line);
         if let Some(victim) = victim.filter(|v| v.dirty) {
@@ -250,11 +294,12 @@ impl Uncore {
         }
     }
 
-    fn request(&mut self, cpu: CpuId, domain: u16, line: u64, at: Time, demand: bool) -> u32 {
+    fn request(&mut self, cpu: CpuId, domain: u16, line: u64, at: Time, asker: Asker) -> u32 {
         let (node, local) = self.routes.find(line);
-        let id = self.requests.add(line, at, cpu, domain, node, demand);
+        let id = self.requests.add(line, at, cpu, domain, node, asker == Asker::Demand);
         let arrival = self.links.signal(self.routes.hops(cpu, node), at + self.routes.out());
         let state = &mut self.nodes[node.index()];
+        state.requested.count(asker);
         state.memory.push(arrival, node::Request { line: local, write: false, id: id.into() });
         self.touched |= 1 << node.0;
         id

@@ -74,6 +74,16 @@ impl Policy {
         &self.placement.info
     }
 
+    /// The values of its placement's parameters.
+    pub fn placement_values(&self) -> &Values {
+        &self.placement_values
+    }
+
+    /// The values of its migration's parameters.
+    pub fn migration_values(&self) -> &Values {
+        &self.migration_values
+    }
+
     /// What there is to know about its migration.
     pub fn migration_info(&self) -> &'static Info {
         &self.migration.info
@@ -119,11 +129,11 @@ pub fn migrations() -> impl Iterator<Item = &'static Info> {
     migration::ALL.iter().map(|entry| &entry.info)
 }
 
-/// What a comparison runs by default: every placement without migration, Linux's default with
-/// automatic NUMA balancing, and bmpm's placement with its migration.
+/// What a comparison runs by default: every placement without migration, Linux's default with automatic NUMA
+/// balancing and with `hot-cold`, and bmpm's placement with its migration.
 pub fn default_comparison() -> Vec<Policy> {
     let mut texts: Vec<&str> = placements().map(|info| info.name).collect();
-    texts.insert(1, "local+anb");
+    texts.splice(1..1, ["local+anb", "local+hot-cold"]);
     texts.push("bw-local+bw-migration");
     texts.into_iter().map(|text| parse(text).expect("every policy is known by its own name")).collect()
 }

@@ -107,9 +107,13 @@ fn parameters_are_refused_with_what_is_allowed() {
 #[test]
 fn the_default_comparison_has_every_placement_and_migration() {
     let names: Vec<String> = default_comparison().iter().map(Policy::to_string).collect();
-    assert_eq!(names[..2], ["local", "local+anb"]);
+    assert_eq!(names[..3], ["local", "local+anb", "local+hot-cold"]);
+    for migration in migrations().filter(|info| info.name != "none") {
+        let ends = format!("+{}", migration.name);
+        assert!(names.iter().any(|name| name.ends_with(&ends)), "{names:?} lacks {}", migration.name);
+    }
     assert_eq!(names.last().unwrap(), "bw-local+bw-migration");
-    assert_eq!(names.len(), placements().count() + 2);
+    assert_eq!(names.len(), placements().count() + 3);
 }
 
 #[test]

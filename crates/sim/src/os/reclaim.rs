@@ -1,4 +1,6 @@
 //! Reclaim: when no node has room, the least recently used pages of the local one go to swap.
+//!
+//! Swap costs time alone: no line of a page that is written or read back moves on a node or link.
 
 use memtide_core::{NodeId, Time};
 

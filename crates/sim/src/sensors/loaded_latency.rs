@@ -22,7 +22,7 @@ impl Sense for LoadedLatency {
         for (node, before) in view.nodes.iter_mut().zip(&mut self.before) {
             let latencies = engine.samples.of_node(node.node);
             let reads = latencies.0.len();
-            let now = (reads, latencies.mean_ns() * reads as f64);
+            let now = (reads, latencies.mean_ns().unwrap_or_default() * reads as f64);
             let new = now.0 - before.0;
             node.loaded_latency = (new > 0).then(|| Time::from_ns((now.1 - before.1) / new as f64));
             *before = now;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder};
 
-use super::Importer;
+use super::{Importer, excerpt};
 use crate::{Kind, MAX_THREADS, Row, TraceError};
 
 const REQUIRED: [&str; 5] = ["thread", "instructions", "address", "size", "write"];
@@ -77,9 +77,9 @@ fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 7], String> {
     let known = || REQUIRED.iter().chain(&OPTIONAL);
     for (at, name) in header.iter().enumerate() {
         let found = known().position(|known| known.as_bytes() == name).ok_or_else(|| {
-            let name = String::from_utf8_lossy(name);
+            let name = excerpt(name);
             let (required, optional) = (REQUIRED.join(", "), OPTIONAL.join(", "));
-            format!("unknown column {name:?}; the columns are {required} and, if known, {optional}")
+            format!("unknown column {name}; the columns are {required} and, if known, {optional}")
         })?;
         if columns[found].replace(at).is_some() {
             return Err(format!("column {:?} is there twice", known().nth(found).unwrap_or(&"")));
@@ -142,7 +142,6 @@ impl Fields<'_> {
 
     fn wrong(&self, column: usize, expected: &str) -> String {
         let name = REQUIRED.iter().chain(&OPTIONAL).nth(column).unwrap_or(&"");
-        let text = String::from_utf8_lossy(self.text(column).unwrap_or_default());
-        format!("column {name}: {text:?} is not {expected}")
+        format!("column {name}: {} is not {expected}", excerpt(self.text(column).unwrap_or_default()))
     }
 }

@@ -170,6 +170,17 @@ impl Importer {
     }
 }
 
+/// Characters of a wrong text that a message shows.
+const EXCERPT_CHARS: usize = 40;
+
+/// The beginning of a text, quoted and escaped.
+fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * EXCERPT_CHARS)]);
+    let start: String = text.chars().take(EXCERPT_CHARS).collect();
+    let more = if start.len() < bytes.len() { ".." } else { "" };
+    format!("{start:?}{more}")
+}
+
 /// Bytes of a line at most.
 const MAX_LINE_BYTES: usize = 1 << 20;
 

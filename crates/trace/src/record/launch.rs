@@ -46,12 +46,9 @@ impl Launch {
             );
             return Err(refused(name, Unrecordable::Other(what)));
         }
-        let other = |what: &str| refused(name, Unrecordable::Other(what.to_owned()));
         let program = find(name).ok_or_else(|| refused(name, Unrecordable::NotFound))?;
         check_program(&program).map_err(|why| refused(name, why))?;
-        let qemu = find(OsStr::new(QEMU)).ok_or_else(|| {
-            other("qemu-x86_64 is missing; on Debian 12 and Ubuntu: sudo apt-get install qemu-user")
-        })?;
+        let qemu = find_qemu().map_err(|why| refused(name, why))?;
         let plugin = find_plugin(options.plugin.as_deref()).map_err(|why| refused(name, why))?;
         Ok(Launch { qemu, plugin, program, command: options.command.clone() })
     }
@@ -131,6 +128,20 @@ fn refused(program: &OsStr, why: Unrecordable) -> TraceError {
 fn escaped(text: &OsStr) -> OsString {
     let words: Vec<&[u8]> = text.as_encoded_bytes().split(|&byte| byte == b',').collect();
     std::os::unix::ffi::OsStringExt::from_vec(words.join(&b",,"[..]))
+}
+
+/// Whether programs can be recorded here: with QEMU's user-mode emulation, and the plugin beside this command.
+///
+/// # Errors
+/// What is missing.
+pub fn check_recording() -> Result<(), Unrecordable> {
+    find_qemu()?;
+    find_plugin(None).map(drop)
+}
+
+fn find_qemu() -> Result<PathBuf, Unrecordable> {
+    let missing = "qemu-x86_64 is missing; on Debian 12 and Ubuntu: sudo apt-get install qemu-user";
+    find(OsStr::new(QEMU)).ok_or_else(|| Unrecordable::Other(missing.to_owned()))
 }
 
 /// Finds a program as a shell would.

@@ -20,6 +20,8 @@ use crate::writer::{check_target, folder};
 use crate::{Header, Totals, TraceError};
 use signals::Signals;
 
+pub use launch::check_recording;
+
 /// Longest epoch that can be recorded, in instructions: so much fits into a trace's row group.
 pub const MAX_EPOCH_INSTRUCTIONS: u64 = 1_000_000;
 

@@ -5,6 +5,7 @@ mod picture;
 
 use clap::ValueEnum;
 use memtide_core::CpuId;
+use memtide_core::machine::check_name;
 use memtide_linux::topology::{Node, Performance, System};
 
 use crate::advice;
@@ -66,6 +67,7 @@ fn only_for_machines(arguments: &Arguments) -> Result<(), Failure> {
 
 fn machine_file(arguments: &Arguments, host: &System) -> Result<String, Failure> {
     let name = arguments.name.as_deref().unwrap_or("host");
+    check_name(name).map_err(|why| Failure::Usage(format!("--name: {why}")))?;
     match &arguments.measured {
         Some(file) => measured::machine_file(host, name, file),
         None => Ok(host.machine(name, &[]).map_err(|error| advice::on_no_machine(&error))?.to_toml()),
