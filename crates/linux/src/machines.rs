@@ -82,7 +82,7 @@ fn text(name_or_path: &str) -> Result<(String, Cow<'static, str>), MachineError>
     let file = || name_or_path.to_owned();
     match bundled::text(name_or_path) {
         Some(text) => Ok((format!("{name_or_path}.toml"), text.into())),
-        None if is_path(name_or_path) || Path::new(name_or_path).is_file() => {
+        None if is_path(name_or_path) || Path::new(name_or_path).exists() => {
             let bytes =
                 read(name_or_path).map_err(|error| MachineError::Unreadable { file: file(), error })?;
             let text = String::from_utf8(bytes).map_err(|error| match error.as_bytes() {
