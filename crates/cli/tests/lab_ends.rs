@@ -281,11 +281,11 @@ fn what_cannot_run_is_refused_before_anything_boots() {
     fs::write(&data, "words").expect("data");
     let name = data.to_str().expect("a name");
     for (options, program, says) in [
-        (&[][..], "no-such-program", "no such program"),
+        (&[][..], "no-such-program", "program not found"),
         (&[], name, "neither an executable nor a script"),
         (&["--file", "/no/such/file"], "true", "/no/such/file"),
         (&["--file", "/dev/zero"], "true", "/dev/zero: is neither a regular file nor a folder"),
-        (&["--kernel", name, "--file", name], "true", "no Linux kernel"),
+        (&["--kernel", name, "--file", name], "true", "not an x86 Linux kernel"),
         (&["--kernel", "linux-image-0"], "true", "lab setup --kernel linux-image-0"),
     ] {
         let started = Instant::now();

@@ -108,7 +108,7 @@ fn a_report_replaces_reports_and_nothing_else() {
     let compare = ["compare", "-m", &machine, "-t", &trace, "-p", "local", "--report"];
     for input in [&trace, &machine, &rows] {
         let before = std::fs::read(input).unwrap();
-        refused(1, &[&compare[..], &[input]].concat(), &[input, "there already, and no report"]);
+        refused(1, &[&compare[..], &[input]].concat(), &[input, "exists and is not a report"]);
         assert_eq!(std::fs::read(input).unwrap(), before);
     }
     let page = file(folder.path(), "page.html", "");
@@ -119,7 +119,7 @@ fn a_report_replaces_reports_and_nothing_else() {
     let other = folder.path().join("other.csv").display().to_string();
     std::fs::copy(&rows, &other).unwrap();
     let import = ["trace", "import", &rows, "--format", "csv", "--to", &other];
-    refused(3, &import, &["other.csv", "there already, and no trace"]);
+    refused(3, &import, &["other.csv", "exists and is not a trace"]);
     refused(1, &[&compare[..], &["no/such/page.html"]].concat(), &["no/such/page.html: cannot be written"]);
     let error = memtide(&[&compare[..], &["no/such/page.html"]].concat()).stderr;
     assert!(!String::from_utf8_lossy(&error).contains("/.tmp"), "a temporary name is shown");
@@ -129,16 +129,16 @@ fn a_report_replaces_reports_and_nothing_else() {
 fn usage_errors_say_what_was_meant() {
     let folder = tempfile::tempdir().unwrap();
     let trace = file(folder.path(), "mine.parquet", b"PAR1\xff\xfe");
-    refused(3, &["compare", "-m", &trace, "-w", SMALL], &["mine.parquet", "no machine file", "--trace"]);
+    refused(3, &["compare", "-m", &trace, "-w", SMALL], &["mine.parquet", "not a machine file", "--trace"]);
     let noise = file(folder.path(), "noise.toml", b"\xff\xfe");
-    refused(3, &["compare", "-m", &noise, "-w", SMALL], &["noise.toml", "text in UTF-8"]);
+    refused(3, &["compare", "-m", &noise, "-w", SMALL], &["noise.toml", "UTF-8 text"]);
     for option in ["--limit", "--skip"] {
         refused(2, &["compare", "-m", "laptop", option, "5"], &[option, "is for traces", "--trace FILE"]);
     }
     refused(
         2,
         &["compare", "-m", "laptop", "-t", "x", "--limit", "0"],
-        &["'0'", "--limit", "numbers from 1"],
+        &["'0'", "--limit", "an integer from 1"],
     );
     let error = memtide(&["compare", "-m", "laptop", "-t", "x", "--limit", "0"]).stderr;
     assert!(!String::from_utf8_lossy(&error).contains("18446744073709551615"));
