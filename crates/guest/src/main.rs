@@ -28,9 +28,7 @@ fn main() {
         return;
     }
     if std::process::id() != 1 {
-        eprintln!(
-            "memtide-guest: the first process of the lab's virtual machines; memtide lab run starts it"
-        );
+        eprintln!("memtide-guest: init of the lab's virtual machines; started by `memtide lab run`");
         exit(2);
     }
     if let Err(error) = mounts::mount() {

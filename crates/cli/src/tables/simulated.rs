@@ -102,7 +102,7 @@ pub fn nodes(report: &Report, machine: &Machine) -> Table {
         ("node", "node"),
         ("tier", "tier"),
         ("bandwidth_mbps", "bandwidth, MB/s"),
-        ("read_bandwidth_mbps", "of that reads"),
+        ("read_bandwidth_mbps", "reads, MB/s"),
         ("page_share", "pages, %"),
         ("access_share", "accesses, %"),
         ("latency_mean_ns", "mean latency, ns"),

@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(figures.iter().map(|found| found.node).collect::<Vec<_>>(), [NodeId(0)]);
         assert_eq!(figures[0].loaded, [(100.0, 95.0)]);
         let doubts: Vec<String> = printed.doubts().collect();
-        assert!(doubts.len() == 1 && doubts[0].contains("of what node0 was measured"), "{doubts:?}");
+        assert!(doubts.len() == 1 && doubts[0].contains("the measured memory of node0"), "{doubts:?}");
     }
 
     #[test]
