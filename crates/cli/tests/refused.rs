@@ -64,7 +64,7 @@ fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
     let line = |of: &str| 1 + good.lines().position(|line| line == of).expect("a line of the file");
     let cases = [
         ("ways = 20", "ways = 0", "cache[1].ways", "from 1 to 64"),
-        ("channels = 2", "channels = 3", "node[0].dram.channels", "powers of two"),
+        ("channels = 2", "channels = 3", "node[0].dram.channels", "power of two"),
         ("walk_cycles = 30", "walk_cicles = 30", "walk_cicles", "expected"),
         ("clock_mhz = 3000", "clock_mhz = \"fast\"", "", "expected"),
     ];

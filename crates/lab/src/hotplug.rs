@@ -201,7 +201,7 @@ mod tests {
         for (all, run, says, expected) in [
             (vec![], None, "no virtual machine with", Remedy::StartGuest),
             (vec![], Some(7), "no virtual machine with", Remedy::StartGuest),
-            (vec![guest(7)], Some(8), "there are: 7 (m: p)", Remedy::ChooseRun),
+            (vec![guest(7)], Some(8), "running: 7 (m: p)", Remedy::ChooseRun),
             (vec![guest(7), guest(8)], None, "7 (m: p), 8 (m: p)", Remedy::ChooseRun),
         ] {
             match choose(all, run).unwrap_err() {
