@@ -255,7 +255,7 @@ fn after_a_kill_at_any_moment_all_is_as_before() {
     let taken = part(&parts, "taken");
     let status = &taken.answers()[0];
     assert!(
-        status["monitor"] == "smaps" && status["why_not_better"].to_string().contains("somebody else"),
+        status["monitor"] == "smaps" && status["why_not_better"].to_string().contains("another program"),
         "{status}"
     );
     taken.says("the other one is on");
