@@ -143,21 +143,21 @@ fn unknown_missing_and_mistyped_fields_are_refused_with_their_line() {
 #[test]
 fn values_of_wrong_type_are_refused_with_their_field() {
     let cases = [
-        ("ways = 8", "ways = -1", "cache[0].ways", "is integer `-1`; expected is an integer from 0 to 65535"),
+        ("ways = 8", "ways = -1", "cache[0].ways", "is integer `-1`; expected an integer from 0 to 65535"),
         (
             "clock_mhz = 2000",
             "clock_mhz = \"fast\"",
             "core.clock_mhz",
-            "is string \"fast\"; expected is a number",
+            "is string \"fast\"; expected a number",
         ),
         ("[\"a\", \"b\"]", "[\"a\", \"b\", \"far\"]", "link[0].between", "has 3 entries"),
         ("[\"a\", \"b\"]", "[\"a\"]", "link[0].between", "has 1 entry; a link is between two"),
-        ("tier = 1", "tier = 1.5", "node[1].tier", "is `1.5`; expected is an integer from 0 to 255"),
+        ("tier = 1", "tier = 1.5", "node[1].tier", "is `1.5`; expected an integer from 0 to 255"),
         (
             "[node.fixed]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000",
             "fixed = 5",
             "node[0].fixed",
-            "expected is a table",
+            "expected a table",
         ),
     ];
     for (from, to, field, says) in cases {
