@@ -89,7 +89,7 @@ fn every_machine_file_is_checked_and_one_that_is_refused_is_told_by_the_exit_cod
     let verdicts: Vec<_> = answer["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
     assert_eq!(verdicts, ["refused", "sound", "refused"]);
     let error = String::from_utf8_lossy(&output.stderr);
-    for part in ["bad.toml:1: name: is integer `5`; expected is a text", "no/such.toml"] {
+    for part in ["bad.toml:1: name: is integer `5`; expected a string", "no/such.toml"] {
         assert!(error.contains(part), "{error}");
     }
 }
