@@ -47,7 +47,7 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
     refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
     refused(2, &["simulate", "-w", SMALL], &["--machine"]);
     refused(2, &["measure", "--nodes", "0,250"], &["--nodes", "'0,250' names 250", "known: 0"]);
-    refused(2, &["measure", "--initiators", "x"], &["--initiators", "'x' is no list", "0-2,5 or all"]);
+    refused(2, &["measure", "--initiators", "x"], &["--initiators", "'x' is not a list", "0-2,5 or all"]);
     refused(2, &["record", "-o", "x"], &["PROGRAM"]);
     refused(125, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
     let folder = tempfile::tempdir().unwrap();
@@ -163,7 +163,8 @@ fn measured_figures_that_make_no_machine_are_refused_with_their_file() {
     }
     let topo = ["topo", "-o", "machine", "--measured"];
     let wrong = file(folder.path(), "wrong.json", json!({ "nodes": rows }).to_string());
-    let says = ["wrong.json: its figures make no machine", "read_latency_ns", "memtide measure -o json >"];
+    let says =
+        ["wrong.json: its figures are not a valid machine", "read_latency_ns", "memtide measure -o json >"];
     refused(3, &[&topo[..], &[&wrong]].concat(), &says);
     let noise = file(folder.path(), "noise.json", "{}");
     refused(3, &[&topo[..], &[&noise]].concat(), &["noise.json: is not what `memtide measure -o json`"]);
