@@ -64,7 +64,7 @@ fn the_verdict_names_ties_what_could_not_migrate_and_no_node_busier_than_it_can_
     assert!(alike.contains("they place pages alike"), "{alike}");
     let early = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold"]);
     assert!(
-        early.contains("No epoch took place under local+hot-cold,") && !early.contains("hint fault"),
+        early.contains("No epoch ended under local+hot-cold,") && !early.contains("hint fault"),
         "{early}"
     );
     let in_time = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold:epoch_ms=10"]);

@@ -170,7 +170,7 @@ fn measured_figures_that_make_no_machine_are_refused_with_their_file() {
     refused(3, &[&topo[..], &[&noise]].concat(), &["noise.json: is not what `memtide measure -o json`"]);
     if host.with_memory().all(|node| node.firmware.is_none()) {
         let empty = file(folder.path(), "empty.json", r#"{"nodes": []}"#);
-        refused(3, &[&topo[..], &[&empty]].concat(), &["empty.json: it has no latency", "measure again"]);
+        refused(3, &[&topo[..], &[&empty]].concat(), &["empty.json: latency and bandwidth of", "measure again"]);
     }
 }
 
