@@ -25,16 +25,16 @@ COMPLETIONS = $(addprefix $(ROOT)/share/,bash-completion/completions zsh/site-fu
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install what is missing (Debian, Ubuntu), or say what is
+setup: ## install missing packages (Debian, Ubuntu), or list them
 	@sh scripts/setup
 
-build: setup clock ## build the memtide command and what belongs to it
+build: setup clock ## build the memtide command and its parts
 	$(CARGO) build --release $(PARTS)
 
 clock:
 	$(CARGO) build --release $(CLOCK_WORKSPACE) --target-dir target
 
-lab: build ## get QEMU, a kernel and damo for the lab, or say what is missing
+lab: build ## install QEMU, a kernel and damo for the lab, or list what is missing
 	$(MEMTIDE) lab setup
 
 demo: setup ## compare policies on a bundled trace of a real program
@@ -73,7 +73,7 @@ bench: ## measure speeds
 	$(MAKE) lab
 	@sh scripts/bench-lab $(MEMTIDE)
 
-install: build ## install the command, its recorder, man pages and completions below PREFIX
+install: build ## install command, plugins, man pages and completions below PREFIX
 	install -D -m 755 $(MEMTIDE) $(ROOT)/bin/memtide
 	install -D -m 644 $(RECORDER) $(ROOT)/lib/$(notdir $(RECORDER))
 	install -D -m 644 $(CLOCK) $(ROOT)/lib/$(notdir $(CLOCK))
@@ -84,5 +84,5 @@ install: build ## install the command, its recorder, man pages and completions b
 	$(MEMTIDE) completions zsh > $(word 2,$(COMPLETIONS))/_memtide
 	$(MEMTIDE) completions fish > $(word 3,$(COMPLETIONS))/memtide.fish
 
-clean: ## remove what was built
+clean: ## remove build results
 	$(CARGO) clean

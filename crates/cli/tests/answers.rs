@@ -69,12 +69,12 @@ fn the_verdict_names_ties_what_could_not_migrate_and_no_node_busier_than_it_can_
     let small = "gups:operations=20000,footprint_mib=8";
     let tie = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,bw-local,bw-local+bw-migration"]);
     assert!(tie.contains("bw-local and bw-local+bw-migration are equally best"), "{tie}");
-    assert!(tie.contains("No NUMA hint fault came under bw-local+bw-migration"), "{tie}");
+    assert!(tie.contains("No NUMA hint fault occurred under bw-local+bw-migration"), "{tie}");
     let alike = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+anb"]);
     assert!(alike.contains("they place pages alike"), "{alike}");
     let early = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold"]);
     assert!(
-        early.contains("No epoch took place under local+hot-cold,") && !early.contains("hint fault"),
+        early.contains("No epoch ended under local+hot-cold,") && !early.contains("hint fault"),
         "{early}"
     );
     let in_time = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold:epoch_ms=10"]);

@@ -341,7 +341,7 @@ fn what_cannot_run_is_refused_before_anything_boots() {
         (&[], name, 126, "neither an executable nor a script"),
         (&["--file", "/no/such/file"], "true", 125, "/no/such/file"),
         (&["--file", "/dev/zero"], "true", 125, "/dev/zero: is neither a regular file nor a folder"),
-        (&["--kernel", name, "--file", name], "true", 125, "no Linux kernel"),
+        (&["--kernel", name, "--file", name], "true", 125, "not an x86 Linux kernel"),
         (&["--kernel", "linux-image-0"], "true", 125, "lab setup --kernel linux-image-0"),
     ] {
         let output = lab.command(options, &[program]).env("PATH", &path).output().expect("memtide runs");

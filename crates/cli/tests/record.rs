@@ -203,7 +203,7 @@ fn the_program_is_not_replaced_by_its_trace() {
     let output = recording(folder.path(), &["--", program.to_str().unwrap()]).wait_with_output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{error}");
-    assert!(error.contains("there already, and no trace"), "{error}");
+    assert!(error.contains("exists and is not a trace"), "{error}");
     assert_eq!(std::fs::read(&program).unwrap(), before);
 }
 

@@ -51,7 +51,7 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
     refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
     refused(2, &["simulate", "-w", SMALL], &["--machine"]);
     refused(2, &["measure", "--nodes", "0,250"], &["--nodes", "'0,250' names 250", "known: 0"]);
-    refused(2, &["measure", "--initiators", "x"], &["--initiators", "'x' is no list", "0-2,5 or all"]);
+    refused(2, &["measure", "--initiators", "x"], &["--initiators", "'x' is not a list", "0-2,5 or all"]);
     refused(2, &["record", "-o", "x"], &["PROGRAM"]);
     refused(127, &["record", "-o", "x", "--", "no-such-program"], &["no-such-program", "give its path"]);
     let folder = tempfile::tempdir().unwrap();
@@ -216,7 +216,7 @@ fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
     let line = |of: &str| 1 + good.lines().position(|line| line == of).expect("a line of the file");
     let cases = [
         ("ways = 20", "ways = 0", "cache[1].ways", "from 1 to 64"),
-        ("channels = 2", "channels = 3", "node[0].dram.channels", "a power of two"),
+        ("channels = 2", "channels = 3", "node[0].dram.channels", "power of two"),
         ("walk_cycles = 30", "walk_cicles = 30", "walk_cicles", "expected"),
         ("clock_mhz = 3000", "clock_mhz = \"fast\"", "", "expected"),
     ];
@@ -241,7 +241,7 @@ fn every_machine_file_is_checked_and_one_that_is_refused_is_told_by_the_exit_cod
     let verdicts: Vec<_> = answer["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
     assert_eq!(verdicts, ["refused", "sound", "refused"]);
     let error = String::from_utf8_lossy(&output.stderr);
-    for part in ["bad.toml:1: name: invalid value 5: expected a text", "no/such.toml"] {
+    for part in ["bad.toml:1: name: invalid value 5: expected a string", "no/such.toml"] {
         assert!(error.contains(part), "{error}");
     }
 }
@@ -305,7 +305,7 @@ fn a_report_replaces_reports_and_nothing_else() {
         refused(
             1,
             &[&compare[..], &[input]].concat(),
-            &[input, "there already, and not a report); name another file"],
+            &[input, "exists and is not a report); name another file"],
         );
         assert_eq!(std::fs::read(input).unwrap(), before);
     }
@@ -317,7 +317,7 @@ fn a_report_replaces_reports_and_nothing_else() {
     let other = folder.path().join("other.csv").display().to_string();
     std::fs::copy(&rows, &other).unwrap();
     let import = ["trace", "import", &rows, "--format", "csv", "--to", &other];
-    refused(3, &import, &["other.csv", "there already, and no trace"]);
+    refused(3, &import, &["other.csv", "exists and is not a trace"]);
     refused(
         1,
         &[&compare[..], &["no/such/page.html"]].concat(),
@@ -331,9 +331,9 @@ fn a_report_replaces_reports_and_nothing_else() {
 fn usage_errors_say_what_was_meant() {
     let folder = tempfile::tempdir().unwrap();
     let trace = file(folder.path(), "mine.parquet", b"PAR1\xff\xfe");
-    refused(3, &["compare", "-m", &trace, "-w", SMALL], &["mine.parquet", "no machine file", "--trace"]);
+    refused(3, &["compare", "-m", &trace, "-w", SMALL], &["mine.parquet", "not a machine file", "--trace"]);
     let noise = file(folder.path(), "noise.toml", b"\xff\xfe");
-    refused(3, &["compare", "-m", &noise, "-w", SMALL], &["noise.toml", "text in UTF-8"]);
+    refused(3, &["compare", "-m", &noise, "-w", SMALL], &["noise.toml", "UTF-8 text"]);
     for option in ["--limit", "--skip"] {
         refused(2, &["compare", "-m", "laptop", option, "5"], &[option, "is for traces", "--trace FILE"]);
     }
@@ -365,13 +365,18 @@ fn measured_figures_that_make_no_machine_are_refused_with_their_file() {
     }
     let topo = ["topo", "-o", "machine", "--measured"];
     let wrong = file(folder.path(), "wrong.json", json!({ "nodes": rows }).to_string());
-    let says = ["wrong.json: its figures make no machine", "read_latency_ns", "memtide measure -o json >"];
+    let says =
+        ["wrong.json: its figures are not a valid machine", "read_latency_ns", "memtide measure -o json >"];
     refused(3, &[&topo[..], &[&wrong]].concat(), &says);
     let noise = file(folder.path(), "noise.json", "{}");
     refused(3, &[&topo[..], &[&noise]].concat(), &["noise.json: is not what `memtide measure -o json`"]);
     if host.with_memory().all(|node| node.firmware.is_none()) {
         let empty = file(folder.path(), "empty.json", r#"{"nodes": []}"#);
-        refused(3, &[&topo[..], &[&empty]].concat(), &["empty.json: it has no latency", "measure again"]);
+        refused(
+            3,
+            &[&topo[..], &[&empty]].concat(),
+            &["empty.json: latency and bandwidth of", "measure again"],
+        );
     }
 }
 
@@ -440,7 +445,11 @@ fn a_file_that_is_no_journal_and_a_policy_that_cannot_be_asked_have_their_own_co
     let journal = journal(2);
     assert!(answer(&["replay", &journal, "-p", "hot-cold"]).contains("1970-01-01T00:00:00Z"));
     refused(3, &["replay", &journal], &["journal2: record 1", "state"]);
-    refused(2, &["replay", &journal, "-p", "bw-migration"], &["journal2: policy 'bw-migration'", "has none"]);
+    refused(
+        2,
+        &["replay", &journal, "-p", "bw-migration"],
+        &["journal2: policy 'bw-migration'", "does not contain"],
+    );
     refused(2, &["replay", &journal, "-p", "anb"], &["'anb'", "in the kernel"]);
 }
 

@@ -389,7 +389,7 @@ mod tests {
             ),
             ("watch = { uid = 7, pid = 8 }", "watch: wanted exactly 1"),
             ("policy = 'hot-cold:warm=1'", "policy: policy 'hot-cold'"),
-            ("policy = 'local+hot-cold'", "policy: 'local+hot-cold' is a pair"),
+            ("policy = 'local+hot-cold'", "policy: 'local+hot-cold' has a placement"),
             ("stall_ms = 0", "stall_ms: invalid value 0: expected an integer from 1 to 60000"),
             ("watch.pid = 0", "watch.pid: invalid value 0: expected an integer from 1 to 2147483647"),
             ("watch.name = ''", "watch.name: is empty"),

@@ -30,7 +30,7 @@ fn main() {
         return;
     }
     if std::process::id() != 1 {
-        let what = "the first process of the lab's virtual machines; memtide lab run starts it";
+        let what = "init of the lab's virtual machines; started by `memtide lab run`";
         let _ = writeln!(io::stderr(), "memtide-guest: {what}");
         exit(2);
     }

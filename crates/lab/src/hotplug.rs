@@ -199,9 +199,9 @@ mod tests {
         assert_eq!(choose(vec![guest(7)], None).unwrap().run, 7);
         assert_eq!(choose(vec![guest(7), guest(8)], Some(8)).unwrap().run, 8);
         for (all, run, says, expected) in [
-            (vec![], None, "no virtual machine runs", Remedy::StartGuest),
-            (vec![], Some(7), "no virtual machine runs", Remedy::StartGuest),
-            (vec![guest(7)], Some(8), "there are: 7 (m: p)", Remedy::ChooseRun),
+            (vec![], None, "no virtual machine with", Remedy::StartGuest),
+            (vec![], Some(7), "no virtual machine with", Remedy::StartGuest),
+            (vec![guest(7)], Some(8), "running: 7 (m: p)", Remedy::ChooseRun),
             (vec![guest(7), guest(8)], None, "7 (m: p), 8 (m: p)", Remedy::ChooseRun),
         ] {
             match choose(all, run).unwrap_err() {

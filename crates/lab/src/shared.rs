@@ -54,7 +54,7 @@ mod tests {
         fs::write(&path, [7; 4096]).unwrap();
         of_size(&path, 4096).unwrap();
         assert_eq!(fs::read(&path).unwrap(), [7; 4096], "what is in it stays");
-        assert!(of_size(&path, 8192).unwrap_err().to_string().contains("no plain file of 8192 bytes"));
+        assert!(of_size(&path, 8192).unwrap_err().to_string().contains("not a regular file of 8192 bytes"));
         assert!(of_size(folder.path(), 4096).is_err());
     }
 }

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((seen.guest_ns, seen.processes.len()), (9, 0));
         fs::write(devices.path().join("2").join(MEMORY), [7; 4096]).expect("other content");
         let wrong = open().and_then(|counters| counters.read()).expect_err("it is foreign");
-        assert!(wrong.to_string().contains("no memory of memtide"), "{wrong}");
+        assert!(wrong.to_string().contains("not the memory of memtide"), "{wrong}");
         fs::write(devices.path().join("2").join(MEMORY), []).expect("no content");
         assert!(matches!(open(), Err(CountersError::Device { .. })), "nothing can be mapped");
     }

@@ -95,7 +95,7 @@ fn failed_import_leaves_no_file_and_removes_none() {
     let to = |output: &Path| import(ImportKind::Csv, &input, output, &mut |_| true).unwrap_err().to_string();
     assert!(to(&dir.path().join("trace")).contains("/input:3"));
     assert!(to(&input).contains("the recording itself"));
-    assert!(to(dir.path()).contains("no regular file"));
+    assert!(to(dir.path()).contains("not a regular file"));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something was left beside the input");
     assert_eq!(fs::read_to_string(&input).unwrap(), text);
 }
@@ -117,7 +117,7 @@ fn a_pipe_or_device_is_not_replaced() {
     fs::write(&input, "thread,instructions,address,size,write\n0,1,0x1000,8,0\n").unwrap();
     assert!(Command::new("mkfifo").arg(&device).status().unwrap().success());
     let error = import(ImportKind::Csv, &input, &device, &mut |_| true).unwrap_err().to_string();
-    assert!(error.contains("no regular file"), "{error}");
+    assert!(error.contains("not a regular file"), "{error}");
     assert!(!fs::metadata(&device).unwrap().is_file());
 }
 

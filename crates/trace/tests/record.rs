@@ -252,7 +252,7 @@ fn what_cannot_be_recorded_is_explained() {
         record(&options, &mut |_| ()).expect_err(program)
     };
     let told = |program: &str, epoch_instructions| error(program, epoch_instructions).to_string();
-    assert!(told("no-such-program", 100_000).contains("no such program"));
+    assert!(told("no-such-program", 100_000).contains("program not found"));
     let of_script = error(script.to_str().unwrap(), 100_000);
     assert!(
         matches!(
@@ -265,5 +265,5 @@ fn what_cannot_be_recorded_is_explained() {
     assert!(told("/etc/passwd", 100_000).contains("no x86-64 Linux executable"));
     assert!(told("true", 1).contains("allowed are 10000 to 1000000"));
     let onto_a_folder = RecordOptions::new(dir.path(), vec!["true".into()]);
-    assert!(record(&onto_a_folder, &mut |_| ()).unwrap_err().to_string().contains("no regular file"));
+    assert!(record(&onto_a_folder, &mut |_| ()).unwrap_err().to_string().contains("not a regular file"));
 }

@@ -85,7 +85,7 @@ fn of_no_machine(error: &NoMachine) -> String {
 fn of_policy(error: &PolicyRefused) -> String {
     match error {
         PolicyRefused::Pair { placement, .. } => {
-            format!(". `memtide run --placement {placement}` is for the other")
+            format!(". `memtide run --placement {placement}` is for the placement")
         }
         _ => String::new(),
     }
@@ -102,8 +102,8 @@ mod tests {
         let Failure::Input(message) = on_daemon(key) else { panic!("a configuration is a file") };
         assert_eq!(
             message,
-            "memtide.toml:3: policy: 'local+hot-cold' is a pair; this is for the migration policy alone, 'hot-cold'. \
-             `memtide run --placement local` is for the other"
+            "memtide.toml:3: policy: 'local+hot-cold' has a placement; name the migration policy only: 'hot-cold'. \
+             `memtide run --placement local` is for the placement"
         );
     }
 

@@ -275,9 +275,11 @@ fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
 
 fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     let mut notes = vec![
-        "Figures are medians, the idle latency the least, for interruptions can only add to it; `spread` is how far the least and the greatest measurement are apart, of the figure for which that is \
-         most. Stores are ordinary ones: the read of their line is counted. `writes` is reckoned from the stream with most writes, \
-         as if reads and writes took turns; there is none where mixes are too fast for that, as where the CPUs cannot draw what the node gives."
+        "Figures are medians; the idle latency is the minimum, as interruptions only add to it. `spread` is the \
+         range of the measurements over their median, for the figure with the largest one. Stores are ordinary \
+         ones: the read of their line is counted. `writes` is computed from the stream with most writes, as if \
+         reads and writes took turns; it is omitted where mixes are too fast for that, as where the CPUs cannot \
+         draw the node's bandwidth."
             .to_owned(),
     ];
     for pair in pairs.iter().filter(|pair| pair.mib == 0) {
@@ -289,7 +291,8 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     for pair in pairs.iter().filter(|pair| pair.is_cached()) {
         let Pair { node, initiator, mib, cache_mib, .. } = pair;
         notes.push(format!(
-            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB of {node} measured from {initiator}: its figures may be too good. Raise --mib if enough memory is free."
+            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB of {node} measured from {initiator}: its \
+             figures may be too good. Raise --mib if enough memory is free."
         ));
     }
     if arguments.loaded {

@@ -82,7 +82,7 @@ fn moved(status: &Status) -> Table {
 }
 
 fn refused(status: &Status) -> Table {
-    let mut table = Table::new("refused", &[("reason", "not moved because"), ("moves", "moves")]);
+    let mut table = Table::new("refused", &[("reason", "not moved, reason"), ("moves", "moves")]);
     table.rows =
         status.refused.iter().map(|(why, moves)| vec![Cell::text(why), Cell::Whole(*moves)]).collect();
     table
@@ -97,7 +97,7 @@ fn troubles(status: &Status) -> Table {
 }
 
 fn processes(status: &Status) -> Table {
-    let columns = [("pid", "process"), ("name", "name"), ("uid", "user"), ("resident_mib", "in memory, MiB")];
+    let columns = [("pid", "process"), ("name", "name"), ("uid", "user"), ("resident_mib", "resident, MiB")];
     let mut table = Table::new("processes", &columns).with_keys(2);
     for NodeStatus { name, .. } in &status.nodes {
         table.column(format!("{name}_pages"), format!("pages on {name} (estimate)"));
@@ -125,15 +125,15 @@ fn processes(status: &Status) -> Table {
 pub fn why(why: &Why) -> Document {
     let columns = [
         ("node", "node"),
-        ("region_start", "its region from"),
-        ("region_pages", "pages of 4 KiB in it"),
-        ("reads", "samples read"),
-        ("writes", "samples written"),
+        ("region_start", "region start"),
+        ("region_pages", "region, pages of 4 KiB"),
+        ("reads", "read samples"),
+        ("writes", "written samples"),
         ("age", "age, intervals"),
-        ("from", "last to move from"),
+        ("from", "last decision, from"),
         ("to", "to"),
-        ("reason", "because"),
-        ("refused", "but did not"),
+        ("reason", "reason"),
+        ("refused", "refused"),
         ("seconds_ago", "decided, s ago"),
     ];
     let mut table = Table::new("page", &columns).vertical();
@@ -182,7 +182,7 @@ mod tests {
         let text = super::why(&why).text(Format::Table, None);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
         let ends: Vec<_> = lines.iter().map(|line| (line[0], line[line.len() - 1].trim())).collect();
-        let told = [("node", "nvm"), ("last to move from", "nvm"), ("to", "dram"), ("because", "hot")];
+        let told = [("node", "nvm"), ("last decision, from", "nvm"), ("to", "dram"), ("reason", "hot")];
         assert_eq!(ends[..4], told, "{text}");
         assert_eq!(ends[4..], [("decided, s ago", "2.5")], "{text}");
         assert!(super::why(&why).json()["page"][0]["region_start"].is_null());

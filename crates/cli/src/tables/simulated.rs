@@ -136,7 +136,7 @@ pub fn nodes(report: &Report) -> Table {
         ("node", "node"),
         ("tier", "tier"),
         ("bandwidth_mbps", "bandwidth, MB/s"),
-        ("read_bandwidth_mbps", "of that reads"),
+        ("read_bandwidth_mbps", "reads, MB/s"),
         ("page_share", "pages, %"),
         ("access_share", "accesses, %"),
         ("demand_share", "demand, %"),

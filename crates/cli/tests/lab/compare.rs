@@ -65,7 +65,7 @@ fn pages_lie_as_the_subjects_say_every_time_and_results_are_kept() {
     let resumed = compared(first.path());
     assert!(resumed.stdout == once.stdout, "what is kept and what is run anew are alike");
     let told = String::from_utf8_lossy(&resumed.stderr);
-    assert_eq!(told.matches("as kept from an earlier run").count(), SUBJECTS.len() - 1, "{told}");
+    assert_eq!(told.matches("result of an earlier run").count(), SUBJECTS.len() - 1, "{told}");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn absent_and_cxl_nodes_make_other_machines_and_what_makes_runs_unequal_is_refus
         let output = compare(options);
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{options:?}: {told}");
-        assert_eq!(told.matches("as kept from an earlier run").count(), kept, "{options:?}: {told}");
+        assert_eq!(told.matches("result of an earlier run").count(), kept, "{options:?}: {told}");
         let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         ["dram", "nvm"].map(|node| figure(&answer["subjects"][0], &format!("{node}_peak_mib")))
     };

@@ -229,7 +229,7 @@ fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
                 );
                 let [placed, found] = [placed.iter().sum::<u64>(), found.iter().sum()];
                 assert!(found >= 20 << 8 && placed <= found + 64, "{placed}, {found}: {part}");
-                assert!(part.contains("fault by fault: it is no plain ratio"), "{part}");
+                assert!(part.contains("by page fault: not a plain ratio"), "{part}");
             }
         }
     }

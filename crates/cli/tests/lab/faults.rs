@@ -210,7 +210,7 @@ fn without_privileges_ones_own_pages_move_and_no_others() {
     let lies = |name: &str| -> Vec<String> {
         part(&parts, name).after("lies ").into_iter().map(str::to_owned).collect()
     };
-    for (name, why) in [("user", "is not there, or not yours"), ("user daemon", "CAP_SYS_PTRACE")] {
+    for (name, why) in [("user", "does not exist or is not yours"), ("user daemon", "CAP_SYS_PTRACE")] {
         assert_eq!(codes(name), ["0", "1", "1"], "{name}");
         // The daemon's policy may have some of them go back at once.
         let lies = lies(name);
@@ -255,7 +255,7 @@ fn after_a_kill_at_any_moment_all_is_as_before() {
     let taken = part(&parts, "taken");
     let status = &taken.answers()[0];
     assert!(
-        status["monitor"] == "smaps" && status["why_not_better"].to_string().contains("somebody else"),
+        status["monitor"] == "smaps" && status["why_not_better"].to_string().contains("another program"),
         "{status}"
     );
     taken.says("the other one is on");

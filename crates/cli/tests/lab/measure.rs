@@ -53,7 +53,11 @@ fn writes_and_mixes_are_those_of_the_machine_file() {
         assert!(agrees(figure(row, "write_mbps"), write, 0.1), "{row}: {write} MB/s of writes");
     }
     assert!(figure(&rows[1], "write_mbps") < 0.5 * figure(&rows[1], "read_mbps"), "Optane writes slowly");
-    assert!(parts[1].contains("takes two CPUs of a node") && parts[1].ends_with("code 2\n"), "{}", parts[1]);
+    assert!(
+        parts[1].contains("needs a node with two CPUs") && parts[1].ends_with("code 2\n"),
+        "{}",
+        parts[1]
+    );
 }
 
 #[test]

@@ -283,7 +283,7 @@ fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
     );
     let (out, told) = guest(name, "off", &script);
     assert!(out.contains("ended 0") && out.contains("\"monitor\": \"smaps\""), "{out}\n{told}");
-    assert!(told.contains("memory is watched by smaps (damon: another program uses DAMON"), "{told}");
+    assert!(told.contains("memory is monitored by smaps (damon: another program uses DAMON"), "{told}");
     let share = |when: &str| -> Option<[f64; 2]> {
         let line = out.lines().find_map(|line| line.split_once(when))?.1;
         let shares: Result<Vec<f64>, _> = line.trim_matches(['[', ']']).split(", ").map(str::parse).collect();

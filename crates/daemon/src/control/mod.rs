@@ -134,7 +134,7 @@ impl Socket {
         peer: impl Fn(&UnixStream) -> io::Result<User> + Send + 'static,
     ) -> io::Result<Socket> {
         if UnixStream::connect(file).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another memtide daemon listens there"));
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another daemon listens there"));
         }
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;

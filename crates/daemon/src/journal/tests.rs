@@ -156,8 +156,8 @@ fn the_same_policy_decides_the_same_and_another_one_otherwise() {
     let other = replay(&journal, Some("hot-cold:pages=100")).expect("a journal");
     let (_, fewer, differing) = counts(&other);
     assert!(fewer < pages && differing > 3, "{other:?}");
-    assert!(other.difference.as_ref().is_some_and(|told| told.contains("recorded is")), "{other:?}");
-    for (policy, says) in [("anb", "in the kernel"), ("bw-migration", "has none")] {
+    assert!(other.difference.as_ref().is_some_and(|told| told.contains(": recorded ")), "{other:?}");
+    for (policy, says) in [("anb", "in the kernel"), ("bw-migration", "does not contain")] {
         let refused = replay(&journal, Some(policy)).expect_err("it cannot be asked");
         assert!(matches!(&refused, ReplayError::Policy(why) if why.contains(says)), "{refused}");
     }
@@ -240,7 +240,7 @@ fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
     drop(first);
     open("journal").expect("it is free again");
     fs::write(folder.path().join("text"), "precious").expect("a file");
-    assert!(open("text").is_err_and(|error| error.to_string().contains("something else")));
+    assert!(open("text").is_err_and(|error| error.to_string().contains("not a journal")));
     assert_eq!(fs::read(folder.path().join("text")).expect("a file"), b"precious");
     symlink(&path, folder.path().join("link")).expect("a link");
     assert!(open("link").is_err_and(|error| error.to_string().contains("symbolic link")));
@@ -304,7 +304,7 @@ fn an_error_ends_the_journal_with_one_message() {
     for _ in 0..3 {
         journal.planned(&[], &View::default(), &Plan::default());
     }
-    assert!(journal.take_trouble().is_some_and(|told| told.contains("it ends here")));
+    assert!(journal.take_trouble().is_some_and(|told| told.contains("the journal ends here")));
     journal.planned(&[], &View::default(), &Plan::default());
     assert_eq!(journal.take_trouble(), None);
     assert_eq!(replay(&fs::read(&path).expect("a file"), None).map(|replayed| replayed.parts.len()), Ok(1));

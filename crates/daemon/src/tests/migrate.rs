@@ -181,8 +181,8 @@ fn requests_that_cannot_be_met_are_refused() {
         (PID, "0", "1", "to:"),
         (PID, "0", "0,2", "both name node 0"),
         (PID, "x", "2", "from:"),
-        (PID + 7, "0", "2", "is not there"),
-        (-1, "0", "2", "is not there"),
+        (PID + 7, "0", "2", "does not exist"),
+        (-1, "0", "2", "does not exist"),
         (rustix::process::getpid().as_raw_nonzero().get(), "0", "2", "own pages"),
     ] {
         let reply = bench.ask(0, migrate(pid, from, to));

@@ -317,7 +317,7 @@ mod tests {
         let (_folder, paths) = paths();
         let first = Weights::hold_in(paths.clone(), &WANTED).expect("weights");
         let refused = Weights::hold_in(paths.clone(), &[(NodeId(0), 1)]).expect_err("a conflict").to_string();
-        assert!(refused.contains("node 0 has weight 5") && refused.contains("would need 1"), "{refused}");
+        assert!(refused.contains("node 0 has weight 5") && refused.contains("but needs 1"), "{refused}");
         let second = Weights::hold_in(paths.clone(), &WANTED[..1]).expect("the same weights");
         drop(first);
         assert_eq!(weights(&paths), ["5", "2"]);

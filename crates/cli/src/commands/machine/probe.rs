@@ -107,10 +107,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ],
         tables: vec![summary_table(), curve_table()],
         notes: vec![
-            "Latencies are load-to-use, links included. Idle is a pointer chase's over the whole node, as Intel MLC measures it: \
-             on a dram node it also meets rows that must be closed first, and refreshes. Closed row is a single read's of a \
-             bank without an open row, as machine show tells it. Load is a share of the node's peak. A saturated point's \
-             latencies only say how long the probe ran."
+            "Latencies are load-to-use, links included. Idle is that of a pointer chase over the whole node, as Intel \
+             MLC measures it: on a dram node it also meets rows that must be closed first, and refreshes. Closed row \
+             is that of a single read of a bank without an open row, as in machine show. Load is a share of the \
+             node's peak. Latencies of a saturated point depend on the length of the probe."
                 .to_owned(),
         ],
     };

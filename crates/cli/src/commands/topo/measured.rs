@@ -67,7 +67,7 @@ mod tests {
         let text = r#"{"nodes": [{"initiator": 0, "node": 0, "cached": true}, {"initiator": 0, "node": 1}]}"#;
         let measured = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
         let doubts: Vec<String> = doubts(&measured).collect();
-        assert!(doubts.len() == 1 && doubts[0].contains("of what node0 was measured"), "{doubts:?}");
+        assert!(doubts.len() == 1 && doubts[0].contains("the measured memory of node0"), "{doubts:?}");
     }
 
     #[test]

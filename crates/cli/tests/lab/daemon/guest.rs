@@ -133,7 +133,7 @@ pub fn it_is_asked_reloaded_and_killed() {
     });
     assert_eq!(answer(0, "status")["dry_run"], true);
     reload(&running, still);
-    wait("it is not read again", || log().contains("was read again"));
+    wait("it is not read again", || log().contains("configuration reloaded"));
     wait("it does not take effect", || answer(0, "status")["dry_run"] == false);
 
     refused(OTHER, &leave(0, 1), "not yours");
@@ -183,7 +183,7 @@ fn full(config: &str) {
     assert!(doctor.contains("memtide's daemon, process") && !doctor.contains("kill "), "{doctor}");
     wait("it stands still", || answer(0, "status")["epochs"].as_u64() > before["epochs"].as_u64());
     assert!(before["journal"].is_null() && before["troubles"][0]["trouble"].is_string(), "{before}");
-    assert_eq!(log().matches("it ends here").count(), 1);
+    assert_eq!(log().matches("the journal ends here").count(), 1);
     let replayed = answer(0, "replay /third");
     assert_eq!(replayed["parts"][0]["differing_epochs"], 0, "{replayed}");
 }
