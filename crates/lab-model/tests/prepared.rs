@@ -55,9 +55,9 @@ fn idle_latency_and_bandwidth_are_those_of_the_machine_file() {
                 100.0 * slower,
                 100.0 * narrower
             );
-            if full.fixed.is_some() {
+            if let Some(whole) = &full.fixed {
                 assert!(slower.abs() < 1e-9 && narrower.abs() < 1e-9, "{} {}", machine.name, node.name);
-                assert_eq!(fixed.write_bandwidth_mbps, full.fixed.as_ref().unwrap().write_bandwidth_mbps);
+                assert_eq!(fixed.write_bandwidth_mbps, whole.write_bandwidth_mbps);
                 continue;
             }
             // Rows that are opened late and switches between ranks cost bandwidth, turnarounds that of writes.
