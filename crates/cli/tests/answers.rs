@@ -160,7 +160,7 @@ fn run_without_an_epoch_names_an_epoch_with_which_it_has_some() {
     assert!(!then["verdict"].as_str().unwrap().contains("No epoch"), "{then}");
     assert!(then["policies"][1]["migrated_pages"].as_u64().unwrap() > 0, "{then}");
     let simulate = ["simulate", "-m", "bmpm-5", "-w", SMALL, "-p", "local+hot-cold"];
-    assert!(answer(&simulate).contains("No epoch took place under local+hot-cold"));
+    assert!(answer(&simulate).contains("No epoch ended under local+hot-cold"));
     assert!(json(&simulate)["notes"][0].as_str().unwrap().contains("local+hot-cold:epoch_ms="));
 }
 

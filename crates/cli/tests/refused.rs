@@ -194,7 +194,7 @@ fn what_is_no_number_is_refused_with_the_numbers_allowed() {
         ),
         (
             vec!["why", "1", "0xyz"],
-            "invalid value '0xyz' for '<ADDRESS>': expected an integer, decimal or hexadecimal after 0x",
+            "invalid value '0xyz' for '<ADDRESS>': expected an integer, decimal or 0x hexadecimal",
         ),
         (vec!["lab", "run", "--vcpus", "no", "--", "true"], "expected an integer from 1 to 64"),
         (

@@ -80,7 +80,7 @@ fn full_memory_swaps_least_recent_pages() {
     let lines = |of: fn(&memtide_sim::NodeReport) -> u64| report.nodes.iter().map(of).sum::<u64>();
     assert!(lines(|node| node.reads) <= lines(|node| node.demand_lines), "swap reads no line of a node");
     assert_eq!(lines(|node| node.copy_lines), 0);
-    let limits = include_str!("../../../docs/simulator.md").split("## What is left out").nth(1);
+    let limits = include_str!("../../../docs/simulator.md").split("## Limits").nth(1);
     assert!(limits.is_some_and(|limits| limits.contains("**Swap traffic.**")));
 }
 

@@ -130,7 +130,7 @@ pub enum Unrecordable {
         recorder: &'static str,
     },
     /// There is no such program.
-    #[error("no such program; give its path")]
+    #[error("program not found; give its path")]
     NotFound,
     /// The program is not an executable that runs on x86-64 Linux.
     #[error("{0}")]

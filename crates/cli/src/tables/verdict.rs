@@ -277,8 +277,8 @@ fn no_epoch(name: &str, report: &Report) -> String {
         _ => "give the program more to do".to_owned(),
     };
     format!(
-        "No epoch took place under {name}, so that nothing could migrate: the run ends after {} ms of the machine's time, before \
-         the first; {advice}.",
+        "No epoch ended under {name}, so nothing migrated: the run ends after {} ms of the machine's time, before the first; \
+          {advice}.",
         Cell::Real(ran_ms, 0).display()
     )
 }
@@ -286,8 +286,8 @@ fn no_epoch(name: &str, report: &Report) -> String {
 fn no_hint_fault(name: &str, report: &Report) -> String {
     let ran_ms = report.time_ms * f64::from(report.scale);
     format!(
-        "No NUMA hint fault came under {name}, so that nothing could migrate: the run ends after {} ms of the machine's time, \
-         before the kernel's scanner begins; in a machine file, set numa_scan_period_ms = {} in [kernel].",
+        "No NUMA hint fault occurred under {name}, so nothing migrated: the run ends after {} ms of the machine's time, \
+         before the kernel's scanner starts; in a machine file, set numa_scan_period_ms = {} in [kernel].",
         Cell::Real(ran_ms, 0).display(),
         Cell::Real(ran_ms / SCANS, 0).display()
     )
