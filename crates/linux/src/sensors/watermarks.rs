@@ -34,7 +34,7 @@ impl Sense for NodeWatermarks {
     }
 }
 
-/// The sums over a node's zones.
+/// Sums over a node's zones.
 fn watermarks(zoneinfo: &str, node: NodeId) -> Watermarks {
     let head = format!("Node {},", node.0);
     let mut sum = Watermarks { low_pages: 0, high_pages: 0 };
