@@ -54,11 +54,12 @@ impl Daemon {
         Ok(monitor.into_iter().chain(setup::no_destination(&machine).map(str::to_owned)).collect())
     }
 
-    /// A daemon on this system, before its first epoch. `config` was read from `source`, which SIGHUP reads again; `log`
-    /// receives messages, a line each, without a prefix.
+    /// A daemon on this system, before its first epoch. `config` was read from `source`, which SIGHUP reads
+    /// again; `log` receives messages, a line each, without a prefix.
     ///
     /// # Errors
-    /// If the configuration does not fit this system, a required sensor is refused, or the journal cannot be written.
+    /// If the configuration does not fit this system, a required sensor is refused, or the journal cannot be
+    /// written.
     pub fn new(source: ConfigSource, config: Config, log: Log) -> Result<Daemon, DaemonError> {
         let setup = Setup::of(&config, &System::read()?)?;
         let sensors = sensors(setup.policy.as_ref());

@@ -1,7 +1,7 @@
 //! Users' requests to move a process's pages between nodes.
 //!
-//! The daemon steps transfers between epochs, up to 2 MiB at a time, and a transfer has at most one step in flight. Their
-//! moves pass the policy's governor, so that one rate bounds both.
+//! The daemon steps transfers between epochs, up to 2 MiB at a time, and a transfer has at most one step in
+//! flight. Their moves pass the policy's governor, so that one rate bounds both.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -79,8 +79,8 @@ impl Paced {
         }
     }
 
-    /// Requests the next step's moves, unless those of the last one are in flight; false once all is done. The caller
-    /// hands the runner's answers to [`note`](Paced::note), then calls [`pace`](Paced::pace).
+    /// Requests the next step's moves, unless those of the last one are in flight; false once all is done.
+    /// The caller hands the runner's answers to [`note`](Paced::note), then calls [`pace`](Paced::pace).
     fn step(
         &mut self,
         runner: &mut PolicyRunner,

@@ -36,7 +36,7 @@ pub struct Process {
     pub name: String,
     /// Effective user.
     pub uid: u32,
-    /// The user who may ptrace(2) it without privileges; none if only root may.
+    /// The user who may ptrace(2) it without privileges; `None` if only root may.
     pub ptrace_user: Option<User>,
     /// Its control group in the unified hierarchy; `/` if there is none.
     pub cgroup: String,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn process_is_accessible_to_its_own_user_and_group_and_to_root() {
+    fn process_is_accessible_to_its_user_and_group_and_to_root() {
         let me = one(rustix::process::getpid()).expect("this process");
         let (root, nobody) = (User { uid: 0, gid: 0 }, User { uid: 65534, gid: 65534 });
         let mut command = Command::new("cat");

@@ -67,7 +67,7 @@ fn rate_limited_migrate_reports_progress() {
 }
 
 #[test]
-fn migrate_and_the_policy_share_one_rate() {
+fn migrate_and_policy_share_one_rate() {
     let rate_mbps = 1.0;
     let mut bench = Bench::new(&Settings::with(&format!("max_rate_mbps = {rate_mbps}")));
     bench.world().clock = Clock::Epochs(Time::from_ms(60));

@@ -65,7 +65,7 @@ fn other_policy_begins_journal_part_and_same_one_does_not() {
 }
 
 #[test]
-fn refused_sensors_restore_the_old_ones() {
+fn refused_sensors_restore_old_ones() {
     let mut bench = Bench::new(&Settings::default());
     let task = bench.world().start(4_000_001, me(), 10, SLOW);
     bench.epochs(2);

@@ -165,7 +165,8 @@ mod tests {
     fn traffic_counts_reads_and_write_backs() {
         const MIB: f64 = 1048576.0;
         for (kernel, mib) in [
-            // 12 MiB are read; half of the traffic is then 12 MiB of write-backs; three arrays of 4 MiB are read, one written.
+            // 12 MiB are read; half of the traffic is then 12 MiB of write-backs; three arrays of 4 MiB are
+            // read, one written.
             (Kernel::Stream { reads: 1.0 }, 12.0),
             (Kernel::Stream { reads: 0.5 }, 24.0),
             (Kernel::Triad, 16.0),

@@ -7,11 +7,11 @@
 //!
 //! ```text
 //!  program's thread              kernel                       tracer (this module, one thread)
-//!  touches a page  --- fault --> userfaultfd of the space --> node = RuleState::next(thread, CPU)   `placer`
+//!  touches a page  --- fault --> userfaultfd of the space --> RuleState::next(thread, CPU)   `placer`
 //!   (waits)                      <---- UFFDIO_COPY of zeros --- set_mempolicy(preferred node)
-//!  mmap, brk, mremap ----------> tracepoint sys_exit -------> SIGWINCH: stops, registers the range  `address_space`
-//!  rt_sigprocmask -------------> tracepoint sys_exit -------> unblocks SIGWINCH again               `tracer`
-//!  fork, clone, exec ----------> ptrace event --------------> new thread; new space: inject         `inject`
+//!  mmap, brk, mremap ----------> tracepoint sys_exit -------> SIGWINCH: registers the range  `address_space`
+//!  rt_sigprocmask -------------> tracepoint sys_exit -------> unblocks SIGWINCH again        `tracer`
+//!  fork, clone, exec ----------> ptrace event --------------> new thread; new space: inject  `inject`
 //!                                                             userfaultfd(), take it by pidfd_getfd
 //! ```
 //!
@@ -60,7 +60,7 @@ pub struct Exact {
     seed: u64,
 }
 
-/// Page counts by where they were placed and by whom.
+/// Page counts: placed by node, left to the kernel, and others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCounts {
     /// Pages placed on each of the machine's nodes, in the system's numbers.

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_cut_to_the_mappings() {
+    fn regions_are_clipped_to_mappings() {
         let (base, huge) = (PageSize::Base, PageSize::Huge);
         let regions = [region(10, 20, base), region(40, 5, base), region(512, 3, huge)];
         let cut = visited(&regions, &[[0, 11], [13, 15], [28, 42], [600, 1536], [1600, 4096]]);
