@@ -17,50 +17,51 @@ use crate::control;
 use crate::error::{DaemonError, Fault};
 use crate::policy::parse_migration;
 
-/// What the daemon does; each key may be left out.
+/// The daemon's settings; each key is optional.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Migration policy, with its parameters.
     pub policy: String,
-    /// Machine file or bundled machine that the policy reckons with; the firmware's figures if not given.
+    /// Machine file or bundled machine for the policy's figures; default: the firmware's figures.
     pub machine: Option<String>,
-    /// How memory is watched; the best way that works if not given.
+    /// How memory is monitored; default: the best monitor that works.
     pub monitor: Option<Kind>,
-    /// Which processes are watched.
+    /// Filter for the watched processes.
     pub watch: Filter,
-    /// Only processes that have as much in memory, in MiB, are watched.
+    /// Minimum resident size of a watched process, in MiB.
     pub least_mib: u64,
-    /// Most that may move, in MB/s.
+    /// Maximum migration rate, in MB/s.
     pub max_rate_mbps: u64,
-    /// How long a process may be held up by a batch of moves, in ms.
+    /// How long a batch of moves may stall a process, in ms.
     pub stall_ms: u64,
     /// How long a page that moved may not move back, in s.
     pub cooldown_s: u64,
-    /// Nothing is moved, only told.
+    /// Log moves without making them.
     pub dry_run: bool,
-    /// Where decisions are recorded for `memtide replay`; nowhere if not given.
+    /// File in which decisions are recorded for `memtide replay`; default: none.
     pub journal: Option<PathBuf>,
-    /// Most that the journal's two files may take up together, in MiB.
+    /// Maximum size of the journal's two files together, in MiB.
     pub journal_mib: u64,
-    /// The control socket; by default `/run/memtide/memtide.sock` for root, else in the user's runtime folder.
+    /// The control socket; by default `/run/memtide/memtide.sock` for root, else in the user's runtime
+    /// directory.
     pub socket: Option<PathBuf>,
-    /// Where all this is from; none if these are defaults.
+    /// The file that these settings are from; `None` for defaults.
     #[serde(skip)]
     source: Option<Source>,
 }
 
-/// Where a daemon's configuration is read from, at its start and again at each SIGHUP.
+/// Source of a daemon's configuration, at its start and again at each SIGHUP.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
-    /// The configuration's file; defaults if there is none.
+    /// The configuration file; `None` for defaults.
     pub file: Option<PathBuf>,
-    /// Move nothing, whatever the file says.
+    /// Make no moves, whatever the file says.
     pub dry_run: bool,
 }
 
 impl ConfigSource {
-    /// The configuration as it is now.
+    /// Reads the current configuration.
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -71,13 +72,13 @@ impl ConfigSource {
     }
 }
 
-/// Bytes of a configuration file at most: a thousand times as many as one needs.
+/// Maximum configuration file size in bytes: a thousand times the usual.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Conditions of a filter at most.
+/// Maximum conditions per filter.
 const CONDITIONS_MAX: usize = 1000;
 
-/// A configuration's file.
+/// The configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
     file: PathBuf,
@@ -93,15 +94,15 @@ pub enum Filter {
     Every,
     /// The program's name, at most 15 bytes.
     Name(String),
-    /// The process's number.
+    /// Process id.
     Pid(i32),
-    /// Its user.
+    /// The process's user.
     Uid(u32),
-    /// Its control group, or one within this.
+    /// The process's control group: this one or a descendant.
     Cgroup(String),
-    /// Each of these.
+    /// All of these.
     All(Vec<Filter>),
-    /// One of these.
+    /// Any of these.
     Any(Vec<Filter>),
     /// Not this.
     Not(Box<Filter>),
@@ -145,12 +146,12 @@ impl Config {
         Ok(config)
     }
 
-    /// The file that it is from, if there is one.
+    /// The file that it was read from, if any.
     pub fn file(&self) -> Option<&Path> {
         self.source.as_ref().map(|source| source.file.as_path())
     }
 
-    /// That the value of a key is refused, with the key's place.
+    /// The error for a key's value, with the key's place.
     pub fn fault(&self, key: &str, fault: impl Into<Fault>) -> DaemonError {
         let place = match &self.source {
             Some(Source { file, text }) => {
@@ -162,13 +163,13 @@ impl Config {
         DaemonError::Key { place, fault: fault.into() }
     }
 
-    /// That a sensor which the policy requires is refused: by the monitor that was chosen, or by this system.
+    /// The error for a required sensor that is refused: by the configured monitor, or by this system.
     pub fn refused_sensor(&self, why: &SensorRefused) -> DaemonError {
         let key = if self.monitor.is_some() { "monitor" } else { "policy" };
         self.fault(key, format!("memory cannot be watched: {why}"))
     }
 
-    /// With its relative paths taken from the configuration's folder, wherever the daemon was started.
+    /// Resolves relative paths against the configuration's directory, whatever the working directory.
     fn beside(mut self, folder: &Path) -> Config {
         for path in [&mut self.journal, &mut self.socket].into_iter().flatten() {
             if !path.as_os_str().is_empty() {
@@ -213,12 +214,12 @@ impl Config {
         within("journal_mib", self.journal_mib, 1, 1 << 20)
     }
 
-    /// Where the daemon listens.
+    /// The control socket path.
     pub fn socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(control::default_file)
     }
 
-    /// What the governor admits.
+    /// The governor's limits.
     pub fn limits(&self) -> Limits {
         Limits {
             bytes_per_second: Some(self.max_rate_mbps * 1_000_000),
@@ -227,18 +228,18 @@ impl Config {
         }
     }
 
-    /// How long a process may be held up.
+    /// The maximum stall of a process.
     pub fn stall(&self) -> Duration {
         Duration::from_millis(self.stall_ms)
     }
 
-    /// Whether a process is to be watched.
+    /// Whether a process is watched.
     pub fn watches(&self, process: &Process) -> bool {
         process.resident_pages >= self.least_mib << 8 && self.watch.holds(process)
     }
 }
 
-/// A file's content, if it is no longer than a configuration may be.
+/// A file's content, if within the size limit.
 fn read_at_most(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input::open(file)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -249,7 +250,7 @@ fn read_at_most(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How a condition is written.
+/// Syntax of a condition.
 const CONDITION: &str = "allowed is 'every', or one of name, pid, uid, cgroup, all, any and not, such as { name = \"redis-server\" }; \
     several go into all = [..] or any = [..]";
 
@@ -259,11 +260,11 @@ fn refused(name: &str, text: &str, error: &toml::de::Error) -> DaemonError {
     DaemonError::ConfigRefused { error, hint }
 }
 
-/// Bytes that Linux keeps of a program's name.
+/// Maximum length of a program name in Linux, in bytes.
 const NAME_MAX: usize = 15;
 
 impl Filter {
-    /// How many conditions there are in it, itself included.
+    /// Number of conditions in it, including itself.
     fn conditions(&self) -> usize {
         match self {
             Filter::All(filters) | Filter::Any(filters) => {
@@ -274,7 +275,7 @@ impl Filter {
         }
     }
 
-    /// Refuses what no process can meet, with its key and the reason.
+    /// Refuses conditions that no process can meet, with the key and the reason.
     fn check(&self, key: &str) -> Result<(), (String, String)> {
         let within = |name: &str| format!("{key}.{name}");
         let each = |name: &str, filters: &[Filter]| {
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_hold_as_they_say() {
+    fn filters_match_by_their_conditions() {
         for (text, expected) in [
             ("", true),
             ("watch = 'every'", true),
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_paths_go_by_the_configurations_folder() {
+    fn relative_paths_resolve_against_configuration_directory() {
         let folder = tempfile::tempdir().expect("a folder");
         let here = |name: &str| folder.path().join(name);
         fs::write(here("own.toml"), "").expect("a file");
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused_with_their_line() {
+    fn errors_include_their_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("memtide.toml");
         for (line, says) in [
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_of_any_size_are_refused_soon() {
+    fn oversized_configurations_are_refused_early() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("memtide.toml");
         let refused = |text: &str| {
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_sensor_names_the_key_that_asked_for_it() {
+    fn refused_sensor_names_requesting_key() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("memtide.toml");
         let why = SensorRefused { sensor: "regions", why: "no monitor".to_owned() };
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_does_not_do_has_no_line() {
+    fn invalid_default_has_no_line() {
         assert_eq!(Config::default().fault("machine", "is none").to_string(), "machine: is none");
     }
 }

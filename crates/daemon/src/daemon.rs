@@ -15,7 +15,7 @@ use crate::setup::{self, Setup};
 use crate::transfers::Transfers;
 use crate::troubles::Troubles;
 
-/// A daemon: watches processes and moves their pages as a migration policy decides.
+/// A daemon: watches processes and moves their pages by a migration policy.
 pub struct Daemon<H: DaemonHost = Live> {
     pub(crate) source: ConfigSource,
     pub(crate) config: Config,
@@ -39,8 +39,8 @@ pub(crate) fn sensors(policy: &dyn Migration) -> Sensors {
 }
 
 impl Daemon {
-    /// Checks that a daemon can start with this configuration on this system. Returns why pages would have nowhere to move
-    /// to, if so.
+    /// Checks that a daemon can start with this configuration on this system. Returns the reason if pages
+    /// have no node to move to.
     ///
     /// # Errors
     /// As [`Daemon::new`].
@@ -54,11 +54,12 @@ impl Daemon {
         Ok(monitor.into_iter().chain(setup::no_destination(&machine).map(str::to_owned)).collect())
     }
 
-    /// A daemon on this system, before its first epoch. `config` was read from `source`, which SIGHUP reads again; `log`
-    /// receives messages, a line each, without a prefix.
+    /// A daemon on this system, before its first epoch. `config` was read from `source`, which SIGHUP reads
+    /// again; `log` receives messages, a line each, without a prefix.
     ///
     /// # Errors
-    /// If the configuration does not fit this system, a required sensor is refused, or the journal cannot be written.
+    /// If the configuration does not fit this system, a required sensor is refused, or the journal cannot be
+    /// written.
     pub fn new(source: ConfigSource, config: Config, log: Log) -> Result<Daemon, DaemonError> {
         let setup = Setup::of(&config, &System::read()?)?;
         let sensors = sensors(setup.policy.as_ref());
@@ -101,24 +102,24 @@ impl<H: DaemonHost> Daemon<H> {
         })
     }
 
-    /// Records a trouble, and logs it unless it is among the last ones.
+    /// Records an error, and logs it unless it is among the recent ones.
     pub(crate) fn trouble(&mut self, trouble: &str) {
         if self.troubles.add(self.host.now(), trouble) {
             self.notes.log(trouble);
         }
     }
 
-    /// Why pages have nowhere to move to, if so.
+    /// The reason if pages have no node to move to.
     pub fn no_destination(&self) -> Option<&'static str> {
         setup::no_destination(&self.machine)
     }
 
-    /// How it monitors memory, as a log message; none if the policy needs no regions.
+    /// How memory is monitored, as a log message; `None` if the policy needs no regions.
     pub fn monitor(&self) -> Option<String> {
         self.host.monitoring().map(|monitoring| monitor_line(&monitoring))
     }
 
-    /// The nodes by their names in the machine, with the system's numbers.
+    /// The machine's nodes by name, with the system's numbers.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, NodeId)> {
         self.machine.nodes.iter().map(|node| node.name.as_str()).zip(self.numbers.nodes.iter().copied())
     }
@@ -130,7 +131,7 @@ fn monitor_line(monitoring: &Monitoring<'_>) -> String {
     format!("memory is watched by {}{writes}{why}", monitoring.name)
 }
 
-/// Whether a user may see and touch a user's processes.
+/// Whether a user may see and control a user's processes.
 pub(crate) fn may(uid: u32, owner: u32) -> bool {
     uid == 0 || uid == owner
 }

@@ -1,4 +1,4 @@
-//! Why the daemon, or what asks it, fails.
+//! Errors of the daemon and of its clients.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,21 +10,21 @@ use memtide_linux::topology::{NoMachine, TopologyError};
 
 use crate::policy::PolicyRefused;
 
-/// Why the daemon cannot start or go on, or why it cannot do what a request asks for.
+/// Why the daemon cannot start or continue, or cannot serve a request.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The configuration cannot be read.
     #[error("{}: cannot be read ({error}); check the path and its permissions", file.display())]
     ConfigUnreadable {
-        /// Its file.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// The configuration is not text.
+    /// The configuration is not UTF-8 text.
     #[error("{}: not a configuration, which is UTF-8 text", file.display())]
     ConfigNotText {
-        /// Its file.
+        /// The file.
         file: PathBuf,
     },
     /// The configuration is not TOML, or has an unknown key or a value of the wrong type.
@@ -32,13 +32,13 @@ pub enum DaemonError {
     ConfigRefused {
         /// What is wrong and where.
         error: FileError,
-        /// How to write such a value; empty if the error says all.
+        /// The correct syntax; empty if the error says all.
         hint: &'static str,
     },
     /// The value of a key of the configuration is refused.
     #[error("{place}: {fault}")]
     Key {
-        /// The key, after its file and line if the configuration is from a file.
+        /// The key, with its file and line if the configuration is from a file.
         place: String,
         /// What is wrong with the value.
         fault: Fault,
@@ -46,26 +46,26 @@ pub enum DaemonError {
     /// The machine file that the configuration names is refused.
     #[error(transparent)]
     MachineFile(MachineError),
-    /// This system does not tell the figures that the policy uses.
+    /// This system does not provide the figures that the policy uses.
     #[error("policy '{policy}': {error}")]
     NoMachine {
         /// The migration policy's name.
         policy: &'static str,
-        /// What is missing.
+        /// The missing figure.
         error: NoMachine,
     },
     /// This system's topology cannot be read.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A sensor that the policy requires cannot be had.
+    /// A sensor that the policy requires is refused.
     #[error("cannot monitor memory: {0}")]
     Unwatched(#[from] SensorRefused),
-    /// No monitor works for a new configuration, nor does that of the old one any more.
+    /// No monitor works for a new configuration, nor for the old one any more.
     #[error("cannot monitor memory: {error}; the previous monitor failed too: {before}")]
     NoLongerWatched {
-        /// Why not as the new configuration says.
+        /// The error for the new configuration.
         error: SensorRefused,
-        /// Why not as the old one says.
+        /// The error for the old one.
         before: SensorRefused,
     },
     /// A signal handler cannot be installed.
@@ -74,7 +74,7 @@ pub enum DaemonError {
     /// The thread that serves the control socket has ended.
     #[error("the control socket has failed")]
     SocketFailed,
-    /// A new configuration finds other memory nodes than the daemon started with.
+    /// A new configuration finds other memory nodes than at the daemon's start.
     #[error("memory nodes were added or removed; restart the daemon")]
     NodesChanged,
     /// A list of nodes in a request is refused.
@@ -85,16 +85,16 @@ pub enum DaemonError {
         /// What is wrong with it.
         why: String,
     },
-    /// A request names a node both as one to leave and as one to go to.
+    /// A request has a node among both the source and the target nodes.
     #[error("from and to both name node {}", .0.0)]
     SameNode(NodeId),
-    /// A request allows no rate.
+    /// A request has a rate of 0.
     #[error("invalid value 0 for max_rate_mbps: expected an integer of at least 1")]
     NoRate,
     /// There is no such process, or it is another user's.
     #[error("{0}")]
     NoProcess(String),
-    /// The caller wanted to stop.
+    /// The caller stopped it.
     #[error("stopped")]
     Stopped,
     /// The pages of a process cannot be moved.
@@ -102,7 +102,7 @@ pub enum DaemonError {
     Process {
         /// The process.
         pid: i32,
-        /// Why.
+        /// The cause.
         why: String,
     },
 }
@@ -110,13 +110,13 @@ pub enum DaemonError {
 /// What is wrong with a value of the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The policy cannot be had.
+    /// The policy is refused.
     #[error(transparent)]
     Policy(#[from] PolicyRefused),
-    /// There is no such machine, or it is not this system.
+    /// The machine cannot be loaded, or does not match this system.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// Anything else, with what is allowed.
+    /// Any other error, with the allowed values.
     #[error("{0}")]
     Value(String),
 }

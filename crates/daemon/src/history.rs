@@ -1,4 +1,4 @@
-//! The last view, and the last decision about each page, up to a bound.
+//! The last view, and the last decision about each page, up to a limit.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,36 +8,36 @@ use memtide_core::{NodeId, TaskId, Time, Vpn};
 
 use crate::journal::MoveOutcome;
 
-/// Most runs of pages with a decision.
+/// Maximum runs of pages with a decision.
 const RUNS_MAX: usize = 8192;
 
 /// The last two views' nodes, and the last decisions.
 #[derive(Debug, Default)]
 pub struct History {
     view: View,
-    /// The nodes in the epoch before, and its time.
+    /// The nodes in the previous epoch, and its time.
     before: (Time, Vec<NodeView>),
     decisions: VecDeque<MoveOutcome>,
     moved: BTreeMap<TaskId, u64>,
 }
 
 impl History {
-    /// Base pages of a task that were moved.
+    /// Base pages of a task moved so far.
     pub fn moved(&self, task: TaskId) -> u64 {
         self.moved.get(&task).copied().unwrap_or(0)
     }
 
-    /// Base pages of a task on each node, by its regions; none before the first epoch that observes it.
+    /// Base pages of a task on each node, by its regions; `None` before the first epoch that observes it.
     pub fn pages(&self, task: TaskId) -> Option<Vec<u64>> {
         self.view.task(task).map(|task| task.footprint.clone()).filter(|pages| !pages.is_empty())
     }
 
-    /// A node in the last view; none before the first epoch.
+    /// A node in the last view; `None` before the first epoch.
     pub fn node(&self, node: NodeId) -> Option<&NodeView> {
         self.view.node(node)
     }
 
-    /// Bytes read from a node and written to it between the last two epochs, in MB/s; none if they are not counted.
+    /// Bytes read from a node and written to it between the last two epochs, in MB/s; `None` if not counted.
     pub fn traffic_mbps(&self, node: NodeId) -> Option<(f64, f64)> {
         let (since, before) = (self.before.0, self.before.1.get(node.index())?.traffic?);
         let now = self.node(node)?.traffic?;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_pages_are_one_decision_and_the_last_decision_counts() {
+    fn adjacent_pages_are_one_decision_and_last_decision_counts() {
         let (made, refused) = (Outcome::MADE, Outcome::Refused);
         let mut history = History::default();
         history.completed(&[

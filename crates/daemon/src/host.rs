@@ -1,4 +1,4 @@
-//! What a daemon runs on: this system, or a fake host in tests.
+//! The daemon's host: this system, or a fake host in tests.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rustix::process::Pid;
 
 /// A host with processes.
 pub trait DaemonHost: Host {
-    /// All processes with at least this many base pages in memory, by process id.
+    /// All processes with at least this many resident base pages, by process id.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -24,25 +24,25 @@ pub trait DaemonHost: Host {
     /// A process by its id, if there is one.
     fn process(&self, pid: Pid) -> Option<Process>;
 
-    /// Watches these processes and no others; a host may wait until a process has run for a few seconds.
+    /// Replaces the watched processes; a host may wait until a process has run for a few seconds.
     fn watch(&mut self, processes: Vec<Process>);
 
     /// The watched processes.
     fn watched(&self) -> &[Process];
 
-    /// The sensors' answers now.
+    /// The sensors' current answers.
     fn answers(&self) -> &Answers;
 
-    /// How regions are monitored; none if they are not.
+    /// How regions are monitored; `None` if they are not.
     fn monitoring(&self) -> Option<Monitoring<'_>>;
 
-    /// The node that a page of a process is on; none if it is not in memory.
+    /// The node of a page of a process; `None` if it is not resident.
     fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId>;
 
     /// The memory of a process, for a transfer.
     fn memory(&self, process: &Process) -> Box<dyn ProcessMemory>;
 
-    /// The system's nodes and CPUs as they are now.
+    /// The system's nodes and CPUs, read again.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -60,7 +60,7 @@ pub trait DaemonHost: Host {
     /// Sets how long a batch of moves may stall a process, and whether moves are made.
     fn set(&mut self, stall: Duration, dry_run: bool);
 
-    /// Observes what another policy asks for; the processes are to be watched again.
+    /// Observes what another policy requests; the processes must be watched again.
     ///
     /// # Errors
     /// If a sensor that the policy requires is refused; nothing is observed then.

@@ -1,7 +1,8 @@
-//! The memtide daemon: watches processes and migrates their pages as a migration policy decides.
+//! The memtide daemon: watches processes and migrates their pages by a migration policy.
 //!
-//! [`Daemon`] is the loop, [`control`] the protocol by which clients ask it and be asked, [`journal`] what it records for a
-//! replay of its decisions. Nothing here prints: the caller gets messages by a callback, data, and [`DaemonError`].
+//! [`Daemon`] is the loop, [`control`] the client protocol, [`journal`] the record for replays of its
+//! decisions. Nothing here prints: the caller receives messages through a callback, data, and
+//! [`DaemonError`].
 
 pub mod config;
 pub mod control;

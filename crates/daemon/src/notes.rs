@@ -8,7 +8,7 @@ use memtide_core::policy::{Completion, Event, Outcome, Plan, Refusal, View};
 use super::history::History;
 use crate::journal::{Journal, Run, move_outcomes};
 
-/// Most runs of pages that a dry run remembers as logged.
+/// Maximum logged runs of pages that a dry run remembers.
 const REPORTED_MAX: usize = 1024;
 
 /// Receives log messages, a line each.
@@ -20,7 +20,7 @@ pub struct Notes {
     pub history: History,
     /// For `memtide replay`.
     pub journal: Option<Journal>,
-    /// Runs that a dry run has logged, the last ones.
+    /// The last runs that a dry run has logged.
     reported: VecDeque<Run>,
     log: Log,
 }
@@ -36,7 +36,7 @@ impl Notes {
         (self.log)(message);
     }
 
-    /// Logs what would be moved, unless it was logged before.
+    /// Logs planned moves, unless they were logged before.
     fn would_move(&mut self, run: Run) {
         if run.is_much_as(self.reported.iter()) {
             return;
@@ -86,7 +86,7 @@ mod tests {
             [1, 1, 1, 2]
         );
         assert_eq!([logged(50, 200, 0), logged(60, 10, 0), logged(60, 10, 1)], [3, 3, 4]);
-        // Half of it covered by runs that were logged, and just under half.
+        // Half of it covered by logged runs, and just under half.
         assert_eq!(
             [logged(400, 10, 0), logged(420, 10, 0), logged(400, 40, 0), logged(390, 60, 0)],
             [5, 6, 6, 7]

@@ -1,19 +1,19 @@
-//! Migration policies that a daemon can run.
+//! Migration policies available to a daemon.
 
 use memtide_core::Machine;
 use memtide_core::policy::{Delivery, Migration};
 use memtide_policies::{Policy, PolicyError};
 
-/// Why a policy is not one that a daemon can run.
+/// Why a policy cannot be used by a daemon.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PolicyRefused {
-    /// There is no such policy, or a parameter of it is refused.
+    /// There is no such policy, or a parameter is refused.
     #[error(transparent)]
     Unknown(#[from] PolicyError),
-    /// It names a placement policy, too.
+    /// It also names a placement policy.
     #[error("'{text}' has a placement; name the migration policy only: '{migration}'")]
     Pair {
-        /// The whole.
+        /// The full text.
         text: String,
         /// Its placement policy.
         placement: String,
@@ -33,7 +33,7 @@ pub enum PolicyRefused {
 /// Parses a migration policy with its parameters.
 ///
 /// # Errors
-/// If there is none of this name, a parameter is refused, or the text names a placement policy, too.
+/// If there is no such policy, a parameter is refused, or the text also names a placement policy.
 pub fn parse_migration(text: &str) -> Result<Policy, PolicyRefused> {
     if let Some((placement, migration)) = text.split_once('+') {
         return Err(PolicyRefused::Pair {
@@ -45,10 +45,10 @@ pub fn parse_migration(text: &str) -> Result<Policy, PolicyRefused> {
     Ok(memtide_policies::parse(&format!("local+{text}"))?)
 }
 
-/// Makes a migration policy for a machine.
+/// Creates a migration policy for a machine.
 ///
 /// # Errors
-/// As [`parse_migration`]; or if the policy cannot be had on a stock kernel.
+/// As [`parse_migration`]; or if the policy needs more than a stock kernel.
 pub fn migration(text: &str, machine: &Machine) -> Result<Box<dyn Migration>, PolicyRefused> {
     let policy = parse_migration(text)?.migration(machine);
     let sensors = policy.sensors();

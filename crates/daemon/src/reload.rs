@@ -1,4 +1,4 @@
-//! Another configuration, without forgetting what happened.
+//! Reloads the configuration without losing state.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::setup::{Setup, journal};
 const OLD_STAYS: &str = "the old configuration stays in effect";
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Reads the configuration again; a wrong one is refused, and the old one stays.
+    /// Reloads the configuration; an invalid one is refused, and the old one stays.
     pub(crate) fn reload(&mut self) {
         let taken = self.source.read().and_then(|config| self.take(config));
         match taken {
@@ -26,7 +26,7 @@ impl<H: DaemonHost> Daemon<H> {
             }
             Err(error) => {
                 let trouble = format!("{OLD_STAYS}: {error}");
-                // It is told each time that somebody asks for it.
+                // Reported at every request for a reload.
                 self.troubles.forget(&trouble);
                 self.trouble(&trouble);
             }
@@ -76,7 +76,7 @@ impl<H: DaemonHost> Daemon<H> {
         Ok(())
     }
 
-    /// Observes for another policy, or else as before.
+    /// Opens another policy's sensors, or else restores the previous ones.
     fn observe_for(
         &mut self,
         numbers: Numbers,
@@ -92,7 +92,7 @@ impl<H: DaemonHost> Daemon<H> {
         })
     }
 
-    /// The journal, if it goes on in this file.
+    /// The journal, if it continues in this file.
     fn journal_in(&mut self, file: Option<&Path>) -> Option<&mut Journal> {
         self.notes
             .journal

@@ -29,11 +29,11 @@ impl<H: DaemonHost> Daemon<H> {
                 Err(refused) => Err(refused),
             },
         };
-        // The client may have gone.
+        // The client may have disconnected.
         let _ = client.reply.send(answered.map_or_else(|refused| refused, Reply::Done));
     }
 
-    /// Begins to move pages; the transfer replies.
+    /// Begins to move pages; the transfer replies later.
     fn migrate(&mut self, client: &ClientRequest, wanted: &Migrate) -> Result<(), Reply> {
         if self.config.dry_run {
             return Err(Reply::Refused(
@@ -77,7 +77,7 @@ impl<H: DaemonHost> Daemon<H> {
     fn node(&self, node: NodeId, system: Option<&System>) -> NodeStatus {
         let history = &self.notes.history;
         let mib = |pages: u64| pages >> 8;
-        // Before the first epoch nothing has been observed.
+        // Nothing is observed before the first epoch.
         let id = self.numbers.nodes[node.index()];
         let now = system.and_then(|system| system.nodes.iter().find(|node| node.id == id)?.memory);
         let now = now.map(|memory| (memory.total_kib >> 10, memory.free_kib >> 10));

@@ -16,23 +16,23 @@ use crate::error::DaemonError;
 use crate::host::DaemonHost;
 use crate::journal::{Head, Journal};
 
-/// Most time between two checks of signals and the stop flag.
+/// Maximum time between two checks of signals and the stop flag.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Epoch of a policy that never asks to be woken and acts on events alone.
+/// Epoch length for a policy that requests no wake-ups and only acts on events.
 const NEVER_POLL: Duration = Duration::from_secs(1);
 
 /// When an idle daemon logs that nothing is watched: Linux processes are watched once they have run for 3 s.
 const IDLE_AFTER: Time = Time::from_ms(6000);
 
-/// The policy does not judge pages while a user's request moves them: an epoch comes this long after a
-/// transfer's step, but is not delayed for longer than the second.
+/// The policy does not evaluate pages while a user's request moves them: an epoch comes this long after a
+/// transfer's step, delayed by no more than the second value.
 const EPOCH_AFTER_STEP: Duration = Duration::from_millis(500);
 const EPOCH_DELAY_MAX: Duration = Duration::from_secs(3);
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Runs until `stop` is set, which is checked every 200 ms. Serves the clients of `socket`, and reads the configuration
-    /// again at each SIGHUP.
+    /// Runs until `stop` is set, which is checked every 200 ms. Serves the clients of `socket`, and reloads
+    /// the configuration at each SIGHUP.
     ///
     /// # Errors
     /// If signals cannot be handled, or the socket fails.
@@ -62,7 +62,7 @@ impl<H: DaemonHost> Daemon<H> {
             }
             self.epoch();
             self.log_if_idle();
-            // Clients and transfers get their turn even if epochs take all the time.
+            // Clients and transfers get their turn even if epochs use all the time.
             socket.requests.try_iter().take(CLIENTS_MAX).for_each(|client| self.reply(&client));
             self.step_transfers();
             next = match self.wake {

@@ -1,4 +1,4 @@
-//! What a configuration comes to on this system.
+//! A configuration applied to this system.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use crate::error::DaemonError;
 use crate::journal::{Head, Journal};
 use crate::policy::{migration, parse_migration};
 
-/// What decides, and on which nodes.
+/// The policy, its machine and its nodes.
 pub struct Setup {
-    /// This system's nodes and CPUs as those of the machine.
+    /// This system's nodes and CPUs in the machine's numbers.
     pub numbers: Numbers,
     /// The machine that the policy uses.
     pub machine: Machine,
@@ -23,7 +23,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The setup of a configuration on a system.
+    /// Applies a configuration to a system.
     ///
     /// # Errors
     /// If the configuration does not fit the system.
@@ -46,7 +46,7 @@ impl Setup {
     }
 }
 
-/// Why there is nowhere for pages to move to, if so: policies move pages between tiers.
+/// The reason if pages have no node to move to: policies move pages between tiers.
 pub fn no_destination(machine: &Machine) -> Option<&'static str> {
     let [first, others @ ..] = machine.nodes.as_slice() else { return None };
     if others.iter().any(|node| node.tier != first.tier) {
@@ -60,10 +60,10 @@ pub fn no_destination(machine: &Machine) -> Option<&'static str> {
     })
 }
 
-/// The journal that is asked for, with a part that begins now.
+/// The configured journal, with a new part.
 ///
 /// # Errors
-/// If its file cannot be written or is none.
+/// If its file cannot be written or is not a journal.
 pub fn journal(config: &Config, head: Head) -> Result<Option<Journal>, DaemonError> {
     let Some(file) = &config.journal else { return Ok(None) };
     let failed = |error: io::Error| config.fault("journal", format!("{}: {error}", file.display()));

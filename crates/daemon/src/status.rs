@@ -1,93 +1,94 @@
-//! What the daemon tells of itself.
+//! The daemon's status replies.
 
 use std::collections::BTreeMap;
 
 use memtide_core::policy::Answer;
 use serde::{Deserialize, Serialize};
 
-/// `memtide status`.
+/// Reply to `memtide status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The daemon's process.
+    /// The daemon's process id.
     pub pid: i32,
-    /// Its configuration, unless it has defaults.
+    /// Its configuration file; `None` for defaults.
     pub config: Option<String>,
     /// The migration policy.
     pub policy: String,
-    /// How memory is watched, if it is.
+    /// The monitor, if memory is monitored.
     pub monitor: Option<String>,
-    /// Why not by a better monitor, if there is one.
+    /// Why no better monitor is used, if there is one.
     pub why_not_better: Option<String>,
-    /// Whether writes are told apart.
+    /// Whether writes are counted separately.
     pub tells_writes: bool,
-    /// How each sensor that the policy asked for is answered: observed, inferred or refused, and why.
+    /// The answer for each sensor that the policy requests: observed, inferred or refused, and why.
     #[serde(default)]
     pub sensors: Vec<(String, Answer)>,
-    /// Whether nothing is to move for now.
+    /// Whether migration is paused.
     pub paused: bool,
-    /// Whether nothing is moved, only told.
+    /// Whether moves are only logged.
     pub dry_run: bool,
-    /// Epochs so far.
+    /// Number of epochs.
     pub epochs: u64,
-    /// Since the daemon began.
+    /// Time since the daemon's start, in seconds.
     pub uptime_s: f64,
-    /// The journal's file, if there is one that goes on.
+    /// The journal's file, if it is being written.
     pub journal: Option<String>,
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
-    /// Base pages moved, by the nodes they went from and to.
+    /// Base pages moved, by source and target node.
     pub moved: Vec<(String, String, u64)>,
     /// Moves that were not made, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// What went wrong lately, oldest first; told to root and the daemon's own user.
+    /// Recent errors, oldest first; for root and the daemon's own user.
     pub troubles: Vec<Trouble>,
-    /// The processes that are watched and that the asker may see.
+    /// The watched processes that the client may see.
     pub processes: Vec<WatchedProcess>,
 }
 
-/// A node, as the last epoch saw it; before the first one, as it is now.
+/// A node in the last epoch; before the first one, its current state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it has and what of it is free, in MiB.
+    /// Total and free memory, in MiB.
     pub memory: Option<(u64, u64)>,
-    /// What was read from it and written to it in the last epoch, in MB/s, where something counts it.
+    /// Reads and writes in the last epoch, in MB/s, if counted.
     pub traffic_mbps: Option<(f64, f64)>,
 }
 
-/// What went wrong.
+/// An error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trouble {
-    /// How long ago, the last time.
+    /// Time since its last occurrence, in seconds.
     pub seconds_ago: f64,
-    /// What.
+    /// The message.
     pub what: String,
 }
 
-/// A process that is watched.
+/// A watched process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchedProcess {
-    /// Its number.
+    /// Process id.
     pub pid: i32,
-    /// Its name.
+    /// Program name.
     pub name: String,
-    /// Its user.
+    /// User.
     pub uid: u32,
-    /// What it has in memory.
+    /// Resident size in MiB.
     pub resident_mib: u64,
-    /// Base pages of it that were moved.
+    /// Base pages moved.
     pub moved_pages: u64,
-    /// Base pages on each node, by the regions of the last epoch, of which a few pages each are looked up; none before it is seen.
+    /// Base pages on each node, from a sample of pages per region in the last epoch; `None` before it is
+    /// observed.
     pub pages: Option<Vec<u64>>,
 }
 
-/// `memtide why`.
+/// Reply to `memtide why`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Why {
-    /// Where the page lies.
+    /// The page's node.
     pub node: Option<String>,
-    /// Its region when it was last seen: first address, base pages, reads, writes, age.
+    /// Its region when last observed: first address, base pages, reads, writes, age.
     pub region: Option<(u64, u64, u32, u32, u32)>,
     /// The last decision about it.
     pub last: Option<Last>,
@@ -96,14 +97,14 @@ pub struct Why {
 /// A decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Last {
-    /// Where it lay.
+    /// Source node.
     pub from: String,
-    /// Where it was to go.
+    /// Target node.
     pub to: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Why it did not, if it did not.
+    /// Why it was not made, if it was not.
     pub refused: Option<String>,
-    /// How long ago.
+    /// Time since the decision, in seconds.
     pub seconds_ago: f64,
 }

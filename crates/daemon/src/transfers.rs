@@ -1,7 +1,7 @@
 //! Users' requests to move a process's pages between nodes.
 //!
-//! The daemon steps transfers between epochs, up to 2 MiB at a time, and a transfer has at most one step in flight. Their
-//! moves pass the policy's governor, so that one rate bounds both.
+//! The daemon steps transfers between epochs, up to 2 MiB at a time, and a transfer has at most one step in
+//! flight. Their moves pass the policy's governor, so that one rate bounds both.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -24,25 +24,25 @@ use crate::daemon::{Daemon, may};
 use crate::error::DaemonError;
 use crate::host::DaemonHost;
 
-/// Transfers at a time, of which one is root's.
+/// Maximum concurrent transfers, of which one is root's.
 const TRANSFERS_MAX: usize = 8;
 
-/// Time between two reports of progress.
+/// Interval between progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time before a step whose moves were held back, or are in flight, is followed by the next.
+/// Delay before the next step while moves are held back or in flight.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// How long a step looks for pages to move.
+/// Maximum time that a step scans for pages to move.
 const SKIP_MAX: Duration = Duration::from_millis(20);
 
-/// Bytes a second of 1 MB/s.
+/// 1 MB/s in bytes per second.
 const MBPS: f64 = 1e6;
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Share of the process that was scanned, from 0 to 1.
+    /// Share of the process scanned, from 0 to 1.
     pub share: f64,
     /// Pages so far.
     pub tally: Tally,
@@ -50,16 +50,16 @@ pub struct Progress {
     pub seconds: f64,
 }
 
-/// A transfer at its rate.
+/// A transfer limited to its rate.
 struct Paced {
     transfer: Transfer,
-    /// Moves of its last step that have no completion yet.
+    /// Moves of its last step without a completion yet.
     in_flight: BTreeSet<ActionId>,
-    /// The governor's rate held moves of the last step back.
+    /// The governor's rate held back moves of the last step.
     held_back: bool,
     rate_mbps: u64,
     begun: Instant,
-    /// When its next step is due.
+    /// Time of its next step.
     due: Instant,
     reported: Instant,
 }
@@ -79,8 +79,8 @@ impl Paced {
         }
     }
 
-    /// Requests the next step's moves, unless those of the last one are in flight; false once all is done. The caller
-    /// hands the runner's answers to [`note`](Paced::note), then calls [`pace`](Paced::pace).
+    /// Requests the next step's moves, unless those of the last one are in flight; false once all is done.
+    /// The caller hands the runner's answers to [`note`](Paced::note), then calls [`pace`](Paced::pace).
     fn step(
         &mut self,
         runner: &mut PolicyRunner,
@@ -101,8 +101,8 @@ impl Paced {
         Ok(true)
     }
 
-    /// The next moves. Memory in which there is nothing to move is skipped, for a while; none once all was
-    /// looked at.
+    /// The next moves. Memory without pages to move is skipped, for a limited time; `None` once all was
+    /// scanned.
     fn next_moves(&mut self) -> io::Result<Option<Vec<Move>>> {
         let until = Instant::now() + SKIP_MAX;
         loop {
@@ -120,7 +120,7 @@ impl Paced {
         self.transfer.note(&own);
     }
 
-    /// Sets when the next step is due: once the pages moved so far have taken their time at its rate.
+    /// Sets the time of the next step: when the rate allows the pages moved so far.
     fn pace(&mut self) {
         let moved = self.transfer.tally().moved_pages;
         let bytes = moved as f64 * memtide_core::PAGE_BYTES as f64;
@@ -139,7 +139,7 @@ impl Paced {
     }
 }
 
-/// How many moves an allowance covers; the last one may exceed it.
+/// The number of moves that an allowance covers; the last one may exceed it.
 fn within(moves: &[Move], allowance_bytes: Option<u64>) -> usize {
     let Some(mut left) = allowance_bytes else { return moves.len() };
     let fits = |wanted: &&Move| {
@@ -150,7 +150,7 @@ fn within(moves: &[Move], allowance_bytes: Option<u64>) -> usize {
     moves.iter().take_while(fits).count()
 }
 
-/// A transfer that a client of the daemon waits for.
+/// A transfer requested by a client of the daemon.
 struct Client {
     paced: Paced,
     pid: i32,
@@ -158,15 +158,15 @@ struct Client {
     reply: Sender<Reply>,
 }
 
-/// The transfers under way.
+/// The transfers in progress.
 #[derive(Default)]
 pub(crate) struct Transfers(VecDeque<Client>);
 
 impl Transfers {
-    /// Admits one more of a user, of this process.
+    /// Admits another transfer of a user, of this process.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it is refused.
     pub fn admit(&self, pid: i32, uid: u32) -> Result<(), String> {
         if self.0.iter().any(|other| other.pid == pid) {
             return Err(format!("a request for process {pid} is already running"));
@@ -180,7 +180,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Adds one that was admitted.
+    /// Adds an admitted transfer.
     pub fn add(&mut self, transfer: Transfer, rate_mbps: u64, client: &ClientRequest) {
         let pid = transfer.process().pid.as_raw_nonzero().get();
         let paced = Paced::new(transfer, rate_mbps);
@@ -194,7 +194,7 @@ impl<H: DaemonHost> Daemon<H> {
         !self.paused && self.transfers.0.iter().any(|client| client.paced.due <= now)
     }
 
-    /// When the next step of a transfer, or a report, is due; none if there is no transfer.
+    /// Time of the next step of a transfer, or report; `None` if there is no transfer.
     pub(crate) fn transfer_due(&self) -> Option<Instant> {
         let due = |client: &Client| {
             let report = client.paced.reported + REPORT_INTERVAL;
@@ -203,7 +203,8 @@ impl<H: DaemonHost> Daemon<H> {
         self.transfers.0.iter().map(due).min()
     }
 
-    /// Takes a step of each transfer that is due, and reports progress. One whose client has gone ends.
+    /// Takes a step of each transfer that is due, and reports progress. A transfer whose client has
+    /// disconnected ends.
     pub(crate) fn step_transfers(&mut self) {
         for _ in 0..self.transfers.0.len() {
             let Some(mut client) = self.transfers.0.pop_front() else { return };
@@ -211,7 +212,7 @@ impl<H: DaemonHost> Daemon<H> {
                 None => self.transfers.0.push_back(client),
                 Some(reply) => {
                     self.host.end_request(client.paced.transfer.process().pid);
-                    // The client may have gone.
+                    // The client may have disconnected.
                     let _ = client.reply.send(reply);
                 }
             }
@@ -255,7 +256,7 @@ pub(crate) fn process_of(
     process.filter(may_access).ok_or_else(|| format!("process {pid} does not exist or is not yours"))
 }
 
-/// The transfer that a request asks for. `nodes` are the system's numbers of the machine's nodes.
+/// The transfer for a request. `nodes` are the system's numbers of the machine's nodes.
 ///
 /// # Errors
 /// What is wrong with the request, or why the process's memory cannot be read.
@@ -299,11 +300,11 @@ pub fn nodes(asked: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<Node
     Ok((from, to))
 }
 
-/// Moves pages without a daemon, as long as `report`, called every 200 ms, returns true. A batch of moves stalls the
-/// process for little longer than `stall`. `nodes` are the system's nodes.
+/// Moves pages without a daemon while `report`, called every 200 ms, returns true. A batch of moves stalls
+/// the process for little longer than `stall`. `nodes` are the system's nodes.
 ///
 /// # Errors
-/// What is wrong with the request; or why it ended early, and its progress by then.
+/// What is wrong with the request; or why it ended early, and its progress at that time.
 pub fn run(
     asked: &Migrate,
     uid: u32,
@@ -315,11 +316,11 @@ pub fn run(
     let numbers = Numbers { nodes: nodes.to_vec(), cpus: Vec::new(), scan_pages: 0 };
     let policy = memtide_policies::no_migration();
     let mut live = Live::new(numbers, &policy.sensors(), None, stall, false).map_err(|e| early(e.into()))?;
-    // The kernel checks the rest of what ptrace(2) asks for.
+    // The kernel checks the other ptrace(2) conditions.
     let process = process_of(&live, asked.pid, |found| may(uid, found.uid))
         .map_err(|why| early(DaemonError::NoProcess(why)))?;
     live.begin_request(process.clone());
-    // Its pace is the only limit.
+    // Limited by its own rate alone.
     let mut runner = PolicyRunner::new(policy, Limits::default());
     let mut paced = Paced::new(transfer(&live, process, asked, nodes).map_err(early)?, asked.max_rate_mbps);
     loop {

@@ -1,18 +1,18 @@
-//! What went wrong lately.
+//! Recent errors.
 
 use std::collections::VecDeque;
 
 use memtide_core::Time;
 
-/// Troubles that are remembered.
+/// Number of errors kept.
 const MOST: usize = 8;
 
-/// What went wrong, oldest first, each once, with when it did last.
+/// Errors, oldest first, each once, with the time of the last occurrence.
 #[derive(Debug, Default)]
 pub struct Troubles(VecDeque<(Time, String)>);
 
 impl Troubles {
-    /// Remembers a trouble; whether it was not known.
+    /// Records an error; returns whether it is new.
     pub fn add(&mut self, now: Time, what: &str) -> bool {
         let known = self.0.iter().position(|(_, known)| known == what).and_then(|at| self.0.remove(at));
         if self.0.len() == MOST {
@@ -22,17 +22,17 @@ impl Troubles {
         known.is_none()
     }
 
-    /// Forgets those that begin so.
+    /// Forgets errors with this prefix.
     pub fn forget(&mut self, begin: &str) {
         self.0.retain(|(_, what)| !what.starts_with(begin));
     }
 
-    /// Each with when it was.
+    /// Each error with its time.
     pub fn iter(&self) -> impl Iterator<Item = (Time, &str)> {
         self.0.iter().map(|(time, what)| (*time, what.as_str()))
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_kept_each_with_its_last_time() {
+    fn recent_errors_are_kept_with_their_last_time() {
         let mut troubles = Troubles::default();
         for number in 0..10 {
             assert!(troubles.add(Time(number), &format!("trouble {number}")));

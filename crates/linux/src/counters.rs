@@ -1,4 +1,4 @@
-//! The lab's counters, which a guest finds in the memory of a PCI device: what an emulated CPU has instead of hardware
+//! The lab's counters, in the memory of a PCI device of the guest: an emulated CPU's replacement for hardware
 //! counters.
 
 use std::fs::{self, File};
@@ -16,24 +16,24 @@ const VENDOR: &str = "0x1af4";
 const DEVICE: &str = "0x1110";
 const MEMORY: &str = "resource2";
 
-/// More than this no machine's counters take.
+/// Maximum size of the counters, for any machine.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Why there are no counters.
+/// Why counters cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
     /// No such device.
     #[error("there are no counters here: only a guest of the lab has them")]
     None,
-    /// The memory cannot be had.
+    /// The device's memory cannot be mapped.
     #[error("{path}: the counters cannot be read ({source}){}", if source.kind() == io::ErrorKind::PermissionDenied { "; only root may" } else { "" })]
     Device {
         /// The device's memory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// They are not what this version reads.
+    /// The content is not in the format that this version reads.
     #[error("{path}: {source}")]
     Content {
         /// The device's memory.
@@ -43,7 +43,7 @@ pub enum CountersError {
     },
 }
 
-/// Why a snapshot cannot be taken.
+/// Why a snapshot cannot be read.
 enum Unread {
     Device(io::Error),
     Content(ReadError),
@@ -55,7 +55,7 @@ impl From<ReadError> for Unread {
     }
 }
 
-/// The counters of the guest that this runs in.
+/// The counters of the guest that this process runs in.
 #[derive(Debug)]
 pub struct Counters {
     path: PathBuf,
@@ -63,10 +63,10 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Finds them.
+    /// Opens the counters.
     ///
     /// # Errors
-    /// If there are none, or they cannot be read.
+    /// If there are none, or they are not readable.
     pub fn open() -> Result<Counters, CountersError> {
         Counters::open_in(Path::new(DEVICES))
     }
@@ -92,10 +92,10 @@ impl Counters {
         }
     }
 
-    /// What has been counted, as it was at one time.
+    /// A consistent snapshot of the counters.
     ///
     /// # Errors
-    /// If the memory does not hold counters that this version reads, or is not there any more.
+    /// If the memory does not contain counters in a format that this version reads, or is gone.
     pub fn read(&self) -> Result<Snapshot, CountersError> {
         let path = || self.path.clone();
         let read = counters::read(self.memory.len(), |words| self.memory.copy(words).map_err(Unread::Device));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_is_found_and_what_it_holds_is_checked() {
+    fn device_is_found_and_its_content_checked() {
         let devices = tempfile::tempdir().expect("a folder");
         let open = || Counters::open_in(devices.path());
         device(devices.path(), "1", "0x1000", &[0; 512]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_memory_is_an_error_and_no_signal() {
+    fn truncated_memory_is_an_error_without_signal() {
         let devices = tempfile::tempdir().expect("a folder");
         let mut words = vec![0; 1024];
         words[..8].copy_from_slice(&[MAGIC, 1, 2, 9, 1, 1, 200, 0]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bus_there_are_none_and_the_message_says_where_there_are() {
+    fn missing_device_is_an_error_that_names_the_lab() {
         let none = Counters::open_in(Path::new("/no/such/bus")).expect_err("there is none");
         assert!(
             matches!(none, CountersError::None) && none.to_string().contains("guest of the lab"),

@@ -1,4 +1,4 @@
-//! Files that a user names as input.
+//! Input files named by the user.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,16 +7,16 @@ use std::path::Path;
 
 use rustix::fs::{OFlags, fcntl_setfl};
 
-/// Opens a file to read. It never waits for a writer: a FIFO without one reads as empty.
+/// Opens a file for reading without blocking: a FIFO without a writer reads as empty.
 ///
 /// # Errors
-/// If it cannot be opened, or is a folder.
+/// If it cannot be opened, or is a directory.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     if file.metadata()?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder; give a file"));
     }
-    // Readers of pipes that have a writer wait for it.
+    // Reads of a pipe that has a writer block as usual.
     fcntl_setfl(&file, OFlags::empty())?;
     Ok(file)
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fifo_without_a_writer_is_empty_and_a_folder_refused() {
+    fn fifo_without_writer_is_empty_and_directory_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let fifo = folder.path().join("fifo");
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");

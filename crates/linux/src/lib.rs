@@ -1,4 +1,4 @@
-//! The real machine, as a stock Linux kernel shows it.
+//! The real machine through the interfaces of a stock Linux kernel.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -20,10 +20,10 @@ use std::io;
 use memtide_core::CpuId;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Has the calling thread, and what it starts, run on these CPUs alone.
+/// Pins the calling thread, and its future children, to these CPUs.
 ///
 /// # Errors
-/// The kernel's, if none of them is online and allowed.
+/// The kernel's, if none of the CPUs is online and allowed.
 pub fn run_on(cpus: &[CpuId]) -> io::Result<()> {
     let mut set = CpuSet::new();
     if cpus.iter().any(|cpu| cpu.index() >= CpuSet::MAX_CPU) {

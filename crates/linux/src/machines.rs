@@ -1,4 +1,4 @@
-//! Machines by name, by file, or as this system is.
+//! Machines by name, from a file, or from this system.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use memtide_core::{FileError, Machine, suggest};
 use crate::input;
 use crate::topology::{NoMachine, System};
 
-/// Why there is no machine of a name.
+/// Why a machine cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// The name is neither a bundled machine's nor a file's.
@@ -42,22 +42,22 @@ pub enum MachineError {
     /// The file is not a valid machine file.
     #[error(transparent)]
     Refused(#[from] FileError),
-    /// The machine's memory nodes are not as many as this system's.
+    /// The machine's number of memory nodes differs from this system's.
     #[error("machine '{machine}' has {nodes} memory nodes, this system {here}")]
     OtherNodes {
         /// The machine's name.
         machine: String,
-        /// Its memory nodes.
+        /// Number of its memory nodes.
         nodes: usize,
-        /// This system's memory nodes.
+        /// Number of this system's memory nodes.
         here: usize,
     },
-    /// This system does not tell enough of itself.
+    /// This system provides too little data.
     #[error(transparent)]
     NoMachine(#[from] NoMachine),
 }
 
-/// Loads a bundled machine by its name, or a machine file by its path.
+/// Loads a bundled machine by name, or a machine file by path.
 ///
 /// # Errors
 /// If there is no such machine, or its file is refused.
@@ -66,7 +66,7 @@ pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
     Ok(Machine::parse(&file, &text)?)
 }
 
-/// As [`load`], with [what is most likely not meant](Machine::warnings) in its file.
+/// As [`load`], with [warnings on probable mistakes](Machine::warnings) in its file.
 ///
 /// # Errors
 /// As [`load`].
@@ -86,7 +86,7 @@ fn text(name_or_path: &str) -> Result<(String, Cow<'static, str>), MachineError>
             let bytes =
                 read(name_or_path).map_err(|error| MachineError::Unreadable { file: file(), error })?;
             let text = String::from_utf8(bytes).map_err(|error| match error.as_bytes() {
-                // A trace is what is most easily taken for a machine file.
+                // A trace is the file most easily mistaken for a machine file.
                 [b'P', b'A', b'R', b'1', ..] => MachineError::Trace { file: file() },
                 _ => MachineError::NotText { file: file() },
             })?;
@@ -96,14 +96,14 @@ fn text(name_or_path: &str) -> Result<(String, Cow<'static, str>), MachineError>
     }
 }
 
-/// A file's bytes, no more than show that it is too long: it may be a device without end.
+/// A file's bytes, up to just over the size limit: it may be an endless device.
 fn read(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input::open(Path::new(path))?.take(Machine::FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Whether this can only be a machine file, and no bundled machine's name.
+/// Whether this can only be a machine file's path, not a bundled machine's name.
 pub fn is_path(name_or_path: &str) -> bool {
     let path = Path::new(name_or_path);
     path.extension().is_some() || path.components().count() > 1
@@ -111,11 +111,13 @@ pub fn is_path(name_or_path: &str) -> bool {
 
 /// This system as a machine.
 ///
-/// With a name: the machine of that name or path, which must have as many memory nodes as this system, in the same order.
-/// Without: the machine that the kernel and the firmware tell of; if `figures`, latencies and bandwidths must be known.
+/// With a name: the machine of that name or path, which must have as many memory nodes as this system, in the
+/// same order.
+/// Without: the machine that the kernel and the firmware describe; if `figures`, latencies and bandwidths
+/// must be known.
 ///
 /// # Errors
-/// As [`load`]; if the numbers of nodes differ; or if the firmware does not tell what is needed.
+/// As [`load`]; if the numbers of nodes differ; or if the firmware does not provide the figures.
 pub fn of_host(host: &System, name: Option<&str>, figures: bool) -> Result<Machine, MachineError> {
     let Some(name) = name else {
         let machine = if figures { host.machine("host", &[]) } else { host.machine_without_figures("host") };
@@ -127,6 +129,6 @@ pub fn of_host(host: &System, name: Option<&str>, figures: bool) -> Result<Machi
         let nodes = machine.nodes.len();
         return Err(MachineError::OtherNodes { machine: machine.name, nodes, here });
     }
-    // What is real is not scaled.
+    // A real machine is not scaled.
     Ok(Machine { scale: 1, ..machine })
 }

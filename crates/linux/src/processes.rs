@@ -10,7 +10,7 @@ use procfs::process::{self, ProcState, Status};
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Why a process's memory may not be looked at.
+/// Why a process's memory is not accessible.
 pub const FORBIDDEN: &str =
     "without CAP_SYS_PTRACE the kernel shows only your own processes without extra privileges";
 
@@ -23,40 +23,40 @@ pub struct User {
     pub gid: u32,
 }
 
-/// A process that has memory of its own: no thread of the kernel, nothing that has ended.
+/// A process with memory of its own: not a kernel thread, not a zombie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub pid: Pid,
-    /// When it started, in ticks since boot: tells it from a later one of the same number.
+    /// Start time in ticks since boot; with the id it is unique, as ids are reused.
     pub started_ticks: u64,
-    /// Base pages of it that are in memory.
+    /// Resident base pages.
     pub resident_pages: u64,
-    /// The name of its program, at most 15 bytes (proc_pid_comm(5)).
+    /// Program name, at most 15 bytes (proc_pid_comm(5)).
     pub name: String,
-    /// Its user: who it acts as.
+    /// Effective user.
     pub uid: u32,
-    /// The user who may ptrace(2) it without privileges; none if only root may.
+    /// The user who may ptrace(2) it without privileges; `None` if only root may.
     pub ptrace_user: Option<User>,
     /// Its control group in the unified hierarchy; `/` if there is none.
     pub cgroup: String,
 }
 
-/// What tells a process from all others since boot: its number, and when it started.
+/// Identifies a process uniquely since boot: its id and start time.
 pub type Identity = (Pid, u64);
 
 impl Process {
-    /// Which process it is.
+    /// Its identity.
     pub fn identity(&self) -> Identity {
         (self.pid, self.started_ticks)
     }
 
-    /// Whether a user may see its addresses and move its pages.
+    /// Whether a user may read its addresses and move its pages.
     pub fn may_be_accessed_by(&self, user: User) -> bool {
         user.uid == 0 || self.ptrace_user == Some(user)
     }
 
-    /// How long it has lived.
+    /// Its age.
     pub fn age(&self) -> Duration {
         let now = clock_gettime(ClockId::Boottime);
         let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
@@ -65,8 +65,8 @@ impl Process {
     }
 }
 
-/// All processes that have so many base pages in memory, by number. Those that end meanwhile are left out. Of the others no more is
-/// read than how large they are.
+/// All processes with at least this many resident base pages, by id. Processes that exit during the scan are
+/// left out. For those below the limit only the size is read.
 ///
 /// # Errors
 /// If /proc cannot be read.
@@ -79,13 +79,13 @@ pub fn all(least_pages: u64) -> io::Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// The second figure of proc_pid_statm(5); a thread of the kernel has none in memory.
+/// The second field of proc_pid_statm(5); 0 for a kernel thread.
 fn resident_pages(pid: i32) -> Option<u64> {
     let figures = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     figures.split(' ').nth(1)?.parse().ok()
 }
 
-/// A process by its number; none if there is no such process with memory.
+/// A process by its id; `None` if there is no such process with memory.
 pub fn one(pid: Pid) -> Option<Process> {
     process::Process::new(pid.as_raw_nonzero().get()).ok().and_then(|found| known(&found).ok()?)
 }
@@ -135,7 +135,7 @@ mod tests {
 
     const USER: User = User { uid: 1000, gid: 100 };
 
-    /// The status of a process with these lines instead of those of [`USER`]'s.
+    /// The status of a process, with [`USER`]'s lines replaced by these.
     fn status(lines: &[&str]) -> Status {
         let mut text = fs::read_to_string("/proc/self/status").expect("this process's status");
         let own = ["Uid:\t1000\t1000\t1000\t1000", "Gid:\t100\t100\t100\t100", "CapPrm:\t0000000000000000"];
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_process_with_one_user_and_no_privileges_is_accessible() {
+    fn only_process_with_one_user_and_no_privileges_is_accessible() {
         assert_eq!(ptrace_user(&status(&[]), USER), Some(USER));
         for line in [
             "Uid:\t0\t1000\t1000\t1000",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn process_is_accessible_to_its_own_user_and_group_and_to_root() {
+    fn process_is_accessible_to_its_user_and_group_and_to_root() {
         let me = one(rustix::process::getpid()).expect("this process");
         let (root, nobody) = (User { uid: 0, gid: 0 }, User { uid: 65534, gid: 65534 });
         let mut command = Command::new("cat");
@@ -178,7 +178,7 @@ mod tests {
             command.uid(user.uid).gid(user.gid);
         }
         let mut child = command.spawn().expect("cat");
-        // It has become the program once it answers.
+        // After its first output it has passed exec.
         let mut pipe = child.stdin.take().expect("a pipe");
         io::Write::write_all(&mut pipe, b"!").expect("its input");
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("its output");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_among_them_and_kernel_threads_are_not() {
+    fn list_contains_this_process_and_no_kernel_thread() {
         let me = rustix::process::getpid();
         let found = all(1).expect("/proc");
         let mine = found.iter().find(|process| process.pid == me).expect("this process");

@@ -1,4 +1,5 @@
-//! The daemon's control socket: a line of JSON in, a line of JSON out. Who asks is known from the kernel.
+//! The daemon's control socket: a line of JSON in, a line of JSON out. The kernel identifies the client's
+//! user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,43 +18,44 @@ use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Bytes of a request at most.
+/// Maximum request size in bytes.
 const REQUEST_MAX: usize = 4096;
 
-/// Clients served at a time, and of them those of one user other than root.
+/// Maximum concurrent clients, and those of one user other than root.
 pub const CLIENTS_MAX: usize = 64;
 const CLIENTS_OF_USER_MAX: usize = 16;
 
-/// Clients of root, and of the daemon's own user, for which others leave room.
+/// Slots reserved for root and for the daemon's own user.
 const RESERVED: usize = 8;
 
-/// How long a client may take to ask, and to read each answer.
+/// Time limit for a client to send its request, and to read each reply.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a daemon may be silent before a client gives it up: it answers between two epochs, and tells of a migration as it goes.
+/// How long a client waits for a silent daemon: it replies between two epochs, and reports the progress of a
+/// migration.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 
-/// How soon a client sees that it is to end.
+/// How often a client checks its stop flag.
 const POLL: Duration = Duration::from_millis(100);
 
-/// What a client may ask for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What the daemon watches, and what it has done.
+    /// The watched processes and the daemon's counters.
     Status,
-    /// Why a page lies where it lies.
+    /// Why a page is on its node.
     Why {
-        /// Whose.
+        /// The process.
         pid: i32,
-        /// An address in it.
+        /// An address in the page.
         address: u64,
     },
-    /// Nothing is to be moved until [`Request::Resume`].
+    /// Pauses migration until [`Request::Resume`].
     Pause,
-    /// Pages may be moved again.
+    /// Resumes migration.
     Resume,
-    /// What a process has on some nodes is to go to others.
+    /// Moves the pages of a process from some nodes to others.
     Migrate(Migrate),
 }
 
@@ -61,38 +63,38 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Migrate {
-    /// Whose.
+    /// The process.
     pub pid: i32,
-    /// The nodes that they are to leave, as numactl(8) lists them.
+    /// Source nodes, in numactl(8) syntax.
     pub from: String,
-    /// The nodes that they are to go to.
+    /// Target nodes.
     pub to: String,
-    /// Most that may move, in MB/s; at least 1.
+    /// Maximum rate, in MB/s; at least 1.
     pub max_rate_mbps: u64,
 }
 
-/// What a client is told.
+/// A message to a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// How far it is; more follows.
+    /// Progress; more messages follow.
     Progress(Value),
-    /// The answer.
+    /// The reply.
     Done(Value),
-    /// Why there is none.
+    /// The request failed: why.
     Refused(String),
-    /// There is none, for the daemon is paused.
+    /// The request failed because the daemon is paused.
     Paused,
 }
 
-/// A request, who makes it, and where the reply goes.
+/// A request, its user, and the channel for the reply.
 #[derive(Debug)]
 pub struct ClientRequest {
-    /// What is asked for.
+    /// The request.
     pub request: Request,
-    /// The user who asks.
+    /// The client's user.
     pub user: User,
-    /// Takes the reply.
+    /// Receives the reply.
     pub reply: Sender<Reply>,
 }
 
@@ -104,31 +106,31 @@ pub struct Socket {
     pub requests: Receiver<ClientRequest>,
 }
 
-/// Where the system's daemon listens.
+/// Socket path of the system's daemon.
 const OF_SYSTEM: &str = "/run/memtide/memtide.sock";
 
-/// Where a daemon of this user listens.
+/// Socket path of a daemon of this user.
 pub fn default_file() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
     runtime.map_or_else(|| PathBuf::from(OF_SYSTEM), |folder| PathBuf::from(folder).join("memtide.sock"))
 }
 
-/// Where a daemon is to be found: this user's if there is one, else the system's.
+/// Socket path of the running daemon: this user's if there is one, else the system's.
 pub fn found_file() -> PathBuf {
     let listens = |file: &PathBuf| UnixStream::connect(file).is_ok();
     Some(default_file()).filter(listens).unwrap_or_else(|| PathBuf::from(OF_SYSTEM))
 }
 
 impl Socket {
-    /// Listens; a socket that nobody listens at any more is replaced.
+    /// Listens; a stale socket is replaced.
     ///
     /// # Errors
-    /// The system's, or that a daemon listens there already.
+    /// The system's, or that a daemon already listens there.
     pub fn listen(file: &Path) -> io::Result<Socket> {
         Socket::listen_with(file, peer)
     }
 
-    /// Listens, with another way to know a client's user.
+    /// Listens, with another function that identifies a client's user.
     fn listen_with(
         file: &Path,
         peer: impl Fn(&UnixStream) -> io::Result<User> + Send + 'static,
@@ -150,7 +152,7 @@ impl Socket {
             Err(_) => {}
         }
         let listener = UnixListener::bind(file)?;
-        // What a client may see depends on its user: see `ClientRequest::user`.
+        // All users may connect; what a client may see depends on its user: see `ClientRequest::user`.
         fs::set_permissions(file, fs::Permissions::from_mode(0o666))?;
         let (sender, requests) = channel();
         thread::spawn(move || serve(&listener, &sender, peer));
@@ -160,20 +162,20 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may already be gone.
         let _ = fs::remove_file(&self.file);
     }
 }
 
-/// Clients that are served, by their users.
+/// Connected clients, by user.
 struct Clients {
     counts: Mutex<BTreeMap<u32, usize>>,
-    /// Users with reserved places: root and the daemon's own.
+    /// Users with reserved slots: root and the daemon's own.
     privileged: BTreeSet<u32>,
 }
 
 impl Clients {
-    /// No clients yet, of a daemon that runs as this user.
+    /// Without clients, for a daemon that runs as this user.
     fn new(own: u32) -> Clients {
         Clients { counts: Mutex::default(), privileged: BTreeSet::from([0, own]) }
     }
@@ -182,7 +184,7 @@ impl Clients {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more of a user, if there may be one. What is reserved for another user stays free.
+    /// Admits another client of a user, if a slot is free. Slots reserved for other users stay free.
     fn admit(&self, uid: u32) -> bool {
         let mut counts = self.counts();
         let of = |uid: u32| counts.get(&uid).copied().unwrap_or(0);
@@ -205,7 +207,7 @@ impl Clients {
     }
 }
 
-/// A client's user, as the kernel knows it.
+/// A client's user, from the kernel.
 fn peer(client: &UnixStream) -> io::Result<User> {
     let credentials = socket_peercred(client)?;
     Ok(User { uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() })
@@ -223,13 +225,13 @@ fn serve(
             continue;
         };
         if !clients.admit(user.uid) {
-            // They may have gone; there is nobody else to tell.
+            // The client may have disconnected; there is no one else to notify.
             let _ = answer(&client, &Reply::Refused("too many clients".to_owned()));
             continue;
         }
         let (requests, of_thread) = (requests.clone(), Arc::clone(&clients));
         let attended = thread::Builder::new().spawn(move || {
-            // A client that leaves is no error of the daemon's.
+            // A disconnect is not an error of the daemon.
             let _ = attend(&client, user, &requests);
             of_thread.release(user.uid);
         });
@@ -246,7 +248,7 @@ fn attend(client: &UnixStream, user: User, requests: &Sender<ClientRequest>) -> 
         Err(error) => return answer(client, &Reply::Refused(format!("not a request: {error}"))),
     };
     let (reply, replied) = channel();
-    // If the daemon ends, nobody holds the other end any more.
+    // If the daemon has stopped, the receiver is gone.
     let _ = requests.send(ClientRequest { request, user, reply });
     for reply in replied {
         answer(client, &reply)?;
@@ -257,7 +259,7 @@ fn attend(client: &UnixStream, user: User, requests: &Sender<ClientRequest>) -> 
     answer(client, &Reply::Refused("the daemon is ending".to_owned()))
 }
 
-/// What a client sends up to the end of a line, or as far as a request may go.
+/// A client's input up to the end of a line, or to the maximum size.
 fn line(mut client: &UnixStream) -> io::Result<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let mut line = Vec::new();
@@ -281,10 +283,11 @@ fn answer(mut client: &UnixStream, reply: &Reply) -> io::Result<()> {
     client.write_all(&line)
 }
 
-/// Asks the daemon that listens at a socket, and hands on what it tells meanwhile.
+/// Sends a request to the daemon at a socket, and passes on its progress reports.
 ///
 /// # Errors
-/// If nobody listens or answers, or the answer is none; `Interrupted` soon after `stop` is set, which is looked at every 100 ms.
+/// If no daemon listens or replies, or the reply is invalid; `Interrupted` soon after `stop` is set, which is
+/// checked every 100 ms.
 pub fn ask(
     file: &Path,
     request: &Request,
@@ -295,7 +298,7 @@ pub fn ask(
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     match stream.write_all(&line) {
-        // Who has no time for another client says so at once, and closes.
+        // A daemon without a free slot replies with an error at once, and disconnects.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
         _ => {}
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A socket whose requests a thread answers, each with a word, as the daemon does between two epochs.
+/// A socket whose requests a thread answers with a word each, as the daemon does between two epochs.
 fn socket(folder: &Path) -> PathBuf {
     let file = folder.join("socket");
     let socket = Socket::listen(&file).expect("a socket");
@@ -34,7 +34,7 @@ fn send(file: &Path, bytes: &[u8]) -> io::Result<String> {
 }
 
 #[test]
-fn bytes_of_all_kinds_are_refused_and_others_served() {
+fn arbitrary_bytes_are_refused_and_other_clients_served() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = socket(folder.path());
     let mut config = ProptestConfig::with_cases(64);
@@ -42,7 +42,7 @@ fn bytes_of_all_kinds_are_refused_and_others_served() {
     proptest!(config, |(bytes in proptest::collection::vec(any::<u8>(), 0..6000))| {
         match send(&file, &bytes) {
             Ok(answer) => prop_assert!(answer.contains("not a request"), "{}", answer),
-            // What is beyond the line, or the longest request, is not read.
+            // Bytes after the line, or beyond the maximum length, are not read.
             Err(error) => prop_assert!(bytes.len() > REQUEST_MAX || bytes.contains(&b'\n'), "{}", error),
         }
     });
@@ -53,22 +53,22 @@ fn bytes_of_all_kinds_are_refused_and_others_served() {
 }
 
 #[test]
-fn clients_that_neither_ask_nor_read_are_few_and_do_not_stay() {
+fn idle_clients_are_limited_and_time_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = socket(folder.path());
-    // Guards against a hang on any host: what is held against PATIENCE ends for sure.
+    // Guards against a hang on any host: a client limited by PATIENCE ends for certain.
     const HANGS: Duration = Duration::from_secs(300);
     let begun = Instant::now();
     let mut idle: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&file).expect("a client")).collect();
     for client in &mut idle {
-        // Those beyond the limit have been told so and are gone.
+        // Those beyond the limit have received an error and are disconnected.
         let _ = client.write_all(b"\"stat");
     }
     while !is_served(&file) {
         assert!(begun.elapsed() < HANGS, "nobody else is served any more");
         thread::sleep(Duration::from_millis(50));
     }
-    // A byte now and then does not keep one longer.
+    // An occasional byte does not extend the time limit.
     let mut slow = UnixStream::connect(&file).expect("a client");
     let begun = Instant::now();
     while slow.write_all(b" ").is_ok() {
@@ -78,7 +78,7 @@ fn clients_that_neither_ask_nor_read_are_few_and_do_not_stay() {
 }
 
 #[test]
-fn a_daemon_that_is_there_is_not_replaced_nor_is_a_file() {
+fn running_daemon_and_regular_file_are_not_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = socket(folder.path());
     assert_eq!(Socket::listen(&file).expect_err("it is taken").kind(), ErrorKind::AddrInUse);
@@ -88,7 +88,7 @@ fn a_daemon_that_is_there_is_not_replaced_nor_is_a_file() {
 }
 
 #[test]
-fn no_user_takes_all_places() {
+fn no_user_takes_all_slots() {
     let clients = Clients::new(0);
     assert_eq!((0..CLIENTS_MAX).filter(|_| clients.admit(1000)).count(), CLIENTS_OF_USER_MAX);
     assert_eq!((0..CLIENTS_MAX).filter(|_| clients.admit(0)).count(), CLIENTS_MAX - CLIENTS_OF_USER_MAX);
@@ -98,7 +98,7 @@ fn no_user_takes_all_places() {
 }
 
 #[test]
-fn places_are_reserved_for_root_and_the_daemons_user() {
+fn slots_are_reserved_for_root_and_daemon_user() {
     let own = 900;
     let clients = Clients::new(own);
     let admitted = |uid| (0..CLIENTS_MAX).filter(|_| clients.admit(uid)).count();
@@ -114,11 +114,11 @@ fn places_are_reserved_for_root_and_the_daemons_user() {
 }
 
 #[test]
-fn root_is_served_while_four_users_hold_all_their_connections() {
+fn root_is_served_while_four_users_use_all_their_slots() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("socket");
     let (users, accepted) = (4, std::sync::atomic::AtomicUsize::new(0));
-    // The first connections are those of four users, by 16; the one after them is root's.
+    // The first connections belong to four users, 16 each; the next one is root's.
     let peer = move |_: &UnixStream| {
         let user = accepted.fetch_add(1, Ordering::Relaxed) / CLIENTS_OF_USER_MAX;
         Ok(if user < users { User { uid: 4_000_000 + user as u32, gid: 1 } } else { User { uid: 0, gid: 0 } })

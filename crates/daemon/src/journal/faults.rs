@@ -1,18 +1,18 @@
-//! Hint faults of neighbouring pages, told as one.
+//! Hint faults of consecutive pages, recorded as one run.
 
 use memtide_core::policy::HintFault;
 use memtide_core::{Time, Vpn};
 use serde::{Deserialize, Serialize};
 
-/// Hint faults of neighbouring pages that are alike and come at equal times one after another.
+/// Equal hint faults of consecutive pages at equal intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
-    /// That of the first page.
+    /// The fault of the first page.
     pub first: HintFault,
-    /// How many pages of its size.
+    /// Number of pages of its size.
     pub pages: u64,
-    /// The time between one and the next.
+    /// Interval between faults.
     pub step: Time,
 }
 
@@ -31,7 +31,7 @@ impl Faults {
         }
     }
 
-    /// Adds a fault if it goes on where this ends, and tells whether it did.
+    /// Appends a fault that continues this run; returns whether it did.
     pub fn add(&mut self, fault: &HintFault) -> bool {
         let since = Time(fault.time.0.saturating_sub(self.first.time.0));
         let step = if self.pages == 1 { since } else { self.step };
@@ -42,7 +42,7 @@ impl Faults {
         adds
     }
 
-    /// Each of them.
+    /// Each fault.
     pub fn each(&self) -> impl Iterator<Item = HintFault> + use<> {
         let all = *self;
         (0..all.pages).map(move |number| all.at(number))
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_at_equal_times_are_one_run_and_each_is_told_again() {
+    fn consecutive_faults_at_equal_intervals_round_trip_as_one_run() {
         let fault = |time, page, node| HintFault {
             time: Time(time),
             task: TaskId(1),

@@ -1,7 +1,8 @@
-//! The daemon's journal: what a policy got in each epoch and what it planned, so that it can be asked again.
+//! The daemon's journal: a policy's input and plan in each epoch, for replay.
 //!
-//! A file of zstd frames, each one record as a line of JSON, so that `zstdcat` shows it. A *part* begins with a head, which has all
-//! that is needed to make the policy as it was then; epochs follow. A file holds any number of parts.
+//! A file of zstd frames, each with one record as a line of JSON, so that `zstdcat` shows it. A *part* begins
+//! with a head, with everything needed to restore the policy as it was then; its epochs follow. A file holds
+//! any number of parts.
 
 mod faults;
 mod reader;

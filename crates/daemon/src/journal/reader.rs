@@ -1,4 +1,4 @@
-//! Reading a journal, which anybody may have written.
+//! Reads a journal, which is untrusted input.
 
 use std::io::{self, Read};
 
@@ -10,7 +10,7 @@ use super::record::Record;
 /// Maximum decompressed size of a record, in bytes.
 pub const RECORD_MAX: u64 = 64 << 20;
 
-/// Maximum decompressed size of all records so far, in bytes: this many for each byte of the journal, plus a
+/// Maximum decompressed size of all records so far, in bytes: this many per byte of the journal, plus a
 /// constant. An entry of an epoch takes at least a byte of the journal, and less than 400 bytes of text.
 pub const RATIO_MAX: u64 = 512;
 const BYTES_FREE: u64 = 16 << 20;
@@ -19,13 +19,13 @@ const BYTES_FREE: u64 = 16 << 20;
 /// MiB.
 const WINDOW_LOG_MAX: u32 = 23;
 
-/// The records of a journal, up to the first that is not whole.
+/// The records of a journal, up to the first incomplete one.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     number: u64,
-    /// Bytes of the records so far, decompressed.
+    /// Decompressed bytes of the records so far.
     decompressed: u64,
 }
 
@@ -35,25 +35,25 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0, number: 0, decompressed: 0 }
     }
 
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// Bytes of a last record that is not whole, as after a crash, once there are no more records.
+    /// Bytes of an incomplete last record, as after a crash, once there are no more records.
     pub fn torn(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// A message about the last record.
+    /// An error message about the last record.
     pub fn wrong(&self, what: &str) -> String {
         format!("record {}, which ends at byte {}: {what}", self.number, self.at)
     }
 
-    /// The next record's text; none at the end, or if it is not whole.
+    /// The next record's text; `None` at the end, or if it is incomplete.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// What is wrong, and where.
     pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, String> {
         let rest = &self.bytes[self.at..];
         if rest.is_empty() {
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         if self.number == 1 && !is_frame(rest) {
             return Err("not a memtide journal".to_owned());
         }
-        // A frame that is not whole is at most the rest.
+        // An incomplete frame is at most the rest of the file.
         let length = find_frame_compressed_size(rest).unwrap_or(rest.len());
         let allowed = (self.at + length) as u64 * RATIO_MAX + BYTES_FREE;
         let allowed = allowed.saturating_sub(self.decompressed);
@@ -78,10 +78,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next record; none at the end, or if it is not whole.
+    /// The next record; `None` at the end, or if it is incomplete.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// What is wrong, and where.
     pub fn next_record(&mut self) -> Result<Option<Record>, String> {
         let Some(text) = self.next_text()? else { return Ok(None) };
         serde_json::from_slice(&text).map(Some).map_err(|error| {
@@ -94,12 +94,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether bytes begin as a frame does, as far as they go.
+/// Whether the bytes start with a frame's magic number, or with as much of it as there are bytes.
 fn is_frame(bytes: &[u8]) -> bool {
     MAGICNUMBER.to_le_bytes().iter().zip(bytes).all(|(magic, byte)| magic == byte)
 }
 
-/// What the first frame of some bytes holds, and its length. It may hold `allowed` bytes.
+/// The content of the first frame in some bytes, at most `allowed` bytes, and the frame's length.
 fn frame(bytes: &[u8], allowed: u64) -> io::Result<(Vec<u8>, usize)> {
     let mut decoder = Decoder::with_buffer(bytes)?.single_frame();
     decoder.window_log_max(WINDOW_LOG_MAX)?;

@@ -1,4 +1,4 @@
-//! What a journal is made of.
+//! The journal's records.
 
 use std::iter;
 
@@ -9,58 +9,58 @@ use serde::{Deserialize, Serialize};
 use super::faults::Faults;
 use super::runs::{MoveOutcome, PlanEntry, Run, plan_entries};
 
-/// The format that this version writes, and the only one that it reads.
+/// Format version: the one written, and the only one read.
 pub const FORMAT: u32 = 2;
 
-/// Moves of an epoch at most: 4 GiB of base pages.
+/// Maximum moves per epoch: 4 GiB of base pages.
 pub const MOVES_MAX: u64 = 1 << 20;
 
-/// Last id of an action: at a billion actions a second, that of 292 years.
+/// Maximum action id: 292 years at a billion actions a second.
 const ACTIONS_MAX: u64 = u64::MAX >> 1;
 
-/// Base pages that can be numbered, and more than a machine has.
+/// Number of addressable base pages, more than any machine has.
 const PAGES_MAX: u64 = 1 << 52;
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Record {
-    /// A part begins.
+    /// Start of a part.
     Head(Head),
     /// An epoch.
     Epoch(Box<Epoch>),
 }
 
-/// All that is needed to make the policy as it was when a part began.
+/// Everything needed to restore the policy as it was when a part began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
     /// The journal format's version.
     pub format: u32,
-    /// The version of memtide that wrote it.
+    /// memtide version that wrote it.
     pub memtide: String,
-    /// When, in seconds since 1970.
+    /// Time in seconds since 1970.
     pub begun_unix_s: u64,
     /// The migration policy with its parameters.
     pub policy: String,
-    /// The file of the machine that it uses.
+    /// The machine file used by the policy.
     pub machine: String,
-    /// What the policy remembered.
+    /// The policy's saved state.
     pub state: String,
 }
 
-/// What a policy got in an epoch, and what it planned.
+/// A policy's input and plan in an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Epoch {
-    /// What it saw; its time is since the daemon began.
+    /// Its view; the time is since the daemon's start.
     pub view: View,
-    /// What happened, in the order in which the policy got it.
+    /// Its events, in the order of delivery.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventEntry>,
     /// The id of the plan's first action.
     pub first_action: ActionId,
-    /// What was planned.
+    /// The plan.
     pub plan: Vec<PlanEntry>,
 }
 
@@ -68,16 +68,16 @@ pub struct Epoch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventEntry {
-    /// What became of moves.
+    /// Completions of moves.
     Moves(MoveOutcome),
     /// NUMA hint faults.
     HintFaults(Faults),
-    /// Another event.
+    /// Any other event.
     Other(Event),
 }
 
 impl Head {
-    /// The head of a part that begins now.
+    /// The head of a part that starts now.
     pub fn new(policy: &str, machine: String, state: String) -> Head {
         let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         Head {
@@ -92,7 +92,7 @@ impl Head {
 }
 
 impl Epoch {
-    /// What a watcher gets.
+    /// Records an epoch from its events, view and plan.
     pub fn new(events: &[Event], view: &View, plan: &Plan) -> Epoch {
         let first_action = plan.actions().first().map_or(plan.next_id(), |planned| planned.id);
         Epoch {
@@ -103,7 +103,7 @@ impl Epoch {
         }
     }
 
-    /// The events that the policy got. Runs announce millions of them, so they are never all in memory.
+    /// The policy's events. Runs expand to millions of them, so they are never all in memory.
     pub fn each_event(&self) -> impl Iterator<Item = Event> + '_ {
         let each = |entry: &EventEntry| -> Box<dyn Iterator<Item = Event>> {
             match entry {
@@ -115,8 +115,8 @@ impl Epoch {
         self.events.iter().flat_map(each)
     }
 
-    /// Checks that it can have taken place on a machine with this many nodes. Returns the number of pages in
-    /// its runs of events and moves.
+    /// Checks that it is possible on a machine with this many nodes. Returns the number of pages in its runs
+    /// of events and moves.
     ///
     /// # Errors
     /// What is wrong.
@@ -146,7 +146,7 @@ impl Epoch {
     }
 }
 
-/// Events as runs, in their order.
+/// Events as runs, in order.
 fn event_entries(events: &[Event]) -> Vec<EventEntry> {
     let mut entries: Vec<EventEntry> = Vec::new();
     for event in events {
@@ -170,18 +170,18 @@ fn event_entries(events: &[Event]) -> Vec<EventEntry> {
     entries
 }
 
-/// The base page after this many pages; none if that cannot be numbered.
+/// The base page after this many pages; `None` if it is not addressable.
 fn end(start: Vpn, pages: u64, size: PageSize) -> Option<u64> {
     pages.checked_mul(size.base_pages())?.checked_add(start.0).filter(|&end| end <= PAGES_MAX)
 }
 
-/// Takes moves or faults from those that an epoch may have.
+/// Takes moves or faults from an epoch's allowance.
 fn take(what: &str, pages: u64, left: &mut u64) -> Result<(), String> {
     *left = left.checked_sub(pages).ok_or_else(|| format!("{what}: more than {MOVES_MAX} in an epoch"))?;
     Ok(())
 }
 
-/// Refuses page counts that no machine has, with which a policy's arithmetic could overflow.
+/// Refuses page counts that no machine has, which could overflow a policy's arithmetic.
 fn check_sizes(view: &View) -> Result<(), String> {
     if let Some(node) = view.nodes.iter().find(|node| node.pages > PAGES_MAX) {
         return Err(format!("nodes: {node:?} has more than {PAGES_MAX} pages"));

@@ -1,4 +1,4 @@
-//! Asking a policy again what it decides.
+//! Replays a journal's decisions.
 
 use memtide_core::Machine;
 use memtide_core::epoch::ask;
@@ -9,63 +9,63 @@ use super::record::{Epoch, FORMAT, Head, MOVES_MAX, Record};
 use super::runs::{PlanEntry, plan_entries};
 use crate::policy::migration;
 
-/// Maximum number of pages in all runs of moves and events and in the new plans: this many for each byte of
-/// the journal, plus a constant. With defaults an epoch takes at least 600 bytes, and has at most 100,000 of
+/// Maximum number of pages in all runs of moves and events and in the new plans: this many per byte of the
+/// journal, plus a constant. With defaults an epoch takes at least 600 bytes, and has at most 100,000 of
 /// these pages.
 const PAGES_PER_BYTE_MAX: u64 = 256;
 const PAGES_FREE: u64 = 1 << 24;
 
-/// What a part of a journal, asked again, came to.
+/// Replay result of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// When it began, in seconds since 1970.
+    /// Its start, in seconds since 1970.
     pub begun_unix_s: u64,
-    /// The version of memtide that wrote it.
+    /// memtide version that wrote it.
     pub memtide: String,
-    /// The policy that was asked.
+    /// The replayed policy.
     pub policy: String,
     /// The machine's name.
     pub machine: String,
-    /// Epochs.
+    /// Number of epochs.
     pub epochs: u64,
     /// Base pages whose moves are recorded.
     pub recorded_pages: u64,
-    /// Base pages whose moves were planned now.
+    /// Base pages whose moves the replay planned.
     pub planned_pages: u64,
-    /// Epochs whose plans are not the same.
+    /// Epochs whose plans differ.
     pub differing: u64,
 }
 
-/// What a journal, asked again, came to.
+/// Replay result of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Its parts.
     pub parts: Vec<Part>,
-    /// The first epoch whose plans are not the same.
+    /// The first epoch whose plans differ.
     pub difference: Option<String>,
-    /// Bytes of a last record that is not whole, as after a crash.
+    /// Bytes of an incomplete last record, as after a crash.
     pub torn_bytes: usize,
 }
 
 /// Why a journal cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// The policy that is to be asked cannot be, about this journal.
+    /// The policy to replay is refused for this journal.
     #[error("{0}")]
     Policy(String),
-    /// The journal is none, or not whole; says where.
+    /// Not a journal, or damaged; with the position.
     #[error("{0}")]
     Journal(String),
 }
 
-/// A part under way.
+/// A part being replayed.
 struct PartReplay {
     part: Part,
     policy: Box<dyn Migration>,
     nodes: usize,
 }
 
-/// Asks the policy of each part, or another one, again.
+/// Replays the policy of each part, or another one.
 ///
 /// # Errors
 /// What is wrong with the journal, and where, or with the other policy.
@@ -107,7 +107,7 @@ pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayErr
     Ok(replayed)
 }
 
-/// The policy that is asked: the recorded one as it was, or another one.
+/// The policy to replay: the recorded one with its state, or another one.
 fn asked(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn Migration>, ReplayError> {
     let recorded = || migration(&head.policy, machine).map_err(|why| ReplayError::Journal(why.to_string()));
     let Some(name) = other else {
@@ -149,7 +149,7 @@ impl PartReplay {
         Ok(PartReplay { part, policy, nodes: machine.nodes.len() })
     }
 
-    /// Asks about an epoch; gives where the plan is another one, and how many pages were in runs.
+    /// Replays an epoch; returns where the plan differs, and the number of pages in runs.
     fn ask(&mut self, epoch: &Epoch) -> Result<(Option<String>, u64), String> {
         let pages_in_runs = epoch.check(self.nodes)?;
         let mut plan = Plan::with_limit(epoch.first_action, MOVES_MAX as usize);

@@ -1,4 +1,4 @@
-//! Moves of neighbouring pages, recorded as one.
+//! Moves of consecutive pages, recorded as one run.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use memtide_core::policy::{Action, Completion, Move, Outcome, Planned, Reason};
 use memtide_core::{ActionId, PAGE_BYTES, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
-/// Moves of neighbouring pages that are alike and were planned one after another.
+/// Equal moves of consecutive pages that were planned one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The id of the first; the others' follow.
+    /// Id of the first; the others' ids follow.
     pub id: ActionId,
     /// The move of the first page.
     pub first: Move,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// How many pages of its size.
+    /// Number of pages of its size.
     pub pages: u64,
 }
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveOutcome {
     /// The moves.
     pub run: Run,
-    /// When that was known.
+    /// Time of completion.
     pub time: Time,
-    /// What became of each of them.
+    /// Outcome of each move.
     pub outcome: Outcome,
 }
 
@@ -43,7 +43,7 @@ pub enum PlanEntry {
 }
 
 impl Run {
-    /// The move that an action is, as a run of one; none if it is none.
+    /// The move of an action, as a run of one; `None` for any other action.
     pub fn of(planned: &Planned) -> Option<Run> {
         match planned.action {
             Action::Move(first) => Some(Run { id: planned.id, first, reason: planned.reason, pages: 1 }),
@@ -56,7 +56,7 @@ impl Run {
         self.first.page
     }
 
-    /// How many base pages.
+    /// The number of base pages.
     pub fn base_pages(&self) -> u64 {
         self.pages * self.first.size.base_pages()
     }
@@ -66,7 +66,8 @@ impl Run {
         Vpn(self.first.page.0 + self.base_pages())
     }
 
-    /// Whether at least half of it is to go from where to where others are: as regions are split and merged, runs shift.
+    /// Whether at least half of it moves from and to the same nodes as other runs: runs shift as regions
+    /// split and merge.
     pub fn is_much_as<'a>(&self, others: impl Iterator<Item = &'a Run>) -> bool {
         let alike = |run: &Run| (run.first.task, run.first.from, run.first.to);
         let alike = others.filter(|run| alike(run) == alike(self));
@@ -83,7 +84,7 @@ impl Run {
         2 * pages >= self.base_pages()
     }
 
-    /// Adds a run that goes on where this ends, and tells whether it did.
+    /// Appends a run that continues this one; returns whether it did.
     fn add(&mut self, next: &Run) -> bool {
         let id = ActionId(self.id.0 + self.pages);
         let follows = Run { id, first: Move { page: self.end(), ..self.first }, pages: next.pages, ..*self };
@@ -135,25 +136,25 @@ impl PlanEntry {
 }
 
 impl MoveOutcome {
-    /// What became of one move; none if it is none.
+    /// The outcome of one move; `None` if it is not a move.
     pub fn of(completion: &Completion) -> Option<MoveOutcome> {
         let Completion { time, planned, outcome } = completion;
         Some(MoveOutcome { run: Run::of(planned)?, time: *time, outcome: *outcome })
     }
 
-    /// Adds what became of moves that go on where this ends, and tells whether it did.
+    /// Appends completions of moves that continue this run; returns whether it did.
     pub fn add(&mut self, next: &MoveOutcome) -> bool {
         (self.time, self.outcome) == (next.time, next.outcome) && self.run.add(&next.run)
     }
 
-    /// What became of each move.
+    /// The completion of each move.
     pub fn each(&self) -> impl Iterator<Item = Completion> + use<> {
         let MoveOutcome { run, time, outcome } = *self;
         run.each().map(move |planned| Completion { time, planned, outcome })
     }
 }
 
-/// A plan as runs, in its order.
+/// A plan as runs, in order.
 pub fn plan_entries(actions: &[Planned]) -> Vec<PlanEntry> {
     let mut entries: Vec<PlanEntry> = Vec::new();
     for planned in actions {
@@ -169,7 +170,7 @@ pub fn plan_entries(actions: &[Planned]) -> Vec<PlanEntry> {
     entries
 }
 
-/// What became of moves as runs, in their order.
+/// Completions of moves as runs, in order.
 pub fn move_outcomes<'a>(done: impl IntoIterator<Item = &'a Completion>) -> Vec<MoveOutcome> {
     let mut runs: Vec<MoveOutcome> = Vec::new();
     for outcome in done.into_iter().filter_map(MoveOutcome::of) {

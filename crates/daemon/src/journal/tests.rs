@@ -32,7 +32,7 @@ fn machine() -> Machine {
 
 const BY_FAULTS: &str = "bw-migration:threshold=1000";
 
-/// Regions that are hot and cold at random, and hint faults on some of their pages; some moves fail.
+/// Regions with random accesses, and hint faults on some of their pages; some moves fail.
 struct Bench {
     draws: Xoshiro256PlusPlus,
     now: Time,
@@ -52,7 +52,7 @@ impl Bench {
             time: self.now + Time(at as u64 * 1000 + page),
             task: TaskId(7 + at as u32 / 20),
             thread: ThreadId(1),
-            // The threads change sockets now and then.
+            // Threads change sockets at times.
             cpu: CpuId(8 * (self.now.0 / Time::from_ms(6000).0 % 2) as u16),
             page: Vpn(at as u64 * 1000 + page),
             size: PageSize::Base,
@@ -115,7 +115,7 @@ fn head(text: &str, policy: &dyn Migration) -> Head {
     Head::new(text, machine().to_toml(), policy.state())
 }
 
-/// What a daemon does, for so many epochs, with a journal of a bound.
+/// Runs a fake daemon for this many epochs, with a journal of this size.
 fn recorded(path: &Path, bound_bytes: u64, epochs: usize) {
     recorded_by(POLICY, path, bound_bytes, epochs);
 }
@@ -147,7 +147,7 @@ fn small() -> Vec<u8> {
 }
 
 #[test]
-fn the_same_policy_decides_the_same_and_another_one_otherwise() {
+fn same_policy_decides_the_same_and_another_differs() {
     let journal = small();
     let same = replay(&journal, None).expect("a journal");
     let (epochs, pages, differing) = counts(&same);
@@ -164,7 +164,7 @@ fn the_same_policy_decides_the_same_and_another_one_otherwise() {
 }
 
 #[test]
-fn hint_faults_are_replayed_too_and_what_is_remembered_of_them() {
+fn hint_faults_and_their_policy_state_are_replayed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("journal");
     recorded_by(BY_FAULTS, &path, 1 << 30, 4);
@@ -178,7 +178,7 @@ fn hint_faults_are_replayed_too_and_what_is_remembered_of_them() {
 }
 
 #[test]
-fn what_is_kept_within_the_bound_is_replayed_from_the_policys_state() {
+fn rotated_journal_replays_from_saved_policy_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("journal");
     let bound = 20_000;
@@ -197,7 +197,7 @@ fn what_is_kept_within_the_bound_is_replayed_from_the_policys_state() {
 }
 
 #[test]
-fn a_journal_cut_anywhere_is_read_up_to_the_last_whole_epoch_and_goes_on() {
+fn cut_journal_reads_to_last_whole_epoch_and_continues() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("journal");
     let journal = small();
@@ -227,7 +227,7 @@ fn a_journal_cut_anywhere_is_read_up_to_the_last_whole_epoch_and_goes_on() {
 }
 
 #[test]
-fn it_is_its_owners_alone_one_daemons_alone_and_replaces_nothing_else() {
+fn journal_is_private_locked_and_replaces_no_other_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |name: &str| {
         let policy = migration(POLICY, &machine()).expect("a policy");
@@ -278,7 +278,7 @@ fn journal_of_another_user_or_with_hard_links_is_refused_untouched() {
 }
 
 #[test]
-fn a_journal_that_was_taken_away_begins_anew() {
+fn removed_journal_is_created_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new/journal");
     let policy = migration(POLICY, &machine()).expect("a policy");
@@ -295,7 +295,7 @@ fn a_journal_that_was_taken_away_begins_anew() {
 }
 
 #[test]
-fn an_error_ends_the_journal_with_one_message() {
+fn error_ends_journal_with_one_message() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("journal");
     let policy = migration(POLICY, &machine()).expect("a policy");
@@ -326,7 +326,7 @@ fn packed(lines: &[String]) -> Vec<u8> {
 }
 
 #[test]
-fn mistakes_are_told_with_where_they_are() {
+fn errors_include_their_position() {
     let lines = lines(&small());
     let with = |at: usize, from: &str, to: &str| {
         let mut lines = lines.clone();
@@ -361,7 +361,7 @@ fn mistakes_are_told_with_where_they_are() {
     assert!(told(&broken).contains("from byte"));
 }
 
-/// This many spaces, which JSON allows anywhere, and a text.
+/// A text after this many spaces, which JSON allows anywhere.
 fn padded(spaces: u64, text: &str) -> Vec<u8> {
     zstd::encode_all(std::io::repeat(b' ').take(spaces).chain(text.as_bytes()), 1).expect("memory takes all")
 }
@@ -378,7 +378,7 @@ fn decompression_bombs_are_refused() {
         told(&bomb),
         "record 1, from byte 0: the records so far are more than 512 times as large as their file"
     );
-    // Each of them is no larger than the first record of a journal may be.
+    // None is larger than the limit of a journal's first record.
     let mut bombs = packed(&lines[..1]);
     let each = padded(4 << 20, &lines[1]);
     (0..20).for_each(|_| bombs.extend(&each));
@@ -390,7 +390,7 @@ fn decompression_bombs_are_refused() {
     assert!(told(&large).contains("larger than 64 MiB"), "{} bytes", large.len());
 }
 
-/// A journal of a policy with a head and the same epoch many times.
+/// A journal of a policy: a head, and the same epoch many times.
 fn repeated(policy: &str, machine: &Machine, epoch: Epoch, times: usize) -> Vec<u8> {
     let made = migration(policy, machine).expect("a policy");
     let head = Record::Head(Head::new(policy, machine.to_toml(), made.state()));
@@ -413,7 +413,7 @@ fn empty_nodes(pages: u64) -> View {
 }
 
 #[test]
-fn announced_pages_are_bounded_by_the_journals_size() {
+fn announced_pages_are_bounded_by_journal_size() {
     let Event::HintFault(first) =
         Bench::new(migration(BY_FAULTS, &machine()).expect("a policy").as_ref()).fault(0, 0)
     else {
@@ -433,7 +433,7 @@ fn announced_pages_are_bounded_by_the_journals_size() {
 }
 
 #[test]
-fn plan_larger_than_an_epoch_may_have_is_refused() {
+fn plan_above_epoch_limit_is_refused() {
     let mut view = empty_nodes(1 << 40);
     let (task, start, pages, size, node) = (TaskId(7), Vpn(0), 1 << 39, PageSize::Base, NodeId(0));
     view.regions.push(Region { task, start, pages, size, node, reads: 0, writes: 0, age: 1_000_000 });
@@ -450,7 +450,7 @@ fn plan_larger_than_an_epoch_may_have_is_refused() {
 }
 
 #[test]
-fn epoch_with_more_text_than_a_record_may_have_ends_the_journal() {
+fn epoch_with_text_above_record_limit_ends_journal() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("journal");
     let policy = migration(POLICY, &machine()).expect("a policy");
@@ -471,7 +471,7 @@ fn epoch_with_more_text_than_a_record_may_have_ends_the_journal() {
 }
 
 #[test]
-fn a_decision_that_was_changed_is_found() {
+fn changed_decision_is_detected() {
     let mut lines = lines(&small());
     let Record::Epoch(mut epoch) = serde_json::from_str(&lines[3]).expect("a record") else {
         panic!("{}", lines[3]);
@@ -487,7 +487,7 @@ fn a_decision_that_was_changed_is_found() {
     );
 }
 
-/// Why a journal is refused whose first epoch is changed.
+/// The reason for refusing a journal with a changed first epoch.
 fn refused(change: impl FnOnce(&mut Epoch)) -> String {
     let mut lines = lines(&small());
     let Record::Epoch(mut epoch) = serde_json::from_str(&lines[2]).expect("a record") else {
@@ -505,7 +505,7 @@ fn node_larger_than_any_machine_is_refused() {
 }
 
 #[test]
-fn action_ids_that_run_out_are_refused() {
+fn exhausted_action_ids_are_refused() {
     let why = refused(|epoch| epoch.first_action.0 = u64::MAX);
     assert!(why.contains("action 18446744073709551615 is beyond the last one"), "{why}");
 }

@@ -1,8 +1,9 @@
-//! Writing a journal that keeps within its bound.
+//! Writes a journal within a size limit.
 //!
-//! Of two files each has half of the bound: when the current one is full, it takes the place of the older one. A new file begins
-//! with a head that has the policy's state. Two simpler ways are none: to stop at the bound would lose what people ask about, the
-//! last hours; to make the policy anew would have the journal change what it tells of.
+//! Two files, each with half of the limit: when the current one is full, it replaces the older one. A new
+//! file begins with a head that contains the policy's state. The simpler alternatives fail: stopping at the
+//! limit would lose the last hours, which matter most; restarting the policy would let the journal change the
+//! decisions that it records.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,26 +20,26 @@ use zstd::stream::write::Encoder;
 use super::reader::{RECORD_MAX, Reader};
 use super::record::{Epoch, Head, MOVES_MAX, Record};
 
-/// zstd's compression level: its default.
+/// zstd's default compression level.
 const LEVEL: i32 = 3;
 
-/// A journal that is written to.
+/// A journal open for writing.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    /// None once it could not be written any more.
+    /// `None` after a write error.
     pub(super) file: Option<File>,
     bytes: u64,
-    /// Bytes of the file at most.
+    /// Maximum bytes per file.
     share: u64,
     trouble: Option<String>,
 }
 
 impl Journal {
-    /// Begins a part of a journal, whose files may have so many bytes together, behind what is there already.
+    /// Appends a part to a journal, whose files may have this many bytes together.
     ///
     /// # Errors
-    /// The system's; or if the file is no journal, or another daemon's.
+    /// The system's; or if the file is not a journal, or is in use by another daemon.
     pub fn open(path: &Path, bound_bytes: u64, head: Head) -> io::Result<Journal> {
         let (file, bytes) = open(path)?;
         let share = bound_bytes / 2;
@@ -47,31 +48,31 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The file with what came before the current one.
+    /// The older file.
     pub fn older(path: &Path) -> PathBuf {
         let mut name = path.as_os_str().to_owned();
         name.push(".old");
         name.into()
     }
 
-    /// Whether a new part must begin, or already the last record went beyond the bound or somebody took the file away.
+    /// Whether a new part must begin: the last record exceeded the limit, or the file was removed.
     pub fn must_rotate(&self) -> bool {
         self.file.is_some() && (self.bytes >= self.share || self.is_lost())
     }
 
-    /// Whether its file is not at its path any more.
+    /// Whether the file at its path is no longer this one.
     fn is_lost(&self) -> bool {
         let here = self.file.as_ref().and_then(|file| file.metadata().ok());
         let there = fs::symlink_metadata(&self.path).ok();
         here.zip(there).is_none_or(|(here, there)| (here.dev(), here.ino()) != (there.dev(), there.ino()))
     }
 
-    /// From now on its files may have so many bytes together.
+    /// Sets the maximum size of both files together.
     pub fn set_bound(&mut self, bound_bytes: u64) {
         self.share = bound_bytes / 2;
     }
 
-    /// Whether it goes on in a file.
+    /// Whether it is still written to a file.
     pub fn is_in(&self, path: &Path) -> bool {
         self.file.is_some() && self.path == path
     }
@@ -82,7 +83,7 @@ impl Journal {
         self.note(begun);
     }
 
-    /// Why it ended, once.
+    /// The error that ended it, once.
     pub fn take_trouble(&mut self) -> Option<String> {
         self.trouble.take()
     }
@@ -110,7 +111,7 @@ impl Journal {
         Ok(())
     }
 
-    /// After an error nothing more is written: what is there stays readable.
+    /// After an error nothing more is written: the existing content stays readable.
     fn note(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             self.file = None;
@@ -121,10 +122,10 @@ impl Journal {
     }
 }
 
-/// Text that stays within what a reader takes.
+/// Text limited to the reader's maximum.
 struct Bounded<W> {
     inner: W,
-    /// Bytes that may follow.
+    /// Remaining bytes.
     left: u64,
 }
 
@@ -157,7 +158,8 @@ impl Watcher for Journal {
     fn completed(&mut self, _: &[Completion]) {}
 }
 
-/// Opens a journal's file, readable by its owner alone, and cuts off what a crash left of a last record. Gives its length.
+/// Opens a journal's file, readable by its owner alone, and truncates an incomplete last record left by a
+/// crash. Returns its length.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -193,7 +195,7 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, whole))
 }
 
-/// Checks that nobody but this user, and no other name of the file, can have put something else in it.
+/// Checks that the file belongs to this user and has no other hard link: the content is this user's alone.
 pub(super) fn check_owner(found: &Metadata, me: u32) -> io::Result<()> {
     let (owner, links) = (found.uid(), found.nlink());
     let why = match () {
@@ -204,7 +206,7 @@ pub(super) fn check_owner(found: &Metadata, me: u32) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why + "; name another file, or remove this one"))
 }
 
-/// Bytes of the records that are whole.
+/// Bytes of the complete records.
 fn whole(file: &mut File) -> io::Result<u64> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! A daemon on the fake system, stepped by the test or in a thread with a real socket.
+//! A daemon on the fake system, stepped by the test or run in a thread with a real socket.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,13 @@ use crate::status::Status;
 use crate::transfers::Progress;
 use crate::{ConfigSource, Daemon, Setup};
 
-/// The policy of most tests: epochs of 20 ms, no page ever cold.
+/// Policy of most tests: epochs of 20 ms, no page ever cold.
 pub const POLICY: &str = "hot-cold:epoch_ms=20:sampling_us=1000:cold_epochs=10000";
 
-/// How long a test waits for what must happen, on any host: a guard against a hang.
+/// Maximum wait for an expected event, on any host: a guard against a hang.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a test's daemon is configured with beside its defaults: lines of TOML.
+/// A test daemon's configuration on top of the defaults: lines of TOML.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub policy: String,
@@ -45,7 +45,7 @@ impl Settings {
     }
 }
 
-/// A daemon that the test steps itself.
+/// A daemon stepped by the test.
 pub struct Bench {
     pub daemon: Daemon<FakeSystem>,
     pub world: Arc<Mutex<World>>,
@@ -75,12 +75,12 @@ impl Bench {
         lock(&self.world)
     }
 
-    /// A file in the daemon's folder.
+    /// A file in the daemon's directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Another configuration, which the daemon reads.
+    /// Writes another configuration, and reloads it.
     pub fn reload(&mut self, settings: &Settings) {
         write_config(&self.folder, settings);
         self.daemon.reload();
@@ -90,14 +90,14 @@ impl Bench {
         (0..epochs).for_each(|_| self.daemon.epoch());
     }
 
-    /// Asks as a user, without waiting.
+    /// Sends a request as a user, without waiting.
     pub fn send(&mut self, uid: u32, request: Request) -> Receiver<Reply> {
         let (reply, replies) = channel();
         self.daemon.reply(&ClientRequest { request, user: User { uid, gid: uid }, reply });
         replies
     }
 
-    /// Asks as a user.
+    /// Sends a request as a user and waits for the reply.
     pub fn ask(&mut self, uid: u32, request: Request) -> Reply {
         self.send(uid, request).recv().expect("a reply")
     }
@@ -107,7 +107,8 @@ impl Bench {
         status(self.ask(0, Request::Status))
     }
 
-    /// Steps the daemon until a client has its last reply; `each` looks after each step. Gives the reports before it.
+    /// Steps the daemon until a client has its final reply; calls `each` after each step. Returns the reports
+    /// before it.
     pub fn finish(
         &mut self,
         replies: &Receiver<Reply>,
@@ -129,12 +130,12 @@ impl Bench {
         }
     }
 
-    /// What was logged so far.
+    /// The log so far.
     pub fn logged(&self) -> Vec<String> {
         self.messages.lock().expect("a log").clone()
     }
 
-    /// Has the daemon serve a real socket in a thread.
+    /// Serves a real socket from a thread.
     pub fn run(self) -> Running {
         let Bench { mut daemon, world, messages, folder } = self;
         let socket = folder.path().join("socket");
@@ -172,7 +173,7 @@ impl Running {
         lock(&self.world)
     }
 
-    /// Asks by the socket, as this process's user.
+    /// Sends a request through the socket, as this process's user.
     pub fn ask(&self, request: &Request) -> Reply {
         ask(&self.socket, request, &AtomicBool::new(false), |_| ()).expect("a reply")
     }
@@ -181,7 +182,7 @@ impl Running {
         status(self.ask(&Request::Status))
     }
 
-    /// Asks for the status until it is as expected.
+    /// Polls the status until it is as expected.
     pub fn until(&self, what: &str, expected: impl Fn(&Status) -> bool) -> Status {
         let begun = Instant::now();
         loop {
@@ -194,12 +195,12 @@ impl Running {
         }
     }
 
-    /// The socket's file.
+    /// The socket path.
     pub fn socket(&self) -> PathBuf {
         self.socket.clone()
     }
 
-    /// Ends the run.
+    /// Stops the daemon.
     pub fn stop(self) -> Bench {
         self.stop.store(true, Ordering::Relaxed);
         let daemon = self.thread.join().expect("the daemon's thread");
@@ -207,7 +208,7 @@ impl Running {
     }
 }
 
-/// The status that a reply is.
+/// The status in a reply.
 pub fn status(reply: Reply) -> Status {
     match reply {
         Reply::Done(value) => serde_json::from_value(value).expect("a status"),
@@ -215,7 +216,7 @@ pub fn status(reply: Reply) -> Status {
     }
 }
 
-/// The last progress that a reply is.
+/// The last progress report among replies.
 pub fn progress(reply: &Reply) -> Progress {
     match reply {
         Reply::Done(value) => serde_json::from_value(value.clone()).expect("progress"),
@@ -223,7 +224,7 @@ pub fn progress(reply: &Reply) -> Progress {
     }
 }
 
-/// A request to move a process's pages between nodes, by the system's numbers, as fast as the daemon allows.
+/// A request to move a process's pages between nodes, by the system's numbers, at the daemon's maximum rate.
 pub fn migrate(pid: i32, from: &str, to: &str) -> Request {
     Request::Migrate(Migrate { pid, from: from.to_owned(), to: to.to_owned(), max_rate_mbps: 1_000_000 })
 }
@@ -233,7 +234,7 @@ pub fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// What was moved, in bytes.
+/// The bytes moved.
 pub fn moved_bytes(status: &Status) -> u64 {
     status.moved.iter().map(|(_, _, pages)| pages * PAGE_BYTES).sum()
 }

@@ -1,4 +1,4 @@
-//! Clients: what they see, what they may touch, pause and resume.
+//! Clients: what they may see and control, pause and resume.
 
 use std::sync::mpsc::TryRecvError;
 
@@ -33,7 +33,7 @@ fn paused_daemon_moves_nothing_until_resumed() {
 }
 
 #[test]
-fn nodes_have_their_memory_before_the_first_epoch() {
+fn nodes_have_memory_before_first_epoch() {
     let mut bench = Bench::new(&Settings::default());
     let first = status(bench.ask(0, Request::Status));
     assert_eq!(first.epochs, 0);
@@ -48,7 +48,7 @@ fn nodes_have_their_memory_before_the_first_epoch() {
 }
 
 #[test]
-fn users_see_and_touch_only_their_own_processes_and_root_all() {
+fn users_see_and_control_only_their_processes_and_root_all() {
     let mut bench = Bench::new(&Settings::default());
     let (mine, other) = (me(), me() + 1000);
     bench.world().start(4_000_001, mine, 4, SLOW);
@@ -57,7 +57,7 @@ fn users_see_and_touch_only_their_own_processes_and_root_all() {
     let mut pids = |uid| -> Vec<i32> {
         status(bench.ask(uid, Request::Status)).processes.iter().map(|process| process.pid).collect()
     };
-    // A daemon of root watches all processes, another user's only its own.
+    // A root daemon watches all processes, another user's only its own.
     let all = if mine == 0 { vec![4_000_001, 4_000_002] } else { vec![4_000_001] };
     assert_eq!(pids(0), all);
     assert_eq!(pids(mine), if mine == 0 { all.clone() } else { vec![4_000_001] });
@@ -83,7 +83,7 @@ fn users_see_and_touch_only_their_own_processes_and_root_all() {
 }
 
 #[test]
-fn process_that_starts_a_set_uid_program_is_roots_alone_from_then_on() {
+fn process_that_starts_set_uid_program_becomes_roots_alone() {
     let mut bench = Bench::new(&Settings::with("max_rate_mbps = 1"));
     let user = if me() == 0 { 1000 } else { me() };
     let pid = 4_000_001;
@@ -94,7 +94,7 @@ fn process_that_starts_a_set_uid_program_is_roots_alone_from_then_on() {
     assert_eq!(seen(&mut bench, user), 1);
     assert!(matches!(bench.ask(user, why()), Reply::Done(_)));
     let own = bench.send(user, migrate(pid, "2", "0"));
-    // No epoch has passed since: what the last one saw does not count.
+    // No epoch since then: the last view does not count.
     bench.world().start_privileged(pid);
     assert_eq!((seen(&mut bench, user), seen(&mut bench, 0)), (0, 1));
     let refused = bench.ask(user, why());
@@ -109,7 +109,7 @@ fn process_that_starts_a_set_uid_program_is_roots_alone_from_then_on() {
 }
 
 #[test]
-fn only_root_and_the_daemons_user_pause_it() {
+fn only_root_and_daemon_user_pause_it() {
     let mut bench = Bench::new(&Settings::default());
     let other = me() + 1000;
     for request in [Request::Pause, Request::Resume] {
@@ -121,7 +121,7 @@ fn only_root_and_the_daemons_user_pause_it() {
 }
 
 #[test]
-fn troubles_are_shown_to_root_and_the_daemons_user_alone() {
+fn troubles_are_shown_to_root_and_daemon_user_alone() {
     let mut bench = Bench::new(&Settings::default());
     bench.world().troubles.push("a sensor failed".to_owned());
     bench.epochs(1);
@@ -130,7 +130,7 @@ fn troubles_are_shown_to_root_and_the_daemons_user_alone() {
 }
 
 #[test]
-fn why_shows_the_last_decision_on_a_page() {
+fn why_shows_last_decision_on_a_page() {
     let mut bench = Bench::new(&Settings::default());
     let task = bench.world().start(4_000_001, me(), 8, SLOW);
     bench.world().heat(task, 0..4);

@@ -27,16 +27,16 @@ const HOT: u32 = 20;
 /// Base pages of each node: 16 MiB.
 pub const NODE_PAGES: u64 = 4096;
 
-/// What time it is.
+/// The clock.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
-    /// Each epoch of the daemon lasts this long.
+    /// Each epoch of the daemon has this length.
     Epochs(Time),
     /// Time since this instant.
     Since(Instant),
 }
 
-/// What a test sets and looks at while the daemon runs.
+/// State that a test sets and reads while the daemon runs.
 #[derive(Debug)]
 pub struct World {
     pub host: FakeHost,
@@ -48,13 +48,13 @@ pub struct World {
     hot: BTreeMap<(TaskId, Vpn), u32>,
     /// Troubles for the next epoch.
     pub troubles: Vec<String>,
-    /// How many calls of `set_sensors` are to fail.
+    /// Number of coming `set_sensors` calls that fail.
     pub sensor_failures: usize,
-    /// The names of the sensors of each call of `set_sensors`.
+    /// Sensor names in each call of `set_sensors`.
     pub sensors_set: Vec<Vec<&'static str>>,
     /// Processes that users' requests may move.
     pub requested: Vec<Pid>,
-    /// When each epoch observed.
+    /// Observation time of each epoch.
     pub observed: Vec<Time>,
     dry_run: bool,
     watched: Vec<TaskId>,
@@ -66,7 +66,7 @@ impl World {
         self.host.now()
     }
 
-    /// Starts a process with pages from page 0x1000 on, on a node.
+    /// Starts a process with pages on a node, from page 0x1000 on.
     pub fn start(&mut self, pid: i32, uid: u32, pages: u64, node: NodeId) -> TaskId {
         let process = Process {
             pid: Pid::from_raw(pid).expect("a process id"),
@@ -84,7 +84,7 @@ impl World {
         task
     }
 
-    /// A process starts a set-uid program.
+    /// Starts a set-uid program in a process.
     pub fn start_privileged(&mut self, pid: i32) {
         self.processes.get_mut(&pid).expect("a process").ptrace_user = None;
     }
@@ -96,7 +96,7 @@ impl World {
         self.host.end_task(task(process.pid));
     }
 
-    /// These pages of a task are read often in each epoch from now on.
+    /// Makes these pages of a task hot in each epoch from now on.
     pub fn heat(&mut self, task: TaskId, pages: Range<u64>) {
         self.hot.extend(pages.map(|at| ((task, page(at)), HOT)));
     }
@@ -124,7 +124,7 @@ impl World {
     }
 }
 
-/// The page of a process at an index.
+/// The page of a process by index.
 pub fn page(at: u64) -> Vpn {
     Vpn(0x1000 + at)
 }
@@ -137,7 +137,7 @@ pub struct FakeSystem {
     answers: Answers,
 }
 
-/// The world, for one statement or a few.
+/// Locks the world, for a few statements at most.
 pub fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().expect("no thread has panicked")
 }
@@ -152,7 +152,7 @@ fn answers(sensors: &Sensors) -> Result<Answers, SensorRefused> {
 }
 
 impl FakeSystem {
-    /// A system with these numbers of nodes, none of whose processes has started.
+    /// A system with these node numbers, before any process starts.
     pub fn new(nodes: &[u8], sensors: &Sensors, dry_run: bool) -> FakeSystem {
         let sizes = vec![NODE_PAGES; nodes.len()];
         let world = World {
@@ -179,7 +179,7 @@ impl FakeSystem {
     }
 }
 
-/// A system with these numbers of nodes, the first two with CPUs, a tier each.
+/// A system with these node numbers, the first two with CPUs, one tier per node.
 pub fn system(nodes: &[u8]) -> System {
     let node = |(rank, &id): (usize, &u8)| Node {
         id: NodeId(id),
@@ -254,7 +254,7 @@ impl DaemonHost for FakeSystem {
         world.processes.get(&pid.as_raw_nonzero().get()).map(|process| world.process(process))
     }
 
-    /// An epoch passes, too: the daemon calls this once in each, paused or not.
+    /// Also advances the epoch: the daemon calls this once in each, paused or not.
     fn watch(&mut self, processes: Vec<Process>) {
         let mut world = self.world();
         let passed = match world.clock {

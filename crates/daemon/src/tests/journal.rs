@@ -1,4 +1,4 @@
-//! What the daemon records replays to the same decisions.
+//! A recorded journal replays to the same decisions.
 
 use memtide_core::{NodeId, Time};
 
@@ -6,7 +6,7 @@ use super::bench::{Bench, POLICY, Settings, me};
 use crate::journal::replay::replay;
 
 #[test]
-fn journal_of_a_run_replays_to_the_same_decisions() {
+fn journal_replays_to_same_decisions() {
     let bench = Bench::new(&Settings::with("journal = 'journal'\nmax_rate_mbps = 20"));
     let hot = bench.world().start(4_000_001, me(), 200, NodeId(1));
     bench.world().start(4_000_002, me(), 50, NodeId(0));

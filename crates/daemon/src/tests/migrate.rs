@@ -1,4 +1,4 @@
-//! `memtide migrate` by the daemon.
+//! `memtide migrate` through the daemon.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ const FAST: NodeId = NodeId(0);
 const SLOW: NodeId = NodeId(1);
 const PID: i32 = 4_000_001;
 
-/// Settings of a daemon that moves only what users request.
+/// Settings of a daemon that only moves pages on users' requests.
 fn without_policy() -> Settings {
     Settings { policy: "none".to_owned(), ..Settings::with("max_rate_mbps = 100000") }
 }
@@ -55,7 +55,7 @@ fn tally_counts_moves_that_complete_later() {
 }
 
 #[test]
-fn migrate_that_the_rate_holds_back_reports_progress() {
+fn rate_limited_migrate_reports_progress() {
     let mut bench = Bench::new(&Settings::with("max_rate_mbps = 1"));
     bench.world().start(PID, me(), 500, FAST);
     let replies = bench.send(0, migrate(PID, "0", "2"));
@@ -67,7 +67,7 @@ fn migrate_that_the_rate_holds_back_reports_progress() {
 }
 
 #[test]
-fn migrate_and_the_policy_share_one_rate() {
+fn migrate_and_policy_share_one_rate() {
     let rate_mbps = 1.0;
     let mut bench = Bench::new(&Settings::with(&format!("max_rate_mbps = {rate_mbps}")));
     bench.world().clock = Clock::Epochs(Time::from_ms(60));
@@ -78,7 +78,7 @@ fn migrate_and_the_policy_share_one_rate() {
     let mut both = false;
     let (_, last) = bench.finish(&replies, |bench| {
         let (status, now) = (bench.status(), bench.world().now());
-        // Credit of 100 ms can be saved up, and one page may exceed it.
+        // Up to 100 ms of credit accumulates, and one page may exceed it.
         let allowed = (now + Time::from_ms(100)).as_seconds() * rate_mbps * 1e6 + PAGE_BYTES as f64;
         assert!(moved_bytes(&status) as f64 <= allowed, "{} > {allowed}", moved_bytes(&status));
         both |= status.moved.len() == 2;
@@ -122,7 +122,7 @@ fn root_migrates_while_many_users_do() {
 }
 
 #[test]
-fn client_that_disconnects_ends_its_migration() {
+fn client_disconnect_ends_its_migration() {
     let bench = Bench::new(&Settings::with("max_rate_mbps = 1"));
     let task = bench.world().start(PID, me(), 3000, FAST);
     let running = bench.run();
@@ -138,7 +138,7 @@ fn client_that_disconnects_ends_its_migration() {
 }
 
 #[test]
-fn pages_that_do_not_fit_go_to_the_next_node() {
+fn pages_without_free_memory_go_to_next_node() {
     let mut bench = Bench::new(&Settings { machine: "ddr5-cxl", nodes: &[0, 1, 2], ..without_policy() });
     let task = bench.world().start(PID, me(), 1000, NodeId(2));
     bench.world().start(PID + 1, me(), NODE_PAGES - 300, FAST);
@@ -150,7 +150,7 @@ fn pages_that_do_not_fit_go_to_the_next_node() {
 }
 
 #[test]
-fn pages_that_fit_nowhere_are_counted_as_refused() {
+fn pages_without_free_memory_anywhere_are_refused() {
     let mut bench = Bench::new(&without_policy());
     let task = bench.world().start(PID, me(), 100, SLOW);
     bench.world().start(PID + 1, me(), NODE_PAGES - 30, FAST);
@@ -162,7 +162,7 @@ fn pages_that_fit_nowhere_are_counted_as_refused() {
 }
 
 #[test]
-fn process_that_ends_ends_its_migration() {
+fn process_exit_ends_its_migration() {
     let mut bench = Bench::new(&Settings::with("max_rate_mbps = 1"));
     bench.world().start(PID, me(), 3000, FAST);
     let replies = bench.send(0, migrate(PID, "0", "2"));
@@ -174,7 +174,7 @@ fn process_that_ends_ends_its_migration() {
 }
 
 #[test]
-fn requests_that_cannot_be_met_are_refused() {
+fn invalid_requests_are_refused() {
     let mut bench = Bench::new(&Settings::default());
     bench.world().start(PID, me(), 4, FAST);
     for (pid, from, to, part) in [

@@ -1,4 +1,4 @@
-//! The policy's epochs: what moves, what status shows, when the next epoch is, what is logged.
+//! The policy's epochs: moves, status, the time of the next epoch, the log.
 
 use std::time::Instant;
 
@@ -66,7 +66,7 @@ fn dry_run_moves_nothing_and_logs_each_move_once() {
 }
 
 #[test]
-fn trouble_is_logged_once_however_often_it_comes() {
+fn repeated_trouble_is_logged_once() {
     let mut bench = Bench::new(&Settings::default());
     for epoch in 0..6 {
         bench.world().troubles.push("the monitor lost events".to_owned());
@@ -94,7 +94,7 @@ fn unwatched_system_is_reported_once() {
     assert!(logged[0].starts_with("no process is watched yet"), "{logged:?}");
 }
 
-/// A policy that moves nothing, and is woken after these times, then never.
+/// A policy that moves nothing, and requests wake-ups after these times, then none.
 struct Sleeper(Vec<Time>);
 
 impl Migration for Sleeper {
@@ -110,7 +110,7 @@ impl Migration for Sleeper {
 }
 
 #[test]
-fn policy_is_woken_no_sooner_than_it_asks() {
+fn policy_is_woken_no_sooner_than_requested() {
     let wakes_ms = [10, 200, 20, 5, 100];
     let mut bench = Bench::new(&Settings::default());
     bench.world().start(4_000_001, me(), 1, SLOW);

@@ -1,4 +1,4 @@
-//! Another configuration while the daemon runs.
+//! Configuration reload at run time.
 
 use memtide_core::NodeId;
 
@@ -13,7 +13,7 @@ fn other_policy(more: &str) -> Settings {
 }
 
 #[test]
-fn wrong_file_keeps_the_old_configuration_and_reports_why() {
+fn wrong_file_keeps_old_configuration_and_reports_why() {
     let mut bench = Bench::new(&Settings::default());
     let task = bench.world().start(4_000_001, me(), 10, SLOW);
     bench.epochs(2);
@@ -48,7 +48,7 @@ fn wrong_file_keeps_the_old_configuration_and_reports_why() {
 }
 
 #[test]
-fn other_policy_begins_a_journal_part_and_the_same_one_does_not() {
+fn other_policy_begins_journal_part_and_same_one_does_not() {
     let mut bench = Bench::new(&Settings::with("journal = 'journal'"));
     bench.world().start(4_000_001, me(), 10, SLOW);
     bench.epochs(3);
@@ -65,7 +65,7 @@ fn other_policy_begins_a_journal_part_and_the_same_one_does_not() {
 }
 
 #[test]
-fn refused_sensors_restore_the_old_ones() {
+fn refused_sensors_restore_old_ones() {
     let mut bench = Bench::new(&Settings::default());
     let task = bench.world().start(4_000_001, me(), 10, SLOW);
     bench.epochs(2);

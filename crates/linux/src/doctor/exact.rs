@@ -1,4 +1,4 @@
-//! Placement fault by fault: userfaultfd, the kernel's tracing, ptrace.
+//! Exact placement: userfaultfd, kernel tracing, ptrace.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,7 +9,7 @@ use crate::sys::userfaultfd;
 
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
-/// Looks at each, and opens a userfaultfd.
+/// Checks each, and opens a userfaultfd.
 pub fn examine() -> Vec<Finding> {
     vec![
         architecture(std::env::consts::ARCH),
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_has_its_own_remedy() {
+    fn each_reason_has_its_remedy() {
         let error = |number| Err(io::Error::from_raw_os_error(number));
         for (found, mend) in [
             (faults(error(libc::ENOSYS)), "CONFIG_USERFAULTFD"),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_good() {
+    fn working_parts_are_good() {
         let found =
             [faults(Ok(())), tracing(Ok(())), ptrace(Some("2")), ptrace(None), architecture("x86_64")];
         assert!(found.iter().all(|finding| finding.state == State::Good), "{found:?}");

@@ -1,4 +1,4 @@
-//! Nodes and memory that this process is kept from.
+//! Limits on the nodes and memory of this process.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::topology::{System, list};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Looks at the cpuset and the control group.
+/// Checks the cpuset and the control group.
 pub fn examine() -> Vec<Finding> {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let there: Vec<u16> = System::read()
@@ -19,7 +19,7 @@ pub fn examine() -> Vec<Finding> {
     vec![nodes(&there, allowed.as_deref()), memory(limit())]
 }
 
-/// The least limit of this process's control group and those above it, in bytes, and its file.
+/// The lowest memory limit of this process's control group and its ancestors, in bytes, and its file.
 fn limit() -> Option<(u64, String)> {
     let me = processes::one(rustix::process::getpid())?;
     let mine = Path::new(CGROUPS).join(me.cgroup.trim_start_matches('/'));
@@ -37,7 +37,7 @@ fn nodes(there: &[u16], allowed: Option<&str>) -> Finding {
     let Some(text) = allowed else {
         return Finding::note(subject, "not told", "the kernel has no cpusets, or /proc is not mounted");
     };
-    // Mems_allowed_list names nodes that may come, too.
+    // Mems_allowed_list also names nodes that may be hotplugged.
     let mut allowed = list(text).unwrap_or_default();
     allowed.retain(|node| there.contains(node));
     let forbidden: Vec<String> =
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_a_cpuset_forbids_are_told() {
+    fn nodes_outside_cpuset_are_reported() {
         assert_eq!(nodes(&[0, 1, 3], Some("0-63")).state, State::Good);
         let found = nodes(&[0, 1, 3], Some("0,3"));
         assert_eq!((found.state, found.found.as_str()), (State::Warning, "a cpuset forbids node 1"));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_told_with_its_file() {
+    fn memory_limit_is_reported_with_its_file() {
         assert_eq!(memory(None).state, State::Good);
         let found = memory(Some((3 << 20, "/sys/fs/cgroup/a/memory.max".to_owned())));
         assert_eq!(found.found, "3 MiB by /sys/fs/cgroup/a/memory.max");

@@ -1,6 +1,6 @@
-//! What this system can do for memtide, and what stands in the way. It reads; all that it tries touches this process alone.
+//! Checks what memtide can do on this system. Read-only: its trial calls affect this process alone.
 //!
-//! Each file looks at one thing: what it reads, and, apart from that, what it makes of it.
+//! Each file checks one area, in two parts: reading the state, and turning it into findings.
 
 mod exact;
 mod limits;
@@ -18,15 +18,15 @@ use std::io;
 pub enum Use {
     /// `topo` and `measure`.
     Measure,
-    /// `run` with a placement that one of Linux's older memory policies carries out.
+    /// `run` with a placement that a memory policy from before Linux 6.9 implements.
     Policies,
     /// `run` with a plain ratio.
     Weights,
     /// `run` with any other placement, or `--exact`.
     Exact,
-    /// `run` and `daemon` with a policy that uses latencies or bandwidths, by the firmware's figures.
+    /// `run` and `daemon` with a policy that uses latencies or bandwidths from the firmware.
     Figures,
-    /// The same by the figures of a machine file.
+    /// The same with the figures of a machine file.
     MachineFile,
     /// `daemon`.
     Daemon,
@@ -37,7 +37,7 @@ impl Use {
     pub const ALL: [Use; 7] =
         [Use::Measure, Use::Policies, Use::Weights, Use::Exact, Use::Figures, Use::MachineFile, Use::Daemon];
 
-    /// The command, and what of it.
+    /// The command and its variant.
     pub fn name(self) -> &'static str {
         match self {
             Use::Measure => "topo, measure",
@@ -50,7 +50,7 @@ impl Use {
         }
     }
 
-    /// What does the same with more time or work.
+    /// The fallback with the same result at a higher cost.
     pub fn instead(self) -> Option<Use> {
         match self {
             Use::Weights => Some(Use::Exact),
@@ -60,21 +60,21 @@ impl Use {
     }
 }
 
-/// How good what was found is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As memtide would have it.
+    /// As memtide needs it.
     Good,
-    /// Not there, or set otherwise, and no harm, or told by the way.
+    /// Missing or set otherwise without harm, or for information.
     Note,
-    /// Things go on, but not as well, or not as told.
+    /// Works, but worse or with a limitation.
     Warning,
-    /// Something does not work because of it.
+    /// Breaks a use.
     Missing,
 }
 
 impl State {
-    /// The word for it.
+    /// Its name in the output.
     pub fn name(self) -> &'static str {
         match self {
             State::Good => "good",
@@ -85,20 +85,20 @@ impl State {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at, such as `kernel.numa_balancing`.
+    /// The subject, such as `kernel.numa_balancing`.
     pub subject: &'static str,
-    /// What was found.
+    /// The state found.
     pub found: String,
-    /// How good that is.
+    /// Its severity.
     pub state: State,
-    /// What that means for memtide.
+    /// What it means for memtide.
     pub means: String,
-    /// How to have it otherwise: a command, where there is one.
+    /// How to change it: a command, where one exists.
     pub mend: Option<String>,
-    /// What does not work because of it.
+    /// The uses that it breaks.
     pub stops: Vec<Use>,
 }
 
@@ -139,7 +139,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn examine() -> Vec<Finding> {
     let found = [
         nodes::examine(),
@@ -153,7 +153,7 @@ pub fn examine() -> Vec<Finding> {
     consistent(found.concat())
 }
 
-/// With what stands in for what is missing only where that works.
+/// Offers a fallback only where the fallback works.
 fn consistent(mut findings: Vec<Finding>) -> Vec<Finding> {
     let exact = works(&findings, Use::Exact);
     for finding in findings.iter_mut().filter(|finding| finding.stops == [Use::Weights]) {
@@ -166,23 +166,23 @@ fn consistent(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// What keeps memtide from a use.
+/// The findings that break a use.
 pub fn obstacles(findings: &[Finding], wanted: Use) -> Vec<&Finding> {
     findings.iter().filter(|finding| finding.stops.contains(&wanted)).collect()
 }
 
-/// Whether a use works here, or else what can be used instead.
+/// Whether a use works here, or its fallback.
 pub fn works(findings: &[Finding], wanted: Use) -> bool {
     let works_here = |wanted| obstacles(findings, wanted).is_empty();
     works_here(wanted) || wanted.instead().is_some_and(works_here)
 }
 
-/// A file's text, without the white space around it.
+/// A file's text, trimmed.
 fn text(file: &str) -> io::Result<String> {
     Ok(fs::read_to_string(file)?.trim().to_owned())
 }
 
-/// Why something cannot be had, for people.
+/// An error as a readable reason.
 fn why(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "not there".to_owned(),
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_stops_something_and_nothing_else_does() {
+    fn obstacle_stops_its_use_and_nothing_else_does() {
         for finding in examine() {
             assert_eq!(finding.state == State::Missing, !finding.stops.is_empty(), "{finding:?}");
             assert!(!finding.found.is_empty() && !finding.means.is_empty(), "{finding:?}");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_work_itself_stands_in_for_nothing() {
+    fn broken_fallback_is_not_offered() {
         let weights = Finding::missing("weighted interleave", "not allowed", "", &[Use::Weights]);
         let exact = Finding::missing("CAP_PERFMON", "not held", "no placement fault by fault", &[Use::Exact]);
         let [with, without] = [vec![weights.clone()], vec![weights, exact]].map(consistent);

@@ -1,4 +1,4 @@
-//! Monitors, and what else tells of a process's pages.
+//! Monitors and other sources of information on a process's pages.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use crate::sensors::node_traffic::NodeTraffic;
 use crate::sensors::regions::{self, Damon, Mend, Unusable};
 use crate::sys::pagemap;
 
-/// Looks for monitors; starts none.
+/// Checks for monitors without starting one.
 pub fn examine() -> Vec<Finding> {
     let usable = regions::usable();
     let why_not = |name: &str| usable.iter().find(|usable| usable.name == name)?.why_not.clone();
@@ -25,7 +25,7 @@ pub fn examine() -> Vec<Finding> {
     ]
 }
 
-/// The number of a page of this process.
+/// Page number of a page of this process.
 fn own_page() -> u64 {
     let word = std::hint::black_box(1u64);
     &raw const word as u64 >> 12
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_damons_way_is_told_with_the_remedy() {
+    fn damon_obstacle_is_reported_with_remedy() {
         let release = Mend::Release {
             owner: "some".to_owned(),
             stops: "their work",
@@ -146,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_missed_is_a_note() {
+    fn missing_optional_feature_is_a_note() {
         assert_eq!(soft_dirty(None).state, State::Good);
         assert_eq!([soft_dirty(unusable(None)).state, smaps(unusable(None)).state], [State::Note; 2]);
     }
 
     #[test]
-    fn a_kernel_that_is_too_old_is_told() {
+    fn old_kernel_is_reported() {
         let error = |number| Err(io::Error::from_raw_os_error(number));
         assert!(scan(error(libc::ENOTTY)).mend.is_some_and(|how| how.contains("6.7")));
         assert_eq!(scan(Ok(false)).state, State::Good);

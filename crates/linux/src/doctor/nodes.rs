@@ -1,9 +1,9 @@
-//! Memory nodes: whether there is a choice, and who tells what they are like.
+//! Memory nodes: their number, and the source of their latency and bandwidth.
 
 use super::{Finding, Use};
 use crate::topology::{Node, System, TopologyError};
 
-/// Looks at the nodes.
+/// Checks the nodes.
 pub fn examine() -> Vec<Finding> {
     judge(&System::read())
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn two_tiers_with_figures_are_good_and_odd_nodes_are_told() {
+    fn two_tiers_with_figures_are_good_and_unusual_nodes_are_reported() {
         let found = of(vec![
             node(0, &[0], true, Some(0), true),
             node(1, &[1], false, None, false),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_is_no_choice() {
+    fn single_node_is_reported() {
         let found = of(vec![node(0, &[0], true, Some(0), false)]);
         assert_eq!(
             found.iter().map(|(state, _)| *state).collect::<Vec<_>>(),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tier_is_a_warning_and_silent_firmware_stops_policies_that_use_figures() {
+    fn one_tier_warns_and_missing_firmware_figures_stop_policies_that_use_them() {
         let found = of(vec![node(0, &[0], true, Some(0), true), node(1, &[], true, Some(0), false)]);
         assert_eq!(found[1].0, State::Warning);
         assert_eq!(found[2].0, State::Missing);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_firmwares_figures_a_machine_file_stands_in() {
+    fn machine_file_replaces_missing_firmware_figures() {
         let processor = Processor { threads_per_core: 1, clock_mhz: None, caches: Vec::new() };
         let nodes = vec![node(0, &[0], true, Some(0), false)];
         let found = judge(&Ok(System { nodes, processor }));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_nodes_stops_everything() {
+    fn kernel_without_numa_stops_everything() {
         let why = TopologyError::Unreadable { file: "/sys/x".into(), why: "is not there".to_owned() };
         assert_eq!(judge(&Err(why))[0].stops, Use::ALL);
     }

@@ -1,4 +1,4 @@
-//! Placement by the kernel, and moves: memory policies, their weights, move_pages(2).
+//! Kernel placement and migration: memory policies, interleave weights, move_pages(2).
 
 use std::io;
 use std::path::Path;
@@ -15,15 +15,15 @@ use crate::topology::System;
 
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
-/// What containers lack, for this is where these calls are refused although the kernel has them.
+/// Remedy for containers, whose seccomp filter is the usual reason that the kernel refuses these calls.
 const CONTAINER: &str = "in a container: --cap-add SYS_NICE, which its seccomp filter requires";
 
-/// Tries each on this process.
+/// Tries each call on this process.
 pub fn examine() -> Vec<Finding> {
     let nodes: Vec<NodeId> =
         System::read().map(|system| system.with_memory().map(|node| node.id).collect()).unwrap_or_default();
     let tried = |mode: Mode, nodes: Vec<NodeId>| {
-        // In a thread of its own, which takes the policy with it when it ends.
+        // A separate thread: the policy ends with it.
         let tried = thread::spawn(move || sys::set_memory_policy(mode, &nodes));
         tried.join().unwrap_or_else(|_| Err(io::Error::other("the attempt failed")))
     };
@@ -45,7 +45,7 @@ fn weights_left() -> Finding {
         .mend("root's next memtide run or daemon restores them: sudo memtide run -- true")
 }
 
-/// Whether a weight can be set; not there, if the folder is not.
+/// Whether a weight can be set; missing if the directory is.
 fn writable(folder: &Path) -> io::Result<()> {
     let name = folder.read_dir()?.flatten().map(|entry| entry.path());
     let file = name.into_iter().find(|path| path.to_string_lossy().contains("/node"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_containers_filter_stops_policies_and_moves() {
+    fn container_filter_stops_policies_and_moves() {
         let found = policies(error(libc::EPERM));
         assert!(
             found.stops.contains(&Use::Policies) && found.mend.is_some_and(|how| how.contains("SYS_NICE"))
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_need_the_mode_and_the_right_to_set_them() {
+    fn weights_need_kernel_mode_and_permission() {
         assert_eq!(weights(Ok(()), Ok(())).state, State::Good);
         for (mode, files, mend) in [
             (error(libc::EINVAL), error(libc::ENOENT), "6.9"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weights_are_there_or_not() {
+    fn missing_weight_files_are_not_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let kind = || writable(folder.path()).map_err(|error| error.kind());
         assert_eq!(kind(), Err(io::ErrorKind::NotFound));

@@ -1,15 +1,15 @@
-//! What this user may.
+//! This user's privileges.
 
 use super::{Finding, Use, text};
 use crate::placement::status;
 
-/// Capabilities by their number (linux/capability.h).
+/// Capability numbers (linux/capability.h).
 const SYS_PTRACE: u32 = 19;
 const SYS_ADMIN: u32 = 21;
 const SYS_NICE: u32 = 23;
 const PERFMON: u32 = 38;
 
-/// Capabilities in force, a bit each.
+/// Effective capabilities, one bit each.
 #[derive(Clone, Copy, Debug)]
 struct Capabilities(u64);
 
@@ -19,7 +19,7 @@ impl Capabilities {
     }
 }
 
-/// Looks at the user and its capabilities.
+/// Checks the user and its capabilities.
 pub fn examine() -> Vec<Finding> {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     let held = status(me, "CapEff").and_then(|bits| u64::from_str_radix(&bits, 16).ok());
@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_are_bits() {
+    fn capabilities_are_parsed_from_bits() {
         let held = Capabilities(1 << 23);
         assert!(held.has(&[SYS_NICE]) && held.has(&[PERFMON, SYS_NICE]) && !held.has(&[PERFMON, SYS_ADMIN]));
         assert_eq!([nice(held).state, ptrace(held).state], [State::Good, State::Warning]);
     }
 
     #[test]
-    fn tracepoints_need_a_capability_or_a_careless_setting() {
+    fn tracepoints_need_capability_or_permissive_setting() {
         let none = Capabilities(0);
         assert_eq!(perf(none, Some(3)).stops, [Use::Exact]);
         assert_eq!(perf(none, None).stops, [Use::Exact]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_is_not_root_is_told() {
+    fn user_other_than_root_is_reported() {
         assert_eq!([user(0).state, user(1000).state], [State::Good, State::Note]);
     }
 }

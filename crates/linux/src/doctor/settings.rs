@@ -1,8 +1,8 @@
-//! Settings of the kernel that move pages, or keep them where they are.
+//! Kernel settings that migrate or pin pages.
 
 use super::{Finding, text};
 
-/// Looks at each.
+/// Checks each setting.
 pub fn examine() -> Vec<Finding> {
     let read = |file: &str| text(file).ok();
     vec![
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_pages_by_itself_is_a_warning_with_its_remedy() {
+    fn automatic_migration_is_a_warning_with_remedy() {
         for (found, mend) in [
             (numa_balancing(Some("1")), "sysctl kernel.numa_balancing=0"),
             (numa_balancing(Some("2")), "sysctl kernel.numa_balancing=0"),
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_size_of_pages_stands_in_brackets() {
+    fn selected_hugepage_mode_is_in_brackets() {
         assert_eq!(huge_pages(Some("[always] madvise never")).state, State::Note);
         assert_eq!(huge_pages(Some("always [madvise] never")).found, "madvise");
         assert_eq!(huge_pages(Some("odd")).found, "not there");
     }
 
     #[test]
-    fn versions_are_compared_by_number() {
+    fn versions_compare_numerically() {
         let state = |release| kernel(Some(release)).state;
         assert_eq!(state("6.12.117+deb12-cloud-amd64"), State::Good);
         assert_eq!(state("7.3.4"), State::Good);

@@ -1,4 +1,4 @@
-//! A real machine as the epoch loop sees it: processes are watched, and their pages moved.
+//! The real machine as the epoch loop's host: watches processes and moves their pages.
 
 use std::time::{Duration, Instant};
 
@@ -19,16 +19,16 @@ use crate::topology::{Numbers, memory_of};
 
 pub use crate::sensors::{Monitoring, task};
 
-/// Base pages that are handed to the mover at once.
+/// Base pages passed to the mover at once.
 const CHUNK: usize = 1 << 12;
 
-/// KiB in a base page.
+/// KiB per base page.
 const PAGE_KIB: u64 = 4;
 
-/// A process is watched once it has lived so long: most end earlier, and to take one in costs more than they do.
+/// Minimum age of a watched process: most exit sooner, and to start watching one costs more than they do.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// This machine, and the processes that are watched on it.
+/// This machine and its watched processes.
 #[derive(Debug)]
 pub struct Live {
     sensors: OpenSensors,
@@ -42,11 +42,12 @@ pub struct Live {
 }
 
 impl Live {
-    /// This machine, in whose terms the system has these numbers, observed as a policy asks; regions by this monitor or the best
-    /// there is. No batch of moves holds a process up for much longer than `stall`. A `dry_run` moves nothing.
+    /// The system as this machine, with these numbers, observed as a policy requests; regions by this monitor
+    /// or the best available. A batch of moves stalls a process for little longer than `stall`. A `dry_run`
+    /// moves nothing.
     ///
     /// # Errors
-    /// If a sensor that the policy requires cannot be had.
+    /// If a sensor that the policy requires is refused.
     pub fn new(
         numbers: Numbers,
         requests: &Sensors,
@@ -67,15 +68,15 @@ impl Live {
         Ok(Live { sensors, watched, requested, mover: Mover::new(stall), done, begun, dry_run })
     }
 
-    /// Changes how long a batch may hold a process up, and whether moves are made.
+    /// Sets how long a batch may stall a process, and whether moves are made.
     pub fn set(&mut self, stall: Duration, dry_run: bool) {
         (self.mover, self.dry_run) = (Mover::new(stall), dry_run);
     }
 
-    /// Observes as another policy asks; processes are to be watched again.
+    /// Observes what another policy requests; the processes must be watched again.
     ///
     /// # Errors
-    /// If a sensor that the policy requires cannot be had. Nothing is observed then.
+    /// If a sensor that the policy requires is refused. Nothing is observed then.
     pub fn set_sensors(
         &mut self,
         numbers: Numbers,
@@ -83,40 +84,40 @@ impl Live {
         monitor: Option<Kind>,
     ) -> Result<(), SensorRefused> {
         self.watched.processes.clear();
-        // The kernel's means are given back before they are asked for again.
+        // Release kernel resources such as DAMON before they are requested again.
         self.sensors = OpenSensors::default();
         self.sensors = OpenSensors::new(requests, &SensorSetup { numbers: &numbers, monitor })?;
         self.watched.numbers = numbers;
         Ok(())
     }
 
-    /// The processes that are watched.
+    /// The watched processes.
     pub fn watched(&self) -> &[Process] {
         &self.watched.processes
     }
 
-    /// How the sensors answer now.
+    /// The sensors' current answers.
     pub fn answers(&self) -> &Answers {
         self.sensors.answers()
     }
 
-    /// How regions are monitored; none if they are not.
+    /// How regions are monitored; `None` if they are not.
     pub fn monitoring(&self) -> Option<Monitoring<'_>> {
         self.sensors.monitoring()
     }
 
-    /// The node that a page of a process is on; none if it is not in memory, or on a node that the machine does not have.
+    /// The node of a page of a process; `None` if it is not resident, or on a node that the machine lacks.
     pub fn node_of(&self, process: &Process, page: Vpn) -> Option<NodeId> {
         let nodes = nodes_of(process.pid, &[page.0]).ok()?;
         self.watched.number(nodes.first().copied()??)
     }
 
-    /// What went wrong since the last call.
+    /// Errors since the last call.
     pub fn take_troubles(&mut self) -> Vec<String> {
         std::mem::take(&mut self.watched.troubles)
     }
 
-    /// Watches these processes, in the order of their numbers, and no others; those that have just started, later.
+    /// Replaces the watched processes, sorted by id; those that have just started are added later.
     pub fn watch(&mut self, mut processes: Vec<Process>) {
         processes.retain(|process| process.age() >= SETTLED);
         let identities = self.watched.processes.iter().map(Process::identity);
@@ -128,24 +129,24 @@ impl Live {
         }
     }
 
-    /// Lets a user's request move pages of a process until [`end_request`](Live::end_request).
+    /// Allows a user's request to move pages of a process until [`end_request`](Live::end_request).
     pub fn begin_request(&mut self, process: Process) {
         self.requested.push(process);
     }
 
-    /// A user's request is over.
+    /// Ends a user's request.
     pub fn end_request(&mut self, pid: Pid) {
         self.requested.retain(|process| process.pid != pid);
     }
 
-    /// Has the next call of [`watch`](Live::watch) begin afresh if a sensor lost what it knew.
+    /// Makes the next call of [`watch`](Live::watch) start over if a sensor lost its state.
     fn forget_if_lost(&mut self) {
         if std::mem::take(&mut self.watched.lost) {
             self.watched.processes.clear();
         }
     }
 
-    /// How full the machine's nodes are; one that is offline has no memory.
+    /// Usage of the machine's nodes; one that is offline has no memory.
     fn node_views(&self) -> Vec<NodeView> {
         let nodes = (0..).zip(&self.watched.numbers.nodes).map(|(number, id)| {
             let memory = memory_of(*id).unwrap_or_default();
@@ -162,7 +163,7 @@ impl Live {
         nodes.collect()
     }
 
-    /// The process that a task is.
+    /// The process of a task.
     fn process(&self, id: TaskId) -> Option<&Process> {
         self.watched.processes.iter().chain(&self.requested).find(|process| task(process.pid) == id)
     }
@@ -187,14 +188,14 @@ impl Live {
                 Err(Refusal::Gone) if ended => Outcome::Cancelled(Cancellation::TaskEnded),
                 Err(why) => Outcome::Refused(why),
             };
-            // By hand: a clone would be a call for each of tens of thousands of pages.
+            // Built field by field: a clone would be a call for each of tens of thousands of pages.
             let Planned { id, reason, .. } = *planned;
             let planned = Planned { id, action: Action::Move(*the_move(planned)), reason };
             Completion { time, planned, outcome }
         }));
     }
 
-    /// Completes all of some actions alike.
+    /// Completes all of these actions with one outcome.
     fn complete_all(&mut self, actions: &[Planned], outcome: Outcome) {
         let time = self.now();
         self.done.extend(actions.iter().map(|planned| Completion {
@@ -204,8 +205,8 @@ impl Live {
         }));
     }
 
-    /// Moves pages of a process, all of one size. A huge page goes whole when its first base page is named; one that is not huge
-    /// any more is gone.
+    /// Moves pages of a process, all of one size. A huge page is moved whole by its first base page; one that
+    /// is no longer huge is gone.
     fn carry_out(&mut self, pid: Pid, size: PageSize, moves: &[Planned]) -> Vec<Result<(), Refusal>> {
         let nodes = &self.watched.numbers.nodes;
         let wanted = moves.iter().map(the_move);
@@ -235,7 +236,7 @@ fn is_alive(process: &Process) -> bool {
     processes::one(process.pid).is_some_and(|now| now.identity() == process.identity())
 }
 
-/// The move that an action is; none if it is another one.
+/// The move of an action; `None` for any other action.
 fn as_move(planned: &Planned) -> Option<&Move> {
     match &planned.action {
         Action::Move(wanted) => Some(wanted),
@@ -243,7 +244,7 @@ fn as_move(planned: &Planned) -> Option<&Move> {
     }
 }
 
-/// The move that an action is known to be.
+/// The move of an action known to be one.
 fn the_move(planned: &Planned) -> &Move {
     as_move(planned).expect("a run of moves")
 }
@@ -275,13 +276,13 @@ impl Host for Live {
             }
             rest = after;
         }
-        // Events that are worked out later, such as hint faults, come after what this came to.
+        // Events inferred later, such as hint faults, come after these completions.
         self.watched.since = self.now();
     }
 
     fn completions(&mut self, done: &mut Vec<Completion>) {
         match done.is_empty() {
-            // Tens of thousands of completions are handed on without a copy.
+            // Avoids a copy of tens of thousands of completions.
             true => std::mem::swap(done, &mut self.done),
             false => done.append(&mut self.done),
         }

@@ -13,46 +13,46 @@ use crate::sys::Chain;
 
 const LINE_WORDS: usize = 8;
 const PAGE_LINES: usize = 64;
-/// Lines from one visit of a page to the next; odd, and more than prefetchers look ahead.
+/// Stride in lines between visits of a page; odd, and longer than prefetchers look ahead.
 const STEP: usize = 27;
-/// Parts of a chase that are timed by themselves.
+/// Separately timed parts of a chase.
 const PARTS: u64 = 5;
 
-/// Latency of a node that nobody else uses.
+/// Latency of an otherwise idle node.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle {
-    /// Mean time of a load that depends on the one before, in ns, of the parts of a chase. The least is the node's: the system's own work
-    /// interrupts a part now and then, and can only add to it.
+    /// Mean time per dependent load in ns, for each part of a chase. The minimum is the node's: interrupts
+    /// only add to a part.
     pub ns: Figure,
-    /// The share of the chase's memory that was in huge pages; none if the kernel does not tell.
+    /// Share of the chase's memory in huge pages; `None` if the kernel does not report it.
     pub huge: Option<f64>,
 }
 
 /// Latency of a node from a CPU.
 ///
 /// # Errors
-/// If the CPU or the memory cannot be had.
+/// If the CPU or the memory is not available.
 pub fn idle_latency(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Idle, MeasureError> {
     let mut chase = Chase::new(cpu, node, effort)?;
     let ns = chase.run(effort).ns;
     Ok(Idle { ns, huge: chase.huge })
 }
 
-/// A chase that can be gone on with.
+/// A chase that can be continued.
 pub(super) struct Chase {
     chain: Chain,
     at: u64,
     huge: Option<f64>,
 }
 
-/// What a run of a chase took.
+/// The cost of a run of a chase.
 pub(super) struct Run {
     pub ns: Figure,
     pub loads: u64,
 }
 
 impl Chase {
-    /// A chase by the calling thread, which from then on runs on this CPU; it has gone around once.
+    /// A chase by the calling thread, pinned to this CPU from then on, after one warm-up pass.
     pub fn new(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Chase, MeasureError> {
         let mut words = on(cpu, node, effort.mib)?;
         link(&mut words, effort.seed);
@@ -69,7 +69,7 @@ impl Chase {
         self.run_by(effort, || start.elapsed())
     }
 
-    /// The same by a clock that tells the time since some moment.
+    /// The same with a clock that returns the time since some moment.
     fn run_by(&mut self, effort: &Effort, mut now: impl FnMut() -> Duration) -> Run {
         let part = effort.loads.div_ceil(PARTS).next_multiple_of(16);
         let begin = now();
@@ -86,7 +86,7 @@ impl Chase {
     }
 }
 
-/// The share of the mapping at an address that is in huge pages.
+/// Share of the mapping at an address that is in huge pages.
 fn huge_share(address: u64) -> Option<f64> {
     let maps = Process::myself().ok()?.smaps().ok()?;
     let map = maps.into_iter().find(|map| (map.address.0..map.address.1).contains(&address))?;
@@ -94,7 +94,7 @@ fn huge_share(address: u64) -> Option<f64> {
     Some(bytes("AnonHugePages")? as f64 / bytes("Rss").filter(|&bytes| bytes > 0)? as f64)
 }
 
-/// Makes every line's first word the place of the next line's.
+/// Links every line's first word to the next line's.
 fn link(words: &mut [u64], seed: u64) {
     let pages = order(words.len() / LINE_WORDS / PAGE_LINES, seed);
     let lines =
@@ -113,7 +113,7 @@ fn link(words: &mut [u64], seed: u64) {
     }
 }
 
-/// 0 to `count`, page 0 first, the others shuffled.
+/// A permutation of 0..`count`: 0 first, the others shuffled.
 fn order(count: usize, seed: u64) -> Vec<usize> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut pages: Vec<usize> = (0..count).collect();
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chase_visits_every_line_once_and_comes_back() {
+    fn chase_visits_every_line_once_and_returns() {
         let mut words = vec![0; 16 * 512];
         link(&mut words, 3);
         let mut seen = vec![false; words.len() / LINE_WORDS];
@@ -146,23 +146,23 @@ mod tests {
     }
 
     #[test]
-    fn time_per_load_is_that_of_a_part_by_its_loads() {
+    fn time_per_load_is_part_time_divided_by_loads() {
         let effort = Effort { mib: 1, loads: 100_000, ..SMALL };
         let mut chase = Chase::new(CpuId(0), NodeId(0), &effort).unwrap();
-        // A clock that is read before and after each part of 20,000 loads: they take 1, 2, 3, 4 and 10 ms.
+        // A clock read before and after each part of 20,000 loads: they take 1, 2, 3, 4 and 10 ms.
         let mut ms = [0, 0, 1, 1, 1, 3, 3, 3, 6, 6, 6, 10, 10, 10, 20, 20].into_iter();
         let run = chase.run_by(&effort, || Duration::from_millis(ms.next().unwrap()));
         assert_eq!((run.loads, run.ns.least, run.ns.median, run.ns.spread), (100_000, 50.0, 150.0, 3.0));
     }
 
     #[test]
-    fn idle_latency_tells_the_share_of_huge_pages() {
+    fn idle_latency_reports_hugepage_share() {
         let idle = idle_latency(CpuId(0), NodeId(0), &SMALL).unwrap();
         assert!(idle.huge.is_none_or(|share| (0.0..=1.0).contains(&share)), "{idle:?}");
     }
 
     #[test]
-    fn chase_ends_after_the_part_that_exceeds_its_limit() {
+    fn chase_ends_after_part_that_exceeds_limit() {
         let effort = Effort { mib: 1, loads: 1_000_000, limit: Duration::from_millis(5), ..SMALL };
         let mut chase = Chase::new(CpuId(0), NodeId(0), &effort).unwrap();
         let mut ms = 0..;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_exist_is_an_error() {
+    fn missing_node_is_an_error() {
         let error = idle_latency(CpuId(0), NodeId(63), &SMALL).unwrap_err();
         assert!(error.to_string().contains("node 63"), "{error}");
     }

@@ -12,37 +12,37 @@ use super::traffic::stream;
 use super::{Effort, Figure, MeasureError, on};
 use crate::sys::Words;
 
-/// Words that are read between two delays: 512 bytes.
+/// Words read between two delays: 512 bytes.
 const BURST_WORDS: usize = 64;
 const BURST_BYTES: u64 = 8 * BURST_WORDS as u64;
 
-/// A delay without end: nothing is read.
+/// An infinite delay: no reads.
 const PAUSED: u64 = u64::MAX;
 
 /// How long readers run before the chase is timed.
 const SETTLE: Duration = Duration::from_millis(5);
 
-/// Turns of a delay that are timed, to know what one takes.
+/// Delay iterations timed to calibrate one.
 const CALIBRATION_SPINS: u64 = 100_000;
 
 /// A point of a loaded-latency curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loaded {
-    /// The rate of the others that was asked for, as a share of what they read without a delay.
+    /// Requested rate of the readers, as a share of their rate without a delay.
     pub rate: f64,
-    /// What the chase and the others read, in MB/s.
+    /// Bandwidth of the chase and the readers, in MB/s.
     pub mbps: f64,
-    /// What the others read of it.
+    /// Bandwidth of the readers alone, in MB/s.
     pub others_mbps: f64,
-    /// Mean time of a load of the chase, in ns.
+    /// Mean time per load of the chase, in ns.
     pub ns: Figure,
 }
 
-/// The latency that the first of the CPUs sees while all others read, each at the same rate: of each of the shares of what they read
-/// without a delay, from 0 (idle) to 1. A rate comes about by a delay after each 512 bytes.
+/// The latency that the first CPU sees while all others read at equal rates: at each share of their rate
+/// without a delay, from 0 (idle) to 1. A delay after each 512 bytes sets the rate.
 ///
 /// # Errors
-/// If a CPU or the memory cannot be had.
+/// If a CPU or the memory is not available.
 ///
 /// # Panics
 /// If there are fewer than two CPUs.
@@ -87,46 +87,46 @@ pub fn loaded_latency(
     })
 }
 
-/// Time that a turn of a delay takes.
+/// Time per delay iteration.
 fn spin_ns() -> f64 {
     let start = Instant::now();
     spin(CALIBRATION_SPINS);
     start.elapsed().as_nanos() as f64 / CALIBRATION_SPINS as f64
 }
 
-/// Does nothing for some turns.
+/// Spins for a number of iterations.
 fn spin(turns: u64) {
     for turn in 0..turns {
         black_box(turn);
     }
 }
 
-/// Threads that read.
+/// Reader threads.
 struct Readers {
-    /// All have their memory, and so has the chase.
+    /// Released when all readers and the chase have their memory.
     ready: Barrier,
-    /// Turns between two bursts of a thread.
+    /// Delay iterations between two bursts of a thread.
     delay: AtomicU64,
-    /// Points whose delays were set.
+    /// Number of points whose delays were set.
     point: AtomicU64,
     each: Vec<Reader>,
-    /// All points are measured, or a reader has no memory.
+    /// Set when all points are measured, or a reader has no memory.
     end: AtomicBool,
 }
 
-/// A thread's state, in cache lines of its own.
+/// A thread's state, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Reader {
     /// The point whose delay it uses.
     point: AtomicU64,
-    /// Bursts that it has read.
+    /// Bursts read.
     bursts: AtomicU64,
 }
 
 impl Readers {
-    /// Measures a point. It begins once every reader uses its delay and ends once each has read: a reader may wait for
-    /// its CPU, which other processes use, for longer than a run of the chase.
+    /// Measures a point. Starts once every reader uses its delay and ends once each has read: a reader may
+    /// wait for its CPU, used by other processes, for longer than a run of the chase.
     fn point(&self, chase: &mut Chase, rate: f64, delay: u64, effort: &Effort) -> Loaded {
         self.begin(delay);
         let settled = Instant::now() + SETTLE;
@@ -197,7 +197,7 @@ mod tests {
     use super::super::SMALL;
     use super::*;
 
-    /// Readers without memory: the test plays them.
+    /// Readers without memory, simulated by the test.
     fn played(readers: usize) -> Readers {
         Readers {
             ready: Barrier::new(1),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn others_read_at_every_point_but_the_idle_one() {
+    fn readers_run_at_every_point_except_idle() {
         let cpus = [CpuId(0), CpuId(1)];
         if cpus
             .into_iter()
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn point_begins_when_every_reader_uses_its_delay() {
+    fn point_starts_when_every_reader_uses_its_delay() {
         let readers = played(2);
         let begun = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -238,7 +238,8 @@ mod tests {
             }
             assert_eq!(readers.delay.load(Ordering::Relaxed), 7);
             readers.each[0].point.store(1, Ordering::Release);
-            // A fault shows if the other thread runs meanwhile; a right one passes whatever the time.
+            // A failure shows if the other thread runs concurrently; correct code passes regardless of
+            // timing.
             std::thread::sleep(Duration::from_millis(20));
             assert!(!begun.load(Ordering::Acquire), "one reader still uses the delay before");
             readers.each[1].point.store(1, Ordering::Release);
@@ -255,7 +256,7 @@ mod tests {
                 spin_loop();
             }
             reader.point.store(1, Ordering::Release);
-            // As on a CPU that other processes use: longer than the chase takes.
+            // As on a CPU used by other processes: longer than the chase takes.
             std::thread::sleep(late);
             while !done.load(Ordering::Relaxed) {
                 reader.bursts.fetch_add(1, Ordering::Relaxed);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_does_not_exist_is_an_error_and_no_hang() {
+    fn missing_cpu_is_an_error_without_hang() {
         for cpus in [[CpuId(0), CpuId(900)], [CpuId(900), CpuId(0)]] {
             let error = loaded_latency(&cpus, NodeId(0), &[0.0], &SMALL).unwrap_err();
             assert!(error.to_string().contains("CPU 900"), "{error}");

@@ -1,7 +1,8 @@
-//! What a memory node gives a CPU: latency, idle and under load, and bandwidth, by running loads and stores.
+//! Measures a memory node from a CPU: latency, idle and under load, and bandwidth, by running loads and
+//! stores.
 //!
-//! A chase visits lines so that no stream prefetcher follows and few of them need a page walk: the pages in a random order, each
-//! page's 64 lines 27 lines apart, around and around.
+//! A chase visits lines so that no stream prefetcher follows and few of them need a page walk: the pages in
+//! random order, each page's 64 lines 27 lines apart, wrapping around.
 
 mod chase;
 mod figure;
@@ -22,18 +23,18 @@ pub use self::writes::write_mbps;
 
 use crate::sys::Words;
 
-/// Over how much memory, how often and for how long.
+/// Memory size, repetitions and time limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// MiB of the chase, and of each CPU's traffic.
     pub mib: usize,
-    /// Loads of a chase, in five parts.
+    /// Loads per chase, in five parts.
     pub loads: u64,
-    /// How often a CPU's memory is passed over.
+    /// Passes over each CPU's memory.
     pub rounds: u32,
-    /// No further part or round of a figure begins after that time; one there is always.
+    /// Time limit per measurement: no further part or round starts after it; one always runs.
     pub limit: Duration,
-    /// Of the chase's order.
+    /// Seed of the chase's order.
     pub seed: u64,
 }
 
@@ -45,9 +46,9 @@ pub enum MeasureError {
     Memory {
         /// The node.
         node: NodeId,
-        /// How much was asked for.
+        /// Requested size.
         mib: usize,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refuses the CPU.
@@ -55,12 +56,12 @@ pub enum MeasureError {
     Cpu {
         /// The CPU.
         cpu: CpuId,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Has the calling thread run on one CPU, with memory of a node.
+/// Pins the calling thread to one CPU and allocates memory on a node.
 fn on(cpu: CpuId, node: NodeId, mib: usize) -> Result<Words, MeasureError> {
     crate::run_on(&[cpu]).map_err(|source| MeasureError::Cpu { cpu, source })?;
     Words::on_node(mib << 20, node).map_err(|source| MeasureError::Memory { node, mib, source })

@@ -11,15 +11,15 @@ use super::{Effort, Figure, MeasureError, on};
 
 const LINE_WORDS: usize = 8;
 
-/// The share of 1.
+/// A share of 1 in fixed point.
 const WHOLE: u64 = 1 << 32;
 
-/// What each thread does with its memory. Stores are ordinary ones, which read their line before it is written back: both are
-/// counted, as the memory sees them.
+/// What each thread does with its memory. Stores are ordinary ones, which read their line before it is
+/// written back: both are counted, as memory traffic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
-    /// Goes through its lines and overwrites so many of them that this share of the traffic is reads: all if it overwrites none, half
-    /// if it overwrites each.
+    /// Reads its lines and overwrites enough of them that this share of the traffic is reads: 1 if it
+    /// overwrites none, 0.5 if it overwrites each.
     Stream {
         /// 0.5 to 1.
         reads: f64,
@@ -29,7 +29,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// Bytes that move in a round of so many threads, each with so many MiB.
+    /// Bytes per round of this many threads, with this many MiB each.
     fn bytes(self, mib: usize, threads: usize) -> f64 {
         ((mib << 20) / self.arrays()) as f64 * self.traffic() * threads as f64
     }
@@ -41,7 +41,7 @@ impl Kernel {
         }
     }
 
-    /// Bytes that move for each byte of one array.
+    /// Bytes moved per byte of one array.
     fn traffic(self) -> f64 {
         match self {
             Kernel::Stream { reads } => 1.0 / reads,
@@ -50,11 +50,11 @@ impl Kernel {
     }
 }
 
-/// Traffic of one thread on each CPU over a node's memory, in MB/s (10^6 bytes). Each round takes as long as its last thread; one
-/// goes before all that count.
+/// Traffic of one thread on each CPU over a node's memory, in MB/s (10^6 bytes). Each round takes as long as
+/// its last thread; the first round is a warm-up.
 ///
 /// # Errors
-/// If a CPU or the memory cannot be had.
+/// If a CPU or the memory is not available.
 pub fn bandwidth_mbps(
     cpus: &[CpuId],
     node: NodeId,
@@ -80,15 +80,15 @@ pub fn bandwidth_mbps(
     Ok(Figure::of((0..done).map(|round| bytes / 1e6 / longest(round).as_secs_f64()).collect()))
 }
 
-/// What threads share.
+/// State shared by the threads.
 struct Shared<'a> {
     first: bool,
     barrier: &'a Barrier,
-    /// How many rounds there are; the first thread may make it fewer.
+    /// The number of rounds; the first thread may lower it.
     rounds: &'a AtomicU32,
 }
 
-/// The times of its rounds, each of which all threads begin together.
+/// The times of its rounds, which all threads start together.
 fn thread(
     cpu: CpuId,
     node: NodeId,
@@ -102,9 +102,9 @@ fn thread(
     });
     let (mut took, begin) = (Vec::new(), Instant::now());
     for round in 0.. {
-        // All threads wait for each other, those that failed as well.
+        // All threads wait for each other, including those that failed.
         together.barrier.wait();
-        // Whoever comes late to this round may see what the first thread says after it, which is at least one more.
+        // A late thread may read the first thread's later value, which is larger by at least one.
         if round >= together.rounds.load(Ordering::Relaxed) {
             break;
         }
@@ -136,7 +136,7 @@ fn run(words: &mut [u64], kernel: Kernel) {
     }
 }
 
-/// Reads every line, and overwrites a share of them, evenly spread.
+/// Reads every line, and overwrites an evenly spread share of them.
 pub(super) fn stream(words: &mut [u64], reads: f64) -> u64 {
     let sum = |words: &[u64]| words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
     let overwritten = ((1.0 / reads - 1.0) * WHOLE as f64).round() as u64;
@@ -165,7 +165,8 @@ mod tests {
     fn traffic_counts_reads_and_write_backs() {
         const MIB: f64 = 1048576.0;
         for (kernel, mib) in [
-            // 12 MiB are read; half of the traffic is then 12 MiB of write-backs; three arrays of 4 MiB are read, one written.
+            // 12 MiB are read; half of the traffic is then 12 MiB of write-backs; three arrays of 4 MiB are
+            // read, one written.
             (Kernel::Stream { reads: 1.0 }, 12.0),
             (Kernel::Stream { reads: 0.5 }, 24.0),
             (Kernel::Triad, 16.0),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn slowest_round_fits_into_the_time_of_the_measurement() {
+    fn slowest_round_fits_into_measurement_time() {
         for kernel in [Kernel::Stream { reads: 1.0 }, Kernel::Stream { reads: 0.5 }, Kernel::Triad] {
             let begin = Instant::now();
             let mbps = bandwidth_mbps(&[CpuId(0)], NodeId(0), kernel, &SMALL).unwrap();
@@ -186,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn triad_adds_three_times_the_third_array() {
+    fn triad_adds_three_times_third_array() {
         let mut words: Vec<u64> = (0..12).collect();
         run(&mut words, Kernel::Triad);
         assert_eq!(words[..4], [4 + 3 * 8, 5 + 3 * 9, 6 + 3 * 10, 7 + 3 * 11]);
     }
 
     #[test]
-    fn so_many_lines_are_overwritten_that_the_share_of_reads_is_right() {
+    fn overwritten_lines_match_share_of_reads() {
         for (reads, overwritten) in [(1.0, 0), (0.75, 1000), (2.0 / 3.0, 1500), (0.5, 3000)] {
             let mut words = vec![u64::MAX; 3000 * LINE_WORDS];
             stream(&mut words, reads);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_end_at_the_limit_for_all_threads() {
+    fn time_limit_ends_rounds_of_all_threads() {
         let effort = Effort { rounds: 1_000_000, limit: Duration::ZERO, mib: 1, ..SMALL };
         let cpus = [CpuId(0), CpuId(0)];
         let figure = bandwidth_mbps(&cpus, NodeId(0), Kernel::Triad, &effort).unwrap();
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_does_not_exist_is_an_error_and_no_hang() {
+    fn missing_cpu_is_an_error_without_hang() {
         let kernel = Kernel::Stream { reads: 1.0 };
         let error = bandwidth_mbps(&[CpuId(0), CpuId(900)], NodeId(0), kernel, &SMALL).unwrap_err();
         assert!(error.to_string().contains("CPU 900"), "{error}");

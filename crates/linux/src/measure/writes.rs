@@ -1,10 +1,10 @@
-//! Bandwidth of writes, which ordinary stores cannot show alone: each reads its line first.
+//! Write bandwidth, which ordinary stores cannot show alone: each reads its line first.
 
 use super::figure::Figure;
 
-/// Bandwidth of writes alone, in MB/s, from streams with their shares of reads, of which the one with most writes counts: as if
-/// reads and writes took turns, which is how machine files have it. None where they hardly take each other's time: then it would
-/// be more than four times that of reads.
+/// Bandwidth of writes alone, in MB/s, from streams with their shares of reads; the stream with the most
+/// writes counts. Assumes that reads and writes alternate, as machine files do. `None` where they mostly
+/// overlap: the result would exceed four times the read bandwidth.
 pub fn write_mbps(streams: &[(f64, Figure)]) -> Option<f64> {
     let (_, alone) = streams.iter().find(|(reads, _)| *reads == 1.0)?;
     let (reads, mixed) =
@@ -22,7 +22,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_computed_as_if_they_took_turns_with_reads() {
+    fn write_bandwidth_assumes_alternation_with_reads() {
         // 1 / (0.5 / 4000 + 0.5 / 1000) = 1600.
         let found = write_mbps(&[(1.0, figure(4000.0)), (0.75, figure(2500.0)), (0.5, figure(1600.0))]);
         assert!(found.is_some_and(|mbps| (mbps - 1000.0).abs() < 1e-6), "{found:?}");

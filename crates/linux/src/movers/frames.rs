@@ -1,8 +1,8 @@
-//! Which pages are not on their target node, by page frame, at about a third of what the query of move_pages(2)
-//! costs: see the costs in docs/live.md.
+//! Finds pages off their target node by page frame, at about a third of the cost of a move_pages(2) query:
+//! see the costs in docs/live.md.
 //!
 //! /proc/PID/pagemap shows page frames to a reader with CAP_SYS_ADMIN, and sysfs lists the memory blocks of
-//! each node. If either leaves a page's node open, the caller queries move_pages(2).
+//! each node. If either leaves a page's node unknown, the caller queries move_pages(2).
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use rustix::process::Pid;
 use crate::sys::pagemap::{self, ENTRY_BYTES};
 use crate::topology::FrameNodes;
 
-/// Fewest pages in a call for which a page map is opened.
+/// Minimum pages per call for which a page map is opened.
 const PAGES_MIN: usize = 64;
 
-/// Fewest pages in a run of neighbours, on average, for which a page map is read: a system call for each run.
+/// Minimum mean length of runs of consecutive pages for which a page map is read: one system call per run.
 const RUN_MIN: usize = 8;
 
 /// How long the memory blocks of the nodes are cached: memory hotplug changes them.
 const BLOCKS_MAX_AGE: Duration = Duration::from_secs(1);
 
-/// Checks that pages are not on their target node, as far as the kernel shows page frames.
+/// Checks that pages are off their target node, as far as the kernel shows page frames.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     /// Empty if sysfs lists none, or if the kernel hides page frames.
@@ -32,7 +32,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// The page map of a process; none if page frames cannot be had, or the pages are too few.
+    /// The page map of a process; `None` if page frames are not available, or the pages are too few.
     pub fn pagemap_for(&mut self, process: Pid, wanted: &[(u64, NodeId)]) -> Option<File> {
         if wanted.len() < PAGES_MIN {
             return None;
@@ -46,7 +46,7 @@ impl Frames {
         File::open(format!("/proc/{}/pagemap", process.as_raw_nonzero())).ok()
     }
 
-    /// Whether every page is in memory and on another node than its target. False if that is unknown for one.
+    /// Whether every page is resident and on another node than its target. False if unknown for one.
     pub fn all_are_elsewhere(&mut self, pagemap: &File, wanted: &[(u64, NodeId)]) -> bool {
         let runs = || wanted.chunk_by(|a, b| b.0.wrapping_sub(a.0) == 1);
         runs().count() * RUN_MIN <= wanted.len() && runs().all(|run| self.run_is_elsewhere(pagemap, run))
@@ -61,7 +61,7 @@ impl Frames {
         for (frame, (_, to)) in frames.zip(run) {
             let Some(frame) = frame else { return false };
             if frame == 0 {
-                // Hidden, and so are all others: read no page map until the blocks are read again.
+                // Hidden, as all others are: read no page map until the blocks are read again.
                 self.nodes = FrameNodes::default();
                 return false;
             }
@@ -97,7 +97,7 @@ mod tests {
     const EXCLUSIVE: u64 = 1 << 56;
     const SWAPPED: u64 = 1 << 62;
 
-    /// A page map that is zero but for the entries from page 16 on.
+    /// A page map of zeros, except for the entries from page 16 on.
     fn pagemap(entries: &[u64]) -> File {
         let file = tempfile::tempfile().expect("a file");
         let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_elsewhere_only_if_every_frame_is_on_another_node() {
+    fn pages_are_elsewhere_only_if_every_frame_is_off_target() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut frames = frames(folder.path());
         let mut elsewhere = |last: u64, to: u8| {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_map_is_read_only_where_that_pays() {
+    fn page_map_is_read_only_if_cheaper() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut frames = frames(folder.path());
         let pagemap = pagemap(&[PRESENT | 1; 64]);

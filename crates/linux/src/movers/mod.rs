@@ -1,4 +1,4 @@
-//! How pages get from one node to another.
+//! Moves pages between nodes.
 
 mod frames;
 mod move_pages;

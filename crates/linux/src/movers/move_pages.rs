@@ -1,4 +1,4 @@
-//! move_pages(2), in batches that hold a process up for no longer than it may be.
+//! move_pages(2), in batches limited by how long they may stall a process.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use rustix::process::Pid;
 use super::frames::Frames;
 use crate::sys;
 
-/// Pages of a batch: the fewest, below which a call costs more than its pages, and the most, from which on a larger one saves nothing
-/// (17.5 thousand instructions a page at 1, 9.0 at 64, 8.7 at 512).
+/// Pages per batch: the minimum, below which a call costs more than its pages, and the maximum, above which a
+/// larger one saves nothing (17.5 thousand instructions a page at 1, 9.0 at 64, 8.7 at 512).
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 512;
 
-/// Pages that are in use are tried again in calls for so many, at last one by one: a page that cannot move may keep the kernel from those that
-/// come after it in the same call.
+/// Busy pages are retried in calls of this many pages, at last one by one: a page that cannot move may keep
+/// the kernel from those after it in the same call.
 const RETRIES: [usize; 2] = [BATCH_MIN, 1];
 
 /// Moves pages of processes.
@@ -29,16 +29,16 @@ pub struct Mover {
     frames: Frames,
 }
 
-/// What became of a page.
+/// The outcome of a page.
 pub type Moved = Result<(), Refusal>;
 
 impl Mover {
-    /// A mover that holds a process up for about `stall` at most at a time.
+    /// A mover that stalls a process for about `stall` at a time at most.
     pub fn new(stall: Duration) -> Mover {
         Mover { stall, batch: 64, open: Open::default(), frames: Frames::default() }
     }
 
-    /// Moves base pages of a process, given by their number (address / 4096), each to its node.
+    /// Moves base pages of a process, given by number (address / 4096), each to its node.
     pub fn move_pages(&mut self, process: Pid, wanted: &[(u64, NodeId)]) -> Vec<Moved> {
         let mut moved = vec![Err(Refusal::Busy); wanted.len()];
         let pagemap = self.frames.pagemap_for(process, wanted);
@@ -65,10 +65,10 @@ impl Mover {
     }
 }
 
-/// Where pages of a process lie; none for a page that is not in memory.
+/// The nodes of a process's pages; `None` for a page that is not resident.
 ///
 /// # Errors
-/// The kernel's, if there is no such process or it may not be asked.
+/// The kernel's, if there is no such process or access is denied.
 pub fn nodes_of(process: Pid, pages: &[u64]) -> io::Result<Vec<Option<NodeId>>> {
     let mut nodes = Vec::with_capacity(pages.len());
     for batch in pages.chunks(BATCH_MAX * 8) {
@@ -84,19 +84,19 @@ fn address(page: u64) -> u64 {
     page << 12
 }
 
-/// Pages that are still to be moved, as move_pages(2) takes them: what is done for each page costs beside that call.
+/// Pages still to be moved, as arguments of move_pages(2), and the bookkeeping per page beside that call.
 #[derive(Clone, Debug, Default)]
 struct Open {
     addresses: Vec<u64>,
     to: Vec<i32>,
     status: Vec<i32>,
-    /// Their places among all that are wanted.
+    /// Their indices among all requested pages.
     places: Vec<usize>,
 }
 
 impl Open {
-    /// Moves pages, none of which was tried yet, and tells what became of each. If all are known to be
-    /// `elsewhere`, in memory but not on their target nodes, the kernel is not queried first.
+    /// Moves pages that were not tried before, and returns each outcome. If all are known to be `elsewhere`,
+    /// resident but off their target nodes, the kernel is not queried first.
     fn move_all(&mut self, process: Pid, wanted: &[(u64, NodeId)], elsewhere: bool, moved: &mut [Moved]) {
         self.take(wanted, 0..wanted.len());
         if !elsewhere {
@@ -113,7 +113,7 @@ impl Open {
         }
     }
 
-    /// Has the pages of some places be those that are to be moved.
+    /// Selects the pages at some indices as those to move.
     fn take(&mut self, wanted: &[(u64, NodeId)], places: impl Iterator<Item = usize> + Clone) {
         self.addresses.clear();
         self.addresses.extend(places.clone().map(|at| address(wanted[at].0)));
@@ -121,7 +121,7 @@ impl Open {
         self.to.extend(places.clone().map(|at| i32::from(wanted[at].1.0)));
         self.places.clear();
         self.places.extend(places);
-        // No status of an earlier batch may stand for a page that the kernel left out.
+        // A stale status must not count for a page that the kernel skipped.
         self.status.clear();
         self.status.resize(self.places.len(), -Errno::BUSY.raw_os_error());
     }
@@ -133,13 +133,14 @@ impl Open {
         }
         match sys::move_pages(process, &self.addresses, Some(&self.to), &mut self.status) {
             Ok(0) => self.settle(moved, after),
-            // The statuses may not have been written: pages are asked for again.
+            // The statuses may not have been written: query the pages again.
             Ok(_) => self.ask(process, moved, Ok(()), Refusal::Busy),
             Err(error) => self.ask(process, moved, Ok(()), refusal_of(&error)),
         }
     }
 
-    /// Asks where they lie: what that means for one that is where it is to be, and why one is not.
+    /// Queries their nodes; `there` is the outcome of a page on its target, `elsewhere` the reason for one
+    /// that is not.
     fn ask(&mut self, process: Pid, moved: &mut [Moved], there: Moved, elsewhere: Refusal) {
         match sys::move_pages(process, &self.addresses, None, &mut self.status) {
             Ok(_) => self.settle(moved, |at, to| match at {
@@ -154,11 +155,11 @@ impl Open {
         }
     }
 
-    /// Tells what became of each by its status and the node that it is to go to. Those that are busy stay open.
+    /// Sets each outcome by its status and target node. Busy pages stay pending.
     fn settle(&mut self, moved: &mut [Moved], result: impl Fn(i32, i32) -> Moved) {
         let mut open = 0;
         let pages = self.addresses.len();
-        // Slices of one length, so that bounds are checked once and not for each page.
+        // Slices of equal length: bounds are checked once instead of per page.
         let (addresses, status) = (&mut self.addresses[..pages], &self.status[..pages]);
         let (tos, places) = (&mut self.to[..pages], &mut self.places[..pages]);
         for page in 0..pages {
@@ -187,7 +188,7 @@ fn refusal_of(error: &io::Error) -> Refusal {
     refusal(Errno::from_io_error(error).unwrap_or(Errno::BUSY))
 }
 
-/// What the kernel means by an error of move_pages(2).
+/// The meaning of a move_pages(2) error.
 fn refusal(error: Errno) -> Refusal {
     match error {
         Errno::FAULT | Errno::NOENT | Errno::SRCH => Refusal::Gone,
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_follow_the_stall_that_is_allowed() {
+    fn batch_size_follows_allowed_stall() {
         let mut mover = Mover::new(Duration::from_millis(20));
         for _ in 0..9 {
             mover.adapt(Duration::from_millis(1));
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_pages_here() {
+    fn kernel_status_maps_to_outcome() {
         let me = rustix::process::getpid();
         let words = [1u64; 2048];
         let page = words.as_ptr() as u64 / 4096 + 1;

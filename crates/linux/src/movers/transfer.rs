@@ -1,4 +1,4 @@
-//! A user's request: all that a process has on some nodes goes to others.
+//! A user's request: moves all pages of a process from some nodes to others.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,48 +16,49 @@ use crate::processes::{self, Process};
 use crate::sensors::task;
 use crate::sys::pagemap::{self, Present};
 
-/// Most base pages that a step looks at.
+/// Maximum base pages scanned per step.
 const STEP: u64 = 512;
 
-/// What a transfer has done.
+/// Progress of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Base pages that were looked at.
+    /// Base pages scanned.
     pub seen_pages: u64,
-    /// Of them, those that were on the nodes to leave.
+    /// Of them, those on the source nodes.
     pub found_pages: u64,
-    /// Of those, the ones that were moved.
+    /// Of those, the pages moved.
     pub moved_pages: u64,
-    /// And those that were not, by reason.
+    /// And those not moved, by reason.
     pub refused_pages: BTreeMap<Refusal, u64>,
 }
 
 /// A process's memory as a [`Transfer`] reads it. Addresses are base page numbers, nodes the system's.
 pub trait ProcessMemory: Debug + Send {
-    /// Checks that it is still that process, of the same user.
+    /// Checks that it is still the same process, of the same user.
     ///
     /// # Errors
     /// If it is not.
     fn check(&self) -> io::Result<()>;
 
-    /// Ranges of pages that may be in memory, in order; none if the process runs the same program as at the last call.
+    /// Ranges of pages that may be resident, in order; `None` if the process runs the same program as at the
+    /// last call.
     ///
     /// # Errors
     /// The kernel's, if the process has ended or its memory may not be read.
     fn areas(&mut self) -> io::Result<Option<Vec<Range<u64>>>>;
 
-    /// Up to `most` pages of an area that are in memory, and the page up to which it looked, beyond the area's start.
+    /// Up to `most` resident pages of an area, and the page where the scan ended, past the area's start.
     fn present(&self, area: &Range<u64>, most: u64) -> (Vec<Present>, u64);
 
-    /// The node of each page; none for a page that is not in memory.
+    /// The node of each page; `None` for a page that is not resident.
     ///
     /// # Errors
     /// The kernel's, if the process has ended or its memory may not be read.
     fn nodes_of(&self, pages: &[u64]) -> io::Result<Vec<Option<NodeId>>>;
 }
 
-/// Finds a process's pages that are on some nodes, and plans their moves to others, step by step. The moves pass the governor;
-/// what became of them comes back by [`Transfer::note`].
+/// Finds a process's pages on some nodes, and plans their moves to others, step by step. The moves pass the
+/// governor; their outcomes are returned by [`Transfer::note`].
 #[derive(Debug)]
 pub struct Transfer {
     process: Process,
@@ -66,16 +67,17 @@ pub struct Transfer {
     nodes: Vec<NodeId>,
     from: Vec<NodeId>,
     to: Vec<NodeId>,
-    /// Base pages that are still to be looked at, the next ones last.
+    /// Base pages still to scan, the next ones last.
     areas: Vec<Range<u64>>,
-    /// Moves to be tried again.
+    /// Moves to retry.
     again: Vec<Move>,
     tally: Tally,
 }
 
 impl Transfer {
-    /// A transfer that has not begun, on a system whose numbers of the machine's nodes are `nodes`. `memory` is that of
-    /// `process`. `from` and `to` are the machine's nodes; the first of `to` with enough free memory takes a page.
+    /// A transfer before its first step, on a system whose numbers of the machine's nodes are `nodes`.
+    /// `memory` is that of `process`. `from` and `to` are the machine's nodes; a page goes to the first of
+    /// `to` with enough free memory.
     ///
     /// # Errors
     /// The kernel's, if the process has ended or its memory may not be read.
@@ -96,21 +98,21 @@ impl Transfer {
         &self.process
     }
 
-    /// What was done so far.
+    /// The progress so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// How much of the process was looked at, from 0 to 1, as far as it has not grown.
+    /// Share of the process that was scanned, from 0 to 1, not counting growth.
     pub fn share(&self) -> f64 {
         let all = self.process.resident_pages.max(1);
         (self.tally.seen_pages as f64 / all as f64).min(1.0)
     }
 
-    /// The next moves, of 2 MiB at most; none once all was looked at. A step may find nothing to move.
+    /// The next moves, 2 MiB at most; `None` once all was scanned. A step may find nothing to move.
     ///
     /// # Errors
-    /// If the process has ended or become another user's, or may not be touched.
+    /// If the process has ended or now belongs to another user, or is not accessible.
     pub fn step(&mut self) -> io::Result<Option<Vec<Move>>> {
         self.memory.check()?;
         if !self.again.is_empty() {
@@ -133,7 +135,8 @@ impl Transfer {
         Ok(Some(moves))
     }
 
-    /// Takes in what became of its moves. What found no room is tried on the next node, what the governor held back once more.
+    /// Handles the outcomes of its moves. Those without free memory are retried on the next node, those held
+    /// back by the governor as they are.
     pub fn note(&mut self, done: &[Completion]) {
         for Completion { planned, outcome, .. } in done {
             for wanted in planned.action.moves() {
@@ -167,7 +170,7 @@ impl Transfer {
         *self.tally.refused_pages.entry(why).or_default() += pages;
     }
 
-    /// Plans the moves of those of some pages that are on the nodes to leave.
+    /// Plans the moves of those pages that are on the source nodes.
     fn plan(&mut self, pages: Range<u64>, size: PageSize, moves: &mut Vec<Move>) -> io::Result<()> {
         let each = size.base_pages();
         let heads: Vec<u64> = (pages.start - pages.start % each..pages.end).step_by(each as usize).collect();
@@ -193,12 +196,12 @@ fn next_first(mut areas: Vec<Range<u64>>) -> Vec<Range<u64>> {
 #[derive(Debug)]
 pub struct ProcMemory {
     process: Process,
-    /// None before the areas were first read.
+    /// `None` before the areas are first read.
     pagemap: Option<File>,
 }
 
 impl ProcMemory {
-    /// The memory of a process; nothing is read yet.
+    /// The memory of a process, before the first read.
     pub fn new(process: Process) -> ProcMemory {
         ProcMemory { process, pagemap: None }
     }
@@ -230,7 +233,7 @@ impl ProcessMemory for ProcMemory {
         let scanned = self.pagemap.as_ref().map(|pagemap| pagemap::present(pagemap, area.clone(), most));
         match scanned {
             Some(Ok((found, end))) if end > area.start => (found, end),
-            // Linux before 6.7: each page is asked for its node.
+            // Before Linux 6.7: query the node of each page.
             _ => {
                 let end = area.end.min(area.start + most);
                 (vec![Present { pages: area.start..end, is_huge: false }], end)
@@ -275,10 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn every_page_of_this_process_is_looked_at_and_refused_ones_are_counted() {
+    fn transfer_scans_all_pages_and_counts_refused_ones() {
         let memory = vec![1u8; 8 << 20];
         let me = processes::one(rustix::process::getpid()).expect("this process");
-        // Other tests' memory comes and goes meanwhile.
+        // Other tests allocate and free memory concurrently.
         let me = Process { resident_pages: 4096, ..me };
         let page = memory.as_ptr() as u64 / PAGE_BYTES + 1;
         let here = nodes_of(me.pid, &[page]).expect("nodes")[0].expect("it was written");

@@ -1,4 +1,4 @@
-//! The kernel's policy for a rule, with the weights that it needs.
+//! The kernel's memory policy for a rule, with its interleave weights.
 
 use memtide_core::NodeId;
 use memtide_core::policy::Rule;
@@ -7,7 +7,7 @@ use super::lower::{KernelPolicy, NotPlain, lower};
 use super::weights::{WeightError, Weights};
 use crate::topology::System;
 
-/// A policy of the kernel, with its interleave weights set for as long as this lives.
+/// A kernel memory policy, with its interleave weights set until it is dropped.
 #[derive(Debug)]
 pub struct HeldPolicy {
     /// The policy.
@@ -18,7 +18,7 @@ pub struct HeldPolicy {
 /// Why the kernel has no policy for a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum NoKernelPolicy {
-    /// No policy of the kernel is the same.
+    /// No kernel policy is equivalent.
     #[error(transparent)]
     NotPlain(#[from] NotPlain),
     /// The kernel's weights cannot be set.
@@ -27,11 +27,12 @@ pub enum NoKernelPolicy {
 }
 
 impl HeldPolicy {
-    /// The kernel's policy for a rule, whose nodes are the indices of a machine's nodes: those of `host` that have memory, in
-    /// order.
+    /// The kernel's policy for a rule, whose nodes are the indices of a machine's nodes: those of `host` with
+    /// memory, in order.
     ///
     /// # Errors
-    /// If the kernel has no such policy, or its weights cannot be set: because of another run that holds others, too.
+    /// If the kernel has no such policy, or its weights cannot be set, including because another run uses
+    /// others.
     pub fn new(rule: &Rule, host: &System) -> Result<HeldPolicy, NoKernelPolicy> {
         let all: Vec<NodeId> = host.with_memory().map(|node| node.id).collect();
         let policy = lower(&in_system(rule, &all), &all)?;
@@ -43,7 +44,7 @@ impl HeldPolicy {
     }
 }
 
-/// A rule in the system's numbers of nodes instead of the machine's.
+/// A rule with the system's node numbers instead of the machine's.
 fn in_system(rule: &Rule, all: &[NodeId]) -> Rule {
     let mut rule = rule.clone();
     rule.groups.iter_mut().flat_map(|group| &mut group.nodes).for_each(|node| *node = all[node.index()]);

@@ -1,21 +1,21 @@
-//! Rules that the kernel can carry out itself.
+//! Lowers placement rules to kernel memory policies.
 
 use std::fmt;
 
 use memtide_core::NodeId;
 use memtide_core::policy::{GroupOrder, Rule, Within};
 
-/// A memory policy of Linux (set_mempolicy(2)) that puts pages where a rule does. The ratio of pages is the rule's; which page goes
-/// where may differ, as Linux goes through nodes by their numbers.
+/// A Linux memory policy (set_mempolicy(2)) equivalent to a rule. The ratio of pages is the rule's; which
+/// page goes where may differ, as Linux visits nodes in numeric order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelPolicy {
-    /// The node nearest to the CPU that touches the page, any other if it is full.
+    /// The node nearest to the faulting CPU, any other if it is full.
     Local,
-    /// The nearest of these nodes, none but these.
+    /// The nearest of these nodes, no other.
     Nearest(Vec<NodeId>),
-    /// These nodes in turn.
+    /// Round robin over these nodes.
     Interleave(Vec<NodeId>),
-    /// So many pages on each of these nodes in turn. The weights are the system's, one for each node: see
+    /// Weighted round robin over these nodes. The weights are system-wide, one per node: see
     /// [`Weights`](super::Weights).
     Weighted(Vec<(NodeId, u8)>),
 }
@@ -37,21 +37,21 @@ impl fmt::Display for KernelPolicy {
     }
 }
 
-/// Why the kernel cannot carry a rule out by itself.
+/// Why the kernel cannot implement a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotPlain {
-    /// It draws at random, or depends on the CPU.
+    /// It is random, or depends on the CPU.
     #[error("not a plain ratio: the next node is random or depends on the faulting CPU")]
     Order,
-    /// It has several nodes in a group, of which the nearest to the CPU is taken.
+    /// It has groups of several nodes, of which the nearest to the CPU is used.
     #[error("not a plain ratio: it selects the nearest of several nodes to the faulting CPU")]
     Nearest,
-    /// Its weights do not fit.
+    /// Its weights are out of range.
     #[error("its weights {0:?} are more than Linux's 1 to 255")]
     Weights(Vec<u64>),
 }
 
-/// The policy of Linux that does as a rule says; `all` are the nodes that have memory.
+/// The Linux policy equivalent to a rule; `all` are the nodes with memory.
 ///
 /// # Errors
 /// If there is none.
@@ -79,7 +79,7 @@ pub fn lower(rule: &Rule, all: &[NodeId]) -> Result<KernelPolicy, NotPlain> {
     Ok(KernelPolicy::Weighted(nodes.zip(small).collect()))
 }
 
-/// Least whole weights of the nodes, in the groups' order.
+/// The smallest integer weights of the nodes, in the groups' order.
 fn node_weights(rule: &Rule) -> Vec<u64> {
     let common = rule.groups.iter().fold(1, |common, group| {
         let nodes = group.nodes.len() as u64;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tiers_weight_is_shared_by_its_nodes() {
+    fn tier_weight_is_shared_by_its_nodes() {
         assert_eq!(
             lowered(&[(&[0, 1], 5), (&[2], 1)], Within::InSequence),
             weighted(&[(0, 5), (1, 5), (2, 2)])
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn one_group_is_local_or_its_nearest_node() {
+    fn one_group_lowers_to_local_or_nearest_node() {
         assert_eq!(lowered(&[(&[0, 1, 2], 1)], Within::Nearest), Ok(KernelPolicy::Local));
         assert_eq!(lowered(&[(&[0, 1], 7)], Within::Nearest), Ok(KernelPolicy::Nearest(ALL[..2].into())));
     }
 
     #[test]
-    fn what_linux_cannot_do_is_told() {
+    fn unsupported_rule_is_reported() {
         assert_eq!(lowered(&[(&[0, 1], 2), (&[2], 1)], Within::Nearest), Err(NotPlain::Nearest));
         assert_eq!(
             lowered(&[(&[0], 524), (&[2], 1)], Within::InSequence),

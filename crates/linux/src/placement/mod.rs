@@ -1,4 +1,5 @@
-//! Placement of a program's pages: by the kernel's own memory policies, which it inherits when it is started, or fault by fault.
+//! Placement of a program's pages: by the kernel's memory policies, which it inherits at its start, or fault
+//! by fault.
 
 mod exact;
 mod held;
@@ -21,10 +22,11 @@ pub use weights::{WeightError, Weights};
 use crate::sys::{self, Mode};
 
 impl KernelPolicy {
-    /// Starts a program whose memory the kernel places by this policy; the caller's own stays as it was.
+    /// Starts a program under this memory policy; the caller's own stays unchanged.
     ///
     /// # Errors
-    /// The kernel's, if it knows no such policy or allows none of the nodes, or the program cannot be started.
+    /// The kernel's, if it does not support the policy or allows none of the nodes, or the program cannot be
+    /// started.
     pub fn start(&self, command: &mut Command) -> io::Result<Child> {
         let (mode, nodes) = self.mode();
         // A child inherits the policy of the thread that starts it.

@@ -4,7 +4,7 @@ use std::fs;
 
 /// A field by its number in proc_pid_stat(5), from 3 on.
 pub fn field(stat: &str, number: usize) -> Option<u64> {
-    // The second field is the program's name, which may have anything in it.
+    // The second field is the program's name, which may contain any character.
     let after_name = &stat[stat.rfind(')')? + 1..];
     after_name.split_whitespace().nth(number - 3)?.parse().ok()
 }
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_programs_name_may_look_like_fields() {
+    fn program_name_may_look_like_fields() {
         let stat = "7 (a) R 1 2) S 4 5 6";
         assert_eq!([3, 4, 6, 7].map(|number| field(stat, number)), [None, Some(4), Some(6), None]);
         assert_eq!(field("", 4), None);

@@ -1,6 +1,7 @@
-//! The kernel's weights of weighted interleave: one for each node, the same for all processes of the system.
+//! The kernel's weights of weighted interleave: one per node, system-wide.
 //!
-//! Who sets them notes first what they were. The last holder puts them back; if none lives to do so, the next one does.
+//! A holder saves the previous weights before it sets them. The last holder restores them; if it died, the
+//! next one does.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,27 +19,27 @@ const STATE: &str = "/run/memtide";
 const LOCK: &str = "weights.lock";
 const SAVED_FILE: &str = "weights.json";
 
-/// Whether the kernel works the weights out by itself (Linux 6.16 and later).
+/// Whether the kernel computes the weights (Linux 6.16 and later).
 const AUTO: &str = "auto";
 
-/// Why weights cannot be had.
+/// Why weights cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightError {
-    /// The kernel has none.
+    /// The kernel has no weights.
     #[error("this kernel has no weighted interleave ({WEIGHTS} is missing): it came with Linux 6.9")]
     Unsupported,
-    /// Another run needs others.
+    /// Another run uses other weights.
     #[error(
         "node {} has weight {held} for the program of process {pid}, but needs {wanted}: weights are system-wide; wait for that program, or use the same placement for both", node.0
     )]
     Held {
         /// The node.
         node: NodeId,
-        /// Its weight now.
+        /// Its current weight.
         held: u8,
-        /// The weight asked for.
+        /// The requested weight.
         wanted: u8,
-        /// Who holds it.
+        /// The holder.
         pid: u32,
     },
     /// A file cannot be read or written.
@@ -47,14 +48,14 @@ pub enum WeightError {
     File {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 type WeightResult<T> = Result<T, WeightError>;
 
-/// Weights held for a program; let go when dropped.
+/// Weights held for a program; released when dropped.
 #[derive(Debug)]
 pub struct Weights {
     paths: Paths,
@@ -67,17 +68,17 @@ struct Paths {
     state: PathBuf,
 }
 
-/// What the weights were, what they are now, and for whom.
+/// The previous weights, the current ones, and their holders.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// The content of each of the kernel's files before.
+    /// The previous content of each of the kernel's files.
     before: Vec<(String, String)>,
     set: Vec<(NodeId, u8)>,
     holders: Vec<Holder>,
 }
 
-/// A process, told from a later one of the same number by when it started.
+/// A process, distinguished from a later one with the same id by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holder {
@@ -86,23 +87,23 @@ struct Holder {
 }
 
 impl Weights {
-    /// Sets the weights for as long as the value lives. What a run that died has left set is put back first.
+    /// Sets the weights until the value is dropped. First restores what a dead run left set.
     ///
     /// # Errors
-    /// If the kernel has no weights, the caller may not set them, or a program that runs needs others.
+    /// If the kernel has no weights, the caller may not set them, or a running program needs others.
     pub fn hold(wanted: &[(NodeId, u8)]) -> WeightResult<Weights> {
         Weights::hold_in(Paths::of_system(), wanted)
     }
 
-    /// Puts back what a run that died has left set, if there is such a thing and no other run holds the weights; whether it did.
+    /// Restores the weights that a dead run left set, unless another run holds them; returns whether it did.
     ///
     /// # Errors
-    /// If the caller may not.
+    /// If the caller may not set them.
     pub fn restore_leftover() -> WeightResult<bool> {
         Paths::of_system().restore_leftover()
     }
 
-    /// Whether there is something that [`Weights::restore_leftover`] would put back.
+    /// Whether [`Weights::restore_leftover`] has anything to restore.
     pub fn has_leftover() -> bool {
         Paths::of_system().has_leftover()
     }
@@ -144,7 +145,7 @@ impl Drop for Weights {
             mine.map(|at| saved.holders.remove(at));
             if saved.holders.is_empty() { self.paths.restore(&saved) } else { self.paths.note(&saved) }
         };
-        // The next run finds the saved weights and tries again.
+        // On failure, the next run finds the saved weights and retries.
         let _ = release();
     }
 }
@@ -175,13 +176,13 @@ impl Paths {
             return Ok(false);
         }
         let _lock = self.lock()?;
-        // Another one may have been sooner.
+        // Another process may have created it first.
         let left = self.has_leftover();
         self.load_of_living_holders()?;
         Ok(left)
     }
 
-    /// Keeps others out until it is dropped.
+    /// Takes the lock until it is dropped.
     fn lock(&self) -> WeightResult<File> {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.state).map_err(failed(&self.state))?;
         let path = self.state.join(LOCK);
@@ -202,7 +203,8 @@ impl Paths {
         Ok(Some(saved))
     }
 
-    /// The saved weights with the holders that live; a new one, after the weights were put back, if none does.
+    /// The saved weights with their live holders; if there are none, restores the weights and starts a new
+    /// record.
     fn load_of_living_holders(&self) -> WeightResult<Saved> {
         let Some(mut saved) = self.saved()? else { return Ok(Saved::default()) };
         saved.holders.retain(Holder::lives);
@@ -213,7 +215,7 @@ impl Paths {
         Ok(saved)
     }
 
-    /// Writes the file whole, or not at all.
+    /// Replaces the file atomically.
     fn note(&self, saved: &Saved) -> WeightResult<()> {
         let (path, next) = (self.state.join(SAVED_FILE), self.state.join("weights.json.new"));
         let text = serde_json::to_vec(saved).expect("plain data");
@@ -227,7 +229,7 @@ impl Paths {
         let nodes = saved.before.iter().filter(|(name, _)| name != AUTO && !auto);
         for (name, text) in nodes {
             match self.write(name, text) {
-                // A node that is gone has no weight.
+                // A node that was removed has no weight.
                 Err(WeightError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 done => done?,
             }
@@ -268,7 +270,7 @@ impl Holder {
     }
 }
 
-/// When a process started, in ticks since boot: field 22 of /proc/PID/stat (proc_pid_stat(5)).
+/// A process's start time, in ticks since boot: field 22 of /proc/PID/stat (proc_pid_stat(5)).
 fn started_ticks(pid: u32) -> Option<u64> {
     stat::field(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, 22)
 }
@@ -302,7 +304,7 @@ mod tests {
     const WANTED: [(NodeId, u8); 2] = [(NodeId(0), 5), (NodeId(2), 2)];
 
     #[test]
-    fn the_last_holder_puts_the_weights_back() {
+    fn last_holder_restores_weights() {
         let (_folder, paths) = paths();
         let first = Weights::hold_in(paths.clone(), &WANTED).expect("weights");
         assert_eq!(weights(&paths), ["5", "2"]);
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_needs_others_is_refused_and_the_same_are_shared() {
+    fn conflicting_weights_are_refused_and_equal_ones_shared() {
         let (_folder, paths) = paths();
         let first = Weights::hold_in(paths.clone(), &WANTED).expect("weights");
         let refused = Weights::hold_in(paths.clone(), &[(NodeId(0), 1)]).expect_err("a conflict").to_string();
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_run_left_is_put_back_by_the_next() {
+    fn next_run_restores_weights_of_a_dead_run() {
         let (_folder, paths) = paths();
         let mut dead = Weights::hold_in(paths.clone(), &WANTED).expect("weights");
         let mut saved = paths.saved().expect("readable").expect("saved weights");
@@ -348,14 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_weights_is_told() {
+    fn kernel_without_weights_is_reported() {
         let (_folder, mut paths) = paths();
         paths.weights.push("none");
         assert!(matches!(Weights::hold_in(paths, &WANTED), Err(WeightError::Unsupported)));
     }
 
     #[test]
-    fn this_process_has_started() {
+    fn this_process_has_a_start_time() {
         assert!(Holder::me().lives() && started_ticks(std::process::id()).is_some());
         assert!(!Holder { pid: 0, started_ticks: 0 }.lives());
     }

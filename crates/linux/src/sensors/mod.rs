@@ -1,7 +1,7 @@
-//! What this system observes for a policy: one file a sensor.
+//! The system's sensors: one file each.
 //!
-//! A sensor registers by its line in `ALL`; what is not there is refused. They are filled in this order, so
-//! that one can use what another before it has filled in.
+//! A sensor registers in `ALL`; others are refused. The order is that of filling: a sensor can use the data
+//! of those before it.
 
 pub mod hint_faults;
 pub mod node_traffic;
@@ -22,9 +22,9 @@ use self::regions::Kind;
 use crate::processes::Process;
 use crate::topology::Numbers;
 
-/// A sensor at work.
+/// An open sensor.
 pub(crate) trait Sense: fmt::Debug {
-    /// What it answers now: monitors may change while they run.
+    /// Its current answer; monitors may change at run time.
     fn answer(&self) -> Answer;
 
     /// How regions are monitored, if this monitors them.
@@ -32,10 +32,10 @@ pub(crate) trait Sense: fmt::Debug {
         None
     }
 
-    /// Other processes are watched from now on.
+    /// Replaces the watched processes.
     fn watch(&mut self, _: &mut Watched) {}
 
-    /// Fills in what it observed, and adds events.
+    /// Fills in its observations, and adds events.
     fn fill(&mut self, watched: &mut Watched, view: &mut View, events: &mut Vec<Event>);
 }
 
@@ -44,26 +44,26 @@ pub(crate) trait Sense: fmt::Debug {
 pub struct Monitoring<'s> {
     /// The monitor's name.
     pub name: &'static str,
-    /// Why it is not a better one.
+    /// Name of the monitor.
     pub why_not_better: Option<&'s str>,
-    /// Writes are counted apart.
+    /// Whether writes are counted separately.
     pub writes: bool,
 }
 
-/// The processes that are watched, and when.
+/// The watched processes, and the time of the observation.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// By process id.
     pub processes: Vec<Process>,
     /// The system's numbers of the machine's nodes and CPUs.
     pub numbers: Numbers,
-    /// Events of this epoch come after this.
+    /// Lower bound of this epoch's event times.
     pub since: Time,
-    /// Now.
+    /// The current time.
     pub now: Time,
-    /// What went wrong and was not reported yet.
+    /// Errors that were not reported yet.
     pub troubles: Vec<String>,
-    /// A sensor lost what it knew: the processes are to be watched again.
+    /// A sensor lost its state: the processes must be watched again.
     pub lost: bool,
 }
 
@@ -74,19 +74,19 @@ impl Watched {
     }
 }
 
-/// The task that a process is to a policy.
+/// A process as a policy sees it.
 pub fn task(pid: Pid) -> TaskId {
     TaskId(pid.as_raw_nonzero().get().cast_unsigned())
 }
 
-/// What a sensor is opened with.
+/// Parameters for opening a sensor.
 pub(crate) struct SensorSetup<'n> {
     pub numbers: &'n Numbers,
-    /// The monitor of regions that the user wants, if any.
+    /// The monitor of regions that the user requests, if any.
     pub monitor: Option<Kind>,
 }
 
-/// A sensor's entry: none if another one is asked for, else the sensor, or why it cannot be had.
+/// A sensor's entry: `None` if another one is requested, else the sensor, or why it is refused.
 type Open = fn(&Sensor, &SensorSetup<'_>) -> Option<io::Result<Box<dyn Sense>>>;
 
 const ALL: [Open; 6] = [
@@ -98,7 +98,7 @@ const ALL: [Open; 6] = [
     task_lifecycle::open,
 ];
 
-/// What this system answers for each sensor. Nothing is observed yet.
+/// This system's answer for each sensor, without observing anything.
 pub fn answers() -> Answers {
     let numbers = Numbers { nodes: Vec::new(), cpus: Vec::new(), scan_pages: 0 };
     let setup = SensorSetup { numbers: &numbers, monitor: None };
@@ -116,12 +116,12 @@ pub fn answers() -> Answers {
     answers
 }
 
-/// The sensors that a policy asked for.
+/// The sensors that a policy requests.
 #[derive(Debug, Default)]
 pub(crate) struct OpenSensors(Vec<(Sensor, Box<dyn Sense>)>, Answers);
 
 impl OpenSensors {
-    /// Opens what a policy asks for.
+    /// Opens the sensors that a policy requests.
     pub fn new(requests: &Sensors, setup: &SensorSetup<'_>) -> Result<OpenSensors, SensorRefused> {
         let requests = match requests.hint_faults() {
             // Hint faults are inferred from regions.
@@ -144,22 +144,22 @@ impl OpenSensors {
         Ok(OpenSensors(open.into_iter().map(|(_, sensor, opened)| (sensor, opened)).collect(), answers))
     }
 
-    /// What they answer now.
+    /// Their current answers.
     pub fn answers(&self) -> &Answers {
         &self.1
     }
 
-    /// How regions are monitored; none if they are not.
+    /// How regions are monitored; `None` if they are not.
     pub fn monitoring(&self) -> Option<Monitoring<'_>> {
         self.0.iter().find_map(|(_, sensor)| sensor.monitoring())
     }
 
-    /// Other processes are watched from now on.
+    /// Replaces the watched processes.
     pub fn watch(&mut self, watched: &mut Watched) {
         self.0.iter_mut().for_each(|(_, sensor)| sensor.watch(watched));
     }
 
-    /// Fills a view, whose nodes are there, and adds the events of this epoch.
+    /// Fills a view whose nodes are already there, and adds the events of this epoch.
     pub fn fill(&mut self, watched: &mut Watched, view: &mut View, events: &mut Vec<Event>) {
         for (asked, sensor) in &mut self.0 {
             sensor.fill(watched, view, events);

@@ -1,5 +1,5 @@
-//! What nodes have read and written, from the lab's counters. A real processor counts it, too, each model in its own way;
-//! none of them is read.
+//! Reads and writes per node, from the lab's counters. Real processors count them too, each model
+//! differently; none of those counters is supported.
 
 use std::io;
 
@@ -11,22 +11,22 @@ use memtide_lab_protocol::counters::Snapshot;
 use super::{Sense, SensorSetup, Watched};
 use crate::counters::{Counters, CountersError};
 
-/// Counters of nodes.
+/// Traffic counters of nodes.
 #[derive(Debug)]
 pub struct NodeTraffic(Counters);
 
 impl NodeTraffic {
-    /// Finds them.
+    /// Opens the counters.
     ///
     /// # Errors
-    /// If there are none that can be read.
+    /// If there are no readable counters.
     pub fn open() -> Result<NodeTraffic, CountersError> {
         let counters = Counters::open()?;
         counters.read()?;
         Ok(NodeTraffic(counters))
     }
 
-    /// What each of some nodes has moved, as far as it is counted.
+    /// The traffic of each node, where it is counted.
     pub fn read(&self, nodes: &[NodeId]) -> Vec<Option<Traffic>> {
         let seen = self.0.read().ok();
         nodes.iter().map(|&node| of_node(seen.as_ref()?, node)).collect()

@@ -1,4 +1,4 @@
-//! Processes that come to be watched, and those that ended.
+//! Start and end of watched processes.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use memtide_core::policy::{Answer, Event, Sensor, TaskEvent, View};
 
 use super::{Sense, SensorSetup, Watched, task};
 
-/// A process starts to be a task once it is watched, and ends when it is watched no more.
+/// A task starts when its process is first watched, and ends when it is no longer watched.
 #[derive(Debug, Default)]
 struct TaskLifecycle {
     alive: Vec<TaskId>,

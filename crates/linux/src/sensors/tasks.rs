@@ -1,10 +1,10 @@
-//! Tasks: every view has them.
+//! Tasks, which every view contains.
 
 use memtide_core::policy::{TaskView, View};
 
 use super::{Watched, task};
 
-/// Fills in the processes that are watched. Their pages by node are those of their regions, if regions are observed.
+/// Fills in the watched processes. Their pages by node are those of their regions, if regions are observed.
 pub(super) fn fill(watched: &Watched, view: &mut View) {
     let nodes = view.nodes.len();
     let regions = &view.regions;

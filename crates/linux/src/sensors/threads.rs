@@ -1,4 +1,4 @@
-//! Threads and the CPUs that they ran on last (proc_pid_stat(5)).
+//! Threads and the CPUs that they last ran on (proc_pid_stat(5)).
 
 use std::io;
 
@@ -29,7 +29,7 @@ impl Sense for Threads {
     }
 }
 
-/// A process's threads; none if it has ended.
+/// A process's threads; `None` if it has exited.
 fn threads(process: &Process, numbers: &Numbers) -> Vec<ThreadView> {
     let threads = process::Process::new(process.pid.as_raw_nonzero().get()).and_then(|found| found.tasks());
     let stats = threads.into_iter().flatten().flatten().filter_map(|thread| thread.stat().ok());
@@ -47,7 +47,7 @@ mod tests {
     use crate::processes;
 
     #[test]
-    fn this_thread_is_among_this_process_s_threads() {
+    fn this_thread_is_listed() {
         let me = processes::one(rustix::process::getpid()).expect("this process");
         let numbers = Numbers { nodes: Vec::new(), cpus: vec![memtide_core::CpuId(3); 4096], scan_pages: 0 };
         let found = threads(&me, &numbers);

@@ -34,7 +34,7 @@ impl Sense for NodeWatermarks {
     }
 }
 
-/// The sums over a node's zones.
+/// Sums over a node's zones.
 fn watermarks(zoneinfo: &str, node: NodeId) -> Watermarks {
     let head = format!("Node {},", node.0);
     let mut sum = Watermarks { low_pages: 0, high_pages: 0 };
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn watermarks_are_summed_over_the_zones_of_a_node() {
+    fn watermarks_are_summed_over_zones_of_a_node() {
         let text = "Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 5\n  pages free     2816\n        \
                     boost    0\n        min      33\n        low      41\n        high     49\n\
                     Node 0, zone   Normal\n        low      100\n        high     200\n    cpu: 0\n              high:  7\n\

@@ -1,4 +1,4 @@
-//! System calls that no library offers safely. The one module of this crate with `unsafe`.
+//! System calls without a safe library wrapper. The only module of this crate with `unsafe`.
 
 #![allow(unsafe_code, reason = "system calls on memory")]
 
@@ -20,40 +20,41 @@ use rustix::process::Pid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Mode {
-    /// The system's.
+    /// The system default.
     Default = libc::MPOL_DEFAULT,
-    /// The nearest of the nodes, none but these.
+    /// The nearest of these nodes, no other.
     Bind = libc::MPOL_BIND,
-    /// The node, or the nearest to it that has room.
+    /// This node, or the nearest one with free memory.
     Preferred = libc::MPOL_PREFERRED,
-    /// The nodes in turn.
+    /// Round robin over the nodes.
     Interleave = libc::MPOL_INTERLEAVE,
     /// The nearest node.
     Local = libc::MPOL_LOCAL,
-    /// The nodes in turn by their weights (Linux 6.9; linux/mempolicy.h).
+    /// Weighted round robin over the nodes (Linux 6.9; linux/mempolicy.h).
     WeightedInterleave = 6,
 }
 
-/// Has the kernel place the memory of the calling thread, and of what it starts, by a policy.
+/// Sets the memory policy of the calling thread, which its children inherit.
 ///
 /// # Errors
-/// The kernel's: an unknown mode, or no node that is allowed.
+/// The kernel's: an unknown mode, or no allowed node.
 pub fn set_memory_policy(mode: Mode, nodes: &[NodeId]) -> io::Result<()> {
     let mask = node_mask(nodes.iter().copied());
     let (mask, bits) = if nodes.is_empty() { (null(), 0) } else { (mask.as_ptr(), MASK_BITS) };
-    // SAFETY: the mask has as many bits as are told, or is not read.
+    // SAFETY: the mask has as many bits as passed, or is not read.
     let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode as i32, mask, bits) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Only pages that no other process has mapped (linux/mempolicy.h).
+/// Only pages mapped by no other process (linux/mempolicy.h).
 const MPOL_MF_MOVE: i32 = 1 << 1;
 
-/// Moves base pages of a process, given by their addresses, each to its node; without nodes, asks where they lie. Each page's status is
-/// its node, or minus the number of an error. Gives how many pages were not moved for no reason of their own.
+/// Moves base pages of a process, given by their addresses, each to its node; without nodes, queries the node
+/// of each. A page's status is its node, or a negative errno. Returns the number of pages that were not moved
+/// without a status of their own.
 ///
 /// # Errors
-/// The kernel's; the statuses may then be unwritten.
+/// The kernel's; the statuses may then not have been written.
 ///
 /// # Panics
 /// If there are not as many nodes or statuses as pages.
@@ -66,8 +67,8 @@ pub fn move_pages(
     let pages = addresses.len();
     assert!(status.len() == pages && to.is_none_or(|to| to.len() == pages), "a status for each page");
     let nodes = to.map_or(null(), <[i32]>::as_ptr);
-    // SAFETY: three arrays of one length, or no nodes. The kernel only reads the addresses as numbers: they are another process's, or pages
-    // that keep their content wherever they lie.
+    // SAFETY: three arrays of one length, or no nodes. The kernel only reads the addresses as numbers: the
+    // pages are another process's, or keep their content when moved.
     let done = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -82,7 +83,7 @@ pub fn move_pages(
     u64::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
-/// Bits of a node mask: one for each that [`NodeId`] can name, and a word that the kernel does not look at.
+/// Bits of a node mask: one for each [`NodeId`], and a word that the kernel ignores.
 const MASK_WORDS: usize = 5;
 const MASK_BITS: usize = 64 * MASK_WORDS;
 
@@ -94,17 +95,17 @@ fn node_mask(nodes: impl IntoIterator<Item = NodeId>) -> [u64; MASK_WORDS] {
     mask
 }
 
-/// Zeroed words in pages of one memory node.
+/// Zeroed words on one memory node.
 #[derive(Debug)]
 pub struct Words {
     start: NonNull<u64>,
     len: usize,
 }
 
-/// Bytes of a word.
+/// Bytes per word.
 const WORD: usize = size_of::<u64>();
 
-/// Bytes of a huge page.
+/// Bytes per huge page.
 const HUGE: usize = 2 << 20;
 
 // SAFETY: the words are owned by this value alone.
@@ -113,10 +114,10 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Maps `bytes` of memory that the kernel takes from `node` alone, in huge pages as far as it has some, and touches all of it.
+    /// Maps `bytes` of memory bound to `node`, in huge pages as far as available, and touches all of it.
     ///
     /// # Errors
-    /// The kernel's, if there is no such node or it has not enough memory.
+    /// The kernel's, if there is no such node or not enough memory on it.
     pub fn on_node(bytes: usize, node: NodeId) -> io::Result<Words> {
         let len = bytes.div_ceil(8).max(1);
         let mut words = Words { start: mapped(len * 8)?, len };
@@ -130,7 +131,7 @@ impl Words {
 
     fn bind(&mut self, node: NodeId) -> io::Result<()> {
         let mask = node_mask([node]);
-        // SAFETY: the mapping is this value's, not touched yet; the mask has as many bits as are told.
+        // SAFETY: the mapping is this value's, not touched yet; the mask has as many bits as passed.
         let done = unsafe {
             libc::madvise(self.start.as_ptr().cast(), self.len * 8, libc::MADV_HUGEPAGE);
             libc::syscall(
@@ -147,9 +148,9 @@ impl Words {
     }
 }
 
-/// New memory that begins where a huge page may.
+/// A new mapping aligned to huge pages.
 fn mapped(bytes: usize) -> io::Result<NonNull<u64>> {
-    // SAFETY: a new mapping, anywhere; what of it is given back is not used by anybody.
+    // SAFETY: a new mapping at an address of the kernel's choice; the unmapped parts are unused.
     let start = unsafe {
         let all = bytes + HUGE;
         let start = mmap_anonymous(null_mut(), all, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?;
@@ -174,33 +175,32 @@ impl Deref for Words {
 
 impl DerefMut for Words {
     fn deref_mut(&mut self) -> &mut [u64] {
-        // SAFETY: as above, and nobody else refers to it.
+        // SAFETY: as above, and no other reference exists.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and nothing refers to it any more. It cannot fail then.
+        // SAFETY: the mapping is this value's, without remaining references. munmap cannot fail here.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * 8) };
     }
 }
 
-/// A mapped file that others write to, and may truncate or remove: device memory, which has no read(2).
+/// A shared file mapping that others may write, truncate or remove: device memory, which has no read(2).
 ///
-/// It is copied by write(2) to a pipe: for a missing page the kernel returns an error, where a load raises
-/// SIGBUS.
+/// Copied by write(2) to a pipe: the kernel returns an error for a missing page, where a load raises SIGBUS.
 #[derive(Debug)]
 pub struct SharedWords {
     start: NonNull<u64>,
     len: usize,
 }
 
-/// Bytes that an empty pipe takes at once.
+/// Bytes that an empty pipe takes in one write.
 const PIPE_BYTES: usize = 4096;
 
 impl SharedWords {
-    /// Maps `bytes` of a file, to be read alone.
+    /// Maps `bytes` of a file read-only.
     ///
     /// # Errors
     /// The kernel's.
@@ -216,13 +216,13 @@ impl SharedWords {
         self.len
     }
 
-    /// Copies words, which others may write meanwhile.
+    /// Copies words that others may write concurrently.
     ///
     /// # Errors
-    /// The kernel's, if they are not there any more.
+    /// The kernel's, if the memory is gone.
     ///
     /// # Panics
-    /// If the words are not in the mapping.
+    /// If the words are outside the mapping.
     pub fn copy(&self, words: Range<usize>) -> io::Result<Vec<u64>> {
         assert!(words.start <= words.end && words.end <= self.len, "words of the mapping");
         let (mut reader, writer) = pipe()?;
@@ -245,32 +245,32 @@ impl SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and nothing refers to it any more. It cannot fail then.
+        // SAFETY: the mapping is this value's, without remaining references. munmap cannot fail here.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * WORD) };
     }
 }
 
-/// Words each of which is the place of another.
+/// A pointer chase: each word is the index of another.
 #[derive(Debug)]
 pub struct Chain(Words);
 
-/// Loads of the loop's body.
+/// Loads per iteration.
 const UNROLLED: u64 = 16;
 
 impl Chain {
-    /// Words that are a chain.
+    /// A chase over these words.
     ///
     /// # Panics
-    /// If a word is no place among them.
+    /// If a word is not a valid index.
     pub fn new(words: Words) -> Chain {
         assert!(words.iter().all(|&next| (next as usize) < words.len), "a chain leaves its memory");
         Chain(words)
     }
 
-    /// Follows it by `loads` loads, rounded up to a multiple of 16, each of which needs the one before; gives where it ends.
+    /// Follows the chain for `loads` dependent loads, rounded up to a multiple of 16; returns the last index.
     ///
     /// # Panics
-    /// If `from` is no place in it.
+    /// If `from` is not a valid index.
     pub fn follow(&self, from: u64, loads: u64) -> u64 {
         assert!((from as usize) < self.0.len, "a chain begins in its memory");
         let start = self.0.start.as_ptr();

@@ -1,4 +1,4 @@
-//! What /proc/PID/pagemap tells of pages when it is scanned.
+//! Scans of /proc/PID/pagemap.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::Pid;
 
-/// What the ioctl `PAGEMAP_SCAN` takes (linux/fs.h, Linux 6.7).
+/// Argument of the `PAGEMAP_SCAN` ioctl (linux/fs.h, Linux 6.7).
 #[repr(C)]
 #[derive(Default)]
 struct PagemapScan {
@@ -39,13 +39,13 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
-/// Whether a base page is part of a huge one that is mapped whole, by its process's /proc/PID/pagemap; not, on a kernel that does
-/// not tell.
+/// Whether a base page is part of a PMD-mapped huge page, by its process's /proc/PID/pagemap; false on a
+/// kernel without `PAGEMAP_SCAN`.
 pub fn is_huge(pagemap: &File, page: u64) -> bool {
     scan_huge(pagemap, page).unwrap_or(false)
 }
 
-/// The same.
+/// As [`is_huge`], with the error.
 ///
 /// # Errors
 /// The kernel's, if it has no `PAGEMAP_SCAN`.
@@ -59,19 +59,19 @@ pub fn scan_huge(pagemap: &File, page: u64) -> io::Result<bool> {
     Ok(scan.run(pagemap, &mut range)?.0 == 1)
 }
 
-/// Whether the memory that a page map tells of is no more: its process has ended, or runs another program.
+/// Whether an error means that the address space is gone: its process has exited, or has called exec.
 pub fn has_gone(pagemap: &File) -> bool {
     pagemap.read_at(&mut [0; 8], 0).is_ok_and(|read| read == 0)
 }
 
-/// Bytes of /proc/PID/pagemap for each base page.
+/// Bytes of /proc/PID/pagemap per base page.
 pub const ENTRY_BYTES: usize = 8;
 
 const ENTRY_PRESENT: u64 = 1 << 63;
 const ENTRY_FRAME: u64 = (1 << 55) - 1;
 
-/// The page frames of neighbouring base pages from `first` on, as many as `entries` has room for; none for a
-/// page that is not in memory. All are 0 for a reader without CAP_SYS_ADMIN.
+/// The page frames of consecutive base pages from `first` on, up to the length of `entries`; `None` for a
+/// page that is not resident. All are 0 for a reader without CAP_SYS_ADMIN.
 ///
 /// # Errors
 /// The kernel's, and if the address space ends too early.
@@ -88,19 +88,19 @@ pub fn frames<'a>(
     }))
 }
 
-/// Neighbouring base pages that are in memory.
+/// A run of resident base pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
-    /// Which.
+    /// The pages.
     pub pages: Range<u64>,
     /// Whether they are parts of huge pages.
     pub is_huge: bool,
 }
 
-/// Base pages that are in memory, up to `most` of them; the zero page is left out. Also gives up to where it looked.
+/// Resident base pages, at most `most`, without the zero page. Also returns where the scan ended.
 ///
 /// # Errors
-/// The kernel's, if it is older than Linux 6.7 or may not be asked.
+/// The kernel's, if it is older than Linux 6.7 or denies access.
 pub fn present(pagemap: &File, pages: Range<u64>, most: u64) -> io::Result<(Vec<Present>, u64)> {
     let mut ranges: [PagemapRange; 64] = std::array::from_fn(|_| PagemapRange::default());
     let scan = PagemapScan {
@@ -125,18 +125,19 @@ impl PagemapScan {
         PagemapScan { size, start: pages.start << 12, end: pages.end << 12, ..PagemapScan::default() }
     }
 
-    /// Gives how many ranges were found, and the base page up to which was looked.
+    /// Returns the number of ranges found, and the base page where the scan ended.
     fn run(mut self, pagemap: &File, ranges: &mut [PagemapRange]) -> io::Result<(usize, u64)> {
         (self.ranges, self.ranges_len) = (ranges.as_mut_ptr() as u64, ranges.len() as u64);
         let request = libc::_IOWR::<PagemapScan>(b'f'.into(), 16);
-        // SAFETY: the request's own structure, which names room for so many ranges; both live as long as the call.
+        // SAFETY: the request's own structure, with the length of its output buffer; both outlive the call.
         let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), request, &raw mut self) };
         let found = usize::try_from(found).map_err(|_| io::Error::last_os_error())?;
         Ok((found, self.walk_end >> 12))
     }
 }
 
-/// Tells of a process's base pages whether each is part of a huge one; of none, if its page map may not be read.
+/// For each base page of a process, whether it is part of a huge page; false for all if pagemap is not
+/// readable.
 pub fn huge_pages(pid: Pid) -> impl Fn(u64) -> bool {
     let pagemap = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok();
     move |page| pagemap.as_ref().is_some_and(|pagemap| is_huge(pagemap, page))

@@ -1,6 +1,6 @@
-//! ptrace(2) of another thread, and a signal to it when it has made certain system calls.
+//! ptrace(2) of another thread, and a signal to it after certain system calls.
 //!
-//! The libraries that wrap ptrace know no real-time signals, which programs may well get.
+//! The ptrace wrapper libraries do not support real-time signals, which programs may receive.
 
 use std::ffi::CStr;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
@@ -14,35 +14,36 @@ use perf_event::{Builder, Counter};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-/// A thread's number in the system.
+/// A thread id.
 pub type Tid = i32;
 
 /// A thread's registers.
 pub type Registers = libc::user_regs_struct;
 
-/// How a stopped thread goes on.
+/// How a stopped thread resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// Until it gets a signal, starts a program, or makes a thread or process.
+    /// Until a signal, an exec, or a fork or clone.
     Continue,
     /// The same, or until it enters or leaves a system call.
     ToSyscall,
-    /// A process that was stopped stays so, until it is told to continue.
+    /// Stays in group-stop until it receives SIGCONT.
     Listen,
 }
 
-/// Where in a system call a thread has stopped.
+/// Which side of a system call a thread has stopped at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyscallStop {
-    /// Before it.
+    /// Entry.
     Entry,
-    /// After it.
+    /// Exit.
     Exit,
-    /// Not in one.
+    /// Neither.
     Neither,
 }
 
-/// Traces a thread, and whatever it makes, without stopping it. When the tracer ends, all of them go on.
+/// Attaches to a thread and its future children without stopping it. All of them resume when the tracer
+/// exits.
 pub fn seize(tid: Tid) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACESYSGOOD
         | libc::PTRACE_O_TRACEEXEC
@@ -53,7 +54,7 @@ pub fn seize(tid: Tid) -> io::Result<()> {
     check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0_usize, options as usize) })
 }
 
-/// Has a stopped thread go on, with a signal unless that is 0.
+/// Resumes a stopped thread, with a signal unless that is 0.
 pub fn resume(tid: Tid, how: Resume, signal: i32) -> io::Result<()> {
     let request = match how {
         Resume::Continue => libc::PTRACE_CONT,
@@ -64,7 +65,7 @@ pub fn resume(tid: Tid, how: Resume, signal: i32) -> io::Result<()> {
     check(unsafe { libc::ptrace(request, tid, 0_usize, signal as usize) })
 }
 
-/// What a stop for an event is about: the new thread, or the former number of one that starts a program.
+/// The message of an event stop: the new thread, or the former id of a thread that calls exec.
 pub fn event_message(tid: Tid) -> io::Result<Tid> {
     let mut message: libc::c_ulong = 0;
     // SAFETY: the kernel writes one word.
@@ -87,7 +88,7 @@ pub fn set_registers(tid: Tid, registers: &Registers) -> io::Result<()> {
     check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0_usize, &raw const *registers) })
 }
 
-/// The code of the signal that a thread has stopped for: who sent it (sigaction(2), `si_code`).
+/// The code of the signal that stopped a thread: its origin (sigaction(2), `si_code`).
 pub fn signal_code(tid: Tid) -> io::Result<i32> {
     // SAFETY: any bytes are such a structure.
     let mut signal: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -96,10 +97,10 @@ pub fn signal_code(tid: Tid) -> io::Result<i32> {
     Ok(signal.si_code)
 }
 
-/// Where in a system call a thread has stopped.
+/// Which side of a system call a thread has stopped at.
 pub fn syscall_stop(tid: Tid) -> io::Result<SyscallStop> {
     let mut kind = 0_u8;
-    // SAFETY: the kernel writes no more than the byte that it is told there is, the structure's first.
+    // SAFETY: the kernel writes at most the one byte passed as the length, the structure's first.
     check(unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, tid, 1_usize, &raw mut kind) })?;
     Ok(match kind {
         libc::PTRACE_SYSCALL_INFO_ENTRY => SyscallStop::Entry,
@@ -114,7 +115,7 @@ pub fn interrupt(tid: Tid) -> io::Result<()> {
     check(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0_usize, 0_usize) })
 }
 
-/// Lets a signal through to a stopped thread that had blocked it.
+/// Delivers a signal to a stopped thread that had blocked it.
 pub fn unblock(tid: Tid, signal: i32) -> io::Result<()> {
     const GET_SIGNAL_MASK: u32 = 0x420a;
     const SET_SIGNAL_MASK: u32 = 0x420b;
@@ -126,29 +127,29 @@ pub fn unblock(tid: Tid, signal: i32) -> io::Result<()> {
     check(unsafe { libc::ptrace(SET_SIGNAL_MASK, tid, size_of_val(&mask), &raw const mask) })
 }
 
-/// Signals to this thread, to be read instead of handled.
+/// Signals to this thread, read from a descriptor instead of handled.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
 
 impl Signals {
-    /// One of them, from now on.
+    /// Blocks a signal and reads it from now on.
     pub fn of(signal: i32) -> io::Result<Signals> {
         // SAFETY: a set of signals is plain bits, and an empty one.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the set is valid, and read or changed in these calls alone.
+        // SAFETY: the set is valid, and only these calls read or change it.
         let fd = unsafe {
             libc::sigaddset(&raw mut set, signal);
             check((-libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, null_mut())).into())?;
             libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         };
         check(fd.into())?;
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor without another owner.
         Ok(Signals(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The descriptor that the next signal is about; none if there is no signal now.
+    /// The descriptor that raised the next signal; `None` if no signal is pending.
     pub fn next(&self) -> io::Result<Option<RawFd>> {
-        /// `struct signalfd_siginfo` (signalfd(2)), and where in it the descriptor is.
+        /// `struct signalfd_siginfo` (signalfd(2)), and the offset of the descriptor in it.
         const BYTES: usize = 128;
         const DESCRIPTOR: usize = 20;
         let mut signal = [0; BYTES];
@@ -169,7 +170,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether two processes have the same memory.
+/// Whether two processes share an address space.
 pub fn same_memory(one: Tid, other: Tid) -> io::Result<bool> {
     const KCMP_VM: i32 = 1;
     // SAFETY: this call takes numbers alone.
@@ -189,13 +190,13 @@ pub fn hold_before_exec(command: &mut Command) -> io::Result<(PipeReader, PipeWr
     let ((child_pid, mut report_pid), (mut wait, go)) = (pipe()?, pipe()?);
     let parents = [child_pid.as_raw_fd(), go.as_raw_fd()];
     let hold = move || {
-        // While the child has the other ends as well, it cannot see that they are closed.
+        // Close the child's copies of the other ends: it could not see them closed otherwise.
         close_end_of(parents[0], report_pid.as_fd());
         close_end_of(parents[1], wait.as_fd());
         report_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
         wait.read_exact(&mut [0])
     };
-    // SAFETY: between fork and exec this makes system calls alone: it neither allocates nor takes a lock.
+    // SAFETY: between fork and exec only system calls are made: no allocation, no lock.
     unsafe { command.pre_exec(hold) };
     Ok((child_pid, go))
 }
@@ -209,13 +210,13 @@ fn close_end_of(fd: RawFd, pipe: BorrowedFd<'_>) {
     let is_open = unsafe { libc::fstat(fd, &raw mut found) } == 0;
     let is_end = fstat(pipe).is_ok_and(|pipe| (pipe.st_dev, pipe.st_ino) == (found.st_dev, found.st_ino));
     if is_open && is_end {
-        // SAFETY: in the child nothing owns this descriptor: what owned it is the parent's.
+        // SAFETY: no value in the child owns this descriptor: its owner is in the parent.
         unsafe { libc::close(fd) };
     }
 }
 
-/// Has the kernel send a signal to a thread each time that one passes a tracepoint, as long as what is returned lives. Which
-/// passages count is said by `filter` (Linux, Documentation/trace/events.rst).
+/// Makes the kernel send a signal to a thread at each passage of a tracepoint, until the returned value is
+/// dropped. `filter` selects the passages (Linux, Documentation/trace/events.rst).
 pub fn signal_on_tracepoint(
     tid: Tid,
     tracepoint: u64,
@@ -231,7 +232,7 @@ pub fn signal_on_tracepoint(
         .sample_period(1)
         .wakeup_events(1)
         .build()?;
-    // SAFETY: the kernel reads a string that ends with a zero.
+    // SAFETY: the kernel reads a NUL-terminated string.
     check(unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER, filter.as_ptr()) }.into())?;
     deliver_to(&event, to, signal)?;
     event.enable()?;
@@ -245,7 +246,7 @@ struct Owner {
     id: i32,
 }
 
-/// Has a descriptor's events sent to a thread as a signal.
+/// Sends a descriptor's events to a thread as a signal.
 fn deliver_to(event: &Counter, tid: Tid, signal: i32) -> io::Result<()> {
     const SET_OWNER: i32 = 15;
     const SET_SIGNAL: i32 = 10;
@@ -268,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn held_process_starts_when_told_and_reports_its_id() {
+    fn held_process_reports_its_id_and_starts_when_released() {
         let mut command = Command::new("true");
         let (mut child_pid, mut go) = hold_before_exec(&mut command).expect("pipes");
         go.write_all(&[0]).expect("a byte");
@@ -280,12 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_that_were_closed_and_used_again_are_not_closed_in_the_child() {
+    fn reused_descriptors_are_not_closed_in_child() {
         let mut command = Command::new("true");
         let (child_pid, go) = hold_before_exec(&mut command).expect("pipes");
         let _reader = child_pid.try_clone().expect("a descriptor");
         drop((child_pid, go));
-        // The standard library's pipe for errors of the child takes their numbers.
+        // The standard library's pipe for the child's errors reuses their numbers.
         let started = command.spawn();
         assert_eq!(started.map(|_| ()).map_err(|error| error.kind()), Err(io::ErrorKind::InvalidInput));
     }

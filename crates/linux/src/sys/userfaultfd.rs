@@ -1,6 +1,6 @@
 //! userfaultfd(2) of another process's memory.
 //!
-//! By hand, as the library of that name generates its constants with bindgen and so needs libclang to build.
+//! Hand-written: the `userfaultfd` crate runs bindgen and so needs libclang to build.
 
 use std::io;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, read};
 
-/// Bytes of a base page.
+/// Bytes per base page.
 pub const PAGE: u64 = 4096;
 
 /// `struct uffd_msg`.
@@ -21,23 +21,23 @@ const UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const WAKE: libc::c_ulong = 0x8010_aa02;
 const COPY: libc::c_ulong = 0xc028_aa03;
 
-/// What programs see in pages they have not written to.
+/// Content of pages that were never written.
 static ZERO_PAGE: [u8; PAGE as usize] = [0; PAGE as usize];
 
-/// A fault on a page that is not there; the thread waits until it is resolved.
+/// A missing-page fault; its thread waits until the fault is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFault {
     /// The page's address.
     pub page: u64,
-    /// The thread, by its number in its own process namespace.
+    /// The thread's id in its own pid namespace.
     pub tid: i32,
 }
 
-/// The missing-page faults of one address space. When this is dropped, the kernel resolves them again.
+/// The missing-page faults of one address space. When dropped, the kernel resolves them again.
 #[derive(Debug)]
 pub struct Userfaultfd(OwnedFd);
 
-/// Whether this process may handle faults that the kernel makes on its programs' behalf, and be told who made a fault.
+/// Whether this process may handle faults raised in kernel mode, and receive the faulting thread's id.
 ///
 /// # Errors
 /// The kernel's.
@@ -45,12 +45,12 @@ pub fn check_permission() -> io::Result<()> {
     // SAFETY: this call takes a number alone.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     check(fd.min(0) as i32)?;
-    // SAFETY: a new descriptor, which nobody else has.
+    // SAFETY: a new descriptor without another owner.
     Userfaultfd::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }).map(drop)
 }
 
 impl Userfaultfd {
-    /// Those of the address space that the descriptor was made in.
+    /// The faults of the address space in which the descriptor was created.
     ///
     /// # Errors
     /// The kernel's, if it is older than Linux 4.14.
@@ -62,16 +62,16 @@ impl Userfaultfd {
         Ok(opened)
     }
 
-    /// Has the kernel tell touches of this range's missing pages from now on.
+    /// Registers a range: missing-page faults in it are reported from now on.
     ///
     /// # Errors
-    /// The kernel's, if the range has other than anonymous memory, or another handler.
+    /// The kernel's, if the range is not anonymous memory, or is already registered.
     pub fn register(&self, range: Range<u64>) -> io::Result<()> {
         const MODE_MISSING: u64 = 1;
         self.request(REGISTER, &mut [range.start, range.end - range.start, MODE_MISSING, 0])
     }
 
-    /// The next touch; none if there is none now.
+    /// The next fault; `None` if none is pending.
     ///
     /// # Errors
     /// The kernel's.
@@ -90,16 +90,16 @@ impl Userfaultfd {
         Ok(Some(PageFault { page: address & !(PAGE - 1), tid: part(24) as i32 }))
     }
 
-    /// Supplies a page of zeros, which the kernel takes from where the calling thread's memory policy says, and has its threads
-    /// go on.
+    /// Resolves a fault with a zero page, allocated by the calling thread's memory policy, and wakes its
+    /// threads.
     ///
     /// # Errors
-    /// The kernel's: the page is there by now, or its range is gone, or there is no memory.
+    /// The kernel's: the page exists by now, its range is unmapped, or no memory is free.
     pub fn resolve(&self, page: u64) -> io::Result<()> {
         self.request(COPY, &mut [page, ZERO_PAGE.as_ptr() as u64, PAGE, 0, 0])
     }
 
-    /// Has a page's threads try again.
+    /// Wakes the threads that wait for a page; they retry.
     ///
     /// # Errors
     /// The kernel's.
@@ -107,17 +107,17 @@ impl Userfaultfd {
         self.request(WAKE, &mut [page, PAGE])
     }
 
-    /// Leaves a page to the kernel, and has its threads go on.
+    /// Lets the kernel resolve a page, and wakes its threads.
     ///
     /// # Errors
-    /// The kernel's, if there is no such page any more.
+    /// The kernel's, if the page is unmapped.
     pub fn unregister(&self, page: u64) -> io::Result<()> {
         self.request(UNREGISTER, &mut [page, PAGE])
     }
 
     fn request(&self, request: libc::c_ulong, argument: &mut [u64]) -> io::Result<()> {
-        // SAFETY: each request's structure consists of as many words as its caller gives; of `COPY`'s source, which is a page
-        // of this program, the kernel only reads.
+        // SAFETY: each request's structure has the number of words given by its caller. The kernel only reads
+        // the source of `COPY`, a page of this program.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) })
     }
 }

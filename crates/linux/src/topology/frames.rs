@@ -1,4 +1,4 @@
-//! Which node a page frame is on: sysfs lists the memory blocks of each node.
+//! Maps page frames to nodes: sysfs lists the memory blocks of each node.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,12 +12,12 @@ use super::sysfs::Sysfs;
 /// The node of each page frame, by frame number (physical address / 4096).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameNodes {
-    /// In order, none empty, none overlapping.
+    /// Sorted, none empty, no overlaps.
     ranges: Vec<(Range<u64>, NodeId)>,
 }
 
 impl FrameNodes {
-    /// Those of this system.
+    /// Reads this system's mapping.
     ///
     /// # Errors
     /// If sysfs cannot be read or parsed.
@@ -25,7 +25,7 @@ impl FrameNodes {
         FrameNodes::of(Path::new("/sys"))
     }
 
-    /// Those of the system whose sysfs, or a copy of it, is in a folder.
+    /// Reads the mapping from sysfs, or a copy of it, in a directory.
     ///
     /// # Errors
     /// As for [`FrameNodes::read`].
@@ -45,7 +45,7 @@ impl FrameNodes {
         blocks.sort_unstable();
         let mut ranges: Vec<(Range<u64>, NodeId)> = Vec::new();
         for listed in blocks.chunk_by(|a, b| a.0 == b.0) {
-            // The frames of a block that two nodes list may be on either.
+            // Frames of a block that two nodes list may be on either.
             let [(block, id)] = *listed else { continue };
             let (start, end) = (block * block_frames, (block + 1) * block_frames);
             match ranges.last_mut() {
@@ -56,12 +56,12 @@ impl FrameNodes {
         Ok(FrameNodes { ranges })
     }
 
-    /// Whether the node of no frame is known.
+    /// Whether the node of every frame is unknown.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The node that a frame is on; none if it is not known.
+    /// The node of a frame; `None` if unknown.
     pub fn node_of(&self, frame: u64) -> Option<NodeId> {
         let at = self.ranges.partition_point(|(range, _)| range.end <= frame);
         self.ranges.get(at).filter(|(range, _)| range.start <= frame).map(|(_, id)| *id)
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_on_the_node_that_alone_lists_their_block() {
+    fn frame_is_on_the_only_node_that_lists_its_block() {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |file: &str, text: &str| {
             let path = folder.path().join("devices/system").join(file);

@@ -1,4 +1,4 @@
-//! This system as a machine.
+//! Converts this system to a machine.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use memtide_core::{FileError, NodeId};
 
 use super::{Node as SystemNode, System};
 
-/// What was measured of a node from the CPUs of another, or of its own.
+/// Measured figures of a node from the CPUs of another, or of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The node with the CPUs.
@@ -22,13 +22,14 @@ pub struct Measured {
     pub read_mbps: f64,
     /// Bandwidth of writes alone in MB/s, if it was measured.
     pub write_mbps: Option<f64>,
-    /// Bandwidth in MB/s and read latency in ns at it, in any order; may be none.
+    /// Bandwidth in MB/s and the read latency in ns at it, in any order; may be empty.
     pub loaded: Vec<(f64, f64)>,
 }
 
 impl Measured {
-    /// The curve as a machine file has it: shares of the read bandwidth that rise, latencies that do not fall. What noise has out of
-    /// order is raised to its forerunner; of points at or above the read bandwidth the slowest counts.
+    /// The curve in a machine file's form: increasing shares of the read bandwidth, non-decreasing latencies.
+    /// A latency below its predecessor (noise) is raised to it; of the points at or above the read bandwidth,
+    /// the highest latency counts.
     fn curve(&self) -> Vec<LoadPoint> {
         let mut points = self.loaded.clone();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -46,10 +47,10 @@ impl Measured {
     }
 }
 
-/// Why a system cannot be made into a machine.
+/// Why a system cannot be converted to a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum NoMachine {
-    /// Neither the firmware nor a measurement tells a figure.
+    /// Neither the firmware nor a measurement provides a figure.
     #[error("the firmware does not report latency and bandwidth of node {} from the CPUs of node {}", node.0, initiator.0)]
     Unknown {
         /// The node with the CPUs.
@@ -57,15 +58,15 @@ pub enum NoMachine {
         /// The node with the memory.
         node: NodeId,
     },
-    /// There is no node with CPUs, or none with memory.
+    /// No node has CPUs, or none has memory.
     #[error("no node has {0}")]
     Nothing(&'static str),
-    /// The figures are such that no machine can have.
+    /// The figures are invalid for a machine.
     #[error("the figures are not a valid machine: {0}")]
     Refused(#[from] Box<FileError>),
 }
 
-/// Latency of a read in ns, read and write bandwidth in MB/s, and where they are from.
+/// Read latency in ns, read and write bandwidth in MB/s, and their source.
 struct Reach {
     read_ns: f64,
     write_ns: Option<f64>,
@@ -75,7 +76,7 @@ struct Reach {
     source: &'static str,
 }
 
-/// What is known beside the firmware's word, which it goes before.
+/// Figures that override the firmware's.
 #[derive(Clone, Copy)]
 struct Known<'a> {
     figures: &'a [Measured],
@@ -88,17 +89,17 @@ const MADE_UP: &str = "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; place
 const DISTANCE: &str = "assumed: the near node's latency by ACPI's distances (SLIT); its bandwidth";
 
 impl System {
-    /// This system as a machine, given nodes all of them: a measurement goes before the firmware's word. What neither
-    /// tells, such as buffers of the core, is assumed, and marked so. Its file is [`Machine::to_toml`].
+    /// This system as a machine, with all of its nodes. Measurements override the firmware's figures. What
+    /// neither provides, such as core buffers, is assumed, and marked so. Its file is [`Machine::to_toml`].
     ///
     /// # Errors
-    /// If latency or bandwidth of a node is not known, or the figures contradict each other.
+    /// If the latency or bandwidth of a node is unknown, or the figures contradict each other.
     pub fn machine(&self, name: &str, measured: &[Measured]) -> Result<Machine, NoMachine> {
         self.made(name, Known { figures: measured, source: MEASURED })
     }
 
-    /// This system as a machine for policies that use tiers and distances alone: latencies and bandwidths that the firmware
-    /// does not tell are made up by ACPI's distances, and marked so.
+    /// This system as a machine for policies that only use tiers and distances: latencies and bandwidths
+    /// missing in the firmware are derived from ACPI's distances, and marked so.
     ///
     /// # Errors
     /// If no node has CPUs, or none has memory.
@@ -220,7 +221,7 @@ impl System {
         if nodes.is_empty() { Err(NoMachine::Nothing("memory")) } else { Ok(nodes) }
     }
 
-    /// The kernel's tiers that have nodes, fastest first.
+    /// The kernel's non-empty tiers, fastest first.
     fn tier_ranks(&self) -> Vec<u8> {
         let mut ranks: Vec<u8> = self.with_memory().map(rank_of).collect();
         ranks.sort_unstable();
@@ -228,7 +229,7 @@ impl System {
         ranks
     }
 
-    /// A link between every two nodes with CPUs, by what each sees more of the other's memory than the other does.
+    /// A link between each pair of nodes with CPUs, from the extra cost that each sees to the other's memory.
     fn links(
         &self,
         known: Known<'_>,
@@ -298,7 +299,7 @@ impl System {
     }
 }
 
-/// The kernel's tier; where it has none, CPU-less memory is taken to be the slower.
+/// The kernel's tier; without tiers, CPU-less memory counts as slower.
 fn rank_of(node: &SystemNode) -> u8 {
     node.tier.unwrap_or(u8::from(node.cpus.is_empty()))
 }
@@ -311,7 +312,7 @@ fn name_of(node: NodeId) -> String {
     format!("node{}", node.0)
 }
 
-/// What no file of the kernel tells.
+/// Values that the kernel does not provide.
 const ASSUMED: [(&str, &str); 5] = [
     (
         "core",

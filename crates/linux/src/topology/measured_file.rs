@@ -1,4 +1,4 @@
-//! What `memtide measure -o json` printed, read back.
+//! Parses the output of `memtide measure -o json`.
 
 use memtide_core::NodeId;
 use serde::Deserialize;
@@ -37,12 +37,12 @@ impl MeasuredFile {
     /// Reads the JSON text.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// What is wrong in the text, and where.
     pub fn parse(text: &[u8]) -> Result<MeasuredFile, serde_json::Error> {
         serde_json::from_slice(text)
     }
 
-    /// The pairs' figures. What could not be measured is left out.
+    /// The pairs' figures, without those that could not be measured.
     pub fn figures(&self) -> Vec<Measured> {
         let figures = |row: &Row| {
             let here = |point: &&Point| (point.initiator, point.node) == (row.initiator, row.node);
@@ -58,7 +58,7 @@ impl MeasuredFile {
         self.nodes.iter().filter_map(figures).collect()
     }
 
-    /// Initiator and node of the pairs of whose measured memory a cache held much.
+    /// Initiator and node of the pairs of which a cache held much of the measured memory.
     pub fn cached(&self) -> impl Iterator<Item = (NodeId, NodeId)> {
         self.nodes.iter().filter(|row| row.cached).map(|row| (row.initiator, row.node))
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unmeasured_pairs_are_left_out_and_cached_ones_reported() {
+    fn unmeasured_pairs_are_skipped_and_cached_pairs_reported() {
         let text = r#"{"nodes": [
                 {"initiator": 0, "node": 0, "cached": true, "idle_ns": 90.0, "read_mbps": 5000.0, "write_mbps": null},
                 {"initiator": 0, "node": 1, "cached": false, "idle_ns": null, "read_mbps": null}],

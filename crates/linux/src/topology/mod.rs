@@ -1,4 +1,4 @@
-//! Nodes, CPUs and caches of this system, as the kernel shows them in sysfs.
+//! Nodes, CPUs and caches of this system, from sysfs.
 
 mod frames;
 mod machine;
@@ -25,10 +25,10 @@ pub use processor::{Cache, Processor};
 use sysfs::Sysfs;
 pub(crate) use sysfs::list;
 
-/// Why a topology cannot be told.
+/// Why a topology cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// A file of the kernel is not as expected.
+    /// A kernel file has unexpected content.
     #[error("{}: {why}", file.display())]
     Unreadable {
         /// The file.
@@ -41,22 +41,22 @@ pub enum TopologyError {
 /// A system's memory and CPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct System {
-    /// Nodes that are online, in order.
+    /// Online nodes, in order.
     pub nodes: Vec<Node>,
     /// Cores and caches.
     pub processor: Processor,
 }
 
 impl System {
-    /// This system.
+    /// Reads this system.
     ///
     /// # Errors
-    /// If sysfs is not mounted, or holds what is not understood.
+    /// If sysfs is not mounted, or has unexpected content.
     pub fn read() -> Result<System, TopologyError> {
         System::of(Path::new("/sys"))
     }
 
-    /// The system whose sysfs, or a copy of it, is in a folder.
+    /// Reads the system from sysfs, or a copy of it, in a directory.
     ///
     /// # Errors
     /// As for [`System::read`].
@@ -65,18 +65,18 @@ impl System {
         Ok(System { nodes: node::nodes(&sysfs)?, processor: processor::processor(&sysfs)? })
     }
 
-    /// Nodes that have memory.
+    /// Nodes with memory.
     pub fn with_memory(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.memory.is_some())
     }
 
-    /// Nodes that have CPUs.
+    /// Nodes with CPUs.
     pub fn with_cpus(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| !node.cpus.is_empty())
     }
 
-    /// The node with CPUs that is nearest to a node: itself if it has some, else at the least distance, then of the lowest
-    /// number.
+    /// The node with CPUs nearest to a node: itself if it has some, else at the least distance, then of the
+    /// lowest number.
     pub fn nearest_cpus(&self, to: &Node) -> Option<NodeId> {
         let far = |from: &Node| (from.id != to.id, from.distance(to.id).unwrap_or(u8::MAX), from.id);
         self.with_cpus().min_by_key(|from| far(from)).map(|node| node.id)

@@ -13,33 +13,34 @@ const TIERS: &str = "devices/virtual/memory_tiering";
 /// A node: memory, CPUs, or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its number.
+    /// Node number.
     pub id: NodeId,
-    /// CPUs in it that are online.
+    /// Its online CPUs.
     pub cpus: Vec<CpuId>,
-    /// Its memory; none for a node of CPUs alone.
+    /// Its memory; `None` for a node of CPUs alone.
     pub memory: Option<Capacity>,
-    /// Rank of the kernel's memory tier that it is in, 0 being the fastest; none without memory, or before Linux 6.1.
+    /// Rank of its memory tier in the kernel, 0 being the fastest; `None` without memory, or before Linux
+    /// 6.1.
     pub tier: Option<u8>,
-    /// Distances to the nodes that are online (ACPI's SLIT): 10 is its own.
+    /// Distances to the online nodes (ACPI's SLIT); 10 is local.
     pub distances: Vec<(NodeId, u8)>,
-    /// What the firmware says of it (ACPI's HMAT); none where it says nothing.
+    /// The firmware's figures (ACPI's HMAT), if any.
     pub firmware: Option<Performance>,
 }
 
 /// A node's memory, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// All that the kernel manages.
+    /// Total managed by the kernel.
     pub total_kib: u64,
-    /// What is free.
+    /// Free.
     pub free_kib: u64,
 }
 
-/// How a node serves the initiators that reach it best. A figure is none where the firmware leaves it out.
+/// Performance from the nearest initiators. A figure that the firmware leaves out is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Performance {
-    /// The nodes with these CPUs.
+    /// The nodes of these initiators.
     pub initiators: Vec<NodeId>,
     /// Idle read latency in ns.
     pub read_latency_ns: Option<f64>,
@@ -52,13 +53,13 @@ pub struct Performance {
 }
 
 impl Node {
-    /// The distance to another node; none to one that is offline.
+    /// The distance to another node; `None` to one that is offline.
     pub fn distance(&self, to: NodeId) -> Option<u8> {
         self.distances.iter().find(|(node, _)| *node == to).map(|(_, distance)| *distance)
     }
 }
 
-/// All nodes that are online, in order.
+/// All online nodes, in order.
 pub fn nodes(sysfs: &Sysfs) -> Result<Vec<Node>, TopologyError> {
     let file = format!("{NODES}/online");
     let online = sysfs.list(&file)?.ok_or_else(|| sysfs.fault(&file, "is missing: a kernel without NUMA"))?;
@@ -106,7 +107,7 @@ fn node(
     })
 }
 
-/// The memory that a node of this system has now; none if there is no such node, or it has none.
+/// The current memory of a node of this system; `None` if there is no such node, or it has no memory.
 pub fn memory_of(id: NodeId) -> Option<Capacity> {
     let meminfo = format!("{NODES}/node{}/meminfo", id.0);
     Sysfs(Path::new("/sys")).read(&meminfo, capacity).ok()?

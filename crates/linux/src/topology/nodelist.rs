@@ -1,13 +1,13 @@
-//! Lists of nodes and CPUs as numactl(8) takes them.
+//! Node and CPU lists in numactl(8) syntax.
 
-/// Most characters of a list; the kernel's own lists fit in a page, too.
+/// Maximum length of a list in characters; the kernel's own lists fit in a page, too.
 const LENGTH_MAX: usize = 4096;
 
-/// The numbers that a list names: `all`, `0-2,5`, `!` before a list for all others, `+` before it to count among those there
-/// are.
+/// The numbers in a list: `all`, `0-2,5`, `!` before a list for its complement, `+` before it for positions
+/// among the existing numbers.
 ///
 /// # Errors
-/// What is wrong with the list, for the user.
+/// What is wrong with the list, as a message for the user.
 pub fn numbers(list: &str, there: &[u16]) -> Result<Vec<u16>, String> {
     if list.len() > LENGTH_MAX {
         return Err(format!("a list of {} characters; at most {LENGTH_MAX} are allowed", list.len()));
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_those_of_numactl() {
+    fn lists_follow_numactl_syntax() {
         let there = [0, 2, 3, 7];
         for (list, found) in [
             ("all", &there[..]),

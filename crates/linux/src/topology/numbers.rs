@@ -1,18 +1,18 @@
-//! A system in the terms of a machine that describes it.
+//! Maps a system's numbers to those of its machine.
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, InitiatorId, NodeId, PAGE_BYTES};
 
 use super::System;
 
-/// What the nodes and CPUs of a system are to a machine.
+/// The machine's view of a system's nodes and CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
     /// The system's number of each of the machine's nodes.
     pub nodes: Vec<NodeId>,
-    /// For each of the system's CPUs one of the machine's that is in the same initiator.
+    /// For each of the system's CPUs, one of the machine's in the same initiator.
     pub cpus: Vec<CpuId>,
-    /// Base pages that the machine's NUMA hint scanner looks at in a step.
+    /// Base pages per step of the machine's NUMA hint scanner.
     pub scan_pages: u64,
 }
 
@@ -26,7 +26,8 @@ pub struct FewInitiators {
 }
 
 impl Numbers {
-    /// Those of a machine whose nodes are those of `system` that have memory, in order, and whose initiators are those that have CPUs.
+    /// The mapping for a machine whose nodes are those of `system` with memory, in order, and whose
+    /// initiators are those with CPUs.
     ///
     /// # Errors
     /// If the machine has fewer initiators than that.

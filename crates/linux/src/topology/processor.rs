@@ -8,28 +8,28 @@ const CPUS: &str = "devices/system/cpu";
 /// A data or unified cache, as one CPU sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Level: 1 is next to the core.
+    /// Level; 1 is nearest to the core.
     pub level: u8,
-    /// Capacity of an instance in KiB.
+    /// Capacity per instance in KiB.
     pub capacity_kib: u64,
-    /// Ways of a set.
+    /// Associativity.
     pub ways: u16,
-    /// CPUs that share an instance, hardware threads included.
+    /// CPUs that share an instance, including hardware threads.
     pub cpus: u16,
 }
 
-/// Cores, all taken to be like the first one that is online.
+/// Cores, all assumed equal to the first online one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Processor {
-    /// Hardware threads of a core, at least 1.
+    /// Hardware threads per core, at least 1.
     pub threads_per_core: u16,
-    /// Highest clock in MHz, where the kernel knows it.
+    /// Maximum clock in MHz, if the kernel reports it.
     pub clock_mhz: Option<f64>,
-    /// Caches for data, from the one next to the core outwards; none where the hypervisor hides them.
+    /// Data caches, nearest to the core first; empty where the hypervisor hides them.
     pub caches: Vec<Cache>,
 }
 
-/// The first CPU that is online, and what surrounds it.
+/// The first online CPU, its core and caches.
 pub fn processor(sysfs: &Sysfs) -> Result<Processor, TopologyError> {
     let online = sysfs.list(&format!("{CPUS}/online"))?.unwrap_or_default();
     let cpu = format!("{CPUS}/cpu{}", online.first().copied().unwrap_or(0));
@@ -44,7 +44,7 @@ pub fn processor(sysfs: &Sysfs) -> Result<Processor, TopologyError> {
     Ok(Processor { threads_per_core: threads.max(1) as u16, clock_mhz: khz.map(|khz| khz / 1e3), caches })
 }
 
-/// Nothing for a cache of instructions, or one whose shape the kernel does not know.
+/// `None` for an instruction cache, or one whose geometry the kernel does not report.
 fn cache(sysfs: &Sysfs, folder: &str) -> Result<Option<Cache>, TopologyError> {
     let file = |name: &str| format!("{folder}/{name}");
     if sysfs.text(&file("type"))?.is_none_or(|kind| kind == "Instruction") {

@@ -1,4 +1,4 @@
-//! Reading of sysfs: small files that may not be there.
+//! Reads sysfs: small files, any of which may be missing.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ impl Sysfs<'_> {
         self.0.join(file)
     }
 
-    /// A file's text without the white space around it; nothing if there is no such file.
+    /// A file's text, trimmed; `None` if there is no such file.
     pub fn text(&self, file: &str) -> Result<Option<String>, TopologyError> {
         match fs::read_to_string(self.path(file)) {
             Ok(text) => Ok(Some(text.trim().to_owned())),
@@ -24,17 +24,17 @@ impl Sysfs<'_> {
         }
     }
 
-    /// What a file's text stands for; nothing if there is no such file.
+    /// A file's parsed value; `None` if there is no such file.
     pub fn value<T: FromStr>(&self, file: &str) -> Result<Option<T>, TopologyError> {
         self.read(file, |text| text.parse().ok())
     }
 
-    /// The numbers of a list such as `0-3,7`; nothing if there is no such file.
+    /// The numbers of a list such as `0-3,7`; `None` if there is no such file.
     pub fn list(&self, file: &str) -> Result<Option<Vec<u16>>, TopologyError> {
         self.read(file, list)
     }
 
-    /// What `meaning` finds in a file's text; nothing if there is no such file.
+    /// A file's text parsed by `meaning`; `None` if there is no such file.
     pub fn read<T>(
         &self,
         file: &str,
@@ -45,7 +45,7 @@ impl Sysfs<'_> {
         Ok(Some(found))
     }
 
-    /// The names in a folder that are `prefix` and a number, as those numbers in order.
+    /// The numbers N of the names `prefix`N in a directory, sorted.
     pub fn numbered<T: FromStr + Ord>(&self, folder: &str, prefix: &str) -> Result<Vec<T>, TopologyError> {
         let entries = match fs::read_dir(self.path(folder)) {
             Ok(entries) => entries,
@@ -58,13 +58,13 @@ impl Sysfs<'_> {
         Ok(numbers)
     }
 
-    /// What is wrong with a file.
+    /// An error about a file's content.
     pub fn fault(&self, file: &str, why: impl Into<String>) -> TopologyError {
         TopologyError::Unreadable { file: self.path(file), why: why.into() }
     }
 }
 
-/// Reads the kernel's lists, such as `0-3,7`.
+/// Parses the kernel's lists, such as `0-3,7`.
 pub fn list(text: &str) -> Option<Vec<u16>> {
     let mut numbers = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_read_as_the_kernel_writes_them() {
+    fn kernel_lists_are_parsed() {
         assert_eq!(list("0-3,7"), Some(vec![0, 1, 2, 3, 7]));
         assert_eq!(list(""), Some(vec![]));
         assert_eq!(list("5"), Some(vec![5]));

@@ -15,7 +15,8 @@ fn write(sysfs: &Path, file: &str, text: &str) {
     fs::write(path, text).expect("a file");
 }
 
-/// Two sockets, one of them without memory, and CPU-less memory beside the first; numbers with a gap, HMAT for some.
+/// Two sockets, one without memory, and CPU-less memory next to the first; gaps in the node numbers, HMAT for
+/// some.
 fn sysfs() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let node = |file: &str, text: &str| write(folder.path(), &format!("devices/system/node/{file}"), text);
@@ -70,7 +71,7 @@ fn meminfo(node: u32) -> String {
 }
 
 #[test]
-fn nodes_are_as_the_kernel_shows_them() {
+fn nodes_match_sysfs() {
     let folder = sysfs();
     let host = System::of(folder.path()).expect("a topology");
     let [first, second, far] = &host.nodes[..] else { panic!("three nodes: {host:?}") };
@@ -91,7 +92,7 @@ fn nodes_are_as_the_kernel_shows_them() {
 }
 
 #[test]
-fn the_machine_file_is_a_machine_with_these_reaches() {
+fn system_toml_parses_to_same_distances() {
     let folder = sysfs();
     let host = System::of(folder.path()).expect("a topology");
     let text = host.machine("host", &[]).expect("a machine").to_toml();
@@ -101,7 +102,8 @@ fn the_machine_file_is_a_machine_with_these_reaches() {
     assert_eq!(machine.caches.iter().map(|cache| cache.shared_by).collect::<Vec<_>>(), [1, 1, 2]);
     let ns = |from, to| machine.idle_latency(InitiatorId(from), NodeId(to)).as_ns();
     assert_eq!((ns(0, 0), ns(0, 1)), (80.0, 250.0));
-    // By distance: 160 to the near node, 250 x 28 / 17 to the far one; the link takes the mean of what both add.
+    // By distance: 160 to the near node, 250 x 28 / 17 to the far one; the link latency is the mean of both
+    // excesses.
     let adds = (80.0 + 250.0 * 11.0 / 17.0) / 2.0;
     assert!((ns(1, 0) - 80.0 - adds).abs() < 0.01, "{}", ns(1, 0));
     assert!(machine.source_of("node.node3.fixed.read_latency_ns").contains("HMAT"));
@@ -109,7 +111,7 @@ fn the_machine_file_is_a_machine_with_these_reaches() {
 }
 
 #[test]
-fn a_measurement_goes_before_the_firmware() {
+fn measurement_overrides_firmware() {
     let folder = sysfs();
     let host = System::of(folder.path()).expect("a topology");
     let found = |initiator, node, idle_ns| Measured {
@@ -131,13 +133,13 @@ fn a_measurement_goes_before_the_firmware() {
 }
 
 #[test]
-fn what_nobody_tells_is_not_made_up() {
+fn missing_figures_are_an_error() {
     let folder = sysfs();
     fs::remove_dir_all(folder.path().join("devices/system/node/node3/access1")).expect("a folder");
     let host = System::of(folder.path()).expect("a topology");
     let refused = host.machine("host", &[]);
     assert!(matches!(refused, Err(NoMachine::Unknown { node: NodeId(3), .. })), "{refused:?}");
-    // Whoever does not reckon with it may have it made up; what the firmware tells stays.
+    // `machine_without_figures` derives missing figures; the firmware's remain.
     let text = host.machine_without_figures("host").expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     assert!(machine.source_of("node.node0.fixed.read_latency_ns").contains("HMAT"));
@@ -146,7 +148,7 @@ fn what_nobody_tells_is_not_made_up() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused_with_its_file() {
+fn invalid_sysfs_is_refused_with_its_file() {
     for (file, text) in [
         ("online", "many"),
         ("node0/distance", "10 20 far"),
@@ -161,7 +163,7 @@ fn what_is_not_understood_is_refused_with_its_file() {
 }
 
 #[test]
-fn this_system_has_a_node_with_a_cpu_and_memory() {
+fn this_system_has_node_with_cpu_and_memory() {
     let host = System::read().expect("this system's topology");
     assert!(host.with_cpus().count() > 0 && host.with_memory().count() > 0);
 }

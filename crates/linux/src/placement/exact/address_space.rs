@@ -1,4 +1,4 @@
-//! Address spaces: which of their ranges have their pages placed.
+//! Address spaces and their ranges with exact placement.
 
 use std::cell::Cell;
 use std::fs;
@@ -14,34 +14,34 @@ use crate::sys::userfaultfd::{PAGE, Userfaultfd};
 #[derive(Debug)]
 pub struct AddressSpace {
     pub userfaultfd: Userfaultfd,
-    /// Where its heap ended when that was last seen.
+    /// Last known end of the heap.
     heap_end: Cell<u64>,
 }
 
 impl AddressSpace {
-    /// That of a process which has just begun.
+    /// The address space of a new process.
     pub fn of(pid: Tid, userfaultfd: Userfaultfd) -> io::Result<AddressSpace> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // Where the heap begins.
+        // Start of the heap.
         let heap_end = stat::field(&stat, 47).unwrap_or_default().into();
         Ok(AddressSpace { userfaultfd, heap_end })
     }
 
-    /// Handles all ranges that are there.
+    /// Registers all current ranges.
     pub fn register_all(&self, pid: Tid) -> io::Result<()> {
         maps::anonymous(pid)?.into_iter().for_each(|range| self.register(range));
         Ok(())
     }
 
-    /// Handles what a thread that has stopped for a signal has mapped by the system call that it has just made. Whatever the
-    /// signal, it may have come before the one that is sent for a mapping, or in its place.
+    /// Registers the memory that a thread has mapped by its last system call before a signal stop. Any signal
+    /// may come before the one sent for a mapping, or replace it.
     pub fn signalled(&self, tid: Tid, has_mapped: bool) -> io::Result<()> {
         let registers = trace::registers(tid)?;
         match registers.orig_rax as i64 {
             libc::SYS_mmap => anonymous(&registers).into_iter().for_each(|range| self.register(range)),
             libc::SYS_brk => self.register(self.heap_end.replace(registers.rax)..registers.rax),
             libc::SYS_mremap => self.register_all(tid)?,
-            // The signal was blocked until now, as it is while another is handled.
+            // The signal was blocked until now, as during another handler.
             _ if has_mapped => self.register_all(tid)?,
             _ => {}
         }
@@ -51,13 +51,14 @@ impl AddressSpace {
     fn register(&self, range: Range<u64>) {
         let range = whole_pages(range);
         if !range.is_empty() {
-            // It fails if another thread has unmapped it or mapped something else there: that is not to be handled.
+            // Fails if another thread has unmapped it or mapped something else there, which is not to be
+            // registered.
             let _ = self.userfaultfd.register(range);
         }
     }
 }
 
-/// The range of private anonymous memory that a call of mmap gave, if that is what it was for.
+/// The private anonymous range that an mmap call returned, if it mapped one.
 fn anonymous(registers: &Registers) -> Option<Range<u64>> {
     const FIRST_ERROR: u64 = -4095_i64 as u64;
     const KIND: i32 = libc::MAP_TYPE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_program_asks_for_is_a_range_of_whole_pages() {
+    fn mapped_ranges_are_whole_pages() {
         assert_eq!(whole_pages(0x1001..0x3001), 0x2000..0x4000);
         assert_eq!(whole_pages(0x1000..0x1000), 0x1000..0x1000);
         assert_eq!(whole_pages(5..u64::MAX), 0x1000..u64::MAX - 4095);

@@ -10,10 +10,10 @@ use memtide_core::{NodeId, PageSize};
 /// How long a node counts as full before it is read again.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Pages that are taken before free memory is read again: others take some, too.
+/// Pages allocated before free memory is read again: other processes allocate, too.
 const BUDGET_PAGES: u64 = 1024;
 
-/// The free memory of a machine's nodes, by their numbers in it.
+/// The free memory of a machine's nodes, by the machine's numbers.
 #[derive(Debug)]
 pub struct NodeMemory {
     nodes: Vec<NodeId>,
@@ -22,7 +22,7 @@ pub struct NodeMemory {
 }
 
 impl NodeMemory {
-    /// That of nodes with these numbers in the system.
+    /// The free memory of nodes with these system numbers.
     pub fn new(nodes: &[NodeId]) -> NodeMemory {
         NodeMemory {
             nodes: nodes.to_vec(),
@@ -31,19 +31,19 @@ impl NodeMemory {
         }
     }
 
-    /// Notes that a page was taken.
+    /// Records an allocated page.
     pub fn take(&self, node: NodeId) {
         let left = &self.left[node.index()];
         left.set(left.get().saturating_sub(1));
     }
 
-    /// Whether a node is full.
+    /// Whether any node is full.
     pub fn any_full(&self) -> bool {
         (0..self.nodes.len()).any(|node| !self.fits(NodeId::from(node), PageSize::Base))
     }
 
     fn refresh(&self) {
-        // The file is always there. If it were not, every node would count as full, and the kernel would choose.
+        // The file always exists. Without it, every node would count as full, and the kernel would choose.
         let zones = fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
         for (node, left) in self.nodes.iter().zip(&self.left) {
             left.set((free_pages(&zones, *node) / 2).min(BUDGET_PAGES));
@@ -63,7 +63,7 @@ impl FreeMemory for NodeMemory {
     }
 }
 
-/// Pages that the kernel would give to a program without falling back to another node (its low watermark).
+/// Pages that the kernel allocates without fallback to another node (above its low watermark).
 fn free_pages(zoneinfo: &str, node: NodeId) -> u64 {
     let of_node = format!("{},", node.0);
     let zones = zoneinfo.split("Node ").filter(|zone| zone.starts_with(&of_node));
@@ -75,7 +75,8 @@ fn free_in_zone(zone: &str) -> Option<u64> {
         let line = zone.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
-    // Memory of low addresses is reserved for those who need it: the last figure is for those who need none of it.
+    // Part of low memory is reserved for allocations that require it; the last figure is for those that do
+    // not.
     let reserved = zone.lines().find_map(|line| line.trim_start().strip_prefix("protection: ("))?;
     let reserved: u64 = reserved.trim_end_matches(')').split(", ").last()?.parse().ok()?;
     Some(figure("pages free")?.saturating_sub(figure("low ")? + reserved))
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_fits_until_free_memory_is_taken() {
+    fn page_fits_until_free_memory_is_used() {
         let free_memory = NodeMemory::new(&[NodeId(0), NodeId(200)]);
         assert!(free_memory.fits(NodeId(0), PageSize::Base));
         assert!(!free_memory.fits(NodeId(1), PageSize::Base));

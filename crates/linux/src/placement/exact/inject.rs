@@ -18,10 +18,10 @@ use crate::sys::userfaultfd::Userfaultfd;
 /// The code segment of 64-bit programs.
 const CODE_64: u64 = 0x33;
 
-/// The instruction `syscall`.
+/// The `syscall` instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Signals and exits that arrived during an injected system call, to be handled after it.
+/// Signals and exits that arrived during an injected system call, handled after it.
 #[derive(Debug, Default)]
 pub struct Pending {
     /// Threads that exited.
@@ -29,11 +29,11 @@ pub struct Pending {
     signals: Vec<(Tid, i32)>,
 }
 
-/// A userfaultfd of the address space of a process that is about to run its first instruction in it; none if it is not a 64-bit
-/// program, or has a seccomp filter. The process's registers are as before afterwards.
+/// Opens a userfaultfd of a process's address space before its first instruction in it; `None` if it is not a
+/// 64-bit program, or has a seccomp filter. Its registers are restored.
 ///
 /// # Errors
-/// The kernel's, if the process may not handle its faults or has ended.
+/// The kernel's, if the process lacks the permission or has ended.
 pub fn open_userfaultfd(pid: Tid, pending: &mut Pending) -> io::Result<Option<Userfaultfd>> {
     let saved = trace::registers(pid)?;
     if saved.cs != CODE_64 || is_sandboxed(pid) {
@@ -44,7 +44,7 @@ pub fn open_userfaultfd(pid: Tid, pending: &mut Pending) -> io::Result<Option<Us
     let opened = call(pid, &saved, site, libc::SYS_userfaultfd, flags, pending);
     let taken = opened.and_then(|fd| {
         let taken = take(pid, fd as i32);
-        // As long as the program had it too, its faults would wait for ever if this process ended.
+        // Close the program's own copy: with it, its faults would wait for ever if this process ended.
         call(pid, &saved, site, libc::SYS_close, fd as u64, pending)?;
         taken
     });
@@ -55,16 +55,16 @@ pub fn open_userfaultfd(pid: Tid, pending: &mut Pending) -> io::Result<Option<Us
     Userfaultfd::new(taken?).map(Some)
 }
 
-/// Has a thread that stopped in exec go on until that is over.
+/// Resumes a thread that stopped in exec until exec returns.
 ///
 /// # Errors
-/// If it ends first.
+/// If the thread ends first.
 pub fn leave_exec(pid: Tid, pending: &mut Pending) -> io::Result<()> {
     while run_to_syscall(pid, pending)? != SyscallStop::Exit {}
     Ok(())
 }
 
-/// Whether a process has more filters of system calls than this one, and so might not survive one that it would not make by itself.
+/// Whether a process has more seccomp filters than this one: an injected system call could kill it.
 fn is_sandboxed(pid: Tid) -> bool {
     const FILTERS: &str = "Seccomp_filters";
     stat::status(pid, FILTERS) != stat::status(std::process::id() as Tid, FILTERS)
@@ -76,7 +76,7 @@ fn take(pid: Tid, fd: i32) -> io::Result<OwnedFd> {
     Ok(pidfd_getfd(process, fd, PidfdGetfdFlags::empty())?)
 }
 
-/// Where in the program's memory a `syscall` instruction is that it need not be given: the vDSO falls back on some.
+/// The address of an existing `syscall` instruction: the vDSO has some as fallback.
 fn syscall_instruction(pid: Tid) -> io::Result<u64> {
     let range = maps::vdso(pid)?;
     let mut code = vec![0; (range.end - range.start) as usize];
@@ -85,7 +85,7 @@ fn syscall_instruction(pid: Tid) -> io::Result<u64> {
     at.map(|at| range.start + at as u64).ok_or_else(|| io::Error::other("the vDSO makes no system call"))
 }
 
-/// Has a thread make a system call of one argument.
+/// Makes a thread call a system call with one argument.
 fn call(
     tid: Tid,
     saved: &Registers,
@@ -102,7 +102,7 @@ fn call(
     if returned < 0 { Err(io::Error::from_raw_os_error(-returned as i32)) } else { Ok(returned) }
 }
 
-/// Has a thread go on to the next entry to or exit from a system call.
+/// Resumes a thread until the next entry to or exit from a system call.
 fn run_to_syscall(tid: Tid, pending: &mut Pending) -> io::Result<SyscallStop> {
     const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
     let pid = Pid::from_raw(tid).ok_or_else(ended)?;

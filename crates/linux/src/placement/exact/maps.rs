@@ -1,4 +1,4 @@
-//! What lies where in a process's memory.
+//! A process's memory map.
 
 use std::fs;
 use std::io;
@@ -6,13 +6,13 @@ use std::ops::Range;
 
 use crate::sys::trace::Tid;
 
-/// Its ranges of private anonymous memory, the stack excepted.
+/// Its ranges of private anonymous memory, except for the stack.
 pub fn anonymous(pid: Tid) -> io::Result<Vec<Range<u64>>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     Ok(maps.lines().filter_map(area).filter(Area::is_anonymous).map(|area| area.range).collect())
 }
 
-/// The kernel's code in it that programs call (vdso(7)).
+/// Its vDSO (vdso(7)).
 pub fn vdso(pid: Tid) -> io::Result<Range<u64>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let found = maps.lines().filter_map(area).find(|area| area.name == "[vdso]");
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stack_files_and_the_kernels_areas_are_not_anonymous() {
+    fn stack_files_and_kernel_areas_are_not_anonymous() {
         let anonymous = |line: &str| area(line).expect("an area").is_anonymous();
         assert!(anonymous("7f00-7fff rw-p 00000000 00:00 0 "));
         assert!(anonymous("7f00-7fff ---p 00000000 00:00 0"));

@@ -1,30 +1,33 @@
-//! Exact placement: a program's anonymous pages where a rule's own state says, one fault at a time, on a stock kernel.
+//! Exact placement: a program's anonymous pages on the nodes chosen by a rule's own state, fault by fault, on
+//! a stock kernel.
 //!
-//! A kernel policy knows ratios; a rule may depend on the thread, the faulting CPU and chance. So each first touch is handled here:
-//! the program runs under ptrace, and each of its address spaces has a userfaultfd, which its first instructions were made to open.
+//! A kernel policy only supports ratios; a rule may depend on the thread, the faulting CPU and chance. So
+//! each first touch is handled here: the program runs under ptrace, and each of its address spaces has a
+//! userfaultfd, opened by a system call injected before its first instruction.
 //!
 //! ```text
 //!  program's thread              kernel                       tracer (this module, one thread)
-//!  touches a page  --- fault --> userfaultfd of the space --> node = RuleState::next(thread, CPU)   `placer`
+//!  touches a page  --- fault --> userfaultfd of the space --> RuleState::next(thread, CPU)   `placer`
 //!   (waits)                      <---- UFFDIO_COPY of zeros --- set_mempolicy(preferred node)
-//!  mmap, brk, mremap ----------> tracepoint sys_exit -------> SIGWINCH: stops, registers the range  `address_space`
-//!  rt_sigprocmask -------------> tracepoint sys_exit -------> unblocks SIGWINCH again               `tracer`
-//!  fork, clone, exec ----------> ptrace event --------------> new thread; new space: inject         `inject`
+//!  mmap, brk, mremap ----------> tracepoint sys_exit -------> SIGWINCH: registers the range  `address_space`
+//!  rt_sigprocmask -------------> tracepoint sys_exit -------> unblocks SIGWINCH again        `tracer`
+//!  fork, clone, exec ----------> ptrace event --------------> new thread; new space: inject  `inject`
 //!                                                             userfaultfd(), take it by pidfd_getfd
 //! ```
 //!
-//! Invariants: a thread does not run before its address space has its userfaultfd or is counted as `unwatched`, nor between mapping
-//! memory and its registration; every page that a rule chose a node for is counted once, in `placed` or `left`; a thread's state is
-//! stepped once a fault, in the order of its faults. Descriptors are this process's alone: if it dies, the kernel ends tracing and
-//! supplies pages itself, and the program goes on.
+//! Invariants: a thread does not run before its address space has its userfaultfd or is counted as
+//! `unwatched`, nor between mapping memory and its registration; every page for which a rule chose a node is
+//! counted once, in `placed` or `left`; a thread's state advances once per fault, in fault order. All
+//! descriptors belong to this process: if it dies, the kernel ends tracing and supplies pages itself, and the
+//! program continues.
 //!
-//! Why so: without the injected call the program would have to be changed or preloaded, and statically linked ones would be left
-//! out. The tracepoint's signal stops a thread at three system calls; ptrace's own system call stops would do so at every one.
-//! Other signals may come before it or in its place, so a thread's last system call is looked at whichever it stops for. Copying
-//! zeros (and not UFFDIO_ZEROPAGE, which maps the shared zero page) takes a page under the calling thread's memory policy, which
-//! is how the node is chosen.
+//! Why: without the injected call the program would have to be changed or preloaded, which excludes
+//! statically linked ones. The tracepoint's signal stops a thread at three system calls; ptrace's own system
+//! call stops would do so at every one. Other signals may come before it or replace it, so a thread's last
+//! system call is checked at every signal stop. Copying zeros (and not UFFDIO_ZEROPAGE, which maps the shared
+//! zero page) allocates a page under the calling thread's memory policy, which is how the node is chosen.
 //!
-//! docs/live.md says what this can do and what not.
+//! docs/live.md lists the features and limits.
 
 mod address_space;
 mod free_memory;
@@ -45,7 +48,7 @@ pub use start::{ExactError, Running};
 
 use crate::topology::{Numbers, System};
 
-/// A rule that is carried out page by page.
+/// A rule for exact placement.
 #[derive(Clone, Debug)]
 pub struct Exact {
     rule: Rule,
@@ -57,16 +60,17 @@ pub struct Exact {
     seed: u64,
 }
 
-/// How many of a program's pages were placed, and by whom.
+/// Page counts: placed by node, left to the kernel, and others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCounts {
     /// Pages placed on each of the machine's nodes, in the system's numbers.
     pub placed: Vec<(NodeId, u64)>,
-    /// Anonymous pages that the kernel had to place, because a node had no memory or the page could not be supplied.
+    /// Anonymous pages left to the kernel, because a node had no memory or the page could not be supplied.
     pub left: u64,
-    /// All other faults: of the stack, of files, and of pages copied after a fork.
+    /// All other faults: on the stack, on files, and copies after a fork.
     pub others: u64,
-    /// Programs that were started and not watched: of another architecture, sandboxed, or not allowed.
+    /// Programs that were started without exact placement: of another architecture, sandboxed, or not
+    /// permitted.
     pub unwatched: u64,
 }
 
@@ -87,8 +91,8 @@ impl fmt::Display for PlacementCounts {
 }
 
 impl Exact {
-    /// A rule in the numbers of `machine`, whose nodes are those of `system` that have memory, in order. The seed matters to random
-    /// orders alone.
+    /// A rule in the numbers of `machine`, whose nodes are those of `system` with memory, in order. The seed
+    /// only affects random orders.
     ///
     /// # Errors
     /// If the machine has fewer initiators than the system has nodes with CPUs.
@@ -104,7 +108,7 @@ impl Exact {
         })
     }
 
-    /// Whether the faulting CPU matters, even if all nodes have free memory.
+    /// Whether the faulting CPU matters even if all nodes have free memory.
     fn asks_for_cpu(&self) -> bool {
         let several = self.rule.groups.iter().any(|group| group.nodes.len() > 1);
         self.rule.order == GroupOrder::CycleFromOwn || (self.rule.within == Within::Nearest && several)

@@ -1,4 +1,4 @@
-//! Faults resolved with pages on the nodes that their threads' rule states choose.
+//! Resolves faults with pages on the nodes chosen by their threads' rule states.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,15 +18,15 @@ use crate::sys::trace::Tid;
 use crate::sys::userfaultfd::{PAGE, PageFault};
 use crate::sys::{self, Mode};
 
-/// Faults resolved for one address space before the others have their turn.
+/// Faults resolved per address space before the next one's turn.
 const FAULTS_PER_TURN: usize = 64;
 
-/// Signals about a thread's system calls, sent as long as these descriptors are open.
+/// Signals about a thread's system calls, sent while these descriptors are open.
 #[derive(Debug)]
 pub struct SyscallSignals {
-    /// To the thread itself, when it has mapped memory: it stops.
+    /// To the thread itself, after it has mapped memory: it stops.
     pub _maps: Counter,
-    /// To the tracer, when it has changed its signal mask.
+    /// To the tracer, after it has changed its signal mask.
     pub masks: Counter,
 }
 
@@ -35,26 +35,26 @@ pub struct SyscallSignals {
 pub struct Thread {
     pub number: ThreadId,
     pub state: RuleState,
-    /// None if its pages are left to the kernel.
+    /// `None` if its pages are left to the kernel.
     pub space: Option<Rc<AddressSpace>>,
-    /// Its file /proc/TID/task/TID/stat: that of the thread alone, which the kernel writes sooner.
+    /// Its file /proc/TID/task/TID/stat: for that thread alone, which the kernel formats faster.
     pub stat: File,
     /// Whether it has run yet.
     pub has_run: bool,
     pub watch: Option<SyscallSignals>,
 }
 
-/// Puts pages where a rule says.
+/// Places pages by a rule.
 #[derive(Debug)]
 pub struct Placer {
     pub exact: Exact,
     pub threads: HashMap<Tid, Thread>,
-    /// Pages placed on each node of the machine.
+    /// Pages placed on each of the machine's nodes.
     pub placed: Vec<u64>,
     /// Pages left to the kernel.
     pub left: u64,
     free_memory: NodeMemory,
-    /// The node that the calling thread's memory policy prefers.
+    /// The preferred node in the calling thread's memory policy.
     policy: Option<NodeId>,
 }
 
@@ -70,9 +70,9 @@ impl Placer {
         }
     }
 
-    /// Resolves faults that threads of an address space wait for.
+    /// Resolves the pending faults of an address space.
     pub fn resolve(&mut self, space: &AddressSpace) -> io::Result<()> {
-        // One at a time: threads that touch the same page are one fault, as they would be in the kernel.
+        // One at a time: threads that touch the same page are one fault, as in the kernel.
         for _ in 0..FAULTS_PER_TURN {
             let Some(fault) = space.userfaultfd.next()? else { break };
             self.place(space, fault)?;
@@ -101,7 +101,8 @@ impl Placer {
         }
     }
 
-    /// The machine's number of the node that a page goes to; none if nobody knows its thread, or the rule's nodes are full.
+    /// The machine's number of the node for a page; `None` if its thread is unknown, or the rule's nodes are
+    /// full.
     fn node_of(&mut self, fault: PageFault) -> Option<NodeId> {
         let thread = self.threads.get_mut(&fault.tid)?;
         let exact = &self.exact;
@@ -113,21 +114,21 @@ impl Placer {
         thread.state.next(&exact.rule, &exact.order, &touch, &self.free_memory)
     }
 
-    /// One of the rule's nodes: if it is full, the kernel takes the nearest that is not.
+    /// A preference: if the node is full, the kernel uses the nearest that is not.
     fn fallback_node(&self) -> NodeId {
         self.exact.rule.groups[0].nodes[0]
     }
 
     fn leave_to_kernel(&mut self, space: &AddressSpace, fault: PageFault) -> io::Result<()> {
         self.left += 1;
-        // It may have been unmapped meanwhile, and then nobody waits for it.
+        // If it was unmapped in the meantime, no thread waits for it.
         let _ = space.userfaultfd.unregister(fault.page);
         let _ = space.userfaultfd.wake(fault.page);
         Ok(())
     }
 }
 
-/// The CPU that a thread ran on last, by the system's number: field 39 of its stat.
+/// The CPU that a thread last ran on, by the system's number: field 39 of its stat.
 fn cpu_of(file: &File) -> Option<usize> {
     let mut bytes = [0; 1024];
     let len = file.read_at(&mut bytes, 0).ok()?;

@@ -1,4 +1,4 @@
-//! The start and the end of a program that is placed fault by fault.
+//! Start and end of a program with exact placement.
 
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -18,19 +18,19 @@ use crate::sys::trace::{self, Tid};
 use crate::sys::userfaultfd;
 use crate::topology::FewInitiators;
 
-/// The number of the event of a system call's end.
+/// Id of the tracepoint at system call exit.
 pub const TRACEPOINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_exit/id";
 
-/// Why pages cannot be placed fault by fault.
+/// Why exact placement is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum ExactError {
-    /// The machine does not fit.
+    /// The machine does not fit the system.
     #[error(transparent)]
     Initiators(#[from] FewInitiators),
     /// Faults cannot be handled.
     #[error("cannot handle the kernel's faults on the program's behalf (userfaultfd: {0}); be root")]
     Faults(io::Error),
-    /// System calls cannot be seen.
+    /// System calls cannot be traced.
     #[error(
         "cannot see new mappings ({TRACEPOINT}: {0}); be root, and mount the kernel's tracing: mount -t tracefs tracefs \
          /sys/kernel/tracing"
@@ -41,21 +41,22 @@ pub enum ExactError {
     Start(io::Error),
 }
 
-/// A program whose pages are being placed.
+/// A running program with exact placement.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     tracer: JoinHandle<io::Result<Option<Exit>>>,
 }
 
-/// How a program ended, and what became of its pages.
+/// How a program ended, and its page counts.
 type Exit = (ExitStatus, PlacementCounts);
 
 impl Exact {
-    /// Starts a program and places its pages from its first instruction on. It has no huge pages: each fault is of one page.
+    /// Starts a program and places its pages from its first instruction on. It has no huge pages: each fault
+    /// is for one page.
     ///
     /// # Errors
-    /// If this process may not, or the program cannot be started.
+    /// If this process lacks the privilege, or the program cannot be started.
     pub fn start(self, command: Command) -> Result<Running, ExactError> {
         userfaultfd::check_permission().map_err(ExactError::Faults)?;
         let tracepoint = tracepoint().map_err(ExactError::Mappings)?;
@@ -67,26 +68,26 @@ impl Exact {
         let gate = StartGate::before(&mut command)?;
         let tracer = thread::Builder::new().name("placement".to_owned());
         let tracer = tracer.spawn(move || trace(self, tracepoint, gate))?;
-        // Under the default policy, NUMA balancing would move what was placed.
+        // Under the default policy, NUMA balancing would migrate placed pages.
         let started = KernelPolicy::Local.start(&mut command);
-        // It has the process's ends of the gate, whose closing tells of a process that ended early.
+        // Drops the process's ends of the gate: their closing shows that a process ended early.
         drop(command);
         match started {
             Ok(child) => Ok(Running { child, tracer }),
-            // If it was the tracer that gave up, that is why.
+            // If the tracer gave up, its error is the reason.
             Err(error) => Err(joined(tracer).err().unwrap_or(error)),
         }
     }
 }
 
 impl Running {
-    /// The program's process.
+    /// The program's process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    /// Waits for the program's end; also gives what became of its pages, or why they were no longer placed. What it has started and
-    /// left running is placed by the kernel from then on.
+    /// Waits for the program's end; also returns its page counts, or why placement stopped. Processes that it
+    /// leaves running are placed by the kernel from then on.
     ///
     /// # Errors
     /// The kernel's.
@@ -106,21 +107,21 @@ fn tracepoint() -> io::Result<u64> {
     fs::read_to_string(TRACEPOINT)?.trim().parse().map_err(io::Error::other)
 }
 
-/// Holds a new process back until it is traced: it writes its process id and waits for a byte.
+/// Holds a new process before exec until it is traced: it writes its process id and waits for a byte.
 struct StartGate {
     child_pid: PipeReader,
     go: PipeWriter,
 }
 
 impl StartGate {
-    /// Has a command's process say its number and wait, before it becomes the program.
+    /// Makes a command's process report its id and wait before exec.
     fn before(command: &mut Command) -> io::Result<StartGate> {
         let (child_pid, go) = trace::hold_before_exec(command)?;
         Ok(StartGate { child_pid, go })
     }
 }
 
-/// Places a program's pages until it ends; none if it never ran.
+/// Places a program's pages until it ends; `None` if it never ran.
 fn trace(exact: Exact, tracepoint: u64, mut gate: StartGate) -> io::Result<Option<Exit>> {
     let mut tracer = Tracer::new(Placer::new(exact), tracepoint)?;
     let mut pid = [0; size_of::<Tid>()];
@@ -132,7 +133,7 @@ fn trace(exact: Exact, tracepoint: u64, mut gate: StartGate) -> io::Result<Optio
         ),
         _ => error,
     })?;
-    // Each of the program's threads takes three descriptors here; the program's own limit stays.
+    // Each of the program's threads needs three descriptors here; the program's own limit is unchanged.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     tracer.add(pid, None)?;
@@ -145,7 +146,7 @@ fn trace(exact: Exact, tracepoint: u64, mut gate: StartGate) -> io::Result<Optio
     Ok(Some((ExitStatus::from_raw(status.as_raw()), tracer.counts())))
 }
 
-/// Waits until a process stops in exec. If it ended instead, it is left to whoever started it, who wants to know how.
+/// Waits until a process stops in exec. If it ended instead, it is not reaped: its parent needs its status.
 fn begins(pid: Tid) -> io::Result<bool> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;

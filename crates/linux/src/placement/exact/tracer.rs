@@ -1,5 +1,5 @@
-//! A program and all it starts, under ptrace: its address spaces are handed over when they begin, and their new ranges when they
-//! are mapped.
+//! Traces a program and its descendants with ptrace: new address spaces and newly mapped ranges are handed to
+//! the placer.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
@@ -22,37 +22,39 @@ use super::placer::{Placer, SyscallSignals, Thread};
 use crate::placement::stat;
 use crate::sys::trace::{self, Resume, Signals, Tid};
 
-/// Sent to a thread that has mapped memory. Ignored by default, should the tracer die meanwhile; and programs send it to none of
-/// their threads, whereas Go preempts its threads by SIGURG, and of two equal signals the kernel keeps the first.
+/// Sent to a thread that has mapped memory. Ignored by default, in case the tracer dies first. Programs do
+/// not send it to their own threads, whereas Go preempts its threads with SIGURG, and of two equal signals
+/// the kernel keeps the first.
 const MAPPED: i32 = libc::SIGWINCH;
 
 /// The code of a signal for a descriptor's event (sigaction(2)).
 const POLL_IN: i32 = 1;
 
-/// The calls that map memory, of those that pass the tracepoint raw_syscalls:sys_exit: mmap, brk and mremap.
+/// The system calls that map memory, among those at the tracepoint raw_syscalls:sys_exit: mmap, brk and
+/// mremap.
 const MAPS: &CStr = c"id == 9 || id == 12 || id == 25";
 
-/// The call that changes a thread's signal mask: rt_sigprocmask.
+/// The system call that changes a thread's signal mask: rt_sigprocmask.
 const MASKS: &CStr = c"id == 14";
 
 /// Event data of stopped threads and of changed signal masks; that of an address space is its descriptor.
 const CHILD_STOPPED: u64 = u64::MAX;
 const MASK_CHANGED: u64 = u64::MAX - 1;
 
-/// Watches a program.
+/// Traces a program.
 #[derive(Debug)]
 pub struct Tracer {
     placer: Placer,
-    /// Programs that are not watched.
+    /// Programs that are not placed.
     unwatched: u64,
-    /// Threads so far.
+    /// Threads created so far.
     seen: usize,
     tracepoint: u64,
     events: OwnedFd,
     child_stops: UnixStream,
     mask_changes: Signals,
     spaces: HashMap<u64, Weak<AddressSpace>>,
-    /// Threads whose first stop came before their parents' events of having made them.
+    /// Threads whose first stop came before their parents' clone events.
     stopped_early: HashSet<Tid>,
     pending: Pending,
 }
@@ -81,11 +83,11 @@ impl Tracer {
         })
     }
 
-    /// What became of pages so far.
+    /// The page counts so far.
     pub fn counts(&self) -> PlacementCounts {
         let placer = &self.placer;
         let placed: u64 = placer.placed.iter().sum();
-        // Minor and major faults of the children that were waited for. Those that were handled here are among them.
+        // Minor and major faults of the reaped children, including those handled here.
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let faults: u64 = [11, 13].into_iter().filter_map(|number| stat::field(&stat, number)).sum();
         PlacementCounts {
@@ -96,7 +98,7 @@ impl Tracer {
         }
     }
 
-    /// Notes a thread that is now there.
+    /// Records a new thread.
     pub fn add(&mut self, tid: Tid, space: Option<Rc<AddressSpace>>) -> io::Result<()> {
         let number = ThreadId::from(self.seen);
         let thread = self.thread(tid, number, space)?;
@@ -130,7 +132,7 @@ impl Tracer {
         })
     }
 
-    /// Watches until the process ends; gives how it did.
+    /// Traces until the process ends; returns its status.
     pub fn watch(&mut self, main: Tid) -> io::Result<WaitStatus> {
         let mut ready = Vec::with_capacity(16);
         loop {
@@ -156,9 +158,9 @@ impl Tracer {
         }
     }
 
-    /// Handles all that stopped or ended; gives how the main process ended, if it did.
+    /// Handles all stops and exits; returns the main process's status if it ended.
     fn stopped(&mut self, main: Tid) -> io::Result<Option<WaitStatus>> {
-        // Whatever it holds, it was read before waiting: what comes later is reported again.
+        // The content does not matter, as it is read before waiting: what comes later is reported again.
         while matches!(self.child_stops.read(&mut [0; 64]), Ok(1..)) {}
         while let Some((tid, status)) = self.next_stop()? {
             let handled = match status.stopping_signal() {
@@ -231,11 +233,11 @@ impl Tracer {
         if self.stopped_early.remove(&tid) { self.begin(tid) } else { Ok(()) }
     }
 
-    /// A thread runs its first instruction: in an address space of its own unless it has one by now.
+    /// A thread runs its first instruction: in an address space of its own unless it already has one.
     fn begin(&mut self, tid: Tid) -> io::Result<()> {
         let Some(thread) = self.placer.threads.get_mut(&tid) else { return Ok(()) };
         thread.has_run = true;
-        // It has its maker's signal mask.
+        // It inherits its parent's signal mask.
         trace::unblock(tid, MAPPED)?;
         if thread.space.is_none() {
             self.attach_userfaultfd(tid)?;
@@ -243,7 +245,7 @@ impl Tracer {
         trace::resume(tid, Resume::Continue, 0)
     }
 
-    /// Stops threads that have blocked [`MAPPED`], so that it is unblocked again.
+    /// Stops threads that have blocked [`MAPPED`], to unblock it again.
     fn masks_changed(&mut self) -> io::Result<()> {
         while let Some(fd) = self.mask_changes.next()? {
             let is =
@@ -251,14 +253,14 @@ impl Tracer {
             let thread = self.placer.threads.iter().find(|(_, thread)| is(thread));
             let Some((&tid, _)) = thread else { continue };
             if is_in(tid, "SigBlk", MAPPED) {
-                // If it has ended, that is told in its turn.
+                // If it has ended, its exit is reported separately.
                 let _ = trace::interrupt(tid);
             }
         }
         Ok(())
     }
 
-    /// A process has a new program, and of its threads the one that started that.
+    /// A process has called exec; of its threads, the calling one remains.
     fn exec_done(&mut self, pid: Tid) -> io::Result<()> {
         let former = trace::event_message(pid)?;
         let before = self.placer.threads.remove(&former);
@@ -270,10 +272,10 @@ impl Tracer {
         self.attach_userfaultfd(pid)
     }
 
-    /// Gives a process's address space its userfaultfd.
+    /// Opens the userfaultfd of a process's address space.
     fn attach_userfaultfd(&mut self, pid: Tid) -> io::Result<()> {
         let Ok(Some(userfaultfd)) = inject::open_userfaultfd(pid, &mut self.pending) else {
-            // One that was killed cannot be asked for them any more, and has not been given up.
+            // Fails if the process was killed, which does not count as unwatched.
             trace::registers(pid)?;
             self.unwatched += 1;
             return Ok(());
@@ -291,13 +293,13 @@ impl Tracer {
     }
 }
 
-/// Whether a signal is in a set of a thread's, by its name in proc_pid_status(5).
+/// Whether a signal is in one of a thread's signal sets, by its name in proc_pid_status(5).
 fn is_in(tid: Tid, set: &str, signal: i32) -> bool {
     let set = stat::status(tid, set).and_then(|set| u64::from_str_radix(&set, 16).ok());
     set.is_some_and(|set| set >> (signal - 1) & 1 == 1)
 }
 
-/// Whether something failed because a thread was killed while it was stopped, which is told in its turn.
+/// Whether an operation failed because a stopped thread was killed, which is reported separately.
 fn has_exited(error: &io::Error) -> bool {
     [Some(libc::ESRCH), Some(libc::ENOENT)].contains(&error.raw_os_error())
 }

@@ -1,5 +1,5 @@
-//! NUMA hint faults as Linux's scanner would have them come. A stock kernel shows its own to nobody, and moves the pages
-//! itself; so they are inferred from which regions were accessed, and from where the process runs.
+//! NUMA hint faults, emulated as Linux's scanner would raise them. A stock kernel exposes none of its own,
+//! and migrates pages itself; so they are inferred from the regions accessed and from where the process runs.
 
 mod runners;
 mod scanned;
@@ -15,7 +15,7 @@ use self::walk::{Hints, spread};
 use super::{Sense, SensorSetup, Watched, task};
 use crate::processes::Process;
 
-/// How regions are sampled for hint faults.
+/// How hint faults are sampled from regions.
 pub(super) const SAMPLING: RegionSampling = RegionSampling {
     sampling: Time::from_ms(50),
     aggregation: Time::from_ms(500),

@@ -1,4 +1,4 @@
-//! On which node's CPUs a process runs.
+//! The node on whose CPUs a process runs.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use memtide_core::{CpuId, ThreadId};
 use procfs::process;
 use rustix::process::Pid;
 
-/// A thread, and the machine's number of a CPU that it runs on.
+/// A thread, and the machine's number of its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runner {
     /// The thread.
@@ -15,17 +15,17 @@ pub struct Runner {
     pub cpu: CpuId,
 }
 
-/// The share of its processor time that a process spends beside one node, at least, if that time is to stand for all of its accesses.
+/// Minimum share of a process's CPU time on one node's CPUs for that node to stand for all of its accesses.
 const MOST: f64 = 0.9;
 
 /// A process's threads.
 #[derive(Debug, Default)]
 pub struct Threads {
-    /// The processor time that each had when it was last looked at, in ticks.
+    /// CPU time of each at the last call, in ticks.
     ticks: BTreeMap<i32, u64>,
 }
 
-/// What a thread did since it was last looked at.
+/// A thread's activity since the last call.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     runner: Runner,
@@ -33,8 +33,9 @@ struct Turn {
 }
 
 impl Threads {
-    /// The thread that ran most since the last call, if nearly all of the process's time was spent on CPUs of its node; none if the
-    /// process has ended. `cpus` tells of each of the system's CPUs one of the machine's that is in the same initiator.
+    /// The busiest thread since the last call, if nearly all of the process's CPU time was on its node;
+    /// `None` if the process has exited. `cpus` maps each of the system's CPUs to one of the machine's in the
+    /// same initiator.
     ///
     /// # Errors
     /// If the process ran on CPUs of several nodes.
@@ -66,7 +67,7 @@ impl Threads {
 pub struct SeveralNodes;
 
 fn most(turns: &[Turn]) -> Result<Option<Runner>, SeveralNodes> {
-    // Threads that have hardly run count alike if none has.
+    // Idle threads count alike if all are idle.
     let idle = turns.iter().all(|turn| turn.ticks == 0);
     let weight = |turn: &Turn| if idle { 1 } else { turn.ticks };
     let Some(first) = turns.iter().max_by_key(|turn| (weight(turn), turn.runner.thread)) else {
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_runs_where_nearly_all_of_its_time_is_spent() {
+    fn process_runs_where_nearly_all_its_time_is_spent() {
         let (a, b) = (turn(1, 0, 50), turn(2, 0, 45));
         assert_eq!(most(&[a, b, turn(3, 8, 5)]), Ok(Some(a.runner)));
         assert_eq!(most(&[a, b, turn(3, 8, 15)]), Err(SeveralNodes));
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_runs_somewhere() {
+    fn this_process_is_running() {
         let cpus = vec![CpuId(3); 4096];
         let found = Threads::default().runner(rustix::process::getpid(), &cpus).expect("one node");
         assert_eq!(found.map(|runner| runner.cpu), Some(CpuId(3)));

@@ -1,16 +1,15 @@
-//! Which mappings the scanner visits, as Linux's task_numa_work does: neither code and data of files that a
-//! process can only read, which several share and which stay where they are, nor what it cannot access, nor
-//! the vDSO.
+//! The mappings that the scanner visits, as Linux's task_numa_work does: no read-only file mappings, which
+//! are shared and stay in place, no inaccessible ones, and no vDSO.
 
 use memtide_core::policy::Region;
 use memtide_core::{PAGE_BYTES, Vpn};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::process::Pid;
 
-/// Base pages from the first to the one after the last.
+/// Base pages from the first to one past the last.
 type Pages = [u64; 2];
 
-/// The mappings that are visited, by address; none if the process has ended or may not be looked into.
+/// The mappings visited, by address; `None` if the process has exited or is not accessible.
 pub fn mappings(pid: Pid) -> Vec<Pages> {
     let maps = Process::new(pid.as_raw_nonzero().get()).and_then(|found| found.maps());
     let pages = |map: MemoryMap| [map.address.0, map.address.1].map(|address| address / PAGE_BYTES);
@@ -27,7 +26,7 @@ fn is_visited(map: &MemoryMap) -> bool {
     }
 }
 
-/// The parts of a process's regions that lie in these mappings. Both go by address; huge pages stay whole.
+/// The parts of a process's regions in these mappings. Both are in address order; huge pages stay whole.
 pub fn visited(regions: &[Region], mappings: &[Pages]) -> Vec<Region> {
     let parts = |region: &Region| {
         let (each, start) = (region.size.base_pages(), region.start.0);
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_cut_to_the_mappings() {
+    fn regions_are_clipped_to_mappings() {
         let (base, huge) = (PageSize::Base, PageSize::Huge);
         let regions = [region(10, 20, base), region(40, 5, base), region(512, 3, huge)];
         let cut = visited(&regions, &[[0, 11], [13, 15], [28, 42], [600, 1536], [1600, 4096]]);

@@ -1,4 +1,4 @@
-//! The scanner's walk through memory, as Linux's task_numa_work would go.
+//! The scanner's walk through memory, as Linux's task_numa_work does it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::runners::{Runner, SeveralNodes, Threads};
 use super::scanned;
 use crate::processes::Process;
 
-/// Walks through the memory of processes, some of it in each epoch.
+/// Scans the memory of processes, a part of it in each epoch.
 #[derive(Debug)]
 pub struct Hints {
     cpus: Vec<CpuId>,
@@ -23,32 +23,32 @@ struct Task {
     walk: Walk,
 }
 
-/// How far the scanner is.
+/// The scanner's position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Walk {
-    /// The base page that comes next.
+    /// The next base page.
     next: u64,
-    /// How often all memory was gone through.
+    /// Complete passes over memory.
     pass: u32,
 }
 
 impl Hints {
-    /// A scanner that looks at so many base pages in a step; `cpus` tells of each of the system's CPUs one of the machine's that is in the
-    /// same initiator.
+    /// A scanner of this many base pages per step; `cpus` maps each of the system's CPUs to one of the
+    /// machine's in the same initiator.
     pub fn new(cpus: Vec<CpuId>, scan_pages: u64) -> Hints {
         Hints { cpus, scan_pages, tasks: BTreeMap::new() }
     }
 
-    /// Forgets processes that are not among these.
+    /// Forgets all other processes.
     pub fn keep(&mut self, tasks: &[TaskId]) {
         self.tasks.retain(|task, _| tasks.contains(task));
     }
 
-    /// The faults of a step on a process, whose regions were found so: one for each page that the scanner comes to in a region that was
-    /// accessed. Their times are still to be given.
+    /// The faults of a step on a process with these regions: one for each scanned page in a region that was
+    /// accessed. Their times are set later.
     ///
     /// # Errors
-    /// If the process runs on CPUs of several nodes: nobody knows which of them access a page.
+    /// If the process ran on CPUs of several nodes: the accessing one is then unknown.
     pub fn step(
         &mut self,
         process: &Process,
@@ -63,7 +63,7 @@ impl Hints {
 }
 
 impl Walk {
-    /// Goes on by so many base pages that are in memory, or to the end, from where the next step begins anew.
+    /// Advances by this many resident base pages, or to the end, after which the next step starts over.
     fn step(&mut self, regions: &[Region], scan_pages: u64, runner: Runner) -> Vec<HintFault> {
         let (mut faults, mut left, pass) = (Vec::new(), scan_pages, self.pass);
         for region in regions {
@@ -100,7 +100,7 @@ fn fault(region: &Region, page: Vpn, runner: Runner, pass: u32) -> HintFault {
     }
 }
 
-/// Gives faults times one after another, later than `since` and up to `now`: those of one time would count as concurrent.
+/// Spreads the faults' times over `since` (exclusive) to `now`: faults at one time would count as concurrent.
 pub fn spread(faults: &mut [HintFault], since: Time, now: Time) {
     let step = (now.0.saturating_sub(since.0) / faults.len().max(1) as u64).max(1);
     for (number, fault) in (1..).zip(faults) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_goes_through_memory_and_begins_anew_and_idle_regions_have_no_faults() {
+    fn walk_wraps_around_and_idle_regions_have_no_faults() {
         let (base, huge) = (PageSize::Base, PageSize::Huge);
         let regions = [region(10, 3, base, 1), region(20, 4, base, 0), region(512, 2, huge, 2)];
         let mut walk = Walk::default();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_faults_have_one_time() {
+    fn fault_times_are_distinct() {
         let mut faults = Walk::default().step(&[region(0, 4, PageSize::Base, 1)], 9, RUNNER);
         spread(&mut faults, Time(100), Time(140));
         assert_eq!(faults.iter().map(|fault| fault.time.0).collect::<Vec<u64>>(), [110, 120, 130, 140]);

@@ -1,10 +1,10 @@
-//! Parts of a region whose pages lie alike.
+//! Parts of a region on one node.
 
 use memtide_core::{NodeId, PageSize};
 
 use super::Found;
 
-/// A page: where it lies, how large it is, and whether it was written lately.
+/// A sampled page: its node, its size, and whether it was written recently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
     pub node: NodeId,
@@ -12,7 +12,7 @@ pub struct Located {
     pub written: bool,
 }
 
-/// Base pages of a region that lie alike.
+/// Base pages of a region with the same node, size and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     start: u64,
@@ -21,7 +21,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// First base page and number of its pages, those whose middle lies in it and that begin at `from` or later; none if there is none.
+    /// First base page and length of its pages: those whose middle is in it and that begin at `from` or
+    /// later; `None` if there are none.
     pub fn whole(&self, from: u64) -> Option<(u64, u64)> {
         let size = self.located.size.base_pages();
         let bound = |page: u64| page.saturating_sub(size / 2).next_multiple_of(size);
@@ -31,8 +32,8 @@ impl Run {
     }
 }
 
-/// Runs of a region that lie alike: each page that was asked for stands for its part of the region. Parts that are not in memory
-/// are left out.
+/// Runs of equal node, size and writes in a region: each sampled page stands for its part of the region.
+/// Parts that are not resident are left out.
 pub fn runs(found: &Found, at: &[Option<Located>]) -> Vec<Run> {
     let parts = at.len() as u64;
     let mut runs: Vec<Run> = Vec::new();
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_split_where_its_node_changes_and_what_is_not_there_is_left_out() {
+    fn region_is_split_by_node_and_nonresident_parts_are_left_out() {
         let (a, b) = (on(0, false), on(1, false));
         let runs = runs(&FOUND, &[a, a, b, None, b]);
         let bounds: Vec<(u64, u64, u8)> =
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_whole_and_never_overlap_what_came_before() {
+    fn hugepages_are_whole_and_do_not_overlap_earlier_runs() {
         let run =
             |start, end, size| Run { start, end, located: Located { node: NodeId(0), size, written: false } };
         for (run, from, whole) in [

@@ -1,4 +1,4 @@
-//! Accesses by region: a monitor finds regions that are accessed alike, a look at some of their pages tells the node.
+//! Accesses by region: a monitor finds regions of equal access, a sample of their pages gives the node.
 
 mod damon;
 mod located;
@@ -24,16 +24,16 @@ use crate::movers::nodes_of;
 use crate::processes::{FORBIDDEN, Process};
 use crate::sys::pagemap::huge_pages;
 
-/// Pages of a region that are looked at for their node: most, least, and of all regions together. Each costs the kernel
-/// thousands of instructions.
+/// Sampled pages per region (maximum, minimum) and over all regions. Each costs the kernel thousands of
+/// instructions.
 const LOOKED_AT: u64 = 16;
 const LOOKED_AT_LEAST: u64 = 2;
 const LOOKED_AT_IN_ALL: u64 = 512;
 
-/// Failures in a row after which another monitor is looked for.
+/// Consecutive failures after which another monitor is selected.
 const FAILURES_MAX: u32 = 3;
 
-/// The regions of the processes that are watched.
+/// The regions of the watched processes.
 #[derive(Debug)]
 struct RegionSensor {
     monitor: Chosen,
@@ -58,7 +58,8 @@ impl RegionSensor {
         Ok(RegionSensor { monitor, failures: 0, has_worked: false, writes, draws })
     }
 
-    /// Has processes watched again from the next call on; after some failures in a row, by another monitor.
+    /// Watches the processes again from the next call on; after several consecutive failures, by another
+    /// monitor.
     fn failed(&mut self, error: &io::Error, watched: &mut Watched) {
         watched.lost = true;
         let before = self.monitor.kind;
@@ -78,7 +79,7 @@ impl RegionSensor {
         }
     }
 
-    /// A process that is too large for its bits to be cleared is not watched in that way.
+    /// Bits of a process above the size limit are not cleared, so it is not watched this way.
     fn report_large(&self, watched: &mut Watched) {
         let by_smaps = self.monitor.kind == Kind::Smaps;
         let large = watched.processes.iter().find(|process| process.resident_pages > CLEARED_MAX);
@@ -93,7 +94,8 @@ impl RegionSensor {
         }
     }
 
-    /// Splits what was found into runs that lie on one node, as far as a page of each of so many parts of a region tells.
+    /// Splits the monitor's runs into runs on one node, to the resolution of one sampled page per equal part
+    /// of a region.
     fn locate(
         &mut self,
         process: &Process,
@@ -127,7 +129,7 @@ impl RegionSensor {
         Ok(())
     }
 
-    /// Whether each of some pages was written lately; of none, if nobody asks for that.
+    /// Whether each page was written recently; false for all if writes are not requested.
     fn written(&mut self, process: &Process, pages: &[u64], troubles: &mut Vec<String>) -> Vec<bool> {
         let Some(writes) = &mut self.writes else { return vec![false; pages.len()] };
         writes.written(process, pages).unwrap_or_else(|error| {
@@ -136,7 +138,7 @@ impl RegionSensor {
         })
     }
 
-    /// Pages of a region, one drawn from each of so many equal parts.
+    /// Pages of a region, one at random from each of this many equal parts.
     fn draw_pages(&mut self, found: &Found, parts: u64) -> Vec<u64> {
         let parts = found.pages.min(parts);
         (0..parts)

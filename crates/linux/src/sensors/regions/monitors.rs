@@ -1,4 +1,4 @@
-//! Monitors: ways to find out which regions processes access.
+//! Monitors: means to find out which regions processes access.
 
 use std::fmt;
 use std::io;
@@ -11,39 +11,40 @@ use super::smaps::Smaps;
 use super::soft_dirty::SoftDirty;
 use crate::processes::Process;
 
-/// Neighbouring base pages of a process that were accessed alike.
+/// Consecutive base pages of a process with the same access count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The first, as its address / 4096.
+    /// Number of the first page (address / 4096).
     pub start: u64,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
-    /// Samples of the last aggregation interval that were accesses, reads or writes.
+    /// Samples of the last aggregation interval with an access, reads or writes.
     pub accesses: u32,
     /// Aggregation intervals since the run last changed.
     pub age: u32,
 }
 
-/// Base pages of a process in memory from which on its bits are not cleared: its page faults wait while they are, some tenth of a second
-/// for 4 GiB.
+/// Resident base pages from which on a process's bits are not cleared: its page faults wait for the clearing,
+/// about 0.1 s for 4 GiB.
 pub const CLEARED_MAX: u64 = 1 << 20;
 
 /// Watches processes.
 pub trait RegionMonitor: fmt::Debug + Send {
-    /// Watches these processes, and no others, from now on. What is known of those that were watched before is kept.
+    /// Replaces the watched processes. The state of those watched before is kept.
     ///
     /// # Errors
-    /// The kernel's, told with the file at fault.
+    /// The kernel's, with the file at fault.
     fn watch(&mut self, processes: &[Process]) -> io::Result<()>;
 
-    /// What each process that is watched accessed lately, in the order that they were given; runs in the order of their addresses.
+    /// The recent accesses of each watched process, in the order of [`watch`](RegionMonitor::watch); runs in
+    /// address order.
     ///
     /// # Errors
-    /// The kernel's, told with the file at fault.
+    /// The kernel's, with the file at fault.
     fn read(&mut self) -> io::Result<Vec<Vec<Found>>>;
 }
 
-/// A way to watch which memory is accessed.
+/// A kind of monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -54,10 +55,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All, the best first.
+    /// All kinds, the best first.
     pub const ALL: [Kind; 2] = [Kind::Damon, Kind::Smaps];
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Damon => "damon",
@@ -68,7 +69,7 @@ impl Kind {
     /// Whether it can be used here.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it cannot.
     pub fn check(self) -> Result<(), Unusable> {
         match self {
             Kind::Damon => Damon::check(),
@@ -84,7 +85,7 @@ impl Kind {
     }
 }
 
-/// Why a way to watch memory cannot be used.
+/// Why a monitor cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}{}", match mend {
     Some(Mend::Command(command)) => format!("; to fix it: `{command}`"),
@@ -92,22 +93,22 @@ impl Kind {
     Some(Mend::Root) | None => String::new(),
 })]
 pub struct Unusable {
-    /// What is in the way.
+    /// The obstacle.
     pub why: String,
-    /// How to make it usable, if that is possible.
+    /// The remedy, if there is one.
     pub mend: Option<Mend>,
 }
 
-/// How to make a way to watch memory usable.
+/// How to make a monitor usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mend {
     /// Run memtide's daemon as root.
     Root,
-    /// Run this command, which stops nothing and is none of memtide's.
+    /// Run this command; it stops nothing that is in use.
     Command(String),
-    /// Have who uses it end it in order; if nobody needs it, a command stops it.
+    /// Its user must end it; if it is not needed, a command stops it.
     Release {
-        /// Who may use it, and how they end it.
+        /// Its user, and how to end it there.
         owner: String,
         /// What the command stops.
         stops: &'static str,
@@ -122,18 +123,18 @@ impl From<io::Error> for Unusable {
     }
 }
 
-/// A way to watch memory, and whether it can be used here.
+/// A kind of monitor, and whether it can be used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usable {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it tells.
+    /// What it reports.
     pub tells: &'static str,
-    /// Why it cannot be used, if it cannot.
+    /// Why it cannot be used, if so.
     pub why_not: Option<Unusable>,
 }
 
-/// All ways to watch memory, the best first.
+/// All kinds of monitors, the best first.
 pub fn usable() -> Vec<Usable> {
     let usable = |name, tells, check: Result<(), Unusable>| Usable { name, tells, why_not: check.err() };
     vec![
@@ -147,31 +148,31 @@ pub fn usable() -> Vec<Usable> {
     ]
 }
 
-/// A monitor that was chosen.
+/// The selected monitor.
 #[derive(Debug)]
 pub struct Chosen {
-    /// Which.
+    /// Its kind.
     pub kind: Kind,
-    /// Why the better ones were not.
+    /// Why the better kinds were not selected.
     pub why_not_better: Option<String>,
-    /// It, watching nobody yet.
+    /// The monitor, without processes to watch.
     pub monitor: Box<dyn RegionMonitor>,
     needs: RegionSampling,
     wanted: Option<Kind>,
 }
 
 impl Chosen {
-    /// Looks for the best one again, for this one has failed; if it `never_worked`, for another one.
+    /// Selects again after this monitor has failed; if it `never_worked`, another kind.
     ///
     /// # Errors
-    /// Why there is none now. This one stays.
+    /// Why no monitor works. This one stays.
     pub fn choose_again(&mut self, never_worked: bool) -> io::Result<()> {
         *self = choose_but(never_worked.then_some(self.kind), &self.needs, self.wanted)?;
         Ok(())
     }
 }
 
-/// The monitor that is asked for, or the best that can be used here.
+/// The requested monitor, or the best that can be used here.
 ///
 /// # Errors
 /// Why there is none.

@@ -1,5 +1,5 @@
-//! What Linux tells without DAMON: which share of each mapping was accessed since the bits were cleared (proc_pid_smaps(5),
-//! proc_pid_clear_refs(5)).
+//! Accesses without DAMON: the share of each mapping referenced since the bits were cleared
+//! (proc_pid_smaps(5), proc_pid_clear_refs(5)).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -14,36 +14,37 @@ use rustix::process::Pid;
 use super::{CLEARED_MAX, Found, RegionMonitor};
 use crate::processes::{self, Identity, Process};
 
-/// It works for one part of the time in so many.
+/// It works for 1/N of the time.
 const SPARED: u32 = 100;
 
-/// How long it goes on to the next process before it lets the caller go on.
+/// How long it continues with further processes before it returns to the caller.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A mapping was idle if less than one part in so many of it was accessed.
+/// A mapping is idle if less than 1/N of it was accessed.
 const IDLE: u64 = 20;
 
-/// Watches whole mappings. A look takes time in proportion to the memory, so it looks the less often the longer that takes.
+/// Watches whole mappings. A scan takes time in proportion to the memory, so the longer it takes, the less
+/// often it is done.
 #[derive(Debug)]
 pub struct Smaps {
     needs: RegionSampling,
     watched: Vec<(Identity, Vec<Mapping>)>,
-    /// Which of them it looks at next, and when.
+    /// The next process to scan, and when.
     next: usize,
     due: Instant,
 }
 
-/// What is known of a mapping.
+/// The state of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mapping {
     start: u64,
     pages: u64,
     accesses: u32,
-    /// Since when it has been accessed as much as now.
+    /// Since when its access count is unchanged.
     since: Instant,
 }
 
-/// A mapping as the kernel tells of it, in bytes.
+/// A mapping as the kernel reports it, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     end: u64,
@@ -65,19 +66,20 @@ impl Smaps {
         })
     }
 
-    /// It, watching nobody yet.
+    /// The monitor, without processes to watch.
     pub fn new(needs: &RegionSampling) -> Smaps {
         Smaps { needs: *needs, watched: Vec::new(), next: 0, due: Instant::now() }
     }
 
-    /// Looks at processes in turn, for a sampling interval each, until all have had theirs or its patience ends.
+    /// Scans processes in turn, for a sampling interval each, until all are done or the time limit is
+    /// reached.
     fn look(&mut self) {
         let sampling = Duration::from_nanos(self.needs.sampling.as_ns() as u64);
         let (begin, mut slept) = (Instant::now(), Duration::ZERO);
         for _ in 0..self.watched.len() {
             self.next = (self.next + 1) % self.watched.len();
             let ((pid, _), known) = &mut self.watched[self.next];
-            // A process that has ended, is somebody else's, or is too large has nothing to show.
+            // A process that has exited, belongs to another user, or is too large has nothing to report.
             let looked = look_at(*pid, sampling);
             *known =
                 looked.map_or_else(|_| Vec::new(), |(long, short)| judge(known, &long, &short, &self.needs));
@@ -117,7 +119,7 @@ impl RegionMonitor for Smaps {
     }
 }
 
-/// What a process used since it was last looked at, and within a sampling interval from now on.
+/// A process's accesses since the last scan, and within a sampling interval from now on.
 fn look_at(pid: Pid, sampling: Duration) -> io::Result<(Usages, Usages)> {
     if processes::one(pid).is_none_or(|process| process.resident_pages > CLEARED_MAX) {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -128,7 +130,7 @@ fn look_at(pid: Pid, sampling: Duration) -> io::Result<(Usages, Usages)> {
     Ok((long, usages(pid)?))
 }
 
-/// Mappings by their first byte.
+/// Mappings by start address.
 type Usages = BTreeMap<u64, Usage>;
 
 fn usages(pid: Pid) -> io::Result<Usages> {
@@ -141,7 +143,7 @@ fn usages(pid: Pid) -> io::Result<Usages> {
     Ok(maps.0.into_iter().map(usage).collect())
 }
 
-/// What is known of the mappings now; of too many, the largest are kept.
+/// The current mappings' state; if there are too many, the largest are kept.
 fn judge(before: &[Mapping], long: &Usages, short: &Usages, needs: &RegionSampling) -> Vec<Mapping> {
     let samples = (needs.aggregation.0 / needs.sampling.0).max(1);
     let mut there: Vec<(&u64, &Usage)> = short.iter().filter(|(_, usage)| usage.resident > 0).collect();
@@ -172,7 +174,7 @@ mod tests {
         writes: false,
     };
 
-    /// Mappings of 100 pages from these pages on, of which so many are in memory and so many were referenced.
+    /// Mappings of 100 pages at these pages, with these numbers of resident and referenced pages.
     fn usages(all: &[(u64, u64, u64)]) -> Usages {
         let usage = |&(page, resident, referenced): &(u64, u64, u64)| {
             let end = (page + 100) * 4096;
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_that_is_accessed_counts_and_what_is_used_now_and_then_stays_young() {
+    fn accessed_share_counts_and_mapping_used_at_times_stays_young() {
         let since = Instant::now().checked_sub(Duration::from_secs(9)).expect("a time");
         let known = |start, accesses| Mapping { start, pages: 100, accesses, since };
         let before = [known(0, 20), known(200, 0), known(400, 0)];
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_shows_what_it_touches() {
+    fn this_process_shows_its_accesses() {
         let me = crate::processes::one(rustix::process::getpid()).expect("this process");
         let mut smaps = Smaps::new(&NEEDS);
         smaps.watch(&[me]).expect("this process");

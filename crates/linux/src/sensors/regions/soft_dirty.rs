@@ -1,4 +1,4 @@
-//! Which pages are written, by the kernel's soft-dirty bits (Documentation/admin-guide/mm/soft-dirty.rst).
+//! Written pages, by the kernel's soft-dirty bits (Documentation/admin-guide/mm/soft-dirty.rst).
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,20 +11,21 @@ use rustix::process::Pid;
 use super::CLEARED_MAX;
 use crate::processes::{Identity, Process};
 
-/// The bit of a page's entry in /proc/PID/pagemap.
+/// The soft-dirty bit of a /proc/PID/pagemap entry.
 const SOFT_DIRTY: u64 = 1 << 55;
 
-/// Clearing, and what follows from it, takes one part of the time in so many.
+/// Clearing and the faults it causes take 1/N of the time.
 const SPARED: f64 = 100.0;
 
-/// What the fault of the next write to a page costs, in times of what clearing its bit costs (`lab/monitors.rs` measures both).
+/// Cost of the write fault after clearing, relative to clearing the page's bit (`lab/monitors.rs` measures
+/// both).
 const FAULT: f64 = 24.0;
 
-/// Watches writes. To clear the bits makes the whole of a process's memory read-only for a moment and each page's next write a fault, so
-/// they are cleared the less often the longer that takes.
+/// Detects writes. Clearing the bits write-protects all of a process's memory for a moment and makes each
+/// page's next write a fault, so the longer it takes, the less often it is done.
 #[derive(Debug, Default)]
 pub struct SoftDirty {
-    /// When each process's bits are to be cleared again.
+    /// When each process's bits are next cleared.
     due: HashMap<Identity, Instant>,
 }
 
@@ -46,15 +47,15 @@ impl SoftDirty {
         }
     }
 
-    /// Forgets all processes but these.
+    /// Forgets all other processes.
     pub fn keep(&mut self, processes: &[Process]) {
         self.due.retain(|known, _| processes.iter().any(|process| process.identity() == *known));
     }
 
-    /// Whether each of some base pages was written since the bits were last cleared. They are cleared then, if that is due.
+    /// Whether each base page was written since the bits were last cleared. Clears them if that is due.
     ///
     /// # Errors
-    /// The kernel's. Until bits have been cleared once, no page counts as written.
+    /// The kernel's. Until the bits have been cleared once, no page counts as written.
     pub fn written(&mut self, process: &Process, pages: &[u64]) -> io::Result<Vec<bool>> {
         let due = self.due.get(&process.identity()).copied();
         let written = match due {
@@ -73,7 +74,8 @@ impl SoftDirty {
     }
 }
 
-/// How long to wait after bits of the only process were cleared, which took so long and has so large a share of pages fault again.
+/// How long to wait after clearing one process's bits, given the time it took and the share of pages that
+/// fault again.
 fn pause(took: Duration, share: f64) -> Duration {
     took.mul_f64(SPARED * (1.0 + FAULT * share))
 }
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_more_it_costs_the_less_often() {
+    fn clearing_interval_grows_with_cost() {
         for (ms, share, pause_ms) in [(1, 0.0, 100), (1, 1.0, 2500), (20, 0.5, 26_000)] {
             let pause = pause(Duration::from_millis(ms), share);
             assert!(pause.as_millis().abs_diff(pause_ms) <= 1, "{pause:?}");

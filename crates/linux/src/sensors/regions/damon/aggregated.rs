@@ -1,4 +1,5 @@
-//! What DAMON tells of its regions when an aggregation interval ends: its tracepoint `damon_aggregated`, read by perf_event_open(2).
+//! DAMON's regions at the end of each aggregation interval, from its tracepoint `damon_aggregated`, read by
+//! perf_event_open(2).
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,32 +16,32 @@ use super::{Found, Mend, Unusable};
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TRACEPOINT: &str = "events/damon/damon_aggregated";
 
-/// Bytes that the kernel writes of a region, at most, and of how many intervals they are kept until they are read.
+/// Maximum bytes per region record, and the number of intervals buffered until they are read.
 const RECORD_BYTES: usize = 80;
 const INTERVALS_KEPT: u32 = 8;
 
-/// The regions that one of DAMON's threads tells of.
+/// The regions reported by one of DAMON's threads.
 pub struct Aggregated {
     sampler: Sampler,
     layout: Layout,
-    /// Older ones are not of now.
+    /// Maximum age; older ones are out of date.
     kept: Duration,
     targets: Vec<Target>,
 }
 
 #[derive(Debug, Default)]
 struct Target {
-    /// Those of the interval that is being told of.
+    /// Those of the interval being received.
     coming: Vec<Found>,
-    /// Those of the last one that was told of as a whole, and when.
+    /// Those of the last complete interval, and its time.
     latest: Vec<Found>,
     at: Duration,
 }
 
-/// Whether it can be read.
+/// Whether the tracepoint can be read.
 ///
 /// # Errors
-/// Why not.
+/// Why it cannot.
 pub fn check() -> Result<(), Unusable> {
     Layout::read().map(drop).map_err(|error| match Path::new(TRACEFS).join("events").exists() {
         true => Unusable { why: error.to_string(), mend: None },
@@ -52,7 +53,7 @@ pub fn check() -> Result<(), Unusable> {
 }
 
 impl Aggregated {
-    /// What a thread of DAMON's will tell, which may have so many regions, after each interval.
+    /// Receives the reports of a thread of DAMON's with at most this many regions.
     ///
     /// # Errors
     /// The kernel's.
@@ -77,7 +78,7 @@ impl Aggregated {
         Ok(Aggregated { sampler, layout: Layout::read()?, kept, targets: Vec::new() })
     }
 
-    /// Takes in what was told since the last call.
+    /// Reads the records since the last call.
     pub fn update(&mut self) {
         while let Some(record) = self.sampler.next_record() {
             let Ok(Record::Sample(sample)) = record.parse_record() else { continue };
@@ -88,12 +89,12 @@ impl Aggregated {
         }
     }
 
-    /// Forgets what was told of a target.
+    /// Forgets the regions of a target.
     pub fn forget(&mut self, target: usize) {
         *target_of(&mut self.targets, target) = Target::default();
     }
 
-    /// A target's regions in the order of their addresses, as they were last told; none if that was long ago.
+    /// A target's regions in address order, as last reported; `None` if they are out of date.
     pub fn latest(&self, target: usize) -> Vec<Found> {
         let now = clock_gettime(ClockId::Monotonic);
         let now = Duration::try_from(now).expect("time goes forward");
@@ -118,10 +119,10 @@ fn target_of(targets: &mut Vec<Target>, number: usize) -> &mut Target {
 }
 
 impl Target {
-    /// Takes in the next region in the order of their addresses, of so many.
+    /// Adds the next region in address order; a target's interval has this many.
     fn take_in(&mut self, found: Found, regions: usize, at: Duration) {
         if self.coming.last().is_some_and(|last| last.start >= found.start) {
-            // The rest of the interval before was lost.
+            // The rest of the previous interval was lost.
             self.coming.clear();
         }
         self.coming.push(found);
@@ -133,7 +134,7 @@ impl Target {
     }
 }
 
-/// Where a record has its numbers.
+/// Offsets of a record's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     target_id: Field,
@@ -144,14 +145,14 @@ struct Layout {
     age: Field,
 }
 
-/// A number of a record.
+/// A field of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     offset: usize,
     bytes: usize,
 }
 
-/// More targets than anybody watches.
+/// Above any number of targets in use.
 const TARGETS_MAX: u64 = 1 << 20;
 
 impl Layout {
@@ -172,7 +173,7 @@ impl Layout {
         })
     }
 
-    /// A region, its target, and how many regions that has.
+    /// A region, its target, and the target's number of regions.
     fn region(&self, sample: &Sample) -> Option<(usize, usize, Found)> {
         let raw = sample.raw()?;
         let target = self.target_id.of(raw).filter(|&target| target < TARGETS_MAX)?;
@@ -184,7 +185,7 @@ impl Layout {
 }
 
 impl Field {
-    /// As a line of a tracepoint's `format` tells it (Documentation/trace/events.rst).
+    /// From a line of the tracepoint's `format` (Documentation/trace/events.rst).
     fn named(name: &str, format: &str) -> Option<Field> {
         let line = format.lines().find(|line| {
             let declared = line.split(';').next().unwrap_or_default();
@@ -222,7 +223,7 @@ mod tests {
         \tfield:char name[32];\toffset:20;\tsize:32;\tsigned:0;\n";
 
     #[test]
-    fn a_number_is_found_where_the_format_says() {
+    fn field_is_found_by_format() {
         let field = Field::named("nr_regions", FORMAT).expect("a field");
         assert_eq!(field, Field { offset: 16, bytes: 4 });
         let raw: Vec<u8> = (0..24).collect();
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_counts_once_it_is_whole() {
+    fn interval_counts_once_complete() {
         let found = |start| Found { start, pages: 4, accesses: 1, age: 2 };
         let mut target = Target::default();
         let mut tell = |starts: &[u64], at| {

@@ -1,20 +1,21 @@
-//! Which kernel thread of DAMON a daemon of memtide has started: one that was killed must not leave it taken for good.
+//! Records which DAMON kernel thread a daemon has started, so that a killed daemon does not leave DAMON in
+//! use for good.
 
 use std::path::Path;
 use std::{fs, io};
 
 use procfs::process::Process;
 
-/// The daemon and the kernel's thread, each by its number and when it started.
+/// The daemon and the kernel thread, each by id and start time.
 const FILE: &str = "/run/memtide/damon";
 
-/// In a thread's place: one that starts now.
+/// Placeholder for a thread that is about to start.
 const COMING: &str = "coming";
 
-/// Notes that this process has started the kernel's thread of that number, or is about to start one.
+/// Records that this process has started this kernel thread, or is about to start one.
 ///
 /// # Errors
-/// The system's, if that cannot be written down.
+/// The system's, if the record cannot be written.
 pub fn note(thread: Option<i32>) -> io::Result<()> {
     let known = |pid| identity(pid).ok_or_else(|| io::Error::other(format!("there is no process {pid}")));
     let daemon = known(rustix::process::getpid().as_raw_nonzero().get())?;
@@ -24,18 +25,18 @@ pub fn note(thread: Option<i32>) -> io::Result<()> {
         .and_then(|()| fs::write(file, format!("{daemon}\n{thread}\n")))
 }
 
-/// Who started a kernel thread of DAMON's.
+/// Who started a DAMON kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Starter {
-    /// The daemon of that number, which lives.
+    /// A running daemon, with its process id.
     Daemon(i32),
-    /// A daemon that lives no more.
+    /// A daemon that has died.
     Dead,
-    /// Nobody that is known.
+    /// Unknown.
     Unknown,
 }
 
-/// Who started the kernel's thread of that number.
+/// Who started this kernel thread.
 pub fn starter(thread: i32) -> Starter {
     fs::read_to_string(FILE).ok().and_then(|text| noted(&text, thread, identity)).unwrap_or(Starter::Unknown)
 }
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_its_starters_who_may_be_dead() {
+    fn thread_belongs_to_its_starter_dead_or_alive() {
         let alive =
             |pid| [(7, "7 70"), (9, "9 90")].iter().find(|(p, _)| *p == pid).map(|(_, id)| (*id).to_owned());
         for (text, expected) in [

@@ -1,4 +1,4 @@
-//! Linux's DAMON on virtual addresses (Documentation/admin-guide/mm/damon/usage.rst): set up by its files in sysfs.
+//! Linux's DAMON on virtual addresses (Documentation/admin-guide/mm/damon/usage.rst), set up through sysfs.
 
 mod aggregated;
 mod left_over;
@@ -19,23 +19,24 @@ use crate::processes::{Identity, Process};
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const CONTEXT: &str = "0/contexts/0";
 
-/// The kernel's own modules that use DAMON, and what ends with them.
+/// The kernel's own modules that use DAMON, and what stops with them.
 const MODULES: [(&str, &str); 3] = [
     ("damon_stat", "the kernel's statistics of idle memory"),
     ("damon_reclaim", "the kernel's reclaim of idle memory ahead of need"),
     ("damon_lru_sort", "the kernel's sorting of its lists of pages by access"),
 ];
 
-/// How often DAMON looks at which memory is mapped.
+/// DAMON's interval for updating the mapped ranges.
 const UPDATE: Time = Time::from_ms(1000);
 
-/// The least regions that it watches a process in.
+/// Minimum number of regions per process.
 const REGIONS_MIN: u32 = 10;
 
-/// Processes for whose regions there is room in any case.
+/// Minimum number of processes for which regions are reserved.
 const TARGETS_LIKELY: usize = 64;
 
-/// Whether DAMON can watch the addresses of processes, where nobody uses it: a context, which is made and taken away, tells that.
+/// Whether DAMON supports virtual addresses, where it is not in use: creates and removes a context to find
+/// out.
 fn watches_addresses() -> Option<bool> {
     let write = |file: &str, text: &str| fs::write(Path::new(ROOT).join(file), text).ok();
     write("nr_kdamonds", "1")?;
@@ -46,25 +47,25 @@ fn watches_addresses() -> Option<bool> {
     Some(told?.lines().any(|operations| operations == "vaddr"))
 }
 
-/// A kernel thread that watches processes; ends when dropped.
+/// A kernel thread that watches processes; stopped when dropped.
 #[derive(Debug)]
 pub struct Damon {
     needs: RegionSampling,
-    /// Whom each of its targets watches; none in place of one that has gone.
+    /// The process of each target; `None` in the slot of one that has gone.
     targets: Vec<Option<Identity>>,
-    /// The targets of the processes that are watched, in their order.
+    /// The targets of the watched processes, in their order.
     watched: Vec<usize>,
-    /// What it tells; nothing if it watches nobody.
+    /// Its reports; `None` without processes to watch.
     told: Option<Aggregated>,
-    /// The number of its thread since it was started.
+    /// Thread id of the kernel thread since its start.
     thread: i32,
 }
 
 impl Damon {
-    /// Whether it can be used.
+    /// Whether DAMON can be used.
     ///
     /// # Errors
-    /// If the kernel lacks it, or somebody else uses it.
+    /// If the kernel lacks it, or another user has it.
     pub fn check() -> Result<(), Unusable> {
         let unusable = |why: String, mend: Option<Mend>| Err(Unusable { why, mend });
         for (module, stops) in MODULES {
@@ -111,7 +112,7 @@ impl Damon {
         aggregated::check()
     }
 
-    /// The process of memtide's daemon that uses it, if one does.
+    /// The process id of the memtide daemon that uses it, if one does.
     pub fn daemon() -> Option<i32> {
         let used = fs::read_to_string(Path::new(ROOT).join("nr_kdamonds")).ok()?;
         match user(&used).ok()? {
@@ -120,7 +121,7 @@ impl Damon {
         }
     }
 
-    /// DAMON, watching nobody yet.
+    /// DAMON without processes to watch.
     pub fn new(needs: &RegionSampling) -> Damon {
         Damon { needs: *needs, targets: Vec::new(), watched: Vec::new(), told: None, thread: 0 }
     }
@@ -155,7 +156,7 @@ impl Damon {
         self.write("nr_kdamonds", "0")
     }
 
-    /// Whether the thread that is at work is the one that this started: anybody who is root may end it and start another.
+    /// Whether the running thread is the one started here: root may have stopped it and started another.
     fn is_its_own(&self) -> io::Result<bool> {
         Ok(thread(0)? == self.thread)
     }
@@ -179,7 +180,7 @@ impl Damon {
         self.write(&regions("max"), &self.needs.regions_max.max(REGIONS_MIN).to_string())?;
         self.write(&regions("min"), &REGIONS_MIN.to_string())?;
         self.describe(targets)?;
-        // Without the notes a daemon after this one finds DAMON taken if this one is killed.
+        // Without this note, a later daemon finds DAMON in use if this one is killed.
         let _ = left_over::note(None);
         self.write("0/state", "on")?;
         self.thread = thread(0)?;
@@ -187,13 +188,13 @@ impl Damon {
         Ok(())
     }
 
-    /// Has it go on with other targets. A target that keeps its place keeps its regions and their ages.
+    /// Commits other targets. A target that keeps its slot keeps its regions and their ages.
     fn change(&self, targets: &[Option<Identity>]) -> io::Result<()> {
         self.describe(targets)?;
         self.write("0/state", "commit")
     }
 
-    /// Writes down the targets; nothing is in force yet.
+    /// Writes the targets to sysfs without committing them.
     fn describe(&self, targets: &[Option<Identity>]) -> io::Result<()> {
         let many = targets.len().to_string();
         self.write(&format!("{CONTEXT}/targets/nr_targets"), &many)?;
@@ -208,7 +209,7 @@ impl Damon {
         Ok(())
     }
 
-    /// Has a target begin with a region that nobody has, instead of those of whom it watched before.
+    /// Resets a target to one region at an unmapped page, instead of those of its previous process.
     fn forget(&self, target: &str) -> io::Result<()> {
         self.write(&format!("{target}/regions/nr_regions"), "1")?;
         self.write(&format!("{target}/regions/0/start"), "4096")?;
@@ -218,7 +219,7 @@ impl Damon {
     fn start_anew(&mut self, wanted: &[Identity]) -> io::Result<()> {
         let targets = places(&[], wanted);
         if let Err(error) = self.start(&targets) {
-            // What did not begin is not left behind; if somebody else's runs, the kernel refuses that.
+            // Clean up after a failed start; if another user's thread runs, the kernel refuses that.
             let _ = self.write("nr_kdamonds", "0");
             return Err(error);
         }
@@ -248,7 +249,8 @@ impl Damon {
     }
 }
 
-/// Who has started the first of so many threads that is on, and the file of its state; those of dead daemons are left out.
+/// The starter of the first running thread among this many, and its state file; those of dead daemons are
+/// skipped.
 fn user(used: &str) -> io::Result<Option<(Starter, String)>> {
     for number in 0..used.trim().parse().unwrap_or(0u32) {
         let file = format!("{ROOT}/{number}/state");
@@ -262,7 +264,7 @@ fn user(used: &str) -> io::Result<Option<(Starter, String)>> {
     Ok(None)
 }
 
-/// Who may have started a kernel thread of DAMON's that memtide did not start: sysfs does not tell.
+/// Who may have started a DAMON kernel thread that memtide did not start: sysfs does not say.
 fn owner() -> String {
     let name = |process: procfs::process::Process| Some((process.pid, process.stat().ok()?.comm));
     let all = procfs::process::all_processes().into_iter().flatten().flatten();
@@ -279,7 +281,7 @@ fn not_root() -> Unusable {
     Unusable { why: "DAMON needs root".to_owned(), mend: Some(Mend::Root) }
 }
 
-/// What the kernel means by an error.
+/// The meaning of a kernel error.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ResourceBusy => {
@@ -297,7 +299,7 @@ impl RegionMonitor for Damon {
         let is_at_work = !self.targets.is_empty() && self.is_its_own().unwrap_or(false);
         let goes_on = is_at_work && !wanted.is_empty() && gaps <= wanted.len();
         if !goes_on || self.change(&targets).is_err() {
-            // A process that ends meanwhile has the kernel refuse, and some kernels end it all.
+            // If a process exits during the commit, the kernel refuses it, and some kernels stop the thread.
             self.stop()?;
             return if wanted.is_empty() { Ok(()) } else { self.start_anew(&wanted) };
         }
@@ -325,13 +327,13 @@ impl RegionMonitor for Damon {
 
 impl Drop for Damon {
     fn drop(&mut self) {
-        // Nothing is left to do if the kernel refuses.
+        // A refusal leaves nothing else to do.
         let _ = self.stop();
     }
 }
 
-/// The targets that watch these processes. A process that was watched keeps its place; a new one takes that of one that has gone; a place
-/// that nobody takes stays empty, unless it is one of the last.
+/// The targets for these processes. A process that was watched keeps its slot; a new one takes a free slot;
+/// free slots stay empty, except at the end.
 fn places(before: &[Option<Identity>], wanted: &[Identity]) -> Vec<Option<Identity>> {
     let mut new = wanted.iter().filter(|process| !before.contains(&Some(**process))).copied();
     let stays = |process: &Identity| wanted.contains(process);
@@ -343,7 +345,7 @@ fn places(before: &[Option<Identity>], wanted: &[Identity]) -> Vec<Option<Identi
     places
 }
 
-/// The number of a kernel thread of DAMON's.
+/// The thread id of a DAMON kernel thread.
 fn thread(number: u32) -> io::Result<i32> {
     let file = format!("{ROOT}/{number}/pid");
     let text = fs::read_to_string(&file)?;
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_watched_keeps_its_place_and_gaps_are_filled_first() {
+    fn watched_process_keeps_its_slot_and_gaps_are_filled_first() {
         for (before, wanted, after) in [
             (&[][..], &[3, 4][..], &[3, 4][..]),
             (&[3, 4], &[2, 3, 4], &[3, 4, 2]),
