@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_that_takes_integers_names_their_range() {
+    fn integer_options_print_range() {
         let mut command = definition();
         command.build();
         let mut options = Vec::new();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_leave_advice_about_commands_and_options_to_this_crate() {
+    fn libraries_do_not_name_commands_or_options() {
         let mut known = Vec::new();
         names(&definition(), "memtide", &mut known);
         known.sort_unstable();

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_on_what_cannot_be_written_fits_the_reason() {
+    fn write_error_advice_fits_reason() {
         let told = |error: io::Error| Failure::unwritable("x", &error).to_string();
         for (kind, advice) in [
             (io::ErrorKind::NotFound, "; make the folder first"),

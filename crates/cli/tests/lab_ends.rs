@@ -88,7 +88,7 @@ const HANGS: Duration = Duration::from_secs(300);
 const ENDLESS: &str = "while :; do :; done";
 
 #[test]
-fn output_errors_and_status_come_back_apart() {
+fn stdout_stderr_and_status_are_separate() {
     let Some(lab) = Lab::new() else { return };
     let (output, told) = lab.script(&["--env", "WORD=b"], r"printf 'a\0\377%s' $WORD; echo c >&2; exit 7");
     assert_eq!(output.status.code(), Some(7), "{told}");
@@ -97,7 +97,7 @@ fn output_errors_and_status_come_back_apart() {
 }
 
 #[test]
-fn figures_go_to_their_file_apart_from_the_programs_lines() {
+fn figures_go_to_file_without_program_output() {
     let Some(lab) = Lab::new() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("figures");
@@ -111,7 +111,7 @@ fn figures_go_to_their_file_apart_from_the_programs_lines() {
 }
 
 #[test]
-fn a_script_brings_its_interpreter_and_finds_its_files() {
+fn script_gets_interpreter_and_files() {
     let Some(lab) = Lab::new() else { return };
     let files = tempfile::tempdir().expect("a folder");
     let (script, data) = (files.path().join("script"), files.path().join("data"));
@@ -139,7 +139,7 @@ fn guest_has_common_programs() {
 }
 
 #[test]
-fn a_signal_that_ends_the_program_is_told() {
+fn fatal_signal_is_reported() {
     let Some(lab) = Lab::new() else { return };
     let (output, told) = lab.script(&[], "kill -SEGV $$");
     assert_eq!(output.status.code(), Some(128 + 11), "{told}");
@@ -147,7 +147,7 @@ fn a_signal_that_ends_the_program_is_told() {
 }
 
 #[test]
-fn a_program_that_hangs_is_ended_after_the_time_it_was_given() {
+fn hanging_program_times_out() {
     let Some(lab) = Lab::new() else { return };
     // Enough for the boot of any host that runs these tests.
     let (output, told) = lab.script(&["--timeout", "40"], &format!("echo begun; {ENDLESS}"));
@@ -165,7 +165,7 @@ fn time_limit_counts_the_boot() {
 }
 
 #[test]
-fn a_program_that_fills_memory_is_ended_and_the_reason_told() {
+fn out_of_memory_kill_is_reported() {
     let Some(lab) = Lab::new() else { return };
     // It keeps all of a last line, which never ends.
     let (output, told) = lab.run(&[], &["tail", "/dev/zero"]);
@@ -174,7 +174,7 @@ fn a_program_that_fills_memory_is_ended_and_the_reason_told() {
 }
 
 #[test]
-fn output_of_any_length_goes_through_and_takes_no_memory() {
+fn long_output_streams_in_constant_memory() {
     let Some(lab) = Lab::new() else { return };
     const BYTES: u64 = 500_000_000;
     let mut child = lab.started(&["head", "-c", &BYTES.to_string(), "/dev/zero"]);
@@ -200,7 +200,7 @@ fn output_of_any_length_goes_through_and_takes_no_memory() {
 }
 
 #[test]
-fn it_ends_when_nobody_reads_on() {
+fn closed_output_ends_run() {
     let Some(lab) = Lab::new() else { return };
     let mut child = lab.started(&["yes"]);
     let mut start = [0; 2];
@@ -211,7 +211,7 @@ fn it_ends_when_nobody_reads_on() {
 }
 
 #[test]
-fn a_signal_to_memtide_ends_all_of_it() {
+fn signal_to_memtide_stops_vm() {
     let Some(lab) = Lab::new() else { return };
     for (signal, code) in [("INT", 130), ("TERM", 130)] {
         let mut child = lab.started(&["sh", "-c", ENDLESS]);
@@ -234,7 +234,7 @@ fn a_signal_to_memtide_ends_all_of_it() {
 }
 
 #[test]
-fn a_kernel_that_does_not_boot_is_told() {
+fn unbootable_kernel_is_reported() {
     let Some(lab) = Lab::new() else { return };
     let file = lab.folder.path().with_extension("kernel");
     fs::write(&file, broken_kernel()).expect("a kernel");
@@ -260,7 +260,7 @@ fn broken_kernel() -> Vec<u8> {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn full_disk_is_reported() {
     let Some(lab) = Lab::new() else { return };
     // No file may grow beyond so many blocks of 512 bytes, which is as a full disk to what writes.
     let script = "ulimit -f 100; trap '' XFSZ; exec \"$@\"";
@@ -285,7 +285,7 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
-fn files_that_just_fit_are_there_and_larger_ones_are_refused() {
+fn files_up_to_limit_fit_and_larger_are_refused() {
     let Some(lab) = Lab::new() else { return };
     let data = lab.folder.path().with_extension("large");
     let name = data.to_str().expect("a name");
@@ -301,7 +301,7 @@ fn files_that_just_fit_are_there_and_larger_ones_are_refused() {
 }
 
 #[test]
-fn files_are_as_old_as_the_guests_clock() {
+fn file_times_match_guest_clock() {
     let Some(lab) = Lab::new() else { return };
     let data = lab.folder.path().with_extension("words");
     fs::write(&data, "words").expect("data");
@@ -329,7 +329,7 @@ fn noting_boots(folder: &Path) -> (String, PathBuf) {
 }
 
 #[test]
-fn what_cannot_run_is_refused_before_anything_boots() {
+fn unrunnable_program_is_refused_before_boot() {
     let Some(lab) = Lab::new() else { return };
     let data = lab.folder.path().with_extension("data");
     fs::write(&data, "words").expect("data");
@@ -357,7 +357,7 @@ fn what_cannot_run_is_refused_before_anything_boots() {
 }
 
 #[test]
-fn an_agent_of_another_build_is_refused_with_both_versions() {
+fn agent_of_other_build_is_refused_with_versions() {
     let Some(lab) = Lab::new() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let memtide = folder.path().join("memtide");

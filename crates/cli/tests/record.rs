@@ -58,7 +58,7 @@ fn signal(name: &str, pid: u32) {
 }
 
 #[test]
-fn the_programs_own_exit_status_is_passed_on() {
+fn exit_status_of_program_is_passed_on() {
     if !can_record() {
         return;
     }
@@ -70,7 +70,7 @@ fn the_programs_own_exit_status_is_passed_on() {
 }
 
 #[test]
-fn what_is_no_plugin_is_named_before_the_program_runs() {
+fn invalid_plugin_is_refused_before_program_runs() {
     if !can_record() {
         return;
     }
@@ -142,7 +142,7 @@ fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
 }
 
 #[test]
-fn a_signal_to_memtide_alone_ends_the_program_and_keeps_the_trace() {
+fn signal_to_memtide_stops_program_and_keeps_trace() {
     if can_record() {
         ended_by("true", "-INT", None, 130);
         ended_by("trap 'exit 3' TERM", "-TERM", None, 3);
@@ -152,7 +152,7 @@ fn a_signal_to_memtide_alone_ends_the_program_and_keeps_the_trace() {
 
 /// `timeout` sends its signal to memtide, and then to memtide and the program. An alarm is how its time passes.
 #[test]
-fn trace_of_a_program_ended_by_timeout_is_kept() {
+fn timeout_keeps_trace() {
     if !can_record() {
         return;
     }
@@ -176,7 +176,7 @@ fn trace_of_a_program_ended_by_timeout_is_kept() {
 }
 
 #[test]
-fn figures_go_to_their_file() {
+fn figures_go_to_file() {
     if !can_record() {
         return;
     }
@@ -192,7 +192,7 @@ fn figures_go_to_their_file() {
 }
 
 #[test]
-fn the_program_is_not_replaced_by_its_trace() {
+fn trace_does_not_overwrite_program() {
     if !can_record() {
         return;
     }
@@ -208,7 +208,7 @@ fn the_program_is_not_replaced_by_its_trace() {
 }
 
 #[test]
-fn a_trace_without_accesses_says_why() {
+fn empty_trace_reports_reason() {
     if can_record() {
         let output = record(&["--skip", "99999999999", "--", "/bin/true"]);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -217,7 +217,7 @@ fn a_trace_without_accesses_says_why() {
 }
 
 #[test]
-fn an_interrupt_while_the_trace_is_written_leaves_nothing() {
+fn interrupt_during_trace_write_leaves_no_file() {
     if !can_record() {
         return;
     }
@@ -295,7 +295,7 @@ fn wait_until(what: &str, happened: impl Fn() -> bool) {
 }
 
 #[test]
-fn program_of_a_killed_recorder_runs_on_unrecorded() {
+fn program_survives_killed_recorder_unrecorded() {
     if !can_record() {
         return;
     }

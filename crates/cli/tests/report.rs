@@ -39,7 +39,7 @@ fn drawn(browser: &str, page: &Path, profile: &Path) -> String {
 }
 
 #[test]
-fn every_chart_is_drawn_without_a_network() {
+fn charts_render_offline() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("report.html");
     let mut command = Command::new(MEMTIDE);
@@ -73,7 +73,7 @@ fn every_chart_is_drawn_without_a_network() {
 }
 
 #[test]
-fn a_report_of_the_lab_shows_every_subject_over_time() {
+fn lab_report_charts_every_subject() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("report.html");
     if !lab_is_here() {

@@ -60,7 +60,7 @@ fn docs_wrap_at_110_characters() {
 }
 
 #[test]
-fn links_between_docs_lead_somewhere() {
+fn doc_links_resolve() {
     let mut dead = Vec::new();
     for page in pages() {
         let text = fs::read_to_string(root().join(&page)).unwrap();
@@ -108,7 +108,7 @@ fn commands_in_docs_run() {
 }
 
 #[test]
-fn commands_that_are_only_parsed_are_in_docs() {
+fn parsed_only_commands_are_in_docs() {
     let shown: Vec<Example> = pages().iter().flat_map(|page| examples(page)).collect();
     for (start, _) in PARSED_ONLY {
         assert!(shown.iter().any(|example| example.words.join(" ").starts_with(start)), "{start}");

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lab_and_record_lack_is_in_every_format() {
+    fn missing_lab_and_record_parts_are_in_every_format() {
         let json = said(false, Format::Json).json();
         let row = |list: &str, key: &str, name: &str| -> serde_json::Value {
             let rows = json[list].as_array().expect("rows");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn brief_leaves_out_of_every_table_what_is_as_it_should_be() {
+    fn brief_prints_problems_only() {
         let (all, brief) = (said(false, Format::Json), said(true, Format::Json));
         let cells = |document: &Document, table: usize, column: usize| -> Vec<String> {
             document.tables[table].rows.iter().map(|row| row[column].display()).collect()

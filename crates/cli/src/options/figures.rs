@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_the_run_uses_is_refused_under_any_name() {
+    fn figures_file_in_use_is_refused_under_any_path() {
         let folder = tempfile::tempdir().expect("a folder");
         let [input, link, new] = ["input", "link", "new"].map(|name| folder.path().join(name));
         fs::write(&input, "input").expect("a file");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_replace_a_file_whole() {
+    fn figures_replace_file_atomically() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("figures");
         fs::write(&path, "x".repeat(1000)).expect("a file");

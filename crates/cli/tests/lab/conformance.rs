@@ -69,8 +69,8 @@ fn live_host_conforms() {
 }
 
 #[test]
-fn live_host_conforms_when_a_node_is_unplugged() {
-    let name = "conformance::live_host_conforms_when_a_node_is_unplugged";
+fn live_host_conforms_across_node_unplug() {
+    let name = "conformance::live_host_conforms_across_node_unplug";
     match role().as_deref() {
         Some("program") => return program(),
         None => return unplug_from_outside(name),

@@ -45,8 +45,8 @@ fn figure(out: &str, word: &str) -> f64 {
 const MOVED_PAGES: usize = 16384;
 
 #[test]
-fn a_move_costs_at_most_a_tenth_more_than_move_pages_alone() {
-    const NAME: &str = "a_move_costs_at_most_a_tenth_more_than_move_pages_alone";
+fn move_costs_at_most_tenth_above_move_pages() {
+    const NAME: &str = "move_costs_at_most_tenth_above_move_pages";
     if env::var_os(ROLE).is_some() {
         return moves();
     }
@@ -111,8 +111,8 @@ const SETTLE: Duration = Duration::from_secs(6);
 const MEASURED: Duration = Duration::from_secs(20);
 
 #[test]
-fn watching_costs_grow_less_than_memory_does() {
-    const NAME: &str = "watching_costs_grow_less_than_memory_does";
+fn monitoring_cost_grows_sublinearly_with_memory() {
+    const NAME: &str = "monitoring_cost_grows_sublinearly_with_memory";
     match env::var(ROLE).as_deref() {
         Ok("watch") => return watch(NAME),
         Ok(mib) => return hog(mib.parse().expect("MiB")),

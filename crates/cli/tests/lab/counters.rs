@@ -34,7 +34,7 @@ fn sum(rows: &Value, key: &str) -> u64 {
 }
 
 #[test]
-fn processes_add_up_to_nodes_and_the_program_is_told_apart() {
+fn process_counters_sum_to_nodes_and_identify_program() {
     if !lab_is_here() {
         return;
     }
@@ -75,7 +75,7 @@ before=$(loop); memtide mark warm-up; echo "$before $(loop)"
 "#;
 
 #[test]
-fn a_guest_reads_the_counters_that_the_host_reports() {
+fn guest_counters_match_host_report() {
     if !lab_is_here() {
         return;
     }
@@ -113,7 +113,7 @@ fn a_guest_reads_the_counters_that_the_host_reports() {
 }
 
 #[test]
-fn where_there_are_no_counters_it_is_said() {
+fn missing_counters_are_reported() {
     let run = Command::new(MEMTIDE).arg("counters").output().expect("memtide runs");
     let told = String::from_utf8_lossy(&run.stderr);
     assert_eq!(run.status.code(), Some(1), "{told}");

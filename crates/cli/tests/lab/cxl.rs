@@ -42,7 +42,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn the_guests_own_drivers_make_it_a_node_that_is_as_slow_as_the_machine_file_says() {
+fn guest_drivers_online_cxl_node_with_machine_file_latency() {
     if !lab_is_here() {
         return;
     }
@@ -68,7 +68,7 @@ fn the_guests_own_drivers_make_it_a_node_that_is_as_slow_as_the_machine_file_say
 }
 
 #[test]
-fn what_cannot_be_cxl_memory_is_refused_before_anything_boots() {
+fn invalid_cxl_options_are_refused_before_boot() {
     if !lab_is_here() {
         return;
     }

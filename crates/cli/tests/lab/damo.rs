@@ -43,7 +43,7 @@ fn file_of(setup: &Value, part: &str) -> Option<String> {
 }
 
 #[test]
-fn pages_that_are_read_move_to_the_fast_node() {
+fn read_pages_are_promoted() {
     if env::var_os(IN_GUEST).is_some() {
         return in_guest();
     }
@@ -59,7 +59,7 @@ fn pages_that_are_read_move_to_the_fast_node() {
     let variable = format!("{IN_GUEST}=1");
     let test = lab::this_test();
     let arguments = ["--machine", "hinuma", "--timing", "on", "--env", &variable, "--results", &results];
-    let output = compare(&arguments, &[&test, "pages_that_are_read_move_to_the_fast_node"]);
+    let output = compare(&arguments, &[&test, "read_pages_are_promoted"]);
     assert!(output.status.success(), "{}", told(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     println!("{answer:#}");
@@ -101,7 +101,7 @@ fn run_on(cpu: usize) {
 }
 
 #[test]
-fn a_machine_with_one_tier_is_refused_before_anything_boots() {
+fn single_tier_machine_is_refused_before_boot() {
     if !lab_is_here() {
         return;
     }
@@ -112,7 +112,7 @@ fn a_machine_with_one_tier_is_refused_before_anything_boots() {
 }
 
 #[test]
-fn what_is_in_the_way_of_damo_is_said_and_all_else_is_set_up() {
+fn setup_reports_damo_failure_and_sets_up_rest() {
     if !lab_is_here() {
         return;
     }

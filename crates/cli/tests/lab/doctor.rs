@@ -140,14 +140,14 @@ fn holds(kernel: &[&str]) {
 }
 
 #[test]
-fn the_doctor_sees_what_stands_in_the_way() {
+fn doctor_finds_obstacles() {
     if lab_is_here() {
         holds(&[]);
     }
 }
 
 #[test]
-fn so_it_does_on_linux_7() {
+fn doctor_finds_obstacles_on_linux_7() {
     if lab_is_here() {
         holds(&["--kernel", "linux-image-7"]);
     }

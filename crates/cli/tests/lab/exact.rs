@@ -139,7 +139,7 @@ fn parts(machine: &str, script: &str, files: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn each_page_lies_where_the_simulators_state_says() {
+fn exact_placement_matches_simulator() {
     if !lab_is_here() {
         return;
     }
@@ -170,7 +170,7 @@ fn each_page_lies_where_the_simulators_state_says() {
 
 /// Go sends SIGURG to its own threads. Each signal is one of two that a thread may get as it returns from mmap.
 #[test]
-fn signals_to_mapping_thread_hide_no_mapping_and_are_not_lost() {
+fn signals_lose_no_mapping_and_no_signal() {
     if !lab_is_here() {
         return;
     }
@@ -194,7 +194,7 @@ const PERL: &str = r#"my $x = "a" x (20 << 20); open F, "/proc/self/numa_maps"; 
 const ORPHANS_US: [u32; 4] = [700, 2345, 9000, 20_000];
 
 #[test]
-fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
+fn any_program_is_placed_and_survives_fault_handler() {
     if !lab_is_here() {
         return;
     }
@@ -240,7 +240,7 @@ const MORE: &str = r#"open my $in, "<", "/sys/devices/system/node/node0/meminfo"
     my $pages = $1 / 4 + (32 << 8); my $x = "a" x ($pages << 12); print "filled pages: $pages\n""#;
 
 #[test]
-fn pages_that_the_rules_nodes_have_no_room_for_are_left_to_the_kernel() {
+fn kernel_places_pages_that_do_not_fit_policy_nodes() {
     if !lab_is_here() {
         return;
     }

@@ -111,7 +111,7 @@ fn refused(status: &Value, reason: &str) -> u64 {
 }
 
 #[test]
-fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
+fn writer_loses_no_byte_during_migrations() {
     let Some((parts, _)) = run("writes", &["--vcpus", "2"], "") else { return };
     let moved = |name: &str| -> u64 {
         parts.iter().filter(|part| part.name == name).flat_map(|part| part.pages("moved")).sum()
@@ -128,7 +128,7 @@ fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
 }
 
 #[test]
-fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
+fn process_events_during_migration_are_reported() {
     let Some((parts, told)) = run("targets", &["--vcpus", "1"], "") else { return };
     const PAGES: u64 = 4 << 8;
     // What it was before it ran another program, and what it was afterwards.
@@ -169,7 +169,7 @@ fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
 }
 
 #[test]
-fn a_control_groups_processes_are_watched_or_left_out() {
+fn cgroup_selects_or_excludes_processes() {
     let Some((parts, _)) = run("cgroups", &["--vcpus", "1"], "") else { return };
     for name in ["inside", "outside"] {
         let part = part(&parts, name);
@@ -183,7 +183,7 @@ fn a_control_groups_processes_are_watched_or_left_out() {
 }
 
 #[test]
-fn a_node_that_fills_or_goes_is_told_and_taken_again() {
+fn full_or_offlined_node_is_reported_and_reused() {
     let Some((parts, _)) = run("nodes", &["--vcpus", "1", "--absent", "nvm"], "") else { return };
     const PAGES: u64 = 32 << 8;
     let filled = &part(&parts, "fills").outcomes()[0];
@@ -202,7 +202,7 @@ fn a_node_that_fills_or_goes_is_told_and_taken_again() {
 }
 
 #[test]
-fn without_privileges_ones_own_pages_move_and_no_others() {
+fn unprivileged_user_migrates_own_pages_only() {
     let Some((parts, told)) = run("privileges", &["--vcpus", "1"], "") else { return };
     let codes = |name: &str| -> Vec<String> {
         part(&parts, name).after("code ").into_iter().map(str::to_owned).collect()
@@ -240,7 +240,7 @@ fn without_privileges_ones_own_pages_move_and_no_others() {
 const KILLS: usize = 10;
 
 #[test]
-fn after_a_kill_at_any_moment_all_is_as_before() {
+fn kill_at_any_time_leaves_no_trace() {
     let seed = env::var("MEMTIDE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("MEMTIDE_TEST_SEED={seed}");
@@ -268,7 +268,7 @@ fn after_a_kill_at_any_moment_all_is_as_before() {
 }
 
 #[test]
-fn two_hundred_processes_are_watched_within_bounds() {
+fn monitoring_200_processes_stays_within_bounds() {
     let Some((parts, told)) = run("crowd", &["--vcpus", "1"], "") else { return };
     let looks: Vec<&Part> = parts.iter().filter(|part| part.name == "look").collect();
     for look in &looks {

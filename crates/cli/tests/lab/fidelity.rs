@@ -103,7 +103,7 @@ fn holds(name: &str, vcpus: u16, full: &Machine) {
 }
 
 #[test]
-fn every_bundled_machine_is_felt_as_its_file_says() {
+fn bundled_machines_measure_as_in_their_files() {
     if !lab_is_here() {
         return;
     }

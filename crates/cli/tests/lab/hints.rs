@@ -23,10 +23,10 @@ const TIME: Duration = Duration::from_secs(16);
 /// Set where a program below runs in the guest, to its name.
 const NAME: &str = "MEMTIDE_TEST_PROGRAM";
 
-const TEST: &str = "pages_follow_their_threads_and_the_balance_of_tiers_stays";
+const TEST: &str = "pages_follow_threads_and_tier_balance_stays";
 
 #[test]
-fn pages_follow_their_threads_and_the_balance_of_tiers_stays() {
+fn pages_follow_threads_and_tier_balance_stays() {
     if let Ok(name) = env::var(NAME) {
         return program(&name);
     }

@@ -51,7 +51,7 @@ fn runs_alike(timing: &str) {
 }
 
 #[test]
-fn untimed_run_is_the_same_on_a_busy_host() {
+fn untimed_run_is_independent_of_host_load() {
     if lab_is_here() {
         runs_alike("off");
     }

@@ -27,7 +27,7 @@ fn agrees(found: f64, expected: f64, tolerance: f64) -> bool {
 }
 
 #[test]
-fn writes_and_mixes_are_those_of_the_machine_file() {
+fn writes_and_mixes_match_machine_file() {
     if !lab_is_here() {
         return;
     }
@@ -61,7 +61,7 @@ fn writes_and_mixes_are_those_of_the_machine_file() {
 }
 
 #[test]
-fn latency_rises_with_load_and_the_machine_file_has_the_curve() {
+fn loaded_latency_curve_reaches_machine_file() {
     if !lab_is_here() {
         return;
     }

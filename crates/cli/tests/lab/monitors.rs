@@ -103,8 +103,8 @@ fn middle_age(found: &[Found]) -> u32 {
 }
 
 #[test]
-fn damon_keeps_the_ages_of_processes_that_stay() {
-    let name = "damon_keeps_the_ages_of_processes_that_stay";
+fn damon_keeps_ages_across_process_changes() {
+    let name = "damon_keeps_ages_across_process_changes";
     match role().as_deref() {
         Some("idle") => return idle(),
         None if lab_is_here() => return in_guest(name, "off"),
@@ -183,8 +183,8 @@ fn told(seen: &Regions, starts: [u64; 3]) -> Told {
 }
 
 #[test]
-fn what_is_read_what_is_written_and_what_is_idle_are_told_apart() {
-    let name = "what_is_read_what_is_written_and_what_is_idle_are_told_apart";
+fn read_written_and_idle_pages_are_distinguished() {
+    let name = "read_written_and_idle_pages_are_distinguished";
     match role().as_deref() {
         Some("idle") => return three_parts(),
         None if lab_is_here() => return in_guest(name, "on"),
@@ -263,8 +263,8 @@ fn fast_share(memory: &[u8]) -> f64 {
 }
 
 #[test]
-fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
-    let name = "where_damon_is_taken_whole_mappings_come_to_fast_memory";
+fn without_damon_whole_mappings_are_promoted() {
+    let name = "without_damon_whole_mappings_are_promoted";
     if role().is_some() {
         return two_mappings();
     }
@@ -304,8 +304,8 @@ const CLEAR: f64 = 0.1;
 const FAULT: f64 = 2.0;
 
 #[test]
-fn what_watching_without_damon_costs() {
-    let name = "what_watching_without_damon_costs";
+fn monitoring_cost_without_damon() {
+    let name = "monitoring_cost_without_damon";
     match role() {
         None if lab_is_here() => return in_guest(name, "off"),
         None => return,

@@ -129,7 +129,7 @@ echo gone
 "#;
 
 #[test]
-fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
+fn hotplugged_memory_has_node_latency_and_unplugs() {
     let Some(lab) = Lab::new() else { return };
     let options = ["--timing", "on", "--absent", "cxl,dram1", "--file", MEMTIDE, "-o", "json"];
     let mut guest = lab.start(&options, &["busybox", "sh", "-c", MEASURES, "sh", MEMTIDE]);
@@ -174,7 +174,7 @@ fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
 const SHARED_BYTES: usize = 512 << 20;
 
 #[test]
-fn two_guests_at_once_see_the_same_bytes() {
+fn concurrent_guests_share_memory() {
     let Some(lab) = Lab::new() else { return };
     let programs = tempfile::tempdir().expect("a folder");
     let program = programs.path().join("shared");
@@ -206,7 +206,7 @@ fn two_guests_at_once_see_the_same_bytes() {
 }
 
 #[test]
-fn memory_that_cannot_be_as_asked_is_refused_before_anything_boots() {
+fn invalid_memory_options_are_refused_before_boot() {
     let Some(lab) = Lab::new() else { return };
     let file = lab.folder.path().with_extension("short");
     fs::write(&file, "words").expect("a file");
@@ -230,7 +230,7 @@ fn memory_that_cannot_be_as_asked_is_refused_before_anything_boots() {
 
 /// Guests that do not answer: one has ended when it is asked, one runs on.
 #[test]
-fn a_list_of_guests_has_those_that_answer_and_those_that_do_not() {
+fn guest_list_includes_unresponsive_guests() {
     let lab = Lab { folder: tempfile::tempdir().expect("a folder") };
     let entries = lab.folder.path().join("memtide");
     fs::DirBuilder::new().mode(0o700).create(&entries).expect("a folder");
@@ -265,7 +265,7 @@ fn a_list_of_guests_has_those_that_answer_and_those_that_do_not() {
 }
 
 #[test]
-fn virtual_cpus_in_parallel_are_counted_and_say_what_they_are() {
+fn parallel_vcpus_are_counted_and_reported() {
     let Some(lab) = Lab::new() else { return };
     let program = Path::new(MEMTIDE).with_file_name("memtide-workload").display().to_string();
     let workload = "stream:threads=2,footprint_mib=24,iterations=2";

@@ -19,7 +19,7 @@ const PLACEMENTS: [(&str, [u64; 2]); 6] = [
 ];
 
 #[test]
-fn pages_lie_as_the_rule_says_and_weights_are_put_back() {
+fn placement_follows_rule_and_weights_are_restored() {
     if !lab_is_here() {
         return;
     }

@@ -9,7 +9,7 @@ use crate::support::{MEMTIDE, has_program, lab_is_here};
 const TERMINAL: &str = "script";
 
 #[test]
-fn commands_typed_run_in_the_guest_and_an_interrupt_ends_them() {
+fn shell_runs_typed_commands_and_passes_interrupt() {
     if !lab_is_here() {
         return;
     }

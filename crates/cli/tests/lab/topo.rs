@@ -19,7 +19,7 @@ fn printed(format: &str) -> String {
 }
 
 #[test]
-fn a_guests_nodes_are_shown_as_they_are() {
+fn topo_shows_guest_nodes() {
     if !lab_is_here() {
         return;
     }
@@ -37,7 +37,7 @@ fn a_guests_nodes_are_shown_as_they_are() {
 }
 
 #[test]
-fn a_guests_machine_file_has_the_reaches_of_the_machine_it_was_made_from() {
+fn guest_machine_file_has_original_reaches() {
     if !lab_is_here() {
         return;
     }

@@ -29,7 +29,7 @@ const ALL: usize = 96 * MIB;
 const HOT: std::ops::Range<usize> = 32 * MIB..56 * MIB;
 
 #[test]
-fn damon_finds_the_pages_that_a_program_reads() {
+fn damon_finds_accessed_pages() {
     if env::var_os(IN_GUEST).is_some() {
         return in_guest().expect("DAMON can be asked");
     }
@@ -40,7 +40,7 @@ fn damon_finds_the_pages_that_a_program_reads() {
     let variable = format!("{IN_GUEST}=1");
     let arguments =
         ["--machine", "ddr5-cxl", "--scale", "64", "--vcpus", "1", "--env", &variable, "--", &test];
-    let these = ["damon_finds_the_pages_that_a_program_reads", "--nocapture"];
+    let these = ["damon_finds_accessed_pages", "--nocapture"];
     let said = lab(&[&arguments[..], &these].concat());
     let line = said.lines().find_map(|line| line.split_once("agreement ")).expect("a result").1;
     println!("agreement {line}");
@@ -130,7 +130,7 @@ impl Damon {
 }
 
 #[test]
-fn programs_take_the_time_that_the_simulator_gives_them() {
+fn guest_times_match_simulator() {
     if !lab_is_here() {
         return;
     }
@@ -170,7 +170,7 @@ fn programs_take_the_time_that_the_simulator_gives_them() {
 }
 
 #[test]
-fn the_same_run_takes_the_same_time_to_the_nanosecond() {
+fn repeated_run_takes_identical_time() {
     if !lab_is_here() {
         return;
     }

@@ -94,7 +94,7 @@ fn migrated(uid: u32, arguments: &str) -> (u64, u64, f64) {
     (found, moved, told["seconds"].as_f64().expect("a number"))
 }
 
-pub fn it_is_asked_reloaded_and_killed() {
+pub fn daemon_survives_requests_reload_and_kill() {
     let dry = "policy = 'hot-cold:epoch_ms=500:cold_epochs=1'\njournal = '/second'\ndry_run = true\nwatch.uid = 1000\n";
     let still = "policy = 'hot-cold:epoch_ms=500:cold_epochs=10000'\njournal = '/second'\nwatch.uid = 1000\n";
     let mut target = Command::new(env::current_exe().expect("this test"));

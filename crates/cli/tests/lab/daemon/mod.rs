@@ -28,7 +28,7 @@ const TIME: Duration = Duration::from_secs(83);
 const SETTLED: f64 = 20.0;
 
 #[test]
-fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
+fn hot_pages_are_promoted_and_cold_pages_demoted() {
     if env::var_os(IN_GUEST).is_some() {
         return in_guest();
     }
@@ -36,7 +36,7 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
         return;
     }
     let test = lab::this_test();
-    let name = "the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it";
+    let name = "hot_pages_are_promoted_and_cold_pages_demoted";
     let script = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing\necho 'journal = \"/journal\"' > /memtide.toml\n\
          memtide daemon --config /memtide.toml & daemon=$!\n\
@@ -72,7 +72,7 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
 }
 
 #[test]
-fn what_nodes_move_is_told_where_it_is_counted() {
+fn node_traffic_is_reported_where_counted() {
     if !lab_is_here() {
         return;
     }
@@ -93,9 +93,9 @@ fn what_nodes_move_is_told_where_it_is_counted() {
 }
 
 #[test]
-fn it_is_asked_reloaded_and_killed() {
+fn daemon_survives_requests_reload_and_kill() {
     match env::var(IN_GUEST).as_deref() {
-        Ok("asks") => return guest::it_is_asked_reloaded_and_killed(),
+        Ok("asks") => return guest::daemon_survives_requests_reload_and_kill(),
         Ok(_) => return guest::hold(),
         Err(_) => {}
     }
@@ -104,7 +104,7 @@ fn it_is_asked_reloaded_and_killed() {
     }
     let test = lab::this_test();
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} it_is_asked_reloaded_and_killed --nocapture"
+        "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} daemon_survives_requests_reload_and_kill --nocapture"
     );
     lab::script(&[&GUEST[..], &["--timing", "off"]].concat(), &[&test], &script);
 }
