@@ -1,4 +1,4 @@
-//! What the command answers, in three formats.
+//! Output of the command, in three formats.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The command as any command: lists, help, output that fits, and ends when it is told to.
+//! General behaviour of the command: lists, help, output width, interrupts.
 
 mod support;
 
@@ -156,7 +156,7 @@ fn closed_reader_is_not_an_error() {
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
-/// A call that the test interrupts.
+/// A call to be interrupted.
 struct Running {
     child: Child,
     pid: Pid,
@@ -170,7 +170,7 @@ impl Running {
         Running { child, pid }
     }
 
-    /// Processor time of all its threads so far, also once it has ended and is not yet reaped.
+    /// CPU time of all its threads, also of a zombie.
     fn processor_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -182,7 +182,7 @@ impl Running {
         waitid(WaitId::Pid(self.pid), options).unwrap().is_some()
     }
 
-    /// Waits until it has computed for half a second of processor time.
+    /// Waits until it has used half a second of CPU time.
     fn computes(&self) {
         while self.processor_ticks() < ticks_per_second() / 2 {
             assert!(!self.has_ended(), "it ended before the interrupt");

@@ -1,4 +1,4 @@
-//! `--figures FILE`: a run's figures are apart from what its program prints.
+//! `--figures FILE`: a run's figures are separate from its program's output.
 
 mod support;
 

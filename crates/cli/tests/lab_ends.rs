@@ -1,4 +1,4 @@
-//! However a program in the lab ends, it is told as it was, and nothing is left of the virtual machine.
+//! Every end of a program in the lab is reported correctly and leaves nothing of the virtual machine.
 
 mod support;
 
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 
 use support::{MEMTIDE, lab_is_here};
 
-/// Where a run keeps its files.
+/// Folder of a run's files.
 struct Lab {
     folder: TempDir,
 }
 
 impl Lab {
-    /// Nothing if the lab's parts are not there and need not be.
+    /// `None` if the lab's parts are missing and optional.
     fn new() -> Option<Lab> {
         lab_is_here().then(|| Lab { folder: tempfile::tempdir().expect("a folder") })
     }
@@ -69,7 +69,7 @@ impl Lab {
         assert_eq!(self.processes(), Vec::<PathBuf>::new());
     }
 
-    /// Starts a run and waits until its virtual machine is there.
+    /// Starts a run and waits for its virtual machine.
     fn started(&self, program: &[&str]) -> Child {
         let mut command = self.command(&[], program);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("memtide runs");
@@ -82,7 +82,7 @@ impl Lab {
     }
 }
 
-/// How long a test waits before it takes a process for one that hangs, on any host.
+/// Time after which a process counts as hanging, on any host.
 const HANGS: Duration = Duration::from_secs(300);
 
 const ENDLESS: &str = "while :; do :; done";
@@ -167,7 +167,7 @@ fn time_limit_counts_the_boot() {
 #[test]
 fn out_of_memory_kill_is_reported() {
     let Some(lab) = Lab::new() else { return };
-    // It keeps all of a last line, which never ends.
+    // It buffers an endless last line.
     let (output, told) = lab.run(&[], &["tail", "/dev/zero"]);
     assert_eq!(output.status.code(), Some(128 + 9), "{told}");
     assert!(told.contains("ran out of memory"), "{told}");
@@ -245,7 +245,7 @@ fn unbootable_kernel_is_reported() {
     assert!(told.contains(kernel) && told.contains("did not boot"), "{told}");
 }
 
-/// A file that looks like a kernel (Linux's boot protocol) and makes the CPU give up: an interrupt without a table of them.
+/// A file that looks like a kernel (Linux's boot protocol) and triple-faults: an interrupt without an IDT.
 fn broken_kernel() -> Vec<u8> {
     let mut image = vec![0; 64 << 10];
     image[0x1f1] = 4; // sectors of setup
@@ -262,7 +262,7 @@ fn broken_kernel() -> Vec<u8> {
 #[test]
 fn full_disk_is_reported() {
     let Some(lab) = Lab::new() else { return };
-    // No file may grow beyond so many blocks of 512 bytes, which is as a full disk to what writes.
+    // A file size limit in blocks of 512 bytes acts like a full disk.
     let script = "ulimit -f 100; trap '' XFSZ; exec \"$@\"";
     let run = lab.command(&[], &["true"]);
     let output = Command::new("sh")
@@ -290,7 +290,7 @@ fn files_up_to_limit_fit_and_larger_are_refused() {
     let data = lab.folder.path().with_extension("large");
     let name = data.to_str().expect("a name");
     let sized = |mib: u64| fs::File::create(&data).and_then(|file| file.set_len(mib << 20)).expect("a file");
-    // The guest has 512 MiB; the agent and the shell take some, the rule is in the lab's check of room.
+    // The guest has 512 MiB, less the agent and the shell; the rule is in the lab's free memory check.
     for (mib, fits) in [(132, true), (146, false)] {
         sized(mib);
         let (output, told) = lab.run(&["--file", name], &["sh", "-c", "test -s \"$0\"", name]);
@@ -306,13 +306,13 @@ fn file_times_match_guest_clock() {
     let data = lab.folder.path().with_extension("words");
     fs::write(&data, "words").expect("data");
     let name = data.to_str().expect("a name");
-    // gzip ends with a warning if a file has no time.
+    // gzip warns if a file has no time.
     let (output, told) = lab.run(&["--file", name], &["gzip", "-c", name]);
     assert_eq!(output.status.code(), Some(0), "{told}");
     fs::remove_file(&data).expect("it is there");
 }
 
-/// A `PATH` whose QEMU makes a file when it starts a virtual machine, and that file.
+/// A `PATH` whose QEMU creates a file when it starts a virtual machine, and that file.
 fn noting_boots(folder: &Path) -> (String, PathBuf) {
     const QEMU: &str = "qemu-system-x86_64";
     let path = std::env::var("PATH").expect("a PATH");

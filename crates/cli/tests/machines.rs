@@ -1,4 +1,4 @@
-//! The bundled machine files hold what their sources say.
+//! The bundled machine files match their sources.
 
 use std::path::PathBuf;
 

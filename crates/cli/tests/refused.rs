@@ -1,4 +1,4 @@
-//! What the command refuses, and what it says to careless mistakes.
+//! Refused input, and messages for common mistakes.
 
 mod support;
 
@@ -161,7 +161,7 @@ fn invalid_machine_name_is_refused() {
     let named = "--name: is \"a b\"; must be made of letters, digits";
     let output = memtide(&["topo", "-o", "machine", "--name", "a b"]);
     let error = String::from_utf8(output.stderr).unwrap();
-    // A system whose firmware has no figures is refused for that, whatever the name.
+    // A system without firmware figures is refused for that, whatever the name.
     assert!(error.contains(named), "{error}");
     assert_eq!(output.status.code(), Some(2));
 }

@@ -1,5 +1,5 @@
-//! A comparison in the lab: pages lie where each subject puts them, equal commands give equal bytes, and finished runs are
-//! not run again.
+//! A comparison in the lab: each subject places pages as specified, equal commands give identical output, and
+//! finished runs are cached.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -137,7 +137,7 @@ fn memtide_files_use_no_fast_memory() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    // What is mapped and not written lies where the files lie.
+    // Clean mapped pages are on the files' node.
     let script = "found=0; for process in /proc/[0-9]*; do while read -r line; do case $line in \
         *anon=*) ;; *file=/opt/memtide/memtide*N0=*) exit 9 ;; *file=/opt/memtide/memtide*N1=*) found=1 ;; esac; \
         done < $process/numa_maps; done 2> /dev/null; [ $found = 1 ]";

@@ -1,4 +1,4 @@
-//! Who did what in the lab: the figures of processes, on the host's side and in the guest.
+//! Per-process counters in the lab, on the host and in the guest.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs a command in the lab; gives its standard output, and the lab's answer.
+/// Runs a command in the lab; returns its standard output and the lab's figures.
 fn lab(options: &[&str], program: &[&str]) -> (String, Value) {
     let mut command = Command::new(MEMTIDE);
     command.args(["lab", "run", "-o", "json", "--timing", "on"]).args(options).arg("--").args(program);
@@ -59,11 +59,12 @@ fn process_counters_sum_to_nodes_and_identify_program() {
     assert!(own > figure(run, "instructions") / 4 && own < figure(run, "instructions"), "{run}");
 }
 
-/// Memory that the chase goes through, many times its caches, and its loads.
+/// Working set of the chase, much larger than the caches, and its loads.
 const CHASE: &str = "chase:footprint_mib=32,operations=800000";
 const LOADS: u64 = 800_000;
 
-/// A loop before and after the mark that turns the model on; then the program, which marks a region of its own.
+/// A loop before and after the mark that turns the model on; then the program, which marks a region of its
+/// own.
 const SCRIPT: &str = r#"#!/bin/sh
 loop() {
     read -r begin _ < /proc/uptime; i=0
@@ -84,7 +85,7 @@ fn guest_counters_match_host_report() {
     fs::write(&script, SCRIPT).expect("a script");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a program");
     let (file, workload) = (format!("{MEMTIDE}:/usr/bin/memtide"), workload());
-    // The workload marks a region of interest, and once that has ended the counters stand still.
+    // The workload marks a region of interest; after its end the counters stop.
     let options = ["-m", "bmpm-5", "--vcpus", "1", "--region", "marks", "--file", &file, "--file", &workload];
     let (seen, answer) = lab(&options, &[&script.display().to_string(), &workload, CHASE]);
     let (paces, seen) = seen.split_once('\n').expect("a line, and JSON");

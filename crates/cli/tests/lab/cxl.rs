@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::support::{MEMTIDE, lab_is_here};
 
-/// A working set that is large beside the caches; QEMU is slow at such memory.
+/// A working set larger than the caches, but small: QEMU is slow at such memory.
 const MIB: &str = "12";
 
-/// Shows memory tiers' nodes and which drivers have the memory, then measures it.
+/// Prints memory tiers and the memory's drivers, then measures it.
 const MEASURES: &str = r#"
 cat /sys/devices/virtual/memory_tiering/*/nodelist
 grep -A 3 'CXL Window 0' /proc/iomem
@@ -74,7 +74,7 @@ fn invalid_cxl_options_are_refused_before_boot() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let kernel = folder.path().join("vmlinuz");
-    // The header of a kernel, whose modules are not beside it (Linux's boot protocol).
+    // The header of a kernel without modules (Linux's boot protocol).
     fs::write(&kernel, [&[0; 0x202][..], b"HdrS"].concat()).expect("a file");
     let kernel = kernel.to_str().expect("a name");
     let pool = format!("cxl={}", folder.path().join("pool").display());

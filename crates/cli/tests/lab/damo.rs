@@ -1,4 +1,5 @@
-//! `damo` and memtide's daemon as subjects: pages that are read move to the fast node, and what damo lacks is said before anything boots.
+//! `damo` and memtide's daemon as subjects: read pages are promoted, and missing parts of damo are reported
+//! before boot.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -18,7 +19,7 @@ const PAGES: usize = 6 << 10;
 /// Set where the test below runs in the guest.
 const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
-/// What the program takes: some of the intervals of 2 s after which damo's set-up for Linux 6.12 acts.
+/// Run time of the program: some intervals of 2 s, damo's period in its configuration for Linux 6.12.
 const TIME: Duration = Duration::from_secs(9);
 
 fn compare(arguments: &[&str], program: &[&str]) -> Output {

@@ -1,4 +1,4 @@
-//! The lab's shell on a terminal: what is typed reaches the guest, Ctrl-C too.
+//! The lab's shell on a terminal: input reaches the guest, including Ctrl-C.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};

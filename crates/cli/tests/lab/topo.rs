@@ -1,4 +1,4 @@
-//! What `memtide topo` shows of a guest whose nodes are known.
+//! `memtide topo` in a guest with known nodes.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{MEMTIDE, lab_is_here};
 
-/// What a command in a guest of `ddr5-cxl` prints: two sockets with memory, CXL memory beside the first.
+/// Output of a command in a guest of `ddr5-cxl`: two sockets with memory, CXL memory beside the first.
 fn printed(format: &str) -> String {
     let run = Command::new(MEMTIDE)
         .args(["lab", "run", "--machine", "ddr5-cxl", "--timing", "off", "--", MEMTIDE, "topo", "-o", format])
