@@ -1,4 +1,4 @@
-//! Replays every kept input of every target.
+//! Replays every seed of every target.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use memtide_fuzz::{TARGETS, check};
 
-/// Kept inputs are small, since each clone and each run of the tests has them.
+/// Seeds are small: they are in every clone and every test run.
 const BYTES_MAX: u64 = 1 << 20;
 
 fn here(folder: &str) -> PathBuf {
@@ -50,7 +50,7 @@ fn seeds_are_small() {
     assert!(bytes < BYTES_MAX, "{bytes} bytes");
 }
 
-/// One test for all: memory is the whole process's.
+/// One test for all: memory is measured for the whole process.
 #[test]
 fn seeds_pass_all_targets() {
     for (name, target) in TARGETS {

@@ -9,7 +9,7 @@ pub const ONE_TIER: &str = "Linux sees a single tier, as every node has virtual 
 pub const NO_BUSYBOX: &str = "busybox is missing, so guests have no sleep, sed, ls and the like, and no \
     `memtide lab shell`; install Debian's package busybox-static";
 
-/// Why the lab cannot do something.
+/// For an error of the lab.
 pub fn message(error: &LabError) -> String {
     match error {
         LabError::Missing { remedy: Remedy::FetchedKernel, .. } => {

@@ -27,7 +27,7 @@ struct Extra {
     command: &'static str,
     subject: &'static str,
     means: &'static str,
-    /// What was found, or what is missing and how to get it.
+    /// What was found, or what is missing and how to install it.
     state: Result<String, String>,
 }
 
@@ -96,7 +96,7 @@ fn commands(findings: &[Finding], extras: &[Extra]) -> Table {
     table
 }
 
-/// What policies can have observed on this system.
+/// Sensors available to policies on this system.
 fn sensors() -> Table {
     let mut table = Table::new("sensors", &SENSOR_COLUMNS);
     let row = |(name, answer): (&str, &Answer)| {
@@ -141,7 +141,7 @@ fn finding(extra: &Extra) -> Finding {
     Finding { subject, found: found.clone(), state, means: (*means).to_owned(), mend, stops: Vec::new() }
 }
 
-/// Whether `memtide lab` works, and with slow memory.
+/// Whether `memtide lab` works, and with timing.
 fn lab() -> Extra {
     let tools = Tools::find(None);
     let state = tools.and_then(|tools| tools.clock().map(|_| format!("QEMU {}", tools.qemu_version)));
