@@ -89,7 +89,7 @@ pub struct Access {
 }
 
 impl Clock {
-    /// Time after `instructions` instructions.
+    /// Time after `instruction` instructions.
     #[inline]
     pub fn at(&self, instruction: u64) -> Time {
         Time(self.offset.0.wrapping_add((instruction * self.per_instruction) >> FRACTION))
@@ -129,7 +129,7 @@ impl Curve {
         }
     }
 
-    /// A CPU's clock after `instructions` instructions, including reorder buffer waits up to then.
+    /// A CPU's clock after `instruction` instructions, including reorder buffer waits up to then.
     #[inline]
     pub fn clock(&mut self, cpu: CpuId, instruction: u64) -> Clock {
         let cpu = &mut self.cpus[cpu.index()];

@@ -25,7 +25,7 @@ struct Cpu {
 }
 
 impl Ledger {
-    /// For `vcpus` virtual CPUs and `nodes` nodes.
+    /// For `cpus` virtual CPUs and `nodes` nodes.
     pub fn new(cpus: usize, nodes: usize) -> Ledger {
         let cpu = Cpu { process: 0, fresh: false, settled: Counts::none(nodes) };
         let mut ledger = Ledger { nodes, processes: Vec::new(), cpus: vec![cpu; cpus] };
