@@ -38,7 +38,7 @@ fn replayed(journal: &[u8]) {
     }
 }
 
-/// A daemon that answers each request with itself.
+/// A daemon that echoes each request.
 struct Daemon {
     file: PathBuf,
     _folder: TempDir,
@@ -64,18 +64,18 @@ impl Daemon {
     }
 }
 
-/// What a client sends to the daemon's socket: it is answered with one line.
+/// A client's request to the daemon's socket: the reply is one line.
 ///
 /// # Panics
-/// If it is not.
+/// If the reply is not one line.
 pub fn control_request(data: &[u8]) {
     static DAEMON: LazyLock<Daemon> = LazyLock::new(Daemon::start);
     let mut client = UnixStream::connect(&DAEMON.file).expect("a daemon");
-    // The daemon reads no more of a request than it takes.
+    // The daemon reads a request up to its limit only.
     let _ = client.write_all(data);
     let _ = client.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
-    // What was not read resets the connection.
+    // Unread data resets the connection.
     if client.read_to_end(&mut answer).is_err() {
         return;
     }
@@ -84,7 +84,7 @@ pub fn control_request(data: &[u8]) {
     assert!(matches!(reply, Reply::Done(_) | Reply::Refused(_)), "{reply:?}");
 }
 
-/// A daemon that answers with bytes that it is given.
+/// A daemon that replies with given bytes.
 struct Liar {
     file: PathBuf,
     answers: Mutex<Sender<Vec<u8>>>,
@@ -114,7 +114,7 @@ impl Liar {
     }
 }
 
-/// What a daemon answers to a client.
+/// A daemon's reply to a client.
 pub fn control_reply(data: &[u8]) {
     static LIAR: LazyLock<Liar> = LazyLock::new(Liar::start);
     let answers = LIAR.answers();

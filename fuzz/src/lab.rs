@@ -1,4 +1,4 @@
-//! What the lab, its agent and its clock plugin say to each other, and programs in the guest read.
+//! Formats between the lab, its agent, its clock plugin and programs in the guest.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,28 +7,28 @@ use memtide_lab_protocol::clock::{Config, Results};
 use memtide_lab_protocol::counters::{self, ReadError, Writer};
 use memtide_lab_protocol::{Counts, between};
 
-/// What the agent tells the lab.
+/// Messages from the agent to the lab.
 pub fn agent_message(data: &[u8]) {
     let Ok(message) = Message::from_json(data) else { return };
     let again = Message::from_json(&message.to_json()).expect("what was written can be read");
     assert_eq!(again, message);
 }
 
-/// What the lab tells its agent.
+/// The agent's task.
 pub fn agent_task(data: &[u8]) {
     let Ok(task) = Task::from_json(data) else { return };
     let again = Task::from_json(&task.to_json()).expect("what was written can be read");
     assert_eq!(again, task);
 }
 
-/// What the lab tells its clock plugin.
+/// The clock plugin's configuration.
 pub fn clock_config(data: &[u8]) {
     let Ok(config) = Config::from_json(data) else { return };
     let written = config.to_json();
     assert_eq!(Config::from_json(&written).expect("what was written can be read").to_json(), written);
 }
 
-/// What the clock plugin has measured.
+/// The clock plugin's results.
 pub fn clock_results(data: &[u8]) {
     let Ok(results) = Results::from_json(data) else { return };
     let again = Results::from_json(&results.to_json()).expect("what was written can be read");

@@ -1,10 +1,10 @@
-//! memtide's fuzz targets: one function for every parser of what comes from outside.
+//! memtide's fuzz targets: one function per parser of untrusted input.
 //!
-//! A target gives its input to the real entry point and checks what must hold whatever it gets: nothing panics,
-//! [`MEMORY_MAX`] suffices, what is accepted lies within its bounds and reads back as it was written.
+//! A target passes its input to the real entry point and checks invariants: no panic, at most [`MEMORY_MAX`]
+//! allocated, and accepted input is within bounds and reads back as written.
 //!
-//! `cargo fuzz` runs each target (see `make fuzz`); the test `seeds` replays the inputs kept in `seeds/TARGET`. An input
-//! that once failed is kept there.
+//! `cargo fuzz` runs each target (see `make fuzz`); the test `seeds` replays the inputs kept in
+//! `seeds/TARGET`. An input that once failed is kept there.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -25,7 +25,7 @@ static ALLOCATED: PeakAlloc = PeakAlloc;
 /// Bytes that a target may allocate at a time.
 pub const MEMORY_MAX: usize = 100 << 20;
 
-/// What takes any bytes, and panics if a promise is broken.
+/// A target: takes any bytes, and panics if an invariant is violated.
 pub type Target = fn(&[u8]);
 
 /// Every target with its name: that of its file in `fuzz_targets/`, and of its folder in `seeds/`.
@@ -55,10 +55,10 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("workload", text::workload),
 ];
 
-/// Runs a target, and checks the memory that it takes.
+/// Runs a target, and checks its memory use.
 ///
 /// # Panics
-/// If a promise is broken.
+/// If an invariant is violated.
 pub fn check(target: Target, data: &[u8]) {
     let before = ALLOCATED.current_usage();
     ALLOCATED.reset_peak_usage();
@@ -67,14 +67,13 @@ pub fn check(target: Target, data: &[u8]) {
     assert!(peak <= MEMORY_MAX, "{} bytes of input took {peak} bytes of memory", data.len());
 }
 
-/// Processor time that an input may take: what takes longer never ends with a larger one.
+/// CPU time limit per input, against superlinear parsers.
 const CPU_MAX: Duration = Duration::from_secs(1);
 
-/// Runs a target as [`check`] does, and checks the processor time that it takes, too: for programs that are built with
-/// optimisation. It does not depend on what else the host does.
+/// As [`check`], and also checks its CPU time: for optimised builds. Independent of host load.
 ///
 /// # Panics
-/// If a promise is broken.
+/// If an invariant is violated.
 pub fn fuzz(target: Target, data: &[u8]) {
     let before = cpu_time();
     check(target, data);

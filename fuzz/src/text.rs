@@ -1,4 +1,4 @@
-//! What users write: machine files, configurations, policies, workloads, lists, measurements.
+//! User input: machine files, configurations, policies, workloads, lists, measurements.
 
 use std::sync::LazyLock;
 
@@ -46,7 +46,7 @@ fn small_machine() -> &'static Machine {
     &MACHINE
 }
 
-/// Policies: a placement with or without a migration, and what the daemon takes.
+/// Policies: a placement with or without a migration, and the daemon's.
 pub fn policy(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     for item in split_list(text) {
@@ -61,7 +61,7 @@ pub fn policy(data: &[u8]) {
     assert!(migration.is_err() || memtide_daemon::parse_migration(text).is_ok());
 }
 
-/// Workloads: what is accepted is printed and read back, and lies within what is declared.
+/// Workloads: what is accepted reads back as printed and stays within its declared memory.
 pub fn workload(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     for item in split_list(text) {
@@ -96,7 +96,7 @@ pub fn node_list(data: &[u8]) {
     assert!(found.iter().all(|number| there.contains(number)));
 }
 
-/// A system of two nodes, one without CPUs, about which the firmware tells nothing.
+/// A system of two nodes, one without CPUs, without firmware figures.
 fn system() -> &'static System {
     static SYSTEM: LazyLock<System> = LazyLock::new(|| {
         let node = |number: u8, cpus: u16| Node {

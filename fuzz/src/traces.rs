@@ -1,4 +1,4 @@
-//! What is recorded: traces, imports, the recorder's streams, and the machine code that the recorder reads.
+//! Recordings: traces, imports, the recorder's streams, and machine code.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -39,7 +39,7 @@ pub fn trace_rows(data: &[u8]) {
                 writer.end_epoch().expect("disk space");
                 continue;
             }
-            // What is refused leaves no trace of itself.
+            // Refused input leaves no file.
             let _ = writer.push(&row(operation, thread, &mut rest));
         }
         if let Ok(totals) = writer.finish() {
@@ -83,7 +83,7 @@ fn read_back(path: &Path, totals: Totals) {
     replay(trace);
 }
 
-/// Replays a trace to its end, or to what is wrong with it, as a machine would.
+/// Replays a trace to its end or first error, as a machine would.
 fn replay(trace: Trace) {
     let accesses = trace.totals().accesses;
     let Ok(mut replay) = trace.program(ReplayOptions::default()) else { return };

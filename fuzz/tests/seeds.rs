@@ -1,4 +1,4 @@
-//! Replays every kept input of every target.
+//! Replays every seed of every target.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use memtide_fuzz::{TARGETS, check};
 
-/// Kept inputs are small, since each clone and each run of the tests has them.
+/// Seeds are small: they are in every clone and every test run.
 const BYTES_MAX: u64 = 1 << 20;
 
 fn here(folder: &str) -> PathBuf {
@@ -26,7 +26,7 @@ fn names(folder: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_target_has_seeds_a_binary_and_nothing_is_without_a_target() {
+fn targets_binaries_and_seeds_correspond() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(targets.len(), TARGETS.len(), "a target is listed twice");
     assert_eq!(names("seeds"), targets);
@@ -43,16 +43,16 @@ fn every_target_has_seeds_a_binary_and_nothing_is_without_a_target() {
 }
 
 #[test]
-fn kept_inputs_are_small() {
+fn seeds_are_small() {
     let size = |path: &PathBuf| path.metadata().expect("a file").len();
     let bytes: u64 =
         TARGETS.iter().flat_map(|(name, _)| files(&here("seeds").join(name))).map(|path| size(&path)).sum();
     assert!(bytes < BYTES_MAX, "{bytes} bytes");
 }
 
-/// One test for all: memory is the whole process's.
+/// One test for all: memory is measured for the whole process.
 #[test]
-fn kept_inputs_break_no_promise() {
+fn seeds_pass_all_targets() {
     for (name, target) in TARGETS {
         for path in files(&here("seeds").join(name)) {
             let data = fs::read(&path).expect("a file");

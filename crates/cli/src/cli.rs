@@ -24,7 +24,7 @@ pub fn parse() -> Result<Cli, Failure> {
     read.map_err(refused)
 }
 
-/// What the parser says, unless memtide can say it better.
+/// The parser's message, or a better one.
 fn refused(error: clap::Error) -> Failure {
     let said = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -47,8 +47,8 @@ fn refused(error: clap::Error) -> Failure {
     Failure::Parser(Box::new(error))
 }
 
-/// What an argument of the command that is called takes, if that is integers: clap names neither their kind nor, for what is
-/// no number at all, their range.
+/// Allowed values of an integer argument of the called command: clap names neither the type nor, for
+/// non-numbers, the range.
 fn integers_of(argument: &str, words: impl Iterator<Item = String>) -> Option<String> {
     let mut command = definition();
     command.build();
@@ -63,7 +63,7 @@ fn integers_of(argument: &str, words: impl Iterator<Item = String>) -> Option<St
     if !of_word.contains("invalid digit") {
         return None;
     }
-    // Beyond its range, one of these is refused with the range.
+    // Out of range, clap's message has the range.
     let beyond = [i64::MIN.to_string(), i64::MAX.to_string(), 0.to_string(), u64::MAX.to_string()];
     let range = beyond.iter().filter_map(|number| refusal(parser, number)).find_map(|why| {
         let (_, range) = why.split_once(" is not in ")?;
@@ -80,7 +80,7 @@ fn integers_of(argument: &str, words: impl Iterator<Item = String>) -> Option<St
     })
 }
 
-/// Why a parser of values refuses one.
+/// A value parser's reason for a refusal.
 fn refusal(parser: &ValueParser, value: &str) -> Option<String> {
     let probe = Arg::new("value").allow_hyphen_values(true).value_parser(parser.clone());
     let read = clap::Command::new("probe").no_binary_name(true).arg(probe).try_get_matches_from([value]);
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// Folders of `crates` that are no libraries of the command.
+    /// Folders of `crates` that are not libraries of the command.
     const OTHERS: [&str; 3] = ["cli", "guest", "plugins"];
 
     /// Files that name commands or options for another reason than advice: doctor's remedies, the source of a
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_that_takes_integers_names_their_range() {
+    fn integer_options_print_range() {
         let mut command = definition();
         command.build();
         let mut options = Vec::new();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_leave_advice_about_commands_and_options_to_this_crate() {
+    fn libraries_do_not_name_commands_or_options() {
         let mut known = Vec::new();
         names(&definition(), "memtide", &mut known);
         known.sort_unstable();

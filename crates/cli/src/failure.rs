@@ -29,7 +29,7 @@ pub enum Failure {
     NotFound(String),
     /// The exit status of a program that was recorded or run, passed on without a message.
     Program(u8),
-    /// Ctrl-C, or a request to end: code 130.
+    /// Ctrl-C or a termination signal: code 130.
     Interrupted,
     /// Interrupted with partial results kept; says how to resume: code 130.
     Paused(String),
@@ -114,7 +114,7 @@ impl Failure {
     pub fn not_started(message: String, error: &io::Error) -> Failure {
         match Errno::from_io_error(error) {
             Some(Errno::NOENT) => Failure::NotFound(message),
-            // What only execve fails with; EPERM, say, may come from placement.
+            // Errors of execve only; EPERM, for instance, may come from placement.
             Some(
                 Errno::ACCESS
                 | Errno::NOEXEC
@@ -147,13 +147,13 @@ impl Failure {
             _ if error.raw_os_error().is_none() => "; name another file",
             _ => "",
         };
-        // The name of the temporary file would only confuse.
+        // Without the temporary file's name.
         let error = error.to_string();
         let error = error.split(" at path ").next().unwrap_or_default();
         Failure::Run(format!("{path}: cannot be written ({error}){advice}"))
     }
 
-    /// Prints the message on standard error and gives the exit code.
+    /// Prints the message on standard error and returns the exit code.
     pub fn report(self) -> ExitCode {
         let (code, message) = match self {
             Failure::Run(message) => (1, message),
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_on_what_cannot_be_written_fits_the_reason() {
+    fn write_error_advice_fits_reason() {
         let told = |error: io::Error| Failure::unwritable("x", &error).to_string();
         for (kind, advice) in [
             (io::ErrorKind::NotFound, "; make the folder first"),

@@ -1,4 +1,4 @@
-//! Ctrl-C and requests to end.
+//! Ctrl-C and termination signals.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// Polling interval for a request to end.
+/// Polling interval of the flag.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Signals that come together are one request: `timeout` sends two, and a terminal one to each process.
+/// Signals in quick succession are one request: `timeout` sends two, and a terminal one to each process.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the flag at the first signal, so that work ends cleanly; a later signal ends the process at once.
+/// Sets the flag at the first signal, for a clean end; a later signal ends the process at once.
 pub fn install() -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::Run(format!("cannot handle signals: {error}")))?;
@@ -35,22 +35,22 @@ pub fn install() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is set once the command is asked to end.
+/// The flag set by the first signal.
 pub fn flag() -> &'static AtomicBool {
     &ASKED
 }
 
-/// Whether the command was asked to end.
+/// Whether the command was interrupted.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// An error if the command was asked to end.
+/// An error if the command was interrupted.
 pub fn check() -> Result<(), Failure> {
     if asked() { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
-/// Sleeps, or fails with `Interrupted` if the command is asked to end.
+/// Sleeps, or fails with `Interrupted` if the command is interrupted.
 pub fn pause(time: Duration) -> Result<(), Failure> {
     let until = Instant::now() + time;
     while !asked() {
@@ -63,14 +63,13 @@ pub fn pause(time: Duration) -> Result<(), Failure> {
     Err(Failure::Interrupted)
 }
 
-/// Does long work that cannot be stopped and leaves nothing behind: if the command is asked to end, the work is left to end
-/// with the process.
+/// Runs long uninterruptible work without side effects in a thread: on an interrupt it ends with the process.
 pub fn interruptible<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let (done, result) = mpsc::sync_channel(1);
     let worker = thread::spawn(move || {
-        // The receiver is gone if the command was asked to end.
+        // The receiver is gone if the command was interrupted.
         let _ = done.send(work());
     });
     loop {

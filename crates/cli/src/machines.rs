@@ -11,7 +11,7 @@ pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
     machines::load(name_or_path).map_err(advice::on_machine)
 }
 
-/// As [`load`], with what is most likely not meant in its file.
+/// As [`load`], with warnings about doubtful figures.
 pub fn load_with_warnings(name_or_path: &str) -> Result<(Machine, Vec<FileError>), Failure> {
     machines::load_with_warnings(name_or_path).map_err(advice::on_machine)
 }

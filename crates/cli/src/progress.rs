@@ -14,8 +14,7 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Most columns of the bar.
 const BAR: usize = 32;
 
-/// Progress of several parts that run at once. It shows on standard error, if that is a terminal, once a second has
-/// gone by.
+/// Progress of several concurrent parts, on standard error if that is a terminal, after the first second.
 pub struct Progress {
     bar: ProgressBar,
     started: Instant,
@@ -23,7 +22,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing done yet of `parts` parts.
+    /// Progress 0 of `parts` parts.
     pub fn new(message: &str, parts: usize) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template(&template(message, output::width_of(stderr())));
@@ -32,7 +31,7 @@ impl Progress {
         Progress { bar, started: Instant::now(), parts: Mutex::new(vec![0.0; parts]) }
     }
 
-    /// A part is done to this share, from 0 to 1.
+    /// Sets a part's progress, from 0 to 1.
     pub fn set(&self, part: usize, share: f64) {
         let mut parts = self.parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         parts[part] = share;
@@ -44,7 +43,7 @@ impl Progress {
     }
 }
 
-/// One line of the terminal: a longer one could not be drawn over.
+/// One line of the terminal: a longer one cannot be overwritten.
 fn template(message: &str, columns: Option<usize>) -> String {
     let rest = message.len() + " [] 100 %, 59m left".len();
     match columns.map_or(BAR, |columns| columns.saturating_sub(rest + 1).min(BAR)) {

@@ -56,7 +56,7 @@ pub struct Runs {
 }
 
 enum Source {
-    /// As it was named, and read.
+    /// As named, and as parsed.
     Workload {
         text: String,
         name: String,
@@ -81,7 +81,7 @@ impl RunOptions {
         Ok(runs)
     }
 
-    /// Refuses a trace of which nothing is left to run.
+    /// Refuses a trace with no accesses left to run.
     fn check_left(&self, trace: &Trace) -> Result<(), Failure> {
         let (path, accesses) = (trace.path().display(), trace.totals().accesses);
         match (accesses > self.skip, accesses) {
@@ -98,7 +98,7 @@ impl RunOptions {
 }
 
 impl Runs {
-    /// What is run, for people.
+    /// Description of the programs, for people.
     pub fn program_names(&self) -> String {
         let each = |source: &Source| match source {
             Source::Workload { text, .. } => text.clone(),
@@ -112,7 +112,7 @@ impl Runs {
         }
     }
 
-    /// Which accesses of traces are run, unless all are.
+    /// Range of replayed accesses, unless all.
     fn part(&self) -> String {
         match (self.options.skip, self.options.limit) {
             (0, u64::MAX) => String::new(),
@@ -121,7 +121,7 @@ impl Runs {
         }
     }
 
-    /// What holds for all runs.
+    /// Facts common to all runs.
     pub fn about(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("machine", Cell::text(&self.machine.name)),
@@ -189,7 +189,7 @@ fn open(path: &Path) -> Result<Trace, Failure> {
     Trace::open(path).map_err(|error| Failure::Input(advice::trace::message(&error)))
 }
 
-/// Reads `NAME[:KEY=VALUE,..]`.
+/// Parses `NAME[:KEY=VALUE,..]`.
 fn workload(text: &str) -> Result<Source, Failure> {
     let (name, params) = split_name(text);
     let params = params.parse().map_err(|error| Failure::Usage(format!("workload '{name}': {error}")))?;
@@ -203,7 +203,7 @@ fn workload_error(error: WorkloadError) -> Failure {
     })
 }
 
-/// Reads lists of policies, all different.
+/// Parses lists of distinct policies.
 pub fn policies(lists: &[String]) -> Result<Vec<Policy>, Failure> {
     let texts = lists.iter().flat_map(|list| split_list(list));
     let policies: Vec<Policy> = texts.map(policy).collect::<Result<_, _>>()?;
@@ -215,7 +215,7 @@ pub fn policies(lists: &[String]) -> Result<Vec<Policy>, Failure> {
     Ok(policies)
 }
 
-/// Reads a policy.
+/// Parses a policy.
 pub fn policy(text: &str) -> Result<Policy, Failure> {
     memtide_policies::parse(text.trim()).map_err(|error| {
         Failure::Usage(match &error {

@@ -1,11 +1,11 @@
-//! What the command answers, in three formats.
+//! Output of the command, in three formats.
 
 mod support;
 
 use support::call::{ROWS, SMALL, answer, file, json, refused};
 
 #[test]
-fn a_policy_is_shown_as_it_is_run() {
+fn policy_is_shown_with_effective_parameters() {
     let of = |policy: &str| json(&["policy", "show", policy]);
     let names = |answer: &serde_json::Value| -> Vec<String> {
         let rows = answer["parameters"].as_array().unwrap();
@@ -32,7 +32,7 @@ fn a_policy_is_shown_as_it_is_run() {
 }
 
 #[test]
-fn a_machine_is_shown_at_its_scale_or_another() {
+fn machine_show_applies_scale() {
     let capacity =
         |args: &[&str]| json(&[&["machine", "show"], args].concat())["node"][0]["capacity_mib"].clone();
     let whole = capacity(&["ddr5-cxl"]).as_u64().unwrap();
@@ -43,7 +43,7 @@ fn a_machine_is_shown_at_its_scale_or_another() {
 }
 
 #[test]
-fn a_trace_says_what_it_holds_and_runs() {
+fn trace_info_and_trace_runs() {
     let folder = tempfile::tempdir().unwrap();
     let rows = file(folder.path(), "rows.csv", ROWS);
     let trace = folder.path().join("three.mt").display().to_string();
@@ -62,7 +62,7 @@ fn a_trace_says_what_it_holds_and_runs() {
 }
 
 #[test]
-fn the_verdict_names_ties_what_could_not_migrate_and_no_node_busier_than_it_can_be() {
+fn verdict_names_ties_and_idle_migration_and_caps_utilisation() {
     let verdict = |arguments: &[&str]| {
         json(&[&["compare"], arguments].concat())["verdict"].as_str().expect("a verdict").to_owned()
     };
@@ -84,7 +84,7 @@ fn the_verdict_names_ties_what_could_not_migrate_and_no_node_busier_than_it_can_
 const TRIAD: &str = "stream:kernel=triad,threads=16,footprint_mib=48,iterations=1";
 
 #[test]
-fn saturated_link_is_named_by_the_verdict_and_shown_in_every_format() {
+fn saturated_link_is_in_verdict_and_every_format() {
     let compare = ["compare", "-m", "ddr5-cxl", "-w", TRIAD, "-p", "local,ratio:weights=1:1"];
     let whole = json(&compare);
     let verdict = whole["verdict"].as_str().unwrap();
@@ -116,7 +116,7 @@ fn saturated_link_is_named_by_the_verdict_and_shown_in_every_format() {
 }
 
 #[test]
-fn verdict_argues_with_demand_traffic_and_tells_prefetching_and_migration_apart() {
+fn verdict_separates_demand_prefetch_and_migration_traffic() {
     let compare = ["compare", "-m", "ddr5-cxl", "-w", TRIAD, "-p", "local,ratio:weights=1:1"];
     let whole = json(&compare);
     let verdict = whole["verdict"].as_str().unwrap();
@@ -136,7 +136,7 @@ fn verdict_argues_with_demand_traffic_and_tells_prefetching_and_migration_apart(
 }
 
 #[test]
-fn run_without_an_epoch_names_an_epoch_with_which_it_has_some() {
+fn run_shorter_than_epoch_suggests_epoch() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
     let compare = |policy: &str| {
         json(&[
@@ -179,7 +179,7 @@ fn readme_example_migrates_on_every_bundled_trace() {
 }
 
 #[test]
-fn single_memory_node_is_told_to_leave_nothing_to_place() {
+fn single_memory_node_leaves_nothing_to_place() {
     let verdict =
         json(&["compare", "-m", "laptop", "-w", SMALL, "-p", "local,interleave"])["verdict"].clone();
     assert_eq!(verdict, "laptop has a single memory node, dram: there is nothing to place.");
@@ -196,7 +196,7 @@ fn idle_node_has_no_latency() {
 }
 
 #[test]
-fn a_comparison_has_a_row_a_policy_in_the_order_asked_in_every_format() {
+fn comparison_has_row_per_policy_in_given_order() {
     let base =
         ["compare", "-m", "bmpm-2", "-w", SMALL, "-p", "interleave,local,ratio:weights=3:1", "--seed", "5"];
     let whole = json(&base);
@@ -224,7 +224,7 @@ fn a_comparison_has_a_row_a_policy_in_the_order_asked_in_every_format() {
 }
 
 #[test]
-fn the_verdict_tells_of_swapping_and_calls_no_tie_a_win() {
+fn verdict_reports_swapping_and_ties() {
     // 20 MiB do not fit into the fast node, of 16 MiB at this scale, but into both.
     let compared =
         ["compare", "-m", "bmpm-2", "--scale", "1024", "-w", "stream:footprint_mib=20,iterations=1"];
@@ -247,7 +247,7 @@ fn the_verdict_tells_of_swapping_and_calls_no_tie_a_win() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes() {
+fn same_seed_gives_same_output() {
     let base = ["compare", "-m", "bmpm-5", "-w", SMALL, "-p", "local,bw-random", "-o", "json"];
     assert_eq!(answer(&base), answer(&base));
     let probe = ["machine", "probe", "bmpm-2", "--load", "50%", "--requests", "5000", "-o", "csv"];
@@ -256,7 +256,7 @@ fn the_same_seed_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_simulation_shows_everything_as_json_and_every_node_as_a_table() {
+fn simulation_prints_all_figures_as_json_and_nodes_as_table() {
     let run = json(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-p", "bw-local+bw-migration"]);
     assert_eq!(run["policy"], "bw-local+bw-migration");
     let report = &run["report"];
@@ -292,7 +292,7 @@ fn a_simulation_shows_everything_as_json_and_every_node_as_a_table() {
 }
 
 #[test]
-fn each_programs_time_is_in_every_format() {
+fn program_times_are_in_every_format() {
     let run = ["simulate", "-m", "bmpm-2", "-w", SMALL, "-w", SMALL];
     let report = &json(&run)["report"];
     let times: Vec<f64> =
@@ -307,7 +307,7 @@ fn each_programs_time_is_in_every_format() {
 }
 
 #[test]
-fn a_probe_finds_the_idle_latency_and_peak_that_show_tells() {
+fn probe_matches_shown_idle_latency_and_peak() {
     for name in ["bmpm-2", "pms", "optane"] {
         let probe = json(&["machine", "probe", name, "--load", "50%", "--requests", "20000"]);
         let shown = answer(&["machine", "show", name]);
@@ -336,7 +336,7 @@ fn a_probe_finds_the_idle_latency_and_peak_that_show_tells() {
 }
 
 #[test]
-fn the_demonstration_shows_what_placement_is_worth() {
+fn demo_shows_benefit_of_placement() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
     let demo = [
         "compare",

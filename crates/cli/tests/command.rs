@@ -1,4 +1,4 @@
-//! The command as any command: lists, help, output that fits, and ends when it is told to.
+//! General behaviour of the command: lists, help, output width, interrupts.
 
 mod support;
 
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use support::call::{ROWS, SMALL, answer, json};
 
 #[test]
-fn placements_that_reckon_with_no_figures_run_on_any_system() {
+fn placements_without_figures_run_on_any_system() {
     for placement in ["local", "interleave"] {
         let run = Command::new(support::MEMTIDE)
             .args(["run", "-p", placement, "--", "sh", "-c", "exit 7"])
@@ -23,7 +23,7 @@ fn placements_that_reckon_with_no_figures_run_on_any_system() {
 }
 
 #[test]
-fn reader_that_has_gone_ends_every_output_quietly() {
+fn closed_pipe_ends_every_output_quietly() {
     let folder = tempfile::tempdir().expect("a folder");
     let figures = folder.path().join("figures");
     let figures = figures.to_str().expect("a name");
@@ -44,7 +44,7 @@ fn reader_that_has_gone_ends_every_output_quietly() {
 }
 
 #[test]
-fn daemon_check_prints_the_monitor_or_the_key_that_asks_for_more_than_there_is() {
+fn daemon_check_prints_monitor_or_unsupported_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("memtide.toml");
     std::fs::write(&config, "# memtide\nmonitor = 'smaps'\n").expect("a configuration");
@@ -59,7 +59,7 @@ fn daemon_check_prints_the_monitor_or_the_key_that_asks_for_more_than_there_is()
 }
 
 #[test]
-fn lists_name_everything_that_can_be_shown() {
+fn lists_name_everything_showable() {
     for (kind, key) in [("machine", "machines"), ("workload", "workloads"), ("policy", "policies")] {
         let list = json(&[kind, "list"]);
         let all = list[key].as_array().unwrap();
@@ -76,7 +76,7 @@ fn lists_name_everything_that_can_be_shown() {
 }
 
 #[test]
-fn completions_and_man_pages_come_from_the_definitions() {
+fn completions_and_man_pages_follow_cli_definition() {
     for shell in ["bash", "zsh", "fish"] {
         let script = answer(&["completions", shell]);
         assert!(script.contains("memtide") && script.contains("probe"), "{shell}");
@@ -100,7 +100,7 @@ fn completions_and_man_pages_come_from_the_definitions() {
 }
 
 #[test]
-fn help_and_version_succeed_and_tell_the_exit_codes() {
+fn help_and_version_succeed_and_list_exit_codes() {
     for args in [&["--help"][..], &["compare", "--help"], &["machine", "probe", "--help"]] {
         assert!(answer(args).contains("130 interrupted"), "{args:?}");
     }
@@ -108,7 +108,7 @@ fn help_and_version_succeed_and_tell_the_exit_codes() {
 }
 
 #[test]
-fn tables_keep_to_the_terminals_width_and_csv_does_not() {
+fn tables_wrap_at_terminal_width_and_csv_does_not() {
     let at = |columns: &str, args: &[&str]| {
         let mut command = Command::new(support::MEMTIDE);
         let output = command.args(args).env("COLUMNS", columns).output().unwrap();
@@ -131,7 +131,7 @@ fn tables_keep_to_the_terminals_width_and_csv_does_not() {
 }
 
 #[test]
-fn help_is_about_memtide_by_whatever_name_it_is_called() {
+fn help_names_memtide_under_any_argv0() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("file.tmp");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_memtide"), &other).unwrap();
@@ -143,7 +143,7 @@ fn help_is_about_memtide_by_whatever_name_it_is_called() {
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_error() {
+fn closed_reader_is_not_an_error() {
     let mut command = Command::new(support::MEMTIDE);
     let mut child = command
         .args(["machine", "show", "hbm"])
@@ -156,7 +156,7 @@ fn a_reader_that_has_enough_is_no_error() {
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
-/// A call that the test interrupts.
+/// A call to be interrupted.
 struct Running {
     child: Child,
     pid: Pid,
@@ -170,7 +170,7 @@ impl Running {
         Running { child, pid }
     }
 
-    /// Processor time of all its threads so far, also once it has ended and is not yet reaped.
+    /// CPU time of all its threads, also of a zombie.
     fn processor_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -182,7 +182,7 @@ impl Running {
         waitid(WaitId::Pid(self.pid), options).unwrap().is_some()
     }
 
-    /// Waits until it has computed for half a second of processor time.
+    /// Waits until it has used half a second of CPU time.
     fn computes(&self) {
         while self.processor_ticks() < ticks_per_second() / 2 {
             assert!(!self.has_ended(), "it ended before the interrupt");
@@ -215,7 +215,7 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 #[test]
-fn an_interrupt_ends_a_run_with_code_130_and_leaves_no_report() {
+fn interrupt_exits_130_without_report() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.html").display().to_string();
     let stream = "stream:footprint_mib=256,iterations=100";
@@ -226,7 +226,7 @@ fn an_interrupt_ends_a_run_with_code_130_and_leaves_no_report() {
 }
 
 #[test]
-fn an_interrupt_is_obeyed_while_a_workload_is_built_and_late_in_a_probe() {
+fn interrupt_stops_workload_build_and_late_probe() {
     for args in [
         &["simulate", "-m", "ddr5-cxl", "-w", "pagerank:footprint_mib=1024"][..],
         &["machine", "probe", "ddr4-2400", "--requests", "20000000", "--load", "50%"],
@@ -238,7 +238,7 @@ fn an_interrupt_is_obeyed_while_a_workload_is_built_and_late_in_a_probe() {
 }
 
 #[test]
-fn an_interrupt_ends_an_import_that_waits_for_its_input_and_leaves_no_trace() {
+fn interrupt_stops_blocked_import_without_trace() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

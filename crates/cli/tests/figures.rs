@@ -1,4 +1,4 @@
-//! `--figures FILE`: a run's figures are apart from what its program prints.
+//! `--figures FILE`: a run's figures are separate from its program's output.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::MEMTIDE;
 use support::call::memtide;
 
 #[test]
-fn figures_of_run_go_to_their_file_in_the_format_asked_for() {
+fn run_figures_go_to_file_in_requested_format() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("figures");
     let name = file.to_str().expect("a name");
@@ -38,7 +38,7 @@ fn figures_of_run_go_to_their_file_in_the_format_asked_for() {
 }
 
 #[test]
-fn file_that_cannot_take_figures_is_refused_before_the_program_runs() {
+fn unwritable_figures_file_is_refused_before_program_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("a name").to_owned();
     let (marker, script) = (path("marker"), path("script"));
@@ -67,7 +67,7 @@ fn file_that_cannot_take_figures_is_refused_before_the_program_runs() {
 }
 
 #[test]
-fn figures_do_not_replace_the_trace_of_the_same_run() {
+fn figures_do_not_overwrite_trace() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace").display().to_string();
     let output = memtide(&["record", "-o", &trace, "--figures", &trace, "--", "true"]);
@@ -75,7 +75,7 @@ fn figures_do_not_replace_the_trace_of_the_same_run() {
 }
 
 #[test]
-fn format_of_run_needs_a_file_for_the_figures() {
+fn run_output_format_needs_figures_file() {
     let output = memtide(&["run", "-p", "local", "-o", "json", "--", "true"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--figures"));

@@ -1,4 +1,4 @@
-//! However a program in the lab ends, it is told as it was, and nothing is left of the virtual machine.
+//! Every end of a program in the lab is reported correctly and leaves nothing of the virtual machine.
 
 mod support;
 
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 
 use support::{MEMTIDE, has_program, lab_is_here};
 
-/// Where a run keeps its files.
+/// Folder of a run's files.
 struct Lab {
     folder: TempDir,
 }
 
 impl Lab {
-    /// Nothing if the lab's parts are not there and need not be.
+    /// `None` if the lab's parts are missing and optional.
     fn new() -> Option<Lab> {
         lab_is_here().then(|| Lab { folder: tempfile::tempdir().expect("a folder") })
     }
@@ -69,7 +69,7 @@ impl Lab {
         assert_eq!(self.processes(), Vec::<PathBuf>::new());
     }
 
-    /// Starts a run and waits until its virtual machine is there.
+    /// Starts a run and waits for its virtual machine.
     fn started(&self, program: &[&str]) -> Child {
         let mut command = self.command(&[], program);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("memtide runs");
@@ -82,13 +82,13 @@ impl Lab {
     }
 }
 
-/// How long a test waits before it takes a process for one that hangs, on any host.
+/// Time after which a process counts as hanging, on any host.
 const HANGS: Duration = Duration::from_secs(300);
 
 const ENDLESS: &str = "while :; do :; done";
 
 #[test]
-fn output_errors_and_status_come_back_apart() {
+fn stdout_stderr_and_status_are_separate() {
     let Some(lab) = Lab::new() else { return };
     let (output, told) = lab.script(&["--env", "WORD=b"], r"printf 'a\0\377%s' $WORD; echo c >&2; exit 7");
     assert_eq!(output.status.code(), Some(7), "{told}");
@@ -97,7 +97,7 @@ fn output_errors_and_status_come_back_apart() {
 }
 
 #[test]
-fn figures_go_to_their_file_apart_from_the_programs_lines() {
+fn figures_go_to_file_without_program_output() {
     let Some(lab) = Lab::new() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("figures");
@@ -111,7 +111,7 @@ fn figures_go_to_their_file_apart_from_the_programs_lines() {
 }
 
 #[test]
-fn a_script_brings_its_interpreter_and_finds_its_files() {
+fn script_gets_interpreter_and_files() {
     let Some(lab) = Lab::new() else { return };
     let files = tempfile::tempdir().expect("a folder");
     let (script, data) = (files.path().join("script"), files.path().join("data"));
@@ -136,7 +136,7 @@ fn guest_has_common_programs() {
 }
 
 #[test]
-fn a_signal_that_ends_the_program_is_told() {
+fn fatal_signal_is_reported() {
     let Some(lab) = Lab::new() else { return };
     let (output, told) = lab.script(&[], "kill -SEGV $$");
     assert_eq!(output.status.code(), Some(128 + 11), "{told}");
@@ -144,7 +144,7 @@ fn a_signal_that_ends_the_program_is_told() {
 }
 
 #[test]
-fn a_program_that_hangs_is_ended_after_the_time_it_was_given() {
+fn hanging_program_times_out() {
     let Some(lab) = Lab::new() else { return };
     // Enough for the boot of any host that runs these tests.
     let (output, told) = lab.script(&["--timeout", "40"], &format!("echo begun; {ENDLESS}"));
@@ -162,16 +162,16 @@ fn time_limit_counts_the_boot() {
 }
 
 #[test]
-fn a_program_that_fills_memory_is_ended_and_the_reason_told() {
+fn out_of_memory_kill_is_reported() {
     let Some(lab) = Lab::new() else { return };
-    // It keeps all of a last line, which never ends.
+    // It buffers an endless last line.
     let (output, told) = lab.run(&[], &["tail", "/dev/zero"]);
     assert_eq!(output.status.code(), Some(128 + 9), "{told}");
     assert!(told.contains("ran out of memory"), "{told}");
 }
 
 #[test]
-fn output_of_any_length_goes_through_and_takes_no_memory() {
+fn long_output_streams_in_constant_memory() {
     let Some(lab) = Lab::new() else { return };
     const BYTES: u64 = 500_000_000;
     let mut child = lab.started(&["head", "-c", &BYTES.to_string(), "/dev/zero"]);
@@ -197,7 +197,7 @@ fn output_of_any_length_goes_through_and_takes_no_memory() {
 }
 
 #[test]
-fn it_ends_when_nobody_reads_on() {
+fn closed_output_ends_run() {
     let Some(lab) = Lab::new() else { return };
     let mut child = lab.started(&["yes"]);
     let mut start = [0; 2];
@@ -208,7 +208,7 @@ fn it_ends_when_nobody_reads_on() {
 }
 
 #[test]
-fn a_signal_to_memtide_ends_all_of_it() {
+fn signal_to_memtide_stops_vm() {
     let Some(lab) = Lab::new() else { return };
     for (signal, code) in [("INT", 130), ("TERM", 130)] {
         let mut child = lab.started(&["sh", "-c", ENDLESS]);
@@ -231,7 +231,7 @@ fn a_signal_to_memtide_ends_all_of_it() {
 }
 
 #[test]
-fn a_kernel_that_does_not_boot_is_told() {
+fn unbootable_kernel_is_reported() {
     let Some(lab) = Lab::new() else { return };
     let file = lab.folder.path().with_extension("kernel");
     fs::write(&file, broken_kernel()).expect("a kernel");
@@ -242,7 +242,7 @@ fn a_kernel_that_does_not_boot_is_told() {
     assert!(told.contains(kernel) && told.contains("did not boot"), "{told}");
 }
 
-/// A file that looks like a kernel (Linux's boot protocol) and makes the CPU give up: an interrupt without a table of them.
+/// A file that looks like a kernel (Linux's boot protocol) and triple-faults: an interrupt without an IDT.
 fn broken_kernel() -> Vec<u8> {
     let mut image = vec![0; 64 << 10];
     image[0x1f1] = 4; // sectors of setup
@@ -257,9 +257,9 @@ fn broken_kernel() -> Vec<u8> {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn full_disk_is_reported() {
     let Some(lab) = Lab::new() else { return };
-    // No file may grow beyond so many blocks of 512 bytes, which is as a full disk to what writes.
+    // A file size limit in blocks of 512 bytes acts like a full disk.
     let script = "ulimit -f 100; trap '' XFSZ; exec \"$@\"";
     let run = lab.command(&[], &["true"]);
     let output = Command::new("sh")
@@ -282,12 +282,12 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
-fn files_that_just_fit_are_there_and_larger_ones_are_refused() {
+fn files_up_to_limit_fit_and_larger_are_refused() {
     let Some(lab) = Lab::new() else { return };
     let data = lab.folder.path().with_extension("large");
     let name = data.to_str().expect("a name");
     let sized = |mib: u64| fs::File::create(&data).and_then(|file| file.set_len(mib << 20)).expect("a file");
-    // The guest has 512 MiB; the agent and the shell take some, the rule is in the lab's check of room.
+    // The guest has 512 MiB, less the agent and the shell; the rule is in the lab's free memory check.
     for (mib, fits) in [(132, true), (146, false)] {
         sized(mib);
         let (output, told) = lab.run(&["--file", name], &["sh", "-c", "test -s \"$0\"", name]);
@@ -298,18 +298,18 @@ fn files_that_just_fit_are_there_and_larger_ones_are_refused() {
 }
 
 #[test]
-fn files_are_as_old_as_the_guests_clock() {
+fn file_times_match_guest_clock() {
     let Some(lab) = Lab::new() else { return };
     let data = lab.folder.path().with_extension("words");
     fs::write(&data, "words").expect("data");
     let name = data.to_str().expect("a name");
-    // gzip ends with a warning if a file has no time.
+    // gzip warns if a file has no time.
     let (output, told) = lab.run(&["--file", name], &["gzip", "-c", name]);
     assert_eq!(output.status.code(), Some(0), "{told}");
     fs::remove_file(&data).expect("it is there");
 }
 
-/// A `PATH` whose QEMU makes a file when it starts a virtual machine, and that file.
+/// A `PATH` whose QEMU creates a file when it starts a virtual machine, and that file.
 fn noting_boots(folder: &Path) -> (String, PathBuf) {
     const QEMU: &str = "qemu-system-x86_64";
     let path = std::env::var("PATH").expect("a PATH");
@@ -326,7 +326,7 @@ fn noting_boots(folder: &Path) -> (String, PathBuf) {
 }
 
 #[test]
-fn what_cannot_run_is_refused_before_anything_boots() {
+fn unrunnable_program_is_refused_before_boot() {
     let Some(lab) = Lab::new() else { return };
     let data = lab.folder.path().with_extension("data");
     fs::write(&data, "words").expect("data");
@@ -354,7 +354,7 @@ fn what_cannot_run_is_refused_before_anything_boots() {
 }
 
 #[test]
-fn an_agent_of_another_build_is_refused_with_both_versions() {
+fn agent_of_other_build_is_refused_with_versions() {
     let Some(lab) = Lab::new() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let memtide = folder.path().join("memtide");

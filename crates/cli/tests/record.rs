@@ -1,4 +1,4 @@
-//! `memtide record` as a shell sees it: exit codes, signals, progress.
+//! `memtide record` in a shell: exit codes, signals, progress.
 
 mod support;
 
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use support::{MEMTIDE, has_program};
 
-/// Whether programs can be recorded here; if not, the test is recorded as not run. The plugin is built beside the
-/// command.
+/// Whether programs can be recorded here; if not, the test is recorded as not run. The plugin is built beside
+/// the command.
 fn can_record() -> bool {
     if !has_program("qemu-x86_64", &["--version"], "qemu-user") {
         return false;
@@ -31,7 +31,7 @@ fn can_record() -> bool {
     true
 }
 
-/// Begins to record into a folder; the options end with `--` and the program.
+/// Starts recording into a folder; the options end with `--` and the program.
 fn recording(folder: &Path, options: &[&str]) -> Child {
     let plugin = Path::new(MEMTIDE).ancestors().nth(2).unwrap().join("debug/libmemtide_recorder.so");
     let mut command = Command::new(MEMTIDE);
@@ -58,7 +58,7 @@ fn signal(name: &str, pid: u32) {
 }
 
 #[test]
-fn the_programs_own_exit_status_is_passed_on() {
+fn exit_status_of_program_is_passed_on() {
     if !can_record() {
         return;
     }
@@ -70,7 +70,7 @@ fn the_programs_own_exit_status_is_passed_on() {
 }
 
 #[test]
-fn what_is_no_plugin_is_named_before_the_program_runs() {
+fn invalid_plugin_is_refused_before_program_runs() {
     if !can_record() {
         return;
     }
@@ -90,10 +90,10 @@ fn what_is_no_plugin_is_named_before_the_program_runs() {
     assert!(left(folder.path()).is_empty());
 }
 
-/// How long a test waits before it takes a program for one that hangs, on any host.
+/// Time after which a program counts as hanging, on any host.
 const HANGS: Duration = Duration::from_secs(300);
 
-/// Ends a recording and its program if the test does not: a program for ever would fill the disk.
+/// Kills a recording and its program on drop: an endless program would fill the disk.
 fn ended_at_last(child: &Child) -> Sender<()> {
     let (guard, dropped) = channel();
     let group = format!("-{}", child.id());
@@ -111,7 +111,7 @@ fn has_children(pid: u32) -> bool {
     threads.flatten().any(|thread| children(thread).is_ok_and(|children| !children.trim().is_empty()))
 }
 
-/// A program under a trap ends with a code after a signal to memtide, or, with `next`, after further ones.
+/// A program with a trap exits with a code after a signal to memtide, or, with `next`, after further ones.
 #[track_caller]
 fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,8 @@ fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).expect("it says that it is ready");
     signal(first, child.id());
     if let Some(next) = next {
-        // Signals within a second are one request, and the first may be seen late: again, until the program has ended.
+        // Signals within a second are one request, and the first may arrive late: repeat until the program
+        // has ended.
         std::thread::sleep(Duration::from_millis(1100));
         while has_children(child.id()) {
             signal(next, child.id());
@@ -142,7 +143,7 @@ fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
 }
 
 #[test]
-fn a_signal_to_memtide_alone_ends_the_program_and_keeps_the_trace() {
+fn signal_to_memtide_stops_program_and_keeps_trace() {
     if can_record() {
         ended_by("true", "-INT", None, 130);
         ended_by("trap 'exit 3' TERM", "-TERM", None, 3);
@@ -150,9 +151,9 @@ fn a_signal_to_memtide_alone_ends_the_program_and_keeps_the_trace() {
     }
 }
 
-/// `timeout` sends its signal to memtide, and then to memtide and the program. An alarm is how its time passes.
+/// `timeout` sends its signal to memtide, and then to memtide and the program. SIGALRM triggers its timeout.
 #[test]
-fn trace_of_a_program_ended_by_timeout_is_kept() {
+fn timeout_keeps_trace() {
     if !can_record() {
         return;
     }
@@ -176,7 +177,7 @@ fn trace_of_a_program_ended_by_timeout_is_kept() {
 }
 
 #[test]
-fn figures_go_to_their_file() {
+fn figures_go_to_file() {
     if !can_record() {
         return;
     }
@@ -192,7 +193,7 @@ fn figures_go_to_their_file() {
 }
 
 #[test]
-fn the_program_is_not_replaced_by_its_trace() {
+fn trace_does_not_overwrite_program() {
     if !can_record() {
         return;
     }
@@ -208,7 +209,7 @@ fn the_program_is_not_replaced_by_its_trace() {
 }
 
 #[test]
-fn a_trace_without_accesses_says_why() {
+fn empty_trace_reports_reason() {
     if can_record() {
         let output = record(&["--skip", "99999999999", "--", "/bin/true"]);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -217,11 +218,11 @@ fn a_trace_without_accesses_says_why() {
 }
 
 #[test]
-fn an_interrupt_while_the_trace_is_written_leaves_nothing() {
+fn interrupt_during_trace_write_leaves_no_file() {
     if !can_record() {
         return;
     }
-    // The longer a program ran, the longer its trace is written: on some host, one is under way at the interrupt.
+    // Longer runs have longer trace writes: on any host, one of them is interrupted during the write.
     for mib in [8, 16, 32, 64] {
         let folder = tempfile::tempdir().unwrap();
         let mut long = tempfile::NamedTempFile::new().unwrap();
@@ -295,7 +296,7 @@ fn wait_until(what: &str, happened: impl Fn() -> bool) {
 }
 
 #[test]
-fn program_of_a_killed_recorder_runs_on_unrecorded() {
+fn program_survives_killed_recorder_unrecorded() {
     if !can_record() {
         return;
     }

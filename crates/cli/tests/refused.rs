@@ -1,4 +1,4 @@
-//! What the command refuses, and what it says to careless mistakes.
+//! Refused input, and messages for common mistakes.
 
 mod support;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use support::call::{ROWS, SMALL, answer, file, memtide, refused};
 
 #[test]
-fn names_that_do_not_exist_are_refused_with_the_nearest_and_all_known() {
+fn unknown_names_are_refused_with_suggestion_and_list() {
     refused(
         2,
         &["compare", "-m", "optaen", "-w", SMALL],
@@ -29,7 +29,7 @@ fn names_that_do_not_exist_are_refused_with_the_nearest_and_all_known() {
 }
 
 #[test]
-fn values_out_of_range_are_refused_with_what_is_allowed() {
+fn out_of_range_values_are_refused_with_range() {
     refused(2, &["machine", "probe", "laptop", "--load", "0%"], &["--load", "above 0%"]);
     refused(2, &["machine", "probe", "laptop", "--load", "50%,120%"], &["120%", "0% to 100%"]);
     refused(2, &["machine", "probe", "laptop", "--reads", "67"], &["67% or 0.67"]);
@@ -62,7 +62,7 @@ fn values_out_of_range_are_refused_with_what_is_allowed() {
 
 /// As `env` and `timeout` do.
 #[test]
-fn missing_program_is_127_and_one_that_cannot_be_executed_126() {
+fn missing_program_is_127_and_not_executable_126() {
     let folder = tempfile::tempdir().unwrap();
     let data = file(folder.path(), "data", "no program");
     let missing = folder.path().join("missing").display().to_string();
@@ -85,7 +85,7 @@ fn missing_program_is_127_and_one_that_cannot_be_executed_126() {
 }
 
 #[test]
-fn input_that_is_a_fifo_or_a_folder_is_refused_at_once() {
+fn fifo_or_folder_input_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo.toml");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -108,7 +108,7 @@ fn input_that_is_a_fifo_or_a_folder_is_refused_at_once() {
 }
 
 #[test]
-fn control_characters_of_names_reach_no_terminal() {
+fn control_characters_in_names_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let name = "a\u{1b}]0;title\u{7}\u{9b}31m\u{202e}b";
     let rows = file(folder.path(), &format!("{name}.csv"), ROWS);
@@ -142,7 +142,7 @@ fn control_characters_of_names_reach_no_terminal() {
 }
 
 #[test]
-fn import_of_a_binary_file_shows_a_short_escaped_excerpt() {
+fn binary_import_error_has_short_escaped_excerpt() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("trace").display().to_string();
     let bytes: Vec<u8> = (0..4096u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -157,17 +157,17 @@ fn import_of_a_binary_file_shows_a_short_escaped_excerpt() {
 }
 
 #[test]
-fn machine_name_that_is_no_name_is_refused_as_such() {
+fn invalid_machine_name_is_refused() {
     let named = "--name: is \"a b\"; must be made of letters, digits";
     let output = memtide(&["topo", "-o", "machine", "--name", "a b"]);
     let error = String::from_utf8(output.stderr).unwrap();
-    // A system whose firmware has no figures is refused for that, whatever the name.
+    // A system without firmware figures is refused for that, whatever the name.
     assert!(error.contains(named), "{error}");
     assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
-fn what_is_no_number_is_refused_with_the_numbers_allowed() {
+fn non_numbers_are_refused_with_range() {
     let simulate = ["simulate", "-m", "laptop", "-w", SMALL];
     let with = |more: &[&'static str]| [&simulate[..], more].concat();
     for (args, says) in [
@@ -209,7 +209,7 @@ fn what_is_no_number_is_refused_with_the_numbers_allowed() {
 }
 
 #[test]
-fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
+fn invalid_machine_file_is_refused_with_line_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let good =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/laptop.toml")).unwrap();
@@ -232,7 +232,7 @@ fn a_wrong_machine_file_is_refused_with_file_line_and_field() {
 }
 
 #[test]
-fn every_machine_file_is_checked_and_one_that_is_refused_is_told_by_the_exit_code() {
+fn all_machine_files_are_checked_and_refusal_sets_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let bad = file(folder.path(), "bad.toml", "name = 5\n");
     let output = memtide(&["machine", "check", "-o", "json", &bad, "laptop", "no/such.toml"]);
@@ -247,7 +247,7 @@ fn every_machine_file_is_checked_and_one_that_is_refused_is_told_by_the_exit_cod
 }
 
 #[test]
-fn unknown_machine_does_not_keep_the_others_from_being_checked() {
+fn unknown_machine_does_not_stop_check() {
     let output = memtide(&["machine", "check", "-o", "json", "laptpo", "laptop", "bdn"]);
     assert_eq!(output.status.code(), Some(2));
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -264,7 +264,7 @@ fn unknown_machine_does_not_keep_the_others_from_being_checked() {
 }
 
 #[test]
-fn doubtful_figure_is_a_warning_with_file_line_and_field_in_every_format() {
+fn doubtful_figure_warns_with_line_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let good = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/ddr5-cxl.toml"));
     let narrow =
@@ -289,7 +289,7 @@ fn doubtful_figure_is_a_warning_with_file_line_and_field_in_every_format() {
 }
 
 #[test]
-fn a_report_replaces_reports_and_nothing_else() {
+fn report_overwrites_reports_only() {
     let folder = tempfile::tempdir().unwrap();
     let rows = file(folder.path(), "rows.csv", ROWS);
     let trace = folder.path().join("good.mt").display().to_string();
@@ -328,7 +328,7 @@ fn a_report_replaces_reports_and_nothing_else() {
 }
 
 #[test]
-fn usage_errors_say_what_was_meant() {
+fn usage_errors_suggest_correction() {
     let folder = tempfile::tempdir().unwrap();
     let trace = file(folder.path(), "mine.parquet", b"PAR1\xff\xfe");
     refused(3, &["compare", "-m", &trace, "-w", SMALL], &["mine.parquet", "not a machine file", "--trace"]);
@@ -354,7 +354,7 @@ fn usage_errors_say_what_was_meant() {
 }
 
 #[test]
-fn measured_figures_that_make_no_machine_are_refused_with_their_file() {
+fn invalid_measured_figures_are_refused_with_file() {
     let folder = tempfile::tempdir().unwrap();
     let host = memtide_linux::topology::System::read().unwrap();
     let mut rows = Vec::new();
@@ -381,7 +381,7 @@ fn measured_figures_that_make_no_machine_are_refused_with_their_file() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error() {
+fn unwritable_output_is_an_error() {
     for args in [&["--help"][..], &["--version"], &["machine", "list"], &["compare", "--help"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = Command::new(support::MEMTIDE).args(args).stdout(full).output().unwrap();
@@ -391,7 +391,7 @@ fn what_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn traces_that_are_missing_cut_short_damaged_or_foreign_are_refused() {
+fn invalid_traces_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let rows = file(folder.path(), "rows.csv", ROWS);
     let trace = folder.path().join("good.mt").display().to_string();
@@ -430,7 +430,7 @@ fn traces_that_are_missing_cut_short_damaged_or_foreign_are_refused() {
 }
 
 #[test]
-fn a_file_that_is_no_journal_and_a_policy_that_cannot_be_asked_have_their_own_codes() {
+fn invalid_journal_and_policy_have_distinct_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
     let noise = file(folder.path(), "noise", ROWS);
     refused(3, &["replay", &noise], &["noise: not a memtide journal"]);
@@ -454,7 +454,7 @@ fn a_file_that_is_no_journal_and_a_policy_that_cannot_be_asked_have_their_own_co
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
+fn unwritable_report_is_refused_before_run() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

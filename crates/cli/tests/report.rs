@@ -1,4 +1,4 @@
-//! The report in a browser: every chart is drawn, and nothing is asked of a network.
+//! The report in a browser: every chart renders, without network requests.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn chromium() -> Option<&'static str> {
     found
 }
 
-/// The page after its scripts have run, in a browser that reaches no host.
+/// The page after its scripts have run, in an offline browser.
 fn drawn(browser: &str, page: &Path, profile: &Path) -> String {
     let mut command = Command::new(browser);
     command.args([
@@ -39,7 +39,7 @@ fn drawn(browser: &str, page: &Path, profile: &Path) -> String {
 }
 
 #[test]
-fn every_chart_is_drawn_without_a_network() {
+fn charts_render_offline() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("report.html");
     let mut command = Command::new(MEMTIDE);
@@ -73,7 +73,7 @@ fn every_chart_is_drawn_without_a_network() {
 }
 
 #[test]
-fn a_report_of_the_lab_shows_every_subject_over_time() {
+fn lab_report_charts_every_subject() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("report.html");
     if !lab_is_here() {
@@ -95,12 +95,12 @@ fn a_report_of_the_lab_shows_every_subject_over_time() {
     let Some(browser) = chromium() else { return };
     let dom = drawn(browser, &page, &folder.path().join("profile"));
     let drawn: Vec<(&str, usize)> = charts(&dom).into_iter().map(|chart| (id(chart), marks(chart))).collect();
-    // A bar a subject; of the others each has two nodes, with their entries in the legend.
+    // One bar per subject; the other charts have two nodes each, with legend entries.
     let lines = ["bandwidth-0", "bandwidth-1", "memory-0", "memory-1"].map(|id| (id, 4));
     assert_eq!(drawn, [&[("time", 2)], &lines[..]].concat());
 }
 
-/// The page without the chart library, which refers to nothing outside.
+/// The page without the chart library, which has no external references.
 fn own(page: &Path) -> String {
     let written = std::fs::read_to_string(page).unwrap();
     let own = written.split("</script>").skip(1).collect::<String>();
@@ -110,7 +110,7 @@ fn own(page: &Path) -> String {
     own
 }
 
-/// The charts of a page, each from its identifier on.
+/// The charts of a page, each starting at its identifier.
 fn charts(dom: &str) -> Vec<&str> {
     let body = &dom[dom.find("<body").expect("a body")..];
     body.split("<div id=\"chart-").skip(1).collect()
@@ -120,7 +120,7 @@ fn id(chart: &str) -> &str {
     chart.split('"').next().unwrap()
 }
 
-/// Bars, and lines with their entries in the legend, that a chart shows.
+/// Bars, lines and legend entries of a chart.
 fn marks(chart: &str) -> usize {
     chart.matches("class=\"point\"").count() + chart.matches("class=\"js-line\"").count()
 }

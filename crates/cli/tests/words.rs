@@ -1,7 +1,7 @@
 //! The docs: line lengths, and that the commands they show run.
 //!
-//! `src/words.rs` parses every command of the docs; this file also runs those that need no privileges, virtual
-//! machine or network.
+//! `src/words.rs` parses every command of the docs; this file also runs those that need no privileges,
+//! virtual machine or network.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::docs::{Example, examples, pages, root};
 /// Longest line of a page.
 const DOCS_COLUMNS: usize = 110;
 
-/// Commands that are only parsed, by how they begin, and why they do not run here.
+/// Prefixes of commands that are only parsed, and why they do not run here.
 const PARSED_ONLY: [(&str, &str); 13] = [
     ("memtide lab", "boots a virtual machine; crates/cli/tests/lab runs such"),
     ("memtide run", "needs nodes of several tiers or root; tests/lab/place.rs runs such"),
@@ -32,10 +32,10 @@ const PARSED_ONLY: [(&str, &str); 13] = [
     ("memtide topo -o machine --measured", "needs the output of measure; tests/lab/measure.rs runs it"),
 ];
 
-/// Commands that run although [`PARSED_ONLY`] has others of the kind: these placements need no figures.
+/// Exceptions to [`PARSED_ONLY`]: placements that need no figures.
 const RUN_ANYWHERE: [&str; 2] = ["memtide run --placement local ", "memtide run --placement interleave "];
 
-/// Parameters with which a workload of the docs runs in no time: its name, and what stands behind its own ones.
+/// Parameters that shorten a workload of the docs: its name, and parameters to append.
 const SMALL: [(&str, &str); 3] = [
     ("stream", "footprint_mib=4,iterations=1"),
     ("gups", "footprint_mib=4,operations=1000"),
@@ -60,7 +60,7 @@ fn docs_wrap_at_110_characters() {
 }
 
 #[test]
-fn links_between_docs_lead_somewhere() {
+fn doc_links_resolve() {
     let mut dead = Vec::new();
     for page in pages() {
         let text = fs::read_to_string(root().join(&page)).unwrap();
@@ -108,14 +108,14 @@ fn commands_in_docs_run() {
 }
 
 #[test]
-fn commands_that_are_only_parsed_are_in_docs() {
+fn parsed_only_commands_are_in_docs() {
     let shown: Vec<Example> = pages().iter().flat_map(|page| examples(page)).collect();
     for (start, _) in PARSED_ONLY {
         assert!(shown.iter().any(|example| example.words.join(" ").starts_with(start)), "{start}");
     }
 }
 
-/// The files that the docs' commands read, small.
+/// Small versions of the files that the docs' commands read.
 fn prepare(folder: &Path) {
     let rows = file(folder, "accesses.csv", ROWS);
     let trace = folder.join("mine.parquet");
@@ -131,7 +131,7 @@ fn prepare(folder: &Path) {
     file(folder, "lackey.txt", "==7== Lackey\nI  00400000,4\n L 1ffe0000,8\n S 1ffe0008,8\n");
 }
 
-/// Runs a command; it must succeed. `doctor` may also find something: that is the system's.
+/// Runs a command; it must succeed. `doctor` may also report problems of the system.
 fn run(example: &Example, folder: &Path) {
     let mut command = Command::new(support::MEMTIDE);
     let mut previous = "";
@@ -149,7 +149,7 @@ fn run(example: &Example, folder: &Path) {
     }
 }
 
-/// A workload with its parameters, made small.
+/// A workload with its parameters, shortened.
 fn small(workload: &str, place: &str) -> String {
     let name = workload.split(':').next().unwrap();
     let (_, parameters) = SMALL

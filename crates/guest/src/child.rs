@@ -15,7 +15,7 @@ use crate::counters;
 use crate::ports::Ports;
 use crate::sampler::Sampler;
 
-/// Runs the program to its end. What it has started and left running is ended with it.
+/// Runs the program and kills its remaining descendants.
 pub fn run(task: &Task, ports: &Ports) -> Result<Ending, String> {
     let mut command = command(task)?;
     let before = counters::now();
@@ -74,23 +74,23 @@ fn command(task: &Task) -> Result<Command, String> {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it makes system calls and a mark alone, and touches no lock and no heap.
+    // SAFETY: between fork and exec it makes only system calls and a mark, and uses no lock and no heap.
     unsafe { command.pre_exec(prepare) };
     Ok(command)
 }
 
-/// Starts a session whose terminal is standard input, so that Ctrl-C reaches what runs there.
+/// Starts a session with standard input as its controlling terminal, so that Ctrl-C reaches the program.
 #[allow(unsafe_code, reason = "no safe crate makes a terminal one's own")]
 fn take_console() -> io::Result<()> {
     rustix::process::setsid()?;
-    // SAFETY: the request takes a number and touches no memory of ours.
+    // SAFETY: the request takes a number and accesses no memory of ours.
     match unsafe { libc::ioctl(0, libc::TIOCSCTTY, 1) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// Takes memory by this policy from now on.
+/// Sets the memory policy of this process.
 #[allow(unsafe_code, reason = "a system call without a safe wrapper")]
 pub fn set_policy(policy: MemoryPolicy) -> io::Result<()> {
     let bits = u64::BITS as usize + 1;
@@ -101,7 +101,7 @@ pub fn set_policy(policy: MemoryPolicy) -> io::Result<()> {
     }
 }
 
-/// Copies what the program prints to a port.
+/// Copies the program's output to a port.
 fn pump(mut from: impl Read + Send + 'static, port: &File) -> JoinHandle<u64> {
     let port = port.try_clone();
     thread::spawn(move || {
@@ -119,7 +119,7 @@ fn pump(mut from: impl Read + Send + 'static, port: &File) -> JoinHandle<u64> {
     })
 }
 
-/// Waits for a process; the first process of a system also takes note of the end of orphans.
+/// Waits for a process; as init, also reaps orphans.
 fn wait_for(pid: Pid) -> WaitStatus {
     loop {
         match wait(WaitOptions::empty()) {
@@ -130,10 +130,10 @@ fn wait_for(pid: Pid) -> WaitStatus {
     }
 }
 
-/// Ends all other processes, which may hold the program's output open.
+/// Kills all other processes, which may hold the program's output open.
 fn end_others() {
     if let Some(init) = Pid::from_raw(1) {
-        // It fails only if there is none.
+        // Fails only if there is no process.
         let _ = kill_process_group(init, Signal::KILL);
     }
 }

@@ -1,4 +1,4 @@
-//! What runs beside the program.
+//! Background program.
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use memtide_lab_protocol::agent::Companion;
 
-/// Guest time within which it is at work.
+/// Guest time limit until it is ready.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What it says, in a folder that may not be there yet.
+/// Log of its output, in a folder that may not exist yet.
 const FOLDER: &str = "/run";
 const SAID: &str = "/run/companion";
 
-/// Starts it, and waits until it is at work. It ends with everything else.
+/// Starts it and waits until it is ready. It is killed with all other processes.
 pub fn start(companion: &Companion) -> Result<(), String> {
     let program = &companion.program;
     let line = program.arguments.join(" ");

@@ -1,4 +1,4 @@
-//! What the kernel counts.
+//! Kernel counters.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ pub fn folders() -> Vec<PathBuf> {
     (0..).map(|node| PathBuf::from(format!("{NODES}/node{node}"))).take_while(|path| path.exists()).collect()
 }
 
-/// The counters as they stand now.
+/// The current counters.
 pub fn now() -> KernelCounters {
     let events = named(&fs::read_to_string("/proc/vmstat").unwrap_or_default()).into_iter();
     let gauge = |name: &str| name.starts_with("nr_");
@@ -29,7 +29,7 @@ pub fn now() -> KernelCounters {
     KernelCounters { events: events.filter(|(name, _)| !gauge(name)).collect(), nodes: nodes.collect() }
 }
 
-/// What was counted between two times.
+/// The deltas between two times.
 pub fn between(before: &KernelCounters, after: &KernelCounters) -> KernelCounters {
     let rose = |(name, count): (&String, &u64)| {
         let by = count.saturating_sub(before.event(name));

@@ -1,4 +1,4 @@
-//! CXL memory as nodes of the kernel: what `cxl create-region` does, by sysfs.
+//! Makes nodes of CXL memory: `cxl create-region` through sysfs.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use crate::modules::load;
 const DEVICES: &str = "/sys/bus/cxl/devices";
 const REGION_DRIVER: &str = "/sys/bus/cxl/drivers/cxl_region/bind";
 
-/// Bytes that a region puts into a device before the next one's turn: there is one device.
+/// Interleave granularity; irrelevant with one device.
 const GRANULARITY: u64 = 256;
 
-/// How long the kernel may take for a step, in steps of 10 ms.
+/// Time limit of a step of the kernel, in units of 10 ms.
 const PATIENCE: u32 = 1000;
 const STEP: Duration = Duration::from_millis(10);
 
@@ -53,7 +53,7 @@ fn make(window: usize, expander: &Expander) -> Result<(), String> {
     })
 }
 
-/// The decoder of a device, which is in use once the kernel has it below a port.
+/// The decoder of a device, which is enabled once the kernel has attached it to a port.
 fn endpoint(serial: usize) -> Option<PathBuf> {
     for entry in fs::read_dir(DEVICES).ok()? {
         let entry = entry.ok()?.path();
@@ -66,7 +66,7 @@ fn endpoint(serial: usize) -> Option<PathBuf> {
     None
 }
 
-/// Makes a region of a window and all of a device's memory, and has its driver take it.
+/// Creates a region of a window and all of a device's memory, and binds its driver.
 fn region(root: &Path, endpoint: &Path, bytes: u64) -> Result<String, String> {
     let create = root.join("create_ram_region");
     let region = read(&create)?;

@@ -1,5 +1,4 @@
-//! Fragments free memory, as after some time of use: a program's pages then lie elsewhere than in a guest that has just
-//! booted.
+//! Fragments free memory, as on a system in use: a program's pages get other addresses than right after boot.
 
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -11,18 +10,18 @@ use memtide_lab_protocol::agent::MemoryPolicy;
 
 const PAGE: usize = 4096;
 
-/// At most one page in so many is touched, and at most so many.
+/// Pages touched at most: one in this many, and an absolute limit.
 const SHARE: usize = 8;
 const MOST: usize = 16 << 10;
 
-/// One page in so many stays taken, so that the others do not grow together to large blocks again.
+/// One page in this many stays allocated, so that free pages do not merge into large blocks.
 const STAYS: usize = 16;
 
 /// `MPOL_DEFAULT` and `MPOL_INTERLEAVE` of the kernel's `linux/mempolicy.h`.
 const DEFAULT: u32 = 0;
 const INTERLEAVE: u32 = 3;
 
-/// Touches a random number of pages of all nodes, and gives most of them back in random order.
+/// Touches a random number of pages on all nodes and frees most of them in random order.
 pub fn fragment(seed: u64) -> Result<(), String> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let nodes = counters::now().nodes;

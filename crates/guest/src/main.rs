@@ -1,4 +1,4 @@
-//! First process of the lab's virtual machines: it prepares the guest, runs the program and tells the lab what happened.
+//! First process of the lab's virtual machines: prepares the guest, runs the program and reports to the lab.
 
 mod child;
 mod companion;
@@ -25,7 +25,7 @@ use ports::Ports;
 
 fn main() {
     if std::env::args().nth(1).as_deref() == Some("--version") {
-        // Nobody may read it.
+        // Standard error may be closed.
         let _ = writeln!(io::stdout(), "{}", memtide_lab_protocol::version::agent_version());
         return;
     }
@@ -48,13 +48,13 @@ fn main() {
         Err(what) => Message::Refused(what),
     };
     ports.tell(&message);
-    // The lab ends the machine once it has read everything.
+    // The lab stops the machine after it has read everything.
     loop {
         std::thread::sleep(Duration::from_secs(3600));
     }
 }
 
-/// The kernel panics when its first process ends, and the lab shows what was printed last.
+/// The kernel panics when init exits, and the lab prints the tail of the console.
 fn end(why: &str) -> ! {
     let _ = fs::write("/dev/console", format!("{why}\n"));
     exit(1)

@@ -15,7 +15,7 @@ const MOUNTS: [(&str, &str); 5] = [
     ("tmpfs", "/dev/shm"),
 ];
 
-/// What tools for the kernel look at, if the kernel has it.
+/// File systems for kernel tools; optional.
 const TRACING: (&str, &str) = ("tracefs", "/sys/kernel/tracing");
 
 const LINKS: [(&str, &str); 4] = [
@@ -25,7 +25,7 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "/dev/stderr"),
 ];
 
-/// Mounts what programs expect of a Linux system.
+/// Mounts the file systems that programs expect on Linux.
 pub fn mount() -> io::Result<()> {
     for (kind, place) in MOUNTS {
         fs::create_dir_all(place)?;

@@ -19,7 +19,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Opens them.
+    /// Opens the ports.
     pub fn open() -> io::Result<Ports> {
         Ok(Ports { out: port(OUT_PORT)?, err: port(ERR_PORT)?, result: port(RESULT_PORT)? })
     }
@@ -28,12 +28,12 @@ impl Ports {
     pub fn tell(&mut self, message: &Message) {
         let mut line = message.to_json();
         line.push(b'\n');
-        // Without the port there is nobody to tell.
+        // An error of the port cannot be reported.
         let _ = self.result.write_all(&line);
     }
 }
 
-/// Opens the port of a name; it takes the kernel a moment to learn the names.
+/// Opens a port by name; waits until the kernel has read the names.
 fn port(name: &str) -> io::Result<File> {
     for _ in 0..1000 {
         if let Some(device) = device(name)? {

@@ -1,11 +1,11 @@
-//! What is run before the program.
+//! Programs to run before the program.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use memtide_lab_protocol::agent::{Preparation, Program};
 
-/// Runs it, and removes its files.
+/// Runs the programs and removes their files.
 pub fn prepare(preparation: &Preparation) -> Result<(), String> {
     preparation.programs.iter().try_for_each(run)?;
     let folder = &preparation.folder;

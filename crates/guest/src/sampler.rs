@@ -1,4 +1,4 @@
-//! Memory in use over time.
+//! Samples memory use over time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use crate::counters;
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Most samples that are kept; then every second one goes and the next ones are taken half as often.
+/// Maximum number of samples; at the limit every second one is dropped and the interval doubles.
 const MOST: usize = 1000;
 
-/// Reads now and then how much more memory is in use where than before the program: the guest's files are in memory, too. A sample costs some 50,000 instructions a node, so the time between
-/// them grows with the run.
+/// Samples each node's memory use relative to the program's start, since the guest's files are in memory,
+/// too. A sample costs about 50,000 instructions per node, so the interval grows with the run.
 pub struct Sampler {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Sample>>,
 }
 
 impl Sampler {
-    /// Starts it; time counts from now.
+    /// Starts sampling; time 0 is now.
     pub fn start() -> Sampler {
         let ended = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&ended);
@@ -34,7 +34,7 @@ impl Sampler {
         Sampler { ended, thread: thread::spawn(move || samples(&files, &before, &until)) }
     }
 
-    /// What it has read until now.
+    /// Returns the samples so far.
     pub fn end(self) -> Vec<Sample> {
         self.ended.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();

@@ -1,4 +1,4 @@
-//! Shared memory as devices that programs map.
+//! Makes mappable devices of shared memory.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use crate::modules::load;
 const DEVICES: &str = "/sys/bus/dax/devices";
 const DRIVER: &str = "/sys/bus/dax/drivers/device_dax/new_id";
 
-/// Loads the drivers and makes a device of each memory.
+/// Loads the drivers and creates a device for each memory.
 pub fn make_devices(shared: &[Shared]) -> Result<(), String> {
     if shared.is_empty() {
         return Ok(());
@@ -25,7 +25,7 @@ pub fn make_devices(shared: &[Shared]) -> Result<(), String> {
     for memory in shared {
         make(memory).map_err(|error| failed(format!("'{}': {error}", memory.name)))?;
     }
-    // It takes what is not a device yet, so it comes last.
+    // Last: it claims all memory that is not a device yet.
     load(kernels_own).map_err(failed)
 }
 
@@ -36,7 +36,7 @@ fn make(memory: &Shared) -> io::Result<()> {
     symlink(PathBuf::from("/dev").join(&device), Path::new(SHARED_DEVICES).join(&memory.name))
 }
 
-/// The name of the kernel's device for the memory that begins there.
+/// Name of the kernel's device for the memory at this address.
 fn find(start: u64) -> io::Result<Option<String>> {
     for entry in fs::read_dir(DEVICES)? {
         let entry = entry?;

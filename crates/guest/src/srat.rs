@@ -1,4 +1,4 @@
-//! Which node of the machine is which of the kernel's: ACPI's System Resource Affinity Table.
+//! Proximity domains of the kernel's nodes, from ACPI's System Resource Affinity Table.
 
 use std::fs;
 
@@ -12,12 +12,12 @@ const MEMORY: u8 = 1;
 const X2APIC: u8 = 2;
 const GENERIC_INITIATOR: u8 = 5;
 
-/// The proximity domain of each node, in the order of the kernel's numbers. No domain is known without the table.
+/// Proximity domain of each node, in the order of the kernel's numbers; empty without the table.
 pub fn domains() -> Vec<u32> {
     in_order(&fs::read(TABLE).unwrap_or_default())
 }
 
-/// Linux numbers domains as it meets them: those of CPUs and generic initiators first, those with memory only after them.
+/// Linux numbers domains in order of appearance: CPUs and generic initiators first, then memory-only domains.
 fn in_order(table: &[u8]) -> Vec<u32> {
     let all: Vec<(u8, u32)> = entries(table.get(HEADER..).unwrap_or_default()).collect();
     let (memory, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|&(kind, _)| kind == MEMORY);
@@ -30,7 +30,7 @@ fn in_order(table: &[u8]) -> Vec<u32> {
     domains
 }
 
-/// Kind and domain of each enabled entry.
+/// Type and domain of each enabled entry.
 fn entries(mut rest: &[u8]) -> impl Iterator<Item = (u8, u32)> {
     let next = move || {
         let length = usize::from(*rest.get(1)?).max(2);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_and_initiators_come_before_memory() {
+    fn cpus_and_initiators_precede_memory() {
         let table = [
             vec![0; HEADER],
             entry(MEMORY, 40, 2, 3, 28, 1),

@@ -1,4 +1,4 @@
-//! Files that are bound to one node's memory, so that they take none of the program's.
+//! Binds files to one node, so that they do not use the program's memory.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use memtide_lab_protocol::agent::TmpfsBind;
 use rustix::mount::{MountFlags, mount};
 
-/// Moves a folder's files to the node's memory; what they held elsewhere is free then.
+/// Copies a folder's files to a tmpfs bound to the node, and frees the originals.
 pub fn bind(task: &TmpfsBind) -> Result<(), String> {
     move_files(task)
         .map_err(|error| format!("{} cannot be put on node {}: {error}", task.folder.display(), task.node))
@@ -28,7 +28,7 @@ fn move_files(task: &TmpfsBind) -> io::Result<()> {
     })
 }
 
-/// Opens a file and removes its name: once it is closed its memory is free.
+/// Opens and unlinks a file: closing it frees its memory.
 fn take(path: PathBuf) -> io::Result<(PathBuf, File, Permissions)> {
     let file = File::open(&path)?;
     let permissions = file.metadata()?.permissions();

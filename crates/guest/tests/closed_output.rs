@@ -4,7 +4,7 @@ use std::io;
 use std::process::Command;
 
 #[test]
-fn closed_standard_output_ends_it_quietly() {
+fn closed_stdout_exits_quietly() {
     let (reader, writer) = io::pipe().expect("a pipe");
     drop(reader);
     let output =
@@ -14,7 +14,7 @@ fn closed_standard_output_ends_it_quietly() {
 }
 
 #[test]
-fn closed_standard_error_leaves_the_exit_status() {
+fn closed_stderr_keeps_exit_status() {
     let (reader, writer) = io::pipe().expect("a pipe");
     drop(reader);
     let status =

@@ -6,15 +6,16 @@
 //!                     ^ at              ^ begins here: the first time left from `at` on
 //! ```
 //!
-//! Something that serves one line at a time, such as a node's bus or a direction of a link, has a queue. But virtual CPUs run
-//! in slices, one after the other: requests come in any order of time, and in a queue one of a slice that is simulated later
-//! would wait for all of the slice before, though it was made at the same time as those. So each bucket of 0.5 us only counts
-//! how much of it is taken, and a request takes its service time from the first buckets that have some left, from its own on.
+//! Something that serves one line at a time, such as a node's bus or a direction of a link, has a queue. But
+//! virtual CPUs run in slices, one after the other: requests arrive in any order of time, and in a queue a
+//! request of a later slice would wait for the whole slice before it, although both are concurrent. So each
+//! bucket of 0.5 us only counts its used time, and a request takes its service time from the first buckets
+//! with time left, starting with its own.
 //!
-//! Invariants: a bucket serves no more than its length (but for what [`Buckets::count`] adds, which nobody waits for); no
-//! request begins before its time; what does not fit into a bucket goes on in the next ones. The order inside a bucket is
-//! forgotten: a request waits up to 0.5 us too short or too long. Buckets older than 2 ms before the newest are forgotten,
-//! too; slices are far shorter.
+//! Invariants: a bucket serves no more than its length (except for what [`Buckets::count`] adds, which delays
+//! no request); no request starts before its time; the rest of a full bucket continues in the next ones.
+//! Order inside a bucket is lost: a request waits up to 0.5 us too short or too long. Buckets more than 2 ms
+//! before the newest are dropped; slices are far shorter.
 
 use memtide_core::Time;
 
@@ -24,19 +25,19 @@ const BUCKET_PS: u64 = 500_000;
 /// The same in the unit of service times.
 const BUCKET: u64 = BUCKET_PS << FRACTION;
 
-/// Buckets that are remembered: 2 ms.
+/// Number of buckets kept: 2 ms.
 const BUCKETS: usize = 4096;
 
 /// Buckets over which utilisation is measured: 5 us.
 const WINDOW: u64 = 10;
 
-/// Bits of a picosecond's fraction.
+/// Fractional bits of a picosecond.
 const FRACTION: u32 = 16;
 
 /// Something that serves one line at a time, such as a memory node's bus or a direction of a link.
 #[derive(Clone, Debug)]
 pub struct Buckets {
-    /// Number of the bucket in each place, and the time used of it, in 2^-16 ps.
+    /// Bucket number of each slot, and its used time in 2^-16 ps.
     ring: Box<[(u64, u64)]>,
     /// Buckets from the first to before the second were found full.
     full: (u64, u64),
@@ -54,7 +55,8 @@ impl Buckets {
         (libm::round(ps * f64::from(1u32 << FRACTION)) as u64).max(1)
     }
 
-    /// Takes `service` (2^-16 ps) from the first bucket that has some left; says when it begins, at `at` or later.
+    /// Takes `service` (2^-16 ps) from the first bucket with time left; returns the start time, `at` or
+    /// later.
     #[inline]
     pub fn take(&mut self, at: Time, service: u64) -> Time {
         let (number, begin) = self.find(at);
@@ -62,7 +64,7 @@ impl Buckets {
         begin
     }
 
-    /// When something that needs hardly any time begins, at `at` or later.
+    /// Start time of a request with negligible service time, `at` or later.
     #[inline]
     pub fn next_free(&mut self, at: Time) -> Time {
         self.find(at).1
@@ -84,14 +86,14 @@ impl Buckets {
         (number, if number == wanted { at } else { begin })
     }
 
-    /// Counts time as taken at `at`, however much was before: for a measure of load that nobody waits for.
+    /// Counts time as used at `at`, even beyond the bucket's length: measures load without delaying requests.
     #[inline]
     pub fn count(&mut self, at: Time, service: u64) {
         let number = at.0 / BUCKET_PS;
         *self.used_mut(number) += service;
     }
 
-    /// Takes time from a bucket, and what it has not from the next ones.
+    /// Takes time from a bucket, and the rest from the next ones.
     #[inline]
     fn add(&mut self, number: u64, service: u64) {
         let mut left = service;
@@ -122,7 +124,7 @@ impl Buckets {
         if place.0 == number { place.1 } else { 0 }
     }
 
-    /// Share of the 5 us up to `at` that was taken, 0 to 1. The present bucket counts as far as it has come.
+    /// Share of the 5 us up to `at` that was taken, 0 to 1. The current bucket counts up to `at`.
     #[inline]
     pub fn load(&self, at: Time) -> f64 {
         let now = at.0 / BUCKET_PS;
@@ -149,7 +151,7 @@ mod tests {
     const MBPS: f64 = 64_000.0;
 
     #[test]
-    fn an_idle_server_begins_at_once_and_a_busy_one_keeps_its_rate() {
+    fn idle_server_starts_at_once_and_busy_server_keeps_rate() {
         let mut server = Buckets::new();
         let line = Buckets::service(MBPS);
         assert_eq!(server.take(Time(7_777), line), Time(7_777));
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_slice_does_not_hold_an_earlier_one_up() {
+    fn later_slice_does_not_delay_earlier_one() {
         let mut server = Buckets::new();
         let line = Buckets::service(MBPS);
         for at in 0..1000 {
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn load_is_the_share_of_time_taken() {
+    fn load_is_share_of_used_time() {
         let mut server = Buckets::new();
         let line = Buckets::service(MBPS);
         for n in 0..20_000 {
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_take_longer_than_a_bucket() {
+    fn service_time_may_exceed_bucket() {
         let mut server = Buckets::new();
         let line = Buckets::service(8.0);
         let begins: Vec<f64> = (0..5).map(|_| server.take(Time::ZERO, line).as_ns()).collect();

@@ -1,12 +1,13 @@
-//! The lab's timing model: what memory costs a virtual CPU whose instructions somebody else executes.
+//! The lab's timing model: memory stall time of a virtual CPU, whose instructions an emulator executes.
 //!
-//! The emulator says which line each access touches and at which instruction; the model says how long the CPU waited. Unlike
-//! the simulator's channels, nodes are loaded-latency curves whose time is shared out in buckets, because virtual CPUs run
-//! in slices, one after the other.
+//! The emulator reports the line and the instruction number of each access; the model returns how long the
+//! CPU waits. Unlike the simulator's channels, nodes are loaded-latency curves whose time is shared out in
+//! buckets, because virtual CPUs run in slices, one after the other.
 //!
-//! Modelled: private and shared caches, TLB, stream prefetcher, overlap of independent misses within the reorder buffer,
-//! miss registers, dependent loads (as far as the caller knows them), links, nodes. Not modelled: instruction fetch,
-//! memory traffic of page walks, the latency of dependent hits in the first cache.
+//! Modelled: private and shared caches, TLB, stream prefetcher, overlap of independent misses within the
+//! reorder buffer, miss registers, dependent loads (as far as the caller knows them), links, nodes. Not
+//! modelled: instruction fetch, memory traffic of page walks, the latency of dependent hits in the first
+//! cache.
 
 mod buckets;
 mod node;
@@ -28,15 +29,15 @@ use reach::Reach;
 use shared::Shared;
 use window::Window;
 
-/// Bits of a picosecond's fraction that clocks count.
+/// Fractional bits of a picosecond in clocks.
 const FRACTION: u32 = 8;
 
-/// A machine as virtual CPUs feel it.
+/// The timing model of a machine.
 #[derive(Clone, Debug)]
 pub struct Curve {
     cpus: Vec<Cpu>,
     shared: Shared,
-    /// How long after it begins an access may end without holding its CPU up.
+    /// Access time hidden by the CPU: shorter accesses do not stall it.
     hidden: Time,
 }
 
@@ -55,7 +56,7 @@ struct Cpu {
 /// A CPU's time, as a function of the instructions it has executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Time that it has waited, and what follows from changes of its rate; wraps around.
+    /// Wait time so far, with the offset of rate changes; wraps around.
     pub offset: Time,
     /// Time of an instruction, in 2^-8 ps.
     pub per_instruction: u64,
@@ -64,7 +65,7 @@ pub struct Clock {
 /// Where a line was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
-    /// In the first cache: it takes no time beside its instruction's, unless its address has to be translated.
+    /// In the first cache: no time beyond the instruction's, except for translation.
     First,
     /// In another private cache, with this latency.
     Private(Time),
@@ -81,14 +82,14 @@ pub struct Access {
     pub line: u64,
     /// It stores.
     pub write: bool,
-    /// When its address was known, if that is later than its turn.
+    /// When its address was known, if later than its turn.
     pub ready: Time,
-    /// Time that translating its address takes.
+    /// Time of the address translation.
     pub translation: Time,
 }
 
 impl Clock {
-    /// Time after so many instructions.
+    /// Time after `instruction` instructions.
     #[inline]
     pub fn at(&self, instruction: u64) -> Time {
         Time(self.offset.0.wrapping_add((instruction * self.per_instruction) >> FRACTION))
@@ -108,7 +109,7 @@ impl Clock {
 }
 
 impl Curve {
-    /// A machine of the lab, whose nodes are all fixed, with one CPU for each of `config.vcpu_initiators`. Clocks run at
+    /// A prepared machine (all nodes fixed) with one CPU per entry of `config.vcpu_initiators`. Clocks run at
     /// `config.boot_ps` an instruction until [`Curve::change_rate`].
     pub fn new(machine: &Machine, config: &Config) -> Curve {
         let cpu = |_| Cpu {
@@ -128,7 +129,7 @@ impl Curve {
         }
     }
 
-    /// A CPU's clock, after so many instructions: what the reorder buffer waits for by then has been waited for.
+    /// A CPU's clock after `instruction` instructions, including reorder buffer waits up to then.
     #[inline]
     pub fn clock(&mut self, cpu: CpuId, instruction: u64) -> Clock {
         let cpu = &mut self.cpus[cpu.index()];
@@ -136,31 +137,31 @@ impl Curve {
         cpu.clock
     }
 
-    /// A CPU's clock, without what it has yet to wait for.
+    /// A CPU's clock without pending waits.
     #[inline]
     pub fn clock_as_is(&self, cpu: CpuId) -> Clock {
         self.cpus[cpu.index()].clock
     }
 
-    /// The CPU does nothing until a time.
+    /// Idles the CPU until a time.
     pub fn idle_until(&mut self, cpu: CpuId, instruction: u64, until: Time) {
         self.cpus[cpu.index()].clock.wait(instruction, until);
     }
 
-    /// From this instruction on each takes so many ps.
+    /// Sets the time per instruction, in ps, from this instruction on.
     pub fn change_rate(&mut self, cpu: CpuId, instruction: u64, ps: f64) {
         let rate = libm::round(ps * f64::from(1u32 << FRACTION)) as u64;
         self.cpus[cpu.index()].clock.change_rate(instruction, rate.max(1));
     }
 
-    /// Everything that the CPU waits for ends before its next instruction, as when it gives its clock away.
+    /// Waits for all outstanding accesses before the next instruction, for instance before the clock is read.
     pub fn drain(&mut self, cpu: CpuId, instruction: u64) {
         let cpu = &mut self.cpus[cpu.index()];
         let end = cpu.window.drain();
         cpu.clock.wait(instruction, end);
     }
 
-    /// Whether a line is some node's.
+    /// Whether a line belongs to a node.
     pub fn is_memory(&self, line: u64) -> bool {
         self.shared.map.node_of(line).is_some()
     }
@@ -176,20 +177,20 @@ impl Curve {
         self.cpus[cpu.index()].reach.flush();
     }
 
-    /// Whether a line that was missed may still be on its way at an instruction.
+    /// Whether a missed line may still be in flight at an instruction.
     #[inline]
     pub fn waits_for_lines(&self, cpu: CpuId, instruction: u64) -> bool {
         let cpu = &self.cpus[cpu.index()];
         cpu.window.latest_line() > cpu.clock.at(instruction)
     }
 
-    /// When a line that the CPU's private caches hold came to them, or comes.
+    /// Arrival time of a line in the CPU's private caches.
     #[inline]
     pub fn line_came(&self, cpu: CpuId, line: u64) -> Time {
         self.cpus[cpu.index()].window.line_came(line)
     }
 
-    /// Looks a line up in the CPU's private caches, which hold it from then on.
+    /// Looks a line up in the CPU's private caches, and inserts it.
     #[inline]
     pub fn touch(&mut self, cpu: CpuId, line: u64, write: bool) -> Touched {
         let cpu = &mut self.cpus[cpu.index()];
@@ -200,7 +201,7 @@ impl Curve {
         }
     }
 
-    /// An access that takes longer than a hit in the first cache, or whose translation takes time.
+    /// Performs an access that takes longer than a first-cache hit, or whose translation takes time.
     pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) {
         let Curve { cpus, shared, hidden } = self;
         let c = &mut cpus[cpu.index()];
@@ -224,7 +225,7 @@ impl Curve {
         }
     }
 
-    /// What a CPU has asked for: misses, page walks and nodes. Whoever executes its instructions counts those.
+    /// A CPU's counters: misses, page walks and node traffic. The emulator counts instructions.
     pub fn counts(&self, cpu: CpuId) -> Counts {
         Counts { page_walks: self.cpus[cpu.index()].reach.walks, ..self.shared.counts[cpu.index()].clone() }
     }
@@ -237,7 +238,7 @@ impl Cpu {
         self.window.retire(instruction, |first, end| clock.wait(first, end));
     }
 
-    /// When an access's address is translated.
+    /// When the translation of an access's address is done.
     fn translated(&mut self, now: Time, access: Access) -> Time {
         let begin = now.max(access.ready);
         if access.translation == Time::ZERO {

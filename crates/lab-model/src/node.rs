@@ -6,18 +6,18 @@ use memtide_lab_protocol::clock::Range;
 
 use crate::buckets::Buckets;
 
-/// Steps of utilisation at which the curve is read beforehand.
+/// Utilisation steps of the precomputed curve.
 const STEPS: usize = 256;
 
-/// A node whose latency follows from how much of its time is taken. See `memtide_memory::fixed` for the simulator's model of the
+/// A node whose latency depends on its utilisation. `memtide_memory::fixed` is the simulator's model of the
 /// same figures.
 #[derive(Clone, Debug)]
 pub struct CurveNode {
     server: Buckets,
-    /// Time taken by requests that may meet others: all but the reads of CPUs that wait for no other line.
+    /// Time used by requests that may queue: all but the reads of CPUs with one outstanding line.
     pressure: Buckets,
     service: [u64; 2],
-    /// Latency beside the way through the caches, at utilisations of `step / STEPS`.
+    /// Latency without the path through the caches, at utilisations of `step / STEPS`.
     latency: Vec<Time>,
 }
 
@@ -34,9 +34,9 @@ impl CurveNode {
         }
     }
 
-    /// Reads a line; gives when its data leaves the node. The read of a CPU that waits for no other line (`alone`) waits for
-    /// others but takes no time itself: with bandwidth divided for few virtual CPUs, a single pointer chase would be a load as
-    /// of many, and meet itself.
+    /// Reads a line; returns when its data leaves the node. The read of a CPU with one outstanding line
+    /// (`alone`) queues behind others but uses no service time: with bandwidth divided for few virtual CPUs,
+    /// a single pointer chase would load the node like many, and queue behind itself.
     #[inline]
     pub fn read(&mut self, at: Time, alone: bool) -> Time {
         let load = self.pressure.load(at);
@@ -50,7 +50,7 @@ impl CurveNode {
         loaded.max(begin + self.latency[0])
     }
 
-    /// Writes a line: posted, it takes the node's time alone.
+    /// Writes a line: posted, uses service time only.
     #[inline]
     pub fn write(&mut self, at: Time) {
         self.server.take(at, self.service[1]);
@@ -58,7 +58,7 @@ impl CurveNode {
     }
 }
 
-/// Read latency on the curve, between its points by proportion.
+/// Read latency on the curve, linearly interpolated.
 fn latency_ns(fixed: &Fixed, load: f64) -> f64 {
     let (mut before, mut below) = (0.0, fixed.read_latency_ns);
     for point in &fixed.loaded {
@@ -71,7 +71,7 @@ fn latency_ns(fixed: &Fixed, load: f64) -> f64 {
     below
 }
 
-/// Physical memory: which node a line lies in.
+/// Physical memory map: node of each line.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     /// Node of each 2 MiB.
@@ -92,7 +92,7 @@ impl Map {
         Map { nodes }
     }
 
-    /// None if the line is no memory.
+    /// `None` if the line is not memory.
     #[inline]
     pub fn node_of(&self, line: u64) -> Option<NodeId> {
         let node = *self.nodes.get((line >> LINES_SHIFT) as usize)?;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_is_idle_alone_and_follows_the_curve_under_load() {
+    fn latency_is_idle_without_load_and_follows_curve() {
         let mut node = CurveNode::new(&fixed());
         assert_eq!(node.read(Time::from_us(1), false), Time::from_us(1) + Time::from_ns(100.0));
         // Every 20 ns a line of 10 ns: half loaded.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chase_does_not_meet_itself_but_others() {
+    fn chase_queues_behind_others_only() {
         let mut node = CurveNode::new(&fixed());
         let mut at = Time::from_us(1);
         for _ in 0..1000 {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_share_its_time() {
+    fn reads_and_writes_share_service_time() {
         let mut node = CurveNode::new(&fixed());
         let mut end = Time::ZERO;
         for _ in 0..10_000 {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_found_by_line() {
+    fn line_maps_to_node() {
         let range = |node, start, bytes| Range { node: NodeId(node), start, bytes };
         let map = Map::new(&[range(0, 0, 4 << 20), range(1, 1 << 32, 2 << 20)]);
         let node = |address: u64| map.node_of(address / 64);

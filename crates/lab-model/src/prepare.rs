@@ -1,14 +1,15 @@
-//! A machine as the lab can run it: smaller, on few virtual CPUs, every node fixed.
+//! Prepares a machine for the lab: scaled, on few virtual CPUs, every node fixed.
 
 use memtide_core::machine::{Cache, Dram, Fixed, LoadPoint, Machine, Node};
 use memtide_core::{InitiatorId, LINE_BYTES, Time};
 
 use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
 
-/// Offered loads at which a dram node's curve is read, as shares of what it takes of random reads. The curve is level beyond.
+/// Offered loads at which a dram node's curve is sampled, as shares of its random read bandwidth. The curve
+/// is flat beyond.
 const LOADS: [f64; 8] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.96];
 
-/// Least requests of a probe, and least time that it takes at the node's peak: several refreshes.
+/// Minimum requests of a probe, and its minimum duration at the node's peak: several refreshes.
 const REQUESTS: u64 = 40_000;
 const PROBE_TIME: Time = Time::from_us(30);
 
@@ -17,18 +18,19 @@ const SEED: u64 = 1;
 /// A machine for the lab.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// The machine: its scale is carried out, its nodes are fixed, and it has bandwidth and shared cache for its virtual
-    /// CPUs. An initiator without a virtual CPU keeps one CPU, which nothing runs on.
+    /// The machine: scaled, nodes fixed, with bandwidth and shared cache for its virtual CPUs. An initiator
+    /// without a virtual CPU keeps one idle CPU.
     pub machine: Machine,
     /// The initiator of each virtual CPU.
     pub vcpu_initiators: Vec<InitiatorId>,
 }
 
-/// Prepares a checked machine for so many virtual CPUs, which its initiators get in turn, the first ones first.
+/// Prepares a checked machine for `vcpus` virtual CPUs, assigned to its initiators round-robin.
 ///
-/// Bandwidths of nodes and links and capacities of shared caches are divided by CPUs / virtual CPUs, so that few virtual
-/// CPUs load a node as all CPUs would. A dram node becomes a fixed one: its idle latency is a pointer chase's, its bandwidth
-/// that of reads as fast as it takes them, its curve that of random reads, all by [`probe`].
+/// Bandwidths of nodes and links and capacities of shared caches are divided by CPUs / virtual CPUs, so that
+/// few virtual CPUs load a node as all CPUs would. A dram node becomes a fixed one: its idle latency is a
+/// pointer chase's, its bandwidth that of reads as fast as it takes them, its curve that of random reads, all
+/// by [`probe`].
 ///
 /// # Panics
 /// If `vcpus` is 0.

@@ -3,8 +3,8 @@
 use memtide_core::Time;
 use memtide_core::machine::Machine;
 
-/// TLB levels in which an outer one holds all that the ones before it hold, so that a page that leaves the last level is
-/// held nowhere and whoever emulates the CPU can drop its own translation.
+/// Inclusive TLB levels: a page evicted from the last level is in no level, and the emulator can drop its own
+/// translation.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     levels: Vec<Level>,
@@ -12,16 +12,16 @@ pub(super) struct Reach {
     pub walks: u64,
 }
 
-/// What looking a page up took.
+/// Result of a TLB lookup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looked {
-    /// Time above a hit in the first level.
+    /// Time beyond a first-level hit.
     pub takes: Time,
-    /// The page that is not held any more.
+    /// The evicted page.
     pub evicted: Option<u64>,
 }
 
-/// Sets lie one after the other, most recently used page first; page numbers are kept plus 1.
+/// Sets are contiguous, most recently used page first; entries are page number + 1, 0 if empty.
 #[derive(Clone, Debug)]
 struct Level {
     ways: usize,
@@ -45,7 +45,7 @@ impl Reach {
         Reach { levels: levels.collect(), walk: machine.core.cycles(walk), walks: 0 }
     }
 
-    /// Looks a base page up; a page that is not held is walked for and held then.
+    /// Looks a base page up; a miss walks and inserts it.
     pub fn look(&mut self, page: u64) -> Looked {
         if self.levels.is_empty() {
             return Looked::default();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_walks_once_then_hits_the_level_that_holds_it() {
+    fn page_walks_once_then_hits() {
         let mut r = reach();
         assert_eq!(r.look(8), Looked { takes: Time(30), evicted: None });
         assert_eq!(r.look(8), Looked::default());
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_page_leaves() {
+    fn least_recently_used_page_is_evicted() {
         let mut r = reach();
         for page in [0, 2, 4, 6, 0] {
             r.look(page);

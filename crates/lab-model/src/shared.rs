@@ -1,4 +1,4 @@
-//! What virtual CPUs share: outer caches, links, nodes.
+//! Resources shared by virtual CPUs: outer caches, links, nodes.
 
 use memtide_core::machine::{Hop, Machine};
 use memtide_core::{CpuId, InitiatorId, NodeId, Time};
@@ -9,7 +9,7 @@ use memtide_memory::Cache;
 use crate::buckets::Buckets;
 use crate::node::{CurveNode, Map};
 
-/// Lines on their way into a shared cache that are remembered; a power of two.
+/// In-flight lines tracked per shared cache; a power of two.
 const ARRIVALS: usize = 1024;
 
 /// The shared side of [`crate::Curve`].
@@ -18,14 +18,14 @@ pub(super) struct Shared {
     levels: Vec<Level>,
     nodes: Vec<CurveNode>,
     links: Vec<Link>,
-    /// Which lines are which node's.
+    /// Memory map: node of each line.
     pub map: Map,
     /// By CPU and node.
     hops: Vec<Vec<Vec<Hop>>>,
-    /// From a core's request to a node's door, beside links; a fixed node's latency holds it.
+    /// Latency from a core to a node without links; part of a fixed node's latency.
     out: Time,
     arrivals: Vec<(u64, Time)>,
-    /// By CPU; of them, misses and nodes alone.
+    /// By CPU; only misses and node traffic.
     pub counts: Vec<Counts>,
 }
 
@@ -75,8 +75,8 @@ impl Shared {
         }
     }
 
-    /// A line that missed the private caches at `at`: when it comes. The CPU waits for no other line if it is
-    /// `alone`.
+    /// Arrival time of a line that missed the private caches at `at`. `alone`: the CPU has no other
+    /// outstanding line.
     #[inline]
     pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, alone: bool) -> Time {
         if let Some(there) = self.look_up(cpu, line, at) {
@@ -94,7 +94,7 @@ impl Shared {
         end
     }
 
-    /// Fetches a line ahead into the last level, unless it is there.
+    /// Prefetches a line into the last level, unless present.
     pub fn prefetch(&mut self, cpu: CpuId, line: u64, at: Time) {
         let Some(node) = self.map.node_of(line) else { return };
         let Some(last) = self.levels.last_mut() else { return };
@@ -110,7 +110,7 @@ impl Shared {
         self.note(line, end);
     }
 
-    /// A dirty line that left the private caches.
+    /// Takes a dirty line evicted from the private caches.
     pub fn spill(&mut self, cpu: CpuId, line: u64, at: Time) {
         self.write_back(0, cpu, line, at);
     }
@@ -167,7 +167,7 @@ impl Shared {
 }
 
 impl Link {
-    /// When a line that sets out at `at` arrives at the other end; one `alone` takes no room, as in a node.
+    /// Arrival time of a line sent at `at`; one `alone` uses no service time, as in a node.
     fn carry(&mut self, back: bool, at: Time, alone: bool) -> Time {
         let lane = &mut self.lanes[usize::from(back)];
         let begin = if alone { lane.next_free(at) } else { lane.take(at, self.service) };

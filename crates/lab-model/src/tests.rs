@@ -82,20 +82,20 @@ impl Run {
         }
     }
 
-    /// Time of all so far, its end waited for.
+    /// Elapsed time, with all accesses finished.
     fn end(&mut self) -> Time {
         self.curve.drain(CpuId(0), self.instruction);
         self.curve.clock(CpuId(0), self.instruction).at(self.instruction)
     }
 }
 
-/// Lines of a node, each once, in an order that no prefetcher follows.
+/// Lines of a node, each once, in an order that defeats the prefetcher.
 fn scattered(node: u64, lines: u64) -> impl Iterator<Item = u64> {
     (0..lines).map(move |n| (node << 26) + n * 7919 % (1 << 19) * LINE_BYTES)
 }
 
 #[test]
-fn a_chase_takes_the_configured_latency_of_each_node_links_included() {
+fn chase_takes_configured_latency_including_links() {
     for (node, latency_ns) in [(0, 80.0), (1, 400.0 + 40.0)] {
         let mut run = Run::new();
         let mut ready = Time::ZERO;
@@ -111,7 +111,7 @@ fn a_chase_takes_the_configured_latency_of_each_node_links_included() {
 }
 
 #[test]
-fn independent_misses_overlap_as_far_as_registers_and_bandwidth_allow() {
+fn independent_misses_overlap_up_to_registers_and_bandwidth() {
     for (node, line_ns) in [(0, 10.0), (1, 40.0)] {
         let mut run = Run::new();
         scattered(node, 20_000).for_each(|address| run.access(address, false, Time::ZERO));
@@ -123,7 +123,7 @@ fn independent_misses_overlap_as_far_as_registers_and_bandwidth_allow() {
 }
 
 #[test]
-fn written_lines_come_and_go() {
+fn written_lines_are_read_and_written_back() {
     let mut run = Run::new();
     scattered(0, 100_000).for_each(|address| run.access(address, true, Time::ZERO));
     let ns = run.end().as_ns() / 100_000.0;
@@ -134,7 +134,7 @@ fn written_lines_come_and_go() {
 }
 
 #[test]
-fn what_the_caches_hold_costs_instructions_alone() {
+fn cache_hits_cost_instructions_only() {
     let mut run = Run::new();
     for _ in 0..100 {
         (0..256).for_each(|line| run.access(line * LINE_BYTES, false, Time::ZERO));
@@ -145,9 +145,9 @@ fn what_the_caches_hold_costs_instructions_alone() {
 }
 
 #[test]
-fn the_reorder_buffer_bounds_how_far_loads_overlap() {
+fn reorder_buffer_bounds_load_overlap() {
     let mut run = Run::new();
-    // One miss in 400 instructions: each has ended its wait before the next may begin.
+    // One miss in 400 instructions: each completes before the next can start.
     for address in scattered(0, 1000) {
         run.instruction += 396;
         run.access(address, false, Time::ZERO);
@@ -158,7 +158,7 @@ fn the_reorder_buffer_bounds_how_far_loads_overlap() {
 }
 
 #[test]
-fn a_clock_that_changes_its_rate_goes_on_from_where_it_was() {
+fn clock_is_continuous_across_rate_change() {
     let mut clock = Clock { offset: Time::ZERO, per_instruction: 10_000 << FRACTION };
     assert_eq!(clock.at(1000), Time(10_000_000));
     clock.change_rate(1000, 154 << FRACTION);
@@ -169,7 +169,7 @@ fn a_clock_that_changes_its_rate_goes_on_from_where_it_was() {
 }
 
 #[test]
-fn a_translation_that_takes_time_delays_even_a_hit() {
+fn slow_translation_delays_cache_hit() {
     let mut run = Run::new();
     run.access(0, false, Time::ZERO);
     let before = run.end();

@@ -5,20 +5,20 @@ use std::collections::VecDeque;
 use memtide_core::Time;
 use memtide_core::machine::Core;
 
-/// Accesses that a core may have open at once (its load and store queue), as in the simulator.
+/// Entries of the load and store queue, as in the simulator.
 const OPEN: usize = 64;
 
 /// Lines whose arrival is remembered; a power of two.
 const LINES: usize = 256;
 
-/// What holds a core up: the reorder buffer behind a load that has not ended, the load and store queue, the miss
-/// registers.
+/// Limits of outstanding accesses: the reorder buffer behind an unfinished load, the load and store queue,
+/// the miss registers.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     reorder_buffer: u64,
-    /// Instruction and end of loads that are not known to have retired.
+    /// Instruction and end time of loads not known to have retired.
     loads: VecDeque<(u64, Time)>,
-    /// Ends of the last accesses that were open.
+    /// End times of the last queued accesses.
     open: [Time; OPEN],
     next_open: usize,
     registers: Vec<Time>,
@@ -39,8 +39,8 @@ impl Window {
         }
     }
 
-    /// Visits, oldest first, each load that must have ended before `instruction` may begin: `wait(first, end)` is told the first
-    /// instruction that had to wait, and until when.
+    /// Visits, oldest first, each load that must end before `instruction` can start: calls `wait(first, end)`
+    /// with the first instruction that waits, and its end time.
     #[inline]
     pub fn retire(&mut self, instruction: u64, mut wait: impl FnMut(u64, Time)) {
         while let Some(&(load, end)) = self.loads.front()
@@ -58,20 +58,20 @@ impl Window {
         end
     }
 
-    /// Takes a place in the load and store queue; gives when it is free.
+    /// Allocates an entry of the load and store queue; returns when it is free.
     #[inline]
     pub fn place(&self) -> Time {
         self.open[self.next_open]
     }
 
-    /// The access that took the place ends then.
+    /// Sets the end time of the access in the entry.
     #[inline]
     pub fn opened(&mut self, end: Time) {
         self.open[self.next_open] = end;
         self.next_open = (self.next_open + 1) % OPEN;
     }
 
-    /// A load ends then.
+    /// Records a load's end time.
     #[inline]
     pub fn must_retire(&mut self, instruction: u64, end: Time) {
         self.loads.push_back((instruction, end));
@@ -94,20 +94,20 @@ impl Window {
         self.registers[register] = until;
     }
 
-    /// Notes when a line comes to the private caches.
+    /// Records when a line arrives in the private caches.
     #[inline]
     pub fn line_comes(&mut self, line: u64, at: Time) {
         self.lines[line as usize % LINES] = (line, at);
         self.latest_line = self.latest_line.max(at);
     }
 
-    /// When the last of all lines comes.
+    /// Arrival time of the last line.
     #[inline]
     pub fn latest_line(&self) -> Time {
         self.latest_line
     }
 
-    /// When a line that the private caches hold came, or comes; long ago if that was forgotten.
+    /// Arrival time of a line in the private caches; long ago if no longer recorded.
     #[inline]
     pub fn line_came(&self, line: u64) -> Time {
         let (held, at) = self.lines[line as usize % LINES];

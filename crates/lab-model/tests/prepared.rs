@@ -1,4 +1,4 @@
-//! Machines as the lab runs them, against the models that they are made from.
+//! Prepared machines match the models that they are made from.
 
 #[path = "support/closed_form.rs"]
 mod closed_form;
@@ -24,7 +24,7 @@ fn bundled() -> Vec<Machine> {
 }
 
 #[test]
-fn every_bundled_machine_can_be_prepared_and_written_as_a_machine_file() {
+fn bundled_machines_prepare_and_serialise() {
     for machine in bundled() {
         for vcpus in [1, 2, 4] {
             let prepared = prepare(&machine, vcpus);
@@ -39,7 +39,7 @@ fn every_bundled_machine_can_be_prepared_and_written_as_a_machine_file() {
 }
 
 #[test]
-fn idle_latency_and_bandwidth_are_those_of_the_machine_file() {
+fn idle_latency_and_bandwidth_match_machine_file() {
     for machine in bundled() {
         let all = u16::try_from(machine.cpus()).unwrap();
         let prepared = prepare(&machine, all).machine;
@@ -60,7 +60,8 @@ fn idle_latency_and_bandwidth_are_those_of_the_machine_file() {
                 assert_eq!(fixed.write_bandwidth_mbps, whole.write_bandwidth_mbps);
                 continue;
             }
-            // Rows that are opened late and switches between ranks cost bandwidth, turnarounds that of writes.
+            // Rows that are opened late and switches between ranks cost bandwidth, turnarounds that of
+            // writes.
             let write = fixed.write_bandwidth_mbps.expect("a dram node's writes") / fixed.read_bandwidth_mbps;
             assert!(slower.abs() < 0.015, "{} {}: {slower} off {ns} ns", machine.name, node.name);
             assert!(
@@ -80,7 +81,7 @@ fn idle_latency_and_bandwidth_are_those_of_the_machine_file() {
 }
 
 #[test]
-fn bandwidth_is_divided_by_cpus_for_each_virtual_one() {
+fn bandwidth_is_divided_by_cpus_per_vcpu() {
     for machine in bundled().iter().filter(|m| m.nodes.iter().all(|n| n.fixed.is_some())) {
         let mbps = |vcpus| {
             let prepared = prepare(machine, vcpus).machine;
@@ -106,7 +107,7 @@ fn mean_ns(node: &mut CurveNode, mbps: f64) -> f64 {
 }
 
 #[test]
-fn a_curve_agrees_with_the_channels_that_it_was_made_from() {
+fn curve_matches_channel_model() {
     for machine in bundled().iter().filter(|m| m.nodes.iter().any(|n| n.dram.is_some())) {
         let all = u16::try_from(machine.cpus()).unwrap();
         let prepared = prepare(machine, all).machine;

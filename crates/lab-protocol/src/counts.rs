@@ -1,20 +1,20 @@
-//! What is counted: of a virtual CPU, of a process, or of all.
+//! Counters of a virtual CPU, of a process, or of all.
 //!
-//! Sums saturate, since a guest may have put any figures where they are read from.
+//! Sums saturate: the guest can write any values to the counters page.
 
 use memtide_core::{LINE_BYTES, Time};
 use serde::{Deserialize, Serialize};
 
-/// What is counted.
+/// Counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Instructions.
     pub instructions: u64,
-    /// Of them, those outside the kernel.
+    /// User instructions among them.
     pub user_instructions: u64,
     /// Loads and stores.
     pub accesses: u64,
-    /// Lines of memory that missed all caches.
+    /// Cache lines that missed all caches.
     pub llc_misses: u64,
     /// TLB misses.
     pub page_walks: u64,
@@ -22,26 +22,26 @@ pub struct Counts {
     pub nodes: Vec<NodeCounts>,
 }
 
-/// What was asked of a node.
+/// Traffic of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounts {
-    /// Lines read because a core wanted them.
+    /// Lines read on demand.
     pub reads: u64,
-    /// Lines fetched ahead.
+    /// Lines prefetched.
     pub prefetches: u64,
     /// Lines written.
     pub writes: u64,
-    /// Latency of the reads, added up, from the miss in the last cache to the line's arrival.
+    /// Sum of read latencies, from the miss in the last cache to the line's arrival.
     pub latency: Time,
 }
 
 impl Counts {
-    /// Nothing, on so many nodes.
+    /// Zero, on `nodes` nodes.
     pub fn none(nodes: usize) -> Counts {
         Counts { nodes: vec![NodeCounts::default(); nodes], ..Counts::default() }
     }
 
-    /// What was counted since `before`.
+    /// The difference since `before`.
     pub fn since(&self, before: &Counts) -> Counts {
         let pairs = self.nodes.iter().zip(&before.nodes);
         Counts {
@@ -54,7 +54,7 @@ impl Counts {
         }
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds other counters.
     pub fn add(&mut self, other: &Counts) {
         self.instructions = self.instructions.saturating_add(other.instructions);
         self.user_instructions = self.user_instructions.saturating_add(other.user_instructions);
@@ -71,7 +71,7 @@ impl Counts {
         self.instructions.saturating_sub(self.user_instructions)
     }
 
-    /// The sum of several, all of so many nodes.
+    /// The sum of several, each of `nodes` nodes.
     pub fn sum<'a>(nodes: usize, all: impl Iterator<Item = &'a Counts>) -> Counts {
         all.fold(Counts::none(nodes), |mut sum, counts| {
             sum.add(counts);
@@ -79,7 +79,7 @@ impl Counts {
         })
     }
 
-    /// What was asked of all nodes.
+    /// Traffic of all nodes.
     pub fn all_nodes(&self) -> NodeCounts {
         self.nodes.iter().fold(NodeCounts::default(), |mut sum, node| {
             sum.add(*node);
@@ -110,7 +110,7 @@ impl NodeCounts {
         self.reads.saturating_add(self.prefetches).saturating_add(self.writes).saturating_mul(LINE_BYTES)
     }
 
-    /// Mean latency of the reads in ns; none without any.
+    /// Mean read latency in ns; `None` without reads.
     pub fn mean_latency_ns(self) -> Option<f64> {
         (self.reads > 0).then(|| self.latency.as_ns() / self.reads as f64)
     }

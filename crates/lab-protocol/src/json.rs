@@ -1,39 +1,39 @@
-//! JSON objects that carry the version of their protocol.
+//! JSON objects with a protocol version.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Member of each object that holds the version.
+/// Key of the version.
 const MEMBER: &str = "protocol";
 
-/// Why a text of another part of memtide cannot be read.
+/// Why a text cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    /// Another version, or none.
+    /// Another version, or a missing one.
     #[error(
         "{what} has protocol version {}, and this memtide uses {expected}: build or install all parts of memtide together",
         found.map_or("none".to_owned(), |found| found.to_string())
     )]
     Version {
-        /// What was read, such as `task`.
+        /// The kind of text, such as `task`.
         what: &'static str,
-        /// Its version, if it has one.
+        /// Its version, if any.
         found: Option<u64>,
         /// The version of this build.
         expected: u32,
     },
-    /// The right version, if any, but not its content.
+    /// Matching version, invalid content.
     #[error("invalid {what}: {source}")]
     Content {
-        /// What was read.
+        /// The kind of text.
         what: &'static str,
         /// What is wrong with it.
         source: serde_json::Error,
     },
 }
 
-/// Writes plain data as an object of a version.
+/// Serialises data as an object with a version.
 pub(crate) fn encode<T: Serialize>(version: u32, data: &T) -> Vec<u8> {
     let mut object = Map::from_iter([(MEMBER.to_owned(), Value::from(version))]);
     match serde_json::to_value(data) {
@@ -43,7 +43,7 @@ pub(crate) fn encode<T: Serialize>(version: u32, data: &T) -> Vec<u8> {
     serde_json::to_vec(&object).expect("an object of values can be written")
 }
 
-/// Reads an object of a version. The version is checked before the rest, which another version may have otherwise.
+/// Parses an object with a version. The version is checked first: other versions may differ in the rest.
 pub(crate) fn decode<T: DeserializeOwned>(
     what: &'static str,
     version: u32,
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_comes_first_and_data_is_read_back_exactly() {
+    fn version_is_first_and_data_reads_back() {
         let data = Data { bytes: u64::MAX, share: 0.1 + 0.2 };
         let text = encode(3, &data);
         assert_eq!(
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_refused_whatever_else_is_wrong() {
+    fn other_version_is_refused_before_other_errors() {
         for (text, says) in [
             (r#"{"protocol":4,"other":1}"#, "data has protocol version 4, and this memtide uses 3"),
             (r#"{"bytes":1,"share":0.5}"#, "data has protocol version none"),

@@ -1,13 +1,14 @@
-//! What the lab's parts say to each other.
+//! Protocols between the lab's parts.
 //!
 //! | between | what | module | version |
 //! | --- | --- | --- | --- |
 //! | the lab and its agent, the guest's first process | a task, messages | [`agent`] | [`version::AGENT_PROTOCOL`] |
 //! | the lab and its clock plugin | configuration, results | [`clock`] | [`version::CLOCK_PROTOCOL`] |
 //! | the clock plugin and programs in the guest | live counters | [`counters`] | [`version::COUNTERS_LAYOUT`] |
-//! | programs in the guest and the clock plugin | marks | [`mark`] | none: a mark that is not known does nothing |
+//! | programs in the guest and the clock plugin | marks | [`mark`] | none: an unknown mark does nothing |
 //!
-//! This crate knows neither the timing model nor the lab: whoever reads counters or makes marks depends on it alone.
+//! Depends on neither the timing model nor the lab: readers of counters and users of marks need this crate
+//! only.
 
 pub mod agent;
 pub mod clock;

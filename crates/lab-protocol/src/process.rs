@@ -1,37 +1,37 @@
-//! Processes of the guest, as the clock plugin tells them apart.
+//! Processes of the guest, as identified by the clock plugin.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Counts;
 
-/// A process, which is known by its address space.
+/// A process, identified by its address space.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// Guest-physical address of its page table.
     pub root: u64,
-    /// Name of the file that it runs, as far as [`crate::counters::NAME_BYTES`] bytes go; empty if it is not known, as of a
-    /// process that was forked and has started no program.
+    /// Name of its executable, cut to [`crate::counters::NAME_BYTES`] bytes; empty if unknown, as of a
+    /// process that was forked and has not called `execve`.
     pub name: String,
-    /// Whose it is.
+    /// Its owner.
     pub who: Who,
-    /// What happened while its address space was in use: its own instructions, system calls and faults, and the interrupts and
-    /// kernel threads that came upon it. A line that is written back counts for the process that displaced it.
+    /// Events while its address space was active: its own instructions, system calls and faults, and
+    /// interrupts and kernel threads in between. A write-back counts for the process that evicted the line.
     pub counts: Counts,
 }
 
-/// Whose a process is.
+/// Owner of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Who {
-    /// An address space in which nothing but the kernel ran.
+    /// An address space in which only the kernel ran.
     Kernel,
     /// The lab's agent.
     Agent,
-    /// The program, or a process that it started.
+    /// The program or its descendant.
     Program,
 }
 
-/// What the processes did from one time to a later one; those that did nothing are left out.
+/// Per-process deltas between two times, without idle processes.
 pub fn between(before: &[Process], after: &[Process]) -> Vec<Process> {
     let did = after.iter().enumerate().map(|(number, after)| {
         let counts = match before.get(number) {

@@ -1,5 +1,5 @@
-//! Versions of what the lab's parts say to each other. Whoever changes a format raises its version; tests hold each format
-//! against a kept text.
+//! Versions of the formats between the lab's parts. A change of a format raises its version; tests compare
+//! each format with a golden text.
 
 /// Version of the lab's tasks and its agent's messages ([`crate::agent`]).
 pub const AGENT_PROTOCOL: u32 = 1;
@@ -7,10 +7,11 @@ pub const AGENT_PROTOCOL: u32 = 1;
 /// Version of the clock plugin's configuration and results ([`crate::clock`]).
 pub const CLOCK_PROTOCOL: u32 = 1;
 
-/// Layout of the counters page ([`crate::counters`]), its second word.
+/// Layout version of the counters page ([`crate::counters`]), its second word.
 pub const COUNTERS_LAYOUT: u64 = 1;
 
-/// What `memtide-guest --version` prints: memtide's version, and that of the protocol between the lab and its agent.
+/// What `memtide-guest --version` prints: memtide's version, and that of the protocol between the lab and its
+/// agent.
 pub fn agent_version() -> String {
     format!("{} (protocol {AGENT_PROTOCOL})", env!("CARGO_PKG_VERSION"))
 }

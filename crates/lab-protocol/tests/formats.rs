@@ -1,4 +1,4 @@
-//! Each JSON format against a kept text. Whoever has to change a text here changes the format: raise its version in
+//! Each JSON format matches its golden text. A changed text is a changed format: raise its version in
 //! `version.rs`, too.
 
 use std::collections::BTreeMap;
@@ -152,7 +152,7 @@ fn results_are_as_version_1_of_the_clock_plugins_protocol_has_them() {
 }
 
 #[test]
-fn what_another_version_says_is_refused_with_both_versions() {
+fn other_version_is_refused_with_both_versions() {
     let text = String::from_utf8(task().to_json()).expect("text");
     let told = |text: &str| Task::from_json(text.as_bytes()).expect_err("it is refused").to_string();
     assert_eq!(

@@ -1,10 +1,10 @@
-//! The header for C and C++.
+//! The C and C++ header.
 
 use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn marks_of_the_header_compile_and_do_nothing_outside_the_lab() {
+fn header_marks_compile_and_are_noops_outside_the_lab() {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, program) = (folder.path().join("marked.c"), folder.path().join("marked"));
     let text = "#include \"memtide_mark.h\"\nint main(void) { memtide_begin(); memtide_end(); return 7; }\n";

@@ -48,7 +48,7 @@ impl Archive {
         self.add(guest, Entry::Folder);
     }
 
-    /// Whether the guest has this file.
+    /// Whether the archive contains this file.
     pub fn has(&self, guest: &Path) -> bool {
         self.entries.contains_key(&clean(guest))
     }
@@ -63,7 +63,7 @@ impl Archive {
         }
     }
 
-    /// Writes the archive and tells its size in bytes.
+    /// Writes the archive; returns its size in bytes.
     pub fn write(&self, to: &Path) -> Result<u64, LabError> {
         let fail = || LabError::file(to, WRITE);
         let writer = BufWriter::new(File::create(to).map_err(fail())?);
@@ -71,7 +71,7 @@ impl Archive {
         Ok(fs::metadata(to).map_err(fail())?.len())
     }
 
-    /// Writes the archive to what errors call `to`.
+    /// Writes the archive; errors name it `to`.
     pub fn write_to<W: Write>(&self, mut writer: W, to: &Path) -> Result<W, LabError> {
         for (number, (guest, entry)) in (1..).zip(&self.entries) {
             writer = self.entry(writer, number, guest, entry, to)?;
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read_back_with_its_folders_before_it() {
+    fn archive_reads_back_with_parent_folders_first() {
         let folder = tempfile::tempdir().unwrap();
         let host = folder.path().join("host");
         fs::write(&host, vec![7; 70_001]).unwrap();

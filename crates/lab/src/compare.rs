@@ -1,4 +1,4 @@
-//! A comparison: the same program under several subjects, each in a fresh and equal virtual machine.
+//! A comparison: one program under several subjects, each in a fresh, identical virtual machine.
 
 use std::io::{sink, stderr};
 use std::path::PathBuf;
@@ -20,18 +20,18 @@ use crate::spec::GuestSpec;
 use crate::subjects::{Setting, Subject};
 use crate::tools::Tools;
 
-/// Randomized addresses of programs' stack, heap, libraries and code; the guest's random numbers come from the run's seed.
+/// `randomize_va_space`: full address space randomisation, from the run's seed.
 const RANDOMIZE: &str = "/proc/sys/kernel/randomize_va_space";
 
 /// What to compare.
 pub struct Comparison {
-    /// The program and the machine; each subject adds its own settings.
+    /// Options of each run; each subject adds its own settings.
     pub options: Options,
-    /// What is compared.
+    /// The subjects.
     pub subjects: Vec<Subject>,
-    /// Runs of each subject, each with another layout of memory; at least 1.
+    /// Runs per subject, each with a different memory layout; at least 1.
     pub layouts: u32,
-    /// The folder with a file for each finished run, which is made if it is not there.
+    /// Folder of cached results; created if missing.
     pub results: PathBuf,
 }
 
@@ -39,17 +39,17 @@ pub struct Comparison {
 pub struct Compared {
     /// The subject.
     pub subject: Subject,
-    /// What it is in the guest.
+    /// Its settings in the guest.
     pub setting: Setting,
     /// Whether it needs tiers and Linux sees only one on this machine: [`Subject::lacks_tiers`].
     pub lacks_tiers: bool,
-    /// One outcome for each layout.
+    /// One outcome per memory layout.
     pub outcomes: Vec<RunOutcome>,
 }
 
-/// A run that is done.
+/// A finished run.
 pub struct Step<'a> {
-    /// Runs that are done, this one included.
+    /// Finished runs, including this one.
     pub done: usize,
     /// Runs in all.
     pub of: usize,
@@ -57,16 +57,16 @@ pub struct Step<'a> {
     pub subject: &'a Subject,
     /// What it came to.
     pub outcome: &'a RunOutcome,
-    /// Host time that it took; `None` if its result was there.
+    /// Host time; `None` if the result was cached.
     pub took: Option<Duration>,
 }
 
 impl Comparison {
-    /// Runs what has not been run. What the program prints to its standard error goes to the caller's; its standard output
-    /// is dropped. `tell` hears of each run once it is done; `stop` is asked now and then whether to end early.
+    /// Performs the runs whose results are not cached. The program's standard error is forwarded, its
+    /// standard output dropped. `tell` is called after each run; `stop` is polled for cancellation.
     ///
     /// # Errors
-    /// If runs cannot be equal, a subject cannot be had on this machine, or a run fails, the program's failure included.
+    /// If runs cannot be equal, a subject is not available on this machine, or a run or its program fails.
     pub fn run(
         &self,
         tools: &Tools,
@@ -100,7 +100,7 @@ impl Comparison {
         Ok(all)
     }
 
-    /// Runs have to be equal but for the subject, whenever they take place.
+    /// Checks that runs differ in nothing but the subject.
     fn check(&self) -> Result<(), LabError> {
         let is_shared = |memory: &Memory| matches!(memory, Memory::Shared(_));
         let shared = self.options.memory.iter().find(|(_, memory)| is_shared(memory));
@@ -128,7 +128,7 @@ impl Comparison {
         self.subjects.iter().map(setting).collect()
     }
 
-    /// The guest of a subject in a layout of memory.
+    /// The guest of a subject with a memory layout.
     fn guest_of(&self, base: &GuestSpec, setting: &Setting, number: u32) -> GuestSpec {
         let mut guest = GuestSpec { setting: setting.clone(), ..base.clone() };
         if self.layouts > 1 {
@@ -139,7 +139,7 @@ impl Comparison {
         guest
     }
 
-    /// The outcome of a run, and how long it took if it was not there.
+    /// The outcome of a run, and its host time if it was not cached.
     fn one(
         &self,
         guest: &GuestSpec,
@@ -153,7 +153,7 @@ impl Comparison {
         }
         let started = Instant::now();
         let output = Output { out: Box::new(sink()), err: Box::new(stderr()) };
-        // What is absent stays so: a result would depend on when it came.
+        // Absent nodes stay absent: results would depend on the time of plugging.
         let supervision = Supervision { hotplug: false, ..Supervision::new(&self.options) };
         let outcome = run_guest(guest, supervision, output, stop)?;
         check(subject, &outcome)?;
@@ -162,7 +162,7 @@ impl Comparison {
     }
 }
 
-/// The seed of a layout: those of different seeds have none in common.
+/// The seed of a memory layout, distinct across the comparison's seeds.
 fn seed_of(seed: u64, number: u32) -> u64 {
     let mut seeds = SplitMix64::seed_from_u64(seed);
     for _ in 0..number {

@@ -4,7 +4,7 @@ use memtide_lab_protocol::agent::Expander;
 
 use crate::layout::Layout;
 
-/// What the agent makes nodes of.
+/// CXL expanders for the agent's task.
 pub fn expanders(layout: &Layout) -> Vec<Expander> {
     let numbers = layout.linux_numbers();
     let of = |node: usize| Expander {

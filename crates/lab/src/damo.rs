@@ -1,4 +1,4 @@
-//! damo, DAMON's user-space tool, in the guest: with the set-ups for two tiers of those who wrote it and its actions.
+//! damo, DAMON's user-space tool, in the guest, with its authors' configurations for two tiers.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,14 +13,14 @@ use crate::host_files::{add, find, refused};
 use crate::layout::Layout;
 use crate::memory::Memory;
 
-/// Where the guest has it until the program starts.
+/// Its path in the guest until the program starts.
 const FOLDER: &str = "/opt/damo";
 
-/// damo asks it for the kernel's release.
+/// damo runs it for the kernel's release.
 const UNAME: &str = "uname";
 
-/// Linux that has the actions `migrate_hot` and `migrate_cold`, tuning towards the use of a node, and a module that uses DAMON
-/// from boot on.
+/// First Linux with the actions `migrate_hot` and `migrate_cold`, with node-utilisation quota goals, and with
+/// a module that uses DAMON from boot.
 const MIGRATES: Release = (6, 11);
 const TUNES: Release = (6, 16);
 pub const HAS_STAT: Release = (6, 17);
@@ -28,8 +28,8 @@ pub const HAS_STAT: Release = (6, 17);
 /// Major and minor number of a kernel.
 pub type Release = (u32, u32);
 
-/// For Linux 6.16 and later: `scripts/mem_tier.sh` of damo's repository. Thresholds are tuned for 99.7 % of a fast node to be in
-/// use and 0.5 % to be free, up to 200 MB/s.
+/// For Linux 6.16 and later: `scripts/mem_tier.sh` of damo's repository. Quotas are tuned to 99.7 % of a fast
+/// node used and 0.5 % free, at up to 200 MB/s.
 const TUNED: Style = Style {
     demote: "--monitoring_intervals_goal 4% 3 5ms 10s --damos_action migrate_cold {to} --damos_access_rate 0% 0% \
         --damos_apply_interval 1s --damos_quota_interval 1s --damos_quota_space 200MB \
@@ -40,7 +40,8 @@ const TUNED: Style = Style {
     each: &["--damos_nr_quota_goals", "--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
 };
 
-/// For Linux 6.11 to 6.15: `tools/gen_migpol.py --global` of SK hynix's HMSDK, whose authors wrote the actions.
+/// For Linux 6.11 to 6.15: `tools/gen_migpol.py --global` of SK hynix's HMSDK, whose authors wrote the
+/// actions.
 const FIXED: Style = Style {
     demote: "--monitoring_intervals 100ms 2s 20s --monitoring_nr_regions_range 100 10000 \
         --damos_action migrate_cold {to} --damos_sz_region 4096 max --damos_filter young matching \
@@ -51,27 +52,28 @@ const FIXED: Style = Style {
     each: &["--damos_nr_filters", "--nr_targets", "--nr_schemes", "--nr_ctxs"],
 };
 
-/// A set-up: options of a kernel thread for a node (`{from}`) and one of the other tier (`{to}`), and counts that are 1 for each.
+/// A configuration: options of a kdamond for a node (`{from}`) and one of the other tier (`{to}`), and count
+/// options that are 1 for each.
 struct Style {
     demote: &'static str,
     promote: &'static str,
     each: &'static [&'static str],
 }
 
-/// damo and what it is told.
+/// damo and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damo {
-    /// As it was fetched.
+    /// The fetched tool.
     pub files: PathBuf,
-    /// Each its arguments.
+    /// Arguments of each invocation.
     pub commands: Vec<String>,
 }
 
-/// A thread for each node: pages of a fast one that nothing accesses move to the nearest slow one, and pages of a slow one that
-/// are accessed to the nearest fast one.
+/// A kdamond for each node: idle pages of a fast node move to the nearest slow one, accessed pages of a slow
+/// node to the nearest fast one.
 ///
 /// # Errors
-/// With the reason, if the machine has not two tiers or the kernel lacks what damo needs.
+/// If the machine does not have two tiers or the kernel lacks a required feature; says which.
 pub fn commands(layout: &Layout, linux: Release) -> Result<Vec<String>, String> {
     if linux < MIGRATES {
         let ((major, minor), (least, most)) = (linux, MIGRATES);
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_has_a_thread_and_moves_to_the_nearest_of_the_other_tier() {
+    fn each_node_has_kdamond_to_nearest_node_of_other_tier() {
         let two = include_str!("../../../machines/hinuma.toml");
         let [start] = &lines(two, (6, 12)).unwrap()[..] else { panic!("one command") };
         assert!(start.starts_with("start --numa_node 0 --monitoring_intervals 100ms 2s 20s"), "{start}");
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_nodes_have_no_thread() {
+    fn absent_nodes_have_no_kdamond() {
         let machine = include_str!("../../../machines/ddr5-cxl.toml");
         let machine = Machine::parse("test", machine).expect("a machine");
         let start = |name: &str| {
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_kernels_tune_towards_the_use_of_the_fast_node() {
+    fn newer_kernels_use_node_utilisation_goals() {
         let all = lines(include_str!("../../../machines/hinuma.toml"), (7, 3)).unwrap();
         assert_eq!(all[0], "module stat write enabled N");
         assert!(all[1].contains("--damos_quota_goal node_mem_free_bp 0.5% 0 --damos_filter reject young"));
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_and_kernels_without_what_it_needs_are_refused() {
+    fn unsupported_machines_and_kernels_are_refused() {
         let two = include_str!("../../../machines/hinuma.toml");
         assert!(lines(two, (6, 10)).unwrap_err().contains("6.11"));
         let one = two.replace("tier = 1", "tier = 0");

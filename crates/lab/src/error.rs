@@ -1,26 +1,26 @@
-//! Why the lab cannot do something.
+//! Errors of the lab.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How to get what the lab needs. The caller words it: it knows its commands and options.
+/// Remedy for a missing part. The caller words it: it knows its commands and options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Set the lab up: [`crate::setup`].
+    /// Run setup: [`crate::setup`].
     Setup,
-    /// Set the lab up with this kernel package, by the beginning of its name.
+    /// Run setup with this kernel package, by name prefix.
     SetupKernel(String),
-    /// Set the lab up as root.
+    /// Run setup as root.
     SetupAsRoot,
-    /// Make pip and PyPI available, then set the lab up.
+    /// Make pip and PyPI available, then run setup.
     SetupWithPip,
-    /// Set the lab up, whose report says why damo could not be fetched.
+    /// Run setup, whose report says why damo could not be fetched.
     SetupDamo,
-    /// Use a kernel that setup has fetched: it has its modules beside it.
+    /// Use a kernel fetched by setup, with its modules.
     FetchedKernel,
-    /// Name a suite that has the package.
+    /// Name a suite with the package.
     OtherSuite,
-    /// Name a suite that has QEMU, or install it by other means.
+    /// Name a suite with QEMU, or install it by other means.
     OtherSuiteOrQemu,
     /// Name another kernel package or another suite, or give a kernel's file.
     OtherPackageOrSuite,
@@ -28,7 +28,7 @@ pub enum Remedy {
     OtherKernel,
     /// Install QEMU by other means, and give a kernel's file: packages are not available.
     QemuAndKernel,
-    /// Give a file that is a kernel for x86.
+    /// Give an x86 kernel's file.
     KernelImage,
     /// Build the guest's first process.
     BuildAgent,
@@ -38,7 +38,7 @@ pub enum Remedy {
     BuildClock,
     /// Set `HOME` or `XDG_CACHE_HOME` to a folder.
     CacheFolder,
-    /// Start a guest with a node that can be plugged in.
+    /// Start a guest with a hotpluggable node.
     StartGuest,
     /// Choose one of the runs listed.
     ChooseRun,
@@ -46,22 +46,22 @@ pub enum Remedy {
     TryAgain,
 }
 
-/// Why the lab cannot do something.
+/// Errors of the lab.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// Something that the lab needs is missing.
+    /// A required part is missing.
     #[error("{what}")]
     Missing {
-        /// What.
+        /// The part.
         what: String,
-        /// How to get it.
+        /// The remedy.
         remedy: Remedy,
     },
     /// No program was named.
     #[error("nothing to run")]
     NoProgram,
-    /// The machine cannot be made as a virtual one.
+    /// The machine cannot be virtualised.
     #[error("machine '{machine}': {what}")]
     Machine {
         /// Its name.
@@ -80,7 +80,7 @@ pub enum LabError {
     NotExecutable {
         /// The program.
         program: String,
-        /// Why not.
+        /// The cause.
         what: &'static str,
     },
     /// The program, or a file for it, cannot be put into the guest.
@@ -96,44 +96,44 @@ pub enum LabError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was to be done with it.
+        /// The failed operation.
         doing: &'static str,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The guest did not come up, or ended before the program did.
+    /// The guest did not boot, or ended before the program did.
     #[error("{what}{}", last_lines(console))]
     Guest {
         /// What happened.
         what: String,
-        /// What its console and QEMU said last.
+        /// Tail of its console and of QEMU's output.
         console: String,
     },
-    /// Boot and program took longer than allowed.
+    /// Timed out.
     #[error("timed out after {seconds} s, {}{}", after_boot(*boot_seconds), last_lines(console))]
     Timeout {
-        /// Host seconds that the run had.
+        /// The limit in host seconds.
         seconds: f64,
-        /// Of them, those that the boot took; none if the guest had not booted.
+        /// Host seconds of the boot; `None` if the guest had not booted.
         boot_seconds: Option<f64>,
-        /// What the guest's console said last.
+        /// Tail of the guest's console.
         console: String,
     },
-    /// What the program prints cannot be passed on.
+    /// The program's output cannot be forwarded.
     #[error("the program's output cannot be written ({0})")]
     Output(#[source] io::Error),
-    /// A subject of a comparison cannot be had.
+    /// A subject of a comparison is not available.
     #[error("subject '{subject}': {what}")]
     Subject {
-        /// As it was asked for.
+        /// The subject as entered.
         subject: String,
         /// What is wrong and what is allowed.
         what: String,
     },
-    /// What a comparison would be asked for has no equal runs.
+    /// The options do not allow equal runs, which a comparison needs.
     #[error("a comparison {0}")]
     Comparison(String),
-    /// A node is not as asked for, or cannot be brought there.
+    /// A node's memory is not as required, or cannot be plugged in or out.
     #[error("node '{node}': {what}")]
     Node {
         /// Its name.
@@ -141,23 +141,23 @@ pub enum LabError {
         /// What is wrong and what to do.
         what: String,
     },
-    /// QEMU does not do what it is asked while it runs.
+    /// A command to a running QEMU failed.
     #[error("the virtual machine of run {run}: {what}")]
     Qmp {
         /// The run.
         run: u32,
-        /// What it was asked, and what it said.
+        /// The command and QEMU's answer.
         what: String,
     },
-    /// A command that setup needs has failed.
+    /// A command of setup failed.
     #[error("{command} failed: {why}")]
     Command {
         /// The command line.
         command: String,
-        /// What it said.
+        /// Its output.
         why: String,
     },
-    /// The caller asked for an end.
+    /// Interrupted by the caller.
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,4 +1,4 @@
-//! A virtual machine while it runs: watched from its start to its end.
+//! A running virtual machine, from start to end.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,33 +12,33 @@ use crate::options::{Options, Output};
 use crate::qemu::{CommandLine, Process, Pump, Tail};
 use crate::run_dir::{self, RunDir};
 
-/// Host time within which a guest boots, and what each virtual CPU adds: many times what it takes, for busy hosts.
+/// Host time limit of a boot, and the increment per virtual CPU: many times the usual time, for busy hosts.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 const BOOT_LIMIT_OF_VCPU: Duration = Duration::from_secs(5);
 
-/// How often the caller's wishes are asked for.
+/// Interval of asking the caller whether to stop.
 const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Of the console, the last bytes are kept; of the agent's messages, all.
+/// Bytes kept of the console (the last ones) and of the agent's messages (all).
 const CONSOLE_BYTES: usize = 64 << 10;
 const MESSAGE_BYTES: usize = 64 << 20;
 
-/// Lines of the console that an error shows.
+/// Console lines in an error.
 const SHOWN_LINES: usize = 12;
 
-/// How the host runs a guest; its outcome does not depend on it.
+/// Host-side options of a run; they do not affect its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Supervision {
     /// Keep the run's folder.
     pub keep: bool,
-    /// Host time that boot and program may take.
+    /// Host time limit for boot and program.
     pub timeout: Option<Duration>,
-    /// Let `memtide lab node` find the guest, to plug memory in and out.
+    /// Register the guest for `memtide lab node`.
     pub hotplug: bool,
 }
 
 impl Supervision {
-    /// As it is asked for.
+    /// From a run's options.
     pub fn new(options: &Options) -> Supervision {
         Supervision { keep: options.keep, timeout: options.timeout, hotplug: true }
     }
@@ -59,18 +59,18 @@ pub struct Guest {
     timeout: Option<Duration>,
 }
 
-/// What the guest told first, and host seconds of boot and program.
+/// Report of a guest that has finished, with host seconds of boot and program.
 pub struct Times {
-    /// What it told.
+    /// The agent's first message.
     pub hello: Hello,
-    /// From QEMU's start to the agent's.
+    /// Seconds from QEMU's start to the agent's.
     pub boot: f64,
-    /// From there to the program's end.
+    /// Seconds from the agent's start to the program's end.
     pub program: f64,
 }
 
 impl Guest {
-    /// Starts it in its folder.
+    /// Starts the guest in its folder.
     pub fn start(
         command_line: &CommandLine,
         supervision: Supervision,
@@ -109,7 +109,7 @@ impl Guest {
         })
     }
 
-    /// Waits for the program's end and for all that it has printed.
+    /// Waits for the program's end and all of its output.
     pub fn watch(&mut self, stop: &dyn Fn() -> bool) -> Result<Ending, LabError> {
         let mut ending: Option<Box<Ending>> = None;
         loop {
@@ -180,12 +180,12 @@ impl Guest {
         self.console.iter_mut().for_each(Tail::read);
     }
 
-    /// Waits until something comes, but not for long.
+    /// Waits for input, up to the polling interval.
     fn wait(&self) {
         let readers = [self.messages.reader(), self.process.said.reader()];
         let mut waited: Vec<PollFd> =
             readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)).collect();
-        // Whatever ends the wait, the next turn looks.
+        // The caller's loop checks all sources after any wake-up.
         let _ = poll(&mut waited, Some(&TURN));
     }
 
@@ -198,7 +198,7 @@ impl Guest {
         [console, self.process.said.last(SHOWN_LINES)].join("\n").trim().to_owned()
     }
 
-    /// Ends the machine in order; gives its times and the last of its console.
+    /// Shuts the machine down; returns its times and the tail of its console.
     pub fn finish(mut self) -> Result<(Times, String), LabError> {
         self.process.end();
         self.read();

@@ -15,7 +15,7 @@ use crate::options::GuestFile;
 use crate::spec::{GuestSpec, ProgramSpec};
 use crate::{cxl, shared};
 
-/// Where the guest looks for programs.
+/// `PATH` in the guest.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// sleep, sed, ls and other common programs in one file.
@@ -24,14 +24,14 @@ pub const BUSYBOX: &str = "busybox";
 /// The last folder of [`PATH`].
 const COMMON_PROGRAMS: &str = "/bin";
 
-/// Files that libraries look for, with what they say in the guest.
+/// Configuration files for libraries, with content.
 const SYSTEM_FILES: [(&str, &str); 3] = [
     ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
     ("/etc/group", "root:x:0:\n"),
     ("/etc/hostname", "lab\n"),
 ];
 
-/// Where glibc's loader looks libraries up.
+/// Library folders of glibc's loader.
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
 
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -92,9 +92,8 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     Ok(archive)
 }
 
-/// Adds busybox, if this system has one that needs no libraries, under the names of all programs that it is
-/// and the guest does not have: in the last folder of `PATH`, so that any other program of a name comes
-/// first.
+/// Adds a static busybox, if this system has one, under its applets' names, in the last folder of `PATH`: any
+/// other program of the same name takes precedence.
 fn add_common_programs(archive: &mut Archive) -> Result<(), LabError> {
     let Some(busybox) = find(OsStr::new(BUSYBOX)) else { return Ok(()) };
     if !matches!(kind(&busybox)?, Kind::Elf { dynamic: false, .. }) {

@@ -1,4 +1,4 @@
-//! Files of the host that go into the guest, with all that they need to run.
+//! Host files copied into the guest, with their libraries and interpreters.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ use crate::archive::Archive;
 use crate::error::LabError;
 use crate::libraries::{Kind, kind, libraries};
 
-/// Scripts that start scripts that start scripts; Linux allows four.
+/// Nesting limit of script interpreters, as in Linux.
 const DEEPEST: usize = 4;
 
-/// Why a file cannot be executed; none if it is an executable or a script.
+/// Why a file cannot be executed; `None` if it is an executable or a script.
 pub fn why_not_executable(path: &Path) -> Result<Option<&'static str>, LabError> {
     let found = fs::metadata(path).map_err(LabError::file(path, "find it"))?;
     if !found.is_file() {
@@ -27,7 +27,7 @@ pub fn why_not_executable(path: &Path) -> Result<Option<&'static str>, LabError>
     Ok((!executable).then_some("permission to execute it is missing; chmod +x gives it"))
 }
 
-/// Adds a file of the host and what it needs to run.
+/// Adds a host file with its dependencies.
 pub fn add(archive: &mut Archive, guest: &Path, host: &Path, depth: usize) -> Result<(), LabError> {
     if archive.has(guest) || depth > DEEPEST {
         return Ok(());
@@ -36,7 +36,7 @@ pub fn add(archive: &mut Archive, guest: &Path, host: &Path, depth: usize) -> Re
     add_libraries(archive, host, depth)
 }
 
-/// Adds the libraries or interpreters that a file needs.
+/// Adds a file's libraries or interpreters.
 pub fn add_libraries(archive: &mut Archive, host: &Path, depth: usize) -> Result<(), LabError> {
     let add_program = |archive: &mut Archive, name: &str| {
         let missing = || refused(host.as_os_str(), format!("is a script for {name}, which is not there"));
@@ -60,7 +60,7 @@ pub fn add_libraries(archive: &mut Archive, host: &Path, depth: usize) -> Result
     }
 }
 
-/// What a script's first line starts: the interpreter, and what `env` is told to look up.
+/// Programs in a script's shebang: the interpreter, and the one that `env` looks up.
 fn interpreters(words: &[String]) -> impl Iterator<Item = &str> {
     let looked_up = words.first().filter(|first| first.ends_with("/env")).and_then(|_| {
         words[1..]
@@ -71,7 +71,7 @@ fn interpreters(words: &[String]) -> impl Iterator<Item = &str> {
     words.first().map(String::as_str).into_iter().chain(looked_up)
 }
 
-/// Adds a file, or a folder with all that is in it. Links in it stay links.
+/// Adds a file, or a folder recursively. Symbolic links in it stay links.
 pub fn add_all(archive: &mut Archive, guest: &Path, host: &Path) -> Result<(), LabError> {
     let unreadable = || LabError::file(host, "read it for the guest");
     let kind = fs::metadata(host).map_err(unreadable())?.file_type();
@@ -97,7 +97,7 @@ pub fn add_all(archive: &mut Archive, guest: &Path, host: &Path) -> Result<(), L
     Ok(())
 }
 
-/// Finds a program as a shell would.
+/// Looks up a program in `PATH`.
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     if Path::new(name).components().count() > 1 {
         return Some(PathBuf::from(name)).filter(|path| path.exists());
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn env_brings_what_it_looks_up() {
+    fn env_shebang_adds_the_program_it_names() {
         let of = |line: &[&str]| -> Vec<String> {
             let words: Vec<String> = line.iter().map(|&word| word.to_owned()).collect();
             interpreters(&words).map(str::to_owned).collect()

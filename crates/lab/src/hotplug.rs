@@ -1,4 +1,4 @@
-//! Memory of nodes that comes and goes while a guest runs.
+//! Memory hotplug in a running guest.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use crate::layout::Layout;
 use crate::qemu::Qmp;
 use crate::running::{HotplugNode, Running, running};
 
-/// Host time in which a guest takes memory.
+/// Host time limit for a guest to take or release memory.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a guest tells of: memory that came, memory that is to go (ACPI 6.5, section 6.3.5: `_OST`).
+/// Event in a guest's report: memory added, memory to be removed (ACPI 6.5, section 6.3.5: `_OST`).
 const OF_COMING: u64 = 1;
 const OF_GOING: u64 = 3;
 
-/// How it went.
+/// Status of that event.
 const DONE: u64 = 0;
 const UNDER_WAY: u64 = 0x84;
 
-/// The nodes of a layout that can be plugged in.
+/// Hotpluggable nodes of a layout.
 pub fn hotplug_nodes(layout: &Layout) -> Vec<HotplugNode> {
     let of = |number: usize| {
         let node = &layout.nodes[number];
@@ -30,7 +30,7 @@ pub fn hotplug_nodes(layout: &Layout) -> Vec<HotplugNode> {
     layout.absent().into_iter().map(of).collect()
 }
 
-/// A node of a guest that runs.
+/// A hotpluggable node of a running guest.
 pub struct Hotplug {
     node: HotplugNode,
     run: u32,
@@ -38,10 +38,10 @@ pub struct Hotplug {
 }
 
 impl Hotplug {
-    /// Finds a node of a guest: of the one that `run` names, or of the only one.
+    /// Finds a node of the guest that `run` names, or of the only running guest.
     ///
     /// # Errors
-    /// If there is no such guest or node, with those that there are, or it does not answer.
+    /// If there is no such guest or node (lists those that exist), or the guest does not answer.
     pub fn find(run: Option<u32>, node: &str) -> Result<Hotplug, LabError> {
         let guest = choose(running()?, run)?;
         let names: Vec<&str> = guest.nodes.iter().map(|known| known.name.as_str()).collect();
@@ -52,7 +52,7 @@ impl Hotplug {
         Ok(Hotplug { node: guest.nodes[number].clone(), run: guest.run, qmp: connect(&guest)? })
     }
 
-    /// Whether the memory is in the guest.
+    /// Whether the memory is plugged in.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -62,16 +62,16 @@ impl Hotplug {
         Ok(devices.as_array().into_iter().flatten().any(|device| device["data"]["id"] == name.as_str()))
     }
 
-    /// Plugs the memory in and waits until the guest has taken it.
+    /// Plugs the memory in and waits until the guest has onlined it.
     ///
     /// # Errors
-    /// If it is in already, or the guest refuses it or does not answer.
+    /// If it is already plugged in, or the guest refuses it or does not answer.
     pub fn add(&mut self) -> Result<(), LabError> {
         if self.is_in()? {
             return Err(self.failure("its memory is already plugged in"));
         }
         let (memory, device, number) = (self.memory(), self.device(), self.node.number);
-        // It is there still if an unplugging was given up and came to its end later.
+        // The backend is left over if an unplug timed out here and completed later.
         let _ = self.qmp.execute("object-del", json!({ "id": memory }));
         let bytes = self.node.mib << 20;
         self.ask("object-add", json!({ "qom-type": "memory-backend-ram", "id": memory, "size": bytes }))?;
@@ -95,10 +95,11 @@ impl Hotplug {
         Err(self.failure(&format!("the guest has not onlined its memory within {} s", PATIENCE.as_secs())))
     }
 
-    /// Unplugs the memory: the guest moves away what is in it, and lets go of it.
+    /// Unplugs the memory: the guest migrates its pages away and offlines it.
     ///
     /// # Errors
-    /// If it is not in, or the guest refuses or has not let go of it within this time; it may do so later.
+    /// If it is not plugged in, the guest refuses, or the guest has not released it in time. It may still do
+    /// so later.
     pub fn remove(&mut self, patience: Duration) -> Result<(), LabError> {
         if !self.is_in()? {
             return Err(self.failure("its memory is not plugged in"));
@@ -125,7 +126,7 @@ impl Hotplug {
         Err(self.failure(&what))
     }
 
-    /// What the guest tells of this memory's coming or going, if that is what the event is about.
+    /// The guest's `_OST` report about this memory, if the event is one.
     fn status(&self, event: &Value, of: u64) -> Option<u64> {
         let info = &event["data"]["info"];
         let this = event["event"] == "ACPI_DEVICE_OST" && info["device"] == self.device().as_str();
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_only_guest_is_meant_and_of_several_one_must_be_named() {
+    fn run_must_be_named_among_several_guests() {
         let guest = |run| Running {
             run,
             machine: "m".into(),

@@ -1,7 +1,8 @@
-//! A Linux kernel's image for x86 (Linux's boot protocol, `Documentation/arch/x86/boot.rst`): its version, and the kernel in it.
+//! A Linux kernel image for x86 (boot protocol: `Documentation/arch/x86/boot.rst`): its version and the
+//! kernel in it.
 //!
-//! A guest that unpacks its kernel itself takes two seconds more to boot, for each of its instructions is emulated. Unpacked, QEMU starts
-//! it at the entry for Xen's PVH guests.
+//! Every guest instruction is emulated: a guest that decompresses its own kernel boots two seconds later.
+//! QEMU starts the decompressed kernel at its Xen PVH entry.
 
 use std::io::Read;
 
@@ -12,36 +13,36 @@ use zstd::stream::read::Decoder;
 
 const SECTOR: usize = 512;
 
-/// A word of its header, and where that ends.
+/// Header magic and end.
 const MAGIC: (&[u8], usize) = (b"HdrS", 0x206);
 
-/// Where the header has the number of sectors of the part before the protected mode's, the place of the version's text, counted from the
-/// second sector, and of the packed kernel, counted from that part's end.
+/// Header offsets: number of setup sectors; offset of the version text from the second sector; offset of the
+/// compressed kernel from the end of the setup.
 const SETUP_SECTORS: usize = 0x1f1;
 const VERSION: usize = 0x20e;
 const PAYLOAD: usize = 0x248;
 const PAYLOAD_BYTES: usize = 0x24c;
 
-/// What zero sectors stand for.
+/// Number of setup sectors if the header has 0.
 const SETUP_SECTORS_OLD: usize = 4;
 
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// No kernel is larger.
+/// Upper bound of a kernel's size, in bytes.
 const KERNEL_MAX: u64 = 1 << 30;
 
 /// `XEN_ELFNOTE_PHYS32_ENTRY` of Linux's `xen/interface/elfnote.h`.
 const PVH_NOTE: (&[u8], u32) = (b"Xen", 18);
 
-/// Bytes of a file that tell whether it is an image.
+/// Bytes of a file that identify an image.
 pub const HEADER_BYTES: u64 = MAGIC.1 as u64;
 
-/// Whether a file that begins so is an image.
+/// Whether a file with this beginning is an image.
 pub fn is_image(start: &[u8]) -> bool {
     start.get(..MAGIC.1).is_some_and(|header| header.ends_with(MAGIC.0))
 }
 
-/// Major and minor number from the text in the header, such as `6.12.117+deb12-cloud-amd64 (..)`.
+/// Major and minor version from the text in the header, such as `6.12.117+deb12-cloud-amd64 (..)`.
 pub fn release(image: &[u8]) -> Option<(u32, u32)> {
     let place = image.get(VERSION..VERSION + 2)?;
     let text = image.get(SECTOR + usize::from(u16::from_le_bytes([place[0], place[1]]))..)?;
@@ -50,7 +51,7 @@ pub fn release(image: &[u8]) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// The kernel, unpacked, if it is packed by zstd and can be started so.
+/// The decompressed kernel, if it is compressed with zstd and has a PVH entry.
 pub fn kernel(image: &[u8]) -> Option<Vec<u8>> {
     let setup = match usize::from(*image.get(SETUP_SECTORS)?) {
         0 => SETUP_SECTORS_OLD,
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernels_version_is_read_from_its_header() {
+    fn kernel_version_is_read_from_header() {
         let mut image = vec![0; 0x400];
         image[VERSION..VERSION + 2].copy_from_slice(&[0x80, 1]);
         image[0x380..0x380 + 22].copy_from_slice(b"6.12.117+deb12 (user@)");
@@ -100,19 +101,19 @@ mod tests {
         assert_eq!(release(&[]), None);
     }
 
-    /// An image with one sector of set-up, and this packed in it.
+    /// An image with one setup sector and this compressed payload.
     fn image(packed: &[u8]) -> Vec<u8> {
         let mut image = vec![0; 2 * SECTOR + 16];
         image[SETUP_SECTORS] = 1;
         image[PAYLOAD] = 16;
         image[PAYLOAD_BYTES..PAYLOAD_BYTES + 4].copy_from_slice(&(packed.len() as u32 + 4).to_le_bytes());
         image.extend(packed);
-        // Linux puts the length of what is unpacked behind it.
+        // Linux appends the uncompressed length.
         image.extend([1, 2, 3, 4]);
         image
     }
 
-    /// An executable of a header, one segment and one note.
+    /// An ELF file of a header, one segment and one note.
     fn elf(name: &[u8; 4], kind: u32) -> Vec<u8> {
         let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
         elf.resize(64, 0);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_can_be_started_so_is_unpacked_and_no_other() {
+    fn only_pvh_kernels_are_decompressed() {
         let packed = |kernel: &[u8]| zstd::bulk::compress(kernel, 3).expect("it is packed");
         let good = elf(b"Xen\0", 18);
         assert_eq!(kernel(&image(&packed(&good))), Some(good.clone()));

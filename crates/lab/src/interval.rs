@@ -1,15 +1,15 @@
-//! A mean and how far it can be trusted.
+//! A mean and its confidence interval.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Fewest values for which Student's t gives an interval; with fewer it is from the least to the greatest.
+/// Fewest values for a Student's t interval; fewer use the range.
 pub const LEAST_FOR_T: usize = 3;
 
-/// The quantile of Student's t that leaves 95 % between it and its negative.
+/// Two-sided 95 % quantile of Student's t.
 const UPPER: f64 = 0.975;
 
-/// A mean of several values, and the interval that holds the mean of all possible ones with 95 % confidence if they are
-/// normally distributed (Student's t); of one or two values from the least to the greatest.
+/// Mean of several values and its 95 % confidence interval (Student's t, for normally distributed values); of
+/// one or two values, their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The mean.
@@ -21,7 +21,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Of at least one value.
+    /// Of one or more values.
     pub fn of(values: &[f64]) -> Interval {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
@@ -42,8 +42,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_values_or_more_get_students_interval() {
-        // t of 0.975 with 2 and 4 degrees of freedom: 4.3027 and 2.7764 in every table of it.
+    fn three_or_more_values_use_students_t() {
+        // Tabulated t of 0.975 with 2 and 4 degrees of freedom: 4.3027 and 2.7764.
         let three = Interval::of(&[1.0, 2.0, 3.0]);
         assert_eq!(three.mean, 2.0);
         assert!((three.high - (2.0 + 4.30265 / 3.0_f64.sqrt())).abs() < 1e-4, "{three:?}");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_get_their_range() {
+    fn fewer_values_use_their_range() {
         assert_eq!(Interval::of(&[3.0, 1.0]), Interval { mean: 2.0, low: 1.0, high: 3.0 });
         assert_eq!(Interval::of(&[3.0]), Interval { mean: 3.0, low: 3.0, high: 3.0 });
     }

@@ -1,4 +1,5 @@
-//! The lab: a virtual machine made from a machine file, with a stock kernel, in which programs of the host run.
+//! The lab: a virtual machine made from a machine file, with a stock kernel, in which programs of the host
+//! run.
 //!
 //! ```text
 //! Options --Layout::with--> Layout (nodes, CPUs, addresses)
@@ -10,9 +11,9 @@
 //!         --Guest::start, watch, finish--> RunOutcome
 //! ```
 //!
-//! [`run`] does this for one program; [`Comparison`] for each subject, whose [`Setting`] it puts into the `GuestSpec`. The
-//! machine's memory is as slow as the machine file says if memtide's clock plugin is there ([`Tools::clock`]); without it, the
-//! guest is a plain NUMA machine. A file imports only from files below it.
+//! [`run`] does this for one program; [`Comparison`] for each subject, whose [`Setting`] it puts into the
+//! `GuestSpec`. With memtide's clock plugin ([`Tools::clock`]), memory has the machine file's latencies;
+//! without it, the guest is a plain NUMA machine. A file imports only from files below it.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

@@ -1,4 +1,4 @@
-//! What a file needs to run: its loader and libraries, or a script's interpreter.
+//! Runtime dependencies of a file: its loader and libraries, or a script's interpreter.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,29 +11,29 @@ use object::{Endianness, ReadCache};
 
 use crate::error::LabError;
 
-/// The loader of a library that is not asked for by a program: that of Debian and most others.
+/// Loader for a library without a program, as on Debian and most distributions.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// Most of a script's first line that the kernel looks at.
+/// Maximum length of a shebang line, as in Linux.
 const SCRIPT_LINE: usize = 256;
 
-/// What a file is.
+/// Kind of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An executable or library, with the loader that it names.
+    /// An ELF executable or library.
     Elf {
-        /// It has libraries.
+        /// Whether it is dynamically linked.
         dynamic: bool,
-        /// Its loader, if it names one.
+        /// Its loader, if any.
         loader: Option<PathBuf>,
     },
-    /// A script, with the words of its first line.
+    /// A script, with the words of its shebang.
     Script(Vec<String>),
     /// Neither.
     Data,
 }
 
-/// Finds out what a file is.
+/// Detects a file's kind.
 pub fn kind(path: &Path) -> Result<Kind, LabError> {
     let fail = || LabError::file(path, "read it for the guest");
     let mut file = File::open(path).map_err(fail())?;
@@ -74,8 +74,8 @@ fn elf(file: File) -> Result<Kind, String> {
     Ok(Kind::Elf { dynamic, loader })
 }
 
-/// The libraries of an executable or library as its own loader finds them, the loader among them. Nothing of the file
-/// itself is run.
+/// The libraries of an executable or library, as resolved by its loader, including the loader. The file
+/// itself is not run.
 pub fn libraries(path: &Path, loader: Option<&Path>) -> Result<Vec<PathBuf>, LabError> {
     let loader = loader.unwrap_or(Path::new(LOADER));
     let output = Command::new(loader).arg("--list").arg(path).stdin(Stdio::null()).output();
@@ -94,7 +94,8 @@ pub fn libraries(path: &Path, loader: Option<&Path>) -> Result<Vec<PathBuf>, Lab
     Ok(found)
 }
 
-/// A line of the loader's list: `NAME => PATH (ADDRESS)`, `PATH (ADDRESS)`, `NAME => not found`, or the kernel's own.
+/// A line of the loader's list: `NAME => PATH (ADDRESS)`, `PATH (ADDRESS)`, `NAME => not found`, or the
+/// kernel's own.
 fn library(line: &str) -> Option<Result<PathBuf, String>> {
     let line = line.trim();
     let (name, place) = line.split_once(" => ").unwrap_or((line, line));
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loaders_lines_are_read_and_its_own_entries_left_out() {
+    fn loader_list_is_parsed_without_vdso() {
         assert_eq!(library("\tlinux-vdso.so.1 (0x00007ffc)"), None);
         assert_eq!(library("\tstatically linked"), None);
         assert_eq!(library("\tlibc.so.6 => /lib/libc.so.6 (0x7f)"), Some(Ok("/lib/libc.so.6".into())));
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_and_executables_are_told_apart() {
+    fn scripts_and_executables_are_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "#! /usr/bin/env -S a b\nrest").unwrap();

@@ -1,22 +1,22 @@
-//! How the memory of a guest's nodes comes into it.
+//! Kinds of node memory.
 
 use std::path::PathBuf;
 
-/// How a node's memory comes into the guest.
+/// Kind of a node's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// It is there from the start.
+    /// Present from boot.
     Plain,
-    /// The node is there and its memory not, until it is plugged in.
+    /// Hotplug: the node exists, its memory is absent until plugged in.
     Absent,
-    /// It is a file of the host, which other guests may have, too. Programs map it; the kernel leaves it alone.
+    /// A host file, which several guests may share. Programs map it; the kernel does not allocate from it.
     Shared(PathBuf),
-    /// It is that of a CXL memory expander, which the guest's own drivers make a node.
+    /// A CXL memory expander, which the guest's drivers turn into a node.
     Cxl,
 }
 
 impl Memory {
-    /// Whether it comes as a device of ACPI.
+    /// Whether it is an ACPI memory device.
     pub(crate) fn is_device(&self) -> bool {
         matches!(self, Memory::Absent | Memory::Shared(_))
     }

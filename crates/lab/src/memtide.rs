@@ -1,4 +1,4 @@
-//! memtide itself in the guest: it places the program's pages, and its daemon moves them.
+//! memtide in the guest: `run` places the program's pages, the daemon migrates them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,41 +10,41 @@ use crate::host_files::add;
 use crate::layout::Layout;
 use crate::memory::Memory;
 
-/// Where the guest has it.
+/// Its path in the guest.
 const FOLDER: &str = "/opt/memtide";
 const FILE: &str = "/opt/memtide/memtide";
 
-/// Where its daemon listens once it is at work.
+/// The daemon's socket, which exists once it is ready.
 const SOCKET: &str = "/run/memtide/memtide.sock";
 const CONFIG: &str = "/opt/memtide/memtide.toml";
 const MACHINE: &str = "/opt/memtide/machine.toml";
 
-/// The placement that needs nothing of memtide, and no migration.
+/// The kernel's own placement, without migration: memtide is not needed.
 const PLAIN: &str = "local";
 const NONE: &str = "none";
 
-/// memtide in the guest, and what it is told.
+/// memtide in the guest, and its policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memtide {
-    /// memtide itself.
+    /// The `memtide` binary.
     pub file: PathBuf,
     /// Its policies.
     pub policies: Policies,
-    /// The guest's machine file, which the policies use: Linux counts all nodes with CPUs to one tier.
+    /// The guest's machine file for the policies: Linux puts all nodes with CPUs into one tier.
     pub machine: String,
 }
 
 /// A pair of policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policies {
-    /// Places pages, as `memtide run --placement` takes it.
+    /// Placement, as `memtide run --placement` takes it.
     pub placement: String,
-    /// Moves them, as `policy` of `memtide daemon`'s configuration.
+    /// Migration, as `policy` of `memtide daemon`'s configuration.
     pub migration: Option<String>,
 }
 
 impl Policies {
-    /// Reads `PLACEMENT[+MIGRATION]`.
+    /// Parses `PLACEMENT[+MIGRATION]`.
     pub fn parse(text: &str) -> Policies {
         let (placement, migration) = text.split_once('+').unwrap_or((text, NONE));
         let migration = (migration != NONE).then(|| migration.to_owned());
@@ -52,7 +52,7 @@ impl Policies {
     }
 }
 
-/// A guest's machine file, its nodes in Linux's order.
+/// A guest's machine file, with its nodes in Linux's order.
 pub fn machine(layout: &Layout) -> String {
     let mut machine = layout.machine.clone();
     let mut nodes: Vec<_> = layout.linux_numbers().into_iter().zip(machine.nodes).collect();
@@ -80,7 +80,7 @@ impl Memtide {
         Ok(())
     }
 
-    /// Its files go to the slowest memory: a machine's scale makes its memory smaller, but not them.
+    /// Binds memtide's files to the slowest node: they do not shrink with the machine's scale.
     pub(crate) fn tmpfs_bind(&self, layout: &Layout) -> Option<TmpfsBind> {
         let nodes = &layout.machine.nodes;
         let plain = (0..nodes.len()).filter(|&node| layout.nodes[node].memory == Memory::Plain);
@@ -98,7 +98,7 @@ impl Memtide {
         Some(Companion { program, ready: PathBuf::from(SOCKET) })
     }
 
-    /// A program whose pages are placed by the policy.
+    /// The program, started with the placement.
     pub(crate) fn place(&self, program: Program) -> Program {
         let placement = &self.policies.placement;
         if placement == PLAIN {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_come_in_pairs() {
+    fn placement_and_migration_parse() {
         let pair = |placement: &str, migration: Option<&str>| Policies {
             placement: placement.to_owned(),
             migration: migration.map(str::to_owned),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_memtide_gets_none() {
+    fn kernel_placement_adds_no_memtide() {
         let (file, folder) = (PathBuf::from("/bin/x"), PathBuf::from("/"));
         let program =
             Program { file, arguments: vec!["x".into(), "-v".into()], environment: Vec::new(), folder };

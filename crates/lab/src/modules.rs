@@ -1,4 +1,4 @@
-//! Drivers that Debian's kernel has as modules, and that memory of a special kind takes.
+//! Drivers for CXL and shared memory, which Debian's kernel has as modules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use crate::archive::Archive;
 use crate::error::{LabError, Remedy};
 use crate::layout::Layout;
 
-/// Their folders in that of the kernel's modules.
+/// Their folders in the kernel's module folder.
 const FOLDERS: [&str; 4] =
     ["kernel/drivers/dax", "kernel/drivers/dax/hmem", "kernel/drivers/cxl", "kernel/drivers/nvdimm"];
 
-/// Puts the modules that a layout takes into the guest.
+/// Adds the modules that a layout needs.
 pub fn add(layout: &Layout, kernel: &Path, archive: &mut Archive) -> Result<(), LabError> {
     let shared = layout.shared().next().map(|_| SHARED_MODULES.as_slice());
     let cxl = layout.cxl().next().map(|_| CXL_MODULES.as_slice());
@@ -29,7 +29,7 @@ pub fn add(layout: &Layout, kernel: &Path, archive: &mut Archive) -> Result<(), 
     Ok(())
 }
 
-/// A module of the kernel of an unpacked package.
+/// A module of an unpacked kernel package.
 fn find(kernel: &Path, name: &str) -> Result<PathBuf, String> {
     let missing = || format!("the module {name} of the kernel {} is not beside it", kernel.display());
     let release = modules(kernel).ok_or_else(missing)?;
@@ -37,7 +37,7 @@ fn find(kernel: &Path, name: &str) -> Result<PathBuf, String> {
     places.into_iter().find(|path| path.is_file()).ok_or_else(missing)
 }
 
-/// The folder of the modules of its release, in `lib` or `usr/lib`.
+/// The module folder of its release, in `lib` or `usr/lib`.
 fn modules(kernel: &Path) -> Option<PathBuf> {
     let root = kernel.ancestors().find(|folder| folder.join("lib/modules").is_dir())?;
     let mut releases = fs::read_dir(root.join("lib/modules")).ok()?;

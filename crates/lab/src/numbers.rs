@@ -1,18 +1,18 @@
-//! Numbers of nodes: the guest's kernel has its own. It tells the number in the virtual machine of each of its nodes (their
-//! ACPI proximity domains), in the order of its own.
+//! Node numbers: the guest's kernel has its own. It reports the ACPI proximity domain of each of its nodes,
+//! in the order of its own numbers; that is the node's number in the virtual machine.
 
 use memtide_lab_protocol::agent::Ending;
 
 use crate::layout::Layout;
 
-/// The numbers in the virtual machine of the guest's nodes, in the order of its own: those of CXL memory, which its tables do not
-/// have, come after the ones that it has told.
+/// Numbers in the virtual machine, in the order of the guest's own. CXL nodes are not in its ACPI tables and
+/// come after the reported ones.
 pub fn of_guest(layout: &Layout, told: &[u32]) -> Vec<u32> {
     let domains = layout.domains();
     told.iter().copied().chain(layout.cxl().map(|node| domains[node] as u32)).collect()
 }
 
-/// Which nodes were absent at boot; their numbers in the guest are others than without it.
+/// Nodes absent at boot; their numbers in the guest differ from those in the virtual machine.
 pub fn absent<'a>(layout: &'a Layout, domains: &'a [u32]) -> impl Iterator<Item = String> + 'a {
     layout.absent().into_iter().map(|node| {
         let name = &layout.nodes[node].name;
@@ -23,13 +23,13 @@ pub fn absent<'a>(layout: &'a Layout, domains: &'a [u32]) -> impl Iterator<Item 
     })
 }
 
-/// The number that the guest gives a node of the virtual machine.
+/// The guest's number of a node of the virtual machine.
 fn place(domains: &[u32], node: usize) -> Option<usize> {
     domains.iter().position(|&domain| domain as usize == node)
 }
 
-/// What the guest tells of its nodes, in the order of the layout's, whose numbers in the virtual machine are `nodes`; `domains`
-/// are those of the guest's.
+/// The guest's per-node figures in the order of the layout's nodes, whose numbers in the virtual machine are
+/// `nodes`; `domains` are the guest's proximity domains.
 pub fn in_order(ending: &Ending, nodes: &[usize], domains: &[u32]) -> Ending {
     let places: Vec<Option<usize>> = nodes.iter().map(|&node| place(domains, node)).collect();
     let mut ending = ending.clone();
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_nodes_are_brought_into_the_virtual_machines_order() {
+    fn node_figures_map_to_virtual_machine_order() {
         let node = |allocations| KernelNodeCounters { total_kib: 0, allocations };
         let ending = Ending {
             status: 0,
@@ -60,7 +60,7 @@ mod tests {
             counters: KernelCounters { events: Default::default(), nodes: vec![node(10), node(12)] },
             samples: vec![Sample { guest_ns: 1, nodes_kib: vec![10, 12, 11] }],
         };
-        // The guest counts node 2 before node 1, and has no figures of the last.
+        // The guest numbers node 2 before node 1, and reports no figures of the last.
         let ordered = in_order(&ending, &[0, 1, 2], &[0, 2, 1]);
         assert_eq!(ordered.counters.nodes, [node(10), node(0), node(12)]);
         assert_eq!(ordered.samples[0].nodes_kib, [10, 11, 12]);

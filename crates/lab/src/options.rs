@@ -1,4 +1,4 @@
-//! What a run of the lab is asked for.
+//! Options of a run.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,41 +10,41 @@ use memtide_lab_protocol::agent::RegionOfInterest;
 
 use crate::memory::Memory;
 
-/// What to run, and on which machine.
+/// Options of a run: the program, the machine, and how to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The machine, as its file says; its scale is carried out by the lab.
+    /// The machine as in its file; the lab applies its scale.
     pub machine: Machine,
-    /// The program and its arguments: an x86-64 Linux executable or a script, looked up in `PATH`. It runs in the guest
-    /// with its libraries, in a folder of the same name as the current one.
+    /// The program and its arguments: an x86-64 Linux executable or a script, looked up in `PATH`. It runs in
+    /// the guest with its libraries, in a folder of the same name as the current one.
     pub command: Vec<OsString>,
     /// Further files for the guest.
     pub files: Vec<GuestFile>,
-    /// Environment of the program beside `PATH`, `HOME` and `LANG`.
+    /// Environment of the program in addition to `PATH`, `HOME` and `LANG`.
     pub environment: Vec<(String, String)>,
-    /// Virtual CPUs; as many as the machine has initiators, but at most 4, if `None`.
+    /// Virtual CPUs; `None`: one per initiator, at most 4.
     pub vcpus: Option<u16>,
-    /// Nodes whose memory does not come into the guest in the plain way.
+    /// Nodes with another kind of memory than plain.
     pub memory: Vec<(String, Memory)>,
-    /// Run each virtual CPU on a thread of its own. The run is not deterministic then, and the guest's clock is the host's: the
-    /// model counts beside it.
+    /// Run each virtual CPU on its own host thread. The run is then not deterministic, and the guest uses the
+    /// host's clock: the model only counts.
     pub parallel: bool,
-    /// Whether the guest's clock follows the modelled machine; whether the clock plugin is there, if `None`.
+    /// Whether the guest's clock follows the modelled machine; `None`: if the clock plugin is installed.
     pub timing: Option<bool>,
-    /// What of the run is modelled.
+    /// Region of interest.
     pub region: RegionOfInterest,
-    /// Seed of what is random in the guest.
+    /// Seed of the guest's random numbers.
     pub seed: u64,
-    /// Host time that boot and program may take.
+    /// Host time limit for boot and program.
     pub timeout: Option<Duration>,
-    /// Keep the folder with what the virtual machine was made of.
+    /// Keep the run's folder.
     pub keep: bool,
     /// Run the program on the caller's terminal.
     pub interactive: bool,
 }
 
 impl Options {
-    /// Runs `command` on a machine, measured from start to end.
+    /// Default options: runs `command` on a machine, measured from start to end.
     pub fn new(machine: Machine, command: Vec<OsString>) -> Options {
         Options {
             machine,
@@ -64,16 +64,16 @@ impl Options {
     }
 }
 
-/// A file or folder of the host that is put into the guest.
+/// A host file or folder to copy into the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestFile {
-    /// Where it is on the host. If it is an executable or a library, the libraries it needs come with it.
+    /// Path on the host. An executable's or library's own libraries are copied, too.
     pub host: PathBuf,
-    /// Where the guest has it; a relative path starts at the program's folder.
+    /// Path in the guest, relative to the program's folder.
     pub guest: PathBuf,
 }
 
-/// Where the program's output goes while it runs.
+/// Sinks of the program's output.
 pub struct Output {
     /// Its standard output.
     pub out: Box<dyn Write + Send>,

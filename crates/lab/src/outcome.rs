@@ -1,4 +1,4 @@
-//! What a run came to.
+//! Outcome of a run.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use memtide_lab_protocol::agent::{Ending, Sample};
 use memtide_lab_protocol::clock::Results;
 use serde::{Deserialize, Serialize};
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
     /// The machine.
     pub machine: String,
     /// Virtual CPUs.
     pub vcpus: u16,
-    /// They ran at the same time, so that another run comes to something else.
+    /// Whether they ran in parallel: another run has another outcome.
     pub parallel: bool,
     /// Release of the guest's kernel.
     pub kernel: String,
@@ -23,44 +23,44 @@ pub struct RunOutcome {
     pub status: u8,
     /// The signal that ended it.
     pub signal: Option<u8>,
-    /// From the program's start to its end on the guest's clock, in ns.
+    /// Run time of the program on the guest's clock, in ns.
     pub guest_ns: u64,
-    /// Host time from the start to the program's, in s.
+    /// Host time of the boot, in s.
     pub boot_seconds: f64,
     /// Host time of the program, in s.
     pub program_seconds: f64,
-    /// What the kernel counted meanwhile.
+    /// Kernel counters over the program's run.
     pub events: Events,
     /// By node.
     pub nodes: Vec<NodeOutcome>,
     /// Memory in use over time.
     pub samples: Vec<Sample>,
-    /// What the clock plugin measured, if the run was timed.
+    /// Results of the clock plugin, if the run was timed.
     pub timing: Option<Results>,
-    /// What is not as the machine file says, and what went wrong in the guest.
+    /// Deviations from the machine file, and problems in the guest.
     pub notes: Vec<String>,
-    /// The folder that was kept.
+    /// The run's folder, if kept.
     pub kept: Option<PathBuf>,
 }
 
-/// What the kernel counted while the program ran (`/proc/vmstat`).
+/// Kernel counters over the program's run (`/proc/vmstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events {
     /// Page faults.
     pub faults: u64,
-    /// Page faults that waited for a device.
+    /// Major page faults.
     pub major_faults: u64,
     /// NUMA hint faults.
     pub hint_faults: u64,
-    /// Pages that were migrated.
+    /// Pages migrated.
     pub migrated_pages: u64,
-    /// Pages that were promoted to a faster tier.
+    /// Pages promoted to a faster tier.
     pub promoted_pages: u64,
-    /// Pages that were demoted to a slower tier.
+    /// Pages demoted to a slower tier.
     pub demoted_pages: u64,
-    /// Huge pages that faults were served with.
+    /// Huge pages allocated by faults.
     pub huge_faults: u64,
-    /// Processes that were ended for lack of memory.
+    /// Processes killed for lack of memory.
     pub out_of_memory_kills: u64,
 }
 
@@ -71,16 +71,16 @@ pub struct NodeOutcome {
     pub name: String,
     /// Its memory in MiB.
     pub mib: u64,
-    /// Allocations that the kernel served from it, one for a page or a huge page.
+    /// Allocations served from it; a huge page counts as one.
     pub allocations: u64,
-    /// Most memory in use by programs at any sample, in MiB; none if the run was too short for a sample.
+    /// Peak of memory used by programs, in MiB; `None` if the run was too short for a sample.
     pub peak_mib: Option<f64>,
-    /// Memory in use by programs, mean over time, in MiB.
+    /// Mean over time of memory used by programs, in MiB.
     pub mean_mib: Option<f64>,
 }
 
 impl Events {
-    /// What the agent has counted.
+    /// From the agent's counters.
     pub(crate) fn of(ending: &Ending) -> Events {
         let sum = |names: &[&str]| names.iter().map(|name| ending.counters.event(name)).sum();
         Events {
@@ -102,7 +102,7 @@ impl Events {
 }
 
 impl NodeOutcome {
-    /// A node by its number.
+    /// A node's figure by its number.
     pub(crate) fn of(number: usize, name: &str, mib: u64, ending: &Ending) -> NodeOutcome {
         let in_use = |sample: &Sample| sample.nodes_kib.get(number).map(|&kib| kib as f64 / 1024.0);
         NodeOutcome {
@@ -115,7 +115,7 @@ impl NodeOutcome {
     }
 }
 
-/// Each sample stands for the time since the one before.
+/// Time-weighted mean: each sample stands for the time since the previous one.
 fn mean_over_time(samples: &[Sample], value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
     let (mut before, mut sum) = (0, 0.0);
     for sample in samples {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_weigh_as_much_as_the_time_before_them() {
+    fn samples_are_weighted_by_interval() {
         let sample = |guest_ns, kib| Sample { guest_ns, nodes_kib: vec![kib] };
         let samples = [sample(10, 1024), sample(40, 5120)];
         let mean =

@@ -1,4 +1,4 @@
-//! Results of finished runs, so that an interrupted comparison goes on where it was.
+//! Cache of finished runs' results: an interrupted comparison resumes.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,24 +13,24 @@ use crate::qemu::CommandLine;
 use crate::spec::GuestSpec;
 use crate::{guest_files, run_dir};
 
-/// A folder with a file for each finished run.
+/// A folder with one file per finished run.
 pub struct ResultCache {
     folder: PathBuf,
 }
 
 impl ResultCache {
-    /// Makes the folder if it is not there.
+    /// Opens the folder; creates it if missing.
     pub fn open(folder: &Path) -> Result<ResultCache, LabError> {
         fs::create_dir_all(folder).map_err(LabError::file(folder, "make a folder for results"))?;
         Ok(ResultCache { folder: folder.to_owned() })
     }
 
-    /// The result of a run, if it is there and whole.
+    /// The cached result of a run; `None` if missing or incomplete.
     pub fn find(&self, key: &str) -> Option<RunOutcome> {
         serde_json::from_slice(&fs::read(self.file(key)).ok()?).ok()
     }
 
-    /// Keeps a result, all of it or nothing.
+    /// Stores a result atomically.
     pub fn store(&self, key: &str, outcome: &RunOutcome) -> Result<(), LabError> {
         let path = self.file(key);
         let write = || -> io::Result<()> {
@@ -47,7 +47,7 @@ impl ResultCache {
     }
 }
 
-/// A name for all that the outcome of a run depends on: the virtual machine, the guest's files and task, the kernel and the
+/// Hash of all inputs of a run's outcome: the virtual machine, the guest's files and task, the kernel and the
 /// clock plugin.
 pub fn key(guest: &GuestSpec) -> Result<String, LabError> {
     let mut digest = Sha256::new();

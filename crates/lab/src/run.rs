@@ -23,17 +23,18 @@ use crate::spec::GuestSpec;
 use crate::tools::Tools;
 use crate::{guest_files, image, modules, numbers, shared};
 
-/// Memory that a kernel takes before it unpacks its files: its own, with a reserve, and its table of pages.
+/// Memory that a kernel uses before it unpacks its initramfs: itself, with a reserve, and its page array.
 const KERNEL_MIB: u64 = 64;
 const PAGE_TABLE_PART: u64 = 50;
 
-/// Runs a program in a virtual machine. What it prints goes to `output` meanwhile; `stop` is asked now and then whether to
-/// end early.
+/// Runs a program in a virtual machine, with its output forwarded to `output`. `stop` is polled for
+/// cancellation.
 ///
-/// Nothing of it is left when it ends, however it ends: no process, and no file unless it is to be kept.
+/// Leaves no process and, unless kept, no file behind, however it ends.
 ///
 /// # Errors
-/// If the machine cannot be made, the program not be put into it, or the guest does not come up or ends early.
+/// If the machine cannot be virtualised, the program cannot be copied into it, or the guest does not boot or
+/// ends early.
 pub fn run(
     options: &Options,
     tools: &Tools,
@@ -76,7 +77,7 @@ pub(crate) fn run_guest(
     Ok(outcome)
 }
 
-/// The kernel that QEMU is given: unpacked, into the run's folder, where that can be done.
+/// The kernel for QEMU: decompressed into the run's folder if possible.
 fn unpacked(image: &Path, folder: &Path) -> Result<PathBuf, LabError> {
     let bytes = fs::read(image).map_err(LabError::file(image, "read the kernel"))?;
     let Some(kernel) = image::kernel(&bytes) else { return Ok(image.to_owned()) };
@@ -85,7 +86,7 @@ fn unpacked(image: &Path, folder: &Path) -> Result<PathBuf, LabError> {
     Ok(path)
 }
 
-/// Lets `memtide lab node` find the virtual machine, if there is something to find.
+/// Registers the virtual machine for `memtide lab node` if it has hotpluggable nodes.
 fn enter(spec: &GuestSpec, run_dir: &Path) -> Result<Option<Entry>, LabError> {
     let nodes = hotplug_nodes(&spec.layout);
     if nodes.is_empty() {
@@ -102,7 +103,7 @@ fn enter(spec: &GuestSpec, run_dir: &Path) -> Result<Option<Entry>, LabError> {
     .map(Some)
 }
 
-/// The files are in memory twice while the kernel unpacks them, and may fill half of what it has left then.
+/// The kernel holds the files twice while it unpacks them; they may fill half of the free memory.
 fn check_room(layout: &Layout, archive_bytes: u64) -> Result<(), LabError> {
     let (files, mib) = (archive_bytes.div_ceil(1 << 20), layout.mib());
     if files * 3 + KERNEL_MIB + mib / PAGE_TABLE_PART <= mib {
@@ -134,7 +135,7 @@ fn configure_clock(spec: &GuestSpec, run_dir: &Path) -> Result<PathBuf, LabError
     Ok(path)
 }
 
-/// Makes a file that is mapped: whoever writes to it could not be told that there is no space for it.
+/// Creates a file to be mapped, with its space allocated: a write to the mapping cannot report ENOSPC.
 fn reserved(path: &Path, bytes: u64) -> Result<PathBuf, LabError> {
     let make = || Ok(fallocate(File::create_new(path)?, FallocateFlags::empty(), 0, bytes)?);
     make().map_err(LabError::file(path, "reserve space for it"))?;

@@ -1,4 +1,4 @@
-//! The folder of a run: all files of it are there, and all go with it.
+//! The folder of a run, with all of its files.
 
 use std::env;
 use std::fs::{self, File, Permissions};
@@ -17,23 +17,23 @@ pub const KERNEL: &str = "vmlinux";
 pub const ARCHIVE: &str = "initrd";
 /// The guest's console.
 pub const CONSOLE: &str = "console";
-/// What the clock plugin is to do.
+/// The clock plugin's configuration.
 pub const CLOCK: &str = "clock.json";
-/// What the clock plugin found.
+/// The clock plugin's results.
 pub const RESULTS: &str = "results.json";
-/// Memory that the clock plugin and the guest share.
+/// Memory shared by the clock plugin and the guest.
 pub const COUNTERS: &str = "counters";
 /// QEMU's control socket (QMP).
 pub const QMP_SOCKET: &str = "monitor";
-/// The command line, for a folder that is kept.
+/// QEMU's command line, for a kept folder.
 pub const COMMAND: &str = "command";
 
-/// A file that is locked as long as the folder is used and passes with it.
+/// Lock file, locked while the folder is in use.
 const LOCK: &str = "lock";
 
 const PREFIX: &str = "memtide-lab-";
 
-/// A folder that is removed when it is dropped, unless it is kept.
+/// A folder that is removed on drop, unless kept.
 pub enum RunDir {
     /// To be removed.
     Temporary {
@@ -47,8 +47,8 @@ pub enum RunDir {
 }
 
 impl RunDir {
-    /// Makes one where temporary files go, which nobody else may look into, and removes those there that were to be removed and
-    /// whose process was killed.
+    /// Creates a private one in the folder for temporary files, and removes those left behind by killed
+    /// processes.
     pub fn new(keep: bool) -> Result<RunDir, LabError> {
         let place = env::temp_dir();
         remove_left(&place);
@@ -62,7 +62,7 @@ impl RunDir {
         Ok(RunDir::Temporary { folder, _lock })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         match self {
             RunDir::Temporary { folder, .. } => folder.path(),
@@ -70,7 +70,7 @@ impl RunDir {
         }
     }
 
-    /// Where it stays, if it does.
+    /// Its path if it is kept.
     pub fn kept(&self) -> Option<&Path> {
         match self {
             RunDir::Temporary { .. } => None,
@@ -79,19 +79,19 @@ impl RunDir {
     }
 }
 
-/// Locks a folder. Its lock has its name only once it is locked.
+/// Locks a folder. The lock file gets its name only after it is locked.
 fn lock(folder: &Path) -> io::Result<File> {
     let file = NamedTempFile::new_in(folder)?;
     flock(&file, FlockOperation::LockExclusive)?;
     Ok(file.persist(folder.join(LOCK))?)
 }
 
-/// Removes this user's folders that have a lock and nobody who holds it.
+/// Removes this user's folders whose lock is not held.
 fn remove_left(place: &Path) {
     let entries = fs::read_dir(place).into_iter().flatten().filter_map(Result::ok);
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for folder in named.map(|entry| entry.path()).filter(|folder| is_left(folder).unwrap_or(false)) {
-        // Another that finds it does the same.
+        // Another process may remove it first.
         let _ = fs::remove_dir_all(folder);
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+    fn only_folders_of_killed_processes_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let folder = |name: &str| {
             let folder = place.path().join(name);

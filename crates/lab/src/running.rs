@@ -1,4 +1,4 @@
-//! Virtual machines that run, as other commands of the same user find them.
+//! Registry of running virtual machines, for other commands of the same user.
 
 use std::env;
 use std::fs::{self, DirBuilder, File};
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::cache;
 use crate::error::LabError;
 
-/// A virtual machine that runs.
+/// A running virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Running {
-    /// The process that runs it, which names it.
+    /// Process id of its `memtide lab`, which identifies it.
     pub run: u32,
     /// Its machine.
     pub machine: String,
     /// Its program.
     pub program: String,
-    /// Its nodes that can be plugged in.
+    /// Its hotpluggable nodes.
     pub nodes: Vec<HotplugNode>,
-    /// Its folder, where the monitor's socket is.
+    /// Its folder, with the monitor socket.
     pub(crate) folder: PathBuf,
 }
 
@@ -36,13 +36,13 @@ pub struct HotplugNode {
     pub name: String,
     /// Its memory in MiB.
     pub mib: u64,
-    /// Its number in the virtual machine.
+    /// Its node number in the virtual machine.
     pub(crate) number: usize,
-    /// Where its memory goes in the guest's physical address space.
+    /// Guest-physical start address of its memory.
     pub(crate) start: u64,
 }
 
-/// An entry for others to find. It is locked as long as the virtual machine runs, and goes when it is dropped.
+/// A registry entry. Locked while the virtual machine runs; removed on drop.
 pub struct Entry {
     path: PathBuf,
     _lock: File,
@@ -50,12 +50,12 @@ pub struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // Whoever finds it without a lock removes it.
+        // An entry without a lock is removed by its next reader.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The folder of entries, which nobody else may look into.
+/// The folder of entries, private to the user.
 fn folder() -> Result<PathBuf, LabError> {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = match runtime {
@@ -75,7 +75,7 @@ fn folder() -> Result<PathBuf, LabError> {
     Ok(folder)
 }
 
-/// Lets others find a virtual machine.
+/// Registers a virtual machine.
 pub fn enter(running: &Running) -> Result<Entry, LabError> {
     let folder = folder()?;
     let path = folder.join(format!("{}.json", running.run));
@@ -89,10 +89,10 @@ pub fn enter(running: &Running) -> Result<Entry, LabError> {
     Ok(Entry { path, _lock })
 }
 
-/// All virtual machines that run and whose nodes can be plugged in, in the order of their numbers.
+/// All running virtual machines with hotpluggable nodes, sorted by process id.
 ///
 /// # Errors
-/// If there is no place where they would be found.
+/// If there is no folder for entries.
 pub fn running() -> Result<Vec<Running>, LabError> {
     let folder = folder()?;
     let entries =
@@ -104,11 +104,11 @@ pub fn running() -> Result<Vec<Running>, LabError> {
     Ok(all)
 }
 
-/// An entry, unless it was left behind by a process that was killed; that is removed.
+/// Reads an entry; removes it if its process was killed.
 fn read(path: &Path) -> Option<Running> {
     let file = File::open(path).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        // Another that finds it does the same.
+        // A concurrent reader may remove it first.
         let _ = fs::remove_file(path);
         return None;
     }

@@ -1,4 +1,4 @@
-//! Memory that several guests have: a file of the host, which is a device in each of them.
+//! Memory shared by several guests: a host file, which is a device in each guest.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -10,13 +10,13 @@ use memtide_lab_protocol::agent::Shared;
 use crate::error::LabError;
 use crate::layout::Layout;
 
-/// What the agent makes devices of.
+/// Shared memory for the agent's task.
 pub fn devices(layout: &Layout) -> Vec<Shared> {
     let of = |node: usize| Shared { name: layout.nodes[node].name.clone(), start: layout.start(node) };
     layout.shared().map(|(node, _)| of(node)).collect()
 }
 
-/// Makes the files that are not there, and checks those that are.
+/// Creates missing files, and checks existing ones.
 pub fn prepare(layout: &Layout) -> Result<(), LabError> {
     for (node, file) in layout.shared() {
         of_size(file, layout.nodes[node].mib << 20)
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_made_once_and_must_be_of_the_nodes_size() {
+    fn shared_file_is_created_once_with_node_size() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool");
         of_size(&path, 4096).unwrap();

@@ -10,10 +10,10 @@ use crate::options::{GuestFile, Options};
 use crate::subjects::Setting;
 use crate::tools::Tools;
 
-/// What a guest is: its virtual machine, its files and its task follow from this, and so does its outcome.
+/// Specification of a guest: determines its virtual machine, files, task and outcome.
 #[derive(Clone, Debug)]
 pub struct GuestSpec {
-    /// Its nodes and CPUs, and the machine that is modelled.
+    /// Its nodes and CPUs, and the modelled machine.
     pub layout: Layout,
     /// QEMU.
     pub qemu: PathBuf,
@@ -23,38 +23,37 @@ pub struct GuestSpec {
     pub kernel: PathBuf,
     /// The first process.
     pub agent: PathBuf,
-    /// The clock plugin; without it the guest is a plain NUMA machine, whose memory is as fast everywhere.
+    /// The clock plugin; without it the guest is a plain NUMA machine with uniform memory latency.
     pub clock: Option<PathBuf>,
-    /// Each virtual CPU has a thread of its own, and the clock is the host's.
+    /// One host thread per virtual CPU, with the host's clock.
     pub parallel: bool,
-    /// Seed of what is random in it.
+    /// Seed of the guest's random numbers.
     pub seed: u64,
-    /// Seed for fragmenting free memory before the program starts; it is as after booting if `None`.
+    /// Seed for fragmenting free memory before the program starts; `None`: leave memory as after boot.
     pub fragment_memory: Option<u64>,
-    /// What places and migrates pages.
+    /// Settings for page placement and migration.
     pub setting: Setting,
-    /// What runs in it.
+    /// Its program.
     pub program: ProgramSpec,
 }
 
 /// The program of a guest.
 #[derive(Clone, Debug)]
 pub struct ProgramSpec {
-    /// The program, as a shell finds it, and its arguments.
+    /// The program, looked up in `PATH`, and its arguments.
     pub command: Vec<OsString>,
     /// Further files.
     pub files: Vec<GuestFile>,
-    /// Environment beside `PATH`, `HOME` and `LANG`.
+    /// Environment in addition to `PATH`, `HOME` and `LANG`.
     pub environment: Vec<(String, String)>,
-    /// What of its run is modelled.
+    /// Region of interest.
     pub region: RegionOfInterest,
-    /// It runs on the caller's terminal.
+    /// Whether it runs on the caller's terminal.
     pub interactive: bool,
 }
 
 impl GuestSpec {
-    /// The guest that is asked for, once its layout and clock plugin are found: nothing but first touch places pages, and
-    /// nothing migrates them.
+    /// The guest for these options, with first-touch placement and no migration.
     pub fn new(options: &Options, layout: Layout, clock: Option<&Path>, tools: &Tools) -> GuestSpec {
         GuestSpec {
             layout,

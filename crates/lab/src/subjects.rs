@@ -1,4 +1,4 @@
-//! Subjects of a comparison: ways in which the guest's kernel places and migrates pages.
+//! Subjects of a comparison: how the guest places and migrates pages.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::memtide::{self, Memtide, Policies};
 use crate::tools::Tools;
 
-/// Every subject as a user writes it, and what it is.
+/// Every subject's syntax, with a description.
 pub const SUBJECTS: [(&str, &str); 7] = [
     ("default", "first touch, no migration"),
     ("interleave", "all nodes in turn (MPOL_INTERLEAVE)"),
@@ -23,7 +23,7 @@ pub const SUBJECTS: [(&str, &str); 7] = [
     ("memtide:PLACEMENT[+MIGRATION]", "`memtide run` and the daemon"),
 ];
 
-/// How subjects of NUMA balancing begin.
+/// Prefix of NUMA balancing subjects.
 const BALANCING: &str = "numab=";
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
@@ -36,11 +36,11 @@ const INTERLEAVE: u32 = 3;
 /// `MPOL_WEIGHTED_INTERLEAVE`, since Linux 6.9.
 const WEIGHTED_INTERLEAVE: u32 = 6;
 
-/// Weights are as small as bandwidths allow within this share of their ratio, so that turns are short.
+/// Tolerance of weights against the bandwidth ratio: small weights keep interleave rounds short.
 const CLOSE: f64 = 0.05;
 const SMALLEST_WEIGHTS: std::ops::RangeInclusive<u8> = 1..=16;
 
-/// A way in which the guest's kernel places and migrates pages.
+/// How the guest places and migrates pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     name: String,
@@ -51,7 +51,7 @@ pub struct Subject {
 enum Way {
     Default,
     Interleave,
-    /// Weights in the machine file's order; from bandwidths if `None`.
+    /// Weights in the machine file's node order; `None`: from bandwidths.
     Weighted(Option<Vec<u8>>),
     Balancing {
         mode: u8,
@@ -61,26 +61,26 @@ enum Way {
     Memtide(Policies),
 }
 
-/// What a subject is in a guest.
+/// A subject's settings in a guest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Setting {
-    /// Memory policy that the program starts with.
+    /// Memory policy of the program at its start.
     pub policy: Option<MemoryPolicy>,
-    /// Files of the guest's kernel that are written before the program starts.
+    /// Kernel files written before the program starts.
     pub writes: Vec<Write>,
-    /// Weight of each of the guest's nodes, if there are any.
+    /// Weight of each guest node, if the subject uses weights.
     pub weights: Option<Vec<u8>>,
-    /// damo, if it sets the kernel up.
+    /// damo, if the subject uses it.
     pub damo: Option<Damo>,
-    /// memtide, if it places and moves pages.
+    /// memtide, if the subject uses it.
     pub memtide: Option<Memtide>,
 }
 
 impl Subject {
-    /// Reads a subject as [`SUBJECTS`] lists them.
+    /// Parses a subject in the syntax of [`SUBJECTS`].
     ///
     /// # Errors
-    /// With what is allowed, if there is no such subject.
+    /// If there is no such subject; lists what is allowed.
     pub fn parse(text: &str) -> Result<Subject, LabError> {
         let way = match text {
             "default" => Some(Way::Default),
@@ -96,7 +96,7 @@ impl Subject {
         })
     }
 
-    /// Reads subjects separated by commas, which may have commas in the parameters of memtide's policies.
+    /// Parses comma-separated subjects; parameters of memtide's policies may contain commas, too.
     ///
     /// # Errors
     /// As [`Subject::parse`].
@@ -105,19 +105,20 @@ impl Subject {
         items.into_iter().map(Subject::parse).collect()
     }
 
-    /// As the user wrote it.
+    /// The subject as entered.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it goes by the accessed bits of page tables, which are true only while the clock plugin drives QEMU's TLB.
+    /// Whether it uses accessed bits of page tables, which are exact only while the clock plugin drives
+    /// QEMU's TLB.
     pub fn needs_accessed_bits(&self) -> bool {
         let migrates = |policies: &Policies| policies.migration.is_some();
         matches!(self.way, Way::Balancing { demotion: true, .. } | Way::Damo)
             || self.policies().is_some_and(migrates)
     }
 
-    /// memtide's policies, if it goes by those.
+    /// memtide's policies, if it uses them.
     pub fn policies(&self) -> Option<&Policies> {
         match &self.way {
             Way::Memtide(policies) => Some(policies),
@@ -133,15 +134,15 @@ impl Subject {
         tiering && nodes.clone().all(|node| !node.vcpus.is_empty())
     }
 
-    /// Whether it goes by faults that the kernel provokes now and then.
+    /// Whether it uses NUMA hint faults.
     pub fn needs_hint_faults(&self) -> bool {
         matches!(self.way, Way::Balancing { mode: 1.., .. })
     }
 
-    /// What it is in the guest that a machine makes.
+    /// Its settings in the guest of a layout.
     ///
     /// # Errors
-    /// If there is not one weight for each node, or damo is not there or cannot do with the machine or kernel.
+    /// If there is not one weight per node, or damo is missing or does not support the machine or kernel.
     pub fn setting(&self, machine: &Machine, layout: &Layout, tools: &Tools) -> Result<Setting, LabError> {
         let numbers = layout.linux_numbers();
         let all = |mode| Some(MemoryPolicy { mode, nodes: numbers.iter().map(|number| 1 << number).sum() });
@@ -179,7 +180,7 @@ impl Subject {
                 let (file, policies, machine) =
                     (tools.memtide.clone(), policies.clone(), memtide::machine(layout));
                 let memtide = Memtide { file, policies, machine };
-                // Linux 6.17 and later watch the whole system by DAMON, which only one may use.
+                // Linux 6.17 and later monitor the whole system with DAMON, which has one user at a time.
                 let stat = (tools.linux()? >= HAS_STAT).then(|| write(DAMON_STAT, "N"));
                 Setting {
                     writes: quiet().into_iter().chain(stat).collect(),
@@ -235,13 +236,14 @@ fn balancing(text: &str) -> Option<Way> {
     Some(Way::Balancing { mode: mode as u8, demotion })
 }
 
-/// Read bandwidth of each node from the CPUs that are nearest to it, as the kernel itself derives weights since Linux 6.16.
+/// Read bandwidth of each node from its nearest CPUs: Linux 6.16 and later derive weights from the same
+/// figures.
 fn bandwidths(layout: &Layout) -> Vec<f64> {
     let nodes = layout.nodes.iter().take(layout.machine.nodes.len()).enumerate();
     nodes.map(|(number, node)| layout.reach(node.initiator, number).1).collect()
 }
 
-/// The smallest weights that are close to the ratio of the bandwidths.
+/// The smallest weights within tolerance of the bandwidth ratio.
 fn weights_from(bandwidths: &[f64]) -> Vec<u8> {
     let least = bandwidths.iter().copied().fold(f64::INFINITY, f64::min);
     let wanted = |smallest: u8| bandwidths.iter().map(move |mbps| mbps / least * f64::from(smallest));
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_listed() {
+    fn listed_subjects_parse() {
         let way = |text| Subject::parse(text).map(|subject| subject.way).ok();
         assert_eq!(way("weighted:4:1"), Some(Way::Weighted(Some(vec![4, 1]))));
         assert_eq!(way("numab=2+demotion"), Some(Way::Balancing { mode: 2, demotion: true }));
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn tiering_is_in_vain_where_every_node_has_cpus() {
+    fn tiering_needs_a_node_without_cpus() {
         let machine =
             Machine::parse("test", include_str!("../../../machines/hinuma.toml")).expect("a machine");
         for (name, vcpus, warned) in [
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_go_by_the_files_order_of_nodes_wherever_the_guest_has_them() {
+    fn weights_follow_machine_file_node_order() {
         let text = include_str!("../../../machines/bmpm-5.toml");
         let reversed = text.replace("[[initiator]]\nname = \"socket0\"\ncpus = 8\n", "").replace(
             "name = \"socket1\"\ncpus = 8\n",

@@ -1,4 +1,4 @@
-//! What the lab is made of: QEMU, a kernel, the agent and the clock plugin.
+//! The lab's tools: QEMU, a kernel, the agent, the clock plugin, and optional ones.
 
 use std::env;
 use std::ffi::OsStr;
@@ -17,10 +17,10 @@ const QEMU: &str = "qemu-system-x86_64";
 const AGENT: &str = "memtide-guest";
 const CLOCK: &str = "libmemtide_clock.so";
 
-/// Least major version of QEMU: the first that the clock plugin was tried with.
+/// Minimum major version of QEMU: the oldest that the clock plugin was tested with.
 pub(crate) const QEMU_LEAST: u32 = 10;
 
-/// What the lab is made of.
+/// The lab's tools.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     /// QEMU for x86-64 machines.
@@ -31,22 +31,22 @@ pub struct Tools {
     pub kernel: PathBuf,
     /// The guest's first process.
     pub agent: PathBuf,
-    /// The plugin that makes the guest's clock feel the modelled machine, if it is there.
+    /// The clock plugin, which drives the guest's clock by the timing model; `None` if not installed.
     pub clock: Option<PathBuf>,
     /// memtide itself.
     pub memtide: PathBuf,
-    /// damo with a Python for it, if it has been fetched.
+    /// damo with its Python; `None` if not fetched.
     pub damo: Option<PathBuf>,
-    /// busybox, if this system has it: the guest's common programs.
+    /// busybox, for the guest's common programs; `None` if not installed.
     pub busybox: Option<PathBuf>,
 }
 
 impl Tools {
-    /// Finds all of it. `kernel` is a file, or the beginning of the name of a package that [`crate::setup`] has fetched; the newest
-    /// of Linux 6.12 if `None`.
+    /// Finds all tools. `kernel` is a file, or the name prefix of a package that [`crate::setup`] has
+    /// fetched; `None`: the newest Linux 6.12.
     ///
     /// # Errors
-    /// With what is missing and how to get it.
+    /// If a tool is missing; says which and how to get it.
     pub fn find(kernel: Option<&str>) -> Result<Tools, LabError> {
         let (qemu, qemu_version) =
             qemu().map_err(|what| LabError::Missing { what, remedy: Remedy::Setup })?;
@@ -62,10 +62,10 @@ impl Tools {
         Ok(Tools { qemu, qemu_version, kernel, agent, clock, memtide, damo, busybox })
     }
 
-    /// The clock plugin, if a run asked for `timing` has it: on, off, or on if the plugin is there (`None`).
+    /// The clock plugin that a run with `timing` uses: on, off, or on if installed (`None`).
     ///
     /// # Errors
-    /// If it is asked for and not there.
+    /// If it is required and missing.
     pub fn clock_for(&self, timing: Option<bool>) -> Result<Option<&Path>, LabError> {
         match timing {
             Some(false) => Ok(None),
@@ -99,7 +99,7 @@ impl Tools {
     /// Major and minor number of the guest's kernel.
     ///
     /// # Errors
-    /// If the file is none or does not tell.
+    /// If the file is not a kernel or contains no version.
     pub fn linux(&self) -> Result<(u32, u32), LabError> {
         let image = fs::read(&self.kernel).map_err(LabError::file(&self.kernel, "read the kernel"))?;
         image::release(&image).ok_or_else(|| LabError::Missing {
@@ -109,7 +109,7 @@ impl Tools {
     }
 }
 
-/// An agent of another build may not understand its task.
+/// The agent must be of the same version as the lab.
 fn check_agent(agent: &Path) -> Result<(), LabError> {
     let told = Command::new(agent).arg("--version").stdin(Stdio::null()).output();
     let told = told.map_err(LabError::file(agent, "run it"))?;
@@ -126,7 +126,7 @@ fn check_agent(agent: &Path) -> Result<(), LabError> {
     })
 }
 
-/// QEMU and its version, or why there is none that will do.
+/// QEMU and its version, or why none is usable.
 pub(crate) fn qemu() -> Result<(PathBuf, String), String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let qemu = env::split_paths(&path).map(|dir| dir.join(QEMU)).find(|path| path.is_file());
@@ -184,7 +184,7 @@ fn find_kernel(wanted: Option<&str>) -> Result<PathBuf, LabError> {
     })
 }
 
-/// A file of memtide's own: beside the `memtide` command, or in the `lib` directory of the same installation.
+/// A file of memtide's installation: next to the `memtide` command, or in `lib` of the same prefix.
 pub(crate) fn beside(name: &str) -> Option<PathBuf> {
     let command = env::current_exe().ok()?;
     let folders = command.ancestors().skip(1).take(2).flat_map(|dir| [dir.to_owned(), dir.join("lib")]);

@@ -1,4 +1,4 @@
-//! Virtual machines against what Linux and ACPI ask of them, for every bundled machine.
+//! Layouts of every bundled machine meet the requirements of Linux and ACPI.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn bundled(name: &str) -> Machine {
 }
 
 #[test]
-fn every_machine_has_whole_sections_room_for_the_kernel_and_all_its_cpus() {
+fn nodes_are_section_aligned_and_fit_kernel_and_cpus() {
     for machine in machines() {
         let least = machine.scaled();
         for vcpus in [1, 5] {
@@ -45,11 +45,11 @@ fn every_machine_has_whole_sections_room_for_the_kernel_and_all_its_cpus() {
 }
 
 #[test]
-fn machine_in_linux_order_is_what_its_own_file_gives() {
+fn machine_in_linux_order_gives_same_layout() {
     for machine in machines() {
         let named: Vec<_> =
             machine.nodes.iter().skip(1).take(1).map(|node| (node.name.clone(), Memory::Absent)).collect();
-        // bdm's virtual CPU is in its second node, whose memory cannot be absent.
+        // bdm's virtual CPU is in its second node, which must be plain.
         let layout = Layout::with(&machine, Some(1), &named).or_else(|_| Layout::new(&machine, Some(1)));
         let machine = layout.unwrap().machine;
         let read = Machine::parse("in order", &machine.to_toml()).unwrap();
@@ -64,7 +64,7 @@ fn machine_in_linux_order_is_what_its_own_file_gives() {
 }
 
 #[test]
-fn distances_are_as_acpi_allows_and_farther_is_slower() {
+fn distances_are_valid_acpi_and_grow_with_latency() {
     for machine in machines() {
         let layout = Layout::new(&machine, None).unwrap();
         let all = 0..layout.nodes.len();
@@ -81,7 +81,7 @@ fn distances_are_as_acpi_allows_and_farther_is_slower() {
 }
 
 #[test]
-fn memory_lies_below_and_above_the_hole_without_overlap() {
+fn memory_ranges_avoid_pci_hole_without_overlap() {
     for machine in machines() {
         let layout = Layout::new(&machine, None).unwrap();
         let ranges = layout.ranges();
@@ -103,15 +103,15 @@ fn memory_lies_below_and_above_the_hole_without_overlap() {
 }
 
 #[test]
-fn cpus_are_beside_the_memory_that_linux_takes_first() {
-    // The data sheet's DDR4 answers sooner than MCDRAM, so that it is the CPUs' own node, as on the real machine.
+fn cpus_are_in_node_linux_allocates_from_first() {
+    // DDR4 has the lower latency, so it is the CPUs' own node, as on the real machine.
     let layout = Layout::new(&bundled("bdm"), None).unwrap();
     let home = layout.nodes.iter().find(|node| !node.vcpus.is_empty()).unwrap();
     assert_eq!(home.name, "ddr4");
 }
 
 #[test]
-fn an_initiator_without_memory_has_a_node_of_its_own() {
+fn initiator_without_memory_gets_memoryless_node() {
     let text = bundled("hinuma").to_toml().replacen("initiator = \"socket1\"", "", 1);
     let text = format!(
         "{text}\n[[link]]\nbetween = [\"socket1\", \"nvm\"]\nlatency_ns = 10\nbandwidth_mbps = 10000\n"
@@ -126,7 +126,7 @@ fn an_initiator_without_memory_has_a_node_of_its_own() {
 }
 
 #[test]
-fn numbers_of_cpus_that_cannot_be_are_refused() {
+fn invalid_vcpu_counts_are_refused() {
     for vcpus in [0, 65] {
         let error = Layout::new(&bundled("hinuma"), Some(vcpus)).unwrap_err().to_string();
         assert!(error.contains("allowed are 1 to 64"), "{error}");
@@ -134,7 +134,7 @@ fn numbers_of_cpus_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn memory_that_is_not_plain_lies_above_all_that_is() {
+fn special_memory_is_above_plain_memory() {
     for name in ["ddr5-cxl", "optane"] {
         let machine = bundled(name);
         let last = machine.nodes.last().unwrap().name.clone();
@@ -153,7 +153,7 @@ fn memory_that_is_not_plain_lies_above_all_that_is() {
 }
 
 #[test]
-fn absent_nodes_are_last_and_several_lie_one_after_the_other() {
+fn absent_nodes_are_last_and_contiguous() {
     let named = ["dram1", "cxl"].map(|name| (name.to_owned(), Memory::Absent));
     let layout = Layout::with(&bundled("ddr5-cxl"), Some(1), &named).unwrap();
     let names: Vec<&str> = layout.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -168,12 +168,12 @@ fn cxl(name: &str) -> (String, Memory) {
 }
 
 #[test]
-fn cxl_memory_is_in_windows_above_all_other_and_its_nodes_come_last() {
+fn cxl_windows_are_above_other_memory_and_nodes_last() {
     let named = [cxl("dram1"), ("cxl".to_owned(), Memory::Absent)];
     let layout = Layout::with(&bundled("ddr5-cxl"), Some(1), &named).unwrap();
     let names: Vec<&str> = layout.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!((names, layout.linux_numbers()), (vec!["dram0", "cxl", "dram1"], vec![0, 1, 2]));
-    // Where Linux found them in guests of QEMU 10.0: one device of 512 MiB and a slot before it, and none.
+    // Addresses observed in guests of QEMU 10.0: with a preceding 512 MiB device and slot, and without.
     assert_eq!(layout.start(2), 0x1_7000_0000);
     let layout = Layout::with(&bundled("ddr5-cxl"), Some(1), &[cxl("cxl"), cxl("dram1")]).unwrap();
     assert_eq!([1, 2].map(|node| layout.start(node)), [0x1_1000_0000, 0x1_3000_0000]);
@@ -190,7 +190,7 @@ fn cxl_memory_has_multiples_of_256_mib() {
 }
 
 #[test]
-fn nodes_of_cxl_memory_come_after_those_of_cpus_alone() {
+fn cxl_nodes_come_after_memoryless_cpu_nodes() {
     let text = bundled("hinuma").to_toml().replacen("initiator = \"socket1\"", "", 1);
     let text = format!(
         "{text}\n[[link]]\nbetween = [\"socket1\", \"nvm\"]\nlatency_ns = 10\nbandwidth_mbps = 10000\n"

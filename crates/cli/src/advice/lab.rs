@@ -9,7 +9,7 @@ pub const ONE_TIER: &str = "Linux sees a single tier, as every node has virtual 
 pub const NO_BUSYBOX: &str = "busybox is missing, so guests have no sleep, sed, ls and the like, and no \
     `memtide lab shell`; install Debian's package busybox-static";
 
-/// Why the lab cannot do something.
+/// For an error of the lab.
 pub fn message(error: &LabError) -> String {
     match error {
         LabError::Missing { remedy: Remedy::FetchedKernel, .. } => {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_part_gains_the_command_that_gets_it() {
+    fn missing_part_names_command_to_install_it() {
         assert_eq!(of("QEMU is missing", Remedy::Setup), "QEMU is missing; run: memtide lab setup");
         assert_eq!(
             of(
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn guest_that_is_missing_or_ambiguous_gains_the_option_that_names_it() {
+    fn missing_or_ambiguous_guest_names_option() {
         for (what, remedy, expected) in [
             ("none runs", Remedy::StartGuest, "none runs; start one: memtide lab run --absent NODE ..."),
             ("several run: 7, 8", Remedy::ChooseRun, "several run: 7, 8; choose one with --run RUN"),

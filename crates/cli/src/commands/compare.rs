@@ -27,7 +27,7 @@ pub struct Arguments {
     report: ReportFile,
 }
 
-/// Runs every policy, on as many cores as there are, and prints a row for each.
+/// Runs every policy, on all cores, and prints a row per policy.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let policies = match arguments.policies.as_slice() {
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     document.print(common.output)
 }
 
-/// One wide table, which people get in parts.
+/// One wide table, split into parts for people.
 fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     let mut runs = Table::new("policies", &[("policy", "policy")]);
     let mut nodes = Table::new("nodes", &[("policy", "policy")]);

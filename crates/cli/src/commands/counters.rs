@@ -25,7 +25,7 @@ pub struct Arguments {
     output: Format,
 }
 
-/// Shows the counters: first what was counted so far, then what from one answer to the next.
+/// Prints the counters: totals first, then deltas.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let failure = |error: CountersError| Failure::Run(advice::system::counters(&error));
     let counters = Counters::open().map_err(failure)?;

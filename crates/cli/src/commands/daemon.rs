@@ -86,7 +86,7 @@ pub struct Why {
     at: SocketOptions,
 }
 
-/// Runs the daemon until it is asked to end.
+/// Runs the daemon until a termination signal.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let source = ConfigSource { file: arguments.config.clone(), dry_run: arguments.dry_run };
     if arguments.check {

@@ -27,7 +27,7 @@ struct Extra {
     command: &'static str,
     subject: &'static str,
     means: &'static str,
-    /// What was found, or what is missing and how to get it.
+    /// What was found, or what is missing and how to install it.
     state: Result<String, String>,
 }
 
@@ -96,7 +96,7 @@ fn commands(findings: &[Finding], extras: &[Extra]) -> Table {
     table
 }
 
-/// What policies can have observed on this system.
+/// Sensors available to policies on this system.
 fn sensors() -> Table {
     let mut table = Table::new("sensors", &SENSOR_COLUMNS);
     let row = |(name, answer): (&str, &Answer)| {
@@ -141,7 +141,7 @@ fn finding(extra: &Extra) -> Finding {
     Finding { subject, found: found.clone(), state, means: (*means).to_owned(), mend, stops: Vec::new() }
 }
 
-/// Whether `memtide lab` works, and with slow memory.
+/// Whether `memtide lab` works, and with timing.
 fn lab() -> Extra {
     let tools = Tools::find(None);
     let state = tools.and_then(|tools| tools.clock().map(|_| format!("QEMU {}", tools.qemu_version)));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lab_and_record_lack_is_in_every_format() {
+    fn missing_lab_and_record_parts_are_in_every_format() {
         let json = said(false, Format::Json).json();
         let row = |list: &str, key: &str, name: &str| -> serde_json::Value {
             let rows = json[list].as_array().expect("rows");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn brief_leaves_out_of_every_table_what_is_as_it_should_be() {
+    fn brief_prints_problems_only() {
         let (all, brief) = (said(false, Format::Json), said(true, Format::Json));
         let cells = |document: &Document, table: usize, column: usize| -> Vec<String> {
             document.tables[table].rows.iter().map(|row| row[column].display()).collect()

@@ -41,7 +41,8 @@ fn pages(command: clap::Command, name: &str, folder: &Path) -> Result<usize, Fai
     Ok(written)
 }
 
-/// A page. The library leaves out the `--` before a program, and calls what stands below the options "extra".
+/// Renders a page. Works around the library: it omits the `--` before a program, and titles the text below
+/// the options "extra".
 fn page(command: clap::Command, name: &str) -> io::Result<String> {
     let program = command.get_positionals().find(|argument| argument.is_last_set()).cloned();
     let mut page = Vec::new();

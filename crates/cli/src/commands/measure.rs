@@ -90,13 +90,13 @@ struct Pair {
 }
 
 impl Pair {
-    /// Whether the last cache holds much of what the pair is measured over.
+    /// Whether the last cache holds much of the pair's working set.
     fn is_cached(&self) -> bool {
         self.mib > 0 && self.mib < 2 * self.cache_mib
     }
 }
 
-/// What was measured of a pair.
+/// Figures of a pair.
 struct Measured {
     idle: Idle,
     /// Of each share of reads.
@@ -106,14 +106,14 @@ struct Measured {
 }
 
 impl Measured {
-    /// How far measurements of a figure are apart, at most.
+    /// Maximum spread of a figure's measurements.
     fn spread(&self) -> f64 {
         let all = self.streams.iter().map(|(_, mbps)| mbps).chain([&self.idle.ns, &self.triad]);
         all.map(|figure| figure.spread).fold(0.0, f64::max)
     }
 }
 
-/// With measurements further apart, other work ran meanwhile.
+/// Spread above which other work interfered.
 const STEADY: f64 = 0.5;
 
 /// Measures and shows latency and bandwidth of every node from every initiator.
@@ -165,7 +165,7 @@ fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
     Ok(pairs.collect())
 }
 
-/// The nodes that an option names, of those there are.
+/// The existing nodes that an option names.
 fn chosen<'a>(
     option: &str,
     list: &str,
@@ -201,7 +201,7 @@ fn measure(arguments: &Arguments, pair: &Pair, shares: &[f64]) -> Result<Measure
     Ok(Measured { idle, streams, triad, loaded })
 }
 
-/// Measures one thing, as long as nobody asks the command to end.
+/// Takes one measurement, unless interrupted.
 fn figure<T: Send + 'static>(
     pair: &Pair,
     measure: impl FnOnce(&Pair) -> Result<T, MeasureError> + Send + 'static,

@@ -46,7 +46,7 @@ fn list() -> Document {
     Document { notes: vec![note.to_owned()], ..Document::of(table) }
 }
 
-/// A part of a policy: its kind, what is known of it, and its parameters' values, if it is shown as it is run.
+/// A part of a policy: its kind, description, and effective parameters.
 type Part = (&'static str, &'static Info, Option<Values>);
 
 fn show(name: &str) -> Result<Document, Failure> {

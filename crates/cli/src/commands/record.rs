@@ -18,7 +18,8 @@ use crate::options::{Common, FiguresFile};
 use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
 
-/// Its arguments. `-o` is the trace here, as in `memtide record -o FILE -- PROGRAM`; `--output` stays the answer's format.
+/// Its arguments. `-o` is the trace here, as in `memtide record -o FILE -- PROGRAM`; `--output` stays the
+/// answer's format.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Trace to write
@@ -120,8 +121,8 @@ fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
     Document { notes: empty.into_iter().chain(stopped).collect(), ..Document::of(table) }
 }
 
-/// Tells how far a recording is: whole lines, each after twice the time of the one before but at least once a minute, since
-/// the terminal is the program's too.
+/// Prints a recording's progress as whole lines, at doubling intervals up to a minute, since the program
+/// shares the terminal.
 struct RecordProgressLog {
     started: Instant,
     next: Duration,

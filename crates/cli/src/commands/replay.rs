@@ -28,7 +28,7 @@ pub struct Arguments {
 /// Replays a journal.
 ///
 /// # Errors
-/// If the same policy decides otherwise, once the answer is printed.
+/// If the same policy decides differently, after the output is printed.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(policy) = &arguments.policy {
         memtide_daemon::parse_migration(policy).map_err(|error| advice::on_policy(&error))?;

@@ -243,7 +243,7 @@ fn command(arguments: &Arguments, cpus: &[CpuId]) -> Result<Command, Failure> {
     Ok(program)
 }
 
-/// Waits for the program. What a terminal sends reaches it by itself; other requests to end are passed on to it.
+/// Waits for the program. Terminal signals reach it directly; other termination signals are forwarded.
 fn wait_passing_signals<T>(pid: Pid, wait: impl FnOnce() -> io::Result<T>) -> Result<T, Failure> {
     let failed = |error: io::Error| Failure::Run(error.to_string());
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(failed)?;
@@ -251,7 +251,7 @@ fn wait_passing_signals<T>(pid: Pid, wait: impl FnOnce() -> io::Result<T>) -> Re
     let passes = thread::spawn(move || {
         for signal in signals.forever().filter(|signal| [SIGTERM, SIGHUP].contains(signal)) {
             let signal = if signal == SIGTERM { Signal::TERM } else { Signal::HUP };
-            // The program may have just ended.
+            // The program may have just exited.
             let _ = kill_process(pid, signal);
         }
     });

@@ -20,7 +20,7 @@ pub struct Arguments {
     policy: String,
 }
 
-/// Runs it and prints all that was measured.
+/// Runs the simulation and prints all figures.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let policy = runs::policy(&arguments.policy)?;

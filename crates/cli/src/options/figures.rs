@@ -1,4 +1,4 @@
-//! `--figures FILE`: figures apart from what the program prints.
+//! `--figures FILE`: figures separate from the program's output.
 
 use std::fs;
 use std::io::{self, Write, stderr};
@@ -25,8 +25,8 @@ impl FiguresFile {
         self.figures.is_some()
     }
 
-    /// Refuses a file that cannot be written, or that is one of `used`: what the run reads, runs or writes.
-    /// To be called before the program starts.
+    /// Refuses a file that cannot be written or is in `used`, the files that the run reads, executes or
+    /// writes. To be called before the program starts.
     pub fn check<'a>(&self, used: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
         let Some(path) = &self.figures else { return Ok(()) };
         if used.into_iter().any(|other| is_same(path, other)) {
@@ -40,11 +40,11 @@ impl FiguresFile {
             Ok(found) if !found.is_file() => return Err(refused(path, "is not a regular file")),
             _ => {}
         }
-        // The file itself appears only once it is whole.
+        // The file itself appears only when complete.
         temporary(path).map(drop)
     }
 
-    /// Writes the figures in a format, as a whole or not at all; to standard error if no file was named.
+    /// Writes the figures in a format, atomically; to standard error if no file was named.
     pub fn write(&self, document: &Document, format: Format) -> Result<(), Failure> {
         let Some(path) = &self.figures else {
             print_to_stderr(&document.text(format, width_of(stderr())));
@@ -59,7 +59,7 @@ impl FiguresFile {
     }
 }
 
-/// A file beside `path` with the permissions of a new one, removed unless it takes its place.
+/// A temporary file next to `path` with the permissions of a new one, removed unless renamed.
 fn temporary(path: &Path) -> Result<NamedTempFile, Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
@@ -88,7 +88,7 @@ fn is_same(path: &Path, other: &Path) -> bool {
     }
 }
 
-/// Where a file that is not there would be.
+/// Absolute path of a file that does not exist yet.
 fn named(path: &Path) -> Option<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Some(folder.canonicalize().ok()?.join(path.file_name()?))
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_the_run_uses_is_refused_under_any_name() {
+    fn figures_file_in_use_is_refused_under_any_path() {
         let folder = tempfile::tempdir().expect("a folder");
         let [input, link, new] = ["input", "link", "new"].map(|name| folder.path().join(name));
         fs::write(&input, "input").expect("a file");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_replace_a_file_whole() {
+    fn figures_replace_file_atomically() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("figures");
         fs::write(&path, "x".repeat(1000)).expect("a file");

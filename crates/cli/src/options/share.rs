@@ -3,7 +3,7 @@
 /// A share from 0 to 1.
 ///
 /// # Errors
-/// In words, for the command line's parser.
+/// A message for the command line's parser.
 pub fn parse(text: &str) -> Result<f64, String> {
     let (digits, divisor) = match text.trim().strip_suffix('%') {
         Some(digits) => (digits, 100.0),

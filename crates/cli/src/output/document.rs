@@ -98,7 +98,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::unwritable("standard output", &error))
 }
 
-/// Writes to standard error; if nobody reads it, nothing is lost that the exit status does not say.
+/// Writes to standard error; ignores errors, since the exit status is enough.
 pub fn print_to_stderr(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -1,10 +1,10 @@
-//! Names and texts of others, made safe for a terminal.
+//! Makes untrusted text safe for a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with control characters, and those that change the direction of writing, written as Rust does: `\u{1b}`. Lines and
-/// tabs stay.
+/// The text with control characters, and those that change the direction of writing, written as Rust does:
+/// `\u{1b}`. Lines and tabs stay.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return text.into();

@@ -13,16 +13,15 @@ const GAP: u16 = 2;
 /// Width below which words are not wrapped for a table to fit.
 const WORDS: usize = 16;
 
-/// Columns that whoever reads a stream sees: as many as `COLUMNS` says, or the terminal has; none if it is no terminal, and
-/// lines may be as long as they like.
+/// Width of a stream: `COLUMNS`, or the terminal's width; `None` (unlimited) if not a terminal.
 pub fn width_of(stream: impl AsFd) -> Option<usize> {
     let said =
         std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|&columns| columns > 0);
     said.or_else(|| terminal_size::terminal_size_of(stream).map(|(width, _)| width.0.into()))
 }
 
-/// A table, in several blocks below each other if it is wider than `width`. Every block begins with the columns that tell
-/// what a row is about.
+/// A table, in several blocks below each other if it is wider than `width`. Every block starts with the key
+/// columns.
 pub fn table(table: &Table, width: Option<usize>) -> String {
     if table.vertical {
         return table.rows.iter().map(|row| vertical(table, row, width)).collect::<Vec<_>>().join("\n");
@@ -31,8 +30,8 @@ pub fn table(table: &Table, width: Option<usize>) -> String {
     blocks.iter().map(|columns| block(table, columns, width)).collect::<Vec<_>>().join("\n")
 }
 
-/// A paragraph, its lines broken between words: never in a word, nor in a command between backquotes. Lines that begin with
-/// four blanks stay as they are.
+/// A paragraph, its lines broken between words: never in a word, nor in a command between backquotes. Lines
+/// that begin with four blanks stay as they are.
 pub fn paragraph(text: &str, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
     text.lines()
@@ -58,7 +57,7 @@ fn wrapped(line: &str, width: usize) -> String {
     text + "\n"
 }
 
-/// What stays in one line: words, and what stands between backquotes with what is joined to it.
+/// Unbreakable units: words, and text between backquotes with what is joined to it.
 fn words(line: &str) -> Vec<&str> {
     let (mut found, mut start, mut quoted) = (Vec::new(), 0, false);
     for (at, c) in line.char_indices() {
@@ -167,7 +166,7 @@ fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
     trimmed(&drawn)
 }
 
-/// A row, a line for each cell that says something.
+/// A row as one line per nonblank cell.
 fn vertical(table: &Table, row: &[Cell], width: Option<usize>) -> String {
     let lines = table.columns.iter().zip(row).filter(|(_, cell)| !cell.is_blank());
     let lines: Vec<[String; 2]> =

@@ -1,18 +1,18 @@
-//! A chart, and what all charts have in common.
+//! A chart, and helpers for all charts.
 
 use plotly::common::{Anchor, Font, HoverInfo, Line, Mode, Orientation};
 use plotly::layout::{Axis, Legend, Margin, TicksDirection, TraceOrder};
 use plotly::{Configuration, Layout, Plot, Scatter};
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito).
+/// Colour-blind safe colours (Okabe and Ito).
 pub const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7f7f7f"];
 
-/// A chart and where it stands on the page.
+/// A chart and its element on the page.
 pub struct Chart {
     /// Identifier of its element.
     pub id: String,
-    /// What it shows, with units; small charts are grouped under one heading and have a policy's name here.
+    /// Title with units; a policy's name for small charts, which are grouped under one heading.
     pub title: String,
     /// Height in pixels.
     pub height: usize,
@@ -49,20 +49,21 @@ pub fn plot(layout: Layout) -> Plot {
     plot
 }
 
-/// An axis with its title. Its ticks keep figures off the other axis, so that those at the origin do not meet.
+/// An axis with its title. Its ticks keep figures off the other axis, so that those at the origin do not
+/// meet.
 pub fn axis(title: &str) -> Axis {
     let grid = "rgba(128,128,128,0.25)";
     let axis = Axis::new().title(title).grid_color(grid).zero_line(false).auto_margin(true);
     axis.ticks(TicksDirection::Outside).tick_length(6).tick_color(grid)
 }
 
-/// What bars are of, from top to bottom in the table's order.
+/// Axis of bar labels, from top to bottom in the table's order.
 pub fn names(names: &[String]) -> Axis {
     let bottom = names.len() as f64 - 0.5;
     Axis::new().range(vec![bottom, -0.5]).auto_margin(true).tick_suffix("  ")
 }
 
-/// Height of a chart with so many bars.
+/// Height of a chart with `bars` bars.
 pub fn bars_height(bars: usize) -> usize {
     110 + 30 * bars
 }

@@ -24,14 +24,14 @@ impl ReportFile {
         self.report.as_deref()
     }
 
-    /// Begins the report, if one is wanted.
+    /// Starts the report, if one is wanted.
     pub fn draft(&self) -> Result<Option<Draft<'_>>, Failure> {
         self.report.as_deref().map(Draft::create).transpose()
     }
 }
 
-/// A report that is to be written. A file that is there already is replaced only if it is a page or empty, and only once the new
-/// one is whole.
+/// A report to be written. An existing file is replaced only if it is a report or empty, and only by a
+/// complete one.
 pub struct Draft<'a> {
     path: &'a Path,
     file: NamedTempFile,

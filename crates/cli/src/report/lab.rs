@@ -10,7 +10,7 @@ use super::chart::{Chart, OverTime, axis, bars_height, colour, greatest, names, 
 use super::page::{Page, grid, section};
 use crate::output::Document;
 
-/// A run that is shown, under the name of its subject.
+/// A run in the report.
 pub struct LabRun<'a> {
     /// The subject.
     pub name: String,
@@ -66,7 +66,7 @@ fn time(runs: &[LabRun]) -> Chart {
     )
 }
 
-/// A chart a run, all on the same axes; none if there is nothing to show.
+/// One chart per run, all on the same axes; none without data.
 fn charts(key: &str, unit: &str, runs: &[LabRun], lines: Vec<Vec<OverTime>>) -> Vec<Chart> {
     let most = greatest(lines.iter().flatten());
     if most == 0.0 {

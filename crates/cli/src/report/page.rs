@@ -7,12 +7,12 @@ use crate::output::{Cell, Document, Table};
 
 const PAGE: &str = include_str!("page.html");
 
-/// Columns of figures that a page has room for, beside those that tell what a row is about.
+/// Maximum number of figure columns on a page, in addition to key columns.
 const COLUMNS: usize = 14;
 
-/// What a report shows.
+/// Content of a report.
 pub struct Page<'a> {
-    /// What was run, and where.
+    /// The command and the machine.
     pub title: String,
     /// The machine in a sentence.
     pub summary: &'a str,
@@ -68,13 +68,13 @@ fn small(chart: &Chart) -> String {
     format!("<div><h3>{}</h3><div style=\"height:{height}px\">{}</div></div>", escaped(title), chart.html())
 }
 
-/// A table, in several below each other if it has more columns than the page has room for.
+/// A table, split into several if it has too many columns for the page.
 fn table(table: &Table) -> String {
     let columns: Vec<usize> = (table.keys..table.columns.len()).collect();
     columns.chunks(COLUMNS).map(|part| part_of(table, part)).collect()
 }
 
-/// The columns that tell what a row is about, and some others.
+/// The key columns, and some others.
 fn part_of(table: &Table, columns: &[usize]) -> String {
     let shown = || (0..table.keys).chain(columns.iter().copied());
     let head: String =
@@ -101,7 +101,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A word as a shell takes it.
+/// A shell-quoted word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./+%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

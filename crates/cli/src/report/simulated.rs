@@ -12,7 +12,7 @@ use super::page::{Page, grid, section};
 use crate::output::{Cell, Document};
 use crate::runs::Runs;
 
-/// Points of a line at most: a pixel shows no more.
+/// Maximum points of a line: about one per pixel.
 const POINTS: usize = 200;
 
 /// The page of a comparison.
@@ -33,7 +33,7 @@ pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document)
 /// A part of the threads' time, in ms.
 type Part = fn(&Report) -> f64;
 
-/// How long each policy takes, and on what.
+/// Run time of each policy, by cause.
 fn time(comparison: &Comparison) -> Chart {
     let layout = Layout::new()
         .bar_mode(BarMode::Stack)
@@ -67,13 +67,13 @@ fn time(comparison: &Comparison) -> Chart {
     Chart::new("chart-time", "Time, split as the threads spend it", bars_height(comparison.names.len()), plot)
 }
 
-/// On which nodes pages lie.
+/// Pages per node.
 fn pages(comparison: &Comparison) -> Chart {
     let plot = shares(comparison, |report, node| report.nodes[node].page_share);
     Chart::new("chart-pages", "Where pages lie", bars_height(comparison.names.len()), plot)
 }
 
-/// Which nodes serve accesses.
+/// Accesses per node.
 fn accesses(comparison: &Comparison) -> Chart {
     let plot = shares(comparison, |report, node| report.nodes[node].access_share);
     Chart::new(
@@ -109,7 +109,7 @@ fn bar(
         .hover_template("%{y}: %{x:.1f} (%{fullData.name})<extra></extra>")
 }
 
-/// How many of the reads that miss the caches take how long.
+/// Latency distribution of reads that miss the caches.
 fn latency(comparison: &Comparison) -> Chart {
     let x = axis("latency of reads that miss the caches, ns").type_(AxisType::Log);
     let y = axis("reads at or below, %").range(vec![0.0, 101.0]);
@@ -134,7 +134,7 @@ fn latency(comparison: &Comparison) -> Chart {
     Chart::new("chart-latency", "Latency distribution", 440, plot)
 }
 
-/// Bandwidth of every node over time, a chart a policy, all on the same axes.
+/// Bandwidth of every node over time, one chart per policy, all on the same axes.
 fn bandwidths(comparison: &Comparison) -> Vec<Chart> {
     let lines: Vec<Vec<OverTime>> = comparison.reports.iter().map(thinned).collect();
     let bounds = (comparison.reports[comparison.worst()].time_ms, greatest(lines.iter().flatten()));
@@ -144,7 +144,7 @@ fn bandwidths(comparison: &Comparison) -> Vec<Chart> {
     lines.into_iter().enumerate().map(chart).collect()
 }
 
-/// Every node's bandwidth over time, neighbours put together.
+/// Every node's bandwidth over time, with adjacent points merged.
 fn thinned(report: &Report) -> Vec<OverTime> {
     let timeline = &report.timeline;
     let of_node = |(node, mbps): (usize, &Vec<f64>)| {

@@ -1,10 +1,10 @@
-//! Tables that several commands print, or that are long.
+//! Tables shared by several commands, and long ones.
 
 pub mod daemon;
 pub mod processes;
 pub mod simulated;
 pub mod verdict;
 
-/// A sensor, what the host answered for it, and by what means, from what, or why.
+/// A sensor, its availability, and its means, source or reason.
 pub const SENSOR_COLUMNS: [(&str, &str); 3] =
     [("sensor", "sensor"), ("answer", "answer"), ("how", "how or why")];

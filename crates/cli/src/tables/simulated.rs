@@ -13,7 +13,7 @@ fn latency(ns: Option<f64>) -> Cell {
     ns.map_or(Cell::Absent, |ns| Cell::Real(ns, 1))
 }
 
-/// The share of all lines asked of nodes that a part of them is.
+/// Share of all nodes' lines.
 pub fn share_of_lines(report: &Report, part: impl Fn(&NodeReport) -> u64) -> f64 {
     let sum = |of: &dyn Fn(&NodeReport) -> u64| report.nodes.iter().map(of).sum::<u64>();
     let all = sum(&|node| node.demand_lines + node.prefetch_lines + node.copy_lines);
@@ -170,7 +170,7 @@ pub fn nodes(report: &Report) -> Table {
     table
 }
 
-/// A row per sensor that a policy asked for.
+/// A row per sensor that a policy requested.
 pub fn sensors(report: &Report) -> Table {
     let mut table = Table::new("sensors", &SENSOR_COLUMNS);
     table.rows = answers(report).collect();

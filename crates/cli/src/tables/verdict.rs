@@ -14,22 +14,22 @@ const EQUAL: f64 = 0.02;
 /// Share of its bandwidth from which a node or link counts as busy.
 const BUSY: f64 = 0.7;
 
-/// Mean latency over the idle one from which reads are said to queue.
+/// Ratio of mean to idle latency from which reads count as queueing.
 const QUEUES: f64 = 1.5;
 
-/// Share of the lines from which prefetching and page copies are told.
+/// Share of lines from which prefetching and page copies are reported.
 const TOLD: f64 = 0.01;
 
-/// Names of a list that are told one by one.
+/// Names of a list that are printed individually.
 const NAMED: usize = 4;
 
-/// Which policies are best and why, and what the runs do not show; for one run only what it does not show.
+/// Which policies are best and why, and the limits of the runs; for one run its limits only.
 pub fn verdict(comparison: &Comparison) -> Vec<String> {
     let sentences = Verdict(comparison).sentences();
     if sentences.is_empty() { Vec::new() } else { vec![sentences.join(" ")] }
 }
 
-/// Some of the lines that were asked of a node.
+/// A subset of a node's traffic, in lines.
 type LinesOf = fn(&NodeReport) -> u64;
 
 /// A comparison, put into words.
@@ -61,7 +61,7 @@ impl Verdict<'_> {
         sentences
     }
 
-    /// How many times as fast as the worst the best is.
+    /// Speedup of the best over the worst.
     fn spread(&self) -> f64 {
         self.reports[self.worst()].time_ms / self.reports[self.best()].time_ms
     }
@@ -90,7 +90,7 @@ impl Verdict<'_> {
         )
     }
 
-    /// Whether all runs' demand traffic goes to the nodes in like shares.
+    /// Whether all runs' demand traffic has similar shares per node.
     fn place_alike(&self) -> bool {
         let like = |(a, b): (&NodeReport, &NodeReport)| (a.demand_share - b.demand_share).abs() < EQUAL;
         let first = &self.reports[0].nodes;
@@ -129,7 +129,7 @@ impl Verdict<'_> {
         }
     }
 
-    /// How the two differ in traffic: that of the programs, and what is neither in it nor of theirs.
+    /// How the two differ in demand traffic, prefetching and migration.
     fn traffic(&self, best: usize, other: usize) -> String {
         let shares = |nodes: &[NodeReport]| {
             let share = |node: &NodeReport| format!("{:.0} % to {}", node.demand_share * 100.0, node.name);
@@ -155,7 +155,7 @@ impl Verdict<'_> {
         text
     }
 
-    /// Why the best is faster than the other, from what the nodes did.
+    /// Why the best is faster than the other, from the nodes' figures.
     fn reason(&self, best: usize, other: usize) -> Option<String> {
         let [a, b] = [best, other].map(|index| &self.reports[index]);
         let [winner, loser] = [best, other].map(|index| &self.names[index]);
@@ -188,7 +188,7 @@ impl Verdict<'_> {
         })
     }
 
-    /// The node at which a run's reads wait longest for one another, if they do.
+    /// The node with the longest queueing of a run's reads, if any.
     fn queue(&self, index: usize) -> Option<&str> {
         let nodes = self.reports[index].nodes.iter().zip(&self.nodes);
         let waits = nodes.filter_map(|(node, reach)| Some((node.latency_mean_ns? / reach.idle_ns, node)));
@@ -196,7 +196,7 @@ impl Verdict<'_> {
         worst.filter(|(times, _)| *times > QUEUES).map(|(_, node)| node.name.as_str())
     }
 
-    /// What moving pages cost, if it cost much.
+    /// Cost of migration, if high.
     fn cost_of_moves(&self, index: usize) -> Option<String> {
         let report = &self.reports[index];
         let share = report.spent.system_ms / report.spent.threads_ms();
@@ -210,7 +210,7 @@ impl Verdict<'_> {
         })
     }
 
-    /// Whether the programs need more memory than there is, whatever the policy.
+    /// Whether the programs exceed memory under any policy.
     fn shortage(&self) -> Option<String> {
         self.reports.iter().all(|report| swapped(report) > 0).then(|| {
             "Every policy swaps: the programs need more memory than the machine has at this scale; use a lower --scale or a smaller program."
@@ -243,7 +243,7 @@ fn swapped(report: &Report) -> u64 {
     report.pages.swapped_out + report.pages.swapped_in
 }
 
-/// Says of migration policies that had no occasion to migrate, for the run was too short, and with which period they would.
+/// Reports migration policies whose epoch was too long for the run, and the epoch to use.
 pub fn without_occasion(names: &[String], reports: &[Report]) -> Vec<String> {
     let runs = names.iter().zip(reports).filter(|(name, _)| name.contains('+'));
     runs.filter_map(|(name, report)| match report.pages.observations {
@@ -254,10 +254,10 @@ pub fn without_occasion(names: &[String], reports: &[Report]) -> Vec<String> {
     .collect()
 }
 
-/// Epochs that a run should have for its policy to find what is hot and move it.
+/// Minimum epochs of a run for a policy to find and move hot pages.
 const EPOCHS: f64 = 10.0;
 
-/// Steps of the hint scanner in which it marks the pages of most programs twice.
+/// Steps in which the hint scanner marks most programs' pages twice.
 const SCANS: f64 = 20.0;
 
 fn no_epoch(name: &str, report: &Report) -> String {

@@ -1,5 +1,5 @@
-//! A comparison in the lab: pages lie where each subject puts them, equal commands give equal bytes, and finished runs are
-//! not run again.
+//! A comparison in the lab: each subject places pages as specified, equal commands give identical output, and
+//! finished runs are cached.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -35,7 +35,7 @@ fn figure(row: &Value, key: &str) -> f64 {
 }
 
 #[test]
-fn pages_lie_as_the_subjects_say_every_time_and_results_are_kept() {
+fn subjects_place_pages_repeatably_and_results_are_cached() {
     let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
     if !lab_is_here() {
         return;
@@ -69,7 +69,7 @@ fn pages_lie_as_the_subjects_say_every_time_and_results_are_kept() {
 }
 
 #[test]
-fn what_is_no_subject_is_refused_with_those_that_are() {
+fn unknown_subject_is_refused_with_known_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = compare("default,interlaeve", folder.path());
     let told = String::from_utf8_lossy(&output.stderr);
@@ -82,7 +82,7 @@ fn what_is_no_subject_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn absent_and_cxl_nodes_make_other_machines_and_what_makes_runs_unequal_is_refused() {
+fn absent_and_cxl_nodes_compare_and_unequal_runs_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     if !lab_is_here() {
         return;
@@ -132,12 +132,12 @@ fn absent_and_cxl_nodes_make_other_machines_and_what_makes_runs_unequal_is_refus
 }
 
 #[test]
-fn memtides_own_files_take_no_fast_memory_from_the_program() {
+fn memtide_files_use_no_fast_memory() {
     if !lab_is_here() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    // What is mapped and not written lies where the files lie.
+    // Clean mapped pages are on the files' node.
     let script = "found=0; for process in /proc/[0-9]*; do while read -r line; do case $line in \
         *anon=*) ;; *file=/opt/memtide/memtide*N0=*) exit 9 ;; *file=/opt/memtide/memtide*N1=*) found=1 ;; esac; \
         done < $process/numa_maps; done 2> /dev/null; [ $found = 1 ]";

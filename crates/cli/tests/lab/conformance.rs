@@ -1,5 +1,5 @@
-//! The live host passes the conformance suite on a real kernel: the script that the simulator and the fake
-//! host pass.
+//! The live host passes the conformance suite on a real kernel: the same script as for the simulator and the
+//! fake host.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -22,12 +22,12 @@ use rustix::process::Pid;
 use super::nodes::Lab;
 use crate::support::{MEMTIDE, lab, lab_is_here};
 
-/// What this program does in the guest: `host`, or the script's `program`.
+/// Role of this program in the guest: `host`, or the script's `program`.
 const ROLE: &str = "MEMTIDE_TEST_ROLE";
 
 const EPOCH: Time = Time::from_ms(400);
 
-/// Base pages by which the large area exceeds the slow node.
+/// Base pages of the large area beyond the slow node's size.
 const TOO_MANY: u64 = 2000;
 
 fn role() -> Option<String> {
@@ -69,8 +69,8 @@ fn live_host_conforms() {
 }
 
 #[test]
-fn live_host_conforms_when_a_node_is_unplugged() {
-    let name = "conformance::live_host_conforms_when_a_node_is_unplugged";
+fn live_host_conforms_across_node_unplug() {
+    let name = "conformance::live_host_conforms_across_node_unplug";
     match role().as_deref() {
         Some("program") => return program(),
         None => return unplug_from_outside(name),
@@ -94,7 +94,7 @@ fn live_host_conforms_when_a_node_is_unplugged() {
     println!("\nconforms");
 }
 
-/// Plugs a node in once the guest is ready, and takes it out when it says so.
+/// Plugs a node in once the guest is ready, and unplugs it on the guest's request.
 fn unplug_from_outside(name: &str) {
     let Some(lab) = Lab::new() else { return };
     let (test, role) = (lab::this_test(), format!("{ROLE}=host"));
@@ -108,7 +108,7 @@ fn unplug_from_outside(name: &str) {
     guest.ends();
 }
 
-/// A live host on which the program is ended between a plan and its moves, if that is due.
+/// A live host that kills the program between a plan and its moves, if requested.
 struct EndedUnderway {
     live: Live,
     program: Scripted,
@@ -136,9 +136,9 @@ impl Host for EndedUnderway {
     }
 }
 
-/// Runs a script on this system, whose slow node is `slow`.
+/// Runs a script on this system, with slow node `slow`.
 fn conform(script: &'static [Phase], name: &str, slow: NodeId, unplug: impl Fn(NodeId)) {
-    // Where there is none of these, nothing is in the way.
+    // Missing files need no change.
     let _ = fs::write("/proc/sys/kernel/numa_balancing", "0");
     let _ = fs::write("/sys/module/damon_stat/parameters/enabled", "N");
     fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").expect("a kernel with huge pages");
@@ -150,7 +150,7 @@ fn conform(script: &'static [Phase], name: &str, slow: NodeId, unplug: impl Fn(N
     let live = Live::new(numbers, &policy.sensors(), None, Duration::from_millis(20), false);
     let mut host = EndedUnderway { live: live.expect("the policy's sensors"), program, due: false };
     let mut runner = PolicyRunner::new(Box::new(policy), Limits::default());
-    // Processes are watched once they have lived for a while.
+    // Processes are watched only after a minimum age.
     thread::sleep(Duration::from_secs(4));
     for phase in script {
         for step in phase.steps {
@@ -216,7 +216,7 @@ impl Scripted {
         assert_eq!(reply, "done");
     }
 
-    /// Itself, unless it has ended.
+    /// The process, unless it has exited.
     fn process(&self) -> Option<Process> {
         processes::one(Pid::from_raw(self.child.id().cast_signed()).expect("a pid"))
     }
@@ -228,20 +228,20 @@ impl Scripted {
 
 impl Drop for Scripted {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Memory that is mapped at once and touched when it is ordered to be.
+/// Memory mapped at the start and touched on request.
 fn reserve(pages: u64) -> (Vec<u8>, u64) {
     let memory: Vec<u8> = Vec::with_capacity(((pages + 1) * PAGE_BYTES) as usize);
     let start = (memory.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
     (memory, start)
 }
 
-/// The program: obeys orders, and reads the hot area as long as it lives.
+/// The program: executes requests, and reads the hot area until it exits.
 fn program() {
     let large_pages = env::var("LARGE").expect("its size").parse().expect("a number");
     let mut areas: Vec<Option<(Vec<u8>, u64)>> =

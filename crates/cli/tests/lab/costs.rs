@@ -1,4 +1,4 @@
-//! What moving and watching cost, on a guest whose instructions take 8 ns each: so that its times are instructions.
+//! Cost of migration and monitoring, in a guest at 8 ns per instruction: times count instructions.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -15,16 +15,16 @@ use memtide_linux::topology::Numbers;
 
 const NS_PER_INSTRUCTION: f64 = 8.0;
 
-/// Instructions a second of a core that costs are held against: one a cycle at 2 GHz.
+/// Instructions per second of the reference core: one per cycle at 2 GHz.
 const CORE_HZ: f64 = 2e9;
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// Set in the guest, to what is to be done there.
+/// Role in the guest.
 const ROLE: &str = "MEMTIDE_TEST_ROLE";
 
-/// Runs one of this file's tests in a guest, under a shell line in which `$TEST` runs it.
+/// Runs a test of this file in a guest by a shell line, in which `$TEST` runs it.
 fn in_guest(machine: &[&str], test: &str, line: &str, files: &[&str]) -> String {
     let me = lab::this_test();
     let script = format!(
@@ -41,12 +41,12 @@ fn figure(out: &str, word: &str) -> f64 {
     line.trim().parse().unwrap_or_else(|_| panic!("{word}: {line}"))
 }
 
-/// As many as `move.c` moves.
+/// Pages moved by `move.c`.
 const MOVED_PAGES: usize = 16384;
 
 #[test]
-fn a_move_costs_at_most_a_tenth_more_than_move_pages_alone() {
-    const NAME: &str = "a_move_costs_at_most_a_tenth_more_than_move_pages_alone";
+fn move_costs_at_most_tenth_above_move_pages() {
+    const NAME: &str = "move_costs_at_most_tenth_above_move_pages";
     if env::var_os(ROLE).is_some() {
         return moves();
     }
@@ -62,10 +62,10 @@ fn a_move_costs_at_most_a_tenth_more_than_move_pages_alone() {
     assert!(ours <= 1.10 * bare, "{ours} instructions a page, {bare} by move_pages alone");
 }
 
-/// Neighbouring pages that only the second plan moves.
+/// Adjacent pages moved only by the second plan.
 const PAGES_AFTER: u64 = 2000;
 
-/// Moves as the daemon does.
+/// Moves pages like the daemon.
 fn moves() {
     let mut memory = vec![0u8; (MOVED_PAGES + 1024 + PAGES_AFTER as usize) * PAGE];
     memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
@@ -75,7 +75,7 @@ fn moves() {
     let mut host =
         Live::new(numbers, &sensors, None, Duration::from_secs(1), false).expect("no sensor is needed");
     let me = rustix::process::getpid();
-    // Processes are watched once they have lived for a while.
+    // Processes are watched only after a minimum age.
     thread::sleep(SETTLE);
     host.watch(vec![processes::one(me).expect("this process")]);
     let page = |page| Move {
@@ -96,7 +96,7 @@ fn moves() {
     let failed = done.iter().filter(|completion| !completion.outcome.is_made()).count();
     assert_eq!((failed, done.len()), (0, MOVED_PAGES), "the first: {:?}", done[0]);
     println!("\nmoved {}", took.as_nanos() as f64 / MOVED_PAGES as f64);
-    // Pages that are there already are told from others, in a batch of both too.
+    // Pages already in place are distinguished, also in a mixed batch.
     (0..PAGES_AFTER).for_each(|number| _ = plan.push_move(page(MOVED_PAGES as u64 + number), Reason::Hot));
     done.clear();
     host.act(plan.actions());
@@ -106,13 +106,13 @@ fn moves() {
     assert!(after.iter().all(|completion| completion.outcome.is_made()) && after.len() as u64 == PAGES_AFTER);
 }
 
-/// How long watching is measured, in s, after so many to settle.
+/// Measured and settling time of monitoring, in s.
 const SETTLE: Duration = Duration::from_secs(6);
 const MEASURED: Duration = Duration::from_secs(20);
 
 #[test]
-fn watching_costs_grow_less_than_memory_does() {
-    const NAME: &str = "watching_costs_grow_less_than_memory_does";
+fn monitoring_cost_grows_sublinearly_with_memory() {
+    const NAME: &str = "monitoring_cost_grows_sublinearly_with_memory";
     match env::var(ROLE).as_deref() {
         Ok("watch") => return watch(NAME),
         Ok(mib) => return hog(mib.parse().expect("MiB")),
@@ -128,7 +128,7 @@ fn watching_costs_grow_less_than_memory_does() {
     let regions = ["1024", "4096", "many"].map(|case| of(case, "regions"));
     let by_kernel = ["1024", "4096", "many"].map(|case| of(case, "by the kernel") / of(case, "ns a second"));
     let [small, large] = ["1024", "4096"].map(|case| of(case, "KiB") / 1024.0);
-    // What it costs more than an idle daemon goes by regions, and there are never more than so many.
+    // The cost above an idle daemon depends on the number of regions, which is bounded.
     let cap = f64::from(hot_cold_regions());
     let most = idle + (many - idle) * cap / regions[2];
     println!(
@@ -148,7 +148,7 @@ fn watching_costs_grow_less_than_memory_does() {
     assert!(large < 64.0, "{large} MiB");
 }
 
-/// Regions that `hot-cold` has memory watched in at most.
+/// Maximum number of regions of `hot-cold`.
 fn hot_cold_regions() -> u32 {
     let machine = memtide_core::machine::Machine::parse(
         "hinuma.toml",
@@ -159,7 +159,7 @@ fn hot_cold_regions() -> u32 {
     sensors.regions().expect("regions").regions_max
 }
 
-/// Uses every second 8 MiB of its memory.
+/// Accesses every other 8 MiB of its memory.
 fn hog(mib: usize) {
     let mut memory = vec![1u8; mib * MIB];
     loop {
@@ -171,7 +171,8 @@ fn hog(mib: usize) {
     }
 }
 
-/// Measures the daemon when it has nothing to watch, 1 GiB, 4 GiB, and 1 GiB in more regions than it has by default.
+/// Measures the daemon with nothing to watch, with 1 GiB, with 4 GiB, and with 1 GiB in more regions than by
+/// default.
 fn watch(name: &str) {
     let allowed = hot_cold_regions();
     let mut daemon = start(allowed);
@@ -199,7 +200,7 @@ fn watch_hog(daemon: &Child, name: &str, mib: &str, case: &str, allowed: u32) {
     hog.kill().and_then(|()| hog.wait()).expect("it ends");
 }
 
-/// The processor time that the daemon and the kernel's threads for it take, and the daemon's memory.
+/// CPU time of the daemon and its kernel threads, and the daemon's memory.
 fn measure(daemon: &Child, what: &str, allowed: u32) {
     thread::sleep(SETTLE);
     trace("1");
@@ -218,19 +219,20 @@ fn measure(daemon: &Child, what: &str, allowed: u32) {
 
 const TRACING: &str = "/sys/kernel/tracing";
 
-/// Has the kernel note what DAMON tells, or no more.
+/// Enables or disables DAMON's tracepoint.
 fn trace(on: &str) {
     let file = Path::new(TRACING).join("events/damon/damon_aggregated/enable");
     fs::write(file, on).expect("tracefs");
 }
 
-/// How many regions DAMON watched, on average over what was noted, if so many are allowed; forgets that. Linux notes them before it splits
-/// each into two, which it does if they are then no more than what is allowed (`kdamond_split_regions` in mm/damon/core.c).
+/// Mean number of DAMON's regions in the trace buffer, given the maximum; clears the buffer. Linux traces
+/// regions before it splits each into two, which it does if the result stays within the maximum
+/// (`kdamond_split_regions` in mm/damon/core.c).
 fn regions(allowed: f64) -> f64 {
     let file = Path::new(TRACING).join("trace");
     let told = fs::read_to_string(&file).expect("what was noted");
     fs::write(file, "").expect("it is forgotten");
-    // A line a region: as many as there were then.
+    // One line per region.
     let counts = told.lines().filter_map(|line| line.split_once("nr_regions=")?.1.split(' ').next());
     let counts: Vec<f64> = counts.map(|count| count.parse().expect("a number")).collect();
     let intervals: f64 = counts.iter().map(|count| 1.0 / count).sum();
@@ -238,7 +240,7 @@ fn regions(allowed: f64) -> f64 {
     counts.iter().map(split).sum::<f64>() / intervals.max(1.0)
 }
 
-/// Nanoseconds that the daemon has run, and DAMON's threads.
+/// CPU time of the daemon and of DAMON's threads, in ns.
 fn run_ns(daemon: &Child) -> [u64; 2] {
     let mut all = [0; 2];
     for process in fs::read_dir("/proc").expect("/proc").flatten() {

@@ -1,4 +1,4 @@
-//! Who did what in the lab: the figures of processes, on the host's side and in the guest.
+//! Per-process counters in the lab, on the host and in the guest.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs a command in the lab; gives its standard output, and the lab's answer.
+/// Runs a command in the lab; returns its standard output and the lab's figures.
 fn lab(options: &[&str], program: &[&str]) -> (String, Value) {
     let mut command = Command::new(MEMTIDE);
     command.args(["lab", "run", "-o", "json", "--timing", "on"]).args(options).arg("--").args(program);
@@ -34,7 +34,7 @@ fn sum(rows: &Value, key: &str) -> u64 {
 }
 
 #[test]
-fn processes_add_up_to_nodes_and_the_program_is_told_apart() {
+fn process_counters_sum_to_nodes_and_identify_program() {
     if !lab_is_here() {
         return;
     }
@@ -59,11 +59,12 @@ fn processes_add_up_to_nodes_and_the_program_is_told_apart() {
     assert!(own > figure(run, "instructions") / 4 && own < figure(run, "instructions"), "{run}");
 }
 
-/// Memory that the chase goes through, many times its caches, and its loads.
+/// Working set of the chase, much larger than the caches, and its loads.
 const CHASE: &str = "chase:footprint_mib=32,operations=800000";
 const LOADS: u64 = 800_000;
 
-/// A loop before and after the mark that turns the model on; then the program, which marks a region of its own.
+/// A loop before and after the mark that turns the model on; then the program, which marks a region of its
+/// own.
 const SCRIPT: &str = r#"#!/bin/sh
 loop() {
     read -r begin _ < /proc/uptime; i=0
@@ -75,7 +76,7 @@ before=$(loop); memtide mark warm-up; echo "$before $(loop)"
 "#;
 
 #[test]
-fn a_guest_reads_the_counters_that_the_host_reports() {
+fn guest_counters_match_host_report() {
     if !lab_is_here() {
         return;
     }
@@ -84,7 +85,7 @@ fn a_guest_reads_the_counters_that_the_host_reports() {
     fs::write(&script, SCRIPT).expect("a script");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a program");
     let (file, workload) = (format!("{MEMTIDE}:/usr/bin/memtide"), workload());
-    // The workload marks a region of interest, and once that has ended the counters stand still.
+    // The workload marks a region of interest; after its end the counters stop.
     let options = ["-m", "bmpm-5", "--vcpus", "1", "--region", "marks", "--file", &file, "--file", &workload];
     let (seen, answer) = lab(&options, &[&script.display().to_string(), &workload, CHASE]);
     let (paces, seen) = seen.split_once('\n').expect("a line, and JSON");
@@ -113,7 +114,7 @@ fn a_guest_reads_the_counters_that_the_host_reports() {
 }
 
 #[test]
-fn where_there_are_no_counters_it_is_said() {
+fn missing_counters_are_reported() {
     let run = Command::new(MEMTIDE).arg("counters").output().expect("memtide runs");
     let told = String::from_utf8_lossy(&run.stderr);
     assert_eq!(run.status.code(), Some(1), "{told}");

@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::support::{MEMTIDE, lab_is_here};
 
-/// A working set that is large beside the caches; QEMU is slow at such memory.
+/// A working set larger than the caches, but small: QEMU is slow at such memory.
 const MIB: &str = "12";
 
-/// Shows memory tiers' nodes and which drivers have the memory, then measures it.
+/// Prints memory tiers and the memory's drivers, then measures it.
 const MEASURES: &str = r#"
 cat /sys/devices/virtual/memory_tiering/*/nodelist
 grep -A 3 'CXL Window 0' /proc/iomem
@@ -42,7 +42,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn the_guests_own_drivers_make_it_a_node_that_is_as_slow_as_the_machine_file_says() {
+fn guest_drivers_online_cxl_node_with_machine_file_latency() {
     if !lab_is_here() {
         return;
     }
@@ -68,13 +68,13 @@ fn the_guests_own_drivers_make_it_a_node_that_is_as_slow_as_the_machine_file_say
 }
 
 #[test]
-fn what_cannot_be_cxl_memory_is_refused_before_anything_boots() {
+fn invalid_cxl_options_are_refused_before_boot() {
     if !lab_is_here() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let kernel = folder.path().join("vmlinuz");
-    // The header of a kernel, whose modules are not beside it (Linux's boot protocol).
+    // The header of a kernel without modules (Linux's boot protocol).
     fs::write(&kernel, [&[0; 0x202][..], b"HdrS"].concat()).expect("a file");
     let kernel = kernel.to_str().expect("a name");
     let pool = format!("cxl={}", folder.path().join("pool").display());

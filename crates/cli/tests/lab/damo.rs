@@ -1,4 +1,5 @@
-//! `damo` and memtide's daemon as subjects: pages that are read move to the fast node, and what damo lacks is said before anything boots.
+//! `damo` and memtide's daemon as subjects: read pages are promoted, and missing parts of damo are reported
+//! before boot.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -18,7 +19,7 @@ const PAGES: usize = 6 << 10;
 /// Set where the test below runs in the guest.
 const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
-/// What the program takes: some of the intervals of 2 s after which damo's set-up for Linux 6.12 acts.
+/// Run time of the program: some intervals of 2 s, damo's period in its configuration for Linux 6.12.
 const TIME: Duration = Duration::from_secs(9);
 
 fn compare(arguments: &[&str], program: &[&str]) -> Output {
@@ -43,7 +44,7 @@ fn file_of(setup: &Value, part: &str) -> Option<String> {
 }
 
 #[test]
-fn pages_that_are_read_move_to_the_fast_node() {
+fn read_pages_are_promoted() {
     if env::var_os(IN_GUEST).is_some() {
         return in_guest();
     }
@@ -59,7 +60,7 @@ fn pages_that_are_read_move_to_the_fast_node() {
     let variable = format!("{IN_GUEST}=1");
     let test = lab::this_test();
     let arguments = ["--machine", "hinuma", "--timing", "on", "--env", &variable, "--results", &results];
-    let output = compare(&arguments, &[&test, "pages_that_are_read_move_to_the_fast_node"]);
+    let output = compare(&arguments, &[&test, "read_pages_are_promoted"]);
     assert!(output.status.success(), "{}", told(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     println!("{answer:#}");
@@ -101,7 +102,7 @@ fn run_on(cpu: usize) {
 }
 
 #[test]
-fn a_machine_with_one_tier_is_refused_before_anything_boots() {
+fn single_tier_machine_is_refused_before_boot() {
     if !lab_is_here() {
         return;
     }
@@ -112,7 +113,7 @@ fn a_machine_with_one_tier_is_refused_before_anything_boots() {
 }
 
 #[test]
-fn what_is_in_the_way_of_damo_is_said_and_all_else_is_set_up() {
+fn setup_reports_damo_failure_and_sets_up_rest() {
     if !lab_is_here() {
         return;
     }

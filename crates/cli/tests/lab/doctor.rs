@@ -1,4 +1,4 @@
-//! What `memtide doctor` says of guests whose state is known: as root, as another user, and with others in its way.
+//! `memtide doctor` in guests of known state: as root, as another user, and with obstacles.
 
 use std::fs;
 use std::process::Command;
@@ -8,8 +8,8 @@ use memtide_testing::not_run_in_part;
 use crate::support::{MEMTIDE, lab_is_here};
 use serde_json::Value;
 
-/// What the doctor says is looked at as root, as a user without privileges, while somebody uses DAMON, with the kernel's own module for
-/// it switched on if there is one, and under a cpuset of one node.
+/// Runs doctor as root, as an unprivileged user, with DAMON in use, with the kernel's DAMON module enabled if
+/// present, and in a cpuset of one node.
 const SCRIPT: &str = r#"
 echo 1 > /proc/sys/kernel/numa_balancing
 stat=/sys/module/damon_stat/parameters/enabled
@@ -36,7 +36,7 @@ echo 1 > /cg/one/cpuset.mems && echo $$ > /cg/one/cgroup.procs
 doctor cpuset memtide
 "#;
 
-/// One answer, and with which code it ended.
+/// An output and its exit code.
 struct Said {
     answer: Value,
     code: String,
@@ -66,7 +66,7 @@ impl Said {
     }
 }
 
-/// All answers; none without such a kernel.
+/// All outputs; `None` without such a kernel.
 fn said(kernel: &[&str]) -> Vec<(String, Said)> {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
@@ -140,14 +140,14 @@ fn holds(kernel: &[&str]) {
 }
 
 #[test]
-fn the_doctor_sees_what_stands_in_the_way() {
+fn doctor_finds_obstacles() {
     if lab_is_here() {
         holds(&[]);
     }
 }
 
 #[test]
-fn so_it_does_on_linux_7() {
+fn doctor_finds_obstacles_on_linux_7() {
     if lab_is_here() {
         holds(&["--kernel", "linux-image-7"]);
     }

@@ -1,4 +1,4 @@
-//! Where `memtide run` has a real kernel put each page when it goes fault by fault: where the simulator's own state says.
+//! `memtide run --exact` on a real kernel places each page where the simulator does.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ const MACHINE: &str = include_str!("../../../../machines/optane.toml");
 /// CPUs of a socket of it.
 const SOCKET: u16 = 24;
 
-/// Pages that a program may touch before it begins with those that it tells of.
+/// Pages that a program may touch before its reported ones.
 const START: usize = 64;
 
 /// Pages of each of the program's parts.
@@ -28,7 +28,7 @@ const PAGES: usize = 512;
 struct Run {
     policy: &'static str,
     program: &'static str,
-    /// Threads by the names that the program gives them, and in which place they were made.
+    /// Threads by name, with creation order.
     threads: &'static [(&'static str, u32)],
 }
 
@@ -71,7 +71,7 @@ impl Choices {
         Choices { rule, order: NodeOrder::of(&machine) }
     }
 
-    /// The nodes of a thread's pages, so many of them on each of some CPUs after those that it has touched before.
+    /// Nodes of a thread's pages: counts per CPU in turn, after pages touched before.
     fn nodes(&self, thread: u32, before: usize, pages: &[(u16, usize)]) -> String {
         let mut state = RuleState::new(&self.rule, 1, ThreadId(thread));
         let mut next = |cpu| {
@@ -84,20 +84,20 @@ impl Choices {
         cpus.map(|cpu| char::from(b'0' + next(cpu).0)).collect()
     }
 
-    /// Whether these are the nodes of a thread that has touched a few pages before.
+    /// Whether these are the nodes of a thread, allowing for a few pages touched before.
     fn explain(&self, thread: u32, found: &str, pages: &[(u16, usize)]) -> bool {
         (0..START).any(|before| self.nodes(thread, before, pages) == found)
     }
 }
 
-/// What a part of the script has printed after a word.
+/// Output of a script's section after a word.
 #[track_caller]
 fn line<'a>(part: &'a str, word: &str) -> &'a str {
     let found = part.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
     found.unwrap_or_else(|| panic!("no line '{word}' in {part}"))
 }
 
-/// Pages on each node that a line of the outcome tells.
+/// Pages per node from a line of the outcome.
 fn placed(part: &str) -> Vec<u64> {
     let all = line(part, "memtide: pages placed:");
     let nodes = all.split(';').next().expect("nodes").split(", ");
@@ -117,7 +117,7 @@ fn anonymous(numa_maps: &str) -> [u64; 4] {
     nodes
 }
 
-/// A static program of another language's, which uses no C library; none if its compiler is not here.
+/// A static program in another language, without a C library; `None` without its compiler.
 fn compile_go(folder: &Path) -> Option<String> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/exact.go");
     let program = folder.join("exact-go").to_str().expect("a name").to_owned();
@@ -130,7 +130,8 @@ fn compile_go(folder: &Path) -> Option<String> {
     fs::exists(&program).expect("a folder").then_some(program)
 }
 
-/// Runs a script in a guest of a machine, with these files of the host; gives its parts, which begin with `== `.
+/// Runs a script in a guest of a machine, with these host files; returns its sections, which begin with `==
+/// `.
 #[track_caller]
 fn parts(machine: &str, script: &str, files: &[&str]) -> Vec<String> {
     let options = ["--machine", machine, "--vcpus", "2", "--timing", "off"];
@@ -139,7 +140,7 @@ fn parts(machine: &str, script: &str, files: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn each_page_lies_where_the_simulators_state_says() {
+fn exact_placement_matches_simulator() {
     if !lab_is_here() {
         return;
     }
@@ -168,9 +169,10 @@ fn each_page_lies_where_the_simulators_state_says() {
     assert!(Choices::of("bw-local").explain(0, line(part, "cpu"), &pages), "{part}");
 }
 
-/// Go sends SIGURG to its own threads. Each signal is one of two that a thread may get as it returns from mmap.
+/// Go sends SIGURG to its own threads. Each signal is one of two that a thread may get as it returns from
+/// mmap.
 #[test]
-fn signals_to_mapping_thread_hide_no_mapping_and_are_not_lost() {
+fn signals_lose_no_mapping_and_no_signal() {
     if !lab_is_here() {
         return;
     }
@@ -190,11 +192,11 @@ fn signals_to_mapping_thread_hide_no_mapping_and_are_not_lost() {
 /// Fills 20 MiB, and shows where its pages are.
 const PERL: &str = r#"my $x = "a" x (20 << 20); open F, "/proc/self/numa_maps"; print <F>"#;
 
-/// A program that outlives whoever placed its pages, which it kills after so many microseconds.
+/// A program that kills its fault handler after a delay in microseconds, and survives.
 const ORPHANS_US: [u32; 4] = [700, 2345, 9000, 20_000];
 
 #[test]
-fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
+fn any_program_is_placed_and_survives_fault_handler() {
     if !lab_is_here() {
         return;
     }
@@ -235,12 +237,12 @@ fn any_program_is_placed_as_a_whole_and_outlives_its_handler() {
     }
 }
 
-/// Fills 32 MiB more than node 0 has free, and tells how many pages that is.
+/// Fills 32 MiB more than node 0 has free, and prints the number of pages.
 const MORE: &str = r#"open my $in, "<", "/sys/devices/system/node/node0/meminfo" or die; local $/; <$in> =~ /MemFree: *(\d+)/ or die;
     my $pages = $1 / 4 + (32 << 8); my $x = "a" x ($pages << 12); print "filled pages: $pages\n""#;
 
 #[test]
-fn pages_that_the_rules_nodes_have_no_room_for_are_left_to_the_kernel() {
+fn kernel_places_pages_that_do_not_fit_policy_nodes() {
     if !lab_is_here() {
         return;
     }

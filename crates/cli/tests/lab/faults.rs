@@ -1,4 +1,5 @@
-//! What befalls the daemon, the processes whose pages move, and the nodes. Never is a byte wrong, anybody stuck, or a privilege lent.
+//! Fault injection in the daemon, its processes and nodes: no data corruption, no hang, no privilege
+//! escalation.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,16 +12,17 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use serde_json::Value;
 
-/// Programs of the scripts, beside the shell's own.
+/// Programs of the scripts.
 const PROGRAMS: [&str; 5] = ["/bin/sleep", "/bin/chmod", "/bin/mkdir", "/bin/mount", "/usr/bin/setpriv"];
 
-/// What a script of `support/faults` printed after `== NAME`.
+/// Output of a script of `support/faults`, by section `== NAME`.
 struct Part {
     name: String,
     text: String,
 }
 
-/// Runs a script of `support/faults` in a guest; gives its parts, and standard error. Nothing if there is no lab here.
+/// Runs a script of `support/faults` in a guest; returns its sections and standard error. `None` without the
+/// lab.
 #[track_caller]
 fn run(script: &str, options: &[&str], arguments: &str) -> Option<(Vec<Part>, String)> {
     if !lab_is_here() {
@@ -66,7 +68,7 @@ fn part<'a>(parts: &'a [Part], name: &str) -> &'a Part {
 }
 
 impl Part {
-    /// The answers among what was printed.
+    /// The JSON documents in the output.
     fn answers(&self) -> Vec<Value> {
         let mut answers = Vec::new();
         let mut rest = &*self.text;
@@ -78,7 +80,7 @@ impl Part {
         answers
     }
 
-    /// What migrations came to, by outcome; also the pages that were `found`.
+    /// Pages by migration outcome; also the pages `found`.
     fn outcomes(&self) -> Vec<BTreeMap<String, u64>> {
         let outcome = |row: &Value| Some((row["outcome"].as_str()?.to_owned(), row["pages"].as_u64()?));
         let of = |answer: Value| {
@@ -88,12 +90,12 @@ impl Part {
         self.answers().into_iter().filter_map(of).collect()
     }
 
-    /// The same of one outcome.
+    /// Pages of one outcome.
     fn pages(&self, outcome: &str) -> Vec<u64> {
         self.outcomes().iter().map(|of| of.get(outcome).copied().unwrap_or(0)).collect()
     }
 
-    /// Lines that begin so, from there on.
+    /// Lines with this prefix, without it.
     fn after(&self, word: &str) -> Vec<&str> {
         self.text.lines().filter_map(|line| line.strip_prefix(word)).collect()
     }
@@ -104,14 +106,14 @@ impl Part {
     }
 }
 
-/// Moves of a daemon's policy that were refused for a reason.
+/// Moves of a daemon's policy refused for a reason.
 fn refused(status: &Value, reason: &str) -> u64 {
     let rows = status["refused"].as_array().expect("rows").iter();
     rows.filter(|row| row["reason"] == reason).filter_map(|row| row["moves"].as_u64()).sum()
 }
 
 #[test]
-fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
+fn writer_loses_no_byte_during_migrations() {
     let Some((parts, _)) = run("writes", &["--vcpus", "2"], "") else { return };
     let moved = |name: &str| -> u64 {
         parts.iter().filter(|part| part.name == name).flat_map(|part| part.pages("moved")).sum()
@@ -128,16 +130,16 @@ fn a_writer_keeps_every_byte_while_its_pages_go_to_and_fro() {
 }
 
 #[test]
-fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
+fn process_events_during_migration_are_reported() {
     let Some((parts, told)) = run("targets", &["--vcpus", "1"], "") else { return };
     const PAGES: u64 = 4 << 8;
-    // What it was before it ran another program, and what it was afterwards.
+    // Its state before and after `execve`.
     let moved = part(&parts, "execs").pages("moved")[0];
     assert!(moved > PAGES + 100, "{moved} pages of two programs of {PAGES}");
-    // What it shares with its children stays until it is written.
+    // Pages shared with its children stay until written.
     let forks = part(&parts, "forks").outcomes();
     assert!(forks[0]["not-allowed"] > 0 && forks[0]["moved"] + forks[1]["moved"] >= PAGES, "{forks:?}");
-    // The policy may have moved some back meanwhile.
+    // The policy may have moved some back.
     for (name, least) in [("unmaps", [PAGES / 2, 1]), ("locks", [PAGES, PAGES / 2])] {
         let moved = part(&parts, name).pages("moved");
         assert!(moved[0] >= least[0] && moved[1] >= least[1], "{name}: {moved:?}");
@@ -169,7 +171,7 @@ fn whatever_a_process_does_meanwhile_is_told_and_the_others_go_on() {
 }
 
 #[test]
-fn a_control_groups_processes_are_watched_or_left_out() {
+fn cgroup_selects_or_excludes_processes() {
     let Some((parts, _)) = run("cgroups", &["--vcpus", "1"], "") else { return };
     for name in ["inside", "outside"] {
         let part = part(&parts, name);
@@ -183,7 +185,7 @@ fn a_control_groups_processes_are_watched_or_left_out() {
 }
 
 #[test]
-fn a_node_that_fills_or_goes_is_told_and_taken_again() {
+fn full_or_offlined_node_is_reported_and_reused() {
     let Some((parts, _)) = run("nodes", &["--vcpus", "1", "--absent", "nvm"], "") else { return };
     const PAGES: u64 = 32 << 8;
     let filled = &part(&parts, "fills").outcomes()[0];
@@ -202,7 +204,7 @@ fn a_node_that_fills_or_goes_is_told_and_taken_again() {
 }
 
 #[test]
-fn without_privileges_ones_own_pages_move_and_no_others() {
+fn unprivileged_user_migrates_own_pages_only() {
     let Some((parts, told)) = run("privileges", &["--vcpus", "1"], "") else { return };
     let codes = |name: &str| -> Vec<String> {
         part(&parts, name).after("code ").into_iter().map(str::to_owned).collect()
@@ -212,7 +214,7 @@ fn without_privileges_ones_own_pages_move_and_no_others() {
     };
     for (name, why) in [("user", "does not exist or is not yours"), ("user daemon", "CAP_SYS_PTRACE")] {
         assert_eq!(codes(name), ["0", "1", "1"], "{name}");
-        // The daemon's policy may have some of them go back at once.
+        // The daemon's policy may move some of them back at once.
         let lies = lies(name);
         assert!(lies[0] != "0" && lies[1..] == ["0", "0"], "{name}: {lies:?}");
         part(&parts, name).says(why);
@@ -221,7 +223,7 @@ fn without_privileges_ones_own_pages_move_and_no_others() {
     let users: Vec<Option<u64>> =
         status["processes"].as_array().expect("processes").iter().map(|of| of["uid"].as_u64()).collect();
     assert!(!users.is_empty() && users.iter().all(|&uid| uid == Some(1000)), "{status}");
-    // Root needs CAP_SYS_NICE for nothing, and CAP_SYS_PTRACE for everybody else's.
+    // Root does not need CAP_SYS_NICE, but needs CAP_SYS_PTRACE for other users' processes.
     assert_eq!((codes("nice"), lies("nice")), (vec!["0".to_owned(); 3], vec!["1".to_owned(); 3]));
     assert_eq!((codes("ptrace"), lies("ptrace")), (vec!["1".to_owned(); 3], vec!["0".to_owned(); 3]));
     part(&parts, "ptrace").says("CAP_SYS_PTRACE");
@@ -240,7 +242,7 @@ fn without_privileges_ones_own_pages_move_and_no_others() {
 const KILLS: usize = 10;
 
 #[test]
-fn after_a_kill_at_any_moment_all_is_as_before() {
+fn kill_at_any_time_leaves_no_trace() {
     let seed = env::var("MEMTIDE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("MEMTIDE_TEST_SEED={seed}");
@@ -268,7 +270,7 @@ fn after_a_kill_at_any_moment_all_is_as_before() {
 }
 
 #[test]
-fn two_hundred_processes_are_watched_within_bounds() {
+fn monitoring_200_processes_stays_within_bounds() {
     let Some((parts, told)) = run("crowd", &["--vcpus", "1"], "") else { return };
     let looks: Vec<&Part> = parts.iter().filter(|part| part.name == "look").collect();
     for look in &looks {
@@ -284,7 +286,7 @@ fn two_hundred_processes_are_watched_within_bounds() {
         println!(
             "{kib} KiB, {epoch_ns:.0} ns of processor time an epoch, {meanwhile_ns} ns until it answered"
         );
-        // It may have been asked within an epoch, and the host's speed is no matter.
+        // The request may fall within an epoch; independent of host speed.
         assert!(meanwhile_ns < 3.0 * epoch_ns, "an answer waited for more than the epoch under way");
     }
     assert_eq!(looks.len(), 2);

@@ -1,8 +1,8 @@
-//! What a program in the lab's guest measures, against the machine that the lab was given: idle latency within 2 %, bandwidth
-//! within 5 %, of every node from every initiator.
+//! Measurements in the lab's guest match its machine file: idle latency within 2 %, bandwidth within 5 %, of
+//! every node from every initiator.
 //!
-//! A virtual CPU may be unable to draw its share of a node's bandwidth, as one core of the real machine would be: then it must
-//! get nine tenths at least of what its miss registers carry at the node's idle latency.
+//! A virtual CPU may be unable to saturate its share of a node's bandwidth, as a core of the real machine:
+//! then it must reach at least 90 % of what its miss registers allow at the node's idle latency.
 
 use std::path::Path;
 use std::process::Command;
@@ -51,19 +51,19 @@ fn lab(machine: &str, vcpus: u16) -> Measured {
     Measured { rows: rows(&String::from_utf8_lossy(&run.stdout)), nodes }
 }
 
-/// Mean rate of what takes `shares` bytes at the rates beside them.
+/// Mean rate of a mix of (share in bytes, rate).
 fn mixed(shares: &[(f64, f64)]) -> f64 {
     let bytes: f64 = shares.iter().map(|(bytes, _)| bytes).sum();
     bytes / shares.iter().map(|(bytes, mbps)| bytes / mbps).sum::<f64>()
 }
 
-/// What a node gives an initiator of a triad's three reads to a write.
+/// A node's bandwidth to an initiator for a triad's three reads per write.
 fn expected_triad_mbps(machine: &Machine, from: InitiatorId, node: NodeId) -> f64 {
     let Fixed { read_bandwidth_mbps: read, write_bandwidth_mbps: write, .. } =
         machine.nodes[node.index()].fixed.clone().expect("a fixed node");
     let links = machine.topology.hops(from, node).iter().map(|hop| machine.links[hop.link].bandwidth_mbps);
     let link = links.fold(f64::INFINITY, f64::min);
-    // A link carries what is read one way and what is written the other.
+    // A link carries reads in one direction and writes in the other.
     mixed(&[(24.0, read), (8.0, write.unwrap_or(read))]).min(link * 4.0 / 3.0)
 }
 
@@ -103,7 +103,7 @@ fn holds(name: &str, vcpus: u16, full: &Machine) {
 }
 
 #[test]
-fn every_bundled_machine_is_felt_as_its_file_says() {
+fn bundled_machines_measure_as_in_their_files() {
     if !lab_is_here() {
         return;
     }

@@ -1,4 +1,5 @@
-//! `bw-migration` on a real kernel: pages follow their threads inside a tier, and the balance between tiers stays.
+//! `bw-migration` on a real kernel: pages follow their threads inside a tier, and the balance between tiers
+//! stays.
 
 use std::env;
 use std::thread;
@@ -13,20 +14,20 @@ use memtide_linux::movers::nodes_of;
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// What each program has.
+/// Memory of each program.
 const ALL: usize = 24 * MIB;
 const PAGES: u64 = (ALL / PAGE) as u64;
 
-/// How long it runs.
+/// Run time.
 const TIME: Duration = Duration::from_secs(16);
 
 /// Set where a program below runs in the guest, to its name.
 const NAME: &str = "MEMTIDE_TEST_PROGRAM";
 
-const TEST: &str = "pages_follow_their_threads_and_the_balance_of_tiers_stays";
+const TEST: &str = "pages_follow_threads_and_tier_balance_stays";
 
 #[test]
-fn pages_follow_their_threads_and_the_balance_of_tiers_stays() {
+fn pages_follow_threads_and_tier_balance_stays() {
     if let Ok(name) = env::var(NAME) {
         return program(&name);
     }
@@ -54,7 +55,7 @@ fn pages_follow_their_threads_and_the_balance_of_tiers_stays() {
     let [far, slow] = [far, slow].map(|all| *all.last().expect("pages"));
     assert!(far[1] >= PAGES * 95 / 100 && far[2] == 0, "far: {far:?} of {PAGES} pages");
     assert!(slow[2] >= PAGES - 10, "slow: {slow:?}; threshold is 10 pages");
-    // They may be others than those that it told of: its code, its stack.
+    // They may be unreported pages: its code, its stack.
     let mut answers =
         serde_json::Deserializer::from_str(&out[out.find("{\n").expect("a status")..]).into_iter();
     let status: Value = answers.next().expect("a status").expect("JSON");
@@ -64,7 +65,7 @@ fn pages_follow_their_threads_and_the_balance_of_tiers_stays() {
     assert!((1..=10).contains(&pages), "{pages} pages between tiers; threshold is 10 pages");
 }
 
-/// Pages of a program on nodes 0, 1 and 2, as it told them.
+/// Pages of a program on nodes 0, 1 and 2, from its output.
 fn pages(out: &str, name: &str) -> Vec<[u64; 3]> {
     let told = out.lines().filter_map(|line| Some(line.split_once(&format!("{name} has "))?.1));
     let numbers = |pages: &str| -> Vec<u64> {
@@ -73,7 +74,7 @@ fn pages(out: &str, name: &str) -> Vec<[u64; 3]> {
     told.map(|pages| numbers(pages).try_into().expect("three nodes")).collect()
 }
 
-/// Uses all of its memory again and again, and tells now and then where it lies.
+/// Accesses all of its memory in a loop, and prints its placement periodically.
 fn program(name: &str) {
     let mut memory = vec![1u8; ALL];
     let begin = Instant::now();

@@ -7,12 +7,12 @@ use std::thread;
 
 use crate::support::{MEMTIDE, lab, lab_is_here};
 
-/// Processor times in ns, interrupts and context switches of all that ran in the guest, from its boot on.
+/// CPU times in ns, interrupts and context switches of the guest since boot.
 const SCRIPT: &str = "memtide-workload stream:threads=2,footprint_mib=8,iterations=2 & \
      i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; wait\n\
      cat /proc/uptime /proc/self/schedstat /proc/schedstat /proc/interrupts /proc/stat /proc/vmstat\n";
 
-/// Ends the busy threads, also if the run fails.
+/// Stops the busy threads, also if the run fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -21,7 +21,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// What the script prints in a guest while so many threads of the host compute.
+/// Output of the script in a guest with `busy_threads` computing threads on the host.
 fn printed(timing: &str, busy_threads: usize) -> String {
     let end = AtomicBool::new(false);
     let workload = Path::new(MEMTIDE).with_file_name("memtide-workload").display().to_string();
@@ -51,7 +51,7 @@ fn runs_alike(timing: &str) {
 }
 
 #[test]
-fn untimed_run_is_the_same_on_a_busy_host() {
+fn untimed_run_is_independent_of_host_load() {
     if lab_is_here() {
         runs_alike("off");
     }

@@ -1,5 +1,6 @@
-//! What memtide promises in the lab: on real kernels in virtual machines whose clocks feel the machine. One program, so that long tests
-//! run beside short ones; `lab_ends.rs`, which looks for what other runs would leave, is another one.
+//! Tests in the lab: real kernels in virtual machines with modelled clocks. One program, so that long tests
+//! run in parallel with short ones; `lab_ends.rs` is separate because it checks for leftovers, which other
+//! runs would add.
 
 mod compare;
 mod conformance;

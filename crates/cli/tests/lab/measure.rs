@@ -1,4 +1,4 @@
-//! What `memtide measure` says of writes, mixes and latency under load, against the machine that the lab was given.
+//! `memtide measure` of writes, mixes and latency under load matches the lab's machine file.
 
 use memtide_core::machine::Machine;
 use memtide_lab_model::prepare;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{lab, lab_is_here};
 
-/// What a script prints in a guest, in parts that `==` sets apart.
+/// Output of a script in a guest, in sections separated by `==`.
 fn printed(machine: &str, vcpus: u16, script: &str) -> Vec<String> {
     let options = ["--timing", "on", "--machine", machine, "--vcpus", &vcpus.to_string()];
     let (out, told) = lab::script(&options, &["/bin/cat"], script);
@@ -27,7 +27,7 @@ fn agrees(found: f64, expected: f64, tolerance: f64) -> bool {
 }
 
 #[test]
-fn writes_and_mixes_are_those_of_the_machine_file() {
+fn writes_and_mixes_match_machine_file() {
     if !lab_is_here() {
         return;
     }
@@ -61,7 +61,7 @@ fn writes_and_mixes_are_those_of_the_machine_file() {
 }
 
 #[test]
-fn latency_rises_with_load_and_the_machine_file_has_the_curve() {
+fn loaded_latency_curve_reaches_machine_file() {
     if !lab_is_here() {
         return;
     }

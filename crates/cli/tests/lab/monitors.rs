@@ -18,7 +18,7 @@ use rustix::process::Pid;
 
 const MIB: usize = 1 << 20;
 
-/// What a process does in the guest: a test's own part, or `idle`.
+/// Role of a process in the guest: a test's name, or `idle`.
 const ROLE: &str = "MEMTIDE_TEST_ROLE";
 
 const SAMPLING: RegionSampling = RegionSampling {
@@ -28,14 +28,14 @@ const SAMPLING: RegionSampling = RegionSampling {
     writes: true,
 };
 
-/// Runs a test of this file in a guest, where it finds its name as its role.
+/// Runs a test of this file in a guest, with its name as its role.
 fn in_guest(name: &str, timing: &str) {
     let test = lab::this_test();
     let (out, told) = guest(name, timing, &format!("{test} {name} --nocapture"));
     assert!(out.contains("1 passed"), "{out}\n{told}");
 }
 
-/// Runs a script in a guest, in which this test is in this role. Gives what it printed.
+/// Runs a script in a guest, with this test in this role. Returns its output.
 fn guest(role: &str, timing: &str, script: &str) -> (String, String) {
     let (role, kernel) = (format!("{ROLE}={role}"), env::var("MEMTIDE_TEST_KERNEL"));
     let mut options = vec!["--machine", "hinuma", "--scale", "96", "--vcpus", "1", "--timing", timing];
@@ -48,7 +48,7 @@ fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// A process that has memory and does not use it; ends when dropped.
+/// A process with idle memory; killed on drop.
 struct Idle(Child);
 
 impl Idle {
@@ -80,7 +80,7 @@ fn sleep_s(seconds: f64) {
 }
 
 fn let_damon_in() {
-    // Where there is none of these, nothing is in the way.
+    // Missing files need no change.
     let _ = fs::write("/proc/sys/kernel/numa_balancing", "0");
     let _ = fs::write("/sys/module/damon_stat/parameters/enabled", "N");
 }
@@ -89,7 +89,7 @@ fn without_huge_pages() {
     fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").expect("a kernel with huge pages");
 }
 
-/// The age that half of the pages have at least, in aggregation intervals.
+/// Median age of pages, in aggregation intervals.
 fn middle_age(found: &[Found]) -> u32 {
     let mut ages: Vec<(u32, u64)> = found.iter().map(|found| (found.age, found.pages)).collect();
     ages.sort_unstable();
@@ -103,8 +103,8 @@ fn middle_age(found: &[Found]) -> u32 {
 }
 
 #[test]
-fn damon_keeps_the_ages_of_processes_that_stay() {
-    let name = "damon_keeps_the_ages_of_processes_that_stay";
+fn damon_keeps_ages_across_process_changes() {
+    let name = "damon_keeps_ages_across_process_changes";
     match role().as_deref() {
         Some("idle") => return idle(),
         None if lab_is_here() => return in_guest(name, "off"),
@@ -144,10 +144,10 @@ fn damon_keeps_the_ages_of_processes_that_stay() {
     assert!(ages.iter().all(|age| (25..60).contains(age)), "{ages:?}");
 }
 
-/// What a process reads, writes and leaves alone, in this order.
+/// Sizes of a process's read, written and idle parts.
 const PARTS: [usize; 3] = [24 * MIB, 24 * MIB, 48 * MIB];
 
-/// Tells where its parts lie, and uses them every few ms.
+/// Prints its parts' addresses, and accesses them every few ms.
 fn three_parts() {
     let [mut read, mut written, idle] = PARTS.map(|bytes| vec![1u8; bytes]);
     let first = |part: &[u8]| part.as_ptr() as u64 / 4096 + 1;
@@ -161,7 +161,7 @@ fn three_parts() {
     }
 }
 
-/// How many pages of each part were seen as each of: idle for long, idle, read, written.
+/// Pages of each part that were seen as: long idle, idle, read, written.
 type Told = [[u64; 4]; 3];
 
 fn told(seen: &Regions, starts: [u64; 3]) -> Told {
@@ -183,8 +183,8 @@ fn told(seen: &Regions, starts: [u64; 3]) -> Told {
 }
 
 #[test]
-fn what_is_read_what_is_written_and_what_is_idle_are_told_apart() {
-    let name = "what_is_read_what_is_written_and_what_is_idle_are_told_apart";
+fn read_written_and_idle_pages_are_distinguished() {
+    let name = "read_written_and_idle_pages_are_distinguished";
     match role().as_deref() {
         Some("idle") => return three_parts(),
         None if lab_is_here() => return in_guest(name, "on"),
@@ -232,14 +232,14 @@ fn what_is_read_what_is_written_and_what_is_idle_are_told_apart() {
     assert_eq!(looks.len(), 4);
 }
 
-/// What a process of the next test uses every few ms, and what it leaves alone.
+/// Sizes of the next test's accessed and idle mappings.
 const USED: usize = 16 * MIB;
 const UNUSED: usize = 48 * MIB;
 
-/// Uses a mapping for a while, and tells how much of it and of another one is on fast memory in the end.
+/// Accesses a mapping for a while, then prints the share of it and of another one on fast memory.
 fn two_mappings() {
     let mut used = vec![1u8; USED];
-    // The guard page of a thread's stack keeps the kernel from making one mapping of both.
+    // The guard page of a thread's stack prevents the kernel from merging both mappings.
     let between = thread::spawn(thread::park);
     let unused = vec![1u8; UNUSED];
     let begin = Instant::now();
@@ -254,7 +254,7 @@ fn two_mappings() {
     between.join().expect("a thread");
 }
 
-/// How much of some memory lies on node 0.
+/// Share of memory on node 0.
 fn fast_share(memory: &[u8]) -> f64 {
     let first = memory.as_ptr() as u64 / 4096 + 1;
     let pages: Vec<u64> = (first..first + memory.len() as u64 / 4096 - 1).collect();
@@ -263,8 +263,8 @@ fn fast_share(memory: &[u8]) -> f64 {
 }
 
 #[test]
-fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
-    let name = "where_damon_is_taken_whole_mappings_come_to_fast_memory";
+fn without_damon_whole_mappings_are_promoted() {
+    let name = "without_damon_whole_mappings_are_promoted";
     if role().is_some() {
         return two_mappings();
     }
@@ -298,14 +298,14 @@ fn where_damon_is_taken_whole_mappings_come_to_fast_memory() {
     );
 }
 
-/// Bounds in docs/live.md, in thousands of instructions for each 4 KiB in memory.
+/// Bounds from docs/live.md, in thousands of instructions per 4 KiB of memory.
 const LOOK: f64 = 1.2;
 const CLEAR: f64 = 0.1;
 const FAULT: f64 = 2.0;
 
 #[test]
-fn what_watching_without_damon_costs() {
-    let name = "what_watching_without_damon_costs";
+fn monitoring_cost_without_damon() {
+    let name = "monitoring_cost_without_damon";
     match role() {
         None if lab_is_here() => return in_guest(name, "off"),
         None => return,
@@ -313,7 +313,7 @@ fn what_watching_without_damon_costs() {
     }
     let mut memory = vec![1u8; 64 * MIB];
     let me = processes::one(rustix::process::getpid()).expect("this process");
-    // A guest whose clock follows no model takes 8 ns for each instruction.
+    // Without the model, the guest's clock advances 8 ns per instruction.
     let pages = (64 * MIB / 4096) as f64;
     let thousands = |began: Instant| began.elapsed().as_nanos() as f64 / 8.0 / 1000.0 / pages;
     let mut touch = || {

@@ -1,4 +1,4 @@
-//! Nodes of the lab's guests that are not plain memory from the start.
+//! Hotplugged and shared nodes of the lab's guests.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines};
@@ -17,13 +17,13 @@ use tempfile::TempDir;
 
 use crate::support::{MEMTIDE, lab_is_here};
 
-/// Where runs keep their files, and are found.
+/// Folder of the runs' files and registry.
 pub struct Lab {
     folder: TempDir,
 }
 
 impl Lab {
-    /// Nothing if the lab's parts are not there and need not be.
+    /// `None` if the lab's parts are missing and optional.
     pub fn new() -> Option<Lab> {
         lab_is_here().then(|| Lab { folder: tempfile::tempdir().expect("a folder") })
     }
@@ -81,7 +81,7 @@ impl Guest {
         assert_eq!(self.line(), line);
     }
 
-    /// Reads on until a line.
+    /// Reads up to a line.
     #[track_caller]
     pub fn says_at_last(&mut self, line: &str) {
         let mut said = Vec::new();
@@ -112,8 +112,8 @@ fn idle_ns(machine: &str, node: &str) -> f64 {
     machine.idle_latency(InitiatorId::from(0usize), NodeId::from(number)).as_ns()
 }
 
-/// Says when the guest has nodes without memory, measures the one whose memory comes, and says when it goes, comes back and
-/// goes again.
+/// Reports absent nodes, measures the hotplugged one, and reports when it is removed, added and removed
+/// again.
 const MEASURES: &str = r#"
 there() { grep -l 'MemTotal: *524288 kB' /sys/devices/system/node/node[1-9]/meminfo; }
 test "$(cat /sys/devices/system/node/online)" = 0-2 && echo absent
@@ -129,7 +129,7 @@ echo gone
 "#;
 
 #[test]
-fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
+fn hotplugged_memory_has_node_latency_and_unplugs() {
     let Some(lab) = Lab::new() else { return };
     let options = ["--timing", "on", "--absent", "cxl,dram1", "--file", MEMTIDE, "-o", "json"];
     let mut guest = lab.start(&options, &["busybox", "sh", "-c", MEASURES, "sh", MEMTIDE]);
@@ -148,7 +148,7 @@ fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
     println!("{} ns for {expected}, {} MB/s", figure("idle_ns"), figure("triad_mbps"));
     assert!((figure("idle_ns") / expected - 1.0).abs() < 0.02, "{header}\n{row}");
     lab.fails(&["node", "add", "cxl"], "its memory is already plugged in");
-    // It takes the guest longer than that, but it does it.
+    // The guest exceeds that limit, but completes.
     lab.fails(
         &["node", "remove", "cxl", "--timeout", "0.001"],
         "has not let go of its memory within 0.001 s",
@@ -174,7 +174,7 @@ fn memory_is_plugged_in_is_as_slow_as_its_node_and_is_unplugged() {
 const SHARED_BYTES: usize = 512 << 20;
 
 #[test]
-fn two_guests_at_once_see_the_same_bytes() {
+fn concurrent_guests_share_memory() {
     let Some(lab) = Lab::new() else { return };
     let programs = tempfile::tempdir().expect("a folder");
     let program = programs.path().join("shared");
@@ -182,7 +182,7 @@ fn two_guests_at_once_see_the_same_bytes() {
     let cc = ["-Wall", "-Wextra", "-Werror", "-std=gnu11", "-O2", source, "-o"];
     assert!(Command::new("cc").args(cc).arg(&program).status().expect("a C compiler").success());
     let program = program.to_str().expect("a name");
-    // Commas mean something to QEMU.
+    // QEMU's option syntax treats commas specially.
     let pool = programs.path().join("pool, shared");
     let shared = format!("cxl={}", pool.display());
     let bytes = SHARED_BYTES.to_string();
@@ -190,7 +190,7 @@ fn two_guests_at_once_see_the_same_bytes() {
         let options = ["--timing", timing, "--shared", &shared, "-o", "json"];
         lab.start(&options, &[program, "/dev/memtide/cxl", &bytes, who])
     };
-    // One of them is timed: what it reads there has to come from the node.
+    // One of them is timed: its reads must come from the node.
     let (mut first, mut second) = (start("first", "on"), start("second", "off"));
     first.says("heard 43, sum 0");
     second.says("heard 42, sum 0");
@@ -206,7 +206,7 @@ fn two_guests_at_once_see_the_same_bytes() {
 }
 
 #[test]
-fn memory_that_cannot_be_as_asked_is_refused_before_anything_boots() {
+fn invalid_memory_options_are_refused_before_boot() {
     let Some(lab) = Lab::new() else { return };
     let file = lab.folder.path().with_extension("short");
     fs::write(&file, "words").expect("a file");
@@ -228,9 +228,9 @@ fn memory_that_cannot_be_as_asked_is_refused_before_anything_boots() {
     assert_eq!(lab.files(), Vec::<PathBuf>::new());
 }
 
-/// Guests that do not answer: one has ended when it is asked, one runs on.
+/// Unresponsive guests: one has exited when queried, one keeps running.
 #[test]
-fn a_list_of_guests_has_those_that_answer_and_those_that_do_not() {
+fn guest_list_includes_unresponsive_guests() {
     let lab = Lab { folder: tempfile::tempdir().expect("a folder") };
     let entries = lab.folder.path().join("memtide");
     fs::DirBuilder::new().mode(0o700).create(&entries).expect("a folder");
@@ -265,7 +265,7 @@ fn a_list_of_guests_has_those_that_answer_and_those_that_do_not() {
 }
 
 #[test]
-fn virtual_cpus_in_parallel_are_counted_and_say_what_they_are() {
+fn parallel_vcpus_are_counted_and_reported() {
     let Some(lab) = Lab::new() else { return };
     let program = Path::new(MEMTIDE).with_file_name("memtide-workload").display().to_string();
     let workload = "stream:threads=2,footprint_mib=24,iterations=2";
@@ -291,7 +291,7 @@ fn virtual_cpus_in_parallel_are_counted_and_say_what_they_are() {
         (about[0] / exact[0] - 1.0).abs() < 0.01,
         "the program's own instructions: {about:?} for {exact:?}"
     );
-    // The host's clock makes more timer ticks of the same work, whose kernel code counts, too.
+    // With the host's clock the same work has more timer ticks, whose kernel code counts, too.
     for (exact, about) in exact.into_iter().zip(about).skip(1) {
         assert!((0.95..2.5).contains(&(about / exact)), "{about} for {exact}");
     }

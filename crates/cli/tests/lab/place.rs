@@ -1,4 +1,5 @@
-//! Where `memtide run` has a real kernel put an unmodified program's pages: by the rule, within one page in a thousand.
+//! `memtide run` on a real kernel places an unmodified program's pages by the rule, within one page in a
+//! thousand.
 
 use crate::support::{lab, lab_is_here};
 
@@ -8,7 +9,7 @@ const PAGES: u64 = 40 << 8;
 /// Fills 40 MiB, then shows where its pages are.
 const PROGRAM: &str = r#"my $n = 40 << 20; my $x = "a" x $n; open F, "/proc/self/numa_maps"; print <F>"#;
 
-/// Each placement, and what it gives `hinuma`'s DRAM and NVM, whose bandwidths are as two to one.
+/// Each placement, and its shares of `hinuma`'s DRAM and NVM (bandwidth ratio 2:1).
 const PLACEMENTS: [(&str, [u64; 2]); 6] = [
     ("ratio:weights=4:1", [4, 1]),
     ("bw-interleave", [2, 1]),
@@ -19,7 +20,7 @@ const PLACEMENTS: [(&str, [u64; 2]); 6] = [
 ];
 
 #[test]
-fn pages_lie_as_the_rule_says_and_weights_are_put_back() {
+fn placement_follows_rule_and_weights_are_restored() {
     if !lab_is_here() {
         return;
     }

@@ -1,4 +1,4 @@
-//! The lab's shell on a terminal: what is typed reaches the guest, Ctrl-C too.
+//! The lab's shell on a terminal: input reaches the guest, including Ctrl-C.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::support::{MEMTIDE, has_program, lab_is_here};
 const TERMINAL: &str = "script";
 
 #[test]
-fn commands_typed_run_in_the_guest_and_an_interrupt_ends_them() {
+fn shell_runs_typed_commands_and_passes_interrupt() {
     if !lab_is_here() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What `memtide topo` shows of a guest whose nodes are known.
+//! `memtide topo` in a guest with known nodes.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{MEMTIDE, lab_is_here};
 
-/// What a command in a guest of `ddr5-cxl` prints: two sockets with memory, CXL memory beside the first.
+/// Output of a command in a guest of `ddr5-cxl`: two sockets with memory, CXL memory beside the first.
 fn printed(format: &str) -> String {
     let run = Command::new(MEMTIDE)
         .args(["lab", "run", "--machine", "ddr5-cxl", "--timing", "off", "--", MEMTIDE, "topo", "-o", format])
@@ -19,7 +19,7 @@ fn printed(format: &str) -> String {
 }
 
 #[test]
-fn a_guests_nodes_are_shown_as_they_are() {
+fn topo_shows_guest_nodes() {
     if !lab_is_here() {
         return;
     }
@@ -37,7 +37,7 @@ fn a_guests_nodes_are_shown_as_they_are() {
 }
 
 #[test]
-fn a_guests_machine_file_has_the_reaches_of_the_machine_it_was_made_from() {
+fn guest_machine_file_has_original_reaches() {
     if !lab_is_here() {
         return;
     }

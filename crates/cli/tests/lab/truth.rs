@@ -1,5 +1,5 @@
-//! What the lab's guest shows, against what is known of it in another way: accessed bits against the pages that a program
-//! reads, times against the simulator.
+//! Fidelity of the lab's guest: accessed bits match the pages that a program reads, times match the
+//! simulator.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const MIB: usize = 1 << 20;
 
-/// Runs a command in the lab; gives its standard output.
+/// Runs a command in the lab; returns its standard output.
 fn lab(arguments: &[&str]) -> String {
     let run = Command::new(MEMTIDE).args(["lab", "run", "--timing", "on"]).args(arguments).output();
     let run = run.expect("memtide runs");
@@ -29,7 +29,7 @@ const ALL: usize = 96 * MIB;
 const HOT: std::ops::Range<usize> = 32 * MIB..56 * MIB;
 
 #[test]
-fn damon_finds_the_pages_that_a_program_reads() {
+fn damon_finds_accessed_pages() {
     if env::var_os(IN_GUEST).is_some() {
         return in_guest().expect("DAMON can be asked");
     }
@@ -40,7 +40,7 @@ fn damon_finds_the_pages_that_a_program_reads() {
     let variable = format!("{IN_GUEST}=1");
     let arguments =
         ["--machine", "ddr5-cxl", "--scale", "64", "--vcpus", "1", "--env", &variable, "--", &test];
-    let these = ["damon_finds_the_pages_that_a_program_reads", "--nocapture"];
+    let these = ["damon_finds_accessed_pages", "--nocapture"];
     let said = lab(&[&arguments[..], &these].concat());
     let line = said.lines().find_map(|line| line.split_once("agreement ")).expect("a result").1;
     println!("agreement {line}");
@@ -48,7 +48,7 @@ fn damon_finds_the_pages_that_a_program_reads() {
     assert!(agreement > 0.9, "DAMON agrees on {agreement} of the pages:\n{said}");
 }
 
-/// Reads a part of its memory at random, and asks DAMON which one that was.
+/// Reads a part of its memory at random, and queries DAMON for it.
 fn in_guest() -> io::Result<()> {
     let memory = vec![1u8; ALL];
     let start = memory.as_ptr() as usize;
@@ -61,7 +61,7 @@ fn in_guest() -> io::Result<()> {
             at ^= at << 13;
             at ^= at >> 7;
             at ^= at << 17;
-            // The next address waits for this load.
+            // The next address depends on this load.
             sum += u64::from(memory[HOT.start + (at as usize + (sum as usize & 1)) % HOT.len()]);
         }
     }
@@ -130,7 +130,7 @@ impl Damon {
 }
 
 #[test]
-fn programs_take_the_time_that_the_simulator_gives_them() {
+fn guest_times_match_simulator() {
     if !lab_is_here() {
         return;
     }
@@ -170,7 +170,7 @@ fn programs_take_the_time_that_the_simulator_gives_them() {
 }
 
 #[test]
-fn the_same_run_takes_the_same_time_to_the_nanosecond() {
+fn repeated_run_takes_identical_time() {
     if !lab_is_here() {
         return;
     }
@@ -190,7 +190,7 @@ fn the_same_run_takes_the_same_time_to_the_nanosecond() {
             assert!(run.status.success(), "{told}");
             let from = told.find('{').expect("JSON");
             let answer: Value = serde_json::from_str(&told[from..]).expect("JSON");
-            // What the host took differs.
+            // Host time differs.
             let row = |key: &str| answer["run"][0][key].clone();
             let exact =
                 ["guest_ns", "faults", "instructions", "accesses", "llc_misses", "page_walks"].map(row);

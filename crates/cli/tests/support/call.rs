@@ -1,11 +1,11 @@
-//! Calls of the command, and what they are given.
+//! Calls of the command, and their input files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::MEMTIDE;
 
-/// What a call of the command comes to.
+/// Runs the command.
 pub fn memtide(args: &[&str]) -> Output {
     let mut command = Command::new(MEMTIDE);
     command.env_remove("COLUMNS").args(args).output().expect("the command starts")
@@ -20,13 +20,13 @@ pub fn answer(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The same as JSON.
+/// The same, parsed as JSON.
 #[track_caller]
 pub fn json(args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&answer(&[args, &["--output", "json"]].concat())).expect("one JSON value")
 }
 
-/// A call that is refused with this code and a message that has all these parts.
+/// A call refused with this code and a message containing all these parts.
 #[track_caller]
 pub fn refused(code: i32, args: &[&str], parts: &[&str]) {
     let output = memtide(args);
@@ -49,7 +49,7 @@ pub fn file(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> String {
     path.display().to_string()
 }
 
-/// A workload that runs in no time.
+/// A workload with a negligible run time.
 pub const SMALL: &str = "stream:threads=4,footprint_mib=4,iterations=1";
 
 /// A recording as CSV.

@@ -36,7 +36,7 @@ pub fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The commands of a page, in order; a command behind `--` of another one follows it.
+/// The commands of a page, in order; a command after another one's `--` follows it.
 pub fn examples(page: &Path) -> Vec<Example> {
     let text = fs::read_to_string(root().join(page)).expect("a page");
     let mut examples = Vec::new();
@@ -71,7 +71,7 @@ pub fn in_line(place: &str, line: &str) -> Vec<Example> {
     commands(line).iter().flat_map(|words| example(place, words)).collect()
 }
 
-/// The command in `words`, if it is memtide's, and the one behind its `--`.
+/// The command in `words`, if it is memtide's, and the one after its `--`.
 fn example(place: &str, words: &[String]) -> Vec<Example> {
     let Some(start) = words.iter().position(|word| word == "memtide") else { return Vec::new() };
     let mut words = words[start..].to_vec();

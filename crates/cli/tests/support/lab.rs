@@ -1,4 +1,4 @@
-//! Scripts in a guest, and what they are made of.
+//! Scripts in a guest.
 
 use std::env;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::MEMTIDE;
 
-/// What a script prints in a guest that has `memtide` and these files: standard output, and standard error. It must succeed.
+/// Standard output and standard error of a script in a guest with `memtide` and these files. It must succeed.
 #[track_caller]
 pub fn script(options: &[&str], files: &[&str], script: &str) -> (String, String) {
     let mut command = Command::new(MEMTIDE);
@@ -19,12 +19,12 @@ pub fn script(options: &[&str], files: &[&str], script: &str) -> (String, String
     (out, told)
 }
 
-/// The file of the test under way, to be run in a guest, too.
+/// The running test binary, to run it in a guest.
 pub fn this_test() -> String {
     env::current_exe().expect("this test's file").display().to_string()
 }
 
-/// A C program of this folder's.
+/// Compiles a C program of this folder.
 #[track_caller]
 pub fn compile(folder: &Path, name: &str) -> String {
     let source = format!("{}/tests/support/{name}.c", env!("CARGO_MANIFEST_DIR"));
@@ -34,8 +34,8 @@ pub fn compile(folder: &Path, name: &str) -> String {
     program
 }
 
-/// Has the emulated processor forget translations, as a real one does for lack of room: without the model it never would, and pages
-/// would look idle. Memory that is given back does it.
+/// Flushes the emulated CPU's TLB: without the model it never evicts translations, and pages would look idle.
+/// Unmapping memory flushes it.
 pub fn forget_translations() {
     let mut memory = vec![0u8; 64 << 20];
     memory.iter_mut().step_by(4096).take(64).for_each(|byte| *byte = 1);

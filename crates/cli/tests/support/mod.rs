@@ -1,4 +1,4 @@
-//! What tests of the command share.
+//! Shared helpers for tests of the command.
 
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
@@ -23,7 +23,7 @@ static MISSING: LazyLock<Option<String>> = LazyLock::new(|| {
     (!ready).then(|| format!("the lab is incomplete (make test gets what is missing): {printed}"))
 });
 
-/// Whether the lab can run here; if not, the test is recorded as not run.
+/// Whether the lab can run here; if not, records the test as not run.
 pub fn lab_is_here() -> bool {
     MISSING.as_deref().map(not_run).is_none()
 }

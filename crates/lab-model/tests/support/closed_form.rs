@@ -1,12 +1,12 @@
-//! What a machine's nodes give, worked out from the figures of its file alone: nothing here calls a model, so that tests can
-//! hold models against it.
+//! Closed-form latency and bandwidth of a machine's nodes, from the figures of its file only: the reference
+//! for tests of models.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
 use memtide_core::machine::{Dram, Machine, Node, PagePolicy};
 
-/// Read latency of an idle node from the CPUs beside it, in ns: a fixed node's figure; of a dram node the mean over random
-/// lines, each asked for when the one before has come, with the way through the caches.
+/// Read latency of an idle node from the CPUs beside it, in ns: a fixed node's figure; of a dram node the
+/// mean over random lines, each asked for when the one before has come, with the way through the caches.
 pub fn idle_ns(machine: &Machine, node: &Node) -> f64 {
     match (&node.fixed, &node.dram) {
         (Some(fixed), _) => fixed.read_latency_ns,
@@ -18,8 +18,8 @@ pub fn idle_ns(machine: &Machine, node: &Node) -> f64 {
     }
 }
 
-/// Latency of a chase over random lines of a dram node, in ns: to activate and read; to close the row before, if one is
-/// open; and to wait for a refresh now and then.
+/// Latency of a chase over random lines of a dram node, in ns: to activate and read; to close the row before,
+/// if one is open; and to wait for a refresh now and then.
 fn dram_ns(dram: &Dram) -> f64 {
     let ns = |cycles: u32| f64::from(cycles) * f64::from(dram.t_ck_ps) / 1e3;
     let closed = dram.controller_ns + ns((dram.rcd + dram.cl + dram.burst).into());
@@ -40,8 +40,8 @@ fn dram_ns(dram: &Dram) -> f64 {
             PagePolicy::Open => ns(dram.rp.into()) * (1.0 - first),
             PagePolicy::Closed => 0.0,
         };
-        // Reads that come during a refresh, half a latency after its start and then every latency: the first of them
-        // that goes to the unit waits for the end.
+        // Reads that come during a refresh, half a latency after its start and then every latency: the first
+        // of them that goes to the unit waits for the end.
         let mut waited = 0.0;
         for read in 0..1000 {
             let left = refresh - (f64::from(read) + 0.5) * latency;
@@ -55,8 +55,8 @@ fn dram_ns(dram: &Dram) -> f64 {
     latency
 }
 
-/// Latency that links add between an initiator and a node, in ns, and the least bandwidth among them, in MB/s: over the
-/// path of least latency.
+/// Latency that links add between an initiator and a node, in ns, and the least bandwidth among them, in
+/// MB/s: over the path of least latency.
 pub fn links(machine: &Machine, initiator: &str, node: &Node) -> (f64, f64) {
     let ends: Vec<&str> = match &node.initiator {
         Some(beside) => vec![beside.as_str(), &node.name],
@@ -86,8 +86,8 @@ pub fn links(machine: &Machine, initiator: &str, node: &Node) -> (f64, f64) {
     (best.1, best.2)
 }
 
-/// Bandwidth of reads alone, in MB/s: a fixed node's figure; of a dram node what its data bus carries but for refreshes, at
-/// most.
+/// Bandwidth of reads alone, in MB/s: a fixed node's figure; of a dram node what its data bus carries but for
+/// refreshes, at most.
 pub fn read_mbps(node: &Node) -> f64 {
     match (&node.fixed, &node.dram) {
         (Some(fixed), _) => fixed.read_bandwidth_mbps,

@@ -1,4 +1,4 @@
-//! What the agent tells the lab.
+//! Messages from the agent to the lab.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +11,46 @@ use crate::version::AGENT_PROTOCOL;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Message {
-    /// The guest is up.
+    /// The guest has booted.
     Hello(Hello),
-    /// The task cannot be carried out, for this reason.
+    /// The task failed, for this reason.
     Refused(String),
     /// The program has ended.
     Ended(Box<Ending>),
 }
 
-/// The guest as it is when the agent starts.
+/// The guest at the agent's start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// Release of its kernel.
     pub kernel: String,
-    /// The ACPI proximity domain of each of its nodes, which is the node's number in the virtual machine.
+    /// ACPI proximity domain of each of its nodes: the node's number in the virtual machine.
     pub domains: Vec<u32>,
 }
 
-/// How a program ended, and what happened meanwhile.
+/// Result of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ending {
     /// Its exit status; 128 + N if signal N ended it.
     pub status: u8,
     /// The signal that ended it.
     pub signal: Option<u8>,
-    /// From just before its start to its end on the guest's clock, in ns.
+    /// Run time on the guest's clock, in ns.
     pub guest_ns: u64,
-    /// Bytes that went to the output port.
+    /// Bytes written to the output port.
     pub out_bytes: u64,
-    /// Bytes that went to the error port.
+    /// Bytes written to the error port.
     pub err_bytes: u64,
-    /// What the kernel counted.
+    /// Kernel counters.
     pub counters: KernelCounters,
     /// Memory in use over time.
     pub samples: Vec<Sample>,
 }
 
-/// What the kernel counted from the program's start to its end.
+/// Kernel counters over the program's run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelCounters {
-    /// KernelCounters of `/proc/vmstat` that rose, by their name there.
+    /// Deltas of `/proc/vmstat` counters by name, if not zero.
     pub events: BTreeMap<String, u64>,
     /// By node.
     pub nodes: Vec<KernelNodeCounters>,
@@ -59,13 +59,13 @@ pub struct KernelCounters {
 /// A node's counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelNodeCounters {
-    /// Memory that the kernel manages there, in KiB.
+    /// Memory managed by the kernel, in KiB.
     pub total_kib: u64,
-    /// Allocations served from it: `numa_hit` and `numa_miss`. One of a huge page counts as one.
+    /// Allocations served from it: `numa_hit` plus `numa_miss`. A huge page counts as one.
     pub allocations: u64,
 }
 
-/// Memory in use at some time.
+/// A sample of memory use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Time since the program's start, in ns.
@@ -75,22 +75,22 @@ pub struct Sample {
 }
 
 impl KernelCounters {
-    /// How often an event of `/proc/vmstat` happened.
+    /// A counter of `/proc/vmstat`; 0 if absent.
     pub fn event(&self, name: &str) -> u64 {
         self.events.get(name).copied().unwrap_or(0)
     }
 }
 
 impl Message {
-    /// What the agent writes: one line, without its end.
+    /// Serialises the message as one line without a line end.
     pub fn to_json(&self) -> Vec<u8> {
         json::encode(AGENT_PROTOCOL, self)
     }
 
-    /// What the lab reads.
+    /// Parses a message.
     ///
     /// # Errors
-    /// If it is of another version, or no message of the agent.
+    /// If it has another version or is not a message of the agent.
     pub fn from_json(text: &[u8]) -> Result<Message, ProtocolError> {
         json::decode("message of the agent", AGENT_PROTOCOL, text)
     }

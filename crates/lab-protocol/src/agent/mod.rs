@@ -1,7 +1,8 @@
-//! What the lab and the first process of its virtual machines (the *agent*) tell each other.
+//! Protocol between the lab and the *agent*, the first process of its virtual machines.
 //!
-//! The lab puts a [`Task`] into the guest as [`TASK_FILE`]; the agent carries it out and writes [`Message`]s, one JSON
-//! object a line, to the virtio port [`RESULT_PORT`]. What the program prints goes to [`OUT_PORT`] and [`ERR_PORT`].
+//! The lab puts a [`Task`] into the guest as [`TASK_FILE`]; the agent performs it and writes [`Message`]s,
+//! one JSON object per line, to the virtio port [`RESULT_PORT`]. The program's output goes to [`OUT_PORT`]
+//! and [`ERR_PORT`].
 
 mod message;
 mod task;
@@ -11,17 +12,16 @@ pub use task::{
     Companion, Expander, MemoryPolicy, Preparation, Program, RegionOfInterest, Shared, Task, TmpfsBind, Write,
 };
 
-/// Where the agent finds its task.
+/// Path of the task in the guest.
 pub const TASK_FILE: &str = "/task.json";
 
-/// Where the agent finds the kernel's modules that memory of a special kind takes, as the kernel's package has them.
+/// Folder of the kernel modules for CXL and shared memory, as in the kernel's package.
 pub const MODULES: &str = "/lib/modules/memtide";
 
-/// Those of shared memory: a device that is mapped, what finds such memory, and what makes it the kernel's own.
+/// Modules for shared memory: the device, the detection of such memory, and its hotplug.
 pub const SHARED_MODULES: [&str; 3] = ["device_dax.ko.xz", "dax_hmem.ko.xz", "kmem.ko.xz"];
 
-/// Those of CXL memory, each after those that it needs: what finds its windows, its devices and what is in them, and what makes it
-/// the kernel's own.
+/// Modules for CXL memory, each after its dependencies: windows, devices, regions, and hotplug.
 pub const CXL_MODULES: [&str; 8] = [
     "libnvdimm.ko.xz",
     "cxl_pmem.ko.xz",

@@ -1,4 +1,4 @@
-//! What the lab tells its clock plugin, as a JSON file.
+//! Configuration of the clock plugin, as a JSON file.
 
 use std::path::PathBuf;
 
@@ -20,40 +20,40 @@ pub struct Range {
     pub bytes: u64,
 }
 
-/// What the clock plugin is to do.
+/// Configuration of the clock plugin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Machine file of the machine to model, prepared: scale carried out, all nodes fixed.
+    /// Machine file of the modelled machine, prepared: scaled, all nodes fixed.
     pub machine: String,
     /// The initiator of each virtual CPU.
     pub vcpu_initiators: Vec<InitiatorId>,
-    /// Which guest-physical memory is which node's.
+    /// Guest-physical memory of the nodes.
     pub memory: Vec<Range>,
-    /// Each virtual CPU has a thread of the host: the guest's clock is the host's, and the model only counts.
+    /// One host thread per virtual CPU: the guest uses the host's clock, and the model only counts.
     pub parallel: bool,
-    /// Count each instruction, not blocks of them: an access to memory that QEMU serves as a device cuts a block short.
+    /// Count instructions, not blocks: an access to memory that QEMU emulates as a device ends a block early.
     pub by_instruction: bool,
-    /// Time of an instruction while the model is off, in ps.
+    /// Time per instruction while the model is off, in ps.
     pub boot_ps: u64,
-    /// File that results are written to.
+    /// File for the results.
     pub results: PathBuf,
-    /// File of at least [`crate::counters::bytes`] bytes that the guest has as a device's memory.
+    /// File of at least [`crate::counters::bytes`] bytes, which is a device's memory in the guest.
     pub counters: PathBuf,
-    /// The number that the guest gives each node.
+    /// Number of each node in the guest.
     pub guest_nodes: Vec<u64>,
 }
 
 impl Config {
-    /// What the lab writes.
+    /// Serialises the configuration.
     pub fn to_json(&self) -> Vec<u8> {
         json::encode(CLOCK_PROTOCOL, self)
     }
 
-    /// What the plugin reads.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// If it is of another version, or no configuration of the clock plugin.
+    /// If it has another version or is not a configuration of the clock plugin.
     pub fn from_json(text: &[u8]) -> Result<Config, ProtocolError> {
         json::decode("configuration of the clock plugin", CLOCK_PROTOCOL, text)
     }

@@ -1,5 +1,4 @@
-//! What the lab tells its clock plugin when the guest starts ([`Config`]), and what the plugin has measured when it ends
-//! ([`Results`]).
+//! The clock plugin's configuration ([`Config`]) and results ([`Results`]).
 
 mod config;
 mod results;

@@ -1,4 +1,4 @@
-//! What the clock plugin has measured, as a JSON file.
+//! Results of the clock plugin, as a JSON file.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,36 +7,36 @@ use crate::json::{self, ProtocolError};
 use crate::version::CLOCK_PROTOCOL;
 use crate::{Counts, Process, Who};
 
-/// What the plugin has measured so far.
+/// Results of the clock plugin so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// Whether the guest's clock follows the model.
     pub hook: bool,
-    /// Why not.
+    /// Why not, if it does not.
     pub why: Option<String>,
     /// Regions of interest so far, in order.
     pub regions: Vec<RegionTotals>,
 }
 
-/// What happened in a region of interest.
+/// Results of a region of interest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionTotals {
-    /// Time on the guest's clock from the program's start to the region's, in ns.
+    /// Start of the region on the guest's clock, in ns since the program's start.
     pub start_ns: f64,
-    /// Time on the guest's clock, in ns.
+    /// Duration on the guest's clock, in ns.
     pub guest_ns: f64,
-    /// Processor time of the host that it took, in ns: the one figure that differs from run to run.
+    /// Host CPU time, in ns: the only figure that differs between runs.
     pub host_cpu_ns: u64,
     /// The sum over all processes.
     pub total: Counts,
-    /// Processes that ran, in the order in which they were first seen.
+    /// Processes that ran, in order of first appearance.
     pub processes: Vec<Process>,
     /// Traffic over time.
     pub timeline: Timeline,
 }
 
 impl RegionTotals {
-    /// Instructions of the program and the processes that it started, outside the kernel.
+    /// User instructions of the program and its descendants.
     pub fn program_instructions(&self) -> u64 {
         let own = self.processes.iter().filter(|process| process.who == Who::Program);
         own.fold(0, |sum: u64, process| sum.saturating_add(process.counts.user_instructions))
@@ -49,7 +49,7 @@ impl RegionTotals {
 }
 
 impl Results {
-    /// The sum of all regions, which begins with the first one; none without any. It has no timeline.
+    /// The sum of all regions, starting with the first, without a timeline; `None` without regions.
     pub fn all_regions(&self) -> Option<RegionTotals> {
         let (first, others) = self.regions.split_first()?;
         let mut all = RegionTotals { timeline: Timeline::new(Vec::new()), ..first.clone() };
@@ -70,15 +70,15 @@ impl Results {
         Some(all)
     }
 
-    /// What the plugin writes.
+    /// Serialises the results.
     pub fn to_json(&self) -> Vec<u8> {
         json::encode(CLOCK_PROTOCOL, self)
     }
 
-    /// What the lab reads.
+    /// Parses results.
     ///
     /// # Errors
-    /// If it is of another version, or no results of the clock plugin.
+    /// If it has another version or is not the clock plugin's results.
     pub fn from_json(text: &[u8]) -> Result<Results, ProtocolError> {
         json::decode("results of the clock plugin", CLOCK_PROTOCOL, text)
     }

@@ -2,31 +2,31 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Length of an interval at first, and how many there are at most.
+/// Initial length of an interval, and maximum number of intervals.
 const SHORTEST_NS: u64 = 1_000_000;
 const MOST: u64 = 200;
 
-/// Bytes that each node moved, in intervals of equal length. Their number is bounded: when a run goes on for longer, two become
-/// one.
+/// Bytes moved by each node, in intervals of equal length. The number of intervals is bounded: longer runs
+/// merge pairs of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
     /// Length of an interval in ns.
     pub interval_ns: u64,
-    /// By interval, then by node. The last interval is not over.
+    /// By interval, then by node. The last interval may be incomplete.
     pub bytes: Vec<Vec<u64>>,
-    /// What had been counted in all when it was last looked at.
+    /// Totals at the last [`Timeline::note`].
     #[serde(skip)]
     counted: Vec<u64>,
 }
 
 impl Timeline {
-    /// Begins, when so many bytes of each node have been counted.
+    /// Starts from these totals, in bytes per node.
     pub fn new(counted: Vec<u64>) -> Timeline {
         Timeline { interval_ns: SHORTEST_NS, bytes: Vec::new(), counted }
     }
 
-    /// So many bytes have been counted `at_ns` after it began. What came since the call before is put where the time
-    /// is now.
+    /// Records totals in bytes per node, `at_ns` after the start. The increase since the previous call goes
+    /// to the current interval.
     pub fn note(&mut self, at_ns: u64, counted: Vec<u64>) {
         while at_ns > self.interval_ns * MOST {
             self.halve();
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_lie_where_they_were_counted_and_none_is_lost() {
+    fn bytes_go_to_their_interval_without_loss() {
         let mut line = Timeline::new(vec![5, 0]);
         line.note(200_000, vec![15, 1]);
         line.note(1_000_000, vec![20, 1]);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_has_longer_intervals() {
+    fn long_run_merges_intervals() {
         let mut line = Timeline::new(vec![0]);
         (1..=1_000).for_each(|n| line.note(n * 900_000, vec![n]));
         assert_eq!(line.interval_ns, 8_000_000);

@@ -1,8 +1,8 @@
-//! The counters page: memory in which the clock plugin writes live counters that programs in the guest read.
+//! The counters page: live counters, written by the clock plugin and read by programs in the guest.
 //!
-//! All of it is words of 64 bits, little-endian: `HEAD` words, a word for each node, and a record for each process. The
-//! first record is the sum of all others. The table in docs/lab.md has every word. The writer makes the sequence word odd,
-//! writes, and makes it even; a reader whose copy was taken across a change of that word tries again.
+//! Little-endian 64-bit words: `HEAD` words, a word per node, and a record per process; the first record is
+//! the sum of all others. docs/lab.md lists every word. A seqlock: the writer makes the sequence word odd,
+//! writes, and makes it even; a reader that sees it change retries.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,68 +12,69 @@ use memtide_core::Time;
 use crate::version::COUNTERS_LAYOUT;
 use crate::{Counts, NodeCounts, Process, Who};
 
-/// First word.
+/// First word of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memtide\0");
 
-/// Most processes that are told apart.
+/// Maximum number of processes with their own record.
 pub const PROCESSES: usize = 256;
 
-/// Most nodes of a machine.
+/// Maximum number of nodes.
 const NODES: usize = 64;
 
-/// Words of the head, and of a record before its nodes'; words of a node in a record.
+/// Words of the head, of a record before its nodes, and of a node in a record.
 const HEAD: usize = 8;
 const RECORD: usize = 12;
 const NODE: usize = 4;
 
-/// Bytes of a process's name, of which the last is zero.
+/// Bytes of a process's name, including the terminating zero.
 pub const NAME_BYTES: usize = 32;
 
-/// Place of the sequence counter, which is odd while the rest is written.
+/// Index of the sequence word, which is odd during a write.
 const SEQUENCE: usize = 2;
 
-/// How often a reader begins anew if it meets the writer.
+/// Retries of a reader that meets the writer.
 const TRIES: usize = 1000;
 
-/// What can be read.
+/// A consistent copy of the counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Time on the guest's clock when it was written, in ns.
+    /// Time of the write on the guest's clock, in ns.
     pub guest_ns: u64,
-    /// Whether a region of interest is under way: nothing is counted while none is.
+    /// Whether a region of interest is active; nothing is counted outside.
     pub on: bool,
     /// The guest's number of each node.
     pub nodes: Vec<u64>,
     /// The sum over all processes.
     pub total: Counts,
-    /// Every process, as in [`crate::clock::RegionTotals::processes`], but since the start of the first region of interest.
+    /// Every process, as in [`crate::clock::RegionTotals::processes`], but since the start of the first
+    /// region of interest.
     pub processes: Vec<Process>,
 }
 
 /// Why counters cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The memory holds something else, or nothing yet.
+    /// The memory contains something else, or nothing yet.
     #[error("not the memory of memtide's counters")]
     Foreign,
-    /// Another layout.
+    /// Another layout version.
     #[error("the counters have layout {0}; this memtide reads layout {COUNTERS_LAYOUT}")]
     Version(u64),
-    /// Figures that no writer writes.
+    /// Invalid values.
     #[error("the counters are damaged: {0}")]
     Damaged(&'static str),
-    /// It changed at each try.
+    /// The writer was active at each try.
     #[error("the counters changed at each of {TRIES} tries")]
     Busy,
 }
 
-/// Bytes that the counters of a machine with so many nodes take, a power of two.
+/// Size in bytes of the counters of a machine with `nodes` nodes, a power of two.
 pub fn bytes(nodes: usize) -> u64 {
     let words = HEAD + nodes + (PROCESSES + 1) * (RECORD + NODE * nodes);
     (words as u64 * 8).next_power_of_two().max(memtide_core::PAGE_BYTES)
 }
 
-/// The writer's side.
+/// The writer.
 #[derive(Debug)]
 pub struct Writer<'a> {
     words: &'a [AtomicU64],
@@ -82,16 +83,17 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Takes memory of [`bytes`] bytes; nothing can be read from it yet. Nodes are given by their numbers in the guest.
+    /// Initialises memory of [`bytes`] bytes; readers find no counters yet. `nodes` are the numbers in the
+    /// guest.
     ///
     /// # Panics
-    /// If it is shorter.
+    /// If the memory is shorter.
     pub fn new(words: &'a [AtomicU64], nodes: &[u64]) -> Writer<'a> {
         assert!(words.len() as u64 * 8 >= bytes(nodes.len()), "memory for counters is too short");
         Writer { words, nodes: nodes.to_vec(), sequence: 0 }
     }
 
-    /// Writes all of it. Nothing is read back: others may write there, too.
+    /// Writes all counters. Never reads the page: others may write to it.
     ///
     /// # Panics
     /// If there are more than [`PROCESSES`] processes.
@@ -151,10 +153,10 @@ fn number(who: Who) -> u64 {
     }
 }
 
-/// Reads the counters, as they were at one time, from memory of `words` words. `copy` copies a range of them.
+/// Reads a consistent snapshot from memory of `words` words. `copy` copies a range of them.
 ///
 /// # Errors
-/// If the memory does not hold them, or cannot be copied.
+/// If the memory does not contain counters, or cannot be copied.
 pub fn read<E: From<ReadError>>(
     words: usize,
     mut copy: impl FnMut(Range<usize>) -> Result<Vec<u64>, E>,
@@ -180,7 +182,7 @@ pub fn read<E: From<ReadError>>(
     Err(ReadError::Busy.into())
 }
 
-/// How many words there are, by the head.
+/// Number of words, by the head.
 fn used(head: &[u64]) -> usize {
     let at = |place: usize| u64::from_le(head[place]) as usize;
     let (nodes, records) = (at(5).min(NODES), at(6).min(PROCESSES + 1));
@@ -222,7 +224,7 @@ fn parse(words: &[u64]) -> Result<Snapshot, ReadError> {
     Ok(Snapshot { guest_ns, on: on != 0, nodes: numbers.to_vec(), total, processes })
 }
 
-/// The figures of a whole record.
+/// The figures of a record.
 fn counts(record: &[u64]) -> Counts {
     let node = |words: &[u64]| NodeCounts {
         reads: words[0],

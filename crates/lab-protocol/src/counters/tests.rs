@@ -14,7 +14,7 @@ fn read(memory: &[AtomicU64]) -> Result<Snapshot, ReadError> {
     super::read(memory.len(), |words| Ok(load(words)))
 }
 
-/// A process whose figures all tell `n`.
+/// A process whose figures all derive from `n`.
 fn process(n: u64, who: Who) -> Process {
     let node = |node| NodeCounts { reads: n, prefetches: n + 1, writes: node, latency: Time(n * 1000) };
     let counts = Counts {
@@ -29,7 +29,7 @@ fn process(n: u64, who: Who) -> Process {
 }
 
 #[test]
-fn what_is_written_is_read_and_the_first_record_is_the_sum() {
+fn written_counters_read_back_with_sum_first() {
     let memory = memory(2);
     let mut writer = Writer::new(&memory, &[0, 2]);
     assert_eq!(read(&memory), Err(ReadError::Foreign), "before anything is written");
@@ -42,9 +42,9 @@ fn what_is_written_is_read_and_the_first_record_is_the_sum() {
     assert_eq!(seen.total.nodes[1].writes, 18);
 }
 
-/// The table in docs/lab.md, which programs that are not memtide's go by.
+/// The table in docs/lab.md, which other programs rely on.
 #[test]
-fn words_are_where_the_documentation_has_them() {
+fn word_offsets_match_docs() {
     let memory = memory(2);
     Writer::new(&memory, &[0, 2]).write(77, true, &[process(7, Who::Program)]);
     let words: Vec<u64> = memory.iter().map(|word| u64::from_le(word.load(Ordering::Relaxed))).collect();
@@ -60,7 +60,7 @@ fn words_are_where_the_documentation_has_them() {
 }
 
 #[test]
-fn a_name_that_is_too_long_ends_between_characters() {
+fn long_name_is_cut_at_char_boundary() {
     let memory = memory(2);
     let name = "a".repeat(30) + "\u{e9}";
     let process = Process { name, ..process(1, Who::Program) };
@@ -69,7 +69,7 @@ fn a_name_that_is_too_long_ends_between_characters() {
 }
 
 #[test]
-fn no_reader_sees_parts_of_two_writes() {
+fn reader_never_sees_torn_write() {
     let memory = memory(2);
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn no_reader_sees_parts_of_two_writes() {
 }
 
 #[test]
-fn a_write_that_never_ends_and_another_layout_are_told() {
+fn stuck_writer_and_other_layout_are_errors() {
     let memory = memory(1);
     Writer::new(&memory, &[0]).write(1, false, &[]);
     memory[1].store(2u64.to_le(), Ordering::Relaxed);
@@ -111,7 +111,7 @@ fn a_write_that_never_ends_and_another_layout_are_told() {
 }
 
 #[test]
-fn what_others_write_there_does_not_reach_the_writer() {
+fn foreign_writes_do_not_affect_writer() {
     let memory = memory(2);
     let mut writer = Writer::new(&memory, &[0, 1]);
     writer.write(1, true, &[process(1, Who::Program)]);
@@ -122,7 +122,7 @@ fn what_others_write_there_does_not_reach_the_writer() {
 }
 
 proptest! {
-    /// Whatever is there, reading it ends, and is within its bounds.
+    /// Any content: reading terminates and stays in bounds.
     #[test]
     fn any_memory_is_read_or_refused(
         words in prop::collection::vec(prop_oneof![0u64..300, any::<u64>()], 0..200),

@@ -1,15 +1,15 @@
-//! damo, and a Python for it, as setup has fetched them.
+//! damo and its Python, as fetched by setup.
 
 use std::path::{Path, PathBuf};
 
-/// The version that the lab is tested with.
+/// The tested version.
 pub const VERSION: &str = "3.4.3";
 
-/// In the folder: the interpreter and damo's program.
+/// Paths in the folder: the interpreter and damo's program.
 pub const PYTHON: &str = "bin/python3";
 pub const PROGRAM: &str = "damo/damo.py";
 
-/// The folder, if damo has been fetched.
+/// The folder; `None` if damo has not been fetched.
 pub fn fetched(cache: &Path) -> Option<PathBuf> {
     Some(place(cache)).filter(|folder| folder.is_dir())
 }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_not_been_fetched_is_not_there() {
+    fn unfetched_damo_is_none() {
         let cache = tempfile::tempdir().unwrap();
         assert_eq!(fetched(cache.path()), None);
         fs::create_dir(place(cache.path())).unwrap();

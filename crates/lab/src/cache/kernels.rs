@@ -1,13 +1,13 @@
-//! Kernels for the guest, as setup has fetched them.
+//! Guest kernels, as fetched by setup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The kernel that the lab is tested with: Debian's for virtual machines, which has all that the guest needs built in.
+/// The tested kernel: Debian's for virtual machines, which has all required drivers built in.
 pub const PREFERRED: &str = "linux-image-6.12";
 pub const FLAVOUR: &str = "-cloud-amd64";
 
-/// The newest fetched kernel whose package has a name that begins so.
+/// The newest fetched kernel whose package name has this prefix.
 pub fn fetched(cache: &Path, wanted: Option<&str>) -> Option<PathBuf> {
     let entries = fs::read_dir(cache.join("kernels")).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -15,7 +15,8 @@ pub fn fetched(cache: &Path, wanted: Option<&str>) -> Option<PathBuf> {
     kernel_in(&cache.join("kernels").join(newest))
 }
 
-/// The kernel of an unpacked package: `boot/vmlinuz-RELEASE`, or `usr/lib/modules/RELEASE/vmlinuz` in newer ones.
+/// The kernel of an unpacked package: `boot/vmlinuz-RELEASE`, or `usr/lib/modules/RELEASE/vmlinuz` in newer
+/// ones.
 pub fn kernel_in(unpacked: &Path) -> Option<PathBuf> {
     let files = |folder: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten();
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_is_found_by_number_and_other_kinds_are_left_out() {
+    fn newest_kernel_by_version_of_same_flavour() {
         let names = [
             "linux-image-6.12.9+deb12-cloud-amd64",
             "linux-image-6.12.117+deb12-cloud-amd64",

@@ -1,4 +1,4 @@
-//! Where the lab keeps what it has fetched.
+//! The lab's cache of fetched files.
 
 pub mod damo;
 pub mod kernels;
@@ -22,7 +22,7 @@ pub fn folder() -> Result<PathBuf, LabError> {
     })
 }
 
-/// Makes the folder, and waits until no other set-up uses it. It is free again when the file is closed.
+/// Creates the folder and locks it against other setups until the returned file is closed.
 pub fn lock(folder: &Path) -> Result<File, LabError> {
     fs::create_dir_all(folder).map_err(LabError::file(folder, "make it"))?;
     let path = folder.join("lock");
@@ -31,7 +31,7 @@ pub fn lock(folder: &Path) -> Result<File, LabError> {
     locked.map_err(LabError::file(&path, "lock it"))
 }
 
-/// Where results of comparisons are kept unless another folder is given: `memtide/lab/results` in the user's cache folder.
+/// Default folder for results of comparisons: `memtide/lab/results` in the user's cache folder.
 ///
 /// # Errors
 /// If the user has no cache folder.

@@ -1,4 +1,4 @@
-//! Where the memory of a layout's nodes lies in the guest's physical address space.
+//! Guest-physical addresses of a layout's memory.
 
 use memtide_core::NodeId;
 use memtide_lab_protocol::clock::Range;
@@ -6,26 +6,26 @@ use memtide_lab_protocol::clock::Range;
 use super::nodes::Layout;
 use crate::memory::Memory;
 
-/// With this much memory, QEMU's q35 machine puts what is above the first 2 GiB above 4 GiB.
+/// From this size on, QEMU's q35 machine puts memory beyond the first 2 GiB above 4 GiB.
 const SPLIT_FROM: u64 = 0xb000_0000;
 const BELOW_SPLIT: u64 = 2 << 30;
 const ABOVE_SPLIT: u64 = 4 << 30;
 
-/// QEMU puts memory that is plugged in from the next multiple of this on.
+/// Alignment of QEMU's hotplug region.
 const PLUGGED_ALIGNMENT: u64 = 1 << 30;
 
-/// Windows of CXL memory begin at a multiple of this, after QEMU's registers for them, and are as long.
+/// Alignment and size granularity of CXL windows, which follow QEMU's CXL registers.
 pub(super) const WINDOW_MIB: u64 = 256;
 const WINDOW_REGISTERS: u64 = 1 << 20;
 
 impl Layout {
-    /// Where the memory of a node begins that is all in one piece, as all but plain memory is.
+    /// Start address of a node whose memory is contiguous: any kind but plain.
     pub fn start(&self, node: usize) -> u64 {
         let range = self.ranges().into_iter().find(|range| range.node.index() == node);
         range.map_or(0, |range| range.start)
     }
 
-    /// Where each node's memory lies in the guest's physical address space, or will lie once it is plugged in.
+    /// Guest-physical ranges of each node's memory; of hotplug memory, those that it has once plugged in.
     pub fn ranges(&self) -> Vec<Range> {
         let low = if self.mib() << 20 >= SPLIT_FROM { BELOW_SPLIT } else { SPLIT_FROM };
         let end = (self.mib() << 20).saturating_sub(low) + ABOVE_SPLIT;
@@ -56,7 +56,7 @@ impl Layout {
         ranges
     }
 
-    /// Where the first window of CXL memory begins, other memory being up to `end`: QEMU leaves a GiB for each slot.
+    /// Start of the first CXL window if other memory ends at `end`: QEMU reserves a GiB per slot.
     fn first_window(&self, end: u64) -> u64 {
         let slots = match self.slots() {
             0 => end,

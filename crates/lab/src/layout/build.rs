@@ -1,4 +1,4 @@
-//! Lays a machine out as a virtual one.
+//! Builds the layout of the virtual machine for a machine.
 
 use memtide_core::{InitiatorId, Machine, NodeId};
 use memtide_lab_model::{Prepared, prepare};
@@ -8,13 +8,13 @@ use super::nodes::{GuestNode, Layout};
 use crate::error::LabError;
 use crate::memory::Memory;
 
-/// Sizes of nodes are multiples of a section of Linux's memory map on x86-64.
+/// Node size granularity: a section of Linux's memory map on x86-64.
 const SECTION_MIB: u64 = 128;
 
-/// Least size of the first node, which the kernel and its tables lie in.
+/// Minimum size of the first node, which holds the kernel and its tables.
 const FIRST_NODE_MIB: u64 = 256;
 
-/// Virtual CPUs unless asked for more: each one slows the others down.
+/// Default limit of virtual CPUs: each one slows the others down.
 const DEFAULT_VCPUS: usize = 4;
 const MOST_VCPUS: u16 = 64;
 
@@ -23,10 +23,10 @@ const OWN_DISTANCE: u8 = 10;
 const MOST_DISTANCE: f64 = 254.0;
 
 impl Layout {
-    /// Lays a machine out with so many virtual CPUs; as many as it has initiators, but at most 4, if `None`.
+    /// The layout of a machine with `vcpus` virtual CPUs; `None`: one per initiator, at most 4.
     ///
-    /// A node's size is its capacity by the machine's scale, rounded up to multiples of 128 MiB; the first node has at least
-    /// 256 MiB, which the kernel needs. CPUs are in the node beside their initiator that Linux would take memory from first.
+    /// A node's size is its scaled capacity, rounded up to a multiple of 128 MiB; the first node has at least
+    /// 256 MiB for the kernel. CPUs are in the node beside their initiator that Linux allocates from first.
     ///
     /// # Errors
     /// If the number of virtual CPUs is not from 1 to 64.
@@ -34,10 +34,11 @@ impl Layout {
         Layout::with(machine, vcpus, &[])
     }
 
-    /// The same, the memory of some nodes being given as named.
+    /// The same, with another kind of memory for the named nodes.
     ///
     /// # Errors
-    /// And if there is no such node, it is named twice, or its memory must be plain because virtual CPUs are beside it.
+    /// Also if there is no such node, it is named twice, or its memory must be plain because it has virtual
+    /// CPUs.
     pub fn with(
         machine: &Machine,
         vcpus: Option<u16>,
@@ -78,7 +79,7 @@ impl Layout {
         }
     }
 
-    /// Puts the virtual CPUs into nodes, and tells the node of each initiator that has some.
+    /// Assigns the virtual CPUs to nodes; returns the node of each initiator with virtual CPUs.
     fn add_vcpus(&mut self) -> Vec<Option<usize>> {
         let mut homes = vec![None; self.machine.initiators.len()];
         for (vcpu, &initiator) in (0..).zip(&self.vcpu_initiators) {
@@ -114,7 +115,8 @@ impl Layout {
         }
     }
 
-    /// A node is as many times farther than a CPU's own as its idle latency is longer, from whichever side it is more.
+    /// Distance is proportional to idle latency, relative to the CPU's own node; the larger of both
+    /// directions.
     fn set_distances(&mut self, homes: &[Option<usize>]) {
         let machine = &self.machine;
         let memory = machine.nodes.len();
@@ -141,7 +143,7 @@ impl Layout {
         self.distances = all.clone().map(|a| all.clone().map(|b| distance(a, b)).collect()).collect();
     }
 
-    /// Gives nodes the memory that is named for them.
+    /// Sets the kind of memory of the named nodes.
     fn set_memory(&mut self, named: &[(String, Memory)]) -> Result<(), LabError> {
         for (name, memory) in named {
             let known: Vec<&str> = self.machine.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -179,8 +181,8 @@ impl Layout {
     }
 }
 
-/// The machine with its nodes in the order in which Linux numbers them: it meets CPUs before memory in ACPI's SRAT. Absent ones
-/// are last but for those of CXL: QEMU has the memory's attributes of one of them in ACPI's tables, the last.
+/// The machine with its nodes in Linux's order: CPUs come before memory in ACPI's SRAT. Absent nodes are last
+/// except for CXL ones: QEMU's ACPI tables have hotplug memory attributes for one node, the last.
 fn in_linux_order(machine: Machine, vcpu_initiators: &[InitiatorId], named: &[(String, Memory)]) -> Machine {
     let mut order: Vec<usize> = Vec::new();
     let homes = vcpu_initiators.iter().filter_map(|&initiator| beside(&machine, initiator));
@@ -195,7 +197,7 @@ fn in_linux_order(machine: Machine, vcpu_initiators: &[InitiatorId], named: &[(S
     machine.with_node_order(&order)
 }
 
-/// The node beside an initiator that Linux would take memory from first.
+/// The node beside an initiator that Linux allocates from first.
 fn beside(machine: &Machine, initiator: InitiatorId) -> Option<usize> {
     let name = &machine.initiators[initiator.index()].name;
     let nodes = machine.nearest_nodes_of(initiator);

@@ -1,4 +1,4 @@
-//! What a layout is: the guest's nodes, and the numbers that others give them.
+//! The guest's nodes and their numbers in the guest's kernel and in QEMU.
 
 use std::path::Path;
 
@@ -9,42 +9,42 @@ use crate::memory::Memory;
 /// A virtual machine's nodes and CPUs.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The machine that is modelled: its scale is carried out, all nodes are fixed, and its bandwidth is that of its
-    /// virtual CPUs.
+    /// The modelled machine: scaled, all nodes fixed, with the bandwidth of its virtual CPUs.
     pub machine: Machine,
     /// The initiator of each virtual CPU.
     pub vcpu_initiators: Vec<InitiatorId>,
-    /// The guest's nodes: those of `machine`, the ones with virtual CPUs first, absent ones and then those of CXL last, then one without memory for each initiator with
-    /// virtual CPUs and no node beside it. [`Layout::linux_numbers`] has the numbers that the guest gives them.
+    /// The guest's nodes: those of `machine` (with virtual CPUs first, then others, absent ones, CXL ones),
+    /// then a memoryless one for each initiator with virtual CPUs and no node beside it.
+    /// [`Layout::linux_numbers`] returns their numbers in the guest.
     pub nodes: Vec<GuestNode>,
-    /// Distances between the guest's nodes, as ACPI's SLIT has them.
+    /// Distances between the guest's nodes, as in ACPI's SLIT.
     pub distances: Vec<Vec<u8>>,
-    /// What is not as the machine file says, and why.
+    /// Deviations from the machine file, and why.
     pub notes: Vec<String>,
 }
 
 /// A node of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestNode {
-    /// The machine's name for it, or for the initiator if it has no memory.
+    /// Its name in the machine file; the initiator's name if it has no memory.
     pub name: String,
     /// Memory in MiB.
     pub mib: u64,
-    /// How that comes into the guest.
+    /// Kind of memory.
     pub memory: Memory,
-    /// Virtual CPUs in it.
+    /// Its virtual CPUs.
     pub vcpus: Vec<u16>,
-    /// The node whose CPUs reach it soonest.
+    /// The node of its nearest CPUs.
     pub initiator: usize,
 }
 
 impl Layout {
-    /// Memory that is there from the start, in MiB.
+    /// Memory present at boot, in MiB.
     pub fn mib(&self) -> u64 {
         self.mib_of(|memory| *memory == Memory::Plain)
     }
 
-    /// Memory that comes as a device of ACPI, in MiB.
+    /// Memory of ACPI memory devices, in MiB.
     pub fn device_mib(&self) -> u64 {
         self.mib_of(Memory::is_device)
     }
@@ -53,17 +53,17 @@ impl Layout {
         self.nodes.iter().filter(|node| is_meant(&node.memory)).map(|node| node.mib).sum()
     }
 
-    /// Devices of ACPI that memory comes as.
+    /// Number of ACPI memory devices.
     pub fn slots(&self) -> u64 {
         self.nodes.iter().filter(|node| node.memory.is_device()).count() as u64
     }
 
-    /// Nodes whose memory can be plugged in.
+    /// Hotpluggable nodes.
     pub fn absent(&self) -> Vec<usize> {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].memory == Memory::Absent).collect()
     }
 
-    /// Nodes whose memory is shared, and its file.
+    /// Nodes of shared memory, with its file.
     pub fn shared(&self) -> impl Iterator<Item = (usize, &Path)> {
         self.nodes.iter().enumerate().filter_map(|(number, node)| match &node.memory {
             Memory::Shared(file) => Some((number, file.as_path())),
@@ -71,13 +71,13 @@ impl Layout {
         })
     }
 
-    /// Nodes whose memory is that of CXL expanders, in the order of their windows.
+    /// Nodes of CXL expanders, in the order of their windows.
     pub fn cxl(&self) -> impl Iterator<Item = usize> {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].memory == Memory::Cxl)
     }
 
-    /// The number that the guest's kernel gives each node with memory: it counts nodes with CPUs first, whether they have memory
-    /// or not, then absent ones, and those of CXL after all others.
+    /// The number of each memory node in the guest's kernel, which numbers nodes with CPUs first (with or
+    /// without memory), then others, then absent ones, and CXL ones last.
     pub fn linux_numbers(&self) -> Vec<usize> {
         let rank = |node: &GuestNode| match node.memory {
             Memory::Plain | Memory::Shared(_) => 1,
@@ -88,13 +88,13 @@ impl Layout {
         numbers[..self.machine.nodes.len()].to_vec()
     }
 
-    /// The number of each node in the virtual machine, its ACPI proximity domain. Those of CXL come last: ACPI's tables do not have
-    /// them, and Linux gives them the next ones.
+    /// The number of each node in the virtual machine, its ACPI proximity domain. CXL nodes come last: they
+    /// are not in the ACPI tables, and Linux assigns them the next numbers.
     pub fn domains(&self) -> Vec<usize> {
         self.numbers(|node| node.memory == Memory::Cxl)
     }
 
-    /// The place of each node among all if they are sorted by a key.
+    /// The rank of each node when sorted by a key.
     fn numbers<K: Ord>(&self, key: impl Fn(&GuestNode) -> K) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
         order.sort_by_key(|&node| key(&self.nodes[node]));
@@ -102,7 +102,7 @@ impl Layout {
         (0..self.nodes.len()).map(number).collect()
     }
 
-    /// Idle read latency in ns and read bandwidth in MB/s of a node with memory, as CPUs of another node reach it.
+    /// Idle read latency in ns and read bandwidth in MB/s of a memory node from the CPUs of another node.
     pub fn reach(&self, from: usize, to: usize) -> (f64, f64) {
         let vcpu = self.nodes[from].vcpus.first().copied().unwrap_or(0);
         let (initiator, node) = (self.vcpu_initiators[usize::from(vcpu)], NodeId::from(to));

@@ -1,4 +1,4 @@
-//! Pipes from the guest: QEMU writes to named ones, the lab reads.
+//! Pipes from the guest: QEMU writes to FIFOs, the lab reads.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,25 +14,25 @@ use rustix::pipe::fcntl_setpipe_size;
 
 use crate::error::LabError;
 
-/// What a pipe holds before the guest has to wait for its reader; the guest's time depends on the host only then. It is
-/// as much as Linux lets any user have.
+/// Pipe capacity: only when it is full does the guest wait for the reader, so that its time depends on the
+/// host. The maximum that Linux allows unprivileged users.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Makes a named pipe and opens both its ends, so that it stays open while QEMU comes and goes.
+/// Creates a FIFO and opens both ends, so that it stays open across QEMU's lifetime.
 fn pipe(path: &Path) -> Result<(File, File), LabError> {
     let made = mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
     made.map_err(io::Error::from).map_err(LabError::file(path, "make a pipe of that name"))?;
     let open = || -> io::Result<(File, File)> {
         let reader = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
         let writer = OpenOptions::new().write(true).open(path)?;
-        // A smaller pipe does as well.
+        // A smaller pipe works, too.
         let _ = fcntl_setpipe_size(&reader, PIPE_BYTES);
         Ok((reader, writer))
     };
     open().map_err(LabError::file(path, "open it"))
 }
 
-/// Passes on what comes through a pipe, in a thread of its own: whoever reads the output may be slow.
+/// Forwards a pipe in its own thread: the reader of the output may be slow.
 pub struct Pump {
     thread: JoinHandle<()>,
     shared: Arc<Shared>,
@@ -47,7 +47,7 @@ struct Shared {
 }
 
 impl Pump {
-    /// Makes the pipe and starts to read it.
+    /// Creates the pipe and starts the thread.
     pub fn start(path: &Path, to: Box<dyn Write + Send>) -> Result<Pump, LabError> {
         let (reader, writer) = pipe(path)?;
         fcntl_setfl(&reader, OFlags::empty())
@@ -64,12 +64,12 @@ impl Pump {
         Ok(Pump { thread, shared, writer: Some(writer) })
     }
 
-    /// Bytes passed on so far.
+    /// Bytes forwarded so far.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Acquire)
     }
 
-    /// An error if they can no longer be passed on.
+    /// An error if forwarding has failed.
     pub fn check(&self) -> Result<(), LabError> {
         if !self.shared.failed.load(Ordering::Acquire) {
             return Ok(());
@@ -78,10 +78,10 @@ impl Pump {
         Err(LabError::Output(failure.unwrap_or_else(|| ErrorKind::BrokenPipe.into())))
     }
 
-    /// Waits until all is passed on, QEMU having ended.
+    /// Waits until everything is forwarded; QEMU must have exited.
     pub fn finish(mut self) -> Result<(), LabError> {
         self.writer = None;
-        // A thread that panicked has nothing to tell.
+        // A panicked thread has no error to report.
         let _ = self.thread.join();
         match self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => Err(LabError::Output(error)),
@@ -106,10 +106,10 @@ fn pass_on(mut from: File, mut to: Box<dyn Write + Send>, bytes: &AtomicU64) -> 
     }
 }
 
-/// How a kernel begins to tell of its end; the stack that follows helps nobody here.
+/// First line of a kernel panic; the stack trace after it is left out.
 const PANIC: &str = "Kernel panic";
 
-/// The last of what comes through a pipe.
+/// The tail of a pipe's output.
 pub struct Tail {
     reader: File,
     _writer: Option<File>,
@@ -118,19 +118,19 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Makes a named pipe; keeps so many bytes of what comes.
+    /// Creates a FIFO; keeps the last `most` bytes.
     pub fn named(path: &Path, most: usize) -> Result<Tail, LabError> {
         let (reader, writer) = pipe(path)?;
         Ok(Tail { reader, _writer: Some(writer), kept: Vec::new(), most })
     }
 
-    /// Reads a pipe that is there.
+    /// Reads an existing pipe.
     pub fn of(reader: File, most: usize) -> io::Result<Tail> {
         fcntl_setfl(&reader, OFlags::NONBLOCK)?;
         Ok(Tail { reader, _writer: None, kept: Vec::new(), most })
     }
 
-    /// Reads what has come.
+    /// Reads what is available.
     pub fn read(&mut self) {
         let mut buffer = [0; 16 << 10];
         while let Ok(length @ 1..) = self.reader.read(&mut buffer) {
@@ -140,14 +140,14 @@ impl Tail {
         }
     }
 
-    /// Takes a whole line off, if there is one.
+    /// Takes the next complete line, if any.
     pub fn line(&mut self) -> Option<String> {
         let end = self.kept.iter().position(|&byte| byte == b'\n')?;
         let line = self.kept.drain(..=end).collect::<Vec<u8>>();
         Some(String::from_utf8_lossy(&line).trim_end().to_owned())
     }
 
-    /// The last lines up to a kernel's panic, if there was one, without control characters.
+    /// The last lines up to a kernel panic, if any, without control characters.
     pub fn last(&self, lines: usize) -> String {
         let text = String::from_utf8_lossy(&self.kept);
         let clean = text.replace(|c: char| c.is_control() && c != '\n', "");
@@ -157,7 +157,7 @@ impl Tail {
         all[end.saturating_sub(lines)..end].join("\n")
     }
 
-    /// For waiting until something comes.
+    /// For polling.
     pub fn reader(&self) -> impl AsFd + '_ {
         &self.reader
     }

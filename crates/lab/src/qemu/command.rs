@@ -12,54 +12,53 @@ use crate::memory::Memory;
 use crate::run_dir;
 use crate::spec::GuestSpec;
 
-/// What the kernel is told: to be quiet, to end with a panic, to trust its clocks, to leave out what only a physical
-/// machine needs (tests of ciphers, random numbers from jitter, for which it measures itself for a second), and to lay out memory the same each time.
+/// Kernel command line: quiet, exit on panic, trust the clocks, skip what only a physical machine needs
+/// (cipher self-tests, jitter entropy, which measures itself for a second), and a fixed memory layout.
 const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 rdinit=/init tsc=reliable nokaslr norandmaps \
     no_timer_check cryptomgr.notests=1 initcall_blacklist=jent_mod_init mitigations=off audit=0 random.trust_cpu=on";
 
-/// What it is told beside if memory is not all there from the start: to use what comes for what it can move away again, and no
-/// bounce buffer for devices that do not reach it, which there are none of.
+/// Added if memory is hotplugged: online it as movable, and no bounce buffer (no device needs one).
 const PLUGGABLE_LINE: &str = " memhp_default_state=online_movable swiotlb=noforce";
 
-/// Linux's number for memory that it leaves to drivers ("soft reserved").
+/// Linux's type of soft reserved memory.
 const SOFT_RESERVED: &str = "0xefffffff";
 
 const MACHINE: &str = "q35,hmat=on,i8042=off,smbus=off,sata=off,usb=off,vmport=off";
 
-/// QEMU's most complete CPU, without fast string instructions: it makes them a step a byte, in which the kernel would copy
-/// and clear.
+/// QEMU's most complete CPU, without fast string instructions: QEMU emulates them byte by byte, and the
+/// kernel would copy and clear with them.
 const CPU: &str = "max,erms=off,fsrm=off";
 
-/// What it is beside with CXL memory: Linux takes none in a virtual machine, where it cannot be sure to flush caches.
+/// Added with CXL memory: Linux refuses it under a hypervisor, where it cannot flush caches.
 const CPU_WITH_CXL: &str = ",hypervisor=off";
 
-/// PCI buses from one CXL host bridge's to the next one's.
+/// PCI bus numbers per CXL host bridge.
 const BRIDGE_BUSES: usize = 16;
 
-/// Most of a figure in ACPI's HMAT, which has one unit for all of a kind; QEMU makes it a power of ten for latencies and of two
-/// for bandwidths.
+/// Maximum HMAT entry. All entries of a kind share one unit; QEMU uses a power of ten for latencies and of
+/// two for bandwidths.
 const MOST_HMAT: f64 = 65_534.0;
 
-/// Time of an instruction on QEMU's own clock, in powers of two of 1 ns: with the clock plugin, which then keeps the time itself,
-/// and without, where it is 8 ns, so that the kernel's waits for devices at boot do not take long.
+/// QEMU's `-icount` shift (2^N ns per instruction): with the clock plugin, which keeps the time itself, and
+/// without, where 8 ns keep the kernel's waits for devices at boot short.
 const ICOUNT_TIMED: &str = "shift=0,sleep=off";
 const ICOUNT_PLAIN: &str = "shift=3,sleep=off";
 
-/// The device that the guest's ports belong to.
+/// The virtio-serial device of the guest's ports.
 const PORTS: &str = "ports";
 
 /// QEMU's command line for a guest.
 pub struct CommandLine<'a> {
     /// The guest.
     pub guest: &'a GuestSpec,
-    /// Its kernel, as QEMU starts it.
+    /// Its kernel, in the form that QEMU boots.
     pub kernel: &'a Path,
     /// The clock plugin and its configuration.
     pub clock: Option<(&'a Path, &'a Path)>,
 }
 
 impl CommandLine<'_> {
-    /// QEMU's arguments. Files without a folder are in the one that QEMU starts in.
+    /// QEMU's arguments. Relative files are in QEMU's working folder.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         let icount = if self.clock.is_some() { ICOUNT_TIMED } else { ICOUNT_PLAIN };
@@ -145,12 +144,12 @@ impl CommandLine<'_> {
         options
     }
 
-    /// Nodes that ACPI's tables have.
+    /// Nodes in the ACPI tables.
     fn in_tables(&self) -> impl Iterator<Item = usize> {
         (0..self.guest.layout.nodes.len()).filter(|&node| self.guest.layout.nodes[node].memory != Memory::Cxl)
     }
 
-    /// ACPI's HMAT: latency and bandwidth of each node with memory from each with CPUs.
+    /// HMAT: latency and bandwidth of each memory node from each CPU node.
     fn attributes(&self) -> impl Iterator<Item = String> {
         let layout = &self.guest.layout;
         let with_cpus = (0..layout.nodes.len()).filter(|&from| !layout.nodes[from].vcpus.is_empty());
@@ -175,7 +174,7 @@ impl CommandLine<'_> {
         })
     }
 
-    /// A PCI device with memory that the clock plugin writes counters to.
+    /// The PCI device whose memory is the clock plugin's counters page.
     fn counters(&self) -> [String; 4] {
         let bytes = counters::bytes(self.guest.layout.machine.nodes.len());
         let memory =
@@ -190,8 +189,7 @@ impl CommandLine<'_> {
         };
         let ports = ("-device", format!("virtio-serial-pci,bus=pcie.0,id={PORTS},ioeventfd=off"));
         let mut options = match self.guest.program.interactive {
-            // A serial line would drop what is typed before a program opens it; this one leaves it unread
-            // until then.
+            // A serial line drops input typed before a program opens it; this device leaves it unread.
             true => vec![("-chardev", console), ports, ("-device", "virtconsole,chardev=console".to_owned())],
             false => vec![("-chardev", console), ("-serial", "chardev:console".to_owned()), ports],
         };
@@ -202,7 +200,7 @@ impl CommandLine<'_> {
         options
     }
 
-    /// What lets nodes without memory be there, and their memory come: a device each is said to be near, and the monitor.
+    /// Hotplug: a generic initiator per absent node, so that the node exists, and the monitor socket.
     fn pluggable(&self) -> Vec<(&'static str, String)> {
         let near = |node: &usize| format!("acpi-generic-initiator,id=near{node},pci-dev={PORTS},node={node}");
         let mut options: Vec<_> =
@@ -214,7 +212,7 @@ impl CommandLine<'_> {
         options
     }
 
-    /// CXL memory expanders, each with a host bridge and a window of its own.
+    /// CXL memory expanders, each with its own host bridge and window.
     fn expanders(&self) -> Vec<(&'static str, String)> {
         let (mut options, mut windows) = (Vec::new(), String::new());
         for (number, node) in self.guest.layout.cxl().enumerate() {
@@ -241,14 +239,14 @@ fn backend(node: usize, mib: u64) -> String {
     format!("memory-backend-ram,id=m{node},size={mib}M")
 }
 
-/// The finest unit, a power of `base`, in which all figures fit.
+/// The finest unit, a power of `base`, in which all entries fit.
 fn hmat_unit(figures: impl Iterator<Item = f64>, base: f64) -> f64 {
     let most = figures.fold(1.0, f64::max);
     let units = std::iter::successors(Some(1.0), |unit| Some(unit * base));
     units.into_iter().find(|unit| most / unit <= MOST_HMAT).expect("some power is large enough")
 }
 
-/// A comma in QEMU's option syntax is written twice.
+/// QEMU's option syntax escapes a comma by doubling it.
 fn escaped(text: &OsStr) -> OsString {
     let words: Vec<&[u8]> = text.as_encoded_bytes().split(|&byte| byte == b',').collect();
     std::os::unix::ffi::OsStringExt::from_vec(words.join(&b",,"[..]))
@@ -265,10 +263,10 @@ mod tests {
     use crate::options::Options;
     use crate::tools::Tools;
 
-    /// Set to 1, the golden files are written instead of compared.
+    /// Set to 1, golden files are written instead of compared.
     const UPDATE: &str = "MEMTIDE_UPDATE_GOLDEN";
 
-    /// A bundled machine's guest; the seed, the kernel and all files are the same on any host.
+    /// A bundled machine's guest; seed, kernel and files do not depend on the host.
     fn guest(machine: &str, vcpus: u16, memory: &[(&str, Memory)]) -> GuestSpec {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(root.join(format!("../../machines/{machine}.toml"))).expect("a file");
@@ -302,7 +300,7 @@ mod tests {
         assert!(found == golden, "{} differs; {UPDATE}=1 writes it:\n{changes}", file.display());
     }
 
-    /// Lines that are in one text alone, in the order of the texts: `-` those of the golden one, `+` those found.
+    /// Differing lines, in order: `-` golden, `+` found.
     fn changes(golden: &str, found: &str) -> String {
         let only = |sign: char, of: &str, other: &str| -> String {
             let lines = of.lines().filter(|line| !other.lines().any(|same| same == *line));
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_guest_whose_other_nodes_are_absent() {
+    fn golden_guest_with_absent_nodes() {
         let memory = [("dram1", Memory::Absent), ("cxl", Memory::Absent)];
         assert_golden("ddr5-cxl-absent", &guest("ddr5-cxl", 1, &memory), false);
     }

@@ -1,4 +1,4 @@
-//! QEMU's process: it never outlives the lab.
+//! QEMU's process, which never outlives the lab.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,29 +14,28 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::channel::Tail;
 use crate::error::LabError;
 
-/// Starts a program that the kernel ends when its parent ends (util-linux).
+/// `setpriv` (util-linux): the kernel kills the program when its parent exits.
 const SETPRIV: &str = "setpriv";
 
-/// Time for QEMU to end in order, its plugin's results being written.
+/// Time limit for QEMU to exit cleanly, with its plugin's results written.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Of what QEMU says, the last bytes are kept.
+/// Bytes of QEMU's own output to keep.
 const SAID_BYTES: usize = 16 << 10;
 
-/// Runs what it is given, unless its parent is not the process it is told any more: that died before its death would have
-/// been heard of.
+/// Runs its arguments unless its parent has already changed: the lab died before the death signal was set.
 const UNLESS_ORPHANED: &str = r#"test "$PPID" = "$1" || exit 1; shift; exec "$@""#;
 
-/// QEMU, running.
+/// A running QEMU.
 pub struct Process {
     child: Child,
-    /// What it says itself.
+    /// QEMU's own output.
     pub said: Tail,
 }
 
 impl Process {
-    /// Starts QEMU in a folder. With a terminal it shares the caller's; otherwise a Ctrl-C there does not reach it.
+    /// Starts QEMU in a folder. With a terminal it shares the caller's; otherwise Ctrl-C does not reach it.
     pub fn start(
         qemu: &Path,
         arguments: &[OsString],
@@ -64,14 +63,14 @@ impl Process {
         Ok(Process { child, said })
     }
 
-    /// How it has ended, if it has.
+    /// Its exit status, if it has exited.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Ends it in order.
+    /// Stops it cleanly.
     pub fn end(&mut self) {
-        // It fails only if it has just ended.
+        // Fails only if it has just exited.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let asked = Instant::now();
         while self.ended().is_none() && asked.elapsed() < PATIENCE {

@@ -1,4 +1,4 @@
-//! The QEMU machine protocol (QMP): commands to QEMU while it runs, and its events, one JSON object a line.
+//! The QEMU machine protocol (QMP): commands to a running QEMU, and its events, one JSON object per line.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::run_dir;
 
-/// Host time in which QEMU answers; it serves one caller after the other.
+/// Host time limit for an answer; QEMU serves one client at a time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longest message that is read.
+/// Longest accepted message.
 const MOST_BYTES: usize = 1 << 20;
 
 /// A connection to a running QEMU.
@@ -26,9 +26,9 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects to the QEMU that runs in this folder.
+    /// Connects to the QEMU running in this folder.
     pub fn connect(folder: &Path) -> io::Result<Qmp> {
-        // A socket's name may have 107 bytes; by its descriptor the folder is short.
+        // A socket's path is limited to 107 bytes; /proc/self/fd keeps it short.
         let here = File::open(folder)?;
         let path = format!("/proc/self/fd/{}/{}", here.as_raw_fd(), run_dir::QMP_SOCKET);
         let stream = UnixStream::connect(path)?;
@@ -41,7 +41,7 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Has it carry out a command; gives what it returns.
+    /// Executes a command; returns its result.
     pub fn execute(&mut self, command: &str, arguments: Value) -> io::Result<Value> {
         let asked = json!({ "execute": command, "arguments": arguments });
         self.stream.write_all(format!("{asked}\n").as_bytes())?;
@@ -61,7 +61,7 @@ impl Qmp {
         }
     }
 
-    /// The next thing that it tells unasked; none if nothing comes until then.
+    /// The next event; `None` if none arrives before the deadline.
     pub fn event(&mut self, until: Instant) -> io::Result<Option<Value>> {
         match self.events.pop_front() {
             Some(event) => Ok(Some(event)),

@@ -1,4 +1,4 @@
-//! Debian packages, by a set-up of apt of memtide's own: the system's is left as it is.
+//! Debian packages, with memtide's own apt configuration; the system's is not changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use super::sources::{self, Sources};
 use crate::error::{LabError, Remedy};
 
-/// apt with memtide's list of sources, in memtide's cache.
+/// apt with memtide's sources and cache.
 pub struct Apt {
     folder: PathBuf,
     suite: Option<String>,
@@ -15,12 +15,12 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Nothing is done yet.
+    /// Does not run apt yet.
     pub fn new(cache: &Path, suite: Option<&str>) -> Apt {
         Apt { folder: cache.join("apt"), suite: suite.map(str::to_owned), sources: None }
     }
 
-    /// Reads the lists of packages, once. `why` says what they are needed for.
+    /// Updates the package lists, once. `why` is the reason in an error.
     pub fn update(&mut self, why: &str) -> Result<(), LabError> {
         if self.sources.is_some() {
             return Ok(());
@@ -42,12 +42,12 @@ impl Apt {
         Ok(())
     }
 
-    /// The suites that are looked through.
+    /// The suites to search.
     pub fn suites(&self) -> String {
         self.sources.as_ref().map_or(String::new(), |sources| sources.suites.join(", "))
     }
 
-    /// Installs a package from the first suite that has it in this major version or a later one; only root may.
+    /// Installs a package from the first suite with this major version or later. Needs root.
     pub fn install(&mut self, package: &str, least: u32, why: &str) -> Result<String, LabError> {
         self.update(why)?;
         let versions = text(run(self.command("apt-cache").args(["madison", package]))?);
@@ -72,13 +72,13 @@ impl Apt {
         Ok(format!("{package} {version}"))
     }
 
-    /// Names of packages that begin so.
+    /// Package names with this prefix.
     pub fn names(&self, beginning: &str) -> Result<Vec<String>, LabError> {
         let output = run(self.command("apt-cache").args(["pkgnames", beginning]))?;
         Ok(text(output).lines().map(str::to_owned).collect())
     }
 
-    /// Packages that a package cannot do without.
+    /// Dependencies of a package.
     pub fn depends(&self, package: &str) -> Result<Vec<String>, LabError> {
         let output = run(self.command("apt-cache").args(["depends", "--important", package]))?;
         let lines = text(output);
@@ -120,7 +120,7 @@ impl Apt {
     }
 }
 
-/// The newest version that a suite has, from lines `PACKAGE | VERSION | URI SUITE/COMPONENT ARCHITECTURE Packages`.
+/// The newest version in a suite, from lines `PACKAGE | VERSION | URI SUITE/COMPONENT ARCHITECTURE Packages`.
 fn version_in(madison: &str, suite: &str, least: u32) -> Option<String> {
     madison.lines().find_map(|line| {
         let fields: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -132,7 +132,7 @@ fn version_in(madison: &str, suite: &str, least: u32) -> Option<String> {
     })
 }
 
-/// Runs a command to its end.
+/// Runs a command.
 pub fn run(command: &mut Command) -> Result<Vec<u8>, LabError> {
     let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
     let line = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -149,8 +149,8 @@ fn text(output: Vec<u8>) -> String {
     String::from_utf8_lossy(&output).into_owned()
 }
 
-/// A package in the version that is installed, if one is. Named so, apt leaves it alone: Debian 12's own qemu-user takes the
-/// plugin of `memtide record`, the one that its backports would replace it with does not.
+/// A package pinned to its installed version, if any, so that apt does not upgrade it: Debian 12's qemu-user
+/// loads the plugin of `memtide record`, that of its backports does not.
 fn installed(package: &str) -> Option<String> {
     let query = Command::new("dpkg-query").args(["-W", "-f=${Package}=${Version}", package]).output().ok()?;
     Some(text(query.stdout)).filter(|known| query.status.success() && !known.ends_with('='))
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suite_must_have_the_version_asked_for() {
+    fn suite_needs_requested_major_version() {
         let lines = " qemu-system-x86 | 1:10.0.2+ds-2~bpo12+1 | http://mirror/debian stable-backports/main amd64 Packages\n \
             qemu-system-x86 | 1:7.2+dfsg-7 | http://mirror/debian stable/main amd64 Packages\n";
         assert_eq!(version_in(lines, "stable", 9), None);

@@ -1,4 +1,4 @@
-//! Fetches damo, and a Python for it: into memtide's cache, apart from the system's own.
+//! Fetches damo and a Python for it into memtide's cache, separate from the system's.
 
 use std::fs;
 use std::path::Path;
@@ -8,13 +8,13 @@ use super::apt::{Apt, run};
 use crate::cache::damo::{PYTHON, VERSION, place};
 use crate::error::{LabError, Remedy};
 
-/// damo's wheel on PyPI, in the version that the lab is tested with.
+/// damo's wheel on PyPI, in the tested version.
 const WHEEL_SHA256: &str = "17bb9be2223d39d960a86a45f4cde4c87848691749425e52858158f40ea2bee7";
 
 /// Debian's package whose dependency names the release of Python.
 const STANDARD_LIBRARY: &str = "libpython3-stdlib";
 
-/// The modules that need further libraries, which damo does without.
+/// Modules that need further libraries; damo does not use them.
 const EXTENSIONS: &str = "lib-dynload";
 
 /// Fetches damo from PyPI and Python from Debian; nothing is installed.
@@ -29,7 +29,7 @@ pub fn fetch(apt: &mut Apt, cache: &Path) -> Result<String, LabError> {
     Ok(format!("damo {VERSION} with {release}"))
 }
 
-/// pip checks that the wheel is the one that was tested.
+/// pip checks the wheel's hash.
 fn download_damo(passing: &Path, folder: &Path) -> Result<(), LabError> {
     let wanted = passing.join("requirements");
     fs::write(&wanted, format!("damo=={VERSION} --hash=sha256:{WHEEL_SHA256}\n"))
@@ -50,7 +50,7 @@ fn download_damo(passing: &Path, folder: &Path) -> Result<(), LabError> {
     })
 }
 
-/// Puts an interpreter and its standard library beside damo, and tells the release, such as `python3.11`.
+/// Copies an interpreter and its standard library next to damo; returns the release, such as `python3.11`.
 fn download_python(apt: &mut Apt, passing: &Path, folder: &Path) -> Result<String, LabError> {
     apt.update("a Python for damo is missing")?;
     let release = apt.depends(STANDARD_LIBRARY)?.iter().find_map(|name| release_of(name).map(str::to_owned));
@@ -85,7 +85,7 @@ fn release_of(library: &str) -> Option<&str> {
     library.strip_prefix("lib")?.strip_suffix("-stdlib")
 }
 
-/// Compiles all modules, for whatever time their files have in the guest; this shows that the interpreter runs, too.
+/// Compiles all modules, valid for any file time in the guest; also tests that the interpreter runs.
 fn compile(folder: &Path) -> Result<(), LabError> {
     let mut python = Command::new(folder.join(PYTHON));
     python.env_clear().env("PYTHONHOME", folder).current_dir(folder);
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_standard_library_names_its_release() {
+    fn python_release_comes_from_standard_library() {
         assert_eq!(release_of("libpython3.11-stdlib"), Some("python3.11"));
         assert_eq!(release_of("python3-minimal"), None);
         assert_eq!(release_of("libc6"), None);

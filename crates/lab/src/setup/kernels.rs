@@ -8,7 +8,7 @@ use super::apt::{Apt, run};
 use crate::cache::kernels::{FLAVOUR, PREFERRED, kernel_in, newest};
 use crate::error::{LabError, Remedy};
 
-/// Fetches the newest such package and unpacks it; nothing is installed.
+/// Fetches and unpacks the newest matching package; installs nothing.
 pub fn fetch(apt: &mut Apt, cache: &Path, wanted: Option<&str>) -> Result<String, LabError> {
     let wanted = wanted.unwrap_or(PREFERRED);
     apt.update(&format!("the guest's kernel {wanted} is missing"))?;
@@ -38,7 +38,7 @@ pub fn fetch(apt: &mut Apt, cache: &Path, wanted: Option<&str>) -> Result<String
     Ok(package)
 }
 
-/// The package, and those of the same release that it needs: newer ones have kernel and modules in packages of their own.
+/// The package and its dependencies of the same release: newer releases split kernel and modules.
 fn parts(apt: &Apt, package: &str) -> Result<Vec<String>, LabError> {
     let release = package.trim_start_matches("linux-image-");
     let mut parts = apt.depends(package)?;

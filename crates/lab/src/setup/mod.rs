@@ -1,4 +1,4 @@
-//! Getting what the lab needs.
+//! Setup: finds and fetches the lab's tools.
 
 mod apt;
 mod damo;
@@ -15,33 +15,34 @@ use crate::tools::{QEMU_LEAST, Tools, qemu};
 
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
-/// What is to be set up.
+/// Options of setup.
 #[derive(Clone, Debug, Default)]
 pub struct SetupOptions {
-    /// A kernel package by the beginning of its name, such as `linux-image-7`; Linux 6.12 if `None`.
+    /// Name prefix of a kernel package, such as `linux-image-7`; `None`: Linux 6.12.
     pub kernel: Option<String>,
-    /// A further suite to look for packages in, such as `trixie-backports`.
+    /// A further suite to search, such as `trixie-backports`.
     pub suite: Option<String>,
 }
 
-/// What there is now.
+/// Result of setup.
 #[derive(Debug)]
 pub struct SetupReport {
-    /// What the lab is made of.
+    /// The lab's tools.
     pub tools: Tools,
-    /// Packages that were fetched or installed for it.
+    /// Packages fetched or installed.
     pub fetched: Vec<String>,
-    /// Why damo is not there, if it is not: all but the subject `damo` works without.
+    /// Why damo is missing, if it is: only the subject `damo` needs it.
     pub without_damo: Option<LabError>,
-    /// Where fetched kernels are.
+    /// Folder of fetched kernels.
     pub cache: PathBuf,
 }
 
-/// Finds what the lab needs, and gets what is missing: QEMU is installed if memtide runs as root on a system with
-/// `apt-get`, a kernel and damo are fetched into memtide's cache, where packages are listed and kept apart from the system's own set-up.
+/// Finds the lab's tools and gets missing ones: QEMU is installed if memtide runs as root on a system with
+/// `apt-get`; a kernel and damo are fetched into memtide's cache, with an apt configuration separate from the
+/// system's.
 ///
 /// # Errors
-/// With what is missing, why, and how to get it.
+/// If a tool is still missing; says which, why, and how to get it.
 pub fn setup(options: &SetupOptions) -> Result<SetupReport, LabError> {
     let cache = cache::folder()?;
     let _lock = cache::lock(&cache)?;

@@ -1,4 +1,4 @@
-//! Where packages come from: the system's own entries, and the same ones with another suite.
+//! apt sources: the system's own entries, and copies of them for other suites.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "/etc/apt";
 const RELEASE: &str = "/etc/os-release";
 
-/// Entries for memtide's set-up of apt.
+/// Entries for memtide's apt configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// Files by name, with their text.
+    /// Files by name, with content.
     pub files: Vec<(String, String)>,
-    /// Suites, in the order in which packages are looked for.
+    /// Suites, in search order.
     pub suites: Vec<String>,
 }
 
-/// The entries of this system for its own release, and copies of them for its backports and a further suite.
+/// This system's entries for its release, and copies of them for its backports and a further suite.
 pub fn of_system(further: Option<&str>) -> Result<Sources, String> {
     let release = fs::read_to_string(RELEASE).unwrap_or_default();
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let codename = codename.map(|name| name.trim_matches('"')).filter(|name| !name.is_empty());
     let codename = codename.ok_or("cannot determine this system's Debian or Ubuntu release")?;
-    // A suite, and the one whose entries it is made from.
+    // Pairs of a suite and the one whose entries are copied for it.
     let mut wanted: Vec<(String, String)> = ["", "-updates", "-security"]
         .map(|part| (format!("{codename}{part}"), format!("{codename}{part}")))
         .into();
@@ -63,7 +63,7 @@ fn is_deb822(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "sources")
 }
 
-/// A file's entries for a suite (`model`), with another in its place; `None` if there are none.
+/// A file's entries for the suite `model`, rewritten for another; `None` if it has none.
 fn with_suite(text: &str, deb822: bool, model: &str, suite: &str) -> Option<String> {
     let entries: Vec<String> = if deb822 {
         text.split("\n\n").filter_map(|stanza| stanza_with(stanza, model, suite)).collect()
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_the_release_alone_are_copied_with_the_other_suite() {
+    fn only_release_entries_are_copied_to_another_suite() {
         let text = "Types: deb deb-src\n# a note\nURIs: http://mirror/debian\nSuites: stable stable-updates\nComponents: main\n\
             Signed-By: /key.gpg\n\nTypes: deb\nURIs: http://other/x\nSuites: nodistro\nComponents: main\n\n\
             Types: deb\nURIs: http://off/debian\nSuites: stable\nComponents: main\nEnabled: no\n";

@@ -1,4 +1,4 @@
-//! Virtual CPUs as all of QEMU's threads may see them: what they have executed, and their clocks.
+//! State of virtual CPUs readable by all of QEMU's threads: progress and clocks.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -11,7 +11,7 @@ use crate::lab::Executed;
 use crate::op::MAX_VCPUS;
 use crate::vcpu::VCPUS;
 
-/// What QEMU counts for each virtual CPU by itself, with whole aligned words.
+/// Counters that QEMU updates inline for each virtual CPU, in aligned words.
 #[repr(C)]
 pub struct Score {
     /// Instructions of all blocks begun.
@@ -22,7 +22,7 @@ pub struct Score {
     pub turn: AtomicU64,
 }
 
-/// A virtual CPU, as all of QEMU's threads may see it.
+/// A virtual CPU's state readable by all of QEMU's threads.
 pub struct Shared {
     pub score: AtomicPtr<Score>,
     pub cpu: AtomicPtr<c_void>,
@@ -31,13 +31,13 @@ pub struct Shared {
     pub idle: AtomicBool,
 }
 
-/// All virtual CPUs; those that there are not have no score.
+/// All virtual CPUs; unused entries have no score.
 pub static SHARED: [Shared; MAX_VCPUS] = [const { Shared::new() }; MAX_VCPUS];
 
-/// The latest time that the guest was told, in ns, sleep apart.
+/// The guest's last clock value, in ns, without sleep.
 pub static LATEST: AtomicU64 = AtomicU64::new(0);
 
-/// Time that QEMU has skipped because all virtual CPUs slept, when it was last asked, in ns.
+/// Time skipped by QEMU while all virtual CPUs slept, as of the last read, in ns.
 pub static SKIPPED_NS: AtomicU64 = AtomicU64::new(0);
 
 impl Shared {
@@ -53,8 +53,8 @@ impl Shared {
 
     #[inline]
     fn score(&self) -> Option<&Score> {
-        // SAFETY: null, or QEMU's scoreboard, which lives as long as the plugin. It moves only while a virtual CPU is
-        // initialised, and then no other runs.
+        // SAFETY: null, or QEMU's scoreboard, which lives as long as the plugin. It moves only while a
+        // virtual CPU is initialised, and then no other runs.
         unsafe { self.score.load(Ordering::Relaxed).as_ref() }
     }
 
@@ -96,7 +96,7 @@ impl Shared {
     }
 }
 
-/// The time of the whole machine, in ns, sleep apart: that of the slowest virtual CPU that runs.
+/// Time of the machine, in ns, without sleep: that of the slowest running virtual CPU.
 pub fn common_time_ns() -> u64 {
     let known = || SHARED.iter().filter(|shared| !shared.score.load(Ordering::Relaxed).is_null());
     let slowest = known().filter(|shared| shared.runs()).map(Shared::time).min();
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_virtual_cpu_has_a_time_once_it_has_a_score() {
+    fn vcpu_with_score_has_time() {
         let shared = Shared::new();
         assert_eq!((shared.instructions(), shared.runs()), (0, false));
         let score = Box::into_raw(Box::new(Score {
@@ -140,7 +140,7 @@ mod tests {
         shared.publish(clock);
         assert_eq!(shared.time(), clock.at(1000));
         shared.add_turn(3);
-        // SAFETY: a box from above, which nobody reads any more.
+        // SAFETY: a box from above, with no readers left.
         let score = unsafe { Box::from_raw(score) };
         assert_eq!(score.turn.into_inner(), 8);
     }

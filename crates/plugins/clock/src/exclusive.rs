@@ -1,7 +1,8 @@
-//! State that callbacks use one after another.
+//! State with exclusive access per callback.
 //!
-//! QEMU calls the plugin back with no context of its own, so that the state is a static. Each callback enters it once, at its
-//! start, and passes it down by `&mut`; there is no other way to it, and hence never a second reference.
+//! QEMU calls the plugin back with no context of its own, so the state is a static. Each callback enters it
+//! once, at its start, and passes it down by `&mut`; there is no other access, hence never a second
+//! reference.
 //!
 //! ```text
 //! thread=single                       thread=multi
@@ -19,9 +20,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct Exclusive<T> {
     state: UnsafeCell<T>,
-    /// Somebody uses it: what finds a callback within a callback.
+    /// In use: detects a callback within a callback.
     entered: AtomicBool,
-    /// Keeps other threads out, if there are some.
+    /// Excludes other threads, if there are any.
     lock: Option<Mutex<()>>,
 }
 
@@ -29,23 +30,23 @@ pub struct Exclusive<T> {
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
-    /// A value that several threads enter, or one alone.
+    /// A value for several threads, or for one.
     pub fn new(state: T, several_threads: bool) -> Exclusive<T> {
         let lock = several_threads.then(|| Mutex::new(()));
         Exclusive { state: UnsafeCell::new(state), entered: AtomicBool::new(false), lock }
     }
 
-    /// Has the value until what is returned is dropped. Waits for other threads, if there are several.
+    /// Exclusive access until the guard is dropped. Waits for other threads, if there are several.
     ///
     /// # Safety
     /// All callers are on one thread, unless the value was made for several.
     ///
     /// # Panics
-    /// If the calling thread has it already, and the value was made for one thread; with several it waits for ever.
+    /// If the calling thread already has it and the value is for one thread; with several it deadlocks.
     #[inline]
     pub unsafe fn enter(&self) -> Entered<'_, T> {
         let lock = self.lock.as_ref().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
-        // No read-modify-write, which would take longer than all the rest: other threads are kept out already.
+        // No read-modify-write, which would dominate the cost: other threads are already excluded.
         assert!(!self.entered.load(Ordering::Relaxed), "a callback within a callback");
         self.entered.store(true, Ordering::Relaxed);
         // SAFETY: a cell's address is not null.
@@ -53,13 +54,13 @@ impl<T> Exclusive<T> {
         Entered { state, entered: &self.entered, _lock: lock }
     }
 
-    /// Whether somebody uses it just now.
+    /// Whether it is in use.
     pub fn is_entered(&self) -> bool {
         self.entered.load(Ordering::Relaxed)
     }
 }
 
-/// The value, for one user.
+/// Guard with exclusive access to the value.
 #[derive(Debug)]
 pub struct Entered<'a, T> {
     state: NonNull<T>,
@@ -71,7 +72,7 @@ impl<T> Deref for Entered<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: as long as this lives, nobody else enters.
+        // SAFETY: the guard excludes other users.
         unsafe { self.state.as_ref() }
     }
 }
@@ -79,7 +80,7 @@ impl<T> Deref for Entered<'_, T> {
 impl<T> DerefMut for Entered<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as long as this lives, nobody else enters, and it is borrowed mutably.
+        // SAFETY: the guard excludes other users, and is borrowed mutably.
         unsafe { self.state.as_mut() }
     }
 }
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callbacks_of_one_thread_follow_each_other() {
+    fn callbacks_of_one_thread_run_in_sequence() {
         let state = Exclusive::new(vec![1], false);
         {
             // SAFETY: this thread alone enters.
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a callback within a callback")]
-    fn a_callback_within_a_callback_is_caught() {
+    fn nested_callback_panics() {
         let state = Exclusive::new(0, false);
         // SAFETY: this thread alone enters.
         let (_first, _second) = unsafe { (state.enter(), state.enter()) };

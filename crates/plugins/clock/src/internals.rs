@@ -1,8 +1,8 @@
-//! What is used of QEMU beside its plugin interface. The only module that knows it.
+//! QEMU internals used in addition to its plugin interface. The only module that uses them.
 //!
-//! With `-icount`, QEMU's accelerator keeps a table of operations. In QEMU 10.0 `get_virtual_clock`, `set_virtual_clock` and
-//! `get_elapsed_ticks` follow each other there, and the first and the last are `icount_get`: that is the check. If any of it is
-//! not so, nothing is replaced.
+//! With `-icount`, QEMU's accelerator keeps a table of operations. In QEMU 10.0 `get_virtual_clock`,
+//! `set_virtual_clock` and `get_elapsed_ticks` follow each other there, and the first and the last are
+//! `icount_get`: that is the check. If the check fails, nothing is replaced.
 
 use std::ffi::{CStr, c_void};
 use std::mem::transmute;
@@ -20,10 +20,11 @@ pub struct Internals {
     get_accel: unsafe extern "C" fn() -> *mut *const c_void,
 }
 
-/// Entries of the accelerator's table that are looked at.
+/// Entries of the accelerator's table that are searched.
 const ENTRIES: usize = 64;
 
-/// Blocks that may run beside others (`CF_PARALLEL`): without it plugins crash when one thread runs several virtual CPUs.
+/// Blocks that may run beside others (`CF_PARALLEL`): without it plugins crash when one thread runs several
+/// virtual CPUs.
 const PARALLEL: u32 = 0x8000;
 
 fn symbol(name: &CStr) -> Result<*mut c_void, String> {
@@ -53,7 +54,7 @@ pub fn current_cpu() -> *mut c_void {
 }
 
 impl Internals {
-    /// Finds all of them.
+    /// Finds all functions.
     pub fn find() -> Result<Internals, String> {
         symbol(c"current_cpu")?;
         // SAFETY: functions of QEMU 10.0, with the types that they have there.
@@ -78,10 +79,11 @@ impl Internals {
         }
     }
 
-    /// Puts a clock in the place of the accelerator's.
+    /// Replaces the accelerator's clock functions.
     pub fn replace_clock(&self, get: extern "C" fn() -> i64, set: extern "C" fn(i64)) -> Result<(), String> {
         let original = self.icount_get as *const c_void;
-        // SAFETY: the table is longer than what is looked at, and writable; what is replaced was checked to be a clock.
+        // SAFETY: the table is longer than what is looked at, and writable; what is replaced was checked to
+        // be a clock.
         unsafe {
             let table = (self.get_accel)();
             if table.is_null() {
@@ -118,7 +120,7 @@ impl Internals {
         unsafe { (self.flush_page)(current_cpu(), address) }
     }
 
-    /// Has the calling thread's virtual CPU translate blocks as ones that others may run beside.
+    /// Makes the calling thread's virtual CPU translate blocks as parallel ones.
     pub fn share_blocks(&self) {
         // SAFETY: the calling thread initialises a virtual CPU.
         unsafe { (self.cflags_set)(current_cpu(), PARALLEL) }

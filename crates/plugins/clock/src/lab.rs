@@ -12,13 +12,13 @@ use crate::op::{MAX_VCPUS, Op};
 use crate::shared_memory;
 use crate::vcpu::Vcpu;
 
-/// Time that a virtual CPU runs before the next one does.
+/// Time slice of a virtual CPU.
 pub const QUANTUM: Time = Time::from_us(20);
 
-/// How often the guest's counters are written: that takes as long as some hundred modelled accesses.
+/// Interval of writing the counters page, which costs as much as some hundred modelled accesses.
 const SHOWN_EVERY: Time = Time::from_us(200);
 
-/// Everything that the plugin knows beside QEMU.
+/// The plugin's state, independent of QEMU.
 #[derive(Debug)]
 pub struct Lab {
     pub config: Config,
@@ -27,7 +27,7 @@ pub struct Lab {
     pub results: Results,
     counters: Writer<'static>,
     shown: Time,
-    /// The model is on: a region of interest is under way.
+    /// Whether the model is on: a region of interest is active.
     pub on: bool,
     /// Time of an instruction on the modelled core, in ps.
     model_ps: f64,
@@ -36,7 +36,7 @@ pub struct Lab {
     program: Time,
 }
 
-/// What there was when the region of interest under way began.
+/// State at the start of the active region of interest.
 #[derive(Debug)]
 struct Begun {
     time: Time,
@@ -45,12 +45,12 @@ struct Begun {
     timeline: Timeline,
 }
 
-/// What a virtual CPU has executed.
+/// Progress of a virtual CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Executed {
     /// Instructions.
     pub instructions: u64,
-    /// Of them, those outside the kernel.
+    /// User instructions among them.
     pub user_instructions: u64,
     /// Accesses to memory while the model was on.
     pub accesses: u64,
@@ -61,7 +61,7 @@ pub struct Executed {
 pub struct Touch {
     pub line: u64,
     pub write: bool,
-    /// Time that its translation takes; zero if the page was seen lately.
+    /// Time of its translation; zero if it is cached.
     pub translation: Time,
 }
 
@@ -108,8 +108,7 @@ impl Lab {
         if self.on { self.model_ps } else { self.config.boot_ps as f64 }
     }
 
-    /// Turns the model on or off; each virtual CPU has executed so many instructions. False if nothing
-    /// changes.
+    /// Turns the model on or off, given each virtual CPU's executed instructions. False if nothing changes.
     pub fn turn(&mut self, on: bool, executed: &[Executed]) -> bool {
         if self.on == on {
             return false;
@@ -124,13 +123,13 @@ impl Lab {
         true
     }
 
-    /// What a virtual CPU has done up to now.
+    /// A virtual CPU's counters up to now.
     fn counts(&self, cpu: usize, executed: Executed) -> Counts {
         let Executed { instructions, user_instructions, accesses } = executed;
         Counts { instructions, user_instructions, accesses, ..self.curve.counts(CpuId::from(cpu)) }
     }
 
-    /// A region of interest begins.
+    /// Starts a region of interest.
     pub fn begin(&mut self, time: Time, executed: &[Executed]) {
         for (cpu, &executed) in executed.iter().enumerate() {
             self.ledger.skip(cpu, self.counts(cpu, executed));
@@ -140,12 +139,12 @@ impl Lab {
         self.begun = Some(Begun { time, host_cpu_ns: thread_cpu_ns(), processes, timeline });
     }
 
-    /// Whether one is under way.
+    /// Whether one is active.
     pub fn has_begun(&self) -> bool {
         self.begun.is_some()
     }
 
-    /// A virtual CPU runs the process with this page table from now on.
+    /// Switches a virtual CPU to the process with this page table.
     pub fn enter(&mut self, cpu: usize, root: u64, executed: Executed) {
         if self.has_begun() {
             self.ledger.settle(cpu, self.counts(cpu, executed));
@@ -161,18 +160,18 @@ impl Lab {
         sum.nodes.into_iter().map(|node| node.bytes()).collect()
     }
 
-    /// A virtual CPU runs the lab's agent, which starts the program.
+    /// Marks a virtual CPU's process as the lab's agent, which starts the program.
     pub fn is_agent(&mut self, cpu: usize, time: Time) {
         self.ledger.is_agent(cpu);
         self.program = time;
     }
 
-    /// Whether it is time to show the guest what was counted.
+    /// Whether the counters page is due for an update.
     pub fn is_due(&self, time: Time) -> bool {
         self.has_begun() && time >= self.shown + SHOWN_EVERY
     }
 
-    /// Has the guest see what was counted up to now. Called where all virtual CPUs' turns end.
+    /// Updates the counters page. Called when all virtual CPUs' turns have ended.
     pub fn show(&mut self, time: Time, executed: &[Executed]) {
         if self.has_begun() {
             self.settle(executed);
@@ -195,7 +194,7 @@ impl Lab {
         }
     }
 
-    /// A program begins in a virtual CPU's address space.
+    /// A program starts in a virtual CPU's address space.
     pub fn start(&mut self, cpu: usize, name: &str, executed: Executed) {
         if self.has_begun() {
             self.ledger.settle(cpu, self.counts(cpu, executed));
@@ -203,7 +202,7 @@ impl Lab {
         self.ledger.start(cpu, name);
     }
 
-    /// The region of interest has ended; results are written.
+    /// Ends the region of interest and writes results.
     pub fn end(&mut self, time: Time, executed: &[Executed]) {
         self.note(time);
         let Some(begun) = self.begun.take() else { return };
@@ -221,7 +220,7 @@ impl Lab {
         self.write();
     }
 
-    /// Writes the results; a reader sees the old file or the new one.
+    /// Writes the results atomically.
     pub fn write(&self) {
         let file = &self.config.results;
         let new = file.with_extension("new");
@@ -231,8 +230,9 @@ impl Lab {
         }
     }
 
-    /// An access that may not be in the first cache, or whose page was not seen lately (`translation` above zero).
-    /// `instruction` says, if need be, how many the CPU has executed before it. False if it took no time.
+    /// Performs an access that may miss the first cache, or whose translation is not cached (`translation`
+    /// above zero). `instruction` returns, on demand, how many the CPU has executed before it. False if it
+    /// took no time.
     #[inline]
     pub fn access(
         &mut self,

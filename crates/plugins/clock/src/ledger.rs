@@ -1,12 +1,12 @@
-//! Which process did what in regions of interest.
+//! Per-process counters in regions of interest.
 
 use memtide_lab_protocol::counters::PROCESSES;
 use memtide_lab_protocol::{Counts, Process, Who};
 
-/// The address space of the kernel before any other.
+/// The kernel's first address space.
 const FIRST_ROOT: u64 = 0;
 
-/// Processes, and which of them each virtual CPU runs. All that are too many count as the last.
+/// Processes, and which one each virtual CPU runs. Processes beyond the limit count as the last.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     nodes: usize,
@@ -18,14 +18,14 @@ pub struct Ledger {
 #[derive(Clone, Debug)]
 struct Cpu {
     process: usize,
-    /// It has not returned to a program since it changed its address space.
+    /// Whether it has not returned to user mode since it changed its address space.
     fresh: bool,
-    /// What it had counted when its process last got its share.
+    /// Its counters when they were last added to a process.
     settled: Counts,
 }
 
 impl Ledger {
-    /// So many virtual CPUs and nodes.
+    /// For `cpus` virtual CPUs and `nodes` nodes.
     pub fn new(cpus: usize, nodes: usize) -> Ledger {
         let cpu = Cpu { process: 0, fresh: false, settled: Counts::none(nodes) };
         let mut ledger = Ledger { nodes, processes: Vec::new(), cpus: vec![cpu; cpus] };
@@ -33,18 +33,18 @@ impl Ledger {
         ledger
     }
 
-    /// A virtual CPU runs the process with this page table from now on.
+    /// Switches a virtual CPU to the process with this page table.
     pub fn enter(&mut self, cpu: usize, root: u64) {
         let process = self.number(root);
         self.cpus[cpu] = Cpu { process, fresh: true, ..self.cpus[cpu].clone() };
     }
 
-    /// Whether a virtual CPU that returns to a program does so for the first time in an address space.
+    /// Whether this is a virtual CPU's first return to user mode in an address space.
     pub fn returns(&mut self, cpu: usize) -> bool {
         std::mem::take(&mut self.cpus[cpu].fresh)
     }
 
-    /// A program begins in the address space of a virtual CPU; what ran there before has ended.
+    /// A program starts in a virtual CPU's address space; a previous process there has ended.
     pub fn start(&mut self, cpu: usize, name: &str) {
         let before = &mut self.processes[self.cpus[cpu].process];
         if before.counts.user_instructions > 0 {
@@ -55,17 +55,17 @@ impl Ledger {
         name.clone_into(&mut self.processes[self.cpus[cpu].process].name);
     }
 
-    /// The process that a virtual CPU runs is the lab's agent.
+    /// Marks a virtual CPU's process as the lab's agent.
     pub fn is_agent(&mut self, cpu: usize) {
         self.processes[self.cpus[cpu].process].who = Who::Agent;
     }
 
-    /// What a virtual CPU has counted up to now is of no interest.
+    /// Discards a virtual CPU's counts up to now.
     pub fn skip(&mut self, cpu: usize, counted: Counts) {
         self.cpus[cpu].settled = counted;
     }
 
-    /// What a virtual CPU has counted up to now is its process's.
+    /// Adds a virtual CPU's counts up to now to its process.
     pub fn settle(&mut self, cpu: usize, counted: Counts) {
         let cpu = &mut self.cpus[cpu];
         let process = &mut self.processes[cpu.process];
@@ -76,12 +76,12 @@ impl Ledger {
         }
     }
 
-    /// All processes, with what they did so far.
+    /// All processes with their counters.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
 
-    /// The number of the process that has this page table, or had it last.
+    /// Index of the process that has this page table, or had it last.
     fn number(&mut self, root: u64) -> usize {
         let known = self.processes.iter().rposition(|process| process.root == root);
         known.unwrap_or_else(|| {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_process_gets_what_was_counted_while_it_ran() {
+    fn counts_go_to_running_process() {
         let mut ledger = Ledger::new(2, 1);
         ledger.enter(0, 0x1000);
         ledger.is_agent(0);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_begins_where_another_ran_is_another_process() {
+    fn new_program_in_address_space_is_new_process() {
         let mut ledger = Ledger::new(1, 1);
         ledger.enter(0, 0x1000);
         assert!(ledger.returns(0) && !ledger.returns(0), "once for each change");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn more_processes_than_are_told_apart_count_as_the_last() {
+    fn excess_processes_count_as_last() {
         let mut ledger = Ledger::new(1, 1);
         for root in 1..=300 {
             ledger.enter(0, root << 12);

@@ -1,11 +1,13 @@
-//! A plugin for QEMU's system emulation that makes a virtual machine's own clock feel the memory of a modelled machine.
+//! A plugin for QEMU's system emulation that makes a virtual machine's clock follow the memory timing of a
+//! modelled machine.
 //!
-//! `qemu-system-x86_64 -icount shift=0,sleep=off -accel tcg,thread=single -plugin libmemtide_clock.so,config=FILE ...`, FILE
-//! being a [`memtide_lab_protocol::clock::Config`]. `memtide lab` does that.
+//! `qemu-system-x86_64 -icount shift=0,sleep=off -accel tcg,thread=single -plugin
+//! libmemtide_clock.so,config=FILE ...`, FILE being a [`memtide_lab_protocol::clock::Config`]. `memtide lab`
+//! does that.
 //!
 //! Each vCPU's time is its instructions times the modelled core's rate, plus what crate `lab-model` says it
-//! waited. The guest's clocks are made to follow by replacing the clock functions of QEMU's accelerator ([`internals`]); a
-//! QEMU in which they are not found is left as it is, and only reported on.
+//! waited. The guest's clocks are made to follow by replacing the clock functions of QEMU's accelerator
+//! ([`internals`]); if they are not found, QEMU is left unchanged and the results say so.
 
 #![cfg_attr(test, allow(dead_code, reason = "`qemu`, which uses most of it, is left out"))]
 

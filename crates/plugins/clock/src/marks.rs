@@ -1,24 +1,24 @@
-//! Instructions that mean something to the lab.
+//! Instructions with a meaning for the lab.
 
-/// What an instruction asks of the plugin, beside its accesses to memory.
+/// Meaning of an instruction to the plugin, other than its memory accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
     /// `xchg bx, bx`: a mark; its command is in RAX, its argument in RDI.
     Mark,
     /// `hlt`.
     Halt,
-    /// `pause`: it waits, and looks again.
+    /// `pause`: a spin loop.
     Pause,
     /// `mov cr3, REGISTER`: another address space.
     AddressSpace(u8),
-    /// `iretq`: perhaps to a program that begins.
+    /// `iretq`: possibly the start of a program.
     Return,
     /// `mov cr0/cr4`, `invlpg`, `invpcid`: translations may change.
     Translations,
 }
 
 impl Special {
-    /// What the bytes of an instruction ask for.
+    /// Decodes an instruction's bytes.
     pub fn of(code: &[u8]) -> Option<Special> {
         match code {
             [0x66, 0x87, 0xdb] => return Some(Special::Mark),
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instructions_are_known_by_their_bytes() {
+    fn instructions_decode_from_bytes() {
         let of = Special::of;
         assert_eq!(of(&[0x66, 0x87, 0xdb]), Some(Special::Mark));
         assert_eq!(of(&[0x87, 0xdb]), None, "xchg ebx, ebx is no mark");

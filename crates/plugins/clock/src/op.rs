@@ -1,4 +1,4 @@
-//! Instructions that access memory, and which loads their addresses come from.
+//! Instructions that access memory, and the loads that their addresses depend on.
 
 use std::ptr::{NonNull, null};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memtide_core::Time;
 use memtide_dataflow::{self as dataflow, Set, bits};
 
-/// Most virtual CPUs of a machine.
+/// Maximum number of virtual CPUs.
 pub const MAX_VCPUS: usize = 8;
 
-/// General registers: only these make addresses that are followed.
+/// General registers: only dependences through these are followed.
 pub const REGISTERS: usize = 16;
 
 /// How many loads back a chain of hits is followed to a miss.
 const DEPTH: u32 = 4;
 
-/// The load that last fed each general register of a CPU, null if none is known, and a place for what feeds none.
+/// The load that last fed each general register of a CPU, null if unknown, and a slot for loads that feed
+/// none.
 #[derive(Clone, Copy, Debug)]
 pub struct Writers([*const Op; REGISTERS + 1]);
 
@@ -71,8 +72,8 @@ pub struct Ops(Vec<NonNull<Op>>);
 unsafe impl Send for Ops {}
 
 impl Ops {
-    /// Adds the ops of a block; gives them in order, none for an instruction that accesses no memory. QEMU counts a block's
-    /// instructions when it begins, or each `by_instruction`.
+    /// Adds the ops of a block; gives them in order, none for an instruction that accesses no memory. QEMU
+    /// counts a block's instructions when it begins, or each `by_instruction`.
     pub fn add_block<'a>(
         &mut self,
         code: impl Iterator<Item = (u64, &'a [u8])>,
@@ -113,7 +114,7 @@ impl Ops {
     /// QEMU has dropped all blocks, and all [`Writers`] are [`Writers::NONE`].
     pub unsafe fn clear(&mut self) {
         for op in self.0.drain(..) {
-            // SAFETY: it was a box, and nobody has its address any more but ops that are freed here.
+            // SAFETY: it was a box, and only ops freed here still have its address.
             drop(unsafe { Box::from_raw(op.as_ptr()) });
         }
     }
@@ -127,7 +128,8 @@ fn first_registers(set: u16) -> [u8; FEEDS] {
     registers
 }
 
-/// Sources of each instruction's access; loads are numbered among the accesses, those from the 64th on are not followed.
+/// Sources of each instruction's access; loads are numbered among the accesses, those from the 64th on are
+/// not followed.
 fn sources(ops: &[Option<dataflow::Op>], tail: &[dataflow::Transfer]) -> Vec<Sources> {
     let mut values: Vec<Value> = (0..dataflow::REGISTERS)
         .map(|register| Value { live_ins: if register < REGISTERS { 1 << register } else { 0 }, loads: 0 })
@@ -166,7 +168,7 @@ fn transfer(values: &mut [Value], transfers: &[dataflow::Transfer]) {
 }
 
 impl Op {
-    /// Notes what it accessed.
+    /// Records the accessed line.
     #[inline(always)]
     pub fn accessed(&self, cpu: usize, line: u64, writers: &mut Writers) {
         self.last_line[cpu].store(line, Ordering::Relaxed);
@@ -175,8 +177,8 @@ impl Op {
         }
     }
 
-    /// When the loads that its address comes from have ended, or are to end: the latest of what `line_came` says of the lines
-    /// that they accessed last on that CPU.
+    /// When the loads that its address comes from have ended, or are to end: the latest of what `line_came`
+    /// says of the lines that they accessed last on that CPU.
     pub fn address_ready(&self, cpu: usize, writers: &Writers, line_came: impl Fn(u64) -> Time) -> Time {
         self.address_ready_within(DEPTH, cpu, writers, &line_came)
     }
@@ -194,7 +196,8 @@ impl Op {
         let live_ins = bits(self.live_ins.into()).map(|register| writers.0[register]);
         let all = self.loads.iter().copied().chain(live_ins);
         let ends = all.filter(|load| !load.is_null()).map(|load| {
-            // SAFETY: ops live until `Ops::clear`, when `writers` have been forgotten and this op goes with the others.
+            // SAFETY: ops live until `Ops::clear`, when `writers` have been forgotten and this op goes with
+            // the others.
             let load = unsafe { &*load };
             let line = load.last_line[cpu].load(Ordering::Relaxed);
             line_came(line).max(load.address_ready_within(depth - 1, cpu, writers, line_came))
@@ -219,14 +222,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn a_chase_comes_from_its_register_and_feeds_it() {
+    fn chase_depends_on_and_feeds_its_register() {
         // mov rax, [rax]
         assert_eq!(of(&[&[0x48, 0x8b, 0x00]])[0], Sources { loads: 0, live_ins: RAX, feeds: RAX });
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn an_address_made_of_a_loaded_value_comes_from_its_load() {
+    fn computed_address_depends_on_its_load() {
         // mov rcx, [rax]; lea rdx, [rcx*8]; mov rax, [rdx]
         let s = of(&[&[0x48, 0x8b, 0x08], &[0x48, 0x8d, 0x14, 0xcd, 0, 0, 0, 0], &[0x48, 0x8b, 0x02]]);
         assert_eq!(s[0], Sources { loads: 0, live_ins: RAX, feeds: RCX | RDX });
@@ -235,14 +238,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn what_is_overwritten_feeds_nothing() {
+    fn overwritten_load_feeds_nothing() {
         // mov rcx, [rax]; xor ecx, ecx
         assert_eq!(of(&[&[0x48, 0x8b, 0x08], &[0x31, 0xc9]])[0].feeds, 0);
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn a_store_comes_from_its_address_and_feeds_nothing() {
+    fn store_depends_on_address_and_feeds_nothing() {
         // mov [rax], rcx
         assert_eq!(of(&[&[0x48, 0x89, 0x08]])[0], Sources { loads: 0, live_ins: RAX, feeds: 0 });
     }
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_waits_for_its_loads_through_blocks_until_all_are_flushed() {
+    fn address_waits_for_loads_across_blocks_until_flush() {
         let mut ops = Ops::default();
         // mov rcx, [rax]; lea rdx, [rcx*8]; mov rax, [rdx]
         let first = Sources { loads: 0, live_ins: RAX, feeds: RCX | RDX };
@@ -278,14 +281,14 @@ mod tests {
             assert_eq!((*c).address_ready(0, &writers, line_came), Time::ZERO, "it feeds itself alone");
         }
         writers = Writers::NONE;
-        // SAFETY: nobody has an op's address any more.
+        // SAFETY: no op's address is in use.
         unsafe { ops.clear() };
         assert!(writers.0.iter().all(|writer| writer.is_null()));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn instructions_left_are_those_of_the_block_or_the_op_itself() {
+    fn remaining_instructions_count_by_block_or_by_op() {
         let code = [(0x1000, [0x48, 0x8b, 0x08].as_slice()), (0x1003, [0x48, 0x8b, 0x11].as_slice())];
         let mut ops = Ops::default();
         for (by_instruction, left) in [(false, [2, 1]), (true, [1, 1])] {
@@ -294,7 +297,7 @@ mod tests {
             let found = made.iter().map(|op| unsafe { op.expect("an access").as_ref() }.left);
             assert_eq!(found.collect::<Vec<_>>(), left);
         }
-        // SAFETY: nobody has an op's address any more.
+        // SAFETY: no op's address is in use.
         unsafe { ops.clear() };
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of the counters that the guest reads.
+//! Memory of the counters page.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicU64;
 
-/// Maps a file for good.
+/// Maps a file; never unmapped.
 pub fn map(path: &Path) -> io::Result<&'static [AtomicU64]> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let bytes = file.metadata()?.len() as usize;

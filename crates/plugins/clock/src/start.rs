@@ -1,20 +1,20 @@
-//! Which program begins to run in an address space, as the kernel tells the program itself: the stack that it begins with
-//! (System V ABI for x86-64, "Initial Stack and Register State") holds arguments, environment and an auxiliary vector,
-//! whose `AT_EXECFN` is the file's name (getauxval(3)).
+//! Detects which program starts in an address space from its initial stack (System V ABI for x86-64, "Initial
+//! Stack and Register State"): arguments, environment and an auxiliary vector, whose `AT_EXECFN` is the
+//! file's name (getauxval(3)).
 
 /// Entries of the auxiliary vector.
 const AT_NULL: u64 = 0;
 const AT_PAGESZ: u64 = 6;
 const AT_EXECFN: u64 = 31;
 
-/// More than these a stack is not searched for.
+/// Search limit in words.
 const ARGUMENTS: u64 = 1 << 12;
 const VARIABLES: u64 = 1 << 12;
 const AUXILIARIES: u64 = 64;
 const NAME_BYTES: u64 = 256;
 
-/// The name, without its folder, of the program that begins with this stack; `None` if no program does. `word` reads
-/// memory, as far as it is there.
+/// File name of the program with this initial stack; `None` if it is not one. `word` reads memory; `None` if
+/// unmapped.
 pub fn program(stack: u64, word: impl Fn(u64) -> Option<u64>) -> Option<String> {
     let at = |place: u64| word(stack.checked_add(8 * place)?);
     let arguments = at(0).filter(|count| stack.is_multiple_of(16) && *count <= ARGUMENTS)?;
@@ -67,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_named_by_its_auxiliary_vector() {
+    fn program_name_comes_from_auxiliary_vector() {
         assert_eq!(program(STACK, stack(&begun())).as_deref(), Some("gzip"));
     }
 
     #[test]
-    fn any_other_stack_names_nothing() {
+    fn other_stacks_give_no_name() {
         for (place, word) in [(0, 3), (0, u64::MAX), (3, 1), (7, 512), (9, 0x10), (9, u64::MAX - 3)] {
             let mut words = begun();
             words[place] = word;

@@ -1,4 +1,4 @@
-//! A virtual CPU: translations it has seen lately, and its state between accesses.
+//! A virtual CPU: its cached translations, and its state between accesses.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,16 +8,18 @@ use crate::op::{MAX_VCPUS, Writers};
 /// First address of the kernel's half.
 const KERNEL: u64 = 1 << 63;
 
-/// Translations kept of user pages, which are all in the modelled TLB; few, because a hit here is not seen there.
+/// Cached translations of user pages, all of them in the modelled TLB; few, because a hit here bypasses the
+/// model.
 const USER: usize = 16;
 
-/// Translations kept of kernel pages, which the modelled TLB leaves out, and of user pages, whether they are in it or not.
+/// Cached translations of kernel pages, which the TLB model ignores, and of user pages, whether in the
+/// modelled TLB or not.
 const SYSTEM: usize = 256;
 
-/// User pages that wait to be dropped from QEMU's TLB.
+/// User pages to be dropped from QEMU's TLB.
 const EVICTED: usize = 512;
 
-/// Where a page lies: the first line of its frame.
+/// A cached translation: the first line of the page's frame.
 #[derive(Clone, Copy, Debug)]
 struct Translation {
     page: u64,
@@ -27,7 +29,7 @@ struct Translation {
 const NO_PAGE: u64 = u64::MAX;
 const NONE: Translation = Translation { page: NO_PAGE, first_line: 0 };
 
-/// Sets that any first cache has at least, or a multiple of them.
+/// Divisor of the number of sets of any first cache.
 const SETS: usize = 64;
 
 /// A virtual CPU's place: what others may read, and what its own callbacks change.
@@ -42,7 +44,7 @@ pub struct Slot {
 // SAFETY: `own` is for the virtual CPU's callbacks alone: see `get`.
 unsafe impl Sync for Slot {}
 
-/// All virtual CPUs, here so that an access that takes no time needs no look-up.
+/// All virtual CPUs, static so that an access without cost needs no lookup.
 pub static VCPUS: [Slot; MAX_VCPUS] = [const { Slot::new() }; MAX_VCPUS];
 
 impl Slot {
@@ -63,28 +65,30 @@ impl Slot {
         self.accesses.load(Ordering::Relaxed)
     }
 
-    /// The virtual CPU's own state. A callback of the virtual CPU, of which there is one at a time, may make one reference of it
-    /// at its start and pass that down; any other may while no virtual CPU runs.
+    /// The virtual CPU's own state. A callback of the virtual CPU, of which there is one at a time, may make
+    /// one reference of it at its start and pass that down; any other may while no virtual CPU runs.
     #[inline(always)]
     pub fn get(&self) -> *mut Vcpu {
         self.own.get()
     }
 }
 
-/// What a virtual CPU has seen, for its own callbacks alone.
+/// A virtual CPU's state, for its own callbacks only.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Vcpu {
     user: [Translation; USER],
-    /// Of all lines whose numbers agree in these bits, the one accessed last: it is the most recently used one of its set in
-    /// the first cache, where an access to it changes nothing. Twice its number, and 1 if it is dirty there.
+    /// Of all lines whose numbers agree in these bits, the one accessed last: it is the most recently used
+    /// one of its set in the first cache, where an access to it changes nothing. Twice its number, and 1 if
+    /// it is dirty there.
     latest: [u64; SETS],
     /// The load that last fed each register.
     pub writers: Writers,
     system: [Translation; SYSTEM],
     /// User pages that QEMU translates, in the modelled TLB or not.
     known: [Translation; SYSTEM],
-    /// Pages that left the modelled TLB in this turn, each in the place of its number; [`NO_PAGE`] where there is none.
+    /// Pages that left the modelled TLB in this turn, each in the place of its number; [`NO_PAGE`] where
+    /// there is none.
     evicted: [u64; EVICTED],
 }
 
@@ -107,7 +111,7 @@ impl Vcpu {
         address >= KERNEL
     }
 
-    /// The line of an address, if its page was seen lately.
+    /// The line of an address, if its translation is cached.
     #[inline(always)]
     pub fn line(&self, address: u64) -> Option<u64> {
         let page = address >> 12;
@@ -119,14 +123,14 @@ impl Vcpu {
         (known.page == page).then(|| known.first_line + (address >> 6) % 64)
     }
 
-    /// Whether an access of a line is sure to hit the first cache and to change nothing there.
+    /// Whether an access is sure to hit the first cache without changing its state.
     #[inline(always)]
     pub fn changes_nothing(&self, line: u64, write: bool) -> bool {
         let latest = self.latest[line as usize % SETS];
         latest == (line << 1 | 1) || (!write && latest == line << 1)
     }
 
-    /// Notes an access that the first cache has seen.
+    /// Records an access passed to the first cache.
     #[inline(always)]
     pub fn note(&mut self, line: u64, write: bool) {
         let latest = &mut self.latest[line as usize % SETS];
@@ -134,7 +138,7 @@ impl Vcpu {
         *latest = line << 1 | dirty;
     }
 
-    /// Notes where a page lies.
+    /// Caches a translation.
     pub fn learn(&mut self, address: u64, physical: u64) {
         let (page, first_line) = (address >> 12, physical >> 12 << 6);
         let translation = Translation { page, first_line };
@@ -146,7 +150,8 @@ impl Vcpu {
         }
     }
 
-    /// Has a user page that the modelled TLB did not hold again, if it is known where it lies; gives the address's line.
+    /// Restores a user page that was not in the modelled TLB, if its translation is cached; returns the
+    /// address's line.
     pub fn recall(&mut self, address: u64) -> Option<u64> {
         let page = address >> 12;
         let known = self.known[page as usize % SYSTEM];
@@ -157,7 +162,8 @@ impl Vcpu {
         Some(known.first_line + (address >> 6) % 64)
     }
 
-    /// A user page left the modelled TLB. Gives a page that QEMU must drop at once; the others wait for the end of the turn.
+    /// Records a user page evicted from the modelled TLB. Returns a page that QEMU must drop at once; others
+    /// are dropped at the end of the turn.
     pub fn evict(&mut self, page: u64) -> Option<u64> {
         let slot = &mut self.user[page as usize % USER];
         if slot.page == page {
@@ -167,12 +173,12 @@ impl Vcpu {
         (before != NO_PAGE && before != page).then_some(before)
     }
 
-    /// Takes the pages that left the modelled TLB in this turn.
+    /// Takes the pages evicted from the modelled TLB in this turn.
     pub fn take_evicted(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.evicted.iter_mut().map(|page| std::mem::replace(page, NO_PAGE)).filter(|&page| page != NO_PAGE)
     }
 
-    /// Forgets where all pages lie.
+    /// Drops all translations.
     pub fn forget_all(&mut self) {
         self.user = [NONE; USER];
         self.system = [NONE; SYSTEM];
@@ -185,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_latest_line_of_a_set_changes_nothing() {
+    fn only_latest_line_of_set_is_skipped() {
         let mut vcpu = Vcpu::new();
         assert!(!vcpu.changes_nothing(5, false));
         vcpu.note(5, false);
@@ -200,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_known_until_forgotten_or_displaced() {
+    fn translation_is_cached_until_dropped_or_displaced() {
         let mut vcpu = Vcpu::new();
         assert_eq!(vcpu.line(0x7000_1040), None);
         vcpu.learn(0x7000_1040, 0x20_3040);
@@ -219,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn others_read_accesses_while_the_cpu_has_its_own_state() {
+    fn other_threads_read_access_count_concurrently() {
         let slot = Slot::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {

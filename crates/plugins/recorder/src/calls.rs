@@ -1,11 +1,11 @@
-//! System calls that change what memory is mapped, or start or end threads and processes.
+//! System calls that change mappings, or start or end threads and processes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_long;
 use memtide_recording::Record;
 
-/// The end of the heap, as the last `brk` told it; 0 before the first.
+/// End of the heap from the last `brk`; 0 before the first.
 static HEAP_END: AtomicU64 = AtomicU64::new(0);
 
 const PAGE: u64 = 4096;
@@ -19,9 +19,9 @@ pub struct Call {
 
 /// What a thread does next.
 pub enum Next {
-    /// It goes on.
+    /// It continues.
     Same,
-    /// It may become another program.
+    /// It may execute another program.
     Exec,
     /// It, or its process, ends.
     End,
@@ -37,7 +37,7 @@ impl Call {
         }
     }
 
-    /// Whether this call, having returned `result`, returned in a new process.
+    /// Whether this call, with return value `result`, returned in a new process.
     pub fn is_new_process(&self, result: i64) -> bool {
         result == 0 && self.starts_something()
     }
@@ -49,7 +49,7 @@ impl Call {
         )
     }
 
-    /// What the call did, given what it returned, in order.
+    /// Effects of the call with this return value, in order.
     pub fn events(&self, result: i64) -> Vec<Record> {
         if (-4095..0).contains(&result) {
             return if matches!(self.next(), Next::Exec) { vec![Record::ExecFailed] } else { vec![] };
@@ -73,7 +73,7 @@ impl Call {
         let flags = self.arguments[0];
         let same_memory = self.number == libc::SYS_clone
             && flags & libc::CLONE_VM as u64 != 0
-            // QEMU makes a process of its own of a vfork.
+            // QEMU emulates vfork as fork.
             && flags & libc::CLONE_VFORK as u64 == 0;
         if same_memory { Record::Spawn { tid: id } } else { Record::Fork { pid: id } }
     }
@@ -83,7 +83,7 @@ fn drops(advice: u64) -> bool {
     advice == libc::MADV_DONTNEED as u64
 }
 
-/// Whole pages, in bytes. Lengths are the program's and may be anything where QEMU does not check them.
+/// Length rounded up to whole pages, in bytes. The program may pass any length that QEMU does not check.
 fn pages(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX / PAGE * PAGE)
 }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_mapping_replaces_what_was_there() {
+    fn fixed_mapping_replaces_old_mapping() {
         let flags = (libc::MAP_FIXED | libc::MAP_ANONYMOUS) as u64;
         let events = call(libc::SYS_mmap, [0x10000, 100, 0, flags, u64::MAX, 0]).events(0x10000);
         let name = "anonymous".to_owned();
@@ -165,19 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_call_does_nothing() {
+    fn failed_call_has_no_effect() {
         assert_eq!(call(libc::SYS_mmap, [0; 6]).events(-12), []);
         assert_eq!(call(libc::SYS_execve, [0; 6]).events(-2), [Record::ExecFailed]);
     }
 
     #[test]
-    fn growing_in_place_maps_what_is_new() {
+    fn growing_in_place_maps_new_part() {
         let grown = call(libc::SYS_mremap, [0x10000, 4096, 8192, 0, 0, 0]).events(0x10000);
         assert_eq!(grown, [map(0x11000, 4096, "anonymous".to_owned())]);
     }
 
     #[test]
-    fn threads_and_processes_are_told_apart() {
+    fn threads_and_processes_are_distinguished() {
         let vm = libc::CLONE_VM as u64;
         let vfork = libc::CLONE_VFORK as u64;
         let start = |flags| call(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]).events(7);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_any_size_are_recorded_without_panic() {
+    fn any_length_is_recorded_without_panic() {
         let advised = call(libc::SYS_madvise, [0x10000, u64::MAX, libc::MADV_DONTNEED as u64, 0, 0, 0]);
         assert_eq!(advised.events(0)[0], Record::Unmap { start: 0x10000, bytes: u64::MAX - 4095 });
         for [old, new] in [[u64::MAX, 1], [1, u64::MAX], [u64::MAX; 2]] {

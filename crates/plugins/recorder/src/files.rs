@@ -1,4 +1,4 @@
-//! The files that the plugin shares with the recorder, mapped into memory: they outlive however the program ends.
+//! Memory-mapped files shared with the recorder: they survive any end of the program.
 
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
@@ -22,7 +22,8 @@ impl Control {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let page = map(&file, 0, control::BYTES)?;
-        // SAFETY: the mapping is page-aligned, that long and never unmapped; all who share it use whole words.
+        // SAFETY: the mapping is page-aligned, that long and never unmapped; all who share it use whole
+        // words.
         let words =
             unsafe { std::slice::from_raw_parts(page.cast::<AtomicU64>().as_ptr(), control::BYTES / 8) };
         let control = Control(words);
@@ -37,12 +38,12 @@ impl Control {
         self.0[word as usize].load(Ordering::Relaxed)
     }
 
-    /// Adds to a word; returns what it was before.
+    /// Adds to a word; returns the old value.
     pub fn add(&self, word: Word, more: u64) -> u64 {
         self.0[word as usize].fetch_add(more, Ordering::Relaxed)
     }
 
-    /// Replaces a word by what `next` makes of it; returns what it was before.
+    /// Updates a word by `next`; returns the old value.
     pub fn update(&self, word: Word, next: impl Fn(u64) -> u64) -> u64 {
         let updated = self.0[word as usize]
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |value| Some(next(value)));
@@ -56,8 +57,8 @@ impl Control {
     }
 }
 
-/// A thread's stream, written through a window that moves along its file. The file is open only while the window
-/// moves, so a program that closes every descriptor does no harm.
+/// A thread's stream, written through a window that moves along its file. The file is open only while the
+/// window moves, so a program that closes every descriptor does no harm.
 pub struct Stream {
     path: PathBuf,
     window: NonNull<u8>,
@@ -94,7 +95,7 @@ impl Stream {
             self.used = 0;
         }
         let bytes = self.buffer.as_bytes();
-        // SAFETY: the record fits into what is left of the window, as was just seen to.
+        // SAFETY: the record fits into the rest of the window, as checked above.
         unsafe {
             let at = self.window.as_ptr().add(self.used);
             std::ptr::copy_nonoverlapping(bytes.as_ptr().add(1), at.add(1), bytes.len() - 1);
@@ -113,13 +114,13 @@ impl Drop for Stream {
     }
 }
 
-/// Lengthens the file by a window of zeros and maps that, if there still is who reads it.
+/// Extends the file by a window of zeros and maps it, if the reader is alive.
 fn window(path: &Path, number: u64) -> io::Result<NonNull<u8>> {
     check_reader(&path.with_file_name(LOCK_FILE))?;
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let start = number * WINDOW_BYTES as u64;
-    // SAFETY: a plain system call on an open file. It reserves the space: a full disk must not be found out by a
-    // write to the mapping, which would end the recorded program.
+    // SAFETY: a plain system call on an open file. It reserves the space: on a full disk, a write to the
+    // mapping would kill the recorded program.
     let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), start as i64, WINDOW_BYTES as i64) };
     match error {
         0 => map(&file, start, WINDOW_BYTES),
@@ -127,8 +128,8 @@ fn window(path: &Path, number: u64) -> io::Result<NonNull<u8>> {
     }
 }
 
-/// Refuses if the reader, which holds this lock as long as it lives, is gone: nobody would bound or remove
-/// the files.
+/// Fails if the reader, which holds this lock while alive, is gone: the files would grow unbounded and never
+/// be removed.
 fn check_reader(lock: &Path) -> io::Result<()> {
     let lock = File::open(lock)?;
     // SAFETY: a plain system call on an open file.

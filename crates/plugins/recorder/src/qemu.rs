@@ -1,7 +1,8 @@
-//! What QEMU calls. The only module that knows its plugin API.
+//! QEMU's callbacks. The only module that uses its plugin API.
 //!
-//! Built on API version 1 (QEMU 6 to 8). Later versions kept every function used here but one, which [`bytes`] handles,
-//! and refuse a plugin that names version 1, so [`qemu_plugin_version`] is chosen when the plugin is loaded.
+//! Built on API version 1 (QEMU 6 to 8). Later versions kept every function used here but one, which
+//! [`bytes`] handles, and refuse a plugin that names version 1, so [`qemu_plugin_version`] is chosen when the
+//! plugin is loaded.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ extern "C" fn choose_version() {
     }
 }
 
-/// QEMU numbers the threads alive, reusing numbers; threads beyond this many at once are not recorded.
+/// Maximum number of concurrent recorded threads (QEMU reuses thread numbers); others are not recorded.
 const MAX_CPUS: usize = 1 << 16;
 
 struct Cpu {
@@ -47,7 +48,7 @@ static CPUS: [Cpu; MAX_CPUS] = [const { Cpu { thread: AtomicPtr::new(null_mut())
 struct Recorder {
     dir: PathBuf,
     control: Control,
-    /// The API version of the QEMU that runs.
+    /// The API version of the running QEMU.
     api: c_int,
 }
 
@@ -96,12 +97,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
 /// The calling thread's state, if it is recorded.
 fn thread(cpu: c_uint) -> Option<&'static mut Thread> {
     let thread = CPUS.get(cpu as usize)?.thread.load(Ordering::Relaxed);
-    // SAFETY: made by `begin` from a box; QEMU calls back for a CPU on that CPU's own thread only, and no callback
-    // keeps the reference.
+    // SAFETY: made by `begin` from a box; QEMU calls back for a CPU on that CPU's own thread only, and no
+    // callback keeps the reference.
     unsafe { thread.as_mut() }
 }
 
-/// Begins the calling thread's stream.
+/// Starts the calling thread's stream.
 #[cold]
 fn begin(cpu: c_uint) -> Option<&'static mut Thread> {
     let recorder = RECORDER.get().filter(|recorder| recorder.control.get(Word::Failure) == 0)?;
@@ -113,12 +114,12 @@ fn begin(cpu: c_uint) -> Option<&'static mut Thread> {
     thread(cpu)
 }
 
-/// Drops what is known of the thread that had this number.
+/// Drops the state of the thread that had this number.
 fn forget(cpu: c_uint) {
     if let Some(slot) = CPUS.get(cpu as usize) {
         let thread = slot.thread.swap(null_mut(), Ordering::Relaxed);
         if !thread.is_null() {
-            // SAFETY: made by `begin` from a box, and out of everybody's reach since the swap.
+            // SAFETY: made by `begin` from a box, and unreachable since the swap.
             let mut thread = unsafe { Box::from_raw(thread) };
             thread.leave();
         }
@@ -139,8 +140,8 @@ unsafe extern "C" fn on_exit(_: sys::qemu_plugin_id_t, _: *mut c_void) {
 }
 
 unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mut sys::qemu_plugin_tb) {
-    // SAFETY: `tb` and its instructions are valid during this call; the userdata handed over is leaked, because QEMU
-    // does not tell when it discards a block.
+    // SAFETY: `tb` and its instructions are valid during this call; the userdata handed over is leaked,
+    // because QEMU does not report when it discards a block.
     unsafe {
         let count = sys::qemu_plugin_tb_n_insns(tb);
         let instructions: Vec<_> = (0..count).map(|i| sys::qemu_plugin_tb_get_insn(tb, i)).collect();

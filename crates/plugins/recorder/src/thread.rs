@@ -10,13 +10,13 @@ use crate::calls::Call;
 use crate::files::{Control, Stream};
 use memtide_dataflow::{Block, Op, REGISTERS, Set, Transfer, bits};
 
-/// Accesses after which a thread tells the others how many it made.
+/// Accesses between a thread's publications of its access count.
 const GRANT: u64 = 1024;
 
-/// Instructions after which a thread tells the others how many it retired, and looks for the next epoch.
+/// Instructions between a thread's publications of its retired count and checks for the next epoch.
 const REPORT: u64 = 8192;
 
-/// A load this many accesses back has long been done: no address waits for it.
+/// A load this many accesses back has completed: no address depends on it.
 const MAX_PRODUCER: u64 = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,13 +50,13 @@ pub struct Thread {
     epoch: u64,
     tail: &'static [Transfer],
     ends_in_repeat: Option<u64>,
-    /// The instruction that made the pending access, if it may still add to it.
+    /// The instruction of the pending access, if it may still extend it.
     op: Option<&'static Op>,
     pending: Option<RawAccess>,
 }
 
 impl Thread {
-    /// Begins the stream of the calling thread.
+    /// Starts the stream of the calling thread.
     pub fn begin(dir: &Path, control: &'static Control) -> io::Result<Thread> {
         let number = control.add(Word::Streams, 1);
         let mut thread = Thread {
@@ -87,7 +87,7 @@ impl Thread {
         Ok(thread)
     }
 
-    /// A block begins.
+    /// Start of a block.
     #[inline]
     pub fn block(&mut self, block: &'static Block) {
         transfer(&mut self.feeds, self.tail);
@@ -130,7 +130,7 @@ impl Thread {
         bits(op.loaded).for_each(|register| self.feeds[register] = self.accesses);
     }
 
-    /// Whether this is the next piece of the operand that the pending access began.
+    /// Whether this continues the operand of the pending access.
     fn joins_pending(&mut self, op: &Op, address: u64, size: u16, write: bool) -> bool {
         match &mut self.pending {
             Some(last)
@@ -174,7 +174,7 @@ impl Thread {
         if load > self.skipped && distance <= MAX_PRODUCER { distance as u32 } else { 0 }
     }
 
-    /// Gets leave for the next accesses, and learns whether they are to be recorded.
+    /// Obtains the next grant of accesses, and whether to record them.
     fn grant(&mut self) {
         let skip = self.control.get(Word::Skip);
         let end = skip.saturating_add(self.control.get(Word::Limit));
@@ -199,7 +199,7 @@ impl Thread {
         }
     }
 
-    /// Tells how far the thread is, and enters the epoch that the program is in.
+    /// Publishes the thread's progress, and enters the program's current epoch.
     pub fn report(&mut self) {
         let more = if self.phase == Phase::Recording { self.clock - self.reported } else { 0 };
         self.reported = self.clock;
@@ -223,7 +223,7 @@ impl Thread {
         }
     }
 
-    /// Puts an event into the stream.
+    /// Writes an event to the stream.
     pub fn event(&mut self, event: &Record) {
         self.flush();
         if self.phase != Phase::Done {
@@ -231,14 +231,14 @@ impl Thread {
         }
     }
 
-    /// Puts the last access into the stream: nothing can join it any more.
+    /// Writes the pending access to the stream: it is complete.
     pub fn flush(&mut self) {
         if let Some(access) = self.pending.take() {
             self.put(&Record::Access(access));
         }
     }
 
-    /// The thread ends: says how many of the accesses it told of it did not make.
+    /// Ends the thread: reports the unused accesses of its grant.
     pub fn leave(&mut self) {
         self.flush();
         self.control.add(Word::Unmade, std::mem::take(&mut self.granted));

@@ -98,7 +98,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     document.print(common.output)
 }
 
-/// Refuses policies that cannot be had before anything boots.
+/// Refuses unavailable policies before boot.
 fn check(policies: &Policies, machine: &Machine) -> Result<(), Failure> {
     let text = |migration| format!("{}+{migration}", policies.placement);
     memtide_policies::parse(&text("none")).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -124,7 +124,7 @@ fn progress(step: &Step, region: RegionOfInterest) -> String {
     }
 }
 
-/// No exit status of the program is passed on, so that what cannot run is a run that failed.
+/// The program's exit status is not passed on: a program that cannot run is a failed run.
 fn failure(failure: Failure) -> Failure {
     match failure {
         Failure::NotRun(message) | Failure::NotFound(message) | Failure::NotExecutable(message) => {

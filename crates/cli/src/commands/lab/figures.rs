@@ -1,4 +1,4 @@
-//! What a run of the lab shows.
+//! Figures of a run in the lab.
 
 use memtide_lab::{RegionOfInterest, RunOutcome};
 use memtide_lab_protocol::clock::{RegionTotals, Results};
@@ -17,7 +17,7 @@ pub fn guest_ns(outcome: &RunOutcome, region: RegionOfInterest) -> f64 {
     ns.unwrap_or(outcome.guest_ns as f64)
 }
 
-/// What the figures of a run with marks cover; none if the whole program is measured.
+/// Scope of a run's figures with marks; `None` if the whole program is measured.
 pub fn region_note(outcome: &RunOutcome, region: RegionOfInterest) -> Option<&'static str> {
     match (region, &outcome.timing) {
         (RegionOfInterest::Program, _) => None,
@@ -34,7 +34,7 @@ pub fn region_note(outcome: &RunOutcome, region: RegionOfInterest) -> Option<&'s
     }
 }
 
-/// Says who moved the pages that the kernel's tiering did not; none if that moved all.
+/// Explains pages migrated by other means than the kernel's tiering; `None` without such pages.
 pub fn migration_note(outcome: &RunOutcome) -> Option<&'static str> {
     let events = &outcome.events;
     let tiering = events.promoted_pages.saturating_add(events.demoted_pages);
@@ -76,7 +76,7 @@ pub fn document(outcome: &RunOutcome, measured: RegionOfInterest) -> Document {
     }
 }
 
-/// What a run was made of.
+/// Versions and settings of a run.
 pub fn about(outcome: &RunOutcome) -> [(&'static str, Cell); 5] {
     [
         ("machine", Cell::text(&outcome.machine)),
@@ -87,7 +87,7 @@ pub fn about(outcome: &RunOutcome) -> [(&'static str, Cell); 5] {
     ]
 }
 
-/// Why the guest's clock did not follow the model, if there was one.
+/// Why the guest's clock did not follow the model, if it did not.
 pub fn clock_note(outcome: &RunOutcome) -> Option<String> {
     let results = outcome.timing.as_ref().filter(|results| !results.hook)?;
     let why = results.why.as_deref().unwrap_or("QEMU's clock was not found");
@@ -150,7 +150,7 @@ fn timed(region: &RegionTotals) -> [(&'static str, &'static str, u64); 6] {
     ]
 }
 
-/// How fast they were modelled.
+/// Modelling speed.
 fn accesses_per_second(region: &RegionTotals) -> u64 {
     (region.total.accesses as f64 * 1e9 / region.host_cpu_ns.max(1) as f64) as u64
 }
@@ -213,7 +213,7 @@ pub mod tests {
         }
     }
 
-    /// A program of 9 ms that made two regions of 1 and 2 ms, while something moved pages.
+    /// A program of 9 ms with two regions of 1 and 2 ms, and page migrations.
     pub fn marked_run() -> RunOutcome {
         let regions = vec![region(1e6, 10, &[1]), region(2e6, 20, &[1, 2])];
         serde_json::from_value(serde_json::json!({

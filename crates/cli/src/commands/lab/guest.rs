@@ -60,7 +60,7 @@ impl GuestOptions {
         named.chain(self.files.iter().map(|file| file.host.as_path()))
     }
 
-    /// A run of a command, and what it is made of.
+    /// Options and tools of a run of a command.
     pub fn options(self, command: Vec<OsString>, seed: u64) -> Result<(Options, Tools), Failure> {
         let tools = Tools::find(self.kernel.as_deref()).map_err(failure)?;
         let options = Options {
@@ -76,7 +76,7 @@ impl GuestOptions {
     }
 }
 
-/// A command as people read it.
+/// A command for display.
 pub fn line(command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     words.join(" ")
@@ -97,7 +97,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// How a command ends whose virtual machine could not run.
+/// Failure of a command whose virtual machine could not run.
 pub fn failure(error: LabError) -> Failure {
     match error {
         LabError::Interrupted => Failure::Interrupted,

@@ -1,4 +1,4 @@
-//! What of a guest is not as usual: nodes whose memory is not plain, virtual CPUs that run in parallel.
+//! Nodes with special memory, and parallel virtual CPUs.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// Files of this system that are nodes' memory.
+    /// Host files that back nodes' memory.
     pub fn host_files(&self) -> impl Iterator<Item = &Path> {
         self.shared.iter().map(|(_, file)| file.as_path())
     }
@@ -48,7 +48,7 @@ impl MemoryOptions {
 
 fn shared(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        // The virtual machine runs in a folder of its own.
+        // The virtual machine runs in its own folder.
         Some((name, file)) if !name.is_empty() && !file.is_empty() => {
             let file = std::path::absolute(file).map_err(|error| error.to_string())?;
             Ok((name.to_owned(), file))

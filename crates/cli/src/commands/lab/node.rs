@@ -81,7 +81,7 @@ fn nodes() -> Result<Document, LabError> {
         for node in &guest.nodes {
             let is_in = match Hotplug::find(Some(guest.run), &node.name).and_then(|mut plug| plug.is_in()) {
                 Ok(is_in) => Cell::Flag(is_in, "yes"),
-                // It has ended meanwhile.
+                // It has exited.
                 Err(_) if !running()?.contains(&guest) => continue,
                 Err(error) => {
                     message!("memtide: {}", advice::lab::message(&error));

@@ -1,4 +1,4 @@
-//! What of a run is measured, and for how long it may go on.
+//! Region of interest and time limit of a run.
 
 use std::time::Duration;
 

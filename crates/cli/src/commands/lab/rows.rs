@@ -1,4 +1,4 @@
-//! What a comparison in the lab shows: a row for each subject.
+//! Table of a comparison in the lab: a row per subject.
 
 use memtide_lab::{Compared, Comparison, Damo, Interval, LEAST_FOR_T, Memtide, RegionOfInterest, RunOutcome};
 
@@ -25,7 +25,7 @@ const COUNTS: [Count; 8] = [
     ("llc_misses", "LLC misses", |run| timed(run, |region| region.total.llc_misses)),
 ];
 
-/// All that a comparison shows.
+/// A comparison's output.
 pub fn document(comparison: &Comparison, compared: &[Compared], common: Common) -> Document {
     let region = comparison.options.region;
     let base: Vec<f64> = compared[0].outcomes.iter().map(|run| guest_ms(run, region)).collect();
@@ -111,7 +111,7 @@ fn spread(key: &str, unit: &str, title: &str, values: &[f64], digits: usize) -> 
     all
 }
 
-/// One count as it is, several as their mean.
+/// A single count, or the mean of several.
 fn mean_count(counts: &[u64]) -> Cell {
     match counts {
         [count] => Cell::Whole(*count),

@@ -20,7 +20,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Gets what is missing and says what there is.
+/// Gets missing parts and prints all parts.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = SetupOptions { kernel: arguments.kernel.clone(), suite: arguments.suite.clone() };
     let report = setup(&options).map_err(|error| Failure::Run(advice::lab::message(&error)))?;

@@ -18,7 +18,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Reads all of them: a row each, what is most likely not meant, and in the end what is wrong with the refused ones.
+/// Checks all files: a row each, warnings, and at the end the errors of refused ones.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let columns = [

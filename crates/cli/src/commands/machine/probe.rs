@@ -13,7 +13,7 @@ use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
 use crate::{interrupt, machines, parallel};
 
-/// Offered load at which a node gives its bandwidth, as a share of its peak.
+/// Offered load for measuring bandwidth, as a share of the peak.
 const FLOOD: f64 = 1.5;
 
 /// Its arguments.
@@ -73,7 +73,7 @@ struct Task {
     load: Load,
 }
 
-/// Probes the machine's nodes and prints what every initiator sees.
+/// Probes the machine's nodes from every initiator and prints the figures.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let machine = machines::load(&arguments.machine)?;
@@ -138,7 +138,7 @@ fn pick<'a>(
     }
 }
 
-/// A chase, which gives the idle latency as Intel MLC measures it, a flood, and every load or the chase.
+/// A chase for the idle latency (as Intel MLC measures it), a flood, and every load or the chase.
 fn tasks(arguments: &Arguments, seed: u64) -> impl Iterator<Item = Load> + use<> {
     let (pattern, read_share, requests) = (arguments.pattern.pattern(), arguments.reads, arguments.requests);
     let idle = Load {
@@ -193,9 +193,9 @@ struct InitiatorNode<'m> {
     machine: &'m Machine,
     initiator: InitiatorId,
     node: NodeId,
-    /// What caches and links add to the node's own latency.
+    /// Latency added by caches and links.
     route_latency: Time,
-    /// The narrowest link on the way.
+    /// The narrowest link on the path.
     link_mbps: f64,
     peak_mbps: f64,
 }
@@ -241,8 +241,8 @@ impl InitiatorNode<'_> {
         }
     }
 
-    /// A dram node's latency emerges from its chase; a fixed node's is its figure, which a chase without the way between
-    /// would overload where a read keeps the node for longer than that.
+    /// A dram node's latency emerges from its chase; a fixed node's is its figure, which a chase without the
+    /// way between would overload where a read keeps the node for longer than that.
     fn idle_ns(&self, chase: ProbePoint) -> f64 {
         match self.machine.nodes[self.node.index()].dram {
             Some(_) => chase.mean_ns + self.route_latency.as_ns(),
@@ -250,7 +250,7 @@ impl InitiatorNode<'_> {
         }
     }
 
-    /// The least a read of an idle dram node takes: its bank has no open row.
+    /// Minimum read latency of an idle dram node: no open row in the bank.
     fn closed_row(&self) -> Cell {
         match self.machine.nodes[self.node.index()].dram {
             Some(_) => Cell::Real(self.machine.idle_latency(self.initiator, self.node).as_ns(), 1),

@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Document { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(common.output)
 }
 
-/// What every initiator sees of every node.
+/// Latency and bandwidth of every node from every initiator.
 fn reach(machine: &Machine) -> Table {
     let columns = [
         ("initiator", "initiator"),
@@ -92,7 +92,7 @@ fn figures(machine: &Machine, tree: &Value) -> Table {
     table
 }
 
-/// All figures below a value with their dotted paths; list entries go by name.
+/// All figures below a value with their dotted paths; list entries by name.
 fn collect(value: &Value, path: String, leaves: &mut Vec<(String, String)>) {
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {

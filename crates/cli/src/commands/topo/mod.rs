@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Refuses options that would be without effect.
+/// Refuses options without effect.
 fn only_for_machines(arguments: &Arguments) -> Result<(), Failure> {
     let given = [("--measured", arguments.measured.is_some()), ("--name", arguments.name.is_some())];
     match given.iter().find(|(_, given)| *given) {

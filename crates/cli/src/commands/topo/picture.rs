@@ -1,4 +1,4 @@
-//! A drawing of nodes: a row a tier, a box a node, a line from memory without CPUs to those nearest to it.
+//! A drawing of nodes: a row per tier, a box per node, a line from CPU-less memory to its nearest CPUs.
 
 use std::fmt::Write;
 

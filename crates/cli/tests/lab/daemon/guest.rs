@@ -1,4 +1,4 @@
-//! What is asked of a daemon in the guest, by its owner and by other users.
+//! Requests to a daemon in the guest, from its owner and from other users.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ const OWNER: u32 = 1000;
 const OTHER: u32 = 1001;
 const HELD: usize = 64 << 20;
 
-/// Holds memory until its input ends, and looks whether it is still what it was.
+/// Holds memory until its input ends, and checks its content.
 pub fn hold() {
     let memory: Vec<u64> = (0..HELD as u64 / 8).collect();
     println!("holds");
@@ -45,7 +45,7 @@ fn answer(uid: u32, arguments: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// What a daemon refuses.
+/// Requests that a daemon refuses.
 fn refused(uid: u32, arguments: &str, why: &str) {
     fails(uid, arguments, 1, why);
 }
@@ -56,7 +56,7 @@ fn fails(uid: u32, arguments: &str, code: i32, why: &str) {
     assert!(output.status.code() == Some(code) && error.contains(why), "{arguments} by {uid}: {error}");
 }
 
-/// A child that is ended with the test.
+/// A child killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -66,7 +66,7 @@ impl Drop for Running {
     }
 }
 
-/// A daemon, each file of which may have so many blocks of 512 bytes.
+/// A daemon with a file size limit in blocks of 512 bytes.
 fn daemon(config: &str, log: &str, blocks: u64) -> Running {
     fs::write("/second.toml", config).expect("a configuration");
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec memtide daemon --config /second.toml");
@@ -86,7 +86,7 @@ fn reload(daemon: &Running, config: &str) {
     kill_process(Pid::from_child(&daemon.0), Signal::HUP).expect("a signal");
 }
 
-/// The pages that were found on a node and those that were moved from there.
+/// Pages found on a node and pages migrated from it.
 fn migrated(uid: u32, arguments: &str) -> (u64, u64, f64) {
     let told = answer(uid, arguments);
     let found = told["found_pages"].as_u64().expect("a number");
@@ -94,7 +94,7 @@ fn migrated(uid: u32, arguments: &str) -> (u64, u64, f64) {
     (found, moved, told["seconds"].as_f64().expect("a number"))
 }
 
-pub fn it_is_asked_reloaded_and_killed() {
+pub fn daemon_survives_requests_reload_and_kill() {
     let dry = "policy = 'hot-cold:epoch_ms=500:cold_epochs=1'\njournal = '/second'\ndry_run = true\nwatch.uid = 1000\n";
     let still = "policy = 'hot-cold:epoch_ms=500:cold_epochs=10000'\njournal = '/second'\nwatch.uid = 1000\n";
     let mut target = Command::new(env::current_exe().expect("this test"));
@@ -151,7 +151,7 @@ pub fn it_is_asked_reloaded_and_killed() {
     assert!(found > 15_000 && moved * 100 > found * 95 && answers > 0, "{moved} of {found}, {answers}");
     assert!(seconds > 0.5, "{moved} pages in {seconds} s");
 
-    // What a daemon that is killed leaves is replayed, and its socket keeps nobody from doing without.
+    // A killed daemon's journal replays, and its stale socket blocks no command.
     drop(running);
     let replayed = answer(0, "replay /second");
     let parts = replayed["parts"].as_array().expect("parts");
@@ -164,7 +164,7 @@ pub fn it_is_asked_reloaded_and_killed() {
     let (found, moved, _) = migrated(OWNER, &format!("migrate {pid} --from 1 --to 0 --max-rate 10000"));
     assert!(found > 15_000 && moved * 100 > found * 95, "{moved} of {found} without a daemon");
 
-    // DAMON's thread outlives a daemon that is killed; the next one takes DAMON all the same.
+    // kdamond outlives a killed daemon; the next daemon takes it over.
     let state = fs::read_to_string("/sys/kernel/mm/damon/admin/kdamonds/0/state");
     assert_eq!(state.expect("DAMON").trim(), "on");
     full(still);
@@ -172,7 +172,7 @@ pub fn it_is_asked_reloaded_and_killed() {
     assert!(target.0.wait().expect("its status").success(), "it lost a page's content");
 }
 
-/// The journal cannot grow any more: it ends, the daemon does not.
+/// The journal cannot grow: it ends, the daemon continues.
 fn full(config: &str) {
     let _running = daemon(&config.replace("/second", "/third"), "/third.log", 16);
     let log = || fs::read_to_string("/third.log").expect("the daemon's messages");

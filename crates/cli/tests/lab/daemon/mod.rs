@@ -1,4 +1,4 @@
-//! `memtide daemon` on a real kernel whose accessed bits are true.
+//! `memtide daemon` on a real kernel with exact accessed bits.
 
 mod guest;
 
@@ -13,22 +13,22 @@ use serde_json::Value;
 
 const MIB: usize = 1 << 20;
 
-/// The guest, but for its clock.
+/// Options of the guest without its clock.
 const GUEST: [&str; 6] = ["--machine", "hinuma", "--scale", "96", "--vcpus", "1"];
 
 /// Set where the program below runs in the guest.
 const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
-/// What the program has, and of that what it uses all the time: the first half is read, the second one written.
+/// Memory of the program, and its hot part: the first half is read, the second half written.
 const ALL: usize = 256 * MIB;
 const HOT: std::ops::Range<usize> = 176 * MIB..240 * MIB;
 
-/// How long it runs, and how long everything may take to be in its place; a minute is left to see how much still moves.
+/// Run time, and time limit to converge; the last minute measures residual migration.
 const TIME: Duration = Duration::from_secs(83);
 const SETTLED: f64 = 20.0;
 
 #[test]
-fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
+fn hot_pages_are_promoted_and_cold_pages_demoted() {
     if env::var_os(IN_GUEST).is_some() {
         return in_guest();
     }
@@ -36,7 +36,7 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
         return;
     }
     let test = lab::this_test();
-    let name = "the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it";
+    let name = "hot_pages_are_promoted_and_cold_pages_demoted";
     let script = format!(
         "echo 0 > /proc/sys/kernel/numa_balancing\necho 'journal = \"/journal\"' > /memtide.toml\n\
          memtide daemon --config /memtide.toml & daemon=$!\n\
@@ -72,7 +72,7 @@ fn the_hot_part_comes_to_fast_memory_and_the_cold_part_leaves_it() {
 }
 
 #[test]
-fn what_nodes_move_is_told_where_it_is_counted() {
+fn node_traffic_is_reported_where_counted() {
     if !lab_is_here() {
         return;
     }
@@ -93,9 +93,9 @@ fn what_nodes_move_is_told_where_it_is_counted() {
 }
 
 #[test]
-fn it_is_asked_reloaded_and_killed() {
+fn daemon_survives_requests_reload_and_kill() {
     match env::var(IN_GUEST).as_deref() {
-        Ok("asks") => return guest::it_is_asked_reloaded_and_killed(),
+        Ok("asks") => return guest::daemon_survives_requests_reload_and_kill(),
         Ok(_) => return guest::hold(),
         Err(_) => {}
     }
@@ -104,12 +104,12 @@ fn it_is_asked_reloaded_and_killed() {
     }
     let test = lab::this_test();
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} it_is_asked_reloaded_and_killed --nocapture"
+        "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} daemon_survives_requests_reload_and_kill --nocapture"
     );
     lab::script(&[&GUEST[..], &["--timing", "off"]].concat(), &[&test], &script);
 }
 
-/// Uses a part of its memory, and tells now and then how much of that and of the rest is on fast memory.
+/// Accesses a part of its memory, and periodically prints the shares of it and of the rest on fast memory.
 fn in_guest() {
     let mut memory = vec![1u8; ALL];
     let begin = Instant::now();
@@ -132,14 +132,14 @@ fn in_guest() {
     assert!(memory.iter().all(|&byte| byte == 1), "a page lost its content");
 }
 
-/// Pages that the kernel has migrated since it booted.
+/// Pages migrated by the kernel since boot.
 fn migrated() -> u64 {
     let told = fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
     let pages = told.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
     pages.expect("migrated pages")
 }
 
-/// How much of the pages that are chosen by their place lies on node 0.
+/// Share of the selected pages on node 0.
 fn share(memory: &[u8], chosen: impl Fn(usize) -> bool) -> f64 {
     let first = memory.as_ptr() as u64 / 4096 + 1;
     let places = (0..memory.len() - 4096).step_by(4096).filter(|&page| chosen(page));

@@ -50,7 +50,7 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
     op.accessed(cpu, line, &mut vcpu.writers);
 }
 
-/// Has the model take an access.
+/// Passes an access to the model.
 ///
 /// # Safety
 /// In a callback that has not entered the state.
@@ -76,7 +76,7 @@ fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, touch: Touch) {
     op.accessed(cpu, touch.line, &mut vcpu.writers);
 }
 
-/// An access to a page that was not seen lately.
+/// An access to a page without cached translation.
 ///
 /// # Safety
 /// In a callback that has not entered the state, and to which QEMU handed `info`.
@@ -103,7 +103,7 @@ unsafe fn on_new_page(
                     return;
                 }
                 let physical = sys::qemu_plugin_hwaddr_phys_addr(found);
-                // QEMU has CXL memory as a device, too.
+                // QEMU emulates CXL memory as a device, too.
                 if sys::qemu_plugin_hwaddr_is_io(found) && !lab.curve.is_memory(physical >> 6) {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! What the guest does beside loads and stores: address spaces, marks, programs that begin.
+//! Guest events other than loads and stores: address space switches, marks, program starts.
 
 use std::ffi::{c_uint, c_void};
 
@@ -16,7 +16,7 @@ pub(super) unsafe extern "C" fn on_translations(cpu: c_uint, _: *mut c_void) {
 }
 
 pub(super) unsafe extern "C" fn on_address_space(cpu: c_uint, register: *mut c_void) {
-    /// Bits of CR3 that are an address.
+    /// Address bits of CR3.
     const ROOT: u64 = 0x000f_ffff_ffff_f000;
     let cpu = cpu as usize;
     // SAFETY: a callback of the virtual CPU, which may read registers.
@@ -27,7 +27,7 @@ pub(super) unsafe extern "C" fn on_address_space(cpu: c_uint, register: *mut c_v
     state.lab.curve.flush(CpuId::from(cpu));
 }
 
-/// The kernel returns from an interrupt, or to a program that begins: then all general registers are zero.
+/// `iretq`: a return from an interrupt, or the start of a program, at which all general registers are zero.
 pub(super) unsafe extern "C" fn on_return(cpu: c_uint, _: *mut c_void) {
     const RSP: u8 = 4;
     let cpu = cpu as usize;
@@ -61,7 +61,7 @@ pub(super) unsafe extern "C" fn on_mark(cpu: c_uint, _: *mut c_void) {
     }
 }
 
-/// Does what a mark says whose command is in a register; true if that turns the model on or off.
+/// Executes a mark, whose command is in a register; true if it turns the model on or off.
 fn mark(state: &mut State, cpu: usize, register: u8) -> bool {
     let time = |state: &mut State| guest_time(state.time(cpu));
     let command = state.registers.value(register);

@@ -1,4 +1,4 @@
-//! What QEMU calls. The only module that knows its plugin API (version 4, which QEMU 10.0 has).
+//! QEMU's callbacks. The only module that uses its plugin API (version 4, of QEMU 10.0).
 
 mod access;
 mod events;
@@ -29,7 +29,7 @@ use crate::vcpu::{VCPUS, Vcpu};
 #[allow(non_upper_case_globals, reason = "QEMU looks this name up")]
 pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION as c_int;
 
-/// What does not change once the plugin is installed, and the state.
+/// Constants of an installed plugin, and the state.
 struct Plugin {
     state: Exclusive<State>,
     parallel: bool,
@@ -45,7 +45,7 @@ unsafe impl Sync for Plugin {}
 // SAFETY: as above.
 unsafe impl Send for Plugin {}
 
-/// What callbacks change, one at a time.
+/// State changed by callbacks, one at a time.
 struct State {
     lab: Lab,
     /// Ops of translated blocks.
@@ -55,7 +55,7 @@ struct State {
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 
-/// A turn that makes the next block call `on_turn_end`.
+/// Turn length at which the next block calls `on_turn_end`.
 const AT_ONCE: u64 = 1 << 60;
 
 const NO_REGISTERS: sys::qemu_plugin_cb_flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
@@ -71,19 +71,19 @@ impl Plugin {
     /// The caller is a callback of QEMU's, on a thread of virtual CPUs.
     #[inline]
     unsafe fn enter(&self) -> Entered<'_, State> {
-        // SAFETY: with `thread=single` QEMU runs all virtual CPUs, and so all callbacks, on one thread. With `thread=multi` the
-        // state was made for several.
+        // SAFETY: with `thread=single` QEMU runs all virtual CPUs, and so all callbacks, on one thread. With
+        // `thread=multi` the state was made for several.
         unsafe { self.state.enter() }
     }
 }
 
 impl State {
-    /// Instructions that make a turn's length.
+    /// Instructions per turn.
     fn turn_length(&self) -> u64 {
         (QUANTUM.0 as f64 / self.lab.instruction_ps()) as u64
     }
 
-    /// A virtual CPU's time, which others may read from now on.
+    /// Publishes a virtual CPU's time.
     fn time(&mut self, cpu: usize) -> Time {
         let instruction = SHARED[cpu].instructions();
         let clock = self.lab.curve.clock(CpuId::from(cpu), instruction);
@@ -98,7 +98,8 @@ impl State {
     }
 }
 
-/// Time on the guest's clock. QEMU allows no look at its own everywhere; what it skipped is as when the guest last asked.
+/// Time on the guest's clock. QEMU's own is not readable everywhere; skipped time is as of the guest's last
+/// read.
 fn guest_time(time: Time) -> Time {
     time + Time::from_ns(SKIPPED_NS.load(Ordering::Relaxed) as f64)
 }
@@ -208,7 +209,7 @@ unsafe extern "C" fn on_vcpu(_: sys::qemu_plugin_id_t, cpu: c_uint) {
         SHARED[known as usize].score.store(score.cast(), Ordering::Relaxed);
     }
     let shared = &SHARED[cpu as usize];
-    // All but the first wait to be started.
+    // All but the first are halted at first.
     let idle = cpu > 0;
     shared.cpu.store(current_cpu(), Ordering::Relaxed);
     shared.idle.store(idle, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The guest's registers and memory, as callbacks read them.
+//! Guest registers and memory, read in callbacks.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::ptr::null_mut;
@@ -23,7 +23,8 @@ impl Registers {
         Registers { handles: [null_mut(); 16], value: unsafe { g_byte_array_new() } }
     }
 
-    /// Finds the registers' handles, which are the same for all virtual CPUs. Called while one is initialised.
+    /// Finds the registers' handles, which are the same for all virtual CPUs. Called while one is
+    /// initialised.
     pub(super) fn find(&mut self) {
         const NAMES: [&CStr; 16] = [
             c"rax", c"rcx", c"rdx", c"rbx", c"rsp", c"rbp", c"rsi", c"rdi", c"r8", c"r9", c"r10", c"r11",
@@ -43,7 +44,7 @@ impl Registers {
         }
     }
 
-    /// The value of a general register. In a callback that may read registers.
+    /// The value of a general register. Only in a callback that may read registers.
     pub(super) fn value(&self, number: u8) -> u64 {
         let handle = self.handles[usize::from(number)];
         if handle.is_null() {
@@ -59,7 +60,7 @@ impl Registers {
         }
     }
 
-    /// A word of the guest's memory, at an address of the address space in use. In a callback that may read registers.
+    /// A word of guest memory in the current address space. Only in a callback that may read registers.
     pub(super) fn word(&self, address: u64) -> Option<u64> {
         // SAFETY: as in `value`.
         unsafe {

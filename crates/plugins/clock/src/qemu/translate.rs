@@ -1,4 +1,4 @@
-//! What QEMU is to call when a block of the guest's code runs.
+//! Registers callbacks for a translated block of guest code.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
@@ -20,7 +20,8 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
     // SAFETY: a callback.
     let mut state = unsafe { plugin.enter() };
     let on = state.lab.on;
-    // SAFETY: `tb` and its instructions are valid during this call; the ops handed over live until QEMU drops all blocks.
+    // SAFETY: `tb` and its instructions are valid during this call; the ops handed over live until QEMU drops
+    // all blocks.
     unsafe {
         let count = sys::qemu_plugin_tb_n_insns(tb);
         let instructions: Vec<_> = (0..count).map(|i| sys::qemu_plugin_tb_get_insn(tb, i)).collect();
@@ -61,10 +62,10 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
     }
 }
 
-/// Has QEMU count a block's instructions, and end turns. A block is the kernel's or a program's by where it lies.
+/// Makes QEMU count a block's instructions and end turns. The block's address tells kernel from user code.
 ///
-/// QEMU leaves a block at an access to a device's memory, repeats that instruction by itself, which it does not count, and begins
-/// another block after it. So instructions are counted one by one if memory of nodes is of that kind.
+/// QEMU leaves a block at an access to a device's memory, repeats that instruction uncounted, and starts
+/// another block after it. So instructions are counted one by one if nodes have such memory.
 ///
 /// # Safety
 /// `tb` and its instructions must be valid.
@@ -125,7 +126,7 @@ unsafe fn watch(instruction: *mut sys::qemu_plugin_insn, special: Special) {
 /// `instruction` must be valid.
 unsafe fn bytes(instruction: *mut sys::qemu_plugin_insn) -> Vec<u8> {
     let mut bytes = vec![0; 16];
-    // SAFETY: QEMU copies as many bytes as there is room for.
+    // SAFETY: QEMU copies at most as many bytes as the buffer has.
     let copied = unsafe { sys::qemu_plugin_insn_data(instruction, bytes.as_mut_ptr().cast(), bytes.len()) };
     bytes.truncate(copied);
     bytes

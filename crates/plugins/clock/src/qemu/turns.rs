@@ -1,4 +1,4 @@
-//! Turns of virtual CPUs, and the clock that the guest reads.
+//! Turns of virtual CPUs, and the guest's clock.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -18,8 +18,8 @@ impl State {
         others.map(|other| SHARED[other].time()).min()
     }
 
-    /// Lets a virtual CPU with a thread of its own begin another turn. One that has fallen behind the others has waited, and its
-    /// time is brought up to theirs: what the model knows of a node's load goes back some turns only.
+    /// Starts another turn of a virtual CPU with its own thread. If it has fallen behind it was waiting, and
+    /// its time catches up with the others': the model keeps a node's load for a few turns only.
     fn keep_up(&mut self, cpu: usize, vcpu: &mut Vcpu) {
         let shared = &SHARED[cpu];
         shared.idle.store(false, Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl State {
     }
 }
 
-/// The virtual CPU that the calling thread runs, if that is not asleep.
+/// The calling thread's virtual CPU, unless asleep.
 fn running() -> Option<usize> {
     let cpu = current_cpu();
     if cpu.is_null() {
@@ -51,7 +51,7 @@ pub(super) extern "C" fn clock_get() -> i64 {
     }
     let skipped = SKIPPED_NS.load(Ordering::Relaxed);
     let now = match running() {
-        // QEMU asks in the middle of a callback: what was told last is as good.
+        // QEMU reads the clock within a callback: return the last value.
         Some(cpu) if plugin.state.is_entered() => SHARED[cpu].time().0 / 1000,
         // SAFETY: called as a callback is, on the thread of the virtual CPUs.
         Some(cpu) => unsafe { plugin.enter() }.time(cpu).0 / 1000,
@@ -60,8 +60,8 @@ pub(super) extern "C" fn clock_get() -> i64 {
     (now + skipped) as i64
 }
 
-/// Sets the guest's clock. QEMU does so for its own tests alone, and never here on a thread without a virtual CPU, which could not
-/// use the state.
+/// Sets the guest's clock. QEMU does so for its own tests alone, and never here on a thread without a virtual
+/// CPU, which could not use the state.
 pub(super) extern "C" fn clock_set(to: i64) {
     let ahead = Time::from_ns((to - clock_get()).max(0) as f64);
     let plugin = Plugin::get();
@@ -113,7 +113,8 @@ pub(super) unsafe extern "C" fn on_halt(cpu: c_uint, _: *mut c_void) {
     SHARED[cpu].set_turn(AT_ONCE);
 }
 
-/// While the model is off a pause takes long: QEMU stops at each, and at boot the kernel waits so for a tenth of a second and more.
+/// While the model is off a pause takes long: QEMU stops at each, and at boot the kernel waits so for a tenth
+/// of a second and more.
 pub(super) unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
     const PAUSE: Time = Time::from_us(1);
     let cpu = cpu as usize;
