@@ -52,7 +52,7 @@ fn daemon_check_prints_monitor_or_unsupported_key() {
     let output = output.expect("memtide runs");
     let told = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
-        Some(0) => assert!(told.contains("memory is watched by smaps"), "{told}"),
+        Some(0) => assert!(told.contains("memory is monitored by smaps"), "{told}"),
         // A kernel without clear_refs.
         code => assert!(code == Some(3) && told.contains("memtide.toml:2: monitor: "), "{told}"),
     }

@@ -128,7 +128,7 @@ impl<H: DaemonHost> Daemon<H> {
 fn monitor_line(monitoring: &Monitoring<'_>) -> String {
     let why = monitoring.why_not_better.map_or_else(String::new, |why| format!(" ({why})"));
     let writes = if monitoring.writes { ", writes by soft-dirty" } else { "" };
-    format!("memory is watched by {}{writes}{why}", monitoring.name)
+    format!("memory is monitored by {}{writes}{why}", monitoring.name)
 }
 
 /// Whether a user may see and control a user's processes.

@@ -53,6 +53,13 @@ impl Archive {
         self.entries.contains_key(&clean(guest))
     }
 
+    /// Whether a folder has shared libraries, by their names.
+    pub fn has_libraries(&self, folder: &Path) -> bool {
+        let is_library =
+            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
+        self.entries.keys().any(|path| path.parent() == Some(&clean(folder)) && is_library(path))
+    }
+
     fn add(&mut self, guest: &Path, entry: Entry) {
         let guest = clean(guest);
         for folder in guest.ancestors().skip(1).filter(|path| *path != Path::new("/")) {

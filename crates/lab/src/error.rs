@@ -70,7 +70,7 @@ pub enum LabError {
         what: String,
     },
     /// There is no such program.
-    #[error("{program}: no such program; give its path")]
+    #[error("{program}: program not found; give its path")]
     NoSuchProgram {
         /// The program.
         program: String,

@@ -71,7 +71,7 @@ pub fn archive(guest: &GuestSpec) -> Result<Archive, LabError> {
     let preparation = setting.damo.as_ref().map(|damo| damo.add_to(&mut archive)).transpose()?;
     setting.memtide.iter().try_for_each(|memtide| memtide.add_to(&mut archive))?;
     let arguments = program.command.iter().map(text).collect::<Result<_, _>>()?;
-    let own = Program { file, arguments, environment: environment(program), folder };
+    let own = Program { file, arguments, environment: environment(program, &archive), folder };
     let task = Task {
         writes: setting.writes.clone(),
         shared: shared::devices(layout),
@@ -112,14 +112,17 @@ fn add_common_programs(archive: &mut Archive) -> Result<(), LabError> {
     Ok(())
 }
 
-fn environment(program: &ProgramSpec) -> Vec<(String, String)> {
+/// The program's environment: nothing of the host's that it does not need, as it would change the guest's time.
+fn environment(program: &ProgramSpec, archive: &Archive) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = [("PATH", PATH), ("HOME", "/root"), ("LANG", "C.UTF-8")]
         .map(|(name, value)| (name.into(), value.into()))
         .into();
     if program.interactive {
         all.push(("TERM".into(), env::var("TERM").unwrap_or_else(|_| "vt100".into())));
     }
-    all.extend(env::var(LIBRARY_PATH).ok().map(|value| (LIBRARY_PATH.into(), value)));
+    let library_path = env::var(LIBRARY_PATH).ok();
+    let used = library_path.filter(|value| env::split_paths(value).any(|dir| archive.has_libraries(&dir)));
+    all.extend(used.map(|value| (LIBRARY_PATH.into(), value)));
     all.extend(program.environment.iter().cloned());
     all
 }

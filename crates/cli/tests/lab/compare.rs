@@ -122,7 +122,10 @@ fn absent_and_cxl_nodes_compare_and_unequal_runs_are_refused() {
 
     let pool = format!("nvm={}", folder.path().join("pool").display());
     for (options, says) in [
-        (&["--shared", &pool][..], "cannot share node 'nvm': each run would find in its file"),
+        (
+            &["--shared", &pool][..],
+            "cannot share node 'nvm': each run would see what previous runs left in its file",
+        ),
         (&["--parallel"], "cannot run virtual CPUs in parallel: it compares times on the guest's clock"),
     ] {
         let output = compare(options);

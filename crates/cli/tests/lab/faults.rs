@@ -140,7 +140,7 @@ fn process_events_during_migration_are_reported() {
     let forks = part(&parts, "forks").outcomes();
     assert!(forks[0]["not-allowed"] > 0 && forks[0]["moved"] + forks[1]["moved"] >= PAGES, "{forks:?}");
     // The policy may have moved some back.
-    for (name, least) in [("unmaps", [PAGES / 2, 1]), ("locks", [PAGES, PAGES / 2])] {
+    for (name, least) in [("unmaps", [PAGES / 2, 1]), ("locks", [PAGES, PAGES / 4])] {
         let moved = part(&parts, name).pages("moved");
         assert!(moved[0] >= least[0] && moved[1] >= least[1], "{name}: {moved:?}");
     }
@@ -193,7 +193,7 @@ fn full_or_offlined_node_is_reported_and_reused() {
     let room = part(&parts, "room").pages("moved");
     assert!(room[0] + filled["moved"] >= PAGES && room[1] >= PAGES, "{filled:?}, {room:?}");
     let gone = part(&parts, "gone");
-    gone.says("'1' names 1, which is not here");
+    gone.says("'1' names 1, which does not exist");
     let status = gone.answers();
     assert_eq!(refused(&status[0], "not-allowed"), refused(&status[1], "not-allowed"), "{}", gone.text);
     assert!(status[0]["epochs"].as_u64() < status[1]["epochs"].as_u64(), "{}", gone.text);

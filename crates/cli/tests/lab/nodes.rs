@@ -135,7 +135,7 @@ fn hotplugged_memory_has_node_latency_and_unplugs() {
     let mut guest = lab.start(&options, &["busybox", "sh", "-c", MEASURES, "sh", MEMTIDE]);
     guest.says("absent");
     lab.fails(&["node", "remove", "cxl"], "its memory is not plugged in");
-    lab.fails(&["node", "add", "dram0"], "can plug in dram1, cxl alone");
+    lab.fails(&["node", "add", "dram0"], "can only plug in dram1, cxl");
     lab.fails(&["node", "add", "cxl", "--run", "1"], "no run 1 has nodes that can come and go; there are: ");
     lab.succeeds(&["node", "add", "cxl"]);
     let header = guest.line();
@@ -213,7 +213,7 @@ fn invalid_memory_options_are_refused_before_boot() {
     let shared = format!("cxl={}", file.display());
     for (options, says) in [
         (&["--absent", "pool"][..], "node 'pool': no such node; the machine has dram0, dram1, cxl"),
-        (&["--absent", "dram0"], "node 'dram0': the kernel or virtual CPUs are in it"),
+        (&["--absent", "dram0"], "node 'dram0': it has the kernel or virtual CPUs"),
         (&["--absent", "cxl,cxl"], "node 'cxl': it is named twice"),
         (&["--absent", "cxl", "--shared", &shared], "node 'cxl': it is named twice"),
         (&["--shared", &shared], "it is not a regular file of 536870912 bytes"),
