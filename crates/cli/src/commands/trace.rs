@@ -43,7 +43,7 @@ pub enum Command {
 pub enum Kind {
     /// Output of `valgrind --tool=lackey --trace-mem=yes`
     Lackey,
-    /// thread,instructions,address,size,write[,pc,producer] with header
+    /// `thread,instructions,address,size,write[,pc,producer]` with header
     Csv,
 }
 
