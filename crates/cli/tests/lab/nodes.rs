@@ -12,6 +12,7 @@ use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId};
 use memtide_lab_model::prepare;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -55,7 +56,7 @@ impl Lab {
         command.arg("--").args(program).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("memtide runs");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Guest { child, lines }
+        Guest { child: Some(child), lines }
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -67,7 +68,7 @@ impl Lab {
 
 /// A script that runs in a guest.
 pub struct Guest {
-    child: Child,
+    child: Option<Child>,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -95,11 +96,22 @@ impl Guest {
     }
 
     #[track_caller]
-    pub fn ends(self) -> String {
-        let Output { status, stderr, .. } = self.child.wait_with_output().expect("memtide ends");
+    pub fn ends(mut self) -> String {
+        let child = self.child.take().expect("a guest ends once");
+        let Output { status, stderr, .. } = child.wait_with_output().expect("memtide ends");
         let told = String::from_utf8_lossy(&stderr).into_owned();
         assert!(status.success(), "{told}");
         told
+    }
+}
+
+/// A test that fails leaves no virtual machine.
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+            let _ = child.wait();
+        }
     }
 }
 
