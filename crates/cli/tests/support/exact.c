@@ -128,12 +128,16 @@ static void handle(int signal) {
     handled = 1;
 }
 
-static void *mapper(void *of) {
-    run_on(0);
-    /* The stack that a handler needs, so that its pages are no part of the sequence. */
+/* The stack that a signal handler will need, so that its pages are no part of the sequence. */
+__attribute__((noinline)) static void touch_stack(void) {
     volatile char stack[64 << 10];
     for (size_t i = 0; i < sizeof stack; i += PAGE)
         stack[i] = 1;
+}
+
+static void *mapper(void *of) {
+    run_on(0);
+    touch_stack();
     for (int i = 0; i < PAGES; i++)
         touch(of, map(1, PROT_READ | PROT_WRITE));
     while (must_arrive && !handled)
