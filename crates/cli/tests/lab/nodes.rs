@@ -161,10 +161,7 @@ fn hotplugged_memory_has_node_latency_and_unplugs() {
     assert!((figure("idle_ns") / expected - 1.0).abs() < 0.02, "{header}\n{row}");
     lab.fails(&["node", "add", "cxl"], "its memory is already plugged in");
     // The guest exceeds that limit, but completes.
-    lab.fails(
-        &["node", "remove", "cxl", "--timeout", "0.001"],
-        "has not let go of its memory within 0.001 s",
-    );
+    lab.fails(&["node", "remove", "cxl", "--timeout", "0.001"], "has not offlined its memory within 0.001 s");
     guest.says("gone");
     lab.succeeds(&["node", "add", "cxl"]);
     guest.says("back");
