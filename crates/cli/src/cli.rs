@@ -114,8 +114,8 @@ mod tests {
     /// Folders of `crates` that are not libraries of the command.
     const OTHERS: [&str; 3] = ["cli", "guest", "plugins"];
 
-    /// Files that name commands or options for another reason than advice: doctor's remedies, the source of a
-    /// machine's figures, damo's own options, and what subjects of a comparison run.
+    /// Files that name commands or options for other reasons than advice: doctor's remedies, the source of a
+    /// machine's figures, damo's own options, and the commands of subjects.
     const EXCEPTIONS: [&str; 5] = [
         "linux/src/doctor/",
         "linux/src/topology/machine.rs",

@@ -15,17 +15,17 @@ use crate::output::escaped;
 pub enum Failure {
     /// A run, or writing its result, failed: code 1.
     Run(String),
-    /// The command line asks for what does not exist or is not allowed: code 2.
+    /// The command line asks for something that does not exist or is not allowed: code 2.
     Usage(String),
     /// A file given as input is refused: code 3.
     Input(String),
     /// `doctor` found something that does not work here: code 4.
     NotWorking,
-    /// A program cannot be recorded, or run in the lab: code 125, since lower ones are the program's own.
+    /// A program cannot be recorded, or run in the lab: code 125, since lower ones are the program's.
     NotRun(String),
-    /// The program to run is there, but cannot be executed: code 126, as of `env` and `timeout`.
+    /// The program exists but cannot be executed: code 126, as of `env` and `timeout`.
     NotExecutable(String),
-    /// The program to run is not there: code 127.
+    /// There is no such program: code 127.
     NotFound(String),
     /// The exit status of a program that was recorded or run, passed on without a message.
     Program(u8),
@@ -109,7 +109,7 @@ impl Display for Failure {
 }
 
 impl Failure {
-    /// A program that could not be started: not there, not executable, or for another reason, which is
+    /// A program that could not be started: missing, not executable, or for another reason, which is
     /// memtide's own failure.
     pub fn not_started(message: String, error: &io::Error) -> Failure {
         match Errno::from_io_error(error) {
@@ -175,7 +175,7 @@ impl Failure {
                 let plain = error.render().to_string();
                 let printed = match escaped(&plain) {
                     Cow::Borrowed(_) => error.print(),
-                    // It repeats what was typed.
+                    // It repeats user input.
                     Cow::Owned(safe) => io::stderr().write_all(safe.as_bytes()),
                 };
                 let printed = printed.and_then(|()| io::stdout().flush());

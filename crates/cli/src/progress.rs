@@ -11,10 +11,11 @@ use crate::output;
 const STEPS: u64 = 10_000;
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Most columns of the bar.
+/// Maximum width of the bar, in columns.
 const BAR: usize = 32;
 
-/// Progress of several concurrent parts, on standard error if that is a terminal, after the first second.
+/// Progress of several concurrent parts, printed on standard error after the first second if that is a
+/// terminal.
 pub struct Progress {
     bar: ProgressBar,
     started: Instant,
@@ -22,7 +23,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress 0 of `parts` parts.
+    /// For `parts` parts, without progress yet.
     pub fn new(message: &str, parts: usize) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template(&template(message, output::width_of(stderr())));
@@ -43,7 +44,7 @@ impl Progress {
     }
 }
 
-/// One line of the terminal: a longer one cannot be overwritten.
+/// One line of the terminal: longer lines cannot be overwritten.
 fn template(message: &str, columns: Option<usize>) -> String {
     let rest = message.len() + " [] 100 %, 59m left".len();
     match columns.map_or(BAR, |columns| columns.saturating_sub(rest + 1).min(BAR)) {

@@ -45,9 +45,9 @@ pub struct RunOptions {
     limit: Option<u64>,
 }
 
-/// Checked options, which can be run any number of times.
+/// Checked options. Can be run any number of times.
 pub struct Runs {
-    /// The machine, at the scale at which it is simulated.
+    /// The machine at its simulated scale.
     pub machine: Machine,
     programs: Vec<Source>,
     copies: u64,
@@ -66,7 +66,7 @@ enum Source {
 }
 
 impl RunOptions {
-    /// Checks it.
+    /// Checks the options.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
         let machine = machines::load_at(&self.machine, self.scale)?;
         let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;

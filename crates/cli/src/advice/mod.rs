@@ -20,7 +20,7 @@ pub fn on_machine(error: MachineError) -> Failure {
     }
 }
 
-/// For a system that cannot be made into a machine.
+/// For a system that cannot be converted to a machine.
 pub fn on_no_machine(error: &NoMachine) -> Failure {
     Failure::Run(format!("{error}{}", of_no_machine(error)))
 }

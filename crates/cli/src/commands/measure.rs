@@ -16,7 +16,7 @@ use crate::output::{Cell, Document, Table};
 use crate::progress::Progress;
 use crate::{advice, interrupt};
 
-/// The part of a node's free memory that measuring may take.
+/// Maximum share of a node's free memory used for measuring.
 const FREE_SHARE: f64 = 0.8;
 
 /// Its arguments.
@@ -74,7 +74,7 @@ fn percent(share: f64) -> u32 {
     (share * 100.0).round() as u32
 }
 
-/// MiB that a figure is measured over, at least.
+/// Minimum MiB per measurement.
 const LEAST_MIB: usize = 256;
 
 /// CPUs and a node to measure.
@@ -99,7 +99,7 @@ impl Pair {
 /// Figures of a pair.
 struct Measured {
     idle: Idle,
-    /// Of each share of reads.
+    /// By share of reads.
     streams: Vec<(f64, Figure)>,
     triad: Figure,
     loaded: Vec<Loaded>,
@@ -165,7 +165,7 @@ fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
     Ok(pairs.collect())
 }
 
-/// The existing nodes that an option names.
+/// The existing nodes named by an option.
 fn chosen<'a>(
     option: &str,
     list: &str,
@@ -201,7 +201,7 @@ fn measure(arguments: &Arguments, pair: &Pair, shares: &[f64]) -> Result<Measure
     Ok(Measured { idle, streams, triad, loaded })
 }
 
-/// Takes one measurement, unless interrupted.
+/// Makes one measurement, unless interrupted.
 fn figure<T: Send + 'static>(
     pair: &Pair,
     measure: impl FnOnce(&Pair) -> Result<T, MeasureError> + Send + 'static,

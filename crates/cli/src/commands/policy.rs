@@ -25,7 +25,7 @@ pub enum Command {
     },
 }
 
-/// Carries one out.
+/// Runs a subcommand.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::List(common) => list().print(common.output),

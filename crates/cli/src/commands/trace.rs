@@ -38,7 +38,7 @@ pub enum Command {
     },
 }
 
-/// What can be imported.
+/// Formats that can be imported.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Kind {
     /// Output of `valgrind --tool=lackey --trace-mem=yes`
@@ -47,7 +47,7 @@ pub enum Kind {
     Csv,
 }
 
-/// Carries one out.
+/// Runs a subcommand.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Info { trace, common } => info(&trace, common),
@@ -104,7 +104,7 @@ fn import_to(input: &Path, kind: Kind, output: &Path, common: Common) -> Result<
     Document::of(table).print(common.output)
 }
 
-/// Shows the share that is done, and says whether to go on.
+/// Prints progress; returns whether to continue.
 fn watch(progress: &Progress) -> impl FnMut(f64) -> bool + '_ {
     |share| {
         progress.set(0, share);

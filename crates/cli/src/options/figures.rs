@@ -75,7 +75,7 @@ fn refused(path: &Path, why: &str) -> Failure {
     Failure::NotRun(format!("--figures {}: {why}", path.display()))
 }
 
-/// Whether two paths name one file, or would.
+/// Whether two paths name one file, or would once created.
 fn is_same(path: &Path, other: &Path) -> bool {
     let id = |path: &Path| -> io::Result<(u64, u64)> {
         let found = path.metadata()?;

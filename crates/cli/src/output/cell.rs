@@ -8,32 +8,32 @@ use super::escape::escaped_line;
 /// One value.
 #[derive(Clone, Debug)]
 pub enum Cell {
-    /// Words.
+    /// Text.
     Text(String),
-    /// A boolean, and the word that people see where it is true.
+    /// A boolean, and the word printed in tables if it is true.
     Flag(bool, &'static str),
     /// A count.
     Whole(u64),
-    /// A list of words; a list in JSON, too.
+    /// A list of texts; a list in JSON, too.
     List(Vec<String>),
-    /// A figure, shown with as many digits after the point, or more where it is so small that two would not count; JSON and
-    /// CSV have it as it is.
+    /// A figure and its number of decimals in tables, increased for small figures until two digits are
+    /// significant. JSON and CSV are not rounded.
     Real(f64, usize),
-    /// A share, shown as per cent; 1 is 100 % in JSON and CSV.
+    /// A share, printed as per cent in tables; 1 is 100 % in JSON and CSV.
     Percent(f64),
-    /// A time in seconds since 1970, shown as a date and time in UTC.
+    /// A time in seconds since 1970, printed in tables as date and time in UTC.
     UnixTime(u64),
     /// Unknown, or not applicable.
     Absent,
 }
 
 impl Cell {
-    /// Words.
+    /// A text.
     pub fn text(text: impl Into<String>) -> Cell {
         Cell::Text(text.into())
     }
 
-    /// The text for people, in one line and safe for a terminal.
+    /// Text in tables: one line, safe for a terminal.
     pub fn display(&self) -> String {
         match self {
             Cell::Text(text) => escaped_line(text).into_owned(),
@@ -50,7 +50,7 @@ impl Cell {
         }
     }
 
-    /// Whether it may be left out for people: false or absent.
+    /// Whether tables may leave it out: false or absent.
     pub fn is_blank(&self) -> bool {
         matches!(self, Cell::Flag(false, _) | Cell::Absent)
     }
@@ -80,13 +80,14 @@ impl Cell {
         }
     }
 
-    /// Whether it is a number, or absent where a number goes.
+    /// Whether it is a number, or an absent one.
     pub fn is_number(&self) -> bool {
         !matches!(self, Cell::Text(_) | Cell::List(_) | Cell::Flag(..))
     }
 }
 
-/// Digits after the point with which two of a small figure count; 0 of one from 10 on, of 0 and of what is no number.
+/// Decimals that show two significant digits of a small number; 0 for 0, NaN, infinity, and numbers from 10
+/// on.
 fn counting_digits(number: f64) -> usize {
     if number == 0.0 || !number.is_finite() {
         return 0;
@@ -94,7 +95,7 @@ fn counting_digits(number: f64) -> usize {
     (1.0 - number.abs().log10().floor()).clamp(0.0, 300.0) as usize
 }
 
-/// In RFC 3339; the bare number if it is out of range.
+/// In RFC 3339; the plain number if out of range.
 fn date_time(unix_s: u64) -> String {
     let time = i64::try_from(unix_s).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     time.map_or_else(|| unix_s.to_string(), |time| time.to_rfc3339_opts(SecondsFormat::Secs, true))

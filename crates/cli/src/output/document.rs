@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// A command's output: facts, tables and notes.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
-    /// Facts about the whole, as `(key, value)`: machine, seed, version.
+    /// Facts about the run, as `(key, value)`: machine, seed, version.
     pub about: Vec<(&'static str, Cell)>,
     /// Tables; CSV prints the last one only.
     pub tables: Vec<Table>,

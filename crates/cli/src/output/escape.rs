@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with control characters, and those that change the direction of writing, written as Rust does:
-/// `\u{1b}`. Lines and tabs stay.
+/// Escapes control characters and those that change the writing direction, in Rust's syntax: `\u{1b}`. Keeps
+/// line ends and tabs.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return text.into();
@@ -20,7 +20,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     safe.into()
 }
 
-/// The same in one line: line ends and tabs are escaped, too.
+/// As [`escaped`], but also escapes line ends and tabs.
 pub fn escaped_line(text: &str) -> Cow<'_, str> {
     match escaped(text) {
         safe if safe.contains(['\n', '\t']) => safe.replace('\n', "\\n").replace('\t', "\\t").into(),

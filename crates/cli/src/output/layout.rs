@@ -20,8 +20,7 @@ pub fn width_of(stream: impl AsFd) -> Option<usize> {
     said.or_else(|| terminal_size::terminal_size_of(stream).map(|(width, _)| width.0.into()))
 }
 
-/// A table, in several blocks below each other if it is wider than `width`. Every block starts with the key
-/// columns.
+/// A table, split into several blocks if wider than `width`. Every block starts with the key columns.
 pub fn table(table: &Table, width: Option<usize>) -> String {
     if table.vertical {
         return table.rows.iter().map(|row| vertical(table, row, width)).collect::<Vec<_>>().join("\n");
@@ -30,8 +29,8 @@ pub fn table(table: &Table, width: Option<usize>) -> String {
     blocks.iter().map(|columns| block(table, columns, width)).collect::<Vec<_>>().join("\n")
 }
 
-/// A paragraph, its lines broken between words: never in a word, nor in a command between backquotes. Lines
-/// that begin with four blanks stay as they are.
+/// A paragraph, wrapped between words, but never in a command between backquotes. Lines indented by four
+/// spaces stay unchanged.
 pub fn paragraph(text: &str, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
     text.lines()
@@ -57,7 +56,7 @@ fn wrapped(line: &str, width: usize) -> String {
     text + "\n"
 }
 
-/// Unbreakable units: words, and text between backquotes with what is joined to it.
+/// Unbreakable units: words, and text between backquotes with adjoining characters.
 fn words(line: &str) -> Vec<&str> {
     let (mut found, mut start, mut quoted) = (Vec::new(), 0, false);
     for (at, c) in line.char_indices() {
@@ -82,10 +81,10 @@ fn empty(width: Option<usize>) -> comfy_table::Table {
     drawn
 }
 
-/// Stands for a blank at which a table's cell must not be broken.
+/// Non-breaking space.
 const JOINT: char = '\u{a0}';
 
-/// A cell's text, whose commands between backquotes are one word.
+/// A cell's text with each command between backquotes joined to one word.
 fn joined(text: &str) -> String {
     if !text.contains('`') {
         return text.to_owned();
@@ -101,13 +100,13 @@ fn trimmed(drawn: &comfy_table::Table) -> String {
     drawn.lines().map(|line| line.replace(JOINT, " ").trim_end().to_owned() + "\n").collect()
 }
 
-/// Width that a column takes if nothing is wrapped.
+/// Width of a column if nothing is wrapped.
 fn full_width(table: &Table, column: usize) -> usize {
     let cells = table.rows.iter().map(|row| row[column].display().chars().count());
     cells.chain([table.columns[column].title.chars().count()]).max().unwrap_or(0)
 }
 
-/// Width of a column below which a word would be broken.
+/// Minimum width of a column without breaking words.
 fn longest_word(table: &Table, column: usize) -> usize {
     let longest = |text: &str| words(text).iter().map(|word| word.chars().count()).max().unwrap_or(0);
     let cells = table.rows.iter().map(|row| longest(&row[column].display()));
@@ -118,7 +117,7 @@ fn is_figures(table: &Table, column: usize) -> bool {
     !table.rows.is_empty() && table.rows.iter().all(|row| row[column].is_number())
 }
 
-/// Which columns stand in each block.
+/// The columns of each block.
 fn blocks(table: &Table, width: usize) -> Vec<Vec<usize>> {
     let least = |column: usize| match full_width(table, column) {
         full if column < table.keys || is_figures(table, column) => full,
@@ -142,7 +141,7 @@ fn blocks(table: &Table, width: usize) -> Vec<Vec<usize>> {
 
 fn block(table: &Table, columns: &[usize], width: Option<usize>) -> String {
     let full = columns.iter().map(|&column| full_width(table, column) + usize::from(GAP)).sum::<usize>();
-    // The last column's gap is blank.
+    // The last column needs no gap.
     let width = width.map(|width| width + usize::from(GAP)).filter(|&width| full > width);
     let mut drawn = empty(width);
     drawn.set_header(columns.iter().map(|&column| &table.columns[column].title));

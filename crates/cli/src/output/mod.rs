@@ -1,4 +1,4 @@
-//! What commands print: as a table for people, as JSON or as CSV.
+//! Output of commands: as tables, JSON or CSV.
 
 mod cell;
 mod document;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::cell::Cell;
 
-/// A column: its key in JSON and CSV (unit last), and its title for people.
+/// A column: its key in JSON and CSV (unit last), and its title in tables.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// Such as `time_ms`.
@@ -16,15 +16,15 @@ pub struct Column {
 /// A table.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What the rows are, as the key in JSON.
+    /// Key of the rows in JSON.
     pub name: &'static str,
-    /// Number of key columns, at the left.
+    /// Number of key columns, leftmost.
     pub keys: usize,
     /// Columns.
     pub columns: Vec<Column>,
     /// Rows, with a cell per column.
     pub rows: Vec<Vec<Cell>>,
-    /// Print each row for people as a block of lines, one per column.
+    /// Print each row as a block of lines, one per column.
     pub vertical: bool,
 }
 
@@ -41,7 +41,7 @@ impl Table {
         Table { keys, ..self }
     }
 
-    /// With each row printed for people as a block of lines, one per column that is not blank.
+    /// With each row printed as a block of lines, one per nonblank column.
     pub fn vertical(self) -> Table {
         Table { vertical: true, ..self }
     }
@@ -51,7 +51,7 @@ impl Table {
         self.columns.push(Column { key: key.into(), title: title.into() });
     }
 
-    /// Appends the columns of another table with the same rows, but for its first column.
+    /// Appends the columns of another table with the same rows, except for its first column.
     pub fn join(mut self, right: Table) -> Table {
         self.columns.extend(right.columns.into_iter().skip(1));
         for (row, more) in self.rows.iter_mut().zip(right.rows) {

@@ -8,7 +8,7 @@ use plotly::{Configuration, Layout, Plot, Scatter};
 pub const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7f7f7f"];
 
-/// A chart and its element on the page.
+/// A chart and the id of its element on the page.
 pub struct Chart {
     /// Identifier of its element.
     pub id: String,
@@ -49,8 +49,8 @@ pub fn plot(layout: Layout) -> Plot {
     plot
 }
 
-/// An axis with its title. Its ticks keep figures off the other axis, so that those at the origin do not
-/// meet.
+/// An axis with its title. Its ticks keep labels off the other axis, so that those at the origin do not
+/// overlap.
 pub fn axis(title: &str) -> Axis {
     let grid = "rgba(128,128,128,0.25)";
     let axis = Axis::new().title(title).grid_color(grid).zero_line(false).auto_margin(true);
@@ -116,7 +116,7 @@ pub fn over_time(
     Chart::new(id, title, 230, plot)
 }
 
-/// The greatest figure of all.
+/// Maximum over all nodes and times.
 pub fn greatest<'a>(all: impl Iterator<Item = &'a OverTime>) -> f64 {
     all.flat_map(|node| &node.values).fold(0.0, |a: f64, b| a.max(*b))
 }

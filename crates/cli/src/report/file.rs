@@ -19,26 +19,26 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
-    /// The report's file, if one is wanted.
+    /// The report's file, if requested.
     pub fn path(&self) -> Option<&Path> {
         self.report.as_deref()
     }
 
-    /// Starts the report, if one is wanted.
+    /// Starts the report, if requested.
     pub fn draft(&self) -> Result<Option<Draft<'_>>, Failure> {
         self.report.as_deref().map(Draft::create).transpose()
     }
 }
 
-/// A report to be written. An existing file is replaced only if it is a report or empty, and only by a
-/// complete one.
+/// A report to be written. Replaces an existing file only if that is a report or empty, and only by a
+/// complete report.
 pub struct Draft<'a> {
     path: &'a Path,
     file: NamedTempFile,
 }
 
 impl<'a> Draft<'a> {
-    /// Creates the file, so that an unwritable report is refused before anything runs.
+    /// Creates the file, so that an unwritable one is refused before anything runs.
     fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
         let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
         if path.metadata().is_ok_and(|found| !found.is_file()) {

@@ -39,7 +39,7 @@ pub fn page<'a>(program: &str, machine: &'a Machine, runs: &[LabRun], document: 
     Page { title: format!("{program} on {}", machine.name), summary: &machine.summary, document, sections }
 }
 
-/// How long each subject takes.
+/// Time of each subject.
 fn time(runs: &[LabRun]) -> Chart {
     let subjects: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     let annotations = runs.iter().map(|run| {
@@ -79,7 +79,7 @@ fn charts(key: &str, unit: &str, runs: &[LabRun], lines: Vec<Vec<OverTime>>) -> 
     lines.into_iter().enumerate().map(chart).collect()
 }
 
-/// Each node's bandwidth, in GB/s: nothing outside the regions of interest.
+/// Each node's bandwidth, in GB/s; zero outside the regions of interest.
 fn bandwidths(run: &RunOutcome) -> Vec<OverTime> {
     let regions = run.timing.iter().flat_map(|timing| &timing.regions);
     let mut nodes = empty(run);

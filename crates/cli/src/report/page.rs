@@ -42,7 +42,7 @@ impl Page<'_> {
     }
 }
 
-/// The line that every report begins with.
+/// First line of every report.
 pub fn first_line() -> &'static str {
     PAGE.lines().next().unwrap_or_default()
 }
@@ -53,7 +53,7 @@ pub fn grid(title: &str, wide: &str, charts: &[Chart]) -> String {
     format!("<section><h2>{title}</h2><div class=\"grid {wide}\">{charts}</div></section>")
 }
 
-/// A chart of its own.
+/// A single chart.
 pub fn section(chart: &Chart) -> String {
     let Chart { title, height, .. } = chart;
     format!(
@@ -74,7 +74,7 @@ fn table(table: &Table) -> String {
     columns.chunks(COLUMNS).map(|part| part_of(table, part)).collect()
 }
 
-/// The key columns, and some others.
+/// A table of the key columns and some of the others.
 fn part_of(table: &Table, columns: &[usize]) -> String {
     let shown = || (0..table.keys).chain(columns.iter().copied());
     let head: String =
@@ -90,7 +90,7 @@ fn part_of(table: &Table, columns: &[usize]) -> String {
     format!("<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
 }
 
-/// The chart library's script alone: the typesetting of formulas that comes with it is not used.
+/// The chart library's script, without the formula typesetting bundled with it.
 fn library() -> String {
     let sources = Plot::offline_js_sources();
     let end = sources.find("</script>").map_or(sources.len(), |at| at + "</script>".len());

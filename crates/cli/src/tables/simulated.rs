@@ -8,7 +8,7 @@ use crate::output::{Cell, Table};
 /// A key (unit last), a title (unit after a comma) and a value.
 pub type Figure = (String, String, Cell);
 
-/// Nanoseconds, absent where nothing was read.
+/// Nanoseconds; absent without reads.
 fn latency(ns: Option<f64>) -> Cell {
     ns.map_or(Cell::Absent, |ns| Cell::Real(ns, 1))
 }
@@ -177,7 +177,7 @@ pub fn sensors(report: &Report) -> Table {
     table
 }
 
-/// The same of several policies.
+/// As [`sensors`], for several policies.
 pub fn sensors_of_all(names: &[String], reports: &[Report]) -> Table {
     let columns: Vec<_> = [("policy", "policy")].into_iter().chain(SENSOR_COLUMNS).collect();
     let mut table = Table::new("sensors", &columns).with_keys(2);

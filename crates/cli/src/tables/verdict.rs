@@ -32,7 +32,7 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
 /// A subset of a node's traffic, in lines.
 type LinesOf = fn(&NodeReport) -> u64;
 
-/// A comparison, put into words.
+/// A comparison, described in sentences.
 struct Verdict<'a>(&'a Comparison);
 
 impl Deref for Verdict<'_> {
@@ -155,7 +155,7 @@ impl Verdict<'_> {
         text
     }
 
-    /// Why the best is faster than the other, from the nodes' figures.
+    /// Why the best is faster than the other, by the nodes' figures.
     fn reason(&self, best: usize, other: usize) -> Option<String> {
         let [a, b] = [best, other].map(|index| &self.reports[index]);
         let [winner, loser] = [best, other].map(|index| &self.names[index]);
@@ -188,7 +188,7 @@ impl Verdict<'_> {
         })
     }
 
-    /// The node with the longest queueing of a run's reads, if any.
+    /// The node whose reads queue longest in a run, if any.
     fn queue(&self, index: usize) -> Option<&str> {
         let nodes = self.reports[index].nodes.iter().zip(&self.nodes);
         let waits = nodes.filter_map(|(node, reach)| Some((node.latency_mean_ns? / reach.idle_ns, node)));
@@ -218,7 +218,7 @@ impl Verdict<'_> {
         })
     }
 
-    /// The node or direction of a link that uses most of its bandwidth.
+    /// The node or link direction with the highest utilisation.
     fn busiest(&self, index: usize) -> Busy {
         let report = &self.reports[index];
         let nodes = report.nodes.iter().zip(&self.nodes);
@@ -232,7 +232,7 @@ impl Verdict<'_> {
     }
 }
 
-/// A node or link, and the share of its bandwidth that it uses.
+/// A node or link, and its utilisation.
 struct Busy {
     name: String,
     share: f64,

@@ -37,7 +37,7 @@ impl MemoryOptions {
         self.shared.iter().map(|(_, file)| file.as_path())
     }
 
-    /// The options with these in them.
+    /// Adds these options.
     pub fn of(self, options: Options) -> Options {
         let absent = self.absent.into_iter().map(|name| (name, Memory::Absent));
         let shared = self.shared.into_iter().map(|(name, file)| (name, Memory::Shared(file)));

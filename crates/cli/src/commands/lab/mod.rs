@@ -31,7 +31,7 @@ pub enum Command {
     Node(node::Command),
 }
 
-/// Carries one out.
+/// Runs a subcommand.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Setup(arguments) => setup::run(&arguments),

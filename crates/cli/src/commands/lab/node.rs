@@ -50,7 +50,7 @@ pub struct List {
     output: Format,
 }
 
-/// Carries one out.
+/// Runs a subcommand.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Add(selector) => selector.find().and_then(|mut plug| plug.add()).map_err(failure),

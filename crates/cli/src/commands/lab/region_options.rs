@@ -18,7 +18,7 @@ pub struct RegionOptions {
     timeout: Option<Duration>,
 }
 
-/// What of a run is of interest.
+/// The measured part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum MeasuredRegion {
     /// The whole program
@@ -28,7 +28,7 @@ enum MeasuredRegion {
 }
 
 impl RegionOptions {
-    /// The options with these in them.
+    /// Adds these options.
     pub fn of(&self, options: Options) -> Options {
         let region = match self.region {
             MeasuredRegion::Program => RegionOfInterest::Program,

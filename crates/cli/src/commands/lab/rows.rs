@@ -11,7 +11,7 @@ use crate::report::LabRun;
 /// A column's key (unit last) and title, and its value for a subject.
 type Figure = (String, String, Cell);
 
-/// A column of what the kernel or the clock plugin counts.
+/// A column of a count by the kernel or the clock plugin.
 type Count = (&'static str, &'static str, fn(&RunOutcome) -> Option<u64>);
 
 const COUNTS: [Count; 8] = [
@@ -94,7 +94,7 @@ fn of_runs(subject: &Compared, base: &[f64], base_name: &str, region: RegionOfIn
     all
 }
 
-/// The part of the instructions that was not the program's own, if the run was timed.
+/// Share of instructions outside the program, if the run was timed.
 fn outside_share(run: &RunOutcome) -> Option<f64> {
     let all = timed(run, |region| region.total.instructions)?.max(1);
     Some(timed(run, |region| region.outside_instructions())? as f64 / all as f64)

@@ -9,7 +9,7 @@ use super::{guest, memory};
 use crate::failure::Failure;
 use crate::interrupt;
 
-/// A shell with all usual programs in one file.
+/// A shell with the usual programs in one file.
 const BUSYBOX: &str = "busybox";
 
 /// Its arguments.

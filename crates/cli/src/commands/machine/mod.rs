@@ -23,7 +23,7 @@ pub enum Command {
     Probe(probe::Arguments),
 }
 
-/// Carries one out.
+/// Runs a subcommand.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::List(common) => list::run(common),

@@ -45,7 +45,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Order of the lines asked for.
+/// Order of the requested lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Order {
     /// Random lines of the whole node, as a Poisson process
@@ -124,7 +124,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     document.print(common.output)
 }
 
-/// Indices of the one that is named, or of all.
+/// Index of the named entry, or of all entries.
 fn pick<'a>(
     kind: &str,
     name: Option<&str>,
@@ -241,8 +241,8 @@ impl InitiatorNode<'_> {
         }
     }
 
-    /// A dram node's latency emerges from its chase; a fixed node's is its figure, which a chase without the
-    /// way between would overload where a read keeps the node for longer than that.
+    /// A dram node's latency is that of its chase. A fixed node's is its figure: without the links and caches
+    /// in between, a chase overloads a node whose service time exceeds its latency.
     fn idle_ns(&self, chase: ProbePoint) -> f64 {
         match self.machine.nodes[self.node.index()].dram {
             Some(_) => chase.mean_ns + self.route_latency.as_ns(),

@@ -22,7 +22,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Prints the machine: JSON is the whole of it as in its file, the other formats list its figures.
+/// Prints the machine: as JSON the whole file, in other formats its figures.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let mut machine = machines::load_at(&arguments.machine, arguments.scale.flatten())?;
@@ -111,7 +111,7 @@ fn collect(value: &Value, path: String, leaves: &mut Vec<(String, String)>) {
     }
 }
 
-/// An entry's name; a link's is made of its ends, any other's without one is its number.
+/// An entry's name: a link's is composed of its ends, an unnamed entry's is its number.
 fn name_of(entry: &Value, index: usize) -> String {
     match (entry.get("name"), entry.get("between")) {
         (Some(name), _) => plain(name),
@@ -124,13 +124,13 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether a path is of a figure in a node's table `dram`, and not of a node that has that name.
+/// Whether a path is of a figure in a node's table `dram`, and not of a node with that name.
 fn is_dram(path: &str) -> bool {
     let mut parts = path.split('.');
     parts.next() == Some("node") && parts.nth(1) == Some("dram")
 }
 
-/// The unit that a figure's name ends in.
+/// The unit at the end of a figure's name.
 fn unit(key: &str, dram: bool) -> &'static str {
     let cycles = [
         "burst",

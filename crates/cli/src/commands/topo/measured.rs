@@ -28,7 +28,8 @@ fn doubts(measured: &MeasuredFile) -> impl Iterator<Item = String> {
     })
 }
 
-/// A machine file of this system with what a file says before the firmware's figures; says which of them are in doubt.
+/// A machine file of this system: measurements from `file` override the firmware's figures. Prints which of
+/// them are doubtful.
 pub fn machine_file(host: &System, name: &str, file: &str) -> Result<String, Failure> {
     let measured = read(file)?;
     for doubt in doubts(&measured) {

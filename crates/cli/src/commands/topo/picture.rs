@@ -37,7 +37,7 @@ pub fn svg(host: &System) -> String {
     text
 }
 
-/// Nodes with CPUs come first of their row, those without memory in the first row.
+/// In a row, nodes with CPUs come first. Nodes without memory are in the first row.
 fn place(host: &System) -> Vec<Placed<'_>> {
     let mut placed: Vec<Placed> = Vec::new();
     let rank = |node: &Node| node.tier.unwrap_or(u8::from(node.cpus.is_empty()));
