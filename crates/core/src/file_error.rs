@@ -1,4 +1,4 @@
-//! Errors of machine and configuration files, each with its place.
+//! Errors of machine and configuration files, with their position.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -18,7 +18,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// What the parser has against a file's text, at the field that it names.
+    /// The parser's error about a file's text, at the field that it names.
     pub fn of_toml(file: &str, text: &str, error: &toml::de::Error) -> FileError {
         let at = error.span().map(|span| span.start);
         let line = at.map_or(1, |at| line_at(text, at));
@@ -27,8 +27,8 @@ impl FileError {
         FileError { file: file.to_owned(), line, field, message: in_words(error.message()) }
     }
 
-    /// What is wrong with a field of a file's text, at the line of the field, or of the nearest thing around
-    /// it that is there.
+    /// An error about a field of a file's text, at the line of the field, or of the nearest existing element
+    /// around it.
     pub fn at(file: &str, text: &str, field: impl Into<String>, message: impl Into<String>) -> FileError {
         let field = field.into();
         let line = locate(text, &field).map_or(1, |at| line_at(text, at));
@@ -40,7 +40,7 @@ fn line_at(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&b| b == b'\n').count()
 }
 
-/// The field whose name or value stands at a place in the text, the innermost one.
+/// The innermost field whose name or value is at a position in the text.
 fn field_at(table: &DeTable<'_>, at: usize) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref().as_ref();
@@ -51,7 +51,7 @@ fn field_at(table: &DeTable<'_>, at: usize) -> Option<String> {
     })
 }
 
-/// What follows a value's name where something in it, or all of it, stands at a place in the text.
+/// The rest of a value's path to the element at a position in the text.
 fn value_at(value: &Spanned<DeValue<'_>>, at: usize) -> Option<String> {
     let inner = match value.get_ref() {
         DeValue::Table(table) => field_at(table, at).map(|field| format!(".{field}")),
@@ -64,10 +64,10 @@ fn value_at(value: &Spanned<DeValue<'_>>, at: usize) -> Option<String> {
     inner.or_else(|| value.span().contains(&at).then(String::new))
 }
 
-/// Characters of a wrong value that a message shows.
+/// Maximum characters of a wrong value in a message.
 const VALUE_CHARS: usize = 60;
 
-/// What the parser says, in the words of such files instead of Rust's.
+/// The parser's message in the terms of such files instead of Rust's.
 fn in_words(message: &str) -> String {
     let message = message.replace('\n', " ");
     let Some((found, expected)) = message.split_once(", expected ") else { return message };
@@ -100,7 +100,7 @@ fn in_words(message: &str) -> String {
     format!("invalid value {start}{more}: expected {allowed}")
 }
 
-/// Where the field, or the nearest thing around it that is there, begins in the text.
+/// Position of the field, or of the nearest existing element around it, in the text.
 fn locate(text: &str, field: &str) -> Option<usize> {
     let root = DeTable::parse(text).ok()?;
     let mut table = root.get_ref();

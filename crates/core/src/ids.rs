@@ -1,4 +1,4 @@
-//! Identities: small integers, each its own type.
+//! Ids: small integers, each a distinct type.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ macro_rules! id {
         pub struct $name(pub $int);
 
         impl $name {
-            /// As an index into a table that has one entry each.
+            /// As an index into a table with one entry per id.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -41,7 +41,7 @@ id!(
     NodeId(u8), "node"
 );
 id!(
-    /// A tier: a set of nodes of like speed; 0 is the fastest. bmpm's "memory cluster", hinuma's "memory
+    /// A tier: a set of nodes of similar speed; 0 is the fastest. bmpm's "memory cluster", hinuma's "memory
     /// group".
     TierId(u8), "tier"
 );
@@ -54,7 +54,7 @@ id!(
     CpuId(u16), "cpu"
 );
 id!(
-    /// A task: a process with an address space of its own.
+    /// A task: a process with its own address space.
     TaskId(u32), "task"
 );
 id!(

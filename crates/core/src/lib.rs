@@ -1,7 +1,7 @@
-//! memtide's vocabulary and contract 2: units, ids, machines, programs, what policies see and say, the epoch
-//! loop, and the conformance suite that every host must pass.
+//! memtide's vocabulary and contract 2: units, ids, machines, programs, the interface between policies and
+//! hosts, the epoch loop, and the conformance suite that every host must pass.
 //!
-//! This crate does no I/O, reads no clock and knows neither the simulator nor a real host.
+//! This crate does no I/O, reads no clock, and depends on neither the simulator nor a real host.
 
 pub mod conformance;
 pub mod epoch;

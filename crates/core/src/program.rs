@@ -1,20 +1,20 @@
-//! Programs: what threads execute, as streams of memory accesses and the events between them.
+//! Programs: threads as streams of memory accesses and events.
 //!
-//! A recorded trace, a workload that really computes and a synthetic profile are all a [`Program`].
+//! Recorded traces, workloads with real computation and synthetic profiles are all [`Program`]s.
 
 use crate::ids::{CpuId, ThreadId};
 use crate::units::{PageSize, VirtAddr};
 
-/// One access of one thread to memory.
+/// A memory access of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Where its first byte lies.
+    /// Address of the first byte.
     pub address: VirtAddr,
-    /// Instructions the thread retired since its previous access, the accessing one included: 0 for a second
+    /// Instructions that the thread retired since its previous access, including this one: 0 for a second
     /// access of the same instruction.
     pub instructions: u32,
-    /// How many of the thread's accesses back the load lies whose value made this address (1 = the one just
-    /// before); 0 if the address depends on no load that could still be under way.
+    /// Distance in the thread's accesses to the load whose value this address depends on (1 = the previous
+    /// access); 0 if it depends on no load that could still be in flight.
     pub producer: u32,
     /// Bytes accessed, at least 1. It may cross a line or a page.
     pub size: u16,
@@ -28,28 +28,28 @@ pub enum Then {
     /// More accesses follow.
     #[default]
     Continue,
-    /// Retires this many instructions that access no memory.
+    /// Retires this many instructions without memory accesses.
     Work(u64),
-    /// Maps memory: pages come to be at first touch.
+    /// Maps memory: pages are placed at first touch.
     Map(Mapping),
-    /// Unmaps every page that lies wholly within these bytes.
+    /// Unmaps every page wholly within these bytes.
     Unmap {
         /// First byte; a multiple of 4 KiB.
         start: VirtAddr,
         /// Length in bytes.
         bytes: u64,
     },
-    /// Waits until every live thread of the program has come to its barrier.
+    /// Waits until every live thread of the program has arrived at its barrier.
     Barrier,
     /// Starts a thread in the same address space.
     Spawn(ThreadId),
     /// Starts a thread in a new address space that has the same mappings.
     Fork(ThreadId),
-    /// Drops the whole address space.
+    /// Replaces the address space by an empty one.
     Exec,
-    /// Goes on on this CPU (taken modulo the CPUs that the machine has).
+    /// Continues on this CPU (modulo the number of CPUs).
     OnCpu(CpuId),
-    /// Has ended; it is not asked again.
+    /// Has ended; [`Program::next`] is not called again.
     End,
 }
 
@@ -60,51 +60,51 @@ pub struct Mapping {
     pub start: VirtAddr,
     /// Length in bytes, at least 1.
     pub bytes: u64,
-    /// The size of its pages.
+    /// Size of its pages.
     pub page: PageSize,
-    /// What it is, for reports: an array's or a file's name.
+    /// Name for reports: an array's or a file's.
     pub name: String,
 }
 
-/// A run of a thread's accesses and what comes after it.
+/// A run of a thread's accesses and what follows.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// In program order; may be empty.
     pub accesses: Vec<Access>,
-    /// What follows the last of them.
+    /// What follows the last access.
     pub then: Then,
 }
 
 impl Batch {
-    /// Makes the batch empty, keeping its memory.
+    /// Empties the batch, keeping its memory.
     pub fn clear(&mut self) {
         self.accesses.clear();
         self.then = Then::Continue;
     }
 }
 
-/// Why a program cannot go on.
+/// Why a program cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ProgramError(pub String);
 
-/// Something to run: threads, each a stream of accesses.
+/// A program: threads, each a stream of accesses.
 ///
-/// What a thread does must not depend on how fast another one runs, except through [`Then::Barrier`]: then
-/// every policy and every machine sees the same program.
+/// A thread's stream must not depend on the speed of other threads, except through [`Then::Barrier`]: every
+/// policy and every machine sees the same program.
 pub trait Program {
-    /// How many threads there are in all. Thread 0 runs from the start; the others begin when one of them says
-    /// [`Then::Spawn`] or [`Then::Fork`].
+    /// Total number of threads. Thread 0 runs from the start; another begins at a [`Then::Spawn`] or
+    /// [`Then::Fork`].
     fn threads(&self) -> usize;
 
-    /// Replaces `batch` by the thread's next accesses (a few thousand at most). After [`Then::End`] it is not
-    /// called again for that thread.
+    /// Replaces `batch` by the thread's next accesses (a few thousand at most). Not called again for a thread
+    /// after [`Then::End`].
     ///
     /// # Errors
-    /// When the source cannot be read on, such as a damaged trace.
+    /// If the source cannot be read further, such as a damaged trace.
     fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError>;
 
-    /// The part of the program that has been handed out, from 0 to 1, if it is known; for progress bars.
+    /// Share of the program that was returned so far, from 0 to 1, if known; for progress bars.
     fn progress(&self) -> Option<f64> {
         None
     }

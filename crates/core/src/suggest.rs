@@ -1,6 +1,6 @@
 //! Messages about unknown names.
 
-/// A message that there is no such name: with the nearest of the known ones, if one is near, and all of them.
+/// A message about an unknown name: with the most similar known one, if any, and all of them.
 pub fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
     let nearest = known
         .iter()

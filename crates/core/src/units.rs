@@ -1,4 +1,4 @@
-//! Units: time, sizes and addresses as newtypes, so that none is mistaken for another.
+//! Units: time, sizes and addresses as distinct types, so that they cannot be confused.
 
 use std::fmt;
 use std::iter::Sum;
@@ -6,24 +6,24 @@ use std::ops::{Add, AddAssign, Mul, Sub, SubAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes in a cache line on every machine that memtide models.
+/// Bytes per cache line, on every modelled machine.
 pub const LINE_BYTES: u64 = 64;
 
-/// Bytes in a base page.
+/// Bytes per base page.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Bytes in a huge page.
+/// Bytes per huge page.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// A point in simulated time or a length of it, in picoseconds (up to 213 days).
+/// A point in simulated time or a duration, in picoseconds (up to 213 days).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The start of a run; also no time at all.
+    /// The start of a run; also an empty duration.
     pub const ZERO: Time = Time(0);
-    /// Later than anything that happens.
+    /// Later than any event.
     pub const NEVER: Time = Time(u64::MAX);
 
     /// `ns` nanoseconds, rounded to the nearest picosecond; negative and NaN become zero.
@@ -113,7 +113,7 @@ impl fmt::Display for Time {
 pub struct Bandwidth(pub f64);
 
 impl Bandwidth {
-    /// The rate at which `bytes` moved in `time`; zero if no time passed.
+    /// The rate of `bytes` in `time`; zero if the time is zero.
     pub fn of(bytes: u64, time: Time) -> Bandwidth {
         Bandwidth(if time == Time::ZERO { 0.0 } else { bytes as f64 * 1e6 / time.0 as f64 })
     }
@@ -123,7 +123,7 @@ impl Bandwidth {
         self.0
     }
 
-    /// How long `bytes` take at this rate, to the nearest picosecond.
+    /// Duration of `bytes` at this rate, to the nearest picosecond.
     pub fn time_for(self, bytes: u64) -> Time {
         Time(libm::round(bytes as f64 * 1e6 / self.0) as u64)
     }
@@ -135,7 +135,7 @@ impl Bandwidth {
 pub struct VirtAddr(pub u64);
 
 impl VirtAddr {
-    /// The base page (4 KiB) this address lies in.
+    /// The base page (4 KiB) of this address.
     pub const fn page(self) -> Vpn {
         Vpn(self.0 / PAGE_BYTES)
     }
@@ -147,7 +147,7 @@ impl VirtAddr {
 pub struct Vpn(pub u64);
 
 impl Vpn {
-    /// The page's first address.
+    /// First address of the page.
     pub const fn start(self) -> VirtAddr {
         VirtAddr(self.0 * PAGE_BYTES)
     }

@@ -1,9 +1,7 @@
-//! A host without hardware: pages in a table, sensors that a test sets, actions that take the time that a
-//! test says.
+//! A host without hardware: pages in a table, sensors set by a test, actions that take a configurable time.
 //!
-//! It carries out every action and answers every sensor, so that a policy can be tried before a real host
-//! supports it. What a policy did not ask for, it does not get: a sensor that is missing from its [`Sensors`]
-//! fills nothing.
+//! It performs every action and answers every sensor, so that a policy can be tested before a real host
+//! supports it. Sensors that the policy did not request (in its [`Sensors`]) fill nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,17 +14,17 @@ use crate::policy::{
 };
 use crate::units::{PageSize, Time, Vpn};
 
-/// A host made of tables.
+/// A simulated host made of tables.
 #[derive(Debug)]
 pub struct FakeHost {
     now: Time,
-    /// How long each action takes once it has begun; actions are made one after another.
+    /// Duration of each action; actions are performed one after another.
     pub action_time: Time,
     answers: Answers,
     nodes: Vec<NodeView>,
     tasks: BTreeMap<TaskId, FakeTask>,
     pages: BTreeMap<(TaskId, Vpn), FakePage>,
-    /// Frames that no page gets.
+    /// Frames that are not available to pages.
     taken: Vec<(NodeId, Frame)>,
     events: Vec<Event>,
     queue: VecDeque<(Time, Planned)>,
@@ -36,11 +34,11 @@ pub struct FakeHost {
 /// A task of a [`FakeHost`].
 #[derive(Clone, Debug)]
 pub struct FakeTask {
-    /// Its view but for what follows from its pages.
+    /// Its view, except for what derives from its pages.
     pub view: TaskView,
     /// Its threads.
     pub threads: Vec<ThreadView>,
-    /// It is frozen.
+    /// Whether it is frozen.
     pub frozen: bool,
 }
 
@@ -49,9 +47,9 @@ pub struct FakeTask {
 pub struct FakePage {
     /// Its size.
     pub size: PageSize,
-    /// The node that it is on.
+    /// Its node.
     pub node: NodeId,
-    /// Its frame there.
+    /// Its frame on the node.
     pub frame: Frame,
     /// Reads since the last epoch.
     pub reads: u32,
@@ -90,7 +88,7 @@ impl FakeHost {
         })
     }
 
-    /// Time passes, and actions whose time has come are made.
+    /// Advances to a time and completes the actions due until then.
     pub fn advance(&mut self, time: Time) {
         self.now += time;
         while self.queue.front().is_some_and(|(due, _)| *due <= self.now) {
@@ -134,14 +132,14 @@ impl FakeHost {
     /// Maps a page on a node.
     ///
     /// # Panics
-    /// If the node has no room for it.
+    /// If the node has too few free pages.
     pub fn map(&mut self, task: TaskId, page: Vpn, size: PageSize, node: NodeId) {
         assert!(self.take(node, size), "{node} has no room for {page:?}");
         let page_of = FakePage { size, node, frame: Frame::ANY, reads: 0, writes: 0, age: 0 };
         self.pages.insert((task, page), page_of);
     }
 
-    /// Unmaps a page that begins here, if there is one; its moves are cancelled.
+    /// Unmaps the page that begins here, if any; its moves are cancelled.
     pub fn unmap(&mut self, task: TaskId, page: Vpn) {
         if let Some(FakePage { node, size, .. }) = self.pages.remove(&(task, page)) {
             self.give(node, size);
@@ -150,8 +148,8 @@ impl FakeHost {
         }
     }
 
-    /// No page gets a frame of this colour and bank any more: who wishes for it gets one of a later bank, or
-    /// of a later colour if no bank is named.
+    /// Makes frames of this colour and bank unavailable: a page that requests one gets a later bank, or a
+    /// later colour if no bank is named.
     ///
     /// # Panics
     /// If the frame has neither colour nor bank.
@@ -160,7 +158,7 @@ impl FakeHost {
         self.taken.push((node, frame));
     }
 
-    /// A page that begins here, to look at or to change.
+    /// The page that begins here.
     pub fn page(&mut self, task: TaskId, page: Vpn) -> Option<&mut FakePage> {
         self.pages.get_mut(&(task, page))
     }
@@ -170,12 +168,12 @@ impl FakeHost {
         self.pages.range((task, Vpn(0))..=(task, Vpn(u64::MAX))).map(|((_, page), found)| (*page, found))
     }
 
-    /// A task, to look at or to change.
+    /// A task.
     pub fn task(&mut self, task: TaskId) -> Option<&mut FakeTask> {
         self.tasks.get_mut(&task)
     }
 
-    /// A node, to look at or to change.
+    /// A node.
     ///
     /// # Panics
     /// If there is no such node.
@@ -183,7 +181,7 @@ impl FakeHost {
         &mut self.nodes[node.index()]
     }
 
-    /// Something happens now that the next epoch's events report.
+    /// Adds an event to the next epoch.
     pub fn event(&mut self, event: Event) {
         self.events.push(event);
     }
@@ -197,8 +195,7 @@ impl FakeHost {
         fault
     }
 
-    /// The node goes offline, and moves to it are cancelled; unless pages are on it: then nothing happens,
-    /// as in Linux.
+    /// Takes the node offline and cancels moves to it. If pages are on it, nothing happens, as in Linux.
     pub fn unplug(&mut self, node: NodeId) {
         if self.pages.values().all(|page| page.node != node) {
             self.cancel_queued(
@@ -240,7 +237,7 @@ impl FakeHost {
         }
     }
 
-    /// The same action, with its moves from where the pages are: a policy may know less.
+    /// The same action with the pages' current nodes: the policy's may be stale.
     fn located(&self, planned: &Planned) -> Planned {
         let located = |wanted: Move| match self.pages.get(&(wanted.task, wanted.page)) {
             Some(page) => Move { from: page.node, ..wanted },
@@ -254,7 +251,7 @@ impl FakeHost {
         Planned { action, ..planned.clone() }
     }
 
-    /// Whether an action can be made.
+    /// Why an action cannot be performed, if so.
     fn check(&self, action: &Action) -> Result<(), Refusal> {
         match action {
             Action::Move(wanted) => self.check_move(wanted),
@@ -290,7 +287,7 @@ impl FakeHost {
         if offline { Err(Refusal::NodeOffline) } else { Ok(()) }
     }
 
-    /// Pages change places if they are as large as each other and each is where the other one goes.
+    /// An exchange needs pages of equal size, each on the other's target node.
     fn check_exchange(&self, pair: &[Move; 2]) -> Result<(), Refusal> {
         pair.iter().try_for_each(|wanted| self.check_move(wanted))?;
         let [first, second] = pair.map(|wanted| self.pages[&(wanted.task, wanted.page)]);
@@ -301,7 +298,7 @@ impl FakeHost {
         crossed.then_some(()).ok_or(Refusal::Gone)
     }
 
-    /// Makes an action that has begun and was checked.
+    /// Completes an action that has begun and was checked.
     fn finish(&mut self, action: &Action) -> Outcome {
         match action {
             Action::Move(wanted) => return Outcome::Made(self.finish_move(wanted)),
@@ -336,7 +333,7 @@ impl FakeHost {
         Outcome::MADE
     }
 
-    /// A wish is fulfilled unless its frames are taken.
+    /// Moves a page. Its wish is fulfilled unless those frames are taken.
     fn finish_move(&mut self, wanted: &Move) -> Frame {
         let later = |Frame { colour, bank }: &Frame| {
             let next = |number: u16| number.wrapping_add(1);
@@ -353,7 +350,7 @@ impl FakeHost {
         frame
     }
 
-    /// Gives a reserved frame back.
+    /// Releases a reserved frame.
     fn cancel(&mut self, action: &Action, why: Cancellation) -> Outcome {
         if let Action::Move(wanted) = action {
             self.give(wanted.to, wanted.size);
@@ -361,7 +358,7 @@ impl FakeHost {
         Outcome::Cancelled(why)
     }
 
-    /// Cancels what has begun.
+    /// Cancels queued actions.
     fn cancel_queued(&mut self, why: Cancellation, is_cancelled: impl Fn(&Action) -> bool) {
         for (due, planned) in std::mem::take(&mut self.queue) {
             if is_cancelled(&planned.action) {
@@ -373,7 +370,7 @@ impl FakeHost {
         }
     }
 
-    /// Whether a sensor of this name was asked for.
+    /// Whether a sensor of this name was requested.
     fn senses(&self, sensor: &Sensor) -> bool {
         self.answers.get(sensor).is_some()
     }
@@ -457,7 +454,7 @@ impl Host for FakeHost {
     }
 }
 
-/// Whether an action is about a task.
+/// Whether an action affects a task.
 fn concerns(action: &Action, task: TaskId) -> bool {
     match action {
         Action::Move(_) | Action::Exchange(_) => action.moves().iter().any(|wanted| wanted.task == task),

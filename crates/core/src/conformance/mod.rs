@@ -1,7 +1,7 @@
 //! The conformance suite: one script that every host must pass, with the same outcomes and the same views.
 //!
-//! [`ConformancePolicy`] follows a [`script`], notes what it gets, and checks it phase by phase. The
-//! simulator, the fake host and the live host in the lab each run it; the tests do nothing but drive it.
+//! [`ConformancePolicy`] follows a [`script`], records its input, and checks it phase by phase. The
+//! simulator, the fake host and the live host in the lab each run it; the tests only drive it.
 
 mod fake;
 pub mod script;
@@ -19,7 +19,7 @@ use crate::policy::{
 };
 use crate::units::{PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};
 
-/// Where an area is in the program's memory.
+/// Location of an area in the program's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Its first byte; a multiple of 4 KiB.
@@ -28,7 +28,7 @@ pub struct Placed {
     pub pages: u64,
 }
 
-/// Where the areas are.
+/// Locations of the areas.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// [`Area::Hot`], [`Area::Idle`], [`Area::Large`], [`Area::Nowhere`].
@@ -36,7 +36,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Areas behind each other from an address on, with 1 MiB between them.
+    /// Consecutive areas from an address on, with 1 MiB between them.
     pub fn from(start: VirtAddr, large_pages: u64) -> Layout {
         let mut next = start.0;
         let areas = [script::AREA_PAGES, script::AREA_PAGES, large_pages, script::AREA_PAGES];
@@ -48,7 +48,7 @@ impl Layout {
         Layout { areas }
     }
 
-    /// Where an area is.
+    /// Location of an area.
     pub fn of(&self, area: Area) -> Placed {
         self.areas[area as usize]
     }
@@ -59,7 +59,7 @@ impl Layout {
     }
 }
 
-/// What happened in a run, for the test that drives and checks it.
+/// Record of a run, for the test that drives and checks it.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Progress>);
 
@@ -69,7 +69,7 @@ struct Progress {
     phases: Mutex<Vec<Noted>>,
 }
 
-/// What happened in a phase.
+/// Record of a phase.
 #[derive(Clone, Debug, Default)]
 struct Noted {
     events: Vec<Event>,
@@ -78,7 +78,7 @@ struct Noted {
     planned: u64,
 }
 
-/// A policy that plans what the script says and notes what it gets.
+/// A policy that plans what the script says and records its input.
 pub struct ConformancePolicy {
     script: &'static [Phase],
     layout: Layout,
@@ -89,8 +89,8 @@ pub struct ConformancePolicy {
 }
 
 impl ConformancePolicy {
-    /// A policy for a script, and the log that it fills. An epoch must be time enough for the host's sensors;
-    /// regions are sampled ten times an aggregation interval, of which an epoch has one.
+    /// A policy for a script, and its log. An epoch must be long enough for the host's sensors; regions are
+    /// sampled ten times per aggregation interval, of which an epoch has one.
     pub fn new(script: &'static [Phase], layout: Layout, epoch: Time) -> (ConformancePolicy, Log) {
         let log = Log::default();
         let sampling = RegionSampling {
@@ -121,7 +121,7 @@ impl ConformancePolicy {
         note(&mut noted[at]);
     }
 
-    /// The phase under way; what comes after the last one is the last one's.
+    /// The current phase. Input after the last phase belongs to the last one.
     fn phase(&self) -> usize {
         self.log.phase().min(self.script.len() - 1)
     }
@@ -139,7 +139,7 @@ impl Migration for ConformancePolicy {
     fn on_event(&mut self, event: &Event, _: &View, _: &mut Plan) {
         self.note(self.phase(), |noted| match event {
             Event::Completion(Completion { outcome, .. }) => {
-                // What a host knows of the frame is its own.
+                // The frame depends on the host.
                 let outcome = if outcome.is_made() { Outcome::MADE } else { *outcome };
                 match noted.outcomes.iter_mut().find(|(known, _)| *known == outcome) {
                     Some((_, times)) => *times += 1,
@@ -167,12 +167,12 @@ impl Migration for ConformancePolicy {
 }
 
 impl Log {
-    /// The phase under way, from 0; the number of phases or more once all are over.
+    /// The current phase, from 0; at least the number of phases once all are over.
     pub fn phase(&self) -> usize {
         self.0.epochs.load(Ordering::Relaxed) / EPOCHS
     }
 
-    /// The epoch of the phase that comes next, from 0.
+    /// The next epoch of the phase, from 0.
     pub fn epoch(&self) -> usize {
         self.0.epochs.load(Ordering::Relaxed) % EPOCHS
     }
@@ -181,7 +181,7 @@ impl Log {
         self.0.phases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that what came is what the script says.
+    /// Checks that the record matches the script.
     ///
     /// # Errors
     /// Every difference, with its phase.
@@ -203,7 +203,7 @@ impl Log {
     }
 }
 
-/// What a log is checked for.
+/// A log being checked.
 struct Checked<'l> {
     /// The script's task.
     task: TaskId,
@@ -274,7 +274,7 @@ impl Checked<'_> {
         }
     }
 
-    /// Accesses to the middle of an area in each of the later views of a phase that have a region there.
+    /// Accesses to the middle of an area, in each later view of a phase with a region there.
     fn accesses(&self, area: Area, noted: &Noted) -> impl Iterator<Item = u32> {
         let Placed { start, pages } = self.layout.of(area);
         let middle = Vpn(start.page().0 + pages / 2);

@@ -1,4 +1,4 @@
-//! The script: a program and a plan for each phase, and what must come of it on every host.
+//! The script: a program and a plan for each phase, and the outcome required of every host.
 //!
 //! ```text
 //! epoch of a phase   0                 PLAN_AT                      EPOCHS - 1
@@ -6,7 +6,7 @@
 //! policy                               plans                        checks what came
 //! ```
 //!
-//! The policy counts epochs; the program keeps pace by time (in the simulator) or is driven by the test that
+//! The policy counts epochs; the program follows by time (in the simulator) or is driven by the test that
 //! runs the epochs.
 
 use crate::ids::NodeId;
@@ -21,16 +21,16 @@ pub const PLAN_AT: usize = 5;
 /// Base pages of the small areas.
 pub const AREA_PAGES: u64 = 1024;
 
-/// The node that the program's pages are on at first.
+/// The initial node of the program's pages.
 pub const FAST: NodeId = NodeId(0);
 
-/// The node that they are moved to; it has less room than [`Area::Large`] has pages.
+/// The target node; it has fewer free pages than [`Area::Large`].
 pub const SLOW: NodeId = NodeId(1);
 
 /// A mapping of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Area {
-    /// Read again and again.
+    /// Read repeatedly.
     Hot,
     /// Written once.
     Idle,
@@ -40,16 +40,16 @@ pub enum Area {
     Nowhere,
 }
 
-/// What the program does.
+/// Step of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Maps an area and writes each of its pages once; they come to be on [`FAST`].
+    /// Maps an area and writes each of its pages once; they are placed on [`FAST`].
     Fill(Area),
     /// Unmaps an area.
     Unmap(Area),
-    /// Whoever runs the script takes [`SLOW`] offline.
+    /// The test takes [`SLOW`] offline.
     UnplugSlow,
-    /// Ends, in the epoch of the plan, after the plan was made and before it can be carried out.
+    /// Ends, in the epoch of the plan, after the plan is made and before it is performed.
     EndUnderway,
 }
 
@@ -58,52 +58,52 @@ pub enum Step {
 pub struct Moves {
     /// The area.
     pub area: Area,
-    /// Its first base pages; all of them if the area has fewer.
+    /// Number of base pages, from the first; all of them if the area has fewer.
     pub pages: u64,
-    /// Where they are to go.
+    /// Target node.
     pub to: NodeId,
 }
 
-/// How often an outcome must come.
+/// How often an outcome must occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// This often.
+    /// Exactly this often.
     Exactly(u64),
     /// At least once.
     Some,
-    /// Any number of times, none included.
+    /// Any number of times, including none.
     Any,
 }
 
 /// A phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Phase {
-    /// What it is about.
+    /// Its name.
     pub name: &'static str,
-    /// What the program does when it begins.
+    /// The program's steps at its start.
     pub steps: &'static [Step],
-    /// What the policy plans.
+    /// The policy's plan.
     pub plan: &'static [Moves],
-    /// All outcomes that come of the plan.
+    /// All outcomes of the plan.
     pub outcomes: &'static [(Outcome, Times)],
-    /// What else must be seen, at the end of the phase.
+    /// Required observations at the end of the phase.
     pub seen: &'static [Seen],
 }
 
-/// What must be seen.
+/// A required observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// The task's start was an event.
     TaskStarted,
-    /// The task's end was an event, and the view has no such task any more.
+    /// The task's end was an event, and the view no longer contains the task.
     TaskEnded,
-    /// The last view has the task's thread, and one of the later views this area's pages or more on this
-    /// node. A quarter may be missing: hosts estimate, from samples drawn again for each view.
+    /// The last view has the task's thread, and a later view has at least this area's pages on this node. A
+    /// quarter may be missing: hosts estimate from samples, drawn again for each view.
     Footprint(Area, NodeId),
-    /// The area's regions were read in this phase, by one of the later views or more.
+    /// At least one later view shows reads of the area's regions.
     Read(Area),
-    /// The area's regions were neither read nor written, by most of the later views: a sampled region may
-    /// span two areas.
+    /// Most later views show neither reads nor writes of the area's regions: a sampled region may span two
+    /// areas.
     Unread(Area),
     /// A hint fault reported an access to the area.
     HintFault(Area),
@@ -115,7 +115,7 @@ const fn all(area: Area, to: NodeId) -> Moves {
     Moves { area, pages: u64::MAX, to }
 }
 
-/// The script. Every host must come to the same.
+/// The script, the same for every host.
 pub const SCRIPT: &[Phase] = &[
     Phase {
         name: "pages are placed, and the task is seen",
@@ -191,7 +191,7 @@ pub const SCRIPT: &[Phase] = &[
     },
 ];
 
-/// The script for a node that is unplugged; a run of its own, with a task of its own.
+/// The script for unplugging a node, run separately with its own task.
 pub const UNPLUG: &[Phase] = &[
     Phase {
         name: "pages are placed",

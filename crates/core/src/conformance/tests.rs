@@ -89,7 +89,7 @@ fn fake_host_keeps_its_tables_after_every_script() {
     assert_eq!(view.check(2), Ok(()));
 }
 
-/// A host of which a policy asked for nothing, with [`TASK`] started and some base pages on node 0.
+/// A host without requested sensors, with [`TASK`] started and some base pages on node 0.
 fn host(node_pages: &[u64], pages: std::ops::Range<u64>) -> FakeHost {
     let mut host =
         FakeHost::new(node_pages, &Sensors::new(Delivery::Deployable, EPOCH)).expect("it asks nothing");
@@ -109,7 +109,7 @@ fn planned(actions: impl IntoIterator<Item = Action>) -> Vec<Planned> {
     plan.actions().to_vec()
 }
 
-/// What becomes of an action at once.
+/// The immediate outcome of an action.
 fn outcome(host: &mut FakeHost, action: Action) -> Outcome {
     host.act(&planned([action]));
     completions(host)[0].outcome

@@ -1,4 +1,4 @@
-//! Pages that moved a short time ago, so that none goes to and fro.
+//! Cooldown: pages that moved recently do not move again, which prevents ping-pong.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use crate::ids::{NodeId, TaskId};
 use crate::policy::Move;
 use crate::units::{HUGE_PAGE_BYTES, PAGE_BYTES, Time};
 
-/// Base pages that are remembered together.
+/// Base pages per block; a block is tracked as one.
 const TOGETHER: u64 = HUGE_PAGE_BYTES / PAGE_BYTES;
 
-/// How often a wait is doubled at most.
+/// Maximum number of times that a wait doubles.
 const DOUBLED_MAX: u32 = 6;
 
-/// Stretches that are remembered at most, before those are forgotten that have waited long enough.
+/// Maximum number of tracked blocks; beyond it, those whose wait is over are dropped.
 const REMEMBERED: usize = 1 << 16;
 
-/// The last moves of stretches of memory of 2 MiB.
+/// The last move of each 2 MiB block of memory.
 #[derive(Clone, Debug)]
 pub(super) struct Cooldown {
     time: Time,
@@ -35,7 +35,7 @@ impl Cooldown {
         Cooldown { time, moved: BTreeMap::new() }
     }
 
-    /// From now on pages wait for so long.
+    /// Sets the wait from now on.
     pub fn set_time(&mut self, time: Time) {
         self.time = time;
     }
@@ -51,13 +51,13 @@ impl Cooldown {
         }
     }
 
-    /// Whether a page may move, for all that its stretch has done.
+    /// Whether a page may move, given the last move of its block.
     pub fn allows(&self, now: Time, wanted: &Move) -> bool {
         let moved = self.moved.get(&key(wanted));
         moved.is_none_or(|moved| moved.to == wanted.to || now >= self.until(moved))
     }
 
-    /// A page may not move: nor, very likely, may its neighbours.
+    /// Records that a page may not move; its neighbours probably may not, either.
     pub fn note_stays(&mut self, now: Time, wanted: &Move) {
         let Move { from, .. } = *wanted;
         if self.time > Time::ZERO {
@@ -66,7 +66,7 @@ impl Cooldown {
         }
     }
 
-    /// A page has moved.
+    /// Records a move.
     pub fn note(&mut self, now: Time, made: &Move) {
         if self.time == Time::ZERO {
             return;

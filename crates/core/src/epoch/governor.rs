@@ -1,7 +1,7 @@
-//! The governor: admits or refuses actions, and records what became of all of them.
+//! The governor: admits or refuses actions, and records the outcomes of all.
 //!
-//! Everything that moves a page passes it, a user's request too. It knows no host, so that limits, cooldown
-//! and pins hold alike everywhere.
+//! Everything that moves a page passes it, including users' requests. It is independent of the host, so
+//! limits, cooldown and pins are the same on all.
 //!
 //! ```text
 //! bytes per second ──▶ credit, at most one epoch's worth
@@ -10,10 +10,9 @@
 //!                     admit while credit > 0
 //! ```
 //!
-//! Invariant: over any time t, admitted bytes that were not given back are at most rate x t + one epoch's
-//! worth + one page. Credit may go below zero by one page, so that a huge page larger than the credit ever
-//! saved still moves, and later ones pay for it. Credit is in bytes x 10^12, so that a rate times picoseconds
-//! is exact.
+//! Invariant: over any time t, admitted bytes that were not returned are at most rate x t + one epoch's worth
+//! + one page. Credit may go below zero by one page, so that a huge page larger than the maximum credit still
+//! moves, and later ones pay for it. Credit is in bytes x 10^12, so that a rate times picoseconds is exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,35 +21,34 @@ use crate::ids::{ActionId, NodeId, TaskId};
 use crate::policy::{Action, Cancellation, Completion, Move, Outcome, Planned, Reason, Refusal, View};
 use crate::units::{Time, Vpn};
 
-/// Least time over which credit can be saved up.
+/// Minimum time over which credit accumulates.
 const SAVED_UP_MIN: Time = Time::from_ms(100);
 
-/// Credit of a byte.
+/// Credit per byte.
 const BYTE: i128 = 1_000_000_000_000;
 
 /// Limits of migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes per second; none for no limit. Credit of an epoch or a tenth of a second, whichever is longer,
-    /// can be saved up; the page that exceeds what is left still moves, and later ones are refused until that
-    /// is made up for.
+    /// Bytes per second; `None`: no limit. Credit accumulates over at most an epoch or a tenth of a second,
+    /// whichever is longer. The page that exceeds the remaining credit still moves; later ones are refused
+    /// until the credit is positive again.
     pub bytes_per_second: Option<u64>,
-    /// Page moves per epoch; none for no limit.
+    /// Page moves per epoch; `None`: no limit.
     pub moves_per_epoch: Option<u64>,
-    /// How long a page that moved may not move elsewhere; doubled each time that it returns to where it was,
-    /// up to 64 times that. Users' requests do not wait.
+    /// How long a page that moved may not move elsewhere. Doubles each time that it returns to its previous
+    /// node, up to 64 times. Does not apply to users' requests.
     pub cooldown: Time,
 }
 
-/// What became of actions.
+/// Outcomes of actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Base pages that moved, by the nodes they went from and to; the same node twice if only the frame
-    /// changed.
+    /// Base pages moved, by source and target node; both are equal if only the frame changed.
     pub moved_pages: BTreeMap<(NodeId, NodeId), u64>,
     /// Actions that did not begin, by reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// Actions that began and were not finished, by reason.
+    /// Actions that began but were not completed, by reason.
     pub cancelled: BTreeMap<Cancellation, u64>,
 }
 
@@ -62,21 +60,21 @@ pub struct Governor {
     credit: i128,
     credit_max: i128,
     credited_at: Time,
-    /// Pages that the plan has named.
+    /// Pages named by the plan so far.
     named: BTreeSet<(TaskId, Vpn)>,
     pinned: BTreeSet<(TaskId, Vpn)>,
     cooldown: Cooldown,
-    /// Moves admitted in this epoch, and the first action id of the epoch.
+    /// Moves admitted in this epoch, and the epoch's first action id.
     admitted: u64,
     epoch_first: ActionId,
     in_flight: BTreeSet<ActionId>,
     record: Record,
-    /// Completions of what the governor itself refused or carried out.
+    /// Completions of actions that the governor itself refused or performed.
     refused: Vec<Completion>,
 }
 
 impl Governor {
-    /// A governor that has admitted nothing yet, for a policy with this epoch.
+    /// A governor without admitted actions, for a policy with this epoch.
     pub fn new(limits: Limits, epoch: Time) -> Governor {
         let credit_max = earned(limits.bytes_per_second, epoch.max(SAVED_UP_MIN));
         Governor {
@@ -95,7 +93,7 @@ impl Governor {
         }
     }
 
-    /// Goes on with other limits; earlier moves still count.
+    /// Changes the limits; earlier moves still count.
     pub fn set_limits(&mut self, limits: Limits, epoch: Time) {
         self.credit_max = earned(limits.bytes_per_second, epoch.max(SAVED_UP_MIN));
         self.credit = self.credit.min(self.credit_max);
@@ -103,35 +101,35 @@ impl Governor {
         self.limits = limits;
     }
 
-    /// What became of all actions so far.
+    /// Outcomes of all actions so far.
     pub fn recorded(&self) -> &Record {
         &self.record
     }
 
-    /// Bytes that may move now before moves are refused; none for no limit. One page may exceed it.
+    /// Bytes that may move now before moves are refused; `None`: no limit. One page may exceed it.
     pub fn allowance_bytes(&self, now: Time) -> Option<u64> {
         let rate = self.limits.bytes_per_second?;
         let credit = self.credit + earned(Some(rate), now.since(self.credited_at));
         Some(u64::try_from(credit.min(self.credit_max) / BYTE).unwrap_or(0))
     }
 
-    /// Actions that were admitted and have no completion yet.
+    /// Admitted actions without a completion.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// The cap of moves counts from zero; the epoch's first action gets this id.
+    /// Resets the count of moves; `first` is the epoch's first action id.
     pub(super) fn start_epoch(&mut self, first: ActionId) {
         self.admitted = 0;
         self.epoch_first = first;
     }
 
-    /// Pages may be named again.
+    /// Resets the pages named by the plan.
     pub(super) fn start_plan(&mut self) {
         self.named.clear();
     }
 
-    /// Pins end with their tasks: another task may get the same id.
+    /// Removes pins of tasks that have ended: another task may get the same id.
     pub(super) fn unpin_tasks_not_in(&mut self, view: &View) {
         self.pinned.retain(|(task, _)| view.task(*task).is_some());
     }
@@ -140,7 +138,7 @@ impl Governor {
         self.pinned.clear();
     }
 
-    /// Decides on an action: true if the host is to begin it. If not, its completion is among
+    /// Decides on an action: true if the host is to begin it. Otherwise its completion is returned by
     /// [`take_refused`](Governor::take_refused).
     pub(super) fn admit(&mut self, now: Time, planned: &Planned) -> bool {
         self.earn(now);
@@ -207,7 +205,7 @@ impl Governor {
         assert!(self.in_flight.insert(planned.id), "{} was planned twice", planned.id);
     }
 
-    /// Takes in what became of an action that was admitted. What was not made leaves its share to others.
+    /// Records the outcome of an admitted action. A move that was not made returns its credit.
     pub(super) fn complete(&mut self, completion: &Completion) {
         let planned = &completion.planned;
         assert!(self.in_flight.remove(&planned.id), "{} completed, but was not in flight", planned.id);
@@ -243,7 +241,7 @@ impl Governor {
         }
     }
 
-    /// Completions of what the governor refused since they were last taken.
+    /// Takes the completions of refused actions since the last call.
     pub(super) fn take_refused(&mut self) -> Vec<Completion> {
         std::mem::take(&mut self.refused)
     }
@@ -255,7 +253,7 @@ impl Governor {
     }
 }
 
-/// What moves cost in credit.
+/// Cost of moves in credit.
 fn cost(moves: &[Move]) -> i128 {
     moves.iter().map(|wanted| i128::from(wanted.size.bytes()) * BYTE).sum()
 }

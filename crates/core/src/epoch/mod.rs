@@ -1,5 +1,5 @@
-//! The epoch loop: observe, decide, admit, act, complete, record. A host supplies observing and acting; the
-//! [`PolicyRunner`] does the rest, and everything that moves a page goes through its [`Governor`].
+//! The epoch loop: observe, decide, admit, act, complete, record. A host observes and acts; the
+//! [`PolicyRunner`] does the rest, and everything that moves a page passes its [`Governor`].
 
 mod cooldown;
 mod governor;
@@ -11,36 +11,35 @@ pub use runner::{PolicyRunner, ask};
 use crate::policy::{Completion, Event, Plan, Planned, View};
 use crate::units::Time;
 
-/// What the loop runs on: a simulated machine or a real one.
+/// What the loop runs on: a simulated or a real machine.
 ///
-/// It is made for the sensors that a policy asks for, and stamps each view with its
-/// [`Answers`](crate::policy::Answers).
+/// Created for a policy's sensors; stamps each view with its [`Answers`](crate::policy::Answers).
 pub trait Host {
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Time;
 
-    /// Fills the view, which is empty, and adds the events since the last call, oldest first. Completions are
-    /// no part of them.
+    /// Fills the empty view, and appends the events since the last call, oldest first. Completions are not
+    /// among them.
     fn observe(&mut self, view: &mut View, events: &mut Vec<Event>);
 
-    /// Begins actions that were admitted, in order. Each has exactly one completion, which
-    /// [`completions`](Host::completions) gives, at once or later.
+    /// Begins admitted actions, in order. Each has exactly one completion, now or later, returned by
+    /// [`completions`](Host::completions).
     fn act(&mut self, actions: &[Planned]);
 
-    /// Adds the completions since the last call, oldest first.
+    /// Appends the completions since the last call, oldest first.
     fn completions(&mut self, done: &mut Vec<Completion>);
 }
 
-/// Keeps or shows what happens.
+/// Observes the epoch loop, for logs and journals.
 pub trait Watcher {
-    /// What the policy got in an epoch, and what it planned.
+    /// The policy's input and plan in an epoch.
     fn planned(&mut self, events: &[Event], view: &View, plan: &Plan);
 
-    /// What became of actions, a user's requests among them.
+    /// Completions, including those of users' requests.
     fn completed(&mut self, done: &[Completion]);
 }
 
-/// Nobody watches.
+/// No watcher.
 impl Watcher for () {
     fn planned(&mut self, _: &[Event], _: &View, _: &Plan) {}
 

@@ -1,4 +1,4 @@
-//! A policy at work on a host.
+//! Runs a policy on a host.
 //!
 //! ```text
 //!            view, events                 plan                 admitted
@@ -8,8 +8,8 @@
 //!   └ observe                          made, refused or cancelled: one for each action
 //! ```
 //!
-//! Invariant: every action that a policy plans, or a user requests, has one completion. What was moved is
-//! counted from completions alone, so that an action that is still under way, or was cancelled, never counts.
+//! Invariant: every action that a policy plans, or a user requests, has one completion. Only completions
+//! count as moves, so actions in flight or cancelled never count.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -18,23 +18,23 @@ use super::{Governor, Host, Limits, Watcher};
 use crate::ids::ActionId;
 use crate::policy::{Action, Completion, Event, Migration, Move, Plan, Planned, Reason, View, Wake};
 
-/// A migration policy with its governor, and what of its plans is under way.
+/// A migration policy with its governor and its actions in flight.
 pub struct PolicyRunner {
     policy: Box<dyn Migration>,
     governor: Governor,
-    /// What the policy saw last.
+    /// The last view.
     view: View,
     next_id: ActionId,
-    /// Completions that the policy has yet to see.
+    /// Completions not yet delivered to the policy.
     unseen: Vec<Completion>,
-    /// Users' actions that are under way.
+    /// Users' actions in flight.
     requested: BTreeSet<ActionId>,
     /// Completions of users' actions, not yet collected.
     answered: Vec<Completion>,
 }
 
 impl PolicyRunner {
-    /// A runner that has done nothing yet.
+    /// A runner before its first epoch.
     pub fn new(policy: Box<dyn Migration>, limits: Limits) -> PolicyRunner {
         let governor = Governor::new(limits, policy.sensors().first_epoch);
         PolicyRunner {
@@ -53,30 +53,30 @@ impl PolicyRunner {
         self.policy.as_ref()
     }
 
-    /// Goes on with another policy. It sees no completion of the old one's actions.
+    /// Replaces the policy. The new one gets no completions of the old one's actions.
     pub fn set_policy(&mut self, policy: Box<dyn Migration>) {
         self.policy = policy;
         self.unseen.clear();
         self.governor.unpin_all();
     }
 
-    /// The governor, with the record of all that moved.
+    /// The governor, with the record of all moves.
     pub fn governor(&self) -> &Governor {
         &self.governor
     }
 
-    /// Goes on with other limits.
+    /// Changes the limits.
     pub fn set_limits(&mut self, limits: Limits) {
         self.governor.set_limits(limits, self.policy.sensors().first_epoch);
     }
 
-    /// What the policy saw last.
+    /// The policy's last view.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// One epoch: the policy gets completions and events, oldest first, then decides; what it plans begins as
-    /// far as the governor admits it. Gives when the next epoch is due.
+    /// Runs one epoch: delivers completions and events to the policy, oldest first, lets it decide, and
+    /// begins the actions that the governor admits. Returns when the next epoch is due.
     pub fn epoch(&mut self, host: &mut dyn Host, watcher: &mut dyn Watcher) -> Wake {
         self.collect(host, watcher);
         let mut events: Vec<Event> = self.unseen.drain(..).map(Event::Completion).collect();
@@ -93,8 +93,8 @@ impl PolicyRunner {
         wake
     }
 
-    /// In-kernel delivery of one event: what the policy wants begins at once, through the same governor. The
-    /// completions of what it wanted before come with it.
+    /// Delivers one event to an in-kernel policy: its actions begin at once, through the same governor.
+    /// Completions of its earlier actions are delivered first.
     pub fn deliver(&mut self, host: &mut dyn Host, event: &Event) {
         self.collect(host, &mut ());
         let mut plan = Plan::new(self.next_id);
@@ -105,8 +105,9 @@ impl PolicyRunner {
         self.apply(host, plan.actions());
     }
 
-    /// Begins moves that a user asked for, through the same governor. Gives their ids in order; their
-    /// completions are for [`take_answered`](PolicyRunner::take_answered), not for the policy.
+    /// Begins moves requested by a user, through the same governor. Returns their ids in order; their
+    /// completions are returned by [`take_answered`](PolicyRunner::take_answered), not delivered to the
+    /// policy.
     pub fn request(
         &mut self,
         host: &mut dyn Host,
@@ -123,12 +124,12 @@ impl PolicyRunner {
         ids
     }
 
-    /// Completions of users' requests since the last call, oldest first.
+    /// Takes the completions of users' requests since the last call, oldest first.
     pub fn take_answered(&mut self) -> Vec<Completion> {
         std::mem::take(&mut self.answered)
     }
 
-    /// Takes what the host has completed, so that it is recorded.
+    /// Collects and records the host's completions.
     pub fn collect(&mut self, host: &mut dyn Host, watcher: &mut dyn Watcher) {
         let mut done = self.governor.take_refused();
         let refused = done.len();
@@ -154,7 +155,7 @@ impl PolicyRunner {
     }
 }
 
-/// Asks a policy: it gets the events, oldest first, and then decides.
+/// Delivers the events to a policy, oldest first, and lets it decide.
 pub fn ask<E: Borrow<Event>>(
     policy: &mut dyn Migration,
     events: impl IntoIterator<Item = E>,

@@ -8,10 +8,10 @@ use crate::units::{PAGE_BYTES, PageSize, Time, Vpn};
 
 const EPOCH: Time = Time::from_ms(100);
 
-/// Outcomes that a policy got, for the test that made it.
+/// Outcomes delivered to a policy, shared with its test.
 type Told = std::sync::Arc<std::sync::Mutex<Vec<Outcome>>>;
 
-/// Wants every faulting page on node 1, and notes what becomes of that.
+/// Wants every faulting page on node 1, and records the outcomes.
 #[derive(Default)]
 struct Pull {
     told: Told,
@@ -39,7 +39,7 @@ impl Migration for Pull {
     }
 }
 
-/// Gives prepared events once, and refuses pages above 1000.
+/// Returns prepared events once, and refuses pages above 1000.
 struct Bench {
     now: Time,
     events: Vec<Event>,

@@ -1,4 +1,4 @@
-//! The machine files that memtide comes with, as they were at compile time.
+//! The bundled machine files, included at compile time.
 
 use include_dir::{Dir, include_dir};
 
@@ -14,15 +14,15 @@ pub fn names() -> Vec<&'static str> {
     names
 }
 
-/// The machine file of a bundled machine; none if there is no machine of this name.
+/// The file of a bundled machine; `None` if there is no machine of this name.
 pub fn text(name: &str) -> Option<&'static str> {
     FILES.get_file(format!("{name}.toml"))?.contents_utf8()
 }
 
-/// A bundled machine; none if there is no machine of this name.
+/// A bundled machine; `None` if there is no machine of this name.
 ///
 /// # Errors
-/// As [`Machine::parse`], if the file is wrong: a mistake in memtide itself.
+/// As [`Machine::parse`], if the file is wrong: a bug in memtide.
 pub fn machine(name: &str) -> Option<Result<Machine, FileError>> {
     text(name).map(|text| Machine::parse(&format!("{name}.toml"), text))
 }

@@ -1,4 +1,4 @@
-//! What no machine can have.
+//! Checks a machine against limits and contradictions.
 
 use super::field_error::FieldError;
 use super::{Cache, Dram, Fixed, Machine, Node, Tlb, current_path, plausible};
@@ -6,13 +6,14 @@ use crate::units::PAGE_BYTES;
 
 type Checked = Result<(), FieldError>;
 
-/// Most links of a machine: one between any two of its 64 initiators and 64 nodes, and some more.
+/// Maximum number of links: one between any two of 64 initiators and 64 nodes, and some more.
 const LINKS_MAX: usize = 1 << 13;
 
-/// Most characters of a name.
+/// Maximum length of a name, in characters.
 const NAME_MAX: usize = 64;
 
-/// The first error of a machine, in the file's order, but CPUs before the caches that they share.
+/// The first error of a machine in the file's order, except that CPUs are checked before the caches that they
+/// share.
 pub(super) fn check(machine: &Machine) -> Checked {
     name("name", &machine.name)?;
     few("cache", machine.caches.len(), 8)?;
@@ -43,7 +44,7 @@ fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, 
     Err(FieldError::new(field, message))
 }
 
-/// A list that is no longer than this.
+/// Checks a list's length.
 fn few(list: &str, count: usize, most: usize) -> Checked {
     if count <= most {
         return Ok(());
@@ -53,9 +54,8 @@ fn few(list: &str, count: usize, most: usize) -> Checked {
 
 /// Checks a name of a machine, node, initiator, cache or TLB.
 ///
-/// # Errors
-/// If it is empty, longer than 64 bytes, or has other characters than letters, digits, `-`, `_` and `.`: what is wrong, and what
-/// is allowed.
+/// If it is empty, longer than 64 bytes, or has other characters than letters, digits, `-`, `_` and `.`: what
+/// is wrong, and what is allowed.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.len() > NAME_MAX {
         return Err(format!("has {} bytes; a name has at most {NAME_MAX}", name.len()));
@@ -70,7 +70,7 @@ fn name(field: impl Into<String>, name: &str) -> Checked {
     check_name(name).map_err(|message| FieldError::new(field, message))
 }
 
-/// Names of a list's entries, each its own.
+/// Checks the names of a list's entries, which must be unique.
 fn names<'m>(list: &str, all: impl Iterator<Item = &'m str>) -> Checked {
     let mut before: Vec<&str> = Vec::new();
     for (i, this) in all.enumerate() {
@@ -105,12 +105,12 @@ fn figure(field: &str, value: f64, least: f64, most: f64) -> Checked {
     refuse(field, format!("invalid value {value}: expected a number from {least} to {most}"))
 }
 
-/// In MB/s.
+/// Checks a bandwidth in MB/s.
 fn bandwidth(field: &str, mbps: f64) -> Checked {
     figure(field, mbps, 1.0, 1e9)
 }
 
-/// The longest latency of memory, in ns.
+/// Maximum latency of memory, in ns.
 const LONGEST_NS: f64 = 1e6;
 
 fn positive(field: &str, value: f64, most: f64) -> Checked {
@@ -148,8 +148,7 @@ fn sources(machine: &Machine) -> Checked {
     Ok(())
 }
 
-/// Whether a dotted path, with list entries by name, exists. It may be spelled as in older
-/// files.
+/// Whether a dotted path, with list entries by name, exists. Spellings of older files are accepted.
 fn exists(tree: &toml::Value, path: &str) -> bool {
     let mut at = tree;
     for part in current_path(path).split('.') {
@@ -306,7 +305,7 @@ fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
 fn fixed(machine: &Machine, at: &str, fixed: &Fixed) -> Checked {
     let least = machine.caches.last().map_or(0.001, |c| machine.core.cycles(c.latency_cycles).as_ns());
     if fixed.read_latency_ns < least {
-        // It may be the way through the caches that is wrong.
+        // The latency of the path through the caches may be the one that is wrong.
         if let Some(cause) = plausible::clock(machine).or_else(|| plausible::slow_cache(machine)) {
             let message = format!(
                 "{}. The way through the caches takes {least:.0} ns by it, more than the {} ns of {at}",

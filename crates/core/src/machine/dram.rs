@@ -12,22 +12,22 @@ use crate::units::{Bandwidth, LINE_BYTES, Time};
 pub struct Dram {
     /// Independent channels (for DDR5 and HBM: sub- or pseudo-channels), a power of two.
     pub channels: u16,
-    /// Ranks of a channel, a power of two.
+    /// Ranks per channel, a power of two.
     pub ranks: u8,
-    /// Bank groups of a rank, a power of two; 1 if the device has none.
+    /// Bank groups per rank, a power of two; 1 if the device has none.
     pub bank_groups: u8,
-    /// Banks of a bank group, a power of two.
+    /// Banks per bank group, a power of two.
     pub banks: u8,
-    /// Rows of a bank, a power of two.
+    /// Rows per bank, a power of two.
     pub rows: u32,
-    /// Bytes of a row over the whole rank, a power of two.
+    /// Bytes of a row across the whole rank, a power of two.
     pub row_bytes: u32,
-    /// Which address bits choose what, most significant first, of the fields `channel`, `rank`, `bank_group`,
-    /// `bank`, `row`, `column`, separated by `|`. A field may be split: `column:3` takes 3 bits, a later or
-    /// earlier `column` the rest. A field whose size is 1 may be left out.
+    /// Address bits of each coordinate, most significant first: the fields `channel`, `rank`, `bank_group`,
+    /// `bank`, `row` and `column`, separated by `|`. A field may be split: `column:3` takes 3 bits, another
+    /// `column` the rest. A field of size 1 may be omitted.
     pub address_map: String,
-    /// The bank's number in the rank (bank group and bank) is exclusive-ored with the row's low bits
-    /// (permutation-based interleaving).
+    /// XORs the bank's number in the rank (bank group and bank) with the row's low bits (permutation-based
+    /// interleaving).
     #[serde(default)]
     pub bank_hash: bool,
     /// Command clock period in ps.
@@ -65,54 +65,55 @@ pub struct Dram {
     pub wr: u16,
     /// Read to precharge.
     pub rtp: u16,
-    /// Idle cycles on the data bus when it passes from one rank to another.
+    /// Idle cycles on the data bus when it switches ranks.
     pub rank_switch: u16,
-    /// Idle cycles on the data bus between a read's data and a write's (preamble and turnaround). Default: 2,
-    /// as in the read to write delay `CL + burst + 2 - CWL` of JESD79-3 and JESD79-4.
+    /// Idle cycles on the data bus between read data and write data (preamble and turnaround). Default: 2, as
+    /// in the read to write delay `CL + burst + 2 - CWL` of JESD79-3 and JESD79-4.
     #[serde(default = "default_turnaround")]
     pub turnaround: u16,
-    /// Cycles that an activate occupies the command bus: 1 for DDR3 and DDR4, 2 for DDR5 and HBM, 4 for LPDDR4.
+    /// Cycles that an activate occupies the command bus: 1 for DDR3 and DDR4, 2 for DDR5 and HBM, 4 for
+    /// LPDDR4.
     #[serde(default = "one")]
     pub activate_cycles: u16,
-    /// Cycles that a column command occupies the command bus: 1, for DDR5 2, for LPDDR4 4.
+    /// Cycles that a column command occupies the command bus: 1; for DDR5 2, for LPDDR4 4.
     #[serde(default = "one")]
     pub column_cycles: u16,
-    /// Row and column commands have a command bus each (HBM).
+    /// Whether row and column commands have separate command buses (HBM).
     #[serde(default)]
     pub split_command_bus: bool,
     /// Banks that one refresh command closes.
     #[serde(default)]
     pub refresh: Refresh,
-    /// Time that a refresh command takes: tRFC, for `same-bank` tRFCsb, for `per-bank` tRFCpb.
+    /// Duration of a refresh command: tRFC, for `same-bank` tRFCsb, for `per-bank` tRFCpb.
     pub rfc: u16,
-    /// Interval in which every bank is refreshed once (tREFI; `per-bank`: the banks take turns in it); 0 if
-    /// the device needs no refresh.
+    /// Interval in which every bank is refreshed once (tREFI; with `per-bank` the banks take turns in it); 0
+    /// if the device needs no refresh.
     pub refi: u32,
-    /// Ranks refresh evenly spread over the interval, rather than together.
+    /// Spread the ranks' refreshes evenly over the interval instead of issuing them together.
     #[serde(default)]
     pub refresh_staggered: bool,
     /// When rows are closed.
     #[serde(default)]
     pub page_policy: PagePolicy,
-    /// Which of the commands that are ready goes first.
+    /// Priority among ready commands.
     #[serde(default)]
     pub arbitration: Arbitration,
-    /// Row hits that may overtake the oldest request of their bank before it goes first (FR-FCFS with a cap).
+    /// Maximum row hits that overtake the oldest request of their bank (FR-FCFS with a cap).
     #[serde(default = "default_hit_cap")]
     pub hit_cap: u16,
-    /// Reads that the controller can choose from; more wait before it.
+    /// Size of the controller's read queue; further reads wait in front of it.
     #[serde(default = "default_queue")]
     pub read_queue: u16,
-    /// Writes that the controller holds.
+    /// Size of the controller's write queue.
     #[serde(default = "default_queue")]
     pub write_queue: u16,
-    /// Writes in the queue at which the controller begins to drain them.
+    /// Queued writes at which the controller starts to drain them.
     #[serde(default = "default_drain_high")]
     pub drain_high: u16,
-    /// Writes in the queue at which it goes back to reads, if any wait.
+    /// Queued writes at which it returns to reads, if any are waiting.
     #[serde(default = "default_drain_low")]
     pub drain_low: u16,
-    /// The way between the last cache and the device's pins and back, in ns.
+    /// Latency between the last cache and the device's pins, both ways, in ns.
     #[serde(default)]
     pub controller_ns: f64,
 }
@@ -145,14 +146,14 @@ fn default_drain_low() -> u16 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PagePolicy {
-    /// When another row of the bank is wanted.
+    /// When another row of the bank is accessed.
     #[default]
     Open,
     /// After the last queued access to it.
     Closed,
 }
 
-/// Which banks a refresh command works on; they stay closed meanwhile.
+/// Banks that a refresh command refreshes; they stay closed meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refresh {
@@ -165,15 +166,15 @@ pub enum Refresh {
     PerBank,
 }
 
-/// Which of several commands that could be sent in this cycle goes first. Row hits always go before commands
-/// that open or close rows (FR-FCFS).
+/// Priority among commands that are ready in the same cycle. Row hits always precede commands that open or
+/// close rows (FR-FCFS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arbitration {
-    /// The oldest request's.
+    /// The oldest request first.
     #[default]
     Oldest,
-    /// The next bank's, in rotation.
+    /// The next bank first, in rotation.
     RoundRobin,
 }
 
@@ -188,23 +189,23 @@ impl Dram {
         Bandwidth::of(LINE_BYTES, self.cycles(u64::from(self.burst)))
     }
 
-    /// Bytes behind one channel.
+    /// Capacity of one channel in bytes.
     pub fn channel_bytes(&self) -> u64 {
         let banks = u64::from(self.ranks) * u64::from(self.bank_groups) * u64::from(self.banks);
         banks * u64::from(self.rows) * u64::from(self.row_bytes)
     }
 }
 
-/// A field of the physical address, from which a device coordinate is taken.
+/// A field of the physical address that is part of a device coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapField {
-    /// What the bits choose.
+    /// The coordinate.
     pub what: Coordinate,
-    /// Lowest bit of the address, counted from the line number's bit 0.
+    /// Lowest bit of the field, counted from bit 0 of the line number.
     pub shift: u8,
-    /// How many bits.
+    /// Number of bits.
     pub bits: u8,
-    /// Where they go in the coordinate: its bit that the lowest of them becomes.
+    /// Position of the lowest bit in the coordinate.
     pub into: u8,
 }
 
@@ -235,7 +236,7 @@ const COORDINATES: [(&str, Coordinate); 6] = [
 ];
 
 impl Dram {
-    /// Bits that a coordinate has.
+    /// Number of bits of a coordinate.
     pub fn bits_of(&self, what: Coordinate) -> u8 {
         let size = match what {
             Coordinate::Channel => u32::from(self.channels),
@@ -251,7 +252,7 @@ impl Dram {
     /// The fields of `address_map`, least significant first.
     ///
     /// # Errors
-    /// If a name is not known, or a coordinate's fields do not take up all its bits.
+    /// If a name is unknown, or the fields of a coordinate do not cover all of its bits.
     pub fn map_fields(&self) -> Result<Vec<MapField>, String> {
         let mut fields = Vec::new();
         let mut shift = 0;

@@ -1,4 +1,4 @@
-//! What is wrong with a field of a machine.
+//! Errors about a machine's fields.
 
 use crate::FileError;
 

@@ -1,12 +1,12 @@
-//! What the simulated operating system's work costs.
+//! Costs of the simulated operating system.
 
 use serde::{Deserialize, Serialize};
 
 /// Costs and periods of the operating system's memory management.
 ///
-/// The defaults are assumed: round figures of the order that Linux 6.x shows on servers of about 2.5 GHz. The
-/// costs of faults and moves stand to each other as measured on Linux 6.12 in guest instructions (a move of a
-/// 4 KiB page costs about twice a first-touch fault).
+/// The defaults are assumed: round figures of the order of Linux 6.x on servers of about 2.5 GHz. The ratio
+/// of fault to move costs is as measured on Linux 6.12 in guest instructions (a move of a 4 KiB page costs
+/// about twice a first-touch fault).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Kernel {
@@ -16,24 +16,24 @@ pub struct Kernel {
     pub huge_fault_ns: f64,
     /// A NUMA hint fault, in ns.
     pub hint_fault_ns: f64,
-    /// Isolating and unmapping a page that moves, in ns.
+    /// Isolating and unmapping a page to move, in ns.
     pub unmap_ns: f64,
     /// Invalidating translations on one other CPU (an interrupt), in ns.
     pub shootdown_ns: f64,
-    /// Mapping a moved page and returning its old frame, in ns. The copy itself goes through the memory model.
+    /// Mapping a moved page and freeing its old frame, in ns. The copy itself goes through the memory model.
     pub remap_ns: f64,
     /// Writing a 4 KiB page to swap or reading it back, in ns.
     pub swap_ns: f64,
-    /// Looking whether a page was accessed and clearing its bits, for a monitor of regions, in ns. On Linux 7
-    /// it takes about half the guest instructions of a first-touch fault.
+    /// Checking whether a page was accessed and clearing its bits, for a region monitor, in ns. On Linux 7
+    /// this takes about half the guest instructions of a first-touch fault.
     pub sample_ns: f64,
     /// Time between two steps of the NUMA hint scanner on one task, in ms.
     pub numa_scan_period_ms: f64,
-    /// What the scanner marks in a step, in MiB.
+    /// Memory marked by the scanner per step, in MiB.
     pub numa_scan_mib: u64,
-    /// Pages that a node keeps free from placement, in basis points of its capacity (Linux's low watermark).
+    /// Free memory that placement leaves on a node, in basis points of its capacity (Linux's low watermark).
     pub watermark_low_bp: u32,
-    /// Pages that reclaim frees up to, in basis points of a node's capacity (Linux's high watermark).
+    /// Free memory at which reclaim stops, in basis points of a node's capacity (Linux's high watermark).
     pub watermark_high_bp: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Machines as data: what a machine file says, checked, with the topology that follows from it.
+//! Machines as data: the content of a machine file, checked, and its topology.
 
 pub mod bundled;
 mod check;
@@ -28,38 +28,38 @@ use field_error::FieldError;
 use crate::FileError;
 use crate::ids::{CpuId, InitiatorId, NodeId, TierId};
 
-/// A machine: everything that the model of it knows. Made from a machine file by [`Machine::parse`].
+/// A machine: all data of its model. Created from a machine file by [`Machine::parse`].
 ///
 /// Figures keep the file's units, which are part of their names. Private caches, latencies and bandwidths are
-/// those of the real machine; capacities are too, until [`Machine::scaled`] divides them.
+/// those of the real machine, and so are capacities, until [`Machine::scaled`] divides them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Short name, as given on a command line.
+    /// Short name for the command line.
     pub name: String,
-    /// One line on what it is.
+    /// One-line description.
     pub summary: String,
-    /// Divides capacities, shared caches, TLB reach and time constants of the kernel, together; at least 1.
+    /// Divisor of capacities, shared caches, TLB reach and the kernel's time constants together; at least 1.
     #[serde(default = "one")]
     pub scale: u32,
-    /// Where figures come from: `default` and, for any dotted path of the file (such as `node.dram.fixed`), the
-    /// source that holds for all below it. A source starting with `assumed` says why.
+    /// Sources of figures: `default`, and for any dotted path of the file (such as `node.dram.fixed`) the
+    /// source of everything below it. A source that starts with `assumed` says why.
     pub sources: BTreeMap<String, String>,
-    /// Paths of the figures that were fitted to a measurement of the whole machine; two at most.
+    /// Paths of the figures fitted to a measurement of the whole machine; at most two.
     #[serde(default)]
     pub calibrated: Vec<String>,
-    /// The cores, all alike.
+    /// The cores, all equal.
     pub core: Core,
-    /// Cache levels, from the one next to the core outwards; none for a bare memory device.
+    /// Cache levels, nearest to the core first; empty for a bare memory device.
     #[serde(default, rename = "cache")]
     pub caches: Vec<Cache>,
-    /// TLB levels, from the one next to the core outwards; none means that translation is free.
+    /// TLB levels, nearest to the core first; if empty, translation is free.
     #[serde(default, rename = "tlb")]
     pub tlbs: Vec<Tlb>,
-    /// The stream prefetcher beside the first shared cache, if there is one.
+    /// The stream prefetcher in front of the first shared cache, if any.
     #[serde(default)]
     pub prefetcher: Option<Prefetcher>,
-    /// What the operating system's work costs and how often it does it.
+    /// Costs and periods of the operating system.
     #[serde(default)]
     pub kernel: Kernel,
     /// Groups of CPUs, such as sockets.
@@ -68,10 +68,10 @@ pub struct Machine {
     /// Memory nodes.
     #[serde(rename = "node")]
     pub nodes: Vec<Node>,
-    /// Links between initiators, or between an initiator and a node that is not beside one.
+    /// Links between initiators, or between an initiator and a node not attached to one.
     #[serde(default, rename = "link")]
     pub links: Vec<Link>,
-    /// How initiators reach nodes; follows from the links.
+    /// Routes from initiators to nodes; derived from the links.
     #[serde(skip)]
     pub topology: Topology,
 }
@@ -80,7 +80,7 @@ fn one() -> u32 {
     1
 }
 
-/// A dotted path with the names that older files have for a node's tables replaced by today's.
+/// A dotted path with the current names of a node's tables, which older files call differently.
 fn current_path(path: &str) -> String {
     let mut parts: Vec<&str> = path.split('.').collect();
     if let ["node", _, table, ..] = parts.as_mut_slice() {
@@ -94,14 +94,14 @@ fn current_path(path: &str) -> String {
 }
 
 impl Machine {
-    /// Most bytes of a machine file: a hundred times as many as the largest bundled one has.
+    /// Maximum size of a machine file in bytes: a hundred times the largest bundled one.
     pub const FILE_BYTES_MAX: usize = 1 << 20;
 
-    /// Reads and checks a machine file's text. `file` is its name, for messages.
+    /// Parses and checks a machine file. `file` is its name for messages.
     ///
     /// # Errors
-    /// With file, line, field and what is allowed, if the text is not TOML, has an unknown or missing field,
-    /// or a figure that no machine can have.
+    /// If the text is not TOML, has an unknown or missing field, or an impossible figure: file, line, field
+    /// and what is allowed.
     pub fn parse(file: &str, text: &str) -> Result<Machine, FileError> {
         if text.len() > Machine::FILE_BYTES_MAX {
             let message = format!("longer than {} bytes: not a machine file", Machine::FILE_BYTES_MAX);
@@ -114,17 +114,17 @@ impl Machine {
         machine.complete().map_err(|error| error.within(file, text))
     }
 
-    /// Checks a machine that was made as a value, and fills in its [`topology`](Machine::topology).
+    /// Checks a machine created as a value, and computes its [`topology`](Machine::topology).
     ///
     /// # Errors
-    /// As [`Machine::parse`]; `file` and the line are those of the machine's own file, [`Machine::to_toml`].
+    /// As [`Machine::parse`]; `file` and the line refer to [`Machine::to_toml`].
     pub fn checked(self, file: &str) -> Result<Machine, FileError> {
         let text = self.to_toml();
         self.complete().map_err(|error| error.within(file, &text))
     }
 
-    /// What is allowed in this machine's file but most likely not meant, such as a bandwidth in GB/s where MB/s are expected:
-    /// each with the value, and what is plausible. `file` and `text` are those that the machine was made from.
+    /// Warnings about allowed but implausible figures, such as a bandwidth in GB/s instead of MB/s: each with
+    /// its value and the plausible range. `file` and `text` are the machine file's name and content.
     pub fn warnings(&self, file: &str, text: &str) -> Vec<FileError> {
         plausible::doubts(self).into_iter().map(|doubt| doubt.within(file, text)).collect()
     }
@@ -135,20 +135,20 @@ impl Machine {
         Ok(self)
     }
 
-    /// The machine file that gives this machine.
+    /// The machine file of this machine.
     ///
     /// # Panics
-    /// Never: all that a machine holds can be written as TOML.
+    /// Never: everything in a machine is valid TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a machine can be written as TOML")
     }
 
-    /// CPUs of all initiators.
+    /// Number of CPUs of all initiators.
     pub fn cpus(&self) -> usize {
         self.initiators.iter().map(|i| usize::from(i.cpus)).sum()
     }
 
-    /// The initiator that a CPU belongs to; the CPU is taken modulo those there are.
+    /// The initiator of a CPU, taken modulo the number of CPUs.
     pub fn initiator_of(&self, cpu: CpuId) -> InitiatorId {
         let mut left = cpu.index() % self.cpus();
         for (index, initiator) in self.initiators.iter().enumerate() {
@@ -160,12 +160,12 @@ impl Machine {
         unreachable!("the CPU was taken modulo the number of CPUs")
     }
 
-    /// All nodes' ids, in order.
+    /// Ids of all nodes, in order.
     pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.nodes.len()).map(NodeId::from)
     }
 
-    /// Number of tiers: they are numbered from 0 without a gap.
+    /// Number of tiers, numbered from 0 without gaps.
     pub fn tiers(&self) -> usize {
         self.nodes.iter().map(|n| usize::from(n.tier) + 1).max().unwrap_or(0)
     }
@@ -180,7 +180,7 @@ impl Machine {
         self.node_ids().filter(move |&n| self.tier_of(n) == tier)
     }
 
-    /// Where a figure comes from: the source given for the longest prefix of its dotted path.
+    /// The source of a figure: that of the longest prefix of its dotted path.
     pub fn source_of(&self, path: &str) -> &str {
         let mut prefix = path;
         loop {

@@ -1,26 +1,25 @@
-//! What a machine's nodes and tiers can do, for policies to weigh them by.
+//! Performance of nodes and tiers, for policies.
 
 use super::Machine;
 use crate::ids::{InitiatorId, NodeId, TierId};
 use crate::units::{Bandwidth, Time};
 
 impl Machine {
-    /// The initiator from which the links to a node add least latency; of several, the first.
+    /// The initiator whose links to a node add the least latency; the first of several.
     pub fn nearest_initiator(&self, node: NodeId) -> InitiatorId {
         let all = (0..self.initiators.len()).map(InitiatorId::from);
         all.min_by_key(|&from| (self.topology.link_latency(from, node), from)).unwrap_or_default()
     }
 
-    /// Read bandwidth that a node offers to its nearest initiator: a fixed node's figure, or the peak of all
-    /// channels of a dram one; no more than the narrowest link on the route (as HMAT's access class 0 gives
-    /// it).
+    /// Read bandwidth of a node from its nearest initiator: a fixed node's figure, or the peak of a dram
+    /// node's channels; limited by the narrowest link on the route (as in HMAT's access class 0).
     pub fn node_bandwidth(&self, node: NodeId) -> Bandwidth {
         let device_mbps = self.device_bandwidth(node).as_mbps();
         let hops = self.topology.hops(self.nearest_initiator(node), node);
         Bandwidth(hops.iter().map(|hop| self.links[hop.link].bandwidth_mbps).fold(device_mbps, f64::min))
     }
 
-    /// Read bandwidth of a node's own device: a fixed node's figure, or the peak of all channels of a dram one.
+    /// Read bandwidth of a node's device: a fixed node's figure, or the peak of a dram node's channels.
     pub fn device_bandwidth(&self, node: NodeId) -> Bandwidth {
         match (&self.nodes[node.index()].fixed, &self.nodes[node.index()].dram) {
             (Some(fixed), _) => Bandwidth(fixed.read_bandwidth_mbps),
@@ -35,8 +34,8 @@ impl Machine {
     }
 
     /// Idle latency of a write until it is in the medium, from the node's nearest initiator: a fixed node's
-    /// write latency, or its read latency if it has none; of a dram node the read's way, with write latency
-    /// and write recovery in place of read latency.
+    /// write latency, or read latency if it has none; for a dram node as for a read, but with write latency
+    /// and write recovery instead of read latency.
     pub fn write_latency(&self, node: NodeId) -> Time {
         let from = self.nearest_initiator(node);
         let read = self.idle_latency(from, node);

@@ -1,26 +1,27 @@
-//! Figures that a machine may have but that are most likely not meant: a wrong unit, tiers the wrong way round.
+//! Warnings about figures that a machine may have but that are probably mistakes: wrong units, inverted
+//! tiers.
 
 use super::field_error::FieldError;
 use super::{Link, Machine};
 use crate::ids::{InitiatorId, NodeId};
 use crate::units::LINE_BYTES;
 
-/// Clocks of cores, in MHz.
+/// Plausible core clocks, in MHz.
 const CLOCK_MHZ: [f64; 2] = [100.0, 10_000.0];
 
-/// Most cycles that a hit in a cache takes.
+/// Maximum plausible cycles of a cache hit.
 const CACHE_CYCLES: f64 = 500.0;
 
-/// Idle latencies of nodes without links, and of links, in ns.
+/// Plausible idle latencies of nodes without links, and of links, in ns.
 const LATENCY_NS: [f64; 2] = [20.0, 20_000.0];
 
-/// Most bandwidth of a node or link, in MB/s: 20 TB/s.
+/// Maximum plausible bandwidth of a node or link, in MB/s: 20 TB/s.
 const BANDWIDTH_MBPS: f64 = 2e7;
 
-/// Share by which a figure must differ to be called better or worse.
+/// Minimum relative difference for a figure to count as better or worse.
 const MARGIN: f64 = 0.05;
 
-/// All that is doubtful in a checked machine, in the file's order.
+/// All doubtful figures of a checked machine, in the file's order.
 pub(super) fn doubts(machine: &Machine) -> Vec<FieldError> {
     let clock = clock(machine);
     let mut doubts: Vec<FieldError> = clock.into_iter().chain(caches(machine)).collect();
@@ -30,7 +31,7 @@ pub(super) fn doubts(machine: &Machine) -> Vec<FieldError> {
     doubts
 }
 
-/// A clock that no core has, if the machine has one.
+/// An implausible clock, if any.
 pub(super) fn clock(machine: &Machine) -> Option<FieldError> {
     let [least, most] = CLOCK_MHZ;
     let mhz = machine.core.clock_mhz;
@@ -39,7 +40,7 @@ pub(super) fn clock(machine: &Machine) -> Option<FieldError> {
     (!(least..=most).contains(&mhz)).then(|| FieldError::new("core.clock_mhz", message))
 }
 
-/// A cache that takes longer than any does, if the machine has one.
+/// A cache with implausible latency, if any.
 pub(super) fn slow_cache(machine: &Machine) -> Option<FieldError> {
     let slow = machine.caches.iter().position(|cache| cache.latency_cycles > CACHE_CYCLES)?;
     let cycles = machine.caches[slow].latency_cycles;
@@ -51,7 +52,7 @@ fn caches(machine: &Machine) -> Vec<FieldError> {
     slow_cache(machine).into_iter().chain(spread_cache(machine)).collect()
 }
 
-/// An instance of a cache that lies in two initiators.
+/// A cache instance that spans initiators, if any.
 fn spread_cache(machine: &Machine) -> Option<FieldError> {
     let mut first_cpu = 0;
     let ends: Vec<usize> = machine
@@ -76,7 +77,7 @@ fn spread_cache(machine: &Machine) -> Option<FieldError> {
     })
 }
 
-/// Bandwidth that one load at a time draws from a node, in MB/s: what is less is spent by a single pointer chase.
+/// Bandwidth of one load at a time from a node, in MB/s: with less, a single pointer chase would saturate it.
 fn one_load_mbps(machine: &Machine, from: InitiatorId, node: NodeId) -> f64 {
     LINE_BYTES as f64 * 1e3 / machine.idle_latency(from, node).as_ns()
 }
@@ -84,7 +85,7 @@ fn one_load_mbps(machine: &Machine, from: InitiatorId, node: NodeId) -> f64 {
 fn of_node(machine: &Machine, id: NodeId) -> Vec<FieldError> {
     let (index, node) = (id.index(), &machine.nodes[id.index()]);
     let from = machine.nearest_initiator(id);
-    // Links have warnings of their own; the clock and the caches are in every node's latency.
+    // Links have their own warnings; the clock and the caches are part of every node's latency.
     let own_ns = (machine.idle_latency(from, id) - machine.topology.link_latency(from, id)).as_ns();
     let [least, most] = LATENCY_NS;
     if !(least..=most).contains(&own_ns) {
@@ -108,9 +109,9 @@ fn of_node(machine: &Machine, id: NodeId) -> Vec<FieldError> {
     doubts
 }
 
-/// A bandwidth, in MB/s, that a single load at a time would use up, or that nothing has.
+/// A bandwidth in MB/s that one load at a time would saturate, or that is implausibly high.
 fn rate(field: String, mbps: f64, least: f64) -> Option<FieldError> {
-    // A figure that was made of the latency is rounded.
+    // A figure derived from the latency is rounded.
     if mbps < least * (1.0 - MARGIN) {
         let message = format!(
             "is {mbps} MB/s (GB/s?); one load at a time draws {least:.0} MB/s at the idle latency: plausible is \
@@ -122,7 +123,7 @@ fn rate(field: String, mbps: f64, least: f64) -> Option<FieldError> {
     (mbps > BANDWIDTH_MBPS).then(|| FieldError::new(field, message))
 }
 
-/// A node of a faster tier that is in no way faster than one of a slower tier.
+/// A node of a faster tier that is not faster in any respect than one of a slower tier.
 fn tiers(machine: &Machine) -> Option<FieldError> {
     let figures = |id: NodeId| {
         let ns = machine.idle_latency(machine.nearest_initiator(id), id).as_ns();
@@ -185,11 +186,11 @@ mod tests {
     use super::*;
     use crate::machine::bundled;
 
-    /// Two sockets with memory each, and an expander beside the first: nothing in it is doubtful.
+    /// Two sockets with memory each, and an expander attached to the first: nothing implausible.
     const PLAUSIBLE: &str = include_str!("../../../../machines/ddr5-cxl.toml");
     const FIXED: &str = include_str!("../../../../machines/optane.toml");
 
-    /// The only doubt about a machine with one thing changed: its field, its line's text, and the warning.
+    /// The only warning about a machine with one change: its field, its line's text, and the message.
     fn doubt(text: &str, from: &str, to: &str) -> (String, String, String) {
         assert!(text.contains(from), "the test's own text lacks {from}");
         let text = text.replacen(from, to, 1);

@@ -1,14 +1,13 @@
-//! Smaller machines of the same shape, so that short programs meet the same pressure.
+//! Scaled-down machines of the same shape, on which short programs meet the same memory pressure.
 
 use super::Machine;
 
 impl Machine {
-    /// The machine with its `scale` carried out: capacities, shared caches, TLB reach, and the kernel's
-    /// periods and page counts are divided by it; private caches, latencies and bandwidths stay. The result
-    /// has scale 1.
+    /// The machine with its `scale` applied: divides capacities, shared caches, TLB reach, and the kernel's
+    /// periods and page counts by it; private caches, latencies and bandwidths stay. The result has scale 1.
     ///
-    /// The cost of a monitor's sample is divided too: as many regions are sampled in a shorter time, and that
-    /// is to take the same share of a CPU.
+    /// The cost of a monitor's sample is divided, too: as many regions are sampled in a shorter time, at the
+    /// same share of a CPU.
     ///
     /// A shared cache keeps at least one set, a TLB level at least one set.
     pub fn scaled(&self) -> Machine {

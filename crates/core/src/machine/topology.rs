@@ -1,16 +1,16 @@
-//! How initiators reach nodes: the links on the route that adds least latency.
+//! Routes from initiators to nodes: the links with the least total latency.
 
 use super::Machine;
 use super::field_error::FieldError;
 use crate::ids::{CpuId, InitiatorId, NodeId};
 use crate::units::Time;
 
-/// One link on a route, in the direction from an initiator to a node.
+/// A link of a route, in the direction from an initiator to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Index in [`Machine::links`].
     pub link: usize,
-    /// True if the route goes from the link's second end to its first.
+    /// Whether the route goes from the link's second end to its first.
     pub reversed: bool,
 }
 
@@ -45,20 +45,20 @@ impl Topology {
         Ok(Topology { routes })
     }
 
-    /// The links from an initiator to a node, in order; none for a node beside it.
+    /// The links from an initiator to a node, in order; empty for an attached node.
     pub fn hops(&self, from: InitiatorId, to: NodeId) -> &[Hop] {
         &self.routes[from.index()][to.index()].hops
     }
 
-    /// What the links from an initiator to a node add to a read's latency.
+    /// Latency added to a read by the links from an initiator to a node.
     pub fn link_latency(&self, from: InitiatorId, to: NodeId) -> Time {
         self.routes[from.index()][to.index()].latency
     }
 }
 
 impl Machine {
-    /// Idle read latency that a CPU of the initiator sees from a node, links included: a fixed node's figure,
-    /// a dram node's route to the pins, activate, read and burst.
+    /// Idle read latency of a node from a CPU of the initiator, links included: a fixed node's figure; for a
+    /// dram node the path to the pins, activate, read and burst.
     pub fn idle_latency(&self, from: InitiatorId, to: NodeId) -> Time {
         let node = &self.nodes[to.index()];
         let at_node = match (&node.fixed, &node.dram) {
@@ -73,11 +73,11 @@ impl Machine {
         at_node + self.topology.link_latency(from, to)
     }
 
-    /// The same machine with its nodes in another order: `order` has the present index of each node, the
-    /// first one's first.
+    /// The same machine with its nodes reordered: `order` has the current index of each node, in the new
+    /// order.
     ///
     /// # Panics
-    /// If `order` does not have each index once.
+    /// If `order` is not a permutation.
     pub fn with_node_order(mut self, order: &[usize]) -> Machine {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
@@ -89,9 +89,8 @@ impl Machine {
         self
     }
 
-    /// Nodes by distance from a CPU, as Linux orders them: least latency of the links first, so that a CPU's
-    /// own node is the one beside it even if memory elsewhere is faster; then least idle latency, then lower
-    /// number.
+    /// Nodes by distance from a CPU, in Linux's order: first by latency of the links, so that a CPU's own
+    /// node is the attached one even if another memory is faster; then by idle latency, then by number.
     pub fn nearest_nodes(&self, cpu: CpuId) -> Vec<NodeId> {
         self.nearest_nodes_of(self.initiator_of(cpu))
     }
@@ -104,7 +103,7 @@ impl Machine {
     }
 }
 
-/// Least-latency routes from one endpoint to all that can be reached (Bellman's relaxation; machines have few
+/// Least-latency routes from one endpoint to all reachable ones (Bellman-Ford relaxation; machines have few
 /// links).
 fn routes_from<'m>(machine: &'m Machine, start: &'m str) -> Vec<(&'m str, Route)> {
     let mut known: Vec<(&str, Route)> = vec![(start, Route { hops: Vec::new(), latency: Time::ZERO })];

@@ -10,8 +10,8 @@
 //! - In a list, `KEY=VALUE` after a comma continues the parameters of the item before it ([`split_list`]).
 //! - Space around names, keys and values is ignored, and so are empty parameters.
 //!
-//! A policy or workload declares its parameters as [`Parameter`]s. [`Params`] is what a user wrote, not yet
-//! checked; [`Params::values`] checks it against the declaration and fills in the defaults.
+//! A policy or workload declares its parameters as [`Parameter`]s. [`Params`] is the user's input, unchecked;
+//! [`Params::values`] checks it against the declaration and adds the defaults.
 
 mod error;
 mod parameter;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Value;
 
-/// The largest weight that Linux's weighted interleave takes.
+/// The maximum weight of Linux's weighted interleave.
 pub const WEIGHT_MAX: u32 = 255;
 
 /// A parameter of a policy or workload.
@@ -12,7 +12,7 @@ pub const WEIGHT_MAX: u32 = 255;
 pub struct Parameter {
     /// Its name, the `KEY` of `KEY=VALUE`.
     pub name: &'static str,
-    /// Unit of its value; empty if it has none.
+    /// Unit of its value; empty if none.
     pub unit: &'static str,
     /// What it does, in one line.
     pub help: &'static str,
@@ -109,7 +109,7 @@ impl Parameter {
         }
     }
 
-    /// The value that a text stands for, if it is allowed.
+    /// The value of a text, if allowed.
     pub fn parse(&self, text: &str) -> Option<Value> {
         match self.kind {
             Kind::Integer { min, max, .. } => {

@@ -31,8 +31,7 @@ impl fmt::Display for Value {
 
 /// The values of all parameters of a policy or workload.
 ///
-/// Its methods panic if no parameter of that name and kind is declared: that is a mistake in the program, not
-/// the user's.
+/// Its methods panic if no parameter of that name and kind is declared: a bug, not a user's error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values(pub(super) Vec<(&'static str, Value)>);
 

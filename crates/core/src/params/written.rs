@@ -1,23 +1,23 @@
-//! Parameters as a user writes them: taken apart and printed, not yet checked.
+//! Parameters as written by a user: split and printed, but not checked.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{ParamError, Parameter, Values};
 
-/// Takes `NAME[:PARAMETERS]` apart.
+/// Splits `NAME[:PARAMETERS]`.
 pub fn split_name(text: &str) -> (&str, &str) {
     let (name, params) = text.split_once(':').unwrap_or((text, ""));
     (name.trim(), params)
 }
 
-/// Takes a list of items apart at its commas. A piece `KEY=VALUE`, with no `:` before its `=`, continues the
+/// Splits a list of items at its commas. A piece `KEY=VALUE`, with no `:` before its `=`, continues the
 /// parameters of the item before it: `stream,gups:threads=4,page=2MiB` has two items.
 pub fn split_list(text: &str) -> Vec<&str> {
     split_list_unless(text, |_| false)
 }
 
-/// As [`split_list`], but a piece `KEY=VALUE` for which `is_item` holds is an item of its own.
+/// As [`split_list`], but a piece `KEY=VALUE` for which `is_item` returns true is an item.
 pub fn split_list_unless(text: &str, is_item: impl Fn(&str) -> bool) -> Vec<&str> {
     let mut items = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -32,7 +32,7 @@ pub fn split_list_unless(text: &str, is_item: impl Fn(&str) -> bool) -> Vec<&str
     items
 }
 
-/// Whether a piece of a list is `KEY=VALUE` and no item by itself.
+/// Whether a piece of a list is `KEY=VALUE`, which is not an item by itself.
 fn continues(piece: &str) -> bool {
     piece.split_once('=').is_some_and(|(key, _)| !key.contains(':'))
 }
@@ -50,7 +50,7 @@ impl Params {
     /// Adds a parameter.
     ///
     /// # Errors
-    /// If it has been given before, or key or value cannot be written in the grammar.
+    /// If it was set before, or key or value cannot be written in the grammar.
     pub fn set(&mut self, key: &str, value: impl fmt::Display) -> Result<(), ParamError> {
         let text = format!("{key}={value}");
         match <[_; 1]>::try_from(parts(&text)?) {
@@ -62,7 +62,7 @@ impl Params {
     /// The values of declared parameters: those given, and the defaults of the others.
     ///
     /// # Errors
-    /// If a parameter given is not declared, or its value is not allowed.
+    /// If a parameter is not declared, or its value is not allowed.
     pub fn values(&self, declared: &[Parameter]) -> Result<Values, ParamError> {
         let mut values: Vec<_> = declared.iter().map(|p| (p.name, p.default_value())).collect();
         for (key, text) in &self.0 {

@@ -18,12 +18,12 @@ pub enum Event {
     Message(Message),
     /// A task started or ended.
     Task(TaskEvent),
-    /// What became of an action of a plan.
+    /// An action completed.
     Completion(Completion),
 }
 
 impl Event {
-    /// When it happened.
+    /// Its time.
     pub fn time(&self) -> Time {
         match self {
             Event::HintFault(fault) => fault.time,
@@ -39,19 +39,19 @@ impl Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HintFault {
-    /// When.
+    /// Time of the access.
     pub time: Time,
-    /// Whose page it is.
+    /// The page's task.
     pub task: TaskId,
-    /// Who accessed it.
+    /// The accessing thread.
     pub thread: ThreadId,
-    /// On which CPU.
+    /// Its CPU.
     pub cpu: CpuId,
     /// The page; the first base page of a huge one.
     pub page: Vpn,
     /// Its size.
     pub size: PageSize,
-    /// The node that it is on.
+    /// The page's node.
     pub node: NodeId,
     /// A store if true, else a load.
     pub write: bool,
@@ -63,33 +63,33 @@ pub struct HintFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessSample {
-    /// When.
+    /// Time of the access.
     pub time: Time,
-    /// Whose page it is.
+    /// The page's task.
     pub task: TaskId,
-    /// Who accessed it.
+    /// The accessing thread.
     pub thread: ThreadId,
-    /// The base page, inside a huge one too.
+    /// The base page, also within a huge page.
     pub page: Vpn,
-    /// The size of the page that is mapped there.
+    /// Size of the page mapped there.
     pub size: PageSize,
-    /// The node that served it.
+    /// The node that served the access.
     pub node: NodeId,
-    /// How long the access took.
+    /// Duration of the access.
     pub latency: Time,
     /// A store if true, else a load.
     pub write: bool,
 }
 
-/// A message of an application about one of its buffers (pms section 4: register, request lock, release).
+/// An application's message about one of its buffers (pms section 4: register, request lock, release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// When it came.
+    /// Time of arrival.
     pub time: Time,
-    /// Who says it.
+    /// The sending task.
     pub task: TaskId,
-    /// What.
+    /// The request.
     pub kind: MessageKind,
     /// First base page of the buffer.
     pub start: Vpn,
@@ -97,17 +97,17 @@ pub struct Message {
     pub pages: u64,
 }
 
-/// What an application wants with a buffer.
+/// An application's request about a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MessageKind {
-    /// It may be migrated from now on.
+    /// The buffer may be migrated.
     Register,
-    /// It is to be in local memory, and to stay there.
+    /// Move it to local memory and keep it there.
     Lock,
     /// It may leave local memory again.
     Release,
-    /// It is not to be migrated any more.
+    /// It must not be migrated any more.
     Unregister,
 }
 
@@ -115,9 +115,9 @@ pub enum MessageKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskEvent {
-    /// When.
+    /// Time of the event.
     pub time: Time,
-    /// Which.
+    /// The task.
     pub task: TaskId,
     /// It started if true, else it ended.
     pub started: bool,

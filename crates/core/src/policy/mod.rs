@@ -1,9 +1,10 @@
-//! What policies are asked and what they answer: contract 2.
+//! The interface between policies and hosts: contract 2.
 //!
-//! A policy is pure: it gets what was observed and returns what to do. A [`Placement`] chooses the node of a
-//! page at first touch, by a [`Rule`]; a [`Migration`] asks for [`Sensors`], sees a [`View`] and [`Event`]s,
-//! and answers with a [`Plan`] of [`Action`]s. Neither knows whether a simulator or a real host asks. What
-//! both share is the rule of a task: a migration policy sees it in the view, and changes it by its plan.
+//! A policy is pure: its input is what was observed, its output what to do. A [`Placement`] chooses the node
+//! of a page at first touch, by a [`Rule`]; a [`Migration`] requests [`Sensors`], receives a [`View`] and
+//! [`Event`]s, and returns a [`Plan`] of [`Action`]s. Neither depends on whether the host is a simulator or a
+//! real machine. They share the rule of a task: a migration policy sees it in the view, and changes it by its
+//! plan.
 
 mod event;
 mod migration;

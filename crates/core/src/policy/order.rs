@@ -1,4 +1,4 @@
-//! Nodes by distance, worked out once, so that a first-touch fault needs no search.
+//! Nodes by distance, precomputed so that a first-touch fault needs no search.
 
 use crate::ids::{CpuId, InitiatorId, NodeId};
 use crate::machine::Machine;
@@ -12,9 +12,8 @@ pub struct NodeOrder {
 }
 
 impl NodeOrder {
-    /// Works out the orders of [`Machine::nearest_nodes`]. The order from a node starts with the node itself
-    /// and goes on as for a CPU of the initiator beside it, or of the nearest initiator if there is none
-    /// beside it.
+    /// Computes the orders of [`Machine::nearest_nodes`]. The order from a node starts with the node itself
+    /// and continues as for a CPU of the attached initiator, or of the nearest one if none is attached.
     pub fn of(machine: &Machine) -> NodeOrder {
         let initiators: Vec<InitiatorId> =
             (0..machine.cpus()).map(|cpu| machine.initiator_of(CpuId::from(cpu))).collect();
@@ -33,7 +32,7 @@ impl NodeOrder {
         NodeOrder { initiators, from_initiator, from_node }
     }
 
-    /// All nodes, nearest to the CPU first; the CPU is taken modulo those there are.
+    /// All nodes, nearest to the CPU first; the CPU is taken modulo the number of CPUs.
     pub fn from_cpu(&self, cpu: CpuId) -> &[NodeId] {
         let initiator = self.initiators[cpu.index() % self.initiators.len()];
         &self.from_initiator[initiator.index()]

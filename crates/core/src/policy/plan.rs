@@ -1,7 +1,7 @@
-//! Plans: the actions that a policy wants, and what becomes of them.
+//! Plans: the actions that a policy requests, and their outcomes.
 //!
-//! An action gets an id when it enters the plan. It is refused by the governor or the host, or it begins;
-//! what began is made or cancelled. Each action has exactly one [`Completion`], now or epochs later, and only
+//! An action gets an id when it enters the plan. The governor or the host refuses it, or it begins; an action
+//! that began is made or cancelled. Each action has exactly one [`Completion`], now or epochs later, and only
 //! completions count.
 
 use std::fmt;
@@ -12,12 +12,12 @@ use super::rule::Rule;
 use crate::ids::{ActionId, NodeId, TaskId};
 use crate::units::{PageSize, Time, Vpn};
 
-/// What a policy wants done, most wanted first.
+/// A policy's requested actions, by decreasing priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     first: ActionId,
     actions: Vec<Planned>,
-    /// Most actions.
+    /// Maximum number of actions.
     limit: usize,
     /// Actions beyond the limit.
     dropped: u64,
@@ -33,11 +33,11 @@ impl Default for Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Planned {
-    /// Tells it from all other actions of a run.
+    /// Its id, unique in a run.
     pub id: ActionId,
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -47,12 +47,12 @@ impl Plan {
         Plan::with_limit(first, usize::MAX)
     }
 
-    /// An empty plan that counts actions beyond a limit instead of storing them.
+    /// An empty plan that stores at most `limit` actions and counts the others.
     pub fn with_limit(first: ActionId, limit: usize) -> Plan {
         Plan { first, actions: Vec::new(), limit, dropped: 0 }
     }
 
-    /// Adds an action after all others; gives the id that its completion will have.
+    /// Appends an action; returns the id of its completion.
     pub fn push(&mut self, action: Action, reason: Reason) -> ActionId {
         let id = self.next_id();
         if self.actions.len() < self.limit {
@@ -63,7 +63,7 @@ impl Plan {
         id
     }
 
-    /// Adds a move of a page.
+    /// Appends a move of a page.
     pub fn push_move(&mut self, wanted: Move, reason: Reason) -> ActionId {
         self.push(Action::Move(wanted), reason)
     }
@@ -78,7 +78,7 @@ impl Plan {
         self.dropped
     }
 
-    /// The moves among them.
+    /// The moves among the actions.
     pub fn moves(&self) -> impl Iterator<Item = &Move> {
         self.actions.iter().filter_map(|planned| match &planned.action {
             Action::Move(wanted) => Some(wanted),
@@ -86,41 +86,40 @@ impl Plan {
         })
     }
 
-    /// The id that the next action will get.
+    /// The id of the next action.
     pub fn next_id(&self) -> ActionId {
         ActionId(self.first.0 + self.actions.len() as u64 + self.dropped)
     }
 }
 
-/// Something to do.
+/// An action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// A page goes to another node, or with a wish to another frame of its node.
+    /// Moves a page to another node, or with a wish to another frame of its node.
     Move(Move),
-    /// Two pages of one size change places. Both move or neither does; the second goes where the first is,
-    /// and the first where the second is.
+    /// Exchanges two pages of equal size. Both move or neither does; each goes to the other's node.
     Exchange(Box<[Move; 2]>),
-    /// A huge page becomes base pages, on the node where it is.
+    /// Splits a huge page into base pages, on its node.
     Split(Page),
-    /// Base pages become the huge page that begins here. All must be on one node: to bring them together
+    /// Collapses base pages into the huge page that begins here. All must be on one node: gathering them
     /// takes moves, which are counted.
     Collapse(Page),
-    /// The task's threads stop until it is thawed.
+    /// Stops the task's threads until it is thawed.
     Freeze(TaskId),
-    /// The task's threads go on.
+    /// Resumes the task's threads.
     Thaw(TaskId),
-    /// The task's pages are placed by another rule from now on.
+    /// Places the task's pages by another rule from now on.
     SetRule(TaskId, Box<Rule>),
-    /// Nothing moves the page until it is unpinned, or its task is in no view. The governor keeps pins, on
-    /// every host alike.
+    /// Excludes the page from moves until it is unpinned, or its task is in no view. The governor keeps pins,
+    /// so they work on every host.
     Pin(Page),
-    /// The page may move again.
+    /// Allows moves of the page again.
     Unpin(Page),
 }
 
 impl Action {
-    /// The moves that it makes: one, two or none.
+    /// Its moves: one, two or none.
     pub fn moves(&self) -> &[Move] {
         match self {
             Action::Move(wanted) => std::slice::from_ref(wanted),
@@ -134,7 +133,7 @@ impl Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
-    /// Whose it is.
+    /// Its task.
     pub task: TaskId,
     /// The page; the first base page of a huge one.
     pub page: Vpn,
@@ -142,33 +141,33 @@ pub struct Page {
     pub size: PageSize,
 }
 
-/// A page to be moved.
+/// A move of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Move {
-    /// Whose page it is.
+    /// The page's task.
     pub task: TaskId,
     /// The page; the first base page of a huge one.
     pub page: Vpn,
     /// Its size.
     pub size: PageSize,
-    /// The node that it is on, as far as the policy knows.
+    /// The page's node, as far as the policy knows.
     pub from: NodeId,
-    /// The node that it is to go to.
+    /// The target node.
     pub to: NodeId,
-    /// What its frame there is to be like, if possible.
+    /// The preferred frame on the target node.
     #[serde(default, skip_serializing_if = "Frame::is_any")]
     pub wish: Frame,
 }
 
 impl Move {
-    /// The first base page of the page that it names.
+    /// The first base page of the page.
     pub fn head(&self) -> Vpn {
         Vpn(self.page.0 - self.page.0 % self.size.base_pages())
     }
 }
 
-/// Where a frame is in its node: its cache colour and its bank, each if it matters or is known (memos section
+/// A frame's place in its node: its cache colour and its bank, `None` if irrelevant or unknown (memos section
 /// 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -182,36 +181,36 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Any frame will do.
+    /// Any frame.
     pub const ANY: Frame = Frame { colour: None, bank: None };
 
-    /// Whether any frame will do.
+    /// Whether it is any frame.
     pub fn is_any(&self) -> bool {
         *self == Frame::ANY
     }
 
-    /// Whether it is known to be what was wished for.
+    /// Whether it is known to match a wish.
     pub fn satisfies(&self, wish: &Frame) -> bool {
         (wish.colour.is_none() || self.colour == wish.colour)
             && (wish.bank.is_none() || self.bank == wish.bank)
     }
 }
 
-/// Why a policy wants an action.
+/// Why a policy requests an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// CPUs of the other node access the page.
     Locality,
-    /// It is accessed often, and on slow memory.
+    /// It is accessed often, on slow memory.
     Hot,
-    /// It is not accessed, and on fast memory.
+    /// It is not accessed, on fast memory.
     Cold,
-    /// It is accessed less than another page that needs its place.
+    /// It is accessed less than another page that needs its memory.
     MakeRoom,
     /// A node's bandwidth or latency limits the program.
     Bandwidth,
-    /// A user or an application asked for it.
+    /// A user or an application requested it.
     Request,
 }
 
@@ -228,32 +227,32 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What became of an action, and when that was known.
+/// An action's outcome and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Completion {
-    /// When that was known.
+    /// Time of the outcome.
     pub time: Time,
-    /// The action. Its moves are from where the pages were, if the host knows that better than the policy did.
+    /// The action. Its moves start from the pages' actual nodes, where the host knows better than the policy.
     pub planned: Planned,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What became of an action.
+/// Outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It was made; of a move, the frame that the page got, as far as the host knows it.
+    /// It was made; for a move with the page's new frame, as far as the host knows it.
     Made(Frame),
     /// It did not begin.
     Refused(Refusal),
-    /// It began, and could not be finished; everything is as before.
+    /// It began but could not be completed; everything is as before.
     Cancelled(Cancellation),
 }
 
 impl Outcome {
-    /// It was made, in a frame of which nothing is known.
+    /// It was made, in an unknown frame.
     pub const MADE: Outcome = Outcome::Made(Frame::ANY);
 
     /// Whether it was made.
@@ -268,15 +267,15 @@ impl From<Result<(), Refusal>> for Outcome {
     }
 }
 
-/// Why an action that had begun was not finished.
+/// Why an action that had begun was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cancellation {
-    /// The page was unmapped or swapped out meanwhile.
+    /// The page was unmapped or swapped out.
     Unmapped,
-    /// The task ended meanwhile.
+    /// The task ended.
     TaskEnded,
-    /// The node went offline meanwhile.
+    /// The node went offline.
     NodeOffline,
 }
 
@@ -290,35 +289,35 @@ impl fmt::Display for Cancellation {
     }
 }
 
-/// Why an action did not begin.
+/// Why an action was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
-    /// The plan has named the page before.
+    /// The plan already names the page.
     Duplicate,
-    /// The page is there already.
+    /// The page is already there.
     AlreadyThere,
-    /// The bytes a second that may move are used up.
+    /// The migration rate limit is reached.
     RateLimited,
-    /// The moves that an epoch may have are used up.
+    /// The epoch's limit of moves is reached.
     OverCap,
     /// The node has no free memory above its watermark.
     NoRoom,
-    /// There is no such page any more.
+    /// The page no longer exists.
     Gone,
-    /// The page is being moved, or the kernel holds it.
+    /// The page is being moved, or is in use by the kernel.
     Busy,
-    /// The task may not have pages there.
+    /// The task must not have pages there.
     NotAllowed,
-    /// It moved the other way a short time ago.
+    /// It moved recently: cooldown.
     Cooling,
-    /// A dry run moves nothing.
+    /// Dry run: nothing moves.
     DryRun,
     /// The policy has pinned the page.
     Pinned,
     /// The node is offline.
     NodeOffline,
-    /// This host cannot do that.
+    /// The host does not support it.
     Unsupported,
 }
 

@@ -1,36 +1,36 @@
-//! Regions: runs of neighbouring pages with one access count, as columns.
+//! Regions: runs of adjacent pages with one access count, as columns.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{NodeId, TaskId};
 use crate::units::{PageSize, Vpn};
 
-/// Base pages that can be numbered, more than any machine has.
+/// Number of addressable base pages, more than any machine has.
 const PAGES_MAX: u64 = 1 << 52;
 
-/// A run of neighbouring pages that were found alike; a page is a region of length one.
+/// A run of adjacent pages with similar access; a page is a region of length one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Whose memory it is.
+    /// Its task.
     pub task: TaskId,
     /// First base page.
     pub start: Vpn,
     /// Length in pages of `size`, at least 1.
     pub pages: u64,
-    /// The size of its pages.
+    /// Size of its pages.
     pub size: PageSize,
-    /// The node that they are on.
+    /// The node of its pages.
     pub node: NodeId,
-    /// Reads seen in the aggregation interval, as a count of samples.
+    /// Samples of the aggregation interval that were reads.
     pub reads: u32,
-    /// Writes seen in the aggregation interval, as a count of samples.
+    /// Samples of the aggregation interval that were writes.
     pub writes: u32,
     /// Aggregation intervals since the region last changed.
     pub age: u32,
 }
 
 impl Region {
-    /// The base page after its last one; none if that cannot be numbered.
+    /// The base page after its last one; `None` if not addressable.
     fn end(&self) -> Option<u64> {
         let end = self.pages.checked_mul(self.size.base_pages())?.checked_add(self.start.0)?;
         (end <= PAGES_MAX).then_some(end)
@@ -42,7 +42,7 @@ impl Region {
 #[serde(try_from = "Columns")]
 pub struct Regions(Columns);
 
-/// One entry a region in each.
+/// One entry per region in each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Columns {
@@ -93,7 +93,7 @@ impl TryFrom<Columns> for Regions {
     }
 }
 
-/// Whether a region comes after another one, without overlap.
+/// Whether a region follows another one without overlap.
 fn follows(last: &Region, region: &Region) -> bool {
     let end = last.start.0 + last.pages * last.size.base_pages();
     last.task < region.task || (last.task == region.task && end <= region.start.0)
@@ -105,12 +105,12 @@ impl Regions {
         self.0.starts.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.starts.is_empty()
     }
 
-    /// Forgets all, keeping the memory.
+    /// Removes all, keeping the memory.
     pub fn clear(&mut self) {
         let Columns { tasks, starts, pages, sizes, nodes, reads, writes, ages } = &mut self.0;
         tasks.clear();
@@ -123,10 +123,10 @@ impl Regions {
         ages.clear();
     }
 
-    /// Adds a region after all others.
+    /// Appends a region.
     ///
     /// # Panics
-    /// If it does not come after the last one.
+    /// If it does not follow the last one.
     pub fn push(&mut self, region: Region) {
         if let Some(last) = self.len().checked_sub(1).map(|at| self.get(at)) {
             assert!(follows(&last, &region), "regions out of order: {last:?}, {region:?}");
@@ -153,7 +153,7 @@ impl Regions {
         (from..to).map(|at| self.get(at))
     }
 
-    /// The region that a base page of a task is in.
+    /// The region of a base page of a task.
     pub fn at(&self, task: TaskId, page: Vpn) -> Option<Region> {
         self.of_task(task).find(|region| {
             (region.start.0..region.start.0 + region.pages * region.size.base_pages()).contains(&page.0)

@@ -1,42 +1,41 @@
-//! Placement rules: weights over groups of nodes, an order inside them, and where to spill.
+//! Placement rules: weights over groups of nodes, an order within them, and a fallback.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{NodeId, TaskId};
 use crate::machine::Machine;
 
-/// A process whose pages are to be placed.
+/// A process whose pages are placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// Its id.
     pub id: TaskId,
     /// Its name, for reports.
     pub name: String,
-    /// Threads it is known to run; 0 if that is not known.
+    /// Known number of threads; 0 if unknown.
     pub threads: u32,
 }
 
-/// Chooses where a task's pages go at first touch.
+/// Chooses the nodes of a task's pages at first touch.
 pub trait Placement: Send {
-    /// The rule for a task's pages; asked once when the task starts.
+    /// The rule for a task's pages; called once when the task starts.
     fn rule(&mut self, machine: &Machine, task: &Task) -> Rule;
 }
 
-/// Weights over groups of nodes, an order inside a group, and where to go when the chosen node is full.
+/// Weights over groups of nodes, an order within a group, and a fallback for full nodes.
 ///
-/// Every fault counts as one, whatever the page's size: as with Linux's weighted interleave, huge pages keep
+/// Every fault counts as one, whatever the page's size: as in Linux's weighted interleave, huge pages keep
 /// the ratio in units of huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The groups, usually tiers, fastest first. Only their nodes are ever chosen, and no node is in two of
-    /// them.
+    /// The groups, usually tiers, fastest first. Only their nodes are used, and no node is in two of them.
     pub groups: Vec<Group>,
-    /// Which group comes next.
+    /// Order of the groups.
     pub order: GroupOrder,
-    /// Which node of the group.
+    /// Order of the nodes within a group.
     pub within: Within,
-    /// Where to go when that node is full.
+    /// Fallback if that node is full.
     pub spill: Spill,
 }
 
@@ -44,62 +43,62 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// At least one node.
+    /// The nodes, at least one.
     pub nodes: Vec<NodeId>,
-    /// Pages of a cycle that go to this group, at least 1.
+    /// Pages per cycle, at least 1.
     pub weight: u32,
 }
 
-/// Which group a thread's next page goes to.
+/// The group of a thread's next page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupOrder {
-    /// The first group for as many pages as its weight, then the next group, and so on round (bmpm algorithm
-    /// 1).
+    /// The first group for as many pages as its weight, then the next group, and so on in cycles (bmpm
+    /// algorithm 1).
     Cycle,
-    /// As [`GroupOrder::Cycle`], but the group of the faulting CPU's own node comes first and then the others
-    /// as they are listed; each own group has a count of its own (bmpm algorithm 3).
+    /// As [`GroupOrder::Cycle`], but starting with the group of the faulting CPU's own node, then the others
+    /// in list order; each own group has a separate count (bmpm algorithm 3).
     CycleFromOwn,
-    /// Drawn for each page, with a probability proportional to the weight (bmpm algorithm 2).
+    /// Random for each page, with a probability proportional to the weight (bmpm algorithm 2).
     Random,
 }
 
-/// Which node of a group a page goes to.
+/// The node of a page within its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Within {
-    /// Each in turn, per thread and group.
+    /// Round robin, per thread and group.
     InSequence,
-    /// Drawn for each page, all alike.
+    /// Random for each page, uniformly.
     Random,
-    /// The nearest to the faulting CPU that has room.
+    /// The nearest to the faulting CPU with free memory.
     Nearest,
 }
 
-/// Where a page goes when the chosen node is full. If every node of the rule is full, it goes nowhere: the
-/// caller reclaims memory or fails.
+/// Fallback for a full node. If every node of the rule is full, there is none: the caller reclaims memory or
+/// fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spill {
-    /// To the node of the rule that is nearest to the chosen one (Linux's fallback order, its zone lists).
+    /// The node of the rule nearest to the full one (Linux's fallback order, its zone lists).
     Nearest,
-    /// To another node of the same group, nearest to the faulting CPU first, then to the other groups as they
-    /// are listed.
+    /// Another node of the same group, nearest to the faulting CPU first, then the other groups in list
+    /// order.
     Group,
 }
 
 impl Rule {
-    /// Pages of a whole cycle: the sum of the weights.
+    /// Pages per cycle: the sum of the weights.
     pub fn cycle(&self) -> u32 {
         self.groups.iter().map(|g| g.weight).sum()
     }
 
-    /// Whether the rule ever chooses this node.
+    /// Whether the rule uses this node.
     pub fn allows(&self, node: NodeId) -> bool {
         self.group_of(node).is_some()
     }
 
-    /// The index of the group that a node is in.
+    /// Index of a node's group.
     pub fn group_of(&self, node: NodeId) -> Option<usize> {
         self.groups.iter().position(|g| g.nodes.contains(&node))
     }

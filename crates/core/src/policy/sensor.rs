@@ -1,8 +1,7 @@
-//! Sensors: what a policy asks a host to observe, and what the host answers.
+//! Sensors: what a policy requests a host to observe, and the host's answers.
 //!
-//! A sensor is declared here, and each host has it in one file of its own; a host that has no such file
-//! refuses it. A sensor's data reach the policy in the [`View`](super::View) or as an
-//! [`Event`](super::Event).
+//! Each sensor is declared here and implemented in one file per host; a host without that file refuses it.
+//! Its data are delivered in the [`View`](super::View) or as an [`Event`](super::Event).
 
 use std::fmt;
 
@@ -11,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::migration::Delivery;
 use crate::units::Time;
 
-/// Something that a host can observe for a policy.
+/// A kind of observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sensor {
     /// Access counts by region, in [`View::regions`](super::View::regions): DAMON.
     Regions(RegionSampling),
-    /// NUMA hint faults, as [`Event::HintFault`](super::Event::HintFault). How many pages are unmapped how
-    /// often is the machine's affair ([`Kernel`](crate::machine::Kernel)'s scan period and size).
+    /// NUMA hint faults, as [`Event::HintFault`](super::Event::HintFault). The scan period and size are the
+    /// machine's ([`Kernel`](crate::machine::Kernel)).
     HintFaults,
     /// Every `period`-th access that misses all caches, as
     /// [`Event::AccessSample`](super::Event::AccessSample): PEBS, IBS, SPE.
@@ -28,22 +27,22 @@ pub enum Sensor {
     },
     /// Threads of the tasks, in [`View::threads`](super::View::threads).
     Threads,
-    /// Bytes that nodes have read and written, in [`NodeView::traffic`](super::NodeView::traffic).
+    /// Bytes read and written per node, in [`NodeView::traffic`](super::NodeView::traffic).
     NodeTraffic,
-    /// Bytes that threads have read and written, in [`ThreadView::traffic`](super::ThreadView::traffic).
+    /// Bytes read and written per thread, in [`ThreadView::traffic`](super::ThreadView::traffic).
     ThreadTraffic,
     /// Mean latency of reads under the current load, in
     /// [`NodeView::loaded_latency`](super::NodeView::loaded_latency).
     LoadedLatency,
-    /// Free memory below which a node is reclaimed, in [`NodeView::watermarks`](super::NodeView::watermarks).
+    /// Watermarks of free memory, in [`NodeView::watermarks`](super::NodeView::watermarks).
     Watermarks,
     /// Applications' messages about their buffers, as [`Event::Message`](super::Event::Message).
     Messages,
-    /// Tasks that start and end, as [`Event::Task`](super::Event::Task).
+    /// Starts and ends of tasks, as [`Event::Task`](super::Event::Task).
     TaskLifecycle,
 }
 
-/// How access counts by region are taken.
+/// Sampling of access counts by region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionSampling {
@@ -51,15 +50,15 @@ pub struct RegionSampling {
     pub sampling: Time,
     /// Aggregation interval: time over which samples are counted; at least `sampling`, at most the epoch.
     pub aggregation: Time,
-    /// Most regions, 2 or more.
+    /// Maximum number of regions, at least 2.
     pub regions_max: u32,
-    /// Count writes apart from reads. If false, a host need not pay for that, and writes may be 0.
+    /// Count writes separately from reads. If false, the host may skip that, and writes may be 0.
     pub writes: bool,
 }
 
 impl Default for RegionSampling {
-    /// DAMON's own defaults (Documentation/mm/damon/design.rst): 5 ms, 100 ms, 1,000 regions; writes are not
-    /// counted apart.
+    /// DAMON's defaults (Documentation/mm/damon/design.rst): 5 ms, 100 ms, 1,000 regions; writes are not
+    /// counted separately.
     fn default() -> RegionSampling {
         let (sampling, aggregation) = (Time::from_ms(5), Time::from_ms(100));
         RegionSampling { sampling, aggregation, regions_max: 1000, writes: false }
@@ -67,7 +66,7 @@ impl Default for RegionSampling {
 }
 
 impl Sensor {
-    /// Every sensor, at some setting.
+    /// Every sensor, with default settings.
     pub fn all() -> [Sensor; 10] {
         [
             Sensor::Regions(RegionSampling::default()),
@@ -100,22 +99,22 @@ impl Sensor {
     }
 }
 
-/// A sensor that a policy asks for.
+/// A request for a sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which, and how fine.
+    /// The sensor and its settings.
     pub sensor: Sensor,
-    /// The policy cannot work without it.
+    /// Whether the policy cannot work without it.
     pub required: bool,
 }
 
-/// The sensors that a policy asks for, once, before the first epoch.
+/// A policy's requested sensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sensors {
-    /// When events reach the policy.
+    /// How events are delivered.
     pub delivery: Delivery,
-    /// Time from the start to the first [`decide`](super::Migration::decide), which then says when to be
-    /// woken again.
+    /// Time from the start to the first [`decide`](super::Migration::decide), which then returns when to be
+    /// called next.
     pub first_epoch: Time,
     requests: Vec<Request>,
 }
@@ -138,7 +137,8 @@ impl Sensors {
         self.with(sensor, false)
     }
 
-    /// A sensor that is asked for already stays as it is, but is required if either asks so.
+    /// Adds a sensor; one that was already requested keeps its settings, and is required if either request
+    /// requires it.
     fn with(mut self, sensor: Sensor, required: bool) -> Sensors {
         match self.requests.iter_mut().find(|request| request.sensor.name() == sensor.name()) {
             Some(known) => known.required |= required,
@@ -147,12 +147,12 @@ impl Sensors {
         self
     }
 
-    /// What is asked for, in the policy's order.
+    /// The requests, in the policy's order.
     pub fn iter(&self) -> impl Iterator<Item = &Request> {
         self.requests.iter()
     }
 
-    /// How regions are to be sampled, if they are asked for.
+    /// Region sampling, if requested.
     pub fn regions(&self) -> Option<RegionSampling> {
         self.requests.iter().find_map(|request| match request.sensor {
             Sensor::Regions(sampling) => Some(sampling),
@@ -160,7 +160,7 @@ impl Sensors {
         })
     }
 
-    /// Whether NUMA hint faults are asked for.
+    /// Whether NUMA hint faults are requested.
     pub fn hint_faults(&self) -> bool {
         self.requests.iter().any(|request| request.sensor == Sensor::HintFaults)
     }
@@ -182,20 +182,20 @@ impl Sensors {
     }
 }
 
-/// What a host says to a request for a sensor.
+/// A host's answer to a request for a sensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It is observed as such; by what means.
+    /// Observed directly: by which means.
     Observed(String),
-    /// It is worked out from something else; from what.
+    /// Inferred: from what.
     Inferred(String),
-    /// Not available; why.
+    /// Not available: why.
     Refused(String),
 }
 
 impl Answer {
-    /// `observed`, `inferred` or `refused`; and by what means, from what, or why.
+    /// `observed`, `inferred` or `refused`; and the means, source or reason.
     pub fn parts(&self) -> (&'static str, &str) {
         match self {
             Answer::Observed(means) => ("observed", means),
@@ -212,27 +212,26 @@ impl fmt::Display for Answer {
     }
 }
 
-/// What a host answered for each sensor that was asked for, by the sensor's name. It stamps all data of an
-/// epoch ([`View::answers`](super::View::answers)).
+/// A host's answers by sensor name. Stamps all data of an epoch ([`View::answers`](super::View::answers)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Answers(Vec<(String, Answer)>);
 
-/// A sensor that a policy requires and a host refuses.
+/// A required sensor that the host refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the policy needs the sensor `{sensor}`: {why}")]
 pub struct SensorRefused {
-    /// Its name.
+    /// The sensor's name.
     pub sensor: &'static str,
-    /// Why it is refused.
+    /// The reason.
     pub why: String,
 }
 
 impl Answers {
-    /// Asks a host for each sensor. `answer` gives none for a sensor that the host does not know.
+    /// Requests each sensor from a host. `answer` returns `None` for a sensor unknown to the host.
     ///
     /// # Errors
-    /// The first required sensor that is refused.
+    /// The first refused required sensor.
     pub fn ask(
         sensors: &Sensors,
         mut answer: impl FnMut(&Sensor) -> Option<Answer>,
@@ -249,12 +248,12 @@ impl Answers {
         Ok(answers)
     }
 
-    /// The answer for a sensor; none if it was not asked for.
+    /// The answer for a sensor; `None` if not requested.
     pub fn get(&self, sensor: &Sensor) -> Option<&Answer> {
         self.0.iter().find(|(name, _)| name == sensor.name()).map(|(_, answer)| answer)
     }
 
-    /// Changes the answer for a sensor, such as when another monitor takes over.
+    /// Changes the answer for a sensor, for instance when another monitor takes over.
     pub fn set(&mut self, sensor: &Sensor, answer: Answer) {
         match self.0.iter_mut().find(|(name, _)| name == sensor.name()) {
             Some((_, known)) => *known = answer,

@@ -1,4 +1,4 @@
-//! A rule's state in one thread: stepped by the simulator and by the exact live mode alike.
+//! A thread's state in a rule: stepped by the simulator and by exact placement.
 
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -11,23 +11,23 @@ use crate::units::{PageSize, Vpn};
 /// A first touch of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstTouch {
-    /// The thread that touched it.
+    /// The touching thread.
     pub thread: ThreadId,
-    /// The CPU it ran on.
+    /// Its CPU.
     pub cpu: CpuId,
     /// The page; the first base page of a huge one.
     pub page: Vpn,
-    /// The size of the page to be placed.
+    /// Size of the page to place.
     pub size: PageSize,
 }
 
-/// Says where there is free memory.
+/// Reports free memory.
 pub trait FreeMemory {
     /// Whether a page of this size fits into the node's free memory above its watermark.
     fn fits(&self, node: NodeId, size: PageSize) -> bool;
 }
 
-/// How far a thread has come in a rule.
+/// A thread's position in a rule.
 #[derive(Clone, Debug)]
 pub struct RuleState {
     counts: Vec<u32>,
@@ -36,7 +36,7 @@ pub struct RuleState {
 }
 
 impl RuleState {
-    /// The state of a thread that has placed nothing yet. The seed matters to random orders alone.
+    /// The initial state of a thread. The seed only affects random orders.
     ///
     /// # Panics
     /// If the rule has no group, or a group has no node or no weight.
@@ -52,8 +52,7 @@ impl RuleState {
         RuleState { counts: vec![0; counts], cursors: vec![0; rule.groups.len()], random }
     }
 
-    /// The node of the rule that a faulting page goes to; none if every node of the rule is full. `rule` is
-    /// the one that the state was made for.
+    /// The node for a faulting page; `None` if every node of the rule is full. `rule` is the state's own.
     pub fn next(
         &mut self,
         rule: &Rule,
@@ -120,7 +119,7 @@ impl RuleState {
     }
 }
 
-/// The group at a place of the cycle that starts with `first` and goes on with the others as listed.
+/// The group at a position of the cycle that starts with `first` and continues with the others in list order.
 fn group_at(rule: &Rule, first: usize, mut at: u32) -> usize {
     let others = (0..rule.groups.len()).filter(|&g| g != first);
     for group in std::iter::once(first).chain(others) {

@@ -5,7 +5,7 @@ use crate::ids::{ActionId, CpuId, NodeId, TaskId, ThreadId};
 use crate::machine::Machine;
 use crate::units::{PageSize, Vpn};
 
-/// Socket a beside fast node 0 (80 ns), socket b beside slow node 1 (200 ns), an expander (300 ns) linked to b.
+/// Socket a with fast node 0 (80 ns), socket b with slow node 1 (200 ns), an expander (300 ns) linked to b.
 const MACHINE: &str = r#"
 name = "three"
 summary = "two sockets with unlike memories and an expander"
@@ -81,7 +81,7 @@ fn rule(groups: &[(&[u8], u32)], order: GroupOrder, within: Within, spill: Spill
     Rule { groups: groups.iter().map(group).collect(), order, within, spill }
 }
 
-/// The nodes that a thread's next pages go to; 9 for none.
+/// The nodes of a thread's next pages; 9 for none.
 fn nodes(state: &mut RuleState, rule: &Rule, cpu: CpuId, full: &Full, pages: usize) -> Vec<u8> {
     let order = NodeOrder::of(&machine());
     let fault = FirstTouch { thread: ThreadId(0), cpu, page: Vpn(7), size: PageSize::Base };

@@ -1,4 +1,4 @@
-//! The view: what a policy sees in an epoch. Every host fills it alike.
+//! The view: a policy's input in an epoch, filled in the same way by every host.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,15 +8,15 @@ use super::sensor::Answers;
 use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
 use crate::units::Time;
 
-/// What a policy sees in an epoch.
+/// A policy's input in an epoch.
 ///
-/// Nodes and tasks are always there. The rest is there if a sensor was asked for it and answered.
+/// Nodes and tasks are always present. The rest is present if a sensor was requested and answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
-    /// When.
+    /// The time of the observation.
     pub time: Time,
-    /// How the host answered for each sensor.
+    /// The host's answer for each sensor.
     pub answers: Answers,
     /// All nodes of the machine, by id; empty before the first epoch.
     pub nodes: Vec<NodeView>,
@@ -36,17 +36,17 @@ pub struct View {
 pub struct NodeView {
     /// The node.
     pub node: NodeId,
-    /// Base pages that it has; 0 if it is offline.
+    /// Its base pages; 0 if offline.
     pub pages: u64,
-    /// Of them, those that are free.
+    /// Free ones among them.
     pub free_pages: u64,
-    /// Where its free memory should stay ([`Sensor::Watermarks`](super::Sensor::Watermarks)).
+    /// Watermarks of its free memory ([`Sensor::Watermarks`](super::Sensor::Watermarks)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watermarks: Option<Watermarks>,
-    /// What it has read and written ([`Sensor::NodeTraffic`](super::Sensor::NodeTraffic)).
+    /// Bytes read and written ([`Sensor::NodeTraffic`](super::Sensor::NodeTraffic)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
-    /// Mean latency of reads since the last epoch; none if there were none
+    /// Mean latency of reads since the last epoch; `None` without reads
     /// ([`Sensor::LoadedLatency`](super::Sensor::LoadedLatency)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_latency: Option<Time>,
@@ -56,17 +56,18 @@ pub struct NodeView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Watermarks {
-    /// With less free than this the kernel reclaims in the background.
+    /// Below this, the kernel reclaims in the background.
     pub low_pages: u64,
-    /// It stops once this is free.
+    /// Above this, it stops.
     pub high_pages: u64,
 }
 
-/// Bytes moved since a time before the first epoch: two views differ by what moved between them.
+/// Bytes moved since some time before the first epoch; the difference of two views is the traffic between
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traffic {
-    /// Bytes read, prefetched or not.
+    /// Bytes read, including prefetches.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
@@ -80,18 +81,18 @@ pub struct TaskView {
     pub task: TaskId,
     /// Its program's name.
     pub name: String,
-    /// Its user's id; none if the host has no users.
+    /// Its user id; `None` if the host has no users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
-    /// Its service level, 1 to 5, 5 the highest; none if unset (pms section 4.2).
+    /// Service level, 1 to 5, 5 the highest; `None` if unset (pms section 4.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
-    /// Base pages of it that are in memory.
+    /// Resident base pages.
     pub resident_pages: u64,
-    /// Base pages of it on each node, by id; empty if not observed.
+    /// Base pages on each node, by id; empty if not observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub footprint: Vec<u64>,
-    /// The rule by which its pages are placed; none if memtide does not place them.
+    /// Its placement rule; `None` if memtide does not place its pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<Rule>,
 }
@@ -102,28 +103,29 @@ pub struct TaskView {
 pub struct ThreadView {
     /// Its id.
     pub thread: ThreadId,
-    /// The task that it is of.
+    /// Its task.
     pub task: TaskId,
-    /// The CPU that it ran on last; none if that is not one of the machine's.
+    /// The CPU that it last ran on; `None` if that is not one of the machine's.
     pub cpu: Option<CpuId>,
-    /// What it has read and written ([`Sensor::ThreadTraffic`](super::Sensor::ThreadTraffic)).
+    /// Bytes read and written ([`Sensor::ThreadTraffic`](super::Sensor::ThreadTraffic)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
 
 impl View {
-    /// The node of an id; none before the first epoch.
+    /// A node by id; `None` before the first epoch.
     pub fn node(&self, node: NodeId) -> Option<&NodeView> {
         self.nodes.get(node.index())
     }
 
-    /// The task of an id.
+    /// A task by id.
     pub fn task(&self, task: TaskId) -> Option<&TaskView> {
         let at = self.tasks.binary_search_by_key(&task, |known| known.task).ok()?;
         self.tasks.get(at)
     }
 
-    /// Whether it can be of a machine with this many nodes: ids are in range and in order, figures agree.
+    /// Checks that it is possible on a machine with this many nodes: ids in range and order, consistent
+    /// figures.
     ///
     /// # Errors
     /// What is wrong.

@@ -1,5 +1,5 @@
-//! bdm (Lee 2019): a task whose threads draw bandwidth evenly is frozen while its recently used pages move
-//! to HBM.
+//! bdm (Lee 2019): a task whose threads draw equal bandwidth is frozen while its recently used pages move to
+//! HBM.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use super::{EPOCH, FAST, REGIONS, Run, SLOW, TASK, move_of, pages};
 
 #[derive(Default)]
 struct Bdm {
-    /// Bytes that threads had moved by the last epoch.
+    /// Bytes moved by each thread until the last epoch.
     bytes: BTreeMap<ThreadId, u64>,
-    /// The task that is frozen, and its moves that are under way.
+    /// The frozen task, and its moves in flight.
     frozen: Option<(TaskId, BTreeSet<ActionId>)>,
 }
 
 impl Bdm {
-    /// Whether no thread of a task draws a tenth less than another.
+    /// Whether the bandwidths of a task's threads differ by less than a tenth.
     fn is_even(&self, task: &TaskView, view: &View) -> bool {
         let threads = view.threads.iter().filter(|thread| thread.task == task.task);
         let drawn: Vec<u64> = threads
@@ -83,7 +83,7 @@ fn two_tasks(hbm_pages: u64) -> Run {
     run
 }
 
-/// The tasks run for an epoch, unless they are frozen. Whether [`TASK`] did.
+/// Runs the tasks for an epoch, unless frozen; returns whether [`TASK`] ran.
 fn work(run: &mut Run) -> bool {
     for (task, gigabytes) in [(TASK, [20, 19]), (UNEVEN, [38, 1])] {
         let of_task = run.host.task(task).expect("it was started");

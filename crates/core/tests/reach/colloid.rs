@@ -1,4 +1,4 @@
-//! Colloid (Vuppalapati and Agarwal, SOSP 2024): hot pages go to the node with the lower loaded latency
+//! Colloid (Vuppalapati and Agarwal, SOSP 2024): hot pages move to the node with the lower loaded latency
 //! until both are equal.
 
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use memtide_core::{NodeId, Time};
 
 use super::{EPOCH, FAST, REGIONS, Run, SLOW, accesses, move_of, pages};
 
-/// Latencies are equal within this part of their sum.
+/// Tolerance of equal latencies, as a share of their sum.
 struct Colloid {
     band: f64,
 }
@@ -22,7 +22,7 @@ impl Migration for Colloid {
     fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
-        // A node that nobody reads has no load.
+        // A node without reads has no load.
         let latency = |node| view.node(node).and_then(|node| node.loaded_latency).map_or(0.0, Time::as_ns);
         let (fast, slow) = (latency(FAST), latency(SLOW));
         let apart = (fast - slow).abs() / (fast + slow);
@@ -44,7 +44,7 @@ impl Migration for Colloid {
 
 const PAGES: u64 = 64;
 
-/// An epoch in which each page's reads load its node: 4 ns more for each. Gives the latencies in ns.
+/// An epoch in which each page's reads load its node: 4 ns each. Returns the latencies in ns.
 fn loaded_epoch(run: &mut Run, idle_ns: [f64; 2]) -> [f64; 2] {
     let nodes = run.nodes_of(0..PAGES);
     let latency = [FAST, SLOW].map(|node| {

@@ -1,4 +1,4 @@
-//! hinuma (Duan et al. 2019): while DRAM is full, a hot page on NVM changes places with a cold one on DRAM.
+//! hinuma (Duan et al. 2019): while DRAM is full, a hot page on NVM is exchanged with a cold one on DRAM.
 
 use std::cmp::Reverse;
 

@@ -1,5 +1,5 @@
-//! Reach of contract 2: a small policy for each family of published systems, on the fake host. Each takes up
-//! one idea of its system, in as little as the contract allows; the systems themselves are not here.
+//! Coverage of contract 2: a small policy for each family of published systems, on the fake host. Each
+//! implements one idea of its system; the systems themselves are not here.
 
 mod bdm;
 mod colloid;
@@ -24,7 +24,7 @@ const TASK: TaskId = TaskId(1);
 /// Local memory, DRAM or HBM.
 const FAST: NodeId = NodeId(0);
 
-/// Remote memory, NVM or what an expander has.
+/// Remote memory, NVM or CXL memory.
 const SLOW: NodeId = NodeId(1);
 
 const REGIONS: Sensor = Sensor::Regions(RegionSampling {
@@ -34,7 +34,7 @@ const REGIONS: Sensor = Sensor::Regions(RegionSampling {
     writes: true,
 });
 
-/// All that was planned, and what became of it.
+/// All plans and their outcomes.
 #[derive(Default)]
 struct Watched {
     planned: Vec<Planned>,
@@ -81,7 +81,7 @@ impl Run {
         pages.map(|page| self.page(page).node).collect()
     }
 
-    /// An epoch passes, and the policy decides.
+    /// Runs an epoch.
     fn epoch(&mut self) -> Wake {
         self.host.advance(EPOCH);
         self.runner.epoch(&mut self.host, &mut self.watched)
@@ -91,7 +91,7 @@ impl Run {
         self.watched.done.iter().map(|done| done.outcome).collect()
     }
 
-    /// Base pages that moved, as the governor recorded them.
+    /// Base pages moved, as recorded by the governor.
     fn moved(&self, from: NodeId, to: NodeId) -> u64 {
         self.runner.governor().recorded().moved_pages.get(&(from, to)).copied().unwrap_or(0)
     }

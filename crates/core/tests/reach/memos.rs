@@ -1,5 +1,5 @@
-//! memos (Liu et al. 2017): written pages go from NVM to DRAM, each into the bank with the fewest of them
-//! and one colour.
+//! memos (Liu et al. 2017): written pages move from NVM to DRAM, each to the bank with the fewest of them and
+//! to one colour.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use super::{EPOCH, FAST, REGIONS, Run, SLOW, move_of, pages};
 
 struct Memos {
     colour: u16,
-    /// Pages that were moved to each bank that gives its frames.
+    /// Pages moved to each bank with available frames.
     banks: BTreeMap<u16, u64>,
 }
 
 impl Memos {
-    /// Wishes for the bank with the fewest pages, which then has one more.
+    /// Requests the bank with the fewest pages, and counts a page there.
     fn wish(&mut self) -> Frame {
         let coldest = self.banks.iter_mut().min_by_key(|(_, pages)| **pages);
         let bank = coldest.map(|(bank, pages)| {
@@ -67,7 +67,7 @@ fn on_nvm() -> Run {
     run
 }
 
-/// Pages on DRAM by bank; their colour is the one wished for.
+/// Pages on DRAM by bank; their colour is the requested one.
 fn by_bank(run: &mut Run) -> BTreeMap<u16, u64> {
     let mut banks = BTreeMap::new();
     for page in 0..9 {

@@ -1,5 +1,5 @@
-//! MEMTIS (Lee et al., SOSP 2023): a huge page of which a few base pages take all samples is split, and only
-//! those move.
+//! MEMTIS (Lee et al., SOSP 2023): a huge page with all samples in a few base pages is split, and only those
+//! move.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use memtide_core::{PageSize, ThreadId, Time, Vpn};
 
 use super::{EPOCH, FAST, Run, SLOW, TASK, move_of};
 
-/// Samples that make a page hot.
+/// Minimum samples of a hot page.
 const HOT: u32 = 4;
 
 /// A huge page with fewer hot base pages than this is skewed.
 const SKEWED: usize = 16;
 
-/// Samples of base pages, by the huge page on slow memory that they are in.
+/// Samples of base pages, by their huge page on slow memory.
 #[derive(Default)]
 struct Memtis(BTreeMap<Page, BTreeMap<Vpn, u32>>);
 
@@ -62,7 +62,7 @@ const SKEWED_PAGE: u64 = 512;
 const EVEN_PAGE: u64 = 1024;
 const COLD_PAGE: u64 = 1536;
 
-/// A hot page of few hot base pages, a hot one of many, and a cold one.
+/// A hot page with few hot base pages, a hot one with many, and a cold one.
 fn three_huge_pages() -> Run {
     let mut run = Run::new(Memtis::default(), &[4096, 4096], Limits::default());
     for page in [SKEWED_PAGE, EVEN_PAGE, COLD_PAGE] {

@@ -1,4 +1,4 @@
-//! Plans of all actions, drawn at random: whatever happens meanwhile, what was counted is what was done.
+//! Random plans of all actions, with concurrent changes: counts match what was done.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,10 +17,10 @@ const OTHER: TaskId = TaskId(2);
 /// The first of 512 base pages that can be collapsed.
 const TOGETHER: u64 = 1024;
 
-/// Node 0 has less room than all pages need; nobody has pages on node 2 at first.
+/// Node 0 has less memory than all pages need; node 2 has no pages at first.
 const NODE_PAGES: [u64; 3] = [1600, 1200, 600];
 
-/// Plans what was drawn, epoch by epoch.
+/// Random plans, one per epoch.
 struct Drawn(VecDeque<Vec<Action>>);
 
 impl Migration for Drawn {
@@ -45,7 +45,7 @@ enum Step {
     Unmap(TaskId, Vpn),
     End(TaskId),
     Unplug(NodeId),
-    /// From now on actions take this many tenths of an epoch.
+    /// Actions take this many tenths of an epoch from now on.
     ActionTime(u64),
 }
 
@@ -118,7 +118,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A run in which what really moved is counted, base page by base page.
+/// A run that counts actual moves, per base page.
 struct Counted {
     run: Run,
     moved: BTreeMap<(NodeId, NodeId), u64>,
@@ -136,7 +136,7 @@ impl Counted {
         Counted { run, moved: BTreeMap::new() }
     }
 
-    /// The nodes of all base pages, those inside a huge page too.
+    /// The nodes of all base pages, including those inside a huge page.
     fn nodes(&mut self) -> BTreeMap<(TaskId, u64), NodeId> {
         let mut nodes = BTreeMap::new();
         for task in [TASK, OTHER] {
@@ -177,8 +177,8 @@ impl Counted {
         }
     }
 
-    /// Used pages are those of tasks and those that moves have reserved; the latter are none if nothing is
-    /// under way.
+    /// Used pages are those of tasks and those reserved by moves; without moves in flight there are none of
+    /// the latter.
     fn check_free_pages(&mut self) {
         let mut used = BTreeMap::<NodeId, u64>::new();
         self.nodes().into_values().for_each(|node| *used.entry(node).or_default() += 1);

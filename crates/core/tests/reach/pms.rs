@@ -1,4 +1,4 @@
-//! pms (Skordalakis 2019): applications register buffers that may go to remote memory, and lock those that
+//! pms (Skordalakis 2019): applications register buffers that may move to remote memory, and lock those that
 //! must be local.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +108,7 @@ fn local(run: &mut Run) -> [usize; 3] {
         .map(|pages| run.nodes_of(pages).iter().filter(|node| **node == FAST).count())
 }
 
-/// What a user's request for a page comes to.
+/// Outcome of a user's request for a page.
 fn user_moves(run: &mut Run, page: u64, to: NodeId) -> Outcome {
     let from = run.page(page).node;
     let page = Page { task: TASK, page: Vpn(page), size: PageSize::Base };

@@ -1,4 +1,4 @@
-//! TPP (Maruf et al., ASPLOS 2023): idle pages are demoted ahead of need by watermarks; a second hint fault
+//! TPP (Maruf et al., ASPLOS 2023): idle pages are demoted proactively by watermarks; a second hint fault
 //! promotes a page.
 
 use std::cmp::Reverse;
@@ -13,7 +13,7 @@ use memtide_core::{CpuId, TaskId, Time, Vpn};
 
 use super::{EPOCH, FAST, REGIONS, Run, SLOW, TASK, move_of, pages};
 
-/// How long it rests if there is nothing to do.
+/// Time to the next epoch if there is nothing to do.
 const REST: Time = Time::from_ms(1000);
 
 /// Epochs without an access that make a page idle.
@@ -22,7 +22,7 @@ const IDLE: u32 = 2;
 #[derive(Default)]
 struct Tpp {
     demotes: bool,
-    /// Pages on slow memory that have faulted once.
+    /// Pages on slow memory with one fault.
     faulted: BTreeSet<(TaskId, Vpn)>,
 }
 
