@@ -1,4 +1,4 @@
-//! The watcher of all epochs: history, journal and log.
+//! Watches all epochs: history, journal and log.
 
 use std::collections::VecDeque;
 

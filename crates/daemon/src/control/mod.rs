@@ -31,8 +31,8 @@ const RESERVED: usize = 8;
 /// Time limit for a client to send its request, and to read each reply.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a client waits for a silent daemon: it replies between two epochs, and reports the progress of a
-/// migration.
+/// How long a client waits for a silent daemon, which replies between two epochs and reports the progress of
+/// a migration.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 
 /// How often a client checks its stop flag.

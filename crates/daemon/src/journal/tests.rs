@@ -52,7 +52,7 @@ impl Bench {
             time: self.now + Time(at as u64 * 1000 + page),
             task: TaskId(7 + at as u32 / 20),
             thread: ThreadId(1),
-            // Threads change sockets at times.
+            // Threads change sockets now and then.
             cpu: CpuId(8 * (self.now.0 / Time::from_ms(6000).0 % 2) as u16),
             page: Vpn(at as u64 * 1000 + page),
             size: PageSize::Base,

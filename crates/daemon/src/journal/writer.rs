@@ -158,7 +158,7 @@ impl Watcher for Journal {
     fn completed(&mut self, _: &[Completion]) {}
 }
 
-/// Opens a journal's file, readable by its owner alone, and truncates an incomplete last record left by a
+/// Opens a journal's file, readable by its owner only, and truncates an incomplete last record left by a
 /// crash. Returns its length.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     if let Some(folder) = path.parent() {
