@@ -1,7 +1,8 @@
-//! Which registers a block's instructions move where, worked out once, when an emulator translates the block.
+//! Register data flow of a block of machine code: which loads feed which registers. Computed once, when an
+//! emulator translates the block.
 //!
-//! What has to be done while the program runs is condensed to one list of [`Transfer`]s before each instruction that
-//! accesses memory and one at the block's end.
+//! The work left for run time is one list of [`Transfer`]s before each instruction that accesses memory, and
+//! one at the block's end.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -18,12 +19,12 @@ pub type Set = u64;
 
 const FLAGS: Set = 1 << 32;
 
-/// The latest load that feeds any of `from` is what feeds `to` from now on; none if `from` is empty.
+/// The latest load that feeds any of `from` feeds `to` from now on; no load if `from` is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// Register number.
     pub to: u8,
-    /// Values before any transfer of the same list.
+    /// Registers, with their values before any transfer of the same list.
     pub from: Set,
 }
 
@@ -32,36 +33,37 @@ pub struct Transfer {
 pub struct Op {
     /// Its address.
     pub pc: u64,
-    /// Its place in the block: 1 for the first.
+    /// Its position in the block, from 1.
     pub position: u32,
-    /// Done before it.
+    /// Transfers before it.
     pub before: Box<[Transfer]>,
-    /// Registers that make the address of what it loads.
+    /// Registers that its load address depends on.
     pub load_address: Set,
-    /// Registers that make the address of what it stores.
+    /// Registers that its store address depends on.
     pub store_address: Set,
-    /// Registers that the loaded value goes to.
+    /// Registers that receive the loaded value.
     pub loaded: Set,
-    /// Bytes that one operand has: QEMU reports wider ones in pieces.
+    /// Bytes per operand: QEMU reports wider ones in pieces.
     pub width: u16,
-    /// It loads and stores the same bytes.
+    /// Whether it loads and stores the same bytes.
     pub modifies: bool,
 }
 
 /// A translated block.
 #[derive(Debug, Default)]
 pub struct Block {
-    /// How many instructions it has.
+    /// Number of instructions.
     pub instructions: u32,
-    /// Done at its end.
+    /// Transfers at its end.
     pub tail: Box<[Transfer]>,
     /// Address of its first instruction if that is a repeated string instruction.
     pub repeats: Option<u64>,
-    /// Address of its last instruction if that is a repeated string instruction: QEMU comes back to it for each item.
+    /// Address of its last instruction if that is a repeated string instruction: QEMU executes it again for
+    /// each item.
     pub ends_in_repeat: Option<u64>,
 }
 
-/// What registers hold, in terms of what they held where the last list of transfers was taken.
+/// Contents of registers, in terms of those at the previous list of transfers.
 struct Flow {
     from: [Set; REGISTERS],
 }
@@ -98,8 +100,8 @@ pub fn bits(mut set: Set) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Analyses a block, given each instruction's address and bytes. The ops are those of the instructions, in order;
-/// an instruction that accesses no memory has none.
+/// Analyses a block, given each instruction's address and bytes. Returns one op per instruction, in order;
+/// `None` for an instruction without memory access.
 pub fn analyse<'a>(code: impl Iterator<Item = (u64, &'a [u8])>) -> (Block, Vec<Option<Op>>) {
     let mut factory = InstructionInfoFactory::new();
     let mut flow = Flow::new();
@@ -128,7 +130,7 @@ fn is_repeat(instruction: &Instruction) -> bool {
     instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
 }
 
-/// What one instruction reads and writes.
+/// Registers read and written by an instruction.
 #[derive(Default)]
 struct Effect {
     accesses: bool,
@@ -146,7 +148,7 @@ impl Effect {
         let mut effect = Effect::default();
         effect.memory(info);
         effect.registers(instruction, info);
-        // Stack and string instructions step their own pointers: those do not wait for what is loaded.
+        // Stack and string instructions step their own pointers, which do not depend on the loaded value.
         if effect.accesses && instruction.is_stack_instruction() {
             effect.written &= !set(Register::RSP);
         }
