@@ -10,7 +10,7 @@ use memtide_lab_protocol::agent::MemoryPolicy;
 
 const PAGE: usize = 4096;
 
-/// Pages touched at most: one in this many, and an absolute limit.
+/// Pages touched: at most one in this many, and at most an absolute limit.
 const SHARE: usize = 8;
 const MOST: usize = 16 << 10;
 
