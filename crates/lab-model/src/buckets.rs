@@ -6,11 +6,11 @@
 //!                     ^ at              ^ begins here: the first time left from `at` on
 //! ```
 //!
-//! Something that serves one line at a time, such as a node's bus or a direction of a link, has a queue. But
-//! virtual CPUs run in slices, one after the other: requests arrive in any order of time, and in a queue a
-//! request of a later slice would wait for the whole slice before it, although both are concurrent. So each
-//! bucket of 0.5 us only counts its used time, and a request takes its service time from the first buckets
-//! with time left, starting with its own.
+//! A server that handles one line at a time, such as a node's bus or a direction of a link, has a queue. But
+//! virtual CPUs run in slices, one after the other, so requests arrive out of order: in a queue, a request of
+//! a later slice would wait for the whole slice before it, although both are concurrent. So each bucket of
+//! 0.5 us only counts its used time, and a request takes its service time from the first buckets with time
+//! left, starting with its own.
 //!
 //! Invariants: a bucket serves no more than its length (except for what [`Buckets::count`] adds, which delays
 //! no request); no request starts before its time; the rest of a full bucket continues in the next ones.
@@ -34,7 +34,7 @@ const WINDOW: u64 = 10;
 /// Fractional bits of a picosecond.
 const FRACTION: u32 = 16;
 
-/// Something that serves one line at a time, such as a memory node's bus or a direction of a link.
+/// A server that handles one line at a time, such as a memory node's bus or a direction of a link.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     /// Bucket number of each slot, and its used time in 2^-16 ps.
@@ -70,7 +70,7 @@ impl Buckets {
         self.find(at).1
     }
 
-    /// The first bucket that has time left, from that of `at` on, and when what takes some of it begins.
+    /// The first bucket with time left, from that of `at` on, and the start time of a request in it.
     #[inline]
     fn find(&mut self, at: Time) -> (u64, Time) {
         let wanted = at.0 / BUCKET_PS;

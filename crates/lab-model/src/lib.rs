@@ -80,9 +80,9 @@ pub struct Access {
     pub instruction: u64,
     /// Guest-physical address / 64.
     pub line: u64,
-    /// It stores.
+    /// Whether it is a store.
     pub write: bool,
-    /// When its address was known, if later than its turn.
+    /// When its address is known, if later than its dispatch.
     pub ready: Time,
     /// Time of the address translation.
     pub translation: Time,

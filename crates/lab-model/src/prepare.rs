@@ -86,7 +86,7 @@ fn slice(cache: &Cache, cpus: u16, vcpus: u16) -> Cache {
     Cache { capacity_kib, shared_by: sharers, slice: true, ..cache.clone() }
 }
 
-/// A dram node's figures as a fixed one's, the way through the caches (`out`) included.
+/// A dram node's figures as those of a fixed node, including the path through the caches (`out`).
 fn measured(node: &Node, out: Time) -> Fixed {
     let peak_mbps = memtide_memory::model(node).peak().as_mbps();
     let requests = (peak_mbps * 1e6 * PROBE_TIME.as_seconds()) as u64 / LINE_BYTES;

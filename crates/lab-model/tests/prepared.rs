@@ -60,8 +60,7 @@ fn idle_latency_and_bandwidth_match_machine_file() {
                 assert_eq!(fixed.write_bandwidth_mbps, whole.write_bandwidth_mbps);
                 continue;
             }
-            // Rows that are opened late and switches between ranks cost bandwidth, turnarounds that of
-            // writes.
+            // Late row activations and rank switches cost bandwidth, turnarounds that of writes.
             let write = fixed.write_bandwidth_mbps.expect("a dram node's writes") / fixed.read_bandwidth_mbps;
             assert!(slower.abs() < 0.015, "{} {}: {slower} off {ns} ns", machine.name, node.name);
             assert!(
@@ -93,7 +92,7 @@ fn bandwidth_is_divided_by_cpus_per_vcpu() {
     }
 }
 
-/// Random reads at random times, as a probe offers them, of a node whose bandwidth is not divided.
+/// Poisson arrivals of random reads, as from a probe, on a node with undivided bandwidth.
 fn mean_ns(node: &mut CurveNode, mbps: f64) -> f64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
     let (mut at_ps, mut sum, reads) = (1e7, 0.0, 50_000.max((mbps * 60.0) as u32 / 64));
@@ -120,7 +119,7 @@ fn curve_matches_channel_model() {
             }
             seen.push(&full.dram);
             let fixed = node.fixed.as_ref().unwrap();
-            // Towards saturation latency depends on how long it lasts.
+            // Close to saturation, latency depends on the duration.
             let most = 0.9 * fixed.loaded.last().unwrap().load;
             for share in [0.05, 0.25, 0.5, 0.65].into_iter().filter(|&share| share < most) {
                 let mbps = share * fixed.read_bandwidth_mbps;

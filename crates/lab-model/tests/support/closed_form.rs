@@ -1,12 +1,12 @@
-//! Closed-form latency and bandwidth of a machine's nodes, from the figures of its file only: the reference
-//! for tests of models.
+//! Closed-form latency and bandwidth of a machine's nodes, from its file's figures alone: the reference for
+//! tests of models.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
 use memtide_core::machine::{Dram, Machine, Node, PagePolicy};
 
-/// Read latency of an idle node from the CPUs beside it, in ns: a fixed node's figure; of a dram node the
-/// mean over random lines, each asked for when the one before has come, with the way through the caches.
+/// Idle read latency of a node from its attached CPUs, in ns: a fixed node's figure; for a dram node the mean
+/// of a chase over random lines, including the path through the caches.
 pub fn idle_ns(machine: &Machine, node: &Node) -> f64 {
     match (&node.fixed, &node.dram) {
         (Some(fixed), _) => fixed.read_latency_ns,
@@ -18,13 +18,13 @@ pub fn idle_ns(machine: &Machine, node: &Node) -> f64 {
     }
 }
 
-/// Latency of a chase over random lines of a dram node, in ns: to activate and read; to close the row before,
-/// if one is open; and to wait for a refresh now and then.
+/// Latency of a chase over random lines of a dram node, in ns: activate and read, precharge if a row is open,
+/// and an occasional wait for a refresh.
 fn dram_ns(dram: &Dram) -> f64 {
     let ns = |cycles: u32| f64::from(cycles) * f64::from(dram.t_ck_ps) / 1e3;
     let closed = dram.controller_ns + ns((dram.rcd + dram.cl + dram.burst).into());
     let (refresh, interval) = (ns(dram.rfc.into()), ns(dram.refi));
-    // Channels refresh at the same time, their ranks one after the other if they are staggered.
+    // Channels refresh at the same time; their ranks one after the other if staggered.
     let units = if dram.refresh_staggered { f64::from(dram.ranks) } else { 1.0 };
     let banks = f64::from(dram.channels)
         * f64::from(dram.ranks)
@@ -33,15 +33,16 @@ fn dram_ns(dram: &Dram) -> f64 {
     let mut latency = closed;
     for _ in 0..20 {
         let reads = interval / latency;
-        // A bank's first read after a refresh finds no row open; the others find another row, of very many.
+        // A bank's first read after a refresh finds no open row; the others find another one of very many
+        // rows.
         let first =
             if interval > 0.0 { banks * (1.0 - (1.0 - 1.0 / banks).powf(reads)) / reads } else { 0.0 };
         let open = match dram.page_policy {
             PagePolicy::Open => ns(dram.rp.into()) * (1.0 - first),
             PagePolicy::Closed => 0.0,
         };
-        // Reads that come during a refresh, half a latency after its start and then every latency: the first
-        // of them that goes to the unit waits for the end.
+        // Reads during a refresh, the first half a latency after its start, the others one latency apart: the
+        // first one to the refreshed unit waits for the end.
         let mut waited = 0.0;
         for read in 0..1000 {
             let left = refresh - (f64::from(read) + 0.5) * latency;
@@ -55,14 +56,14 @@ fn dram_ns(dram: &Dram) -> f64 {
     latency
 }
 
-/// Latency that links add between an initiator and a node, in ns, and the least bandwidth among them, in
-/// MB/s: over the path of least latency.
+/// Added latency in ns and minimum bandwidth in MB/s of the links between an initiator and a node, on the
+/// path with the least latency.
 pub fn links(machine: &Machine, initiator: &str, node: &Node) -> (f64, f64) {
     let ends: Vec<&str> = match &node.initiator {
         Some(beside) => vec![beside.as_str(), &node.name],
         None => vec![node.name.as_str()],
     };
-    // Each place that was reached, its latency and the bandwidth on the way: all are few.
+    // Each endpoint reached, its latency, and the bandwidth of its path.
     let mut reached = vec![(initiator.to_owned(), 0.0, f64::INFINITY)];
     for _ in &machine.links {
         for link in &machine.links {
@@ -86,8 +87,8 @@ pub fn links(machine: &Machine, initiator: &str, node: &Node) -> (f64, f64) {
     (best.1, best.2)
 }
 
-/// Bandwidth of reads alone, in MB/s: a fixed node's figure; of a dram node what its data bus carries but for
-/// refreshes, at most.
+/// Bandwidth of reads alone, in MB/s: a fixed node's figure; for a dram node an upper bound, its data bus
+/// without refreshes.
 pub fn read_mbps(node: &Node) -> f64 {
     match (&node.fixed, &node.dram) {
         (Some(fixed), _) => fixed.read_bandwidth_mbps,
