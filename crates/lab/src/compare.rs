@@ -55,7 +55,7 @@ pub struct Step<'a> {
     pub of: usize,
     /// Its subject.
     pub subject: &'a Subject,
-    /// What it came to.
+    /// Its outcome.
     pub outcome: &'a RunOutcome,
     /// Host time; `None` if the result was cached.
     pub took: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What a guest is.
+//! Specification of a guest.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
