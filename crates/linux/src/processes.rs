@@ -23,7 +23,7 @@ pub struct User {
     pub gid: u32,
 }
 
-/// A process with memory of its own: not a kernel thread, not a zombie.
+/// A process with its own memory: not a kernel thread, not a zombie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Process id.
@@ -116,8 +116,8 @@ fn known(found: &process::Process) -> Result<Option<Process>, ProcError> {
 /// The kernel's rule (`__ptrace_may_access` in kernel/ptrace.c) for a user without capabilities: all user ids
 /// and group ids are the user's, the process has no capabilities, and it is dumpable. `owner` is the owner of
 /// its files in /proc: root if it is not dumpable (its directory there always has the effective ids).
-/// Stricter than the kernel in one case: a user may trace processes with capabilities in a user namespace of
-/// their own.
+/// Stricter than the kernel in one case: a user may trace processes with capabilities in their own user
+/// namespace.
 fn ptrace_user(status: &Status, owner: User) -> Option<User> {
     let Status { ruid, euid, suid, rgid, egid, sgid, capprm, .. } = *status;
     let user = User { uid: euid, gid: egid };

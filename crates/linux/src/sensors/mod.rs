@@ -44,7 +44,7 @@ pub(crate) trait Sense: fmt::Debug {
 pub struct Monitoring<'s> {
     /// The monitor's name.
     pub name: &'static str,
-    /// Name of the monitor.
+    /// Why no better monitor is used, if there is one.
     pub why_not_better: Option<&'s str>,
     /// Whether writes are counted separately.
     pub writes: bool,

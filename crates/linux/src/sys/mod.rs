@@ -51,7 +51,7 @@ const MPOL_MF_MOVE: i32 = 1 << 1;
 
 /// Moves base pages of a process, given by their addresses, each to its node; without nodes, queries the node
 /// of each. A page's status is its node, or a negative errno. Returns the number of pages that were not moved
-/// without a status of their own.
+/// and have no status.
 ///
 /// # Errors
 /// The kernel's; the statuses may then not have been written.

@@ -233,7 +233,7 @@ impl Tracer {
         if self.stopped_early.remove(&tid) { self.begin(tid) } else { Ok(()) }
     }
 
-    /// A thread runs its first instruction: in an address space of its own unless it already has one.
+    /// A thread runs its first instruction: in a new address space, unless it already has one.
     fn begin(&mut self, tid: Tid) -> io::Result<()> {
         let Some(thread) = self.placer.threads.get_mut(&tid) else { return Ok(()) };
         thread.has_run = true;

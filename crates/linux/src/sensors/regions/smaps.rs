@@ -14,10 +14,10 @@ use rustix::process::Pid;
 use super::{CLEARED_MAX, Found, RegionMonitor};
 use crate::processes::{self, Identity, Process};
 
-/// It works for 1/N of the time.
+/// Monitoring takes at most 1/N of the time.
 const SPARED: u32 = 100;
 
-/// How long it continues with further processes before it returns to the caller.
+/// Maximum time per call: the remaining processes are scanned in the next one.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A mapping is idle if less than 1/N of it was accessed.
