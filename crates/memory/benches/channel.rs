@@ -1,5 +1,5 @@
-//! Speed of one DRAM channel in processor time, which other programs on the host do not change: the matched
-//! DDR4-2400 one with FR-FCFS and refresh: the configuration of the accuracy tests.
+//! Speed of one DRAM channel in CPU time, independent of host load: the DDR4-2400 configuration of the
+//! accuracy tests, with FR-FCFS and refresh.
 #![allow(missing_docs, reason = "criterion's macros")]
 
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 const REQUESTS: usize = 400_000;
 
-/// Requests pushed at a time.
+/// Requests per batch.
 const BATCH: usize = 256;
 
 struct Request {

@@ -4,52 +4,51 @@ use memtide_core::LINE_BYTES;
 use wide::u32x8;
 
 /// A set-associative, write-back, write-allocate cache with exact least-recently-used replacement. Lines are
-/// named by their number: physical address / 64.
+/// identified by number: physical address / 64.
 ///
-/// A set lies in one run of memory, most recently used line first, four bytes a line, in whole `Lanes`: those
-/// of a set of eight ways are searched and moved at once, without a branch, and lie in one line of the host's
-/// cache.
+/// A set is contiguous, most recently used line first, four bytes per line, in whole `Lanes`: a set of eight
+/// ways is searched and moved at once, without a branch, and fits into one cache line of the host.
 #[derive(Clone, Debug)]
 pub struct Cache {
     ways: usize,
     lanes_of_set: usize,
     sets: u64,
-    /// `log2(sets)` if that is whole, so that no division is needed.
+    /// `log2(sets)` if integral, which avoids divisions.
     shift: Option<u32>,
     lanes: Vec<Lanes>,
 }
 
-/// Slots of a set: `(tag + 1) << 1 | dirty`, 0 where nothing is held.
+/// Slots of a set: `(tag + 1) << 1 | dirty`, 0 if empty.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Lanes([u32; LANES]);
 
 const LANES: usize = 8;
 
-/// Ways that a machine's caches have at most; those that hold a line are found as bits of a number.
+/// Maximum associativity; the ways that match a line are bits of an integer.
 const MAX_WAYS: usize = u64::BITS as usize;
 
-/// What an access found.
+/// Result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The line was held.
+    /// Hit.
     Hit,
-    /// It was not, but is now; what it displaced has left.
+    /// Miss: the line was inserted, and evicted another one if the set was full.
     Miss(Option<Victim>),
 }
 
-/// A line that had to leave.
+/// An evicted line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
     /// Its number.
     pub line: u64,
-    /// It was written and must go to the next level.
+    /// Whether it is dirty and must be written to the next level.
     pub dirty: bool,
 }
 
 const DIRTY: u32 = 1;
 
-/// Tags that a slot can hold.
+/// Number of tags that fit into a slot.
 const TAGS: u64 = (1 << 31) - 1;
 
 fn sets(capacity_kib: u64, ways: u16) -> u64 {
@@ -57,10 +56,10 @@ fn sets(capacity_kib: u64, ways: u16) -> u64 {
 }
 
 impl Cache {
-    /// An empty cache; the line count of `capacity_kib` is a multiple of `ways`, of which there are at most 64.
+    /// An empty cache; the line count of `capacity_kib` is a multiple of `ways`, which is at most 64.
     ///
     /// # Panics
-    /// If there are more ways; a checked machine's caches have no more.
+    /// If `ways` is larger, which checked machines exclude.
     pub fn new(capacity_kib: u64, ways: u16) -> Cache {
         assert!(usize::from(ways) <= MAX_WAYS, "a cache of {ways} ways");
         let sets = sets(capacity_kib, ways);
@@ -70,13 +69,13 @@ impl Cache {
         Cache { ways: ways.into(), lanes_of_set, sets, shift, lanes }
     }
 
-    /// The first line number that such a cache cannot represent.
+    /// The first line number that does not fit into a slot of such a cache.
     pub fn line_limit(capacity_kib: u64, ways: u16) -> u64 {
         sets(capacity_kib, ways) * TAGS
     }
 
-    /// A load or store: the line, put in if it was not held, becomes the most recently used and, for a store,
-    /// dirty.
+    /// A load or store: inserts the line if missing, and makes it the most recently used one and, for a
+    /// store, dirty.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool) -> Access {
         let (set, key) = self.place(line);
@@ -89,15 +88,15 @@ impl Cache {
         Access::Miss(self.victim(set, old))
     }
 
-    /// Looks a line up as a load or store does: a hit becomes the most recently used and, for a store, dirty.
-    /// A miss changes nothing.
+    /// Looks a line up for a load or store: a hit makes it the most recently used one and, for a store,
+    /// dirty. A miss changes nothing.
     #[inline]
     pub fn touch(&mut self, line: u64, write: bool) -> bool {
         let (set, key) = self.place(line);
         touch(self.lanes_mut(set), key, write)
     }
 
-    /// Puts a line that is not held in front; what it displaces leaves.
+    /// Inserts a missing line as the most recently used one; returns the evicted one.
     #[inline]
     pub fn fill(&mut self, line: u64, dirty: bool) -> Option<Victim> {
         let (set, key) = self.place(line);
@@ -106,8 +105,8 @@ impl Cache {
         self.victim(set, old)
     }
 
-    /// Takes a dirty line from the level before: a held line becomes dirty where it stands, another one is
-    /// put in.
+    /// Inserts a dirty line evicted from the previous level; if present, it becomes dirty without a change of
+    /// order.
     #[inline]
     pub fn write_back(&mut self, line: u64) -> Option<Victim> {
         let (set, key) = self.place(line);
@@ -121,7 +120,7 @@ impl Cache {
         self.victim(set, old)
     }
 
-    /// Brings the host's own cache the memory that a look-up of this line will read, ahead of time.
+    /// Prefetches the host memory that a lookup of this line will read.
     #[inline]
     pub fn warm(&self, line: u64) {
         let (set, _) = self.place(line);
@@ -129,7 +128,7 @@ impl Cache {
         prefetch_index::prefetch_index(&self.lanes, (set + 1) * self.lanes_of_set - 1);
     }
 
-    /// Whether a line is held; changes nothing.
+    /// Whether the cache contains a line; changes nothing.
     #[inline]
     pub fn holds(&self, line: u64) -> bool {
         let (set, key) = self.place(line);
@@ -151,7 +150,7 @@ impl Cache {
         &mut self.lanes[set * self.lanes_of_set..][..self.lanes_of_set]
     }
 
-    /// What a slot that had to leave a set held.
+    /// The line in an evicted slot.
     #[inline]
     fn victim(&self, set: usize, slot: u32) -> Option<Victim> {
         let line = || u64::from((slot >> 1) - 1) * self.sets + set as u64;
@@ -175,7 +174,8 @@ fn replace_last(set: &mut [Lanes], ways: usize, new: u32) -> u32 {
     old
 }
 
-/// Makes a line the most recently used of its set and, for a store, dirty; says whether the set holds it.
+/// Makes a line the most recently used one of its set and, for a store, dirty; returns whether the set
+/// contains it.
 #[inline]
 fn touch(set: &mut [Lanes], key: u32, write: bool) -> bool {
     let first = &mut set[0].0[0];
@@ -188,7 +188,7 @@ fn touch(set: &mut [Lanes], key: u32, write: bool) -> bool {
     true
 }
 
-/// The way of a set that holds a line.
+/// The way of a set that contains a line.
 #[inline]
 fn find(set: &[Lanes], key: u32) -> Option<usize> {
     let key = u32x8::splat(key);
@@ -201,7 +201,7 @@ fn slot(set: &[Lanes], way: usize) -> u32 {
     set[way / LANES].0[way % LANES]
 }
 
-/// Puts a slot in front of a set; those before `way`, which it comes from, move up by one.
+/// Moves a slot from `way` to the front of a set; those before it move back by one.
 #[inline]
 fn put_first(set: &mut [Lanes], way: usize, slot: u32) {
     let mut slot = slot;
@@ -211,7 +211,7 @@ fn put_first(set: &mut [Lanes], way: usize, slot: u32) {
     set[way / LANES].push_up_to(slot, way % LANES);
 }
 
-/// From `LANES - 1 - lane` on: ones up to a lane, zeros beyond it.
+/// Slice from `LANES - 1 - lane` on: ones up to that lane, zeros after it.
 static UP_TO: [u32; 2 * LANES] = {
     let mut mask = [0; 2 * LANES];
     let (ones, _) = mask.split_at_mut(LANES);
@@ -224,13 +224,13 @@ static UP_TO: [u32; 2 * LANES] = {
 };
 
 impl Lanes {
-    /// The slots that hold a key, as bits.
+    /// The slots equal to a key, as bits.
     #[inline]
     fn equal(&self, key: u32x8) -> u32 {
         (u32x8::new(self.0) & u32x8::splat(!DIRTY)).simd_eq(key).to_bitmask()
     }
 
-    /// Puts a slot in front; the others move up by one, and the last is handed out.
+    /// Inserts a slot at the front; the others move back by one, and the last is returned.
     #[inline]
     fn push(&mut self, slot: u32) -> u32 {
         let [a, b, c, d, e, f, g, h] = self.0;
@@ -238,7 +238,7 @@ impl Lanes {
         h
     }
 
-    /// Puts a slot in front; those before `lane` move up by one, and the one there is lost.
+    /// Inserts a slot at the front; those before `lane` move back by one and replace it.
     #[inline]
     fn push_up_to(&mut self, slot: u32, lane: usize) {
         let (old, mask) = (self.0, &UP_TO[LANES - 1 - lane..][..LANES]);

@@ -1,30 +1,30 @@
-//! What a node has done so far.
+//! Counters of a node.
 
 use memtide_core::Time;
 use memtide_core::machine::Energy;
 
-/// Counts of a node or channel since the start of the run.
+/// Counters of a node or channel since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Lines read from the device.
     pub reads: u64,
     /// Lines written to the device.
     pub writes: u64,
-    /// Reads that the write queue answered.
+    /// Reads forwarded from the write queue.
     pub forwarded_reads: u64,
-    /// Writes that took the place of one in the write queue.
+    /// Writes merged into one in the write queue.
     pub merged_writes: u64,
-    /// Column commands whose row was open already.
+    /// Column commands whose row was already open.
     pub row_hits: u64,
     /// Column commands whose bank had no open row.
     pub row_misses: u64,
-    /// Column commands whose bank had another row open.
+    /// Column commands whose bank had another open row.
     pub row_conflicts: u64,
     /// Rows opened.
     pub activates: u64,
-    /// Refreshes of whole ranks; a refresh of some of a rank's banks counts as its share.
+    /// Refreshes of whole ranks; a refresh of some banks of a rank counts as their share.
     pub refreshes: f64,
-    /// Time that data was on the bus, summed over channels.
+    /// Time with data on the bus, summed over channels.
     pub bus_busy: Time,
 }
 
@@ -34,12 +34,12 @@ impl Counters {
         self.reads + self.writes
     }
 
-    /// Share of column commands whose row was open already; 0 if there were none.
+    /// Share of column commands whose row was already open; 0 without column commands.
     pub fn row_hit_rate(&self) -> f64 {
         if self.lines() == 0 { 0.0 } else { self.row_hits as f64 / self.lines() as f64 }
     }
 
-    /// Energy used, in nJ, `elapsed` being the time over which the device was powered.
+    /// Energy in nJ; `elapsed` is the time for which the device was powered.
     pub fn energy_nj(&self, energy: &Energy, elapsed: Time) -> f64 {
         self.reads as f64 * energy.read_nj
             + self.writes as f64 * energy.write_nj
@@ -48,7 +48,7 @@ impl Counters {
             + elapsed.as_seconds() * energy.standby_mw * 1e6
     }
 
-    /// These counts and another channel's.
+    /// The sum of two counters.
     pub fn plus(self, other: Counters) -> Counters {
         self.combine(other, |a, b| a + b, |a, b| a + b)
     }

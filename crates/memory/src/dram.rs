@@ -12,7 +12,7 @@ use crate::node::{Completion, MemoryNode, Request};
 pub struct DramNode {
     map: AddressMap,
     channels: Vec<Channel>,
-    /// When each channel has something to do next.
+    /// Time of each channel's next event.
     next: Vec<Time>,
     controller: Time,
     peak: Bandwidth,

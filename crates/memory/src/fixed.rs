@@ -1,4 +1,4 @@
-//! Fixed nodes: latency and bandwidth are figures, not the outcome of commands.
+//! Fixed nodes: latency and bandwidth are given, not emergent.
 
 use std::collections::VecDeque;
 
@@ -8,27 +8,27 @@ use memtide_core::{Bandwidth, LINE_BYTES, Time};
 use crate::counters::Counters;
 use crate::node::{Completion, MemoryNode, Request};
 
-/// Length of the window over which utilisation is measured. Short beside a program's phases, long enough that
-/// a node of 10 GB/s sees 800 lines in it.
+/// Length of the window over which utilisation is measured. Short compared to a program's phases, but 800
+/// lines of a node of 10 GB/s.
 const WINDOW: Time = Time::from_us(5);
 
 /// A server that moves one line at a time.
 ///
-/// A read ends the node's idle latency after the server takes it. With a loaded-latency curve it ends when
-/// the curve says, at the utilisation of the last 5 us, unless the server is so far behind that it ends later
-/// still. Reads with no other in flight, such as a chase's, are no load: they never queue. Writes are
-/// posted and take the server's time alone.
+/// A read ends one idle latency after the server takes it. With a loaded-latency curve it ends when the curve
+/// says, at the utilisation of the last 5 us, unless the server's backlog makes it later. Reads without
+/// another one in flight, such as a chase's, are not load: they never queue. Writes are posted and only use
+/// service time.
 #[derive(Clone, Debug)]
 pub struct FixedNode {
     waiting: VecDeque<(Time, Request)>,
     latency: Time,
-    /// Time that the server takes over a read and a write, in units of 2^-16 ps.
+    /// Service time of a read and a write, in units of 2^-16 ps.
     service: [u64; 2],
-    /// When the server is free, in the same unit.
+    /// When the server becomes free, in the same unit.
     free: u128,
     curve: Vec<(f64, f64)>,
     load: Load,
-    /// When the last of all reads so far ends.
+    /// End of the last read so far.
     last_end: Time,
     counters: Counters,
     peak: Bandwidth,
@@ -74,12 +74,12 @@ impl FixedNode {
         done.push(Completion { id: request.id, at });
     }
 
-    /// When the server is free, in whole picoseconds.
+    /// When the server becomes free, in whole picoseconds.
     fn free(&self) -> Time {
         Time((self.free >> 16) as u64)
     }
 
-    /// Latency on the curve, between its points by proportion.
+    /// Latency on the curve, linearly interpolated.
     fn latency_at(&self, load: f64) -> Time {
         let after = self.curve.partition_point(|&(l, _)| l < load);
         let ns = match (after.checked_sub(1).map(|i| self.curve[i]), self.curve.get(after)) {
@@ -100,8 +100,7 @@ fn curve(fixed: &Fixed) -> Vec<(f64, f64)> {
     points
 }
 
-/// Share of time that the server was wanted, over a sliding window: the current window's part and, for the
-/// rest, the one before it.
+/// Utilisation over a sliding window: the current window's part, and the previous one for the rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     window: u64,

@@ -1,4 +1,4 @@
-//! Which model a node of a machine has.
+//! Selects the model of a node.
 
 use memtide_core::machine::Node;
 
@@ -9,7 +9,7 @@ use crate::node::MemoryNode;
 /// The model of a node of a checked machine.
 ///
 /// # Panics
-/// If the node is neither dram nor fixed; a checked machine has none such.
+/// If the node is neither dram nor fixed, which checked machines exclude.
 pub fn model(node: &Node) -> Box<dyn MemoryNode + Send> {
     match (&node.dram, &node.fixed) {
         (Some(dram), _) => Box::new(DramNode::new(dram)),

@@ -1,4 +1,4 @@
-//! What the simulator, the lab and `probe` see of a memory node, however it is modelled.
+//! The interface of memory nodes to the simulator, the lab and `probe`, for any model.
 
 use memtide_core::{Bandwidth, Time};
 
@@ -7,43 +7,41 @@ use crate::counters::Counters;
 /// A request for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Line of the node: its address in the node divided by the line size.
+    /// Line number in the node: the address within the node divided by the line size.
     pub line: u64,
-    /// Whether it writes. Writes are posted: their completion is not reported.
+    /// Whether it is a write. Writes are posted: their completion is not reported.
     pub write: bool,
-    /// What a read's completion is known by.
+    /// Identifies a read's completion.
     pub id: u64,
 }
 
-/// A read's end.
+/// Completion of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's `id`.
     pub id: u64,
-    /// When its data is there.
+    /// Arrival time of its data.
     pub at: Time,
 }
 
 /// A memory node.
 ///
-/// Requests are pushed in about the order of their arrival; a node orders those that it has not worked on
-/// yet. Completions come in no particular order, each as soon as it is certain and hence often before its
-/// time.
+/// Requests are pushed in approximate order of arrival; a node reorders those that it has not processed yet.
+/// Completions are in no particular order: each is reported as soon as it is certain, often before its time.
 pub trait MemoryNode {
-    /// A request arrives at `at`, or as soon as the node can still take it if it has already been advanced
-    /// further.
+    /// Pushes a request that arrives at `at`, or at the node's current time if that is later.
     fn push(&mut self, at: Time, request: Request);
 
-    /// When the node should be advanced next, at the latest, for completions to be reported before their time;
-    /// [`Time::NEVER`] if nothing is under way.
+    /// Latest time of the next [`advance`](MemoryNode::advance) for completions to be reported before their
+    /// time; [`Time::NEVER`] if idle.
     fn next_event(&self) -> Time;
 
-    /// Works up to and including `until`, and adds the reads that became certain to `done`.
+    /// Processes events up to and including `until`; appends the reads that became certain to `done`.
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
-    /// What it has done, up to `at` as far as refreshes go.
+    /// Counters; refreshes are counted up to `at`.
     fn counters(&self, at: Time) -> Counters;
 
-    /// Data rate that its buses, or a fixed node's reads, cannot exceed.
+    /// Maximum data rate of its buses, or of a fixed node's reads.
     fn peak(&self) -> Bandwidth;
 }

@@ -1,17 +1,16 @@
-//! The stream prefetcher of a core, beside the first shared cache.
+//! The stream prefetcher of a core, in front of the first shared cache.
 
 use memtide_core::machine;
 use wide::u32x8;
 
 const LINES_OF_PAGE: u64 = 64;
 
-/// Finds streams: lines of one 4 KiB page that follow each other up or down. After two steps in one direction
-/// it fetches ahead, up to a distance, within the page. A new page takes the place of the stream that was
-/// found first.
+/// Detects streams: ascending or descending lines within a 4 KiB page. After two steps in one direction it
+/// prefetches up to a distance within the page. A new page replaces the oldest stream.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     distance: u64,
-    /// The page of each stream, by itself so that looking one up is quick; page numbers end below 2^32.
+    /// The page of each stream, in a separate array for fast lookup; page numbers are below 2^32.
     pages: Vec<[u32; LANES]>,
     streams: Vec<Stream>,
     oldest: usize,
@@ -20,23 +19,23 @@ pub struct Prefetcher {
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     last: u64,
-    /// Lines fetched so far in the direction of the stream, beyond `last`.
+    /// Lines prefetched so far beyond `last`, in the stream's direction.
     ahead: u64,
-    /// +1 up, -1 down, 0 not known yet.
+    /// +1 up, -1 down, 0 unknown.
     direction: i64,
 }
 
 const NO_PAGE: u32 = u32::MAX;
 
-/// Pages that are compared at once.
+/// Pages compared at once.
 const LANES: usize = 8;
 
-/// Lines to fetch: from the first on in steps of `direction`.
+/// Lines to prefetch: from the first on in steps of `direction`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// First line.
     pub first: u64,
-    /// How many.
+    /// Number of lines.
     pub count: u64,
     /// +1 or -1.
     pub direction: i64,
@@ -50,7 +49,7 @@ impl Ahead {
 }
 
 impl Prefetcher {
-    /// A prefetcher that has seen nothing.
+    /// A prefetcher without streams.
     pub fn new(machine: &machine::Prefetcher) -> Prefetcher {
         let streams = usize::from(machine.streams);
         Prefetcher {
@@ -61,7 +60,7 @@ impl Prefetcher {
         }
     }
 
-    /// Sees a line that missed the private caches; says what to fetch.
+    /// Handles a line that missed the private caches; returns what to prefetch.
     #[inline]
     pub fn see(&mut self, line: u64) -> Option<Ahead> {
         let page = (line / LINES_OF_PAGE) as u32;

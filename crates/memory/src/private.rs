@@ -1,12 +1,12 @@
-//! The cache levels that a core has to itself.
+//! Private cache levels of a core.
 
 use memtide_core::Time;
 use memtide_core::machine::Machine;
 
 use crate::cache::{Access, Cache, Victim};
 
-/// A core's private cache levels. They neither include nor exclude each other: a miss fills every level on
-/// its way, a dirty line that must leave one goes to the next.
+/// A core's private cache levels, neither inclusive nor exclusive: a miss fills every level on its path, and
+/// an evicted dirty line goes to the next level.
 #[derive(Clone, Debug)]
 pub struct PrivateCaches {
     levels: Vec<Level>,
@@ -31,9 +31,9 @@ impl PrivateCaches {
         PrivateCaches { levels: levels.collect() }
     }
 
-    /// A load or store of one line. On a hit, gives the load-to-use latency; none if no private level holds
-    /// the line, which they do from then on. Dirty lines that leave the last level are added to `spilled`; if
-    /// there is no level, so is every stored line.
+    /// A load or store of one line. Returns the load-to-use latency of a hit; `None` if no private level
+    /// contained the line, which is then inserted into all. Dirty lines evicted from the last level are
+    /// appended to `spilled`; without levels, every stored line is.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
         if self.levels.is_empty() {
@@ -42,8 +42,8 @@ impl PrivateCaches {
         self.reach(0, line, write, spilled)
     }
 
-    /// Looks a line up from a level on, and puts it into those that do not hold it; gives the latency of the
-    /// one that does.
+    /// Looks a line up from a level on, and inserts it into the levels that miss; returns the latency of the
+    /// one that hits.
     #[inline]
     fn reach(&mut self, at: usize, line: u64, write: bool, spilled: &mut Vec<u64>) -> Option<Time> {
         let level = self.levels.get_mut(at)?;
@@ -56,7 +56,7 @@ impl PrivateCaches {
         }
     }
 
-    /// A line was put into a level that did not hold it; gives the latency of the next one that does.
+    /// A line was inserted into a level that missed; returns the latency of the next level that hits.
     fn miss(&mut self, at: usize, line: u64, victim: Option<Victim>, spilled: &mut Vec<u64>) -> Option<Time> {
         let latency = self.reach(at + 1, line, false, spilled);
         if let Some(victim) = victim.filter(|v| v.dirty) {
@@ -76,7 +76,7 @@ impl PrivateCaches {
         }
     }
 
-    /// Hits of each level so far, from the core outwards.
+    /// Hits of each level so far, nearest to the core first.
     pub fn hits(&self) -> impl Iterator<Item = u64> + '_ {
         self.levels.iter().map(|level| level.hits)
     }

@@ -1,4 +1,4 @@
-//! What Intel MLC shows of a real memory: idle latency, bandwidth, loaded latency.
+//! Measures idle latency, bandwidth and loaded latency, as Intel MLC does on real memory.
 
 use memtide_core::machine::{Energy, Node};
 use memtide_core::{Bandwidth, LINE_BYTES, Time};
@@ -9,49 +9,49 @@ use crate::counters::Counters;
 use crate::model::model;
 use crate::node::{Completion, MemoryNode, Request};
 
-/// Share of the requests that go before those that are measured, as its inverse.
+/// Inverse of the share of requests used for warm-up.
 const WARM_UP: u64 = 10;
 
-/// Requests that are pushed at a time, so that the node's backlog stays short.
+/// Requests per batch, which keeps the node's backlog short.
 const BATCH: u64 = 256;
 
-/// Share of what was offered below which what was served counts as saturated.
+/// Ratio of served to offered requests below which the node counts as saturated.
 const SATURATED: f64 = 0.98;
 
-/// In which order lines are asked for.
+/// Order of the requested lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Lines drawn from the whole node, arriving as a Poisson process.
+    /// Random lines of the whole node, as a Poisson process.
     Random,
-    /// One line after the other, arriving as a Poisson process.
+    /// Consecutive lines, as a Poisson process.
     Sequential,
-    /// Lines drawn from the whole node, each asked for when the one before it has come: a pointer chase.
+    /// Random lines of the whole node, each requested when the previous one has arrived: a pointer chase.
     Chase,
 }
 
-/// What to probe with.
+/// Load of a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Order of the lines.
     pub pattern: Pattern,
-    /// Share of requests that read, 0 to 1; the others write. A chase only reads.
+    /// Share of reads among requests, 0 to 1; a chase only reads.
     pub read_share: f64,
-    /// Offered load as a share of the node's peak, above 0; may exceed 1. A chase offers what it gets.
+    /// Offered load as a share of the node's peak, above 0; may exceed 1. Ignored by a chase.
     pub share_of_peak: f64,
-    /// Requests, a tenth of them for warming up.
+    /// Number of requests, including a tenth for warm-up.
     pub requests: u64,
     /// Seed of lines and arrival times.
     pub seed: u64,
 }
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbePoint {
-    /// Rate at which requests really arrived; for a chase what it got.
+    /// Actual arrival rate of requests; for a chase the achieved rate.
     pub offered: Bandwidth,
-    /// Rate at which they were served, reads and writes together.
+    /// Service rate, reads and writes together.
     pub achieved: Bandwidth,
-    /// Mean read latency, in ns; like all latencies, 0 if there was no read.
+    /// Mean read latency in ns; like all latencies 0 without reads.
     pub mean_ns: f64,
     /// Median read latency, in ns.
     pub p50_ns: f64,
@@ -59,18 +59,18 @@ pub struct ProbePoint {
     pub p95_ns: f64,
     /// 99th percentile of the read latency, in ns.
     pub p99_ns: f64,
-    /// Share of accesses whose row was open, 0 to 1 (dram nodes).
+    /// Share of accesses whose row was already open, 0 to 1 (dram nodes).
     pub row_hit_rate: f64,
-    /// Energy of a line, standby included, in nJ; none if the node's energy is not known.
+    /// Energy per line, standby included, in nJ; `None` if the node's energy is unknown.
     pub line_energy_nj: Option<f64>,
-    /// Mean power, in mW; none if the node's energy is not known.
+    /// Mean power in mW; `None` if the node's energy is unknown.
     pub power_mw: Option<f64>,
-    /// More was offered than served: latencies say how long the probe ran, and `achieved` is the node's
-    /// bandwidth.
+    /// Whether the offered load exceeded the service rate: latencies then depend on the probe's duration, and
+    /// `achieved` is the node's bandwidth.
     pub saturated: bool,
 }
 
-/// Probes a node of a checked machine, by itself: without caches and links.
+/// Probes a node of a checked machine, without caches and links.
 pub fn probe(node: &Node, load: Load) -> ProbePoint {
     let lines = (node.capacity_mib << 20) / LINE_BYTES;
     let mut source = Source::new(load, lines);
@@ -82,7 +82,7 @@ pub fn probe(node: &Node, load: Load) -> ProbePoint {
     .point(&node.energy)
 }
 
-/// Draws lines.
+/// Draws random lines and arrival times.
 struct Source {
     random: Xoshiro256PlusPlus,
     pattern: Pattern,
@@ -97,7 +97,7 @@ impl Source {
         Source { random, pattern: load.pattern, read_share: load.read_share, lines, next: 0 }
     }
 
-    /// Evenly from 0 up to, but not including, 1.
+    /// Uniform in [0, 1).
     fn unit(&mut self) -> f64 {
         (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -122,7 +122,7 @@ impl Source {
     }
 }
 
-/// What was seen of the requests after the warm-up.
+/// Statistics of the requests after the warm-up.
 struct Seen {
     latencies: Vec<Time>,
     counters: Counters,

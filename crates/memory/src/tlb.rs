@@ -3,16 +3,16 @@
 use memtide_core::Time;
 use memtide_core::machine;
 
-/// A translation: a page of one address space and the frame it lies in.
+/// A translation: a page of an address space and its frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Translation {
     /// First base frame of the page.
     pub frame: u32,
-    /// A store through it need not set the dirty bit any more.
+    /// Whether the dirty bit is already set, so that a store need not set it.
     pub dirty: bool,
 }
 
-/// What a page is looked up by.
+/// Key of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageKey(u64);
 
@@ -29,30 +29,30 @@ impl PageKey {
 }
 
 /// A core's TLB levels: each set-associative with exact least-recently-used replacement. A hit in an outer
-/// level also fills the ones before it; a walk fills all.
+/// level also fills the inner ones; a walk fills all.
 #[derive(Clone, Debug)]
 pub struct Tlb {
     levels: Vec<Level>,
     walk: Time,
 }
 
-/// Sets lie one after the other. Each is a ring: from its head on, round its end, ways follow each other from
-/// the most recently used to the least, so that a new entry goes before the head and moves no other.
+/// Sets are contiguous. Each is a ring with the most recently used way at its head: a new entry goes in front
+/// of the head and moves no other.
 #[derive(Clone, Debug)]
 struct Level {
     ways: usize,
     sets: u64,
-    /// `sets - 1` if that picks a set's bits out of a page number.
+    /// `sets - 1` if that masks a set's bits in a page number.
     mask: Option<u64>,
     latency: Time,
     entries: Vec<Entry>,
-    /// Of each set, its most recently used way.
+    /// The most recently used way of each set.
     heads: Vec<u16>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// 0 where nothing is held.
+    /// 0 if empty.
     key: u64,
     /// The frame, and [`DIRTY`].
     value: u64,
@@ -92,7 +92,7 @@ impl Tlb {
         Tlb { levels: levels.collect(), walk: machine.core.cycles(walk) }
     }
 
-    /// How many levels there are; none if translation is free.
+    /// Number of levels; 0 if translation is free.
     pub fn levels(&self) -> usize {
         self.levels.len()
     }
@@ -102,7 +102,7 @@ impl Tlb {
         self.walk
     }
 
-    /// Looks a page up; gives what the access waits for, beside a hit in the first level.
+    /// Looks a page up; on a hit returns the translation and its latency beyond a first-level hit.
     #[inline]
     pub fn lookup(&mut self, key: PageKey) -> Option<(Translation, Time)> {
         for index in 0..self.levels.len() {
@@ -116,7 +116,7 @@ impl Tlb {
         None
     }
 
-    /// Takes in what a walk found, after [`Tlb::lookup`] did not find it.
+    /// Inserts the result of a walk, after a miss in [`Tlb::lookup`].
     pub fn fill(&mut self, key: PageKey, translation: Translation) {
         let entry = Entry::new(key, translation);
         for level in &mut self.levels {
@@ -124,7 +124,7 @@ impl Tlb {
         }
     }
 
-    /// Notes in every level that the page's dirty bit is set.
+    /// Sets the page's dirty flag in every level.
     pub fn set_dirty(&mut self, key: PageKey) {
         for level in &mut self.levels {
             let set = level.set(key.0);
@@ -174,7 +174,7 @@ impl Level {
         entries.iter().position(|entry| entry.key == key.0)
     }
 
-    /// Looks a page up; it becomes the most recently used.
+    /// Looks a page up, and makes it the most recently used one.
     #[inline]
     fn touch(&mut self, key: PageKey) -> Option<Entry> {
         let set = self.set(key.0);
@@ -191,7 +191,7 @@ impl Level {
         Some(entry)
     }
 
-    /// An entry that is not held takes the place of the least recently used one.
+    /// Replaces the least recently used entry.
     #[inline]
     fn replace_oldest(&mut self, entry: Entry) {
         let set = self.set(entry.key);
@@ -200,7 +200,7 @@ impl Level {
         self.entries[set * self.ways + usize::from(*head)] = entry;
     }
 
-    /// Empties a way; it is the next to be filled.
+    /// Empties a way, which is the next to be filled.
     fn empty(&mut self, set: usize, way: usize) {
         let (mut way, head) = (way, usize::from(self.heads[set]));
         let entries = self.ways_of(set);

@@ -1,4 +1,4 @@
-//! Caches agree access by access with plain reference implementations.
+//! Caches match plain reference implementations, access by access.
 
 mod support;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use support::{Zipf, level, machine, node, socket};
 
-/// A cache as a textbook has it: for each set a list of lines, the most recently used first.
+/// A textbook cache: a list of lines per set, most recently used first.
 #[derive(Clone)]
 struct Plain {
     ways: usize,
@@ -64,13 +64,12 @@ impl Plain {
     }
 }
 
-/// Capacities in KiB and ways that make whole sets; their number often is no power of two.
+/// Capacities in KiB and ways that give whole sets, often not a power of two.
 fn geometry() -> impl Strategy<Value = (u64, u16)> {
     (1u64..=12, 1u16..=20).prop_filter("whole sets", |&(kib, ways)| (kib * 16).is_multiple_of(ways.into()))
 }
 
-/// Gives an access (1: a store, 2 or more: a load) or a write-back (0) to both, and checks that the same
-/// comes of it.
+/// Applies an access (1: a store, 2 or more: a load) or a write-back (0) to both, and compares the results.
 fn both(cache: &mut Cache, plain: &mut Plain, line: u64, kind: u8) {
     if kind == 0 {
         assert_eq!(cache.write_back(line), plain.write_back(line), "write-back of line {line}");
@@ -116,7 +115,7 @@ fn a_long_skewed_stream_has_the_same_hits_and_victims() {
     }
 }
 
-/// How many different lines of its set came since a line's last access, for every access (Mattson's stack
+/// Number of distinct lines of its set since a line's last access, for every access (Mattson's stack
 /// distance), counted with a Fenwick tree over time.
 fn stack_distances(lines: &[u64], sets: u64) -> Vec<Option<usize>> {
     let mut distances = vec![None; lines.len()];
@@ -173,11 +172,11 @@ fn the_hit_ratio_of_a_skewed_stream_is_that_of_its_stack_distances() {
     }
 }
 
-/// Private levels as a textbook has them, built on the plain cache.
+/// Textbook private levels, built on the plain cache.
 struct PlainLevels(Vec<Plain>);
 
 impl PlainLevels {
-    /// The level that hit, and the dirty lines that left the last one.
+    /// The level that hit, and the dirty lines evicted from the last one.
     fn access(&mut self, line: u64, write: bool) -> (Option<usize>, Vec<u64>) {
         let hit = (0..self.0.len()).find(|&level| self.0[level].touch(line, write && level == 0));
         let mut spilled = Vec::new();

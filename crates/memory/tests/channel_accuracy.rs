@@ -1,4 +1,4 @@
-//! The matched DDR4-2400 channel against the loaded-latency curves of two cycle-accurate simulators.
+//! The DDR4-2400 channel against the loaded-latency curves of two cycle-accurate simulators.
 //!
 //! Reference figures: DRAMsim3 and Ramulator 2.1, each with one DDR4-2400 channel of 2 ranks, open page,
 //! FR-FCFS, a read queue of 32 and the timing set of `machines/ddr4-2400.toml`; Poisson arrivals of reads.
@@ -83,7 +83,7 @@ fn a_single_read_outstanding() {
 
 #[test]
 fn tail_and_median_of_random_reads() {
-    // Ramulator 2.1 alone, whose arbitration and refresh the machine file has: p50 and p99 in ns.
+    // Ramulator 2.1 only, whose arbitration and refresh the machine file uses: p50 and p99 in ns.
     for (rate, p50_ns, p99_ns) in [(957.2, 45.8, 346.5), (9556.2, 50.0, 429.0), (14334.2, 67.5, 485.6)] {
         let points = [1, 2, 3].map(|s| probe(&matched(), load(Pattern::Random, rate / 19_207.7, 100_000, s)));
         near("p50", mean(points, |p| p.p50_ns), p50_ns, 0.05);

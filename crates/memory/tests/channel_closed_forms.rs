@@ -1,4 +1,4 @@
-//! What can be worked out by hand: latencies, distances and bandwidth caps, one step each side of the edge.
+//! Closed forms: latencies, distances and bandwidth caps, one step each side of the edge.
 
 mod channel_support;
 
@@ -16,7 +16,7 @@ fn activates(run: &Run) -> Vec<u64> {
     run.commands.iter().filter(|c| matches!(c.1, Command::Activate { .. })).map(|c| c.0).collect()
 }
 
-/// Cycles a line at the end of a long run of reads that all wait from the start.
+/// Cycles per line at the end of a long run of reads that are all queued from the start.
 fn cycles_a_line(dram: &Dram, place: impl Fn(u64) -> Place) -> f64 {
     const LINES: u64 = 50_000;
     let asks: Vec<Ask> = (0..2 * LINES).map(|i| Ask { at: 0, place: place(i), write: false }).collect();
@@ -43,7 +43,7 @@ fn closed_page_policy_always_misses_rows() {
         run(&d, &[read(5, 100), read(5, 1000), read(6, 2000)]).ends,
         [Some(100 + miss), Some(1000 + miss), Some(2000 + miss)]
     );
-    // Hits that already wait are served before the row is closed.
+    // Queued hits are served before the row is closed.
     let r = run(&d, &[read(5, 0), read(5, 0), read(5, 0)]);
     assert_eq!(activates(&r).len(), 1);
 }
@@ -64,14 +64,14 @@ fn row_conflicts_in_a_bank_come_every_trc() {
     let d = ddr4();
     let conflicts = |i: u64| Place { bank: 0, column: 0, row: i as u32 };
     near("tRC", cycles_a_line(&d, conflicts), f64::from(d.ras + d.rp), 0.001);
-    // With a longer read to precharge than tRAS leaves, that decides.
+    // A read-to-precharge time longer than the rest of tRAS is the limit.
     let d = Dram { rtp: 40, ..d };
     near("tRCD + tRTP + tRP", cycles_a_line(&d, conflicts), f64::from(d.rcd + d.rtp + d.rp), 0.001);
 }
 
 #[test]
 fn activates_are_bound_by_faw_or_by_rrd() {
-    // Nothing but activates on the row command bus.
+    // Only activates use the row command bus.
     let quick = Dram { ranks: 1, ras: 20, rp: 5, rcd: 5, rtp: 2, ..ddr4() };
     let d = Dram { page_policy: PagePolicy::Closed, split_command_bus: true, ..quick };
     let over_banks = |i: u64| Place { bank: (i % 4 * 4 + i / 4 % 4) as u16, column: 0, row: i as u32 };
@@ -89,7 +89,7 @@ fn refresh_takes_its_share_of_the_bandwidth() {
     let hits = |i: u64| Place { bank: (i % 4 * 4) as u16, column: (i / 4 % 128) as u16, row: 1 };
     for (refi, rfc) in [(9360, 420), (4680, 420), (9360, 840)] {
         let d = Dram { refi, rfc, ranks: 1, ..ddr4() };
-        // What goes with the refresh: the last read to precharge, precharge, and activate to the first read.
+        // Cost of a refresh: the last read to precharge, precharge, and activate to the first read.
         let lost = f64::from(rfc + d.rtp + d.rp + d.rcd) - f64::from(d.burst);
         let share = 1.0 - lost / f64::from(refi);
         near("refresh", cycles_a_line(&d, hits), f64::from(d.burst) / share, 0.003);
@@ -123,7 +123,7 @@ fn idle_refreshes_are_counted() {
 fn a_read_after_a_write_waits_for_the_turnaround() {
     let d = ddr4();
     let opened = |second: Ask| {
-        // Both rows are open and quiet before the pair whose distance counts.
+        // Both rows are open and idle before the measured pair.
         let open = [ask(0, &d, 0, 0, 1, 0, false), Ask { at: 0, write: false, ..second }];
         let first = ask(2000, &d, 0, 0, 1, 1, !second.write);
         let r = run(&d, &[open[0], open[1], first, Ask { at: 2001, ..second }]);
@@ -169,8 +169,7 @@ fn the_bus_pauses_between_ranks() {
 #[test]
 fn writes_wait_for_the_watermark_while_reads_come() {
     let d = ddr4();
-    // A read hit every 30 cycles keeps a read waiting most of the time; then one write more or less than the
-    // mark.
+    // A read hit every 30 cycles keeps a read queued most of the time; then one write below or at the mark.
     let first_write = |writes: u64| {
         let mut asks: Vec<Ask> = (0..40).map(|i| ask(i / 4, &d, 0, 0, i as u32 + 1, 0, false)).collect();
         asks.extend((0..writes).map(|i| ask(20, &d, 1, 0, 1, i as u16, true)));
@@ -206,7 +205,7 @@ fn a_drain_ends_at_the_low_mark() {
 fn the_write_queue_answers_reads_and_merges_writes() {
     let d = ddr4();
     let line = |at, write| ask(at, &d, 0, 0, 1, 7, write);
-    // A stream of reads elsewhere holds the writes back.
+    // A stream of reads elsewhere delays the writes.
     let mut asks: Vec<Ask> = (0..30).map(|i| ask(0, &d, 2, 0, i, 0, false)).collect();
     asks.extend([line(1, true), line(2, true), line(3, false)]);
     let r = run(&d, &asks);
@@ -253,7 +252,7 @@ fn writes_do_not_starve_reads() {
 
 #[test]
 fn times_stay_right_when_the_base_moves() {
-    // Pauses of seconds, longer than the 32-bit times inside, with a read and a conflict after each.
+    // Pauses of seconds, longer than the 32-bit times inside, each followed by a read and a conflict.
     let d = Dram { refi: 9360, ..ddr4() };
     let pause = 641_026 * u64::from(d.refi);
     let asks: Vec<Ask> = (0..8)
@@ -268,7 +267,7 @@ fn times_stay_right_when_the_base_moves() {
         assert_eq!(ends[0], Some(asks[0].at + miss));
         assert_eq!(ends[1], Some(asks[0].at + u64::from(d.ras + d.rp) + miss));
     }
-    // And without a pause: more cycles than the base may lag behind.
+    // And without pauses: more cycles than the base may lag behind.
     let busy: Vec<Ask> = (0..3000).map(|i| ask(i * 1_000_000, &d, 0, 0, i as u32 % 2, 0, false)).collect();
     let slow = Dram { refi: 0, ..d };
     let most = u64::from(slow.rp) + miss;

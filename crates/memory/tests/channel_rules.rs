@@ -1,5 +1,5 @@
-//! On random traffic to random devices the channel breaks no timing rule, ends every read once and lets none
-//! wait for long.
+//! On random traffic to random devices the channel violates no timing rule, ends every read once and starves
+//! none.
 
 mod channel_support;
 
@@ -83,8 +83,8 @@ proptest! {
 
 #[test]
 fn long_burst_of_reads_and_writes_drains() {
-    // Row hits to rank 0 alone, now and then a request to rank 1 that must be hurried, turns and refreshes in
-    // between.
+    // Row hits to rank 0 only, an occasional request to rank 1 that must be prioritised, with turnarounds and
+    // refreshes in between.
     let dram = Dram { refi: 9360, ..ddr4() };
     for (writes, other) in [(0, 997), (3, 997), (2, 211), (7, 4001)] {
         let ask = |i: u64| {

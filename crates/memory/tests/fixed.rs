@@ -1,4 +1,4 @@
-//! Fixed nodes, and what a probe says of them.
+//! Fixed nodes, and probes of them.
 
 use memtide_core::machine::{Energy, Fixed, LoadPoint, Node};
 use memtide_core::{LINE_BYTES, Time};
@@ -71,7 +71,7 @@ fn bandwidth_is_exactly_capped() {
     }
     // One read (6.4 ns) to one write (12.8 ns).
     near(seen(fixed(), Pattern::Random, 0.5, 1.5).achieved.as_mbps(), 2.0 * 64e3 / 19.2, 0.01);
-    // Rates that are no whole number of picoseconds a line.
+    // Rates with a fractional number of picoseconds per line.
     let odd = Fixed { read_bandwidth_mbps: 204_800.7, write_bandwidth_mbps: None, ..fixed() };
     near(seen(odd, Pattern::Random, 1.0, 1.2).achieved.as_mbps(), 204_800.7, 1e-4);
 }
@@ -91,7 +91,7 @@ fn latency_follows_the_curve() {
     for (load, latency_ns) in [(0.1, 125.0), (0.2, 130.0), (0.4, 165.0), (0.75, 350.0), (0.95, 500.0)] {
         near(seen(curved(), Pattern::Random, 1.0, load).mean_ns, latency_ns, 0.02);
     }
-    // A chase meets nobody.
+    // A chase never queues.
     near(seen(curved(), Pattern::Chase, 1.0, 1.0).mean_ns, 120.0, 1e-9);
 }
 
@@ -113,7 +113,7 @@ fn arrivals_may_be_pushed_out_of_order() {
 fn energy_is_that_of_lines_and_standby() {
     let point = seen(fixed(), Pattern::Random, 0.5, 0.5);
     let lines_a_second = point.achieved.as_mbps() * 1e6 / LINE_BYTES as f64;
-    // Per line half a read and half a write, and 10 mW by the time between two lines.
+    // Per line half a read and half a write, plus 10 mW over the time between two lines.
     let line_nj = 2.5 + 10e6 / lines_a_second;
     near(point.line_energy_nj.unwrap(), line_nj, 0.005);
     near(point.power_mw.unwrap(), line_nj * lines_a_second / 1e6, 0.005);

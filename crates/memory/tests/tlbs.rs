@@ -1,4 +1,4 @@
-//! TLBs agree look-up by look-up with a plain reference implementation.
+//! TLBs match a plain reference implementation, lookup by lookup.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{Zipf, machine, node, socket};
 
 type Page = (u32, u64, bool);
 
-/// TLB levels as a textbook has them: for each set a list of pages, the most recently used first.
+/// Textbook TLB levels: a list of pages per set, most recently used first.
 struct Plain(Vec<PlainLevel>);
 
 struct PlainLevel {

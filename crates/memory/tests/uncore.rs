@@ -1,4 +1,4 @@
-//! What cores share: lines under way, prefetches, links.
+//! Resources shared by cores: lines in flight, prefetches, links.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn ns(ns: f64) -> Time {
     Time::from_ns(ns)
 }
 
-/// An uncore, and what it told whom.
+/// An uncore and its notifications.
 struct Bench {
     uncore: Uncore,
     nodes: usize,
@@ -33,7 +33,7 @@ impl Bench {
         self.uncore.demand(cpu, line, at, Waiter(waiter))
     }
 
-    /// Works up to `until`, events in order of time.
+    /// Advances to `until`, event by event in time order.
     fn run(&mut self, until: Time) {
         loop {
             let next = (0..self.nodes).map(|n| self.uncore.next_event(NodeId::from(n))).zip(0..).min();

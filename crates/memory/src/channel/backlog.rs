@@ -13,7 +13,7 @@ pub(super) struct Arrival {
     pub write: bool,
 }
 
-/// Arrivals in order of time; those of one cycle in the order in which they were pushed.
+/// Arrivals in time order; those of one cycle in push order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog(VecDeque<Arrival>);
 

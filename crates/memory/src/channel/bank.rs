@@ -1,4 +1,4 @@
-//! A bank: its open row, when it can take commands, and its requests.
+//! A bank: its open row, the earliest times of its commands, and its requests.
 
 use super::queues::{Fifo, NONE};
 use super::schedule::Handle;
@@ -11,25 +11,24 @@ pub(super) const CLOSED: u32 = u32::MAX;
 pub(super) struct Bank {
     /// Open row.
     pub row: u32,
-    /// Earliest activate, as far as the bank itself goes.
+    /// Earliest activate, by the bank's own timings.
     pub activate_at: Cycle,
     /// Earliest column command.
     pub column_at: Cycle,
     /// Earliest precharge.
     pub precharge_at: Cycle,
-    /// Reads and writes waiting.
+    /// Queued reads and writes.
     pub queues: [Fifo; 2],
     /// The request for which the row was opened, until its column command, and whether it is a write. It is
-    /// served even if the channel meanwhile turns to the other direction.
+    /// served even if the channel switches direction meanwhile.
     pub opened_for: Option<(u16, bool)>,
     /// Row hits that overtook the oldest request since it was the oldest.
     pub overtaken: u16,
-    /// The bank's candidate in the schedule.
+    /// Its candidate in the schedule.
     pub candidate: Option<Handle>,
     /// Bank group of the channel.
     pub group: u16,
-    /// When the bank will be precharged for a refresh that is due; until then column commands alone may go to
-    /// it.
+    /// When the bank will be precharged for a pending refresh; until then it only takes column commands.
     pub refresh_at: Cycle,
 }
 
@@ -49,13 +48,13 @@ impl Bank {
         }
     }
 
-    /// Whether it has a candidate, or requests that could make one.
+    /// Whether it has a candidate, or requests for one.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.candidate.is_some() || self.queues.iter().any(|fifo| fifo.head != NONE)
     }
 
-    /// The row is closed; the bank can be activated from `at` on.
+    /// Closes the row; the bank can be activated from `at` on.
     #[inline]
     pub fn close(&mut self, at: Cycle) {
         self.row = CLOSED;
@@ -63,7 +62,7 @@ impl Bank {
         self.opened_for = None;
     }
 
-    /// Counts cycles from a base that is `by` later.
+    /// Moves the base of its times forward by `by`.
     pub fn rebase(&mut self, by: Cycle) {
         if self.refresh_at != NEVER {
             self.refresh_at = self.refresh_at.saturating_sub(by);

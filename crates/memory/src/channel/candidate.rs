@@ -1,4 +1,4 @@
-//! Which command a bank wants to send next, and whether the channel works on reads or on writes.
+//! The next command of a bank, and the channel's direction: reads or writes.
 
 use memtide_core::Time;
 
@@ -13,7 +13,7 @@ use super::{Channel, Completion};
 pub(super) const COLUMN: [Kind; 2] = [Kind::Read, Kind::Write];
 
 impl<O: Observer> Channel<O> {
-    /// Takes the first request of the backlog into the queues.
+    /// Moves the first request of the backlog into the queues.
     pub(super) fn admit(&mut self, done: &mut Vec<Completion>) {
         let Some(arrival) = self.backlog.pop() else { return };
         let bank = &mut self.banks[usize::from(arrival.place.bank)];
@@ -27,7 +27,7 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// A write in the queue has the line: a read gets its data in the next cycle, a write replaces it.
+    /// Forwards a queued write's line: a read gets its data in the next cycle, a write replaces it.
     fn answer_from_write_queue(&mut self, write: bool, id: u64, done: &mut Vec<Completion>) {
         if write {
             self.counters.merged_writes += 1;
@@ -38,7 +38,7 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// A request of the direction under way was queued at a bank.
+    /// A request of the current direction was queued at a bank.
     fn offer(&mut self, bank: u16, slot: u16) {
         let b = &self.banks[usize::from(bank)];
         let Some(held) = b.candidate else { return self.update(bank) };
@@ -59,8 +59,8 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// Makes a command of the given kind its bank's candidate; all but class, kind and what its rank says of
-    /// the kind is as it should be.
+    /// Sets a bank's candidate to a command of the given kind; all fields except for class, kind and rank
+    /// bits are already correct.
     #[inline]
     pub(super) fn want(&mut self, wanted: Candidate, kind: Kind) {
         let bank = &self.banks[usize::from(wanted.bank)];
@@ -81,7 +81,7 @@ impl<O: Observer> Channel<O> {
         self.banks[usize::from(wanted.bank)].candidate = Some(handle);
     }
 
-    /// Takes the bank's candidate, if it has one, out of the schedule.
+    /// Removes the bank's candidate, if any, from the schedule.
     pub(super) fn withdraw(&mut self, bank: u16) {
         let Some(handle) = self.banks[usize::from(bank)].candidate.take() else { return };
         if let Some(moved) = self.schedule.remove(handle) {
@@ -114,7 +114,7 @@ impl<O: Observer> Channel<O> {
         Some((Candidate { ready: ready.max(self.now), rank, class: 0, bank, slot, kind }, kind))
     }
 
-    /// Turns from reads to writes or back if it is time, and says whether it did.
+    /// Switches between reads and writes if due; returns whether it did.
     pub(super) fn turn(&mut self) -> bool {
         let [reads, writes] = self.queued;
         let turn = if self.writing {

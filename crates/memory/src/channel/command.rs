@@ -1,4 +1,4 @@
-//! What a command does to bank, limits and queues.
+//! Effects of a command on bank, limits and queues.
 
 use super::candidate::COLUMN;
 use super::observer::{Banks, Command, Observer};
@@ -7,12 +7,12 @@ use super::schedule::{Candidate, Handle};
 use super::timing::{Cycle, Kind, NEVER};
 use super::{Channel, Completion};
 
-/// Column commands between two looks for a request that has waited too long, and how many later requests make
-/// it so.
+/// Column commands between two checks for starving requests, and the number of younger requests that makes a
+/// request starving.
 const PATIENCE: u32 = 2048;
 
 impl<O: Observer> Channel<O> {
-    /// Sends a candidate, now, and says whether a request was served.
+    /// Sends a candidate now; returns whether a request was served.
     pub(super) fn send(&mut self, handle: Handle, done: &mut Vec<Completion>) -> bool {
         let candidate = *self.schedule.get(handle);
         let at = self.now;
@@ -62,7 +62,7 @@ impl<O: Observer> Channel<O> {
         self.observer.command(self.base + u64::from(at), Command::Precharge(Banks::one(candidate.bank)));
     }
 
-    /// Sends a column command, unless it would hold up a refresh; says whether it did.
+    /// Sends a column command, unless it would delay a refresh; returns whether it did.
     fn column(&mut self, candidate: &Candidate, at: Cycle, done: &mut Vec<Completion>) -> bool {
         let write = candidate.kind == Kind::Write;
         let bank = &mut self.banks[usize::from(candidate.bank)];

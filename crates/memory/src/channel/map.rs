@@ -1,8 +1,8 @@
-//! From line numbers to device coordinates.
+//! Maps line numbers to device coordinates.
 
 use memtide_core::machine::{Coordinate, Dram, MapField};
 
-/// Where a line lies in a channel.
+/// Coordinates of a line in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Bank of the channel: `(rank * bank_groups + bank_group) * banks + bank`.
@@ -16,19 +16,19 @@ pub struct Place {
 /// The address map of a node: [`Dram::address_map`] and [`Dram::bank_hash`].
 #[derive(Clone, Debug)]
 pub struct AddressMap {
-    /// What makes a place, packed as [`ROW`] and [`COLUMN`] say, and what makes a channel.
+    /// Fields of the place, packed as given by [`ROW`] and [`COLUMN`], and of the channel.
     place: Vec<Field>,
     channel: Vec<Field>,
     bank_bits: u32,
-    /// Bits of the row that the bank hash lays over bank group and bank.
+    /// Bits of the row that are XORed into bank group and bank.
     hashed: u64,
 }
 
-/// Where a packed place has its row and its column; below these is the bank.
+/// Positions of row and column in a packed place; the bank is below them.
 const ROW: u32 = 32;
 const COLUMN: u32 = 16;
 
-/// The bits `mask` of a line number, which go round to the left to their place.
+/// The bits `mask` of a line number, rotated left into position.
 #[derive(Clone, Copy, Debug)]
 struct Field {
     mask: u64,
@@ -36,7 +36,7 @@ struct Field {
 }
 
 impl Field {
-    /// A field of a line number whose lowest bit is to lie at `at`.
+    /// A field of a line number with its lowest bit at `at`.
     fn new(field: &MapField, at: u32) -> Field {
         let mask = ((1u64 << field.bits) - 1) << field.shift;
         Field { mask, left: (64 + at - u32::from(field.shift)) % 64 }
@@ -47,7 +47,7 @@ impl AddressMap {
     /// The map of a device.
     ///
     /// # Panics
-    /// If the device's `address_map` is not one that [`Dram::map_fields`] accepts; a checked machine's is.
+    /// If [`Dram::map_fields`] rejects the device's `address_map`, which checked machines exclude.
     pub fn new(dram: &Dram) -> AddressMap {
         let fields = dram.map_fields().expect("the machine's check accepts no other map");
         let bits = |what| u32::from(dram.bits_of(what));
@@ -71,7 +71,7 @@ impl AddressMap {
         }
     }
 
-    /// Channel and place of a line of the node. Lines beyond the device wrap around.
+    /// Channel and place of a line of the node. Lines beyond the device's capacity wrap around.
     #[inline]
     pub fn locate(&self, line: u64) -> (usize, Place) {
         let packed = pack(&self.place, line);
@@ -81,12 +81,12 @@ impl AddressMap {
         (pack(&self.channel, line) as usize, place)
     }
 
-    /// Lines after which the map repeats: those of the whole device.
+    /// Number of lines after which the map repeats: the device's capacity.
     pub fn lines(&self) -> u64 {
         1 << self.place.iter().chain(&self.channel).map(|f| f.mask.count_ones()).sum::<u32>()
     }
 
-    /// Banks of a channel.
+    /// Number of banks per channel.
     pub fn banks(&self) -> usize {
         1 << self.bank_bits
     }

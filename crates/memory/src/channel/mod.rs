@@ -1,12 +1,12 @@
-//! DRAM devices, a command at a time.
+//! DRAM devices, command by command.
 //!
 //! A [`Channel`] sends activate, precharge, column and refresh commands as a memory controller does (FR-FCFS,
-//! read and write queues, drains) at times that the device's timing set allows. Its work is per command, not
-//! per cycle: each bank with something to do has one candidate command, and the next event is the earliest of
-//! them. A [`DramNode`](crate::dram::DramNode) is a node's channels behind its address map.
+//! read and write queues, drains), as its timing set allows. Its cost is per command, not per cycle: each
+//! bank with work has one candidate command, and the next event is the earliest of them. A
+//! [`DramNode`](crate::dram::DramNode) is a node's channels behind its address map.
 //!
 //! Requests pass from `backlog` (arrived) to `queues` (in the controller), from which `candidate` takes each
-//! bank's next command; `schedule` picks among the banks' commands, `timing` holds what they wait for.
+//! bank's next command; `schedule` selects among them, and `timing` has their limits.
 
 mod backlog;
 mod bank;
@@ -35,10 +35,10 @@ pub use observer::{Banks, Command, Observer};
 use crate::counters::Counters;
 use crate::node::Completion;
 
-/// Cycles after which the channel moves the base of its times.
+/// Number of cycles after which the base of the channel's times moves.
 const SPAN: Cycle = 1 << 30;
 
-/// Cycles before the present that times reach back after such a move: more than any timing figure.
+/// How far times reach back after that: more than any timing figure.
 const REACH: Cycle = 1 << 20;
 
 /// One channel of a DRAM device.
@@ -52,21 +52,21 @@ pub struct Channel<O = ()> {
     schedule: Schedule,
     refreshes: Refreshes,
     backlog: Backlog,
-    /// Reads and writes in the queues.
+    /// Number of queued reads and writes.
     queued: [u16; 2],
-    /// Whether the channel works on writes, and how many it has sent since a read waited.
+    /// Whether the channel serves writes, and how many it has sent since a read waited.
     writing: bool,
     drained: u32,
-    /// Reads that go before the next drain.
+    /// Reads to serve before the next drain.
     owed: u16,
-    /// Cycle from which all times inside are counted, and the last event's.
+    /// Cycle that is the base of all times inside, and that of the last event.
     base: u64,
     now: Cycle,
     counters: Counters,
     observer: O,
 }
 
-/// The controller's ways.
+/// The controller's policies.
 #[derive(Clone, Copy, Debug)]
 struct Policy {
     clock_ps: u64,
@@ -81,14 +81,14 @@ struct Policy {
 }
 
 impl Channel {
-    /// A channel of a checked device, idle and with all rows closed.
+    /// The channel of a checked device, idle and with all rows closed.
     pub fn new(dram: &Dram) -> Channel {
         Channel::with_observer(dram, ())
     }
 }
 
 impl<O: Observer> Channel<O> {
-    /// A channel whose commands are watched.
+    /// A channel with an observer of its commands.
     pub fn with_observer(dram: &Dram, observer: O) -> Channel<O> {
         let groups = usize::from(dram.ranks) * usize::from(dram.bank_groups);
         let of_group = usize::from(dram.banks);
@@ -123,15 +123,15 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// A request arrives at `at`, or as soon as the channel can still take it if it has already gone further.
-    /// Reads are reported with their `id`; writes are posted.
+    /// Queues a request that arrives at `at`, or at the channel's current time if that is later. Reads are
+    /// reported with their `id`; writes are posted.
     #[inline]
     pub fn push(&mut self, at: Time, place: Place, write: bool, id: u64) {
         let at = at.0.div_ceil(self.policy.clock_ps);
         self.backlog.push(Arrival { at, id, place, write });
     }
 
-    /// When the channel has something to do next; [`Time::NEVER`] if nothing is queued.
+    /// Time of the next event; [`Time::NEVER`] if nothing is queued.
     #[inline]
     pub fn next_event(&self) -> Time {
         match self.backlog.first() {
@@ -145,8 +145,8 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// Sends all commands up to and including `until`, and adds the reads whose column command was sent to
-    /// `done`, with the time at which the last of their data is at the pins (which may be after `until`).
+    /// Sends all commands up to and including `until`. Appends the reads whose column command was sent to
+    /// `done`, with the end of their data at the pins (which may be after `until`).
     pub fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let until = (until.0 / self.policy.clock_ps).max(self.base + u64::from(self.now));
         loop {
@@ -167,7 +167,7 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// What the channel has done, up to `at` as far as refreshes go.
+    /// Counters; refreshes are counted up to `at`.
     pub fn counters(&self, at: Time) -> Counters {
         let refreshed = self.refreshes.refreshed_banks_by(at.0 / self.policy.clock_ps);
         Counters {
@@ -182,7 +182,7 @@ impl<O: Observer> Channel<O> {
         &self.observer
     }
 
-    /// Events up to `until`, until there is nothing queued.
+    /// Processes events up to `until`, or until nothing is queued.
     fn run(&mut self, until: Cycle, done: &mut Vec<Completion>) {
         let mut refresh = self.next_refresh();
         let mut arrival = self.next_admission();
@@ -228,7 +228,7 @@ impl<O: Observer> Channel<O> {
         }
     }
 
-    /// A cycle counted from the base, not before the last event.
+    /// A cycle relative to the base, but not before the last event.
     #[inline]
     fn relative(&self, at: u64) -> Cycle {
         let at = at.saturating_sub(self.base).min(u64::from(NEVER - 1));
@@ -240,7 +240,7 @@ impl<O: Observer> Channel<O> {
         Time((self.base + u64::from(at)) * self.policy.clock_ps)
     }
 
-    /// Ends an idle time.
+    /// Ends an idle period.
     fn wake(&mut self, at: u64) {
         self.refreshes.skip(at);
         if at.saturating_sub(self.base) >= u64::from(SPAN) {
@@ -265,7 +265,7 @@ impl<O: Observer> Channel<O> {
         self.schedule.rebase(by, ages);
     }
 
-    /// Cycles until which a command sent at `at` occupies the buses for column and for row commands.
+    /// Cycles until which a command sent at `at` occupies the column and row command buses.
     #[inline]
     fn command_bus(&self, kind: Kind, at: Cycle) -> [Cycle; 2] {
         let until = at + self.timing.command[kind as usize];

@@ -1,4 +1,4 @@
-//! What a channel does, command by command, for those who want to look on.
+//! Observes a channel's commands.
 
 /// Commands that a channel sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,21 +22,21 @@ pub enum Command {
         column: u16,
         /// Whether it writes.
         write: bool,
-        /// Whether the bank then closes the row by itself, as early as it may.
+        /// Whether the bank then precharges automatically, as early as allowed.
         auto_precharge: bool,
     },
-    /// Refreshes some banks, all of them closed.
+    /// Refreshes some closed banks.
     Refresh(Banks),
 }
 
 /// Evenly spaced banks of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Banks {
-    /// The first.
+    /// The first bank.
     pub first: u16,
-    /// From one to the next.
+    /// Distance between banks.
     pub step: u16,
-    /// How many.
+    /// Number of banks.
     pub count: u16,
 }
 
@@ -46,13 +46,13 @@ impl Banks {
         Banks { first: bank, step: 1, count: 1 }
     }
 
-    /// The banks' numbers, rising.
+    /// The banks' numbers, in increasing order.
     pub fn iter(self) -> impl Iterator<Item = u16> + Clone {
         (0..self.count).map(move |i| self.first + i * self.step)
     }
 }
 
-/// Looks on as a channel sends commands; `()` does not.
+/// Observes the commands of a channel; `()` does nothing.
 pub trait Observer {
     /// A command was sent, in the given cycle of the command clock.
     fn command(&mut self, cycle: u64, command: Command);

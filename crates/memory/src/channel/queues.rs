@@ -5,14 +5,14 @@ use super::map::Place;
 /// No slot.
 pub(super) const NONE: u16 = u16::MAX;
 
-/// What a request met when its bank first took a command for it.
+/// State of the bank when it first took a command for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
-    /// Its own row, open (so far).
+    /// The request's row was open.
     Hit,
-    /// No open row.
+    /// No row was open.
     Miss,
-    /// Another row.
+    /// Another row was open.
     Conflict,
 }
 
@@ -21,7 +21,7 @@ pub(super) enum Met {
 pub(super) struct Slot {
     pub id: u64,
     pub row: u32,
-    /// Rank by arrival.
+    /// Its age: order of arrival.
     pub age: u32,
     pub column: u16,
     pub met: Met,
@@ -63,7 +63,7 @@ impl Slots {
         &mut self.slots[usize::from(slot)]
     }
 
-    /// Appends a request; there must be a free slot.
+    /// Appends a request; a slot must be free.
     #[inline]
     pub fn append(&mut self, fifo: &mut Fifo, id: u64, place: Place) -> u16 {
         let slot = self.free.pop().expect("requests are admitted only while a slot is free");
@@ -79,7 +79,7 @@ impl Slots {
         slot
     }
 
-    /// Takes a request out of its list.
+    /// Removes a request from its list.
     #[inline]
     pub fn remove(&mut self, fifo: &mut Fifo, slot: u16) {
         debug_assert!(self.iter(*fifo).any(|queued| queued == slot), "a request of another list");
@@ -100,7 +100,7 @@ impl Slots {
         self.free.push(slot);
     }
 
-    /// The oldest request of a list for a row.
+    /// The oldest request for a row in a list.
     #[inline]
     pub fn first_of_row(&self, fifo: Fifo, row: u32) -> Option<u16> {
         self.iter(fifo).find(|&slot| self.get(slot).row == row)
@@ -119,12 +119,12 @@ impl Slots {
         std::iter::successors(known(fifo.head), move |&slot| known(self.get(slot).next))
     }
 
-    /// Age that the next request gets.
+    /// Age of the next request.
     pub fn next_age(&self) -> u32 {
         self.next_age
     }
 
-    /// Counts ages from `by` on; none in use may be lower.
+    /// Moves the base of ages forward by `by`, at most the lowest one in use.
     pub fn rebase_ages(&mut self, by: u32) {
         debug_assert!(by <= self.next_age, "an age that nobody was given");
         self.next_age -= by;

@@ -1,7 +1,7 @@
-//! Refresh: every part of a rank that is refreshed by one command, in its turn.
+//! Refresh, by units: the banks of a rank that one command refreshes.
 //!
-//! When a refresh falls due, its banks take no more activates or precharges; column commands to open rows go
-//! on as long as they do not hold up the precharge of all its banks, after which the refresh command follows.
+//! When a refresh is due, its banks take no more activates or precharges. Column commands to open rows
+//! continue unless they delay the precharge of all its banks, after which the refresh command follows.
 
 use memtide_core::machine::{Dram, Refresh};
 
@@ -20,9 +20,9 @@ enum Step {
 #[derive(Clone, Debug)]
 struct Unit {
     banks: Banks,
-    /// When the refresh under way or the next one is due, in cycles from the start of the run.
+    /// When the current or the next refresh is due, in cycles from the start of the run.
     due: u64,
-    /// The next step of it, and when.
+    /// Its next step, and when.
     step: Step,
     at: u64,
 }
@@ -31,9 +31,9 @@ struct Unit {
 pub(super) struct Refreshes {
     units: Vec<Unit>,
     interval: u64,
-    /// The unit whose next step is the earliest.
+    /// The unit with the earliest next step.
     next: usize,
-    /// Bank refreshes done.
+    /// Number of bank refreshes.
     pub refreshed_banks: u64,
 }
 
@@ -62,7 +62,7 @@ impl Refreshes {
         refreshes
     }
 
-    /// When the next step is.
+    /// Time of the next step.
     #[inline]
     pub fn next_at(&self) -> u64 {
         self.units.get(self.next).map_or(u64::MAX, |unit| unit.at)
@@ -73,7 +73,7 @@ impl Refreshes {
         self.next = earliest.unwrap_or(0);
     }
 
-    /// Lets the refreshes before `to`, which found the channel idle, have been done, except for the last.
+    /// Counts the refreshes before `to` as done, except for the last: the channel was idle.
     pub fn skip(&mut self, to: u64) {
         for unit in self.units.iter_mut().filter(|unit| unit.step == Step::FallDue && unit.due < to) {
             let passed = (to - unit.due) / self.interval;
@@ -84,7 +84,7 @@ impl Refreshes {
         self.find_next();
     }
 
-    /// Bank refreshes that will have fallen due by `to` if the channel stays idle.
+    /// Number of bank refreshes by `to` if the channel stays idle.
     pub fn refreshed_banks_by(&self, to: u64) -> u64 {
         let due = self.units.iter().filter(|unit| unit.due <= to);
         self.refreshed_banks
@@ -93,7 +93,7 @@ impl Refreshes {
 }
 
 impl<O: Observer> Channel<O> {
-    /// The next step of the refresh that is next.
+    /// Performs the next step of the next refresh.
     pub(super) fn refresh_step(&mut self, at: Cycle) {
         let unit = &self.refreshes.units[self.refreshes.next];
         let (banks, step) = (unit.banks, unit.step);
@@ -154,7 +154,7 @@ impl<O: Observer> Channel<O> {
         (Step::FallDue, at)
     }
 
-    /// Marks banks as about to be closed at `by`, and takes out their candidates of some kinds.
+    /// Marks banks as to be closed at `by`, and withdraws their candidates of some kinds.
     fn hold_back(&mut self, banks: Banks, by: Cycle, which: impl Fn(Kind) -> bool) {
         for bank in banks.iter() {
             self.banks[usize::from(bank)].refresh_at = by;

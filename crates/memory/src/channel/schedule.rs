@@ -1,8 +1,8 @@
-//! The command schedule of a channel: FR-FCFS without a scan of all banks in each cycle.
+//! The command schedule of a channel: FR-FCFS without scanning all banks in each cycle.
 //!
-//! Each bank with a request has one candidate: the next command for that request. The command sent next is
-//! the candidate of least (cycle, row command?, age): the earliest that the timing set allows, column before
-//! row commands, older before younger. Both fit one `u64`, so that a comparison is one instruction:
+//! Each bank with a request has one candidate: the next command for that request. The next command sent is
+//! the candidate of least order (cycle, row command?, age): the earliest that the timing set allows, column
+//! before row commands, older before younger. The order fits one `u64`, so a comparison is one instruction:
 //!
 //! ```text
 //! bits  63 ............ 32 | 31    | 30 ............ 0
@@ -11,18 +11,18 @@
 //! ```
 //!
 //! Invariant: unless a list is `stale`, `best` is its candidate of least order under the current limits.
-//! Limits and the bus only move forward (until `rebase`), so that a candidate's order only grows: a new
-//! candidate is compared with `best` alone, and the list is searched again only if `best` itself was taken
-//! out, replaced or overtaken.
+//! Limits and the bus only move forward (until `rebase`), so a candidate's order only grows: a new candidate
+//! is compared with `best` alone, and the list is searched again only if `best` itself was removed, replaced
+//! or overtaken.
 //!
 //! ```text
 //!   sent Read/Write --> column limits move --> columns stale, rows keep their best
 //!   sent Activate ----> row limits move -----> rows stale,    columns keep theirs
 //! ```
 //!
-//! Why two lists: a command moves the limits of its own kind alone, so that each command searches one of
-//! them. Why not a heap: with one moved limit the orders of most candidates change, and a search of at most
-//! 64 entries is a few cache lines.
+//! Why two lists: a command only moves the limits of its own kind, so each command causes a search of one of
+//! them. Why not a heap: one moved limit changes the orders of most candidates, and a search of at most 64
+//! entries touches a few cache lines.
 
 use memtide_core::machine::Arbitration;
 
@@ -31,29 +31,29 @@ use super::timing::{Cycle, Kind};
 /// The next command of a bank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// Earliest cycle as far as its bank goes.
+    /// Earliest cycle by its bank's timings.
     pub ready: Cycle,
     /// Age of its request; row commands have [`ROW`] added, so that column commands come first.
     pub rank: u32,
-    /// Its place among the limits.
+    /// Its index into the limits.
     pub class: u16,
     pub bank: u16,
     pub slot: u16,
     pub kind: Kind,
 }
 
-/// What sets row commands behind column commands.
+/// Orders row commands after column commands.
 pub(super) const ROW: u32 = 1 << 31;
 
-/// Where a candidate is.
+/// Position of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle {
     row: bool,
     index: u16,
 }
 
-/// The candidates, column and row commands apart: a column command moves the limits of column commands alone,
-/// an activate those of row commands, so that each sends one of the two lists to be searched again.
+/// The candidates, column and row commands separately: a column command only moves the limits of column
+/// commands, an activate those of row commands, so each makes one of the two lists stale.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     lists: [List; 2],
@@ -63,10 +63,10 @@ pub(super) struct Schedule {
 #[derive(Clone, Debug)]
 struct List {
     candidates: Vec<Candidate>,
-    /// Order and index of the candidate that goes first, unless `stale`.
+    /// Order and index of the next candidate, unless `stale`.
     best: (u64, u16),
     stale: bool,
-    /// Since when the command bus is free.
+    /// When the command bus becomes free.
     bus: Cycle,
 }
 
@@ -75,7 +75,7 @@ const NOTHING: (u64, u16) = (u64::MAX, u16::MAX);
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     rotation: Option<Rotation>,
-    /// The bank that goes before all others: its request has waited too long.
+    /// The bank with top priority: its request has waited too long.
     urgent: Option<u16>,
 }
 
@@ -98,11 +98,11 @@ impl Rules {
     }
 }
 
-/// What orders candidates: first the cycle in which they can go, then the rank.
+/// Order of candidates: first the earliest cycle, then the rank.
 #[inline]
 fn order(candidate: &Candidate, rank: u32, bus: Cycle, limits: &[Cycle]) -> u64 {
     let own = candidate.ready.max(limits[usize::from(candidate.class)]);
-    // The later of the two cycles, taken so that the compiler makes no branch of it.
+    // The later of the two cycles, without a branch.
     (u64::from(own) << 32 | u64::from(rank)).max(u64::from(bus) << 32 | u64::from(rank))
 }
 
@@ -111,7 +111,7 @@ impl List {
         List { candidates: Vec::with_capacity(banks), best: NOTHING, stale: false, bus: 0 }
     }
 
-    /// The candidate of an index is new.
+    /// Updates the best candidate after a new one at an index.
     #[inline]
     fn consider(&mut self, index: u16, rules: &Rules, limits: &[Cycle]) {
         if self.best.1 == index || rules.urgent.is_some() {
@@ -124,7 +124,7 @@ impl List {
         }
     }
 
-    /// Takes a candidate out; the bank of the one that then has its index, if any.
+    /// Removes a candidate; returns the bank of the one that takes its index, if any.
     #[inline]
     fn remove(&mut self, index: u16) -> Option<u16> {
         self.candidates.swap_remove(usize::from(index));
@@ -194,7 +194,7 @@ impl Schedule {
         Handle { row, index }
     }
 
-    /// Puts a candidate in another's place, if that is in the same list; says whether it is.
+    /// Replaces a candidate by one of the same list; returns false if the lists differ.
     #[inline]
     pub fn replace(&mut self, handle: Handle, candidate: Candidate, limits: &[Cycle]) -> bool {
         let same = handle.row == (candidate.rank & ROW != 0);
@@ -206,13 +206,13 @@ impl Schedule {
         same
     }
 
-    /// Takes a candidate out; the bank of the one that then has its handle, if any.
+    /// Removes a candidate; returns the bank of the one that takes its handle, if any.
     #[inline]
     pub fn remove(&mut self, handle: Handle) -> Option<u16> {
         self.lists[usize::from(handle.row)].remove(handle.index)
     }
 
-    /// The command that goes next, and when; none if there is no candidate.
+    /// The next command and its time; `None` without candidates.
     #[inline]
     pub fn best(&mut self, limits: &[Cycle]) -> Option<(Cycle, Handle)> {
         for list in &mut self.lists {
@@ -226,14 +226,14 @@ impl Schedule {
         first(self.lists[0].best, self.lists[1].best)
     }
 
-    /// The same, without keeping it.
+    /// As [`best`](Self::best), without caching it.
     pub fn peek(&self, limits: &[Cycle]) -> Option<(Cycle, Handle)> {
         let best = |list: &List| if list.stale { list.find(&self.rules, limits) } else { list.best };
         first(best(&self.lists[0]), best(&self.lists[1]))
     }
 
-    /// A bank's command was sent, which moved the limits of its kind and occupies the buses for column and
-    /// for row commands until the given cycles.
+    /// Updates for a command sent to a bank, which moves the limits of its kind and occupies the column and
+    /// row command buses until the given cycles.
     #[inline]
     pub fn sent(&mut self, bank: u16, kind: Kind, bus: [Cycle; 2]) {
         self.occupy(bus);
@@ -248,7 +248,7 @@ impl Schedule {
         }
     }
 
-    /// The command buses are occupied until the given cycles.
+    /// Occupies the command buses until the given cycles.
     #[inline]
     pub fn occupy(&mut self, bus: [Cycle; 2]) {
         self.lists[0].occupy(bus[0]);
@@ -260,7 +260,8 @@ impl Schedule {
         self.lists[1].bus
     }
 
-    /// Puts the oldest request's bank first until it is served, if the request is older than `age`.
+    /// Gives the bank of the oldest request top priority until it is served, if the request is older than
+    /// `age`.
     pub fn hurry(&mut self, age: u32) {
         let candidates = self.lists.iter().flat_map(|list| &list.candidates);
         let oldest = candidates.min_by_key(|c| c.rank & !ROW);
@@ -268,7 +269,7 @@ impl Schedule {
         self.search();
     }
 
-    /// A bank's request was served, or cannot be now.
+    /// Ends a bank's top priority: its request was served, or cannot be served now.
     #[inline]
     pub fn calm(&mut self, bank: u16) {
         if self.rules.urgent == Some(bank) {
@@ -281,7 +282,7 @@ impl Schedule {
         self.lists.iter_mut().for_each(|list| list.stale = true);
     }
 
-    /// Counts cycles and ages from later bases.
+    /// Moves the bases of cycles and ages forward.
     pub fn rebase(&mut self, cycles: Cycle, ages: u32) {
         for list in &mut self.lists {
             for candidate in &mut list.candidates {
@@ -295,7 +296,7 @@ impl Schedule {
     }
 }
 
-/// The better of the best of both lists.
+/// The better one of the best of both lists.
 #[inline]
 fn first(column: (u64, u16), row: (u64, u16)) -> Option<(Cycle, Handle)> {
     let is_row = row.0 < column.0;

@@ -1,4 +1,4 @@
-//! The timing set, and the earliest times it leaves to each kind of command in each bank group.
+//! The timing set, and the earliest time of each kind of command in each bank group.
 
 use memtide_core::machine::Dram;
 
@@ -8,7 +8,7 @@ pub(super) type Cycle = u32;
 /// Later than any command.
 pub(super) const NEVER: Cycle = Cycle::MAX;
 
-/// What a bank's next command is.
+/// Kind of a bank's next command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -17,10 +17,10 @@ pub(super) enum Kind {
     Precharge,
 }
 
-/// Kinds that bank groups limit; a precharge waits for its bank alone.
+/// Kinds limited by bank groups; a precharge is only limited by its bank.
 const LIMITED: usize = 3;
 
-/// Figures that concern one bank.
+/// Timings of one bank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BankTiming {
     /// Activate to column command.
@@ -54,7 +54,7 @@ impl BankTiming {
     }
 }
 
-/// How two commands of a channel lie to one another.
+/// Relation of the targets of two commands in a channel.
 #[derive(Clone, Copy)]
 enum Relation {
     SameGroup,
@@ -62,7 +62,7 @@ enum Relation {
     OtherRank,
 }
 
-/// Least distance of two column commands, of the kinds `first` and `then`.
+/// Minimum distance of two column commands of the kinds `first` and `then`.
 ///
 /// Same rank: JESD79-4, tables of tCCD, tWTR, and the read to write delay `CL + burst + turnaround - CWL`.
 /// Other rank: the data bus alone, with `rank_switch` idle cycles between the two bursts.
@@ -85,12 +85,12 @@ fn column_distance(dram: &Dram, first: Kind, then: Kind, relation: Relation) -> 
     distance.max(1) as Cycle
 }
 
-/// For each command issued, the distances to those that follow it in every bank group, as rows to add and to
-/// take the maximum with; and the limits so far.
+/// For each command sent, the distances to subsequent ones in every bank group, as rows to add and to take
+/// the maximum with; and the current limits.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     groups: usize,
-    /// Bank groups of a rank, as a power of two.
+    /// Log2 of the bank groups per rank.
     rank_shift: u32,
     /// Earliest cycle of a kind in a bank group: `[kind * groups + group]`, precharges included (always 0).
     earliest: Vec<Cycle>,
@@ -99,7 +99,7 @@ pub(super) struct Limits {
     rrd_s: Cycle,
     rrd_l: Cycle,
     faw: Cycle,
-    /// Per rank: when the window of each of the last four activates ends, and which is the oldest.
+    /// Per rank: end of the window of each of the last four activates, and the oldest one's index.
     windows: Vec<([Cycle; 4], usize)>,
 }
 
@@ -134,7 +134,7 @@ impl Limits {
         }
     }
 
-    /// The class of a command: where [`Limits::earliest`] has its limit.
+    /// The class of a command: the index of its limit in [`Limits::earliest`].
     #[inline]
     pub fn class(&self, kind: Kind, group: usize) -> u16 {
         (kind as usize * self.groups + group) as u16
@@ -146,7 +146,7 @@ impl Limits {
         &self.earliest
     }
 
-    /// A column command went to a bank group.
+    /// Updates for a column command to a bank group.
     #[inline]
     pub fn column(&mut self, kind: Kind, group: usize, at: Cycle) {
         let row = 2 * self.groups;
@@ -156,7 +156,7 @@ impl Limits {
         }
     }
 
-    /// An activate went to a bank group.
+    /// Updates for an activate in a bank group.
     #[inline]
     pub fn activate(&mut self, group: usize, at: Cycle) {
         let rank = group >> self.rank_shift;
@@ -172,7 +172,7 @@ impl Limits {
         *own = (*own).max(at + self.rrd_l);
     }
 
-    /// Counts cycles from a base that is `by` later.
+    /// Moves the base of its times forward by `by`.
     pub fn rebase(&mut self, by: Cycle) {
         for limit in &mut self.earliest {
             *limit = limit.saturating_sub(by);

@@ -5,17 +5,17 @@ use std::ops::Range;
 
 use memtide_core::Time;
 
-/// Lines of a slot.
+/// Lines per slot.
 const SLOT_LINES: u8 = 4;
 
-/// How far back of the latest line a line may still find room.
+/// How far before the latest line a line may still be inserted.
 const HORIZON: Time = Time::from_us(8);
 
-/// Carries lines one after another.
+/// Carries one line after another.
 ///
-/// They are not announced in the order of their times: a read's data is, as soon as its end is certain, and a
-/// core that runs ahead announces what it will write. So time is divided into slots of a few lines, and a
-/// line goes into the first one that has room, from its own time on.
+/// Lines are not announced in time order: a read's data is announced as soon as its end is certain, and a
+/// core that runs ahead announces its writes early. So time is divided into slots of a few lines, and a line
+/// takes the first slot with space, from its own time on.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     line_time: Time,
@@ -23,7 +23,7 @@ pub(super) struct Lane {
     first: u64,
     /// Lines in each slot.
     used: VecDeque<u8>,
-    /// Slots known to be full: a line need not look at them one by one.
+    /// Slots known to be full, which need no search.
     full: Range<u64>,
     latest: Time,
     pub lines: u64,
@@ -35,7 +35,7 @@ impl Lane {
         Lane { line_time, first: 0, used: VecDeque::new(), full: 0..0, latest: Time::ZERO, lines: 0 }
     }
 
-    /// When a line sets out that could at `at`.
+    /// Departure time of a line that is ready at `at`.
     pub fn carry(&mut self, at: Time) -> Time {
         self.lines += 1;
         if at > self.latest {

@@ -1,4 +1,4 @@
-//! Links between sockets, and between a socket and memory that is not beside it.
+//! Links between sockets, and between a socket and memory not attached to it.
 
 mod lane;
 
@@ -7,7 +7,8 @@ use memtide_core::{Bandwidth, LINE_BYTES, Time};
 
 use self::lane::Lane;
 
-/// All links of a machine. Each direction carries lines one after another; requests without data take no room.
+/// All links of a machine. Each direction carries one line after another; requests without data use no
+/// bandwidth.
 #[derive(Clone, Debug)]
 pub struct Links {
     links: Vec<Link>,
@@ -20,12 +21,12 @@ struct Link {
     lanes: [Lane; 2],
 }
 
-/// Which way something travels on an initiator's way to a node.
+/// Direction on a route from an initiator to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Towards {
-    /// To the node: requests and data to write.
+    /// To the node: requests and write data.
     Node,
-    /// From the node: data that was read.
+    /// From the node: read data.
     Initiator,
 }
 
@@ -39,12 +40,12 @@ impl Links {
         Links { links: links.collect() }
     }
 
-    /// When something without data that sets out at `at` arrives.
+    /// Arrival time of a request without data that departs at `at`.
     pub fn signal(&self, hops: &[Hop], at: Time) -> Time {
         hops.iter().fold(at, |at, hop| at + self.links[hop.link].half_latency)
     }
 
-    /// When a line that sets out at `at` arrives: on each link it waits for those before it.
+    /// Arrival time of a line that departs at `at`: it queues on each link.
     pub fn carry(&mut self, hops: &[Hop], towards: Towards, at: Time) -> Time {
         let mut at = at;
         for index in 0..hops.len() {
@@ -59,7 +60,7 @@ impl Links {
         at
     }
 
-    /// Lines that a link carried from its first end to its second, and back.
+    /// Lines carried by a link from its first end to its second, and back.
     pub fn lines(&self, link: usize) -> [u64; 2] {
         self.links[link].lanes.each_ref().map(|lane| lane.lines)
     }

@@ -1,25 +1,24 @@
-//! Lines on their way into the shared caches.
+//! Lines in flight to the shared caches.
 
 use memtide_core::Time;
 
-/// Entries of the table; several times what a machine's cores and prefetchers can have under way.
+/// Number of table entries: several times the maximum in flight of cores and prefetchers.
 const ENTRIES: usize = 4096;
 
-/// Remembers which lines are still on their way, so that a second access to one waits for it instead of
-/// hitting too early. Directly mapped: of two lines with the same place the older one is forgotten, and hits
-/// at once.
+/// Tracks lines in flight, so that a second access to one waits for it instead of hitting too early.
+/// Direct-mapped: of two conflicting lines the older one is dropped, and hits at once.
 #[derive(Debug)]
 pub(super) struct InFlight {
     entries: Vec<Entry>,
 }
 
-/// A line on its way into a cache, or one that was.
+/// A line that is or was in flight to a cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     key: u64,
     /// The request that fetches it.
     pub request: u32,
-    /// When it is there; [`Time::NEVER`] while that is not known.
+    /// Its arrival; [`Time::NEVER`] while unknown.
     pub arrival: Time,
 }
 
@@ -28,7 +27,7 @@ impl InFlight {
         InFlight { entries: vec![Entry { key: u64::MAX, request: 0, arrival: Time::ZERO }; ENTRIES] }
     }
 
-    /// The entry of a line in a caching domain, if it is remembered.
+    /// The entry of a line in a caching domain, if tracked.
     #[inline]
     pub fn find(&self, domain: u16, line: u64) -> Option<Entry> {
         let key = key(domain, line);
@@ -40,7 +39,7 @@ impl InFlight {
         self.entries[place(key)] = Entry { key, request, arrival: Time::NEVER };
     }
 
-    /// Notes when a line arrives, unless it was forgotten.
+    /// Sets the arrival of a line, if still tracked.
     pub fn arrives(&mut self, domain: u16, line: u64, request: u32, arrival: Time) {
         let key = key(domain, line);
         let entry = &mut self.entries[place(key)];

@@ -1,4 +1,4 @@
-//! What cores share: the outer cache levels, links and memory nodes.
+//! Resources shared by cores: outer cache levels, links and memory nodes.
 
 mod in_flight;
 mod requests;
@@ -17,7 +17,7 @@ use crate::link::{Links, Towards};
 use crate::model::model;
 use crate::node::{self, Completion, MemoryNode};
 
-/// The shared cache levels, links and nodes of a machine. Time runs forward through [`Uncore::advance`].
+/// The shared cache levels, links and nodes of a machine. [`Uncore::advance`] moves its time forward.
 pub struct Uncore {
     levels: Vec<SharedLevel>,
     in_flight: InFlight,
@@ -26,7 +26,7 @@ pub struct Uncore {
     routes: Routes,
     nodes: Vec<NodeState>,
     completions: Vec<Completion>,
-    /// Bit `n`: the next event of node `n` may have changed.
+    /// Bit `n`: node `n` may have a new next event.
     touched: u64,
     latencies: Vec<(NodeId, Time)>,
     counts: UncoreCounts,
@@ -41,34 +41,34 @@ struct SharedLevel {
 struct NodeState {
     memory: Box<dyn MemoryNode + Send>,
     requested: Requested,
-    /// Lines written to each page, where memory wears.
+    /// Lines written to each page, for memory that wears.
     wear: Option<Vec<u32>>,
 }
 
-/// Lines asked of a node since the start, by who asked. A device moves fewer: its write queue merges writes and answers
-/// reads.
+/// Lines requested from a node since the start, by requester. A device moves fewer: its write queue merges
+/// writes and serves reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requested {
-    /// Reads that cores asked for, and write-backs of what they wrote.
+    /// Reads by cores, and write-backs of their stores.
     pub demand: u64,
-    /// Reads of the prefetcher.
+    /// Reads by the prefetcher.
     pub prefetch: u64,
     /// Reads and writes of page copies.
     pub copy: u64,
 }
 
-/// Counts of the shared levels since the start.
+/// Counters of the shared levels since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UncoreCounts {
     /// Accesses that missed the private caches.
     pub accesses: u64,
-    /// Those that missed the shared levels as well.
+    /// Misses of the shared levels.
     pub misses: u64,
-    /// Lines fetched ahead.
+    /// Lines prefetched.
     pub prefetches: u64,
 }
 
-/// Who asks for a line.
+/// The requester of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
     Demand,
@@ -87,7 +87,7 @@ impl Requested {
 }
 
 impl Uncore {
-    /// The idle uncore of a machine, whose caches are empty.
+    /// The idle uncore of a machine, with empty caches.
     pub fn new(machine: &Machine) -> Uncore {
         let levels = machine.caches.iter().filter(|c| c.is_shared()).map(|c| SharedLevel {
             latency: machine.core.cycles(c.latency_cycles),
@@ -116,9 +116,8 @@ impl Uncore {
         }
     }
 
-    /// A load or store that missed the private caches of `cpu`. Gives the time at which its line is there,
-    /// counted as load-to-use from `at`; none if that is not known yet: then [`Uncore::advance`] reports
-    /// `waiter`.
+    /// A load or store that missed the private caches of `cpu`. Returns the arrival time of its line,
+    /// load-to-use from `at`; `None` if not known yet: [`Uncore::advance`] then reports `waiter`.
     pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) -> Option<Time> {
         self.counts.accesses += 1;
         let domain = self.domain(cpu);
@@ -140,7 +139,7 @@ impl Uncore {
         None
     }
 
-    /// Says that the CPU will soon ask for a line, so that the host can fetch what the answer takes.
+    /// Hints that the CPU will soon request a line: prefetches the host memory needed for it.
     #[inline]
     pub fn warm(&self, cpu: CpuId, line: u64) {
         for level in &self.levels {
@@ -148,7 +147,7 @@ impl Uncore {
         }
     }
 
-    /// Fetches a line ahead into the last shared level, unless it is there.
+    /// Prefetches a line into the last shared level, unless present.
     pub fn prefetch(&mut self, cpu: CpuId, line: u64, at: Time) {
         let Some(last) = self.levels.last_mut() else { return };
         let instance = cpu.index() / usize::from(last.shared_by);
@@ -165,7 +164,7 @@ impl Uncore {
         self.in_flight.begin(domain, line, request);
     }
 
-    /// Takes a dirty line that left the private caches of `cpu`.
+    /// Takes a dirty line evicted from the private caches of `cpu`.
     pub fn spill(&mut self, cpu: CpuId, line: u64, at: Time) {
         self.write_back(0, cpu, line, at);
     }
@@ -194,24 +193,24 @@ impl Uncore {
         self.touched |= 1 << node.0;
     }
 
-    /// The least time from a core's request to its arrival at a node: what is asked for within this time of
-    /// the present may be asked for in any order.
+    /// Minimum time from a core's request to its arrival at a node: requests within this time from now may be
+    /// made in any order.
     pub fn lookahead(&self) -> Time {
         self.routes.out()
     }
 
-    /// When the node next has something to do.
+    /// Time of a node's next event.
     pub fn next_event(&self, node: NodeId) -> Time {
         self.nodes[node.index()].memory.next_event()
     }
 
-    /// Takes the set of nodes whose next event may have changed since the last call, as bits.
+    /// Takes the set of nodes that may have a new next event since the last call, as bits.
     pub fn take_touched(&mut self) -> u64 {
         std::mem::take(&mut self.touched)
     }
 
-    /// Lets the node work; nothing will be asked of the uncore for a time before `now`. Each waiter whose
-    /// line's arrival is known then is told it.
+    /// Advances a node to `now`; requests before that time are no longer possible. Calls `tell` for each
+    /// waiter whose line's arrival has become known.
     pub fn advance(&mut self, node: NodeId, now: Time, mut tell: impl FnMut(Waiter, Time)) {
         let mut completions = std::mem::take(&mut self.completions);
         self.nodes[node.index()].memory.advance(now + self.routes.out(), &mut completions);
@@ -236,38 +235,38 @@ impl Uncore {
         self.latencies.drain(..)
     }
 
-    /// Counts of the shared levels.
+    /// Counters of the shared levels.
     pub fn counts(&self) -> UncoreCounts {
         self.counts
     }
 
-    /// What a node's device has done, up to `at` as far as refreshes go.
+    /// A node's device counters; refreshes are counted up to `at`.
     pub fn node_counters(&self, node: NodeId, at: Time) -> Counters {
         self.nodes[node.index()].memory.counters(at)
     }
 
-    /// Lines asked of a node so far.
+    /// Lines requested from a node so far.
     pub fn requested(&self, node: NodeId) -> Requested {
         self.nodes[node.index()].requested
     }
 
-    /// Lines written to each page of a node that wears.
+    /// Lines written to each page of a node with wear.
     pub fn wear(&self, node: NodeId) -> Option<&[u32]> {
         self.nodes[node.index()].wear.as_deref()
     }
 
-    /// Lines that the link carried from its first end to its second, and back.
+    /// Lines carried by a link from its first end to its second, and back.
     pub fn link_lines(&self, link: usize) -> [u64; 2] {
         self.links.lines(link)
     }
 
-    /// The outermost shared cache of a CPU, or the CPU itself if it shares none.
+    /// The outermost shared cache of a CPU, or the CPU itself if it has none.
     fn domain(&self, cpu: CpuId) -> u16 {
         self.levels.last().map_or(cpu.0, |level| cpu.0 / level.shared_by)
     }
 
-    /// Looks a line up from a shared level on, and puts it into those that do not hold it; gives the latency
-    /// of the one that does.
+    /// Looks a line up from a shared level on, and inserts it into the levels that miss; returns the latency
+    /// of the one that hits.
     fn look_up(&mut self, index: usize, cpu: CpuId, line: u64, at: Time) -> Option<Time> {
         let level = self.levels.get_mut(index)?;
         let instance = cpu.index() / usize::from(level.shared_by);

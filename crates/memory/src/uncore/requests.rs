@@ -1,13 +1,13 @@
-//! Reads under way to memory, and who waits for each.
+//! Reads in flight to memory, and their waiters.
 
 use memtide_core::{CpuId, NodeId, Time};
 use slab::Slab;
 
-/// Whoever waits for a line: a number that its owner gave out and gets back.
+/// Waiter for a line: an opaque number of the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter(pub u32);
 
-/// A read under way.
+/// A read in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub line: u64,
@@ -15,9 +15,9 @@ pub(super) struct Request {
     pub cpu: CpuId,
     pub domain: u16,
     pub node: NodeId,
-    /// A core waits for it, so that its latency counts.
+    /// Whether a core waits for it, so that its latency counts.
     pub demand: bool,
-    /// First of the list of waiters.
+    /// Head of the list of waiters.
     first: u32,
 }
 
@@ -27,7 +27,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     requests: Slab<Request>,
-    /// Each with the time before which it cannot have its line, and the next of its list.
+    /// Waiters, each with its earliest time and the next one in the list.
     waiters: Slab<(Waiter, Time, u32)>,
 }
 
@@ -49,7 +49,7 @@ impl Requests {
         request.first = self.waiters.insert((waiter, earliest, request.first)) as u32;
     }
 
-    /// Ends a request; hands its waiters out, the last to come first, each with its earliest time.
+    /// Ends a request; calls `tell` for each waiter, last one first, with its earliest time.
     pub fn finish(&mut self, id: u32, mut tell: impl FnMut(Waiter, Time)) {
         let mut at = self.requests.remove(id as usize).first;
         while at != NONE {

@@ -1,19 +1,19 @@
-//! Where a line lies and what the route there costs.
+//! Physical location of lines, and routes to them.
 
 use memtide_core::machine::{Hop, Machine, Node};
 use memtide_core::{CpuId, InitiatorId, NodeId, Time};
 
-/// Physical lines by node, and the routes from CPUs to nodes. Nodes follow each other in physical address
-/// order.
+/// Physical lines by node, and the routes from CPUs to nodes. Nodes are consecutive in the physical address
+/// space.
 #[derive(Debug)]
 pub(super) struct Routes {
     /// First line of each node, and the end of the last.
     first_lines: Vec<u64>,
     initiator_of: Vec<InitiatorId>,
     hops: Vec<Vec<Vec<Hop>>>,
-    /// From a core's request to the node's door, beside links: the way through the caches.
+    /// Latency from a core's request to the node without links: the path through the caches.
     out: Time,
-    /// What of that a node's own latency holds already: all of it if the node is fixed.
+    /// The part of it that a node's own latency includes: all of it if the node is fixed.
     allowances: Vec<Time>,
 }
 
@@ -41,7 +41,7 @@ impl Routes {
         }
     }
 
-    /// The node of a physical line, and the line's number in it.
+    /// The node of a physical line, and the line's number in the node.
     #[inline]
     pub fn find(&self, line: u64) -> (NodeId, u64) {
         let index =

@@ -1,4 +1,4 @@
-//! Devices and a plain judge of command logs, for the tests of the channel.
+//! Devices, and a plain checker of command logs, for tests of the channel.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod plain;
@@ -10,7 +10,7 @@ use memtide_core::{Bandwidth, LINE_BYTES, Time};
 use memtide_memory::channel::{Channel, Command, Place};
 use memtide_memory::node::Completion;
 
-/// The matched DDR4-2400 channel.
+/// The DDR4-2400 channel of the accuracy tests.
 pub fn matched() -> Node {
     let text = include_str!("../../../../machines/ddr4-2400.toml");
     Machine::parse("ddr4-2400.toml", text).expect("the repository's machine is right").nodes.remove(0)
@@ -21,7 +21,7 @@ pub fn ddr4() -> Dram {
     Dram { refi: 0, ..matched().dram.expect("a dram node") }
 }
 
-/// A request of a test, its arrival in cycles.
+/// A request and its arrival in cycles.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     pub at: u64,
@@ -34,15 +34,15 @@ pub fn ask(at: u64, dram: &Dram, group: u16, bank: u16, row: u32, column: u16, w
     Ask { at, place: Place { bank: group * u16::from(dram.banks) + bank, column, row }, write }
 }
 
-/// What a channel did.
+/// Result of a run.
 pub struct Run {
     pub commands: Vec<(u64, Command)>,
-    /// Ends of reads, in cycles; none for writes and reads that never ended.
+    /// Ends of reads, in cycles; `None` for writes and for reads that did not end.
     pub ends: Vec<Option<u64>>,
     pub channel: Channel<Vec<(u64, Command)>>,
 }
 
-/// Pushes all requests, then runs until nothing is queued.
+/// Pushes all requests, and runs until nothing is queued.
 pub fn run(dram: &Dram, asks: &[Ask]) -> Run {
     let mut channel = Channel::with_observer(dram, Vec::new());
     let mut done = Vec::new();
@@ -55,7 +55,7 @@ pub fn run(dram: &Dram, asks: &[Ask]) -> Run {
     Run { commands: channel.observer().clone(), ends: ends(dram, asks.len(), &done), channel }
 }
 
-/// Completions by request; a second one for a request is a mistake.
+/// Completions by request; fails if a request has two.
 pub fn ends(dram: &Dram, requests: usize, done: &[Completion]) -> Vec<Option<u64>> {
     let mut ends = vec![None; requests];
     for completion in done {

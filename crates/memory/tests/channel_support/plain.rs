@@ -1,4 +1,4 @@
-//! A memory controller written as plainly as can be: cycle by cycle, every request looked at in each.
+//! A plain memory controller that examines every request in every cycle.
 
 use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
 use memtide_memory::channel::{Banks, Command, Place};
@@ -15,7 +15,7 @@ struct Waiting {
 struct Unit {
     banks: Banks,
     due: u64,
-    /// When its banks are precharged; none before it is due.
+    /// When its banks are precharged; `None` before it is due.
     deadline: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ pub struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// Serves all requests, which are in order of time.
+    /// Serves all requests, given in time order.
     pub fn run(dram: &'a Dram, asks: &[Ask]) -> Plain<'a> {
         let banks = u16::from(dram.ranks) * u16::from(dram.bank_groups) * u16::from(dram.banks);
         let mut plain = Plain {
@@ -104,7 +104,7 @@ impl<'a> Plain<'a> {
         self.log.push((self.now, command));
     }
 
-    /// One step of a refresh, if one can be taken now.
+    /// Performs one step of a refresh, if possible now.
     fn refresh(&mut self) -> bool {
         for i in 0..self.units.len() {
             let Unit { banks, due, deadline } = self.units[i];
@@ -139,7 +139,7 @@ impl<'a> Plain<'a> {
         false
     }
 
-    /// The next command of a bank in the direction under way, and the index of its request.
+    /// The next command of a bank in the current direction, and the index of its request.
     fn wanted(&self, bank: u16) -> Option<(usize, Command)> {
         let column = |i: usize| {
             let Waiting { place, write, .. } = self.waiting[i];
@@ -179,7 +179,7 @@ impl<'a> Plain<'a> {
         (self.now + recovery).max(self.past.precharge_at(bank)) > deadline
     }
 
-    /// Sends the command that goes first of those that may be sent now, if any.
+    /// Sends the first in order of the commands possible now, if any.
     fn command(&mut self) -> bool {
         let banks = self.opened_for.len() as u16;
         let may = |bank: u16| {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{Ask, ddr4};
 
-/// Any device that a machine file may describe, within the sizes of real ones.
+/// Any device that a machine file may describe, of realistic size.
 pub fn device() -> impl Strategy<Value = Dram> {
     let shape = (0..2u32, 0..3u32, 0..3u32, any::<bool>(), any::<bool>(), 0..3u8);
     let latencies = (1..60u16, 1..40u16, 1..40u16, 1..40u16, 1..80u16, 1..9u16);
@@ -65,17 +65,17 @@ pub fn device() -> impl Strategy<Value = Dram> {
 /// Traffic to any device.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// Half of the longest distance of two arrivals, in cycles.
+    /// Half of the maximum distance of two arrivals, in cycles.
     distance: u64,
     /// Share of writes.
     writes: f64,
     /// Rows in use.
     rows: u32,
-    /// Distance, bank, row, column, and what decides whether it writes.
+    /// Distance, bank, row, column, and a number that selects reads and writes.
     draws: Vec<(u64, u16, u32, u16, f64)>,
 }
 
-/// Traffic from a rush to a trickle, from one row to several.
+/// Traffic from saturating to sparse, to one row or several.
 pub fn traffic() -> impl Strategy<Value = Traffic> {
     let one = (0..=u64::MAX, any::<u16>(), any::<u32>(), any::<u16>(), 0.0..1.0f64);
     (0..60u64, 0.0..1.0f64, 1..8u32, proptest::collection::vec(one, 1..400))
@@ -87,7 +87,7 @@ pub fn asks(dram: &Dram, traffic: &Traffic) -> Vec<Ask> {
     let banks = u16::from(dram.ranks) * u16::from(dram.bank_groups) * u16::from(dram.banks);
     let mut at = 0;
     let ask = |&(gap, bank, row, column, write): &(u64, u16, u32, u16, f64)| {
-        // Now and then a pause, in which rows stay open and refreshes go by.
+        // Now and then a pause with open rows and refreshes.
         at += if gap % 64 == 0 { gap % 20_011 } else { gap % (2 * traffic.distance + 1) };
         let place = Place { bank: bank % banks, column: column % 4, row: row % traffic.rows };
         Ask { at, place, write: write < traffic.writes }
@@ -95,8 +95,7 @@ pub fn asks(dram: &Dram, traffic: &Traffic) -> Vec<Ask> {
     traffic.draws.iter().map(ask).collect()
 }
 
-/// Requests between which the channel is never idle for a refresh interval: refreshes that nobody sees are
-/// not in its log.
+/// Removes pauses in which the channel is idle for a refresh interval: idle refreshes are not in its log.
 pub fn without_pauses(dram: &Dram, mut asks: Vec<Ask>) -> Vec<Ask> {
     let mut before = 0;
     for ask in &mut asks {

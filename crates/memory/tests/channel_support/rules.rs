@@ -1,9 +1,9 @@
-//! The rules of DDR devices, written down plainly: which command may be sent when, given all those before it.
+//! Plain rules of DDR devices: which command is allowed when, given all previous ones.
 
 use memtide_core::machine::Dram;
 use memtide_memory::channel::{Banks, Command};
 
-/// Says what is wrong with a log of commands, if anything.
+/// The first violation in a log of commands, if any.
 pub fn broken(dram: &Dram, log: &[(u64, Command)]) -> Option<String> {
     let mut past = Past::new(dram);
     log.iter().find_map(|&(at, command)| {
@@ -13,7 +13,7 @@ pub fn broken(dram: &Dram, log: &[(u64, Command)]) -> Option<String> {
     })
 }
 
-/// All that matters of the commands so far.
+/// The relevant history of commands.
 pub struct Past<'a> {
     dram: &'a Dram,
     banks: Vec<BankPast>,
@@ -48,7 +48,7 @@ impl<'a> Past<'a> {
         }
     }
 
-    /// The open row of a bank, a row that the bank is about to close by itself not being open any more.
+    /// The open row of a bank; `None` if the bank is about to precharge automatically.
     pub fn open_row(&self, bank: u16) -> Option<u32> {
         self.banks[usize::from(bank)].row
     }
@@ -72,7 +72,7 @@ impl<'a> Past<'a> {
             .unwrap_or(0)
     }
 
-    /// Why a command may not be sent at a time.
+    /// Why a command is not allowed at a time.
     pub fn objection(&self, at: u64, command: Command) -> Option<String> {
         let bus = if matches!(command, Command::Column { .. }) { self.column_bus } else { self.row_bus };
         if at < bus {
@@ -86,7 +86,7 @@ impl<'a> Past<'a> {
         }
     }
 
-    /// Whether a bank can take an activate or refresh, as far as it alone goes.
+    /// Whether a bank by itself can take an activate or refresh.
     fn idle(&self, at: u64, bank: u16) -> Option<String> {
         let (b, d) = (&self.banks[usize::from(bank)], self.dram);
         if b.row.is_some() {
@@ -156,7 +156,7 @@ impl<'a> Past<'a> {
         None
     }
 
-    /// Takes note of a command.
+    /// Records a command.
     pub fn add(&mut self, at: u64, command: Command) {
         let d = self.dram;
         let cycles = match command {

@@ -1,4 +1,4 @@
-//! What the tests of caches and the uncore share: random streams and small machines.
+//! Shared by tests of caches and the uncore: random streams and small machines.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -6,7 +6,7 @@ use memtide_core::Machine;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 
-/// Draws from a Zipf distribution by its inverse, from a table.
+/// Draws from a Zipf distribution by inverse transform, from a table.
 pub struct Zipf {
     random: SplitMix64,
     cumulative: Vec<f64>,
@@ -24,7 +24,7 @@ impl Zipf {
         Zipf { random: SplitMix64::seed_from_u64(seed), cumulative }
     }
 
-    /// An item; popular ones are spread over all numbers.
+    /// An item; popular ones are scattered over all numbers.
     pub fn draw(&mut self) -> u64 {
         let items = self.cumulative.len();
         let unit = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -38,8 +38,7 @@ impl Zipf {
     }
 }
 
-/// A machine of 1 GHz cores, so that a cycle is a nanosecond; `rest` holds caches, TLBs, initiators, nodes
-/// and links.
+/// A machine of 1 GHz cores (one ns per cycle); `rest` has caches, TLBs, initiators, nodes and links.
 pub fn machine(rest: &str) -> Machine {
     let text = format!(
         "name = \"test\"\nsummary = \"a test's\"\nsources.default = \"assumed: a test's\"\n\
@@ -48,7 +47,7 @@ pub fn machine(rest: &str) -> Machine {
     Machine::parse("test.toml", &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A cache level as the machine file has it.
+/// A cache level in machine file syntax.
 pub fn level(name: &str, kib: u64, ways: u16, latency: u32, shared_by: u16) -> String {
     format!(
         "[[cache]]\nname = \"{name}\"\ncapacity_kib = {kib}\nways = {ways}\nlatency_cycles = {latency}\n\
@@ -56,12 +55,12 @@ pub fn level(name: &str, kib: u64, ways: u16, latency: u32, shared_by: u16) -> S
     )
 }
 
-/// A socket of so many CPUs.
+/// A socket with this many CPUs.
 pub fn socket(name: &str, cpus: u16) -> String {
     format!("[[initiator]]\nname = \"{name}\"\ncpus = {cpus}\n")
 }
 
-/// A fixed node of 1 MiB; `beside` names its initiator, or nothing if a link leads to it.
+/// A fixed node of 1 MiB; `beside` is its initiator, or `None` if it is behind a link.
 pub fn node(name: &str, beside: Option<&str>, latency_ns: f64, mbps: f64) -> String {
     let beside = beside.map(|socket| format!("initiator = \"{socket}\"\n")).unwrap_or_default();
     format!(
