@@ -1,19 +1,19 @@
-//! How a policy registers: what is known of it, its parameters, and how it is made.
+//! Registration of a policy: its description, parameters and constructor.
 
 use memtide_core::Machine;
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{Migration, Placement};
 
-/// What there is to know about a policy.
+/// Description of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
     /// Its name.
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// Where it comes from: paper and algorithm or equation, or kernel documentation.
+    /// Its source: paper and algorithm or equation, or kernel documentation.
     pub source: &'static str,
-    /// Whether it uses the nodes' latencies or bandwidths, and not tiers and nearness alone.
+    /// Whether it uses the nodes' latencies or bandwidths, not only tiers and distances.
     pub figures: bool,
     /// Its parameters.
     pub parameters: &'static [Parameter],
@@ -22,18 +22,18 @@ pub struct Info {
 /// A placement policy for a machine, or why its values do not fit the machine.
 pub(crate) type Made = Result<Box<dyn Placement>, String>;
 
-/// A placement policy in the list of all.
+/// Entry of a placement policy.
 pub(crate) struct PlacementEntry {
     pub(crate) info: Info,
-    /// Makes it for a machine.
+    /// Creates it for a machine.
     pub(crate) make: fn(&Machine, &Values) -> Made,
 }
 
-/// A migration policy in the list of all.
+/// Entry of a migration policy.
 pub(crate) struct MigrationEntry {
     pub(crate) info: Info,
-    /// Whether values, each of them allowed, go together.
+    /// Checks the combination of individually allowed values.
     pub(crate) check: fn(&Values) -> Result<(), String>,
-    /// Makes it for a machine.
+    /// Creates it for a machine.
     pub(crate) make: fn(&Machine, &Values) -> Box<dyn Migration>,
 }

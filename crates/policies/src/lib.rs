@@ -1,7 +1,7 @@
-//! memtide's policies: where pages are placed at first touch and how they migrate later.
+//! memtide's policies: page placement at first touch, and page migration.
 //!
-//! A policy is one file in `placement/` or `migration/`, registered by its line in the list there. On a
-//! command line it is named as [`parse`] says.
+//! A policy is one file in `placement/` or `migration/`, registered in the list there. [`parse`] documents
+//! the syntax of policy names.
 
 #![cfg_attr(
     not(test),

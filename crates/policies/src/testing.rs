@@ -1,4 +1,4 @@
-//! What the tests of several policies use.
+//! Shared by tests of policies.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -67,7 +67,7 @@ pub(crate) fn cpu_of(socket: u16) -> CpuId {
     CpuId(socket * CPUS + 1)
 }
 
-/// A node of which only its size and free memory are known, in base pages.
+/// A node of which only size and free memory are known, in base pages.
 pub(crate) fn node_view(node: NodeId, pages: u64, free_pages: u64) -> NodeView {
     NodeView { node, pages, free_pages, watermarks: None, traffic: None, loaded_latency: None }
 }
@@ -81,7 +81,7 @@ pub(crate) fn moves_of(plan: &Plan) -> Vec<(Move, Reason)> {
     moves.collect()
 }
 
-/// Nodes without room.
+/// Nodes without free memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full(pub(crate) BTreeSet<NodeId>);
 
@@ -91,7 +91,7 @@ impl FreeMemory for Full {
     }
 }
 
-/// These nodes are full.
+/// Marks these nodes as full.
 pub(crate) fn full(nodes: &[u8]) -> Full {
     Full(nodes.iter().map(|&n| NodeId(n)).collect())
 }
@@ -118,19 +118,19 @@ impl Toucher {
         Toucher { rule, state, order: NodeOrder::of(machine), thread }
     }
 
-    /// Where the next page goes.
+    /// The node of the next page.
     pub(crate) fn touch(&mut self, cpu: CpuId, full: &Full) -> Option<NodeId> {
         let fault = FirstTouch { thread: self.thread, cpu, page: Vpn(1), size: PageSize::Base };
         self.state.next(&self.rule, &self.order, &fault, full)
     }
 
-    /// The nodes that the next pages go to; 99 for none.
+    /// The nodes of the next pages; 99 for none.
     pub(crate) fn nodes(&mut self, cpu: CpuId, full: &Full, pages: usize) -> Vec<u8> {
         (0..pages).map(|_| self.touch(cpu, full).map_or(99, |n| n.0)).collect()
     }
 }
 
-/// The nodes that the first pages of a thread on a socket go to.
+/// The nodes of the first pages of a thread on a socket.
 pub(crate) fn first(policy: &str, machine: &Machine, socket: u16, pages: usize) -> Vec<u8> {
     Toucher::new(policy, machine, 0).nodes(cpu_of(socket), &Full::default(), pages)
 }

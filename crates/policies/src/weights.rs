@@ -1,22 +1,22 @@
-//! Small whole weights in a given proportion.
+//! Small integer weights in a given proportion.
 
-/// The largest sum of weights.
+/// Maximum sum of weights.
 const SUM_MAX: u32 = 4000;
 
-/// Relative error of a share at which weights are good enough.
+/// Relative error of a share at which weights are accepted.
 const TOLERANCE: f64 = 0.005;
 
-/// Pages after which a thread's shares are to be right.
+/// Number of pages after which a thread's shares must be accurate.
 const PAGES: f64 = 10_000.0;
 
-/// By how many pages of [`PAGES`] they may be off: 1 %.
+/// Maximum error in pages after [`PAGES`] pages: 1 %.
 const PAGES_OFF: f64 = 99.0;
 
-/// Whole weights, at least 1 each, in proportion to `amounts` (all above zero).
+/// Integer weights, at least 1 each, in proportion to `amounts` (all above zero).
 ///
-/// They are those with the least sum that give every share within 0.5 % of itself. Where a thread that goes
-/// through tier after tier by these would be more than 1 % off after 10,000 pages, because a cycle is that
-/// long, it is those within that bound whose largest relative error is least.
+/// The weights with the least sum that give every share within a relative error of 0.5 %. If a thread that
+/// cycles through the tiers by these would be more than 1 % off after 10,000 pages, because the cycle is that
+/// long: the weights within that limit with the least maximum relative error.
 pub(crate) fn in_proportion(amounts: &[f64]) -> Vec<u32> {
     let total: f64 = amounts.iter().sum();
     let shares: Vec<f64> = amounts.iter().map(|amount| amount / total).collect();
@@ -35,7 +35,7 @@ pub(crate) fn in_proportion(amounts: &[f64]) -> Vec<u32> {
     best.1
 }
 
-/// The largest error of a share, relative to the share.
+/// Maximum error of a share, relative to the share.
 fn relative_error(shares: &[f64], weights: &[u32]) -> f64 {
     let sum = f64::from(weights.iter().sum::<u32>());
     let errors =
@@ -43,8 +43,8 @@ fn relative_error(shares: &[f64], weights: &[u32]) -> f64 {
     errors.fold(0.0, f64::max)
 }
 
-/// By how many pages a tier may be off its share after [`PAGES`]: by the error of its weight, and by what it
-/// is ahead when its turn in a cycle ends.
+/// Maximum error of a tier's share after [`PAGES`] pages, in pages: the error of its weight, plus its lead at
+/// the end of its turn in a cycle.
 fn pages_off(shares: &[f64], weights: &[u32]) -> f64 {
     let sum = f64::from(weights.iter().sum::<u32>());
     let off = shares.iter().zip(weights).map(|(share, &weight)| {

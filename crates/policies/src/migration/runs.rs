@@ -1,11 +1,11 @@
-//! What is known of pages, kept by runs: of a large memory most neighbours are alike.
+//! Per-page values stored as runs: most adjacent pages have equal values.
 
 use std::collections::BTreeMap;
 
 use memtide_core::{TaskId, Vpn};
 use serde::{Deserialize, Serialize};
 
-/// A value for some base pages of tasks. Takes memory by runs of neighbours that are alike, not by pages.
+/// A value for some base pages of tasks. Uses memory per run of equal adjacent pages, not per page.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(
     try_from = "Vec<Listed<V>>",
@@ -30,7 +30,7 @@ impl<V: Copy> Default for Runs<V> {
 }
 
 impl<V: Copy + PartialEq> Runs<V> {
-    /// Sets the value of a page; gives the one that it had.
+    /// Sets the value of a page; returns the previous one.
     pub(super) fn insert(&mut self, task: TaskId, page: Vpn, value: V) -> Option<V> {
         let before = self.run_of(task, page);
         if before.is_some_and(|(_, run)| run.value == value) {
@@ -50,7 +50,7 @@ impl<V: Copy + PartialEq> Runs<V> {
         before.map(|(_, run)| run.value)
     }
 
-    /// Forgets the value of a page.
+    /// Removes the value of a page.
     pub(super) fn remove(&mut self, task: TaskId, page: Vpn) {
         let Some((start, Run { pages, value })) = self.run_of(task, page) else { return };
         let (before, after) = (page.0 - start.0, start.0 + pages - page.0 - 1);
@@ -63,7 +63,7 @@ impl<V: Copy + PartialEq> Runs<V> {
         }
     }
 
-    /// The run that a page is in, with its first page.
+    /// The run of a page, with the run's first page.
     fn run_of(&self, task: TaskId, page: Vpn) -> Option<(Vpn, Run<V>)> {
         let (&(_, start), &run) = self.0.range((task, Vpn(0))..=(task, page)).next_back()?;
         (page.0 - start.0 < run.pages).then_some((start, run))

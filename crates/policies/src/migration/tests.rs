@@ -1,4 +1,4 @@
-//! What holds for every migration policy.
+//! Invariants of every migration policy.
 
 use memtide_core::epoch::ask;
 use memtide_core::policy::{Event, HintFault, Plan, Region, View, Wake};
@@ -8,8 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{bmpm, node_view};
 
-/// An epoch: hint faults (page, CPU, node, scan pass), and samples of neighbouring regions with the node each
-/// lies on.
+/// An epoch: hint faults (page, CPU, node, scan pass), and samples of adjacent regions with their nodes.
 type Epoch = (Vec<(u64, u16, u8, u32)>, Vec<(u32, u8)>);
 
 fn epoch() -> impl Strategy<Value = Epoch> {

@@ -1,4 +1,4 @@
-//! `fast-only`: the fastest tier and nothing else.
+//! `fast-only`: the fastest tier only.
 
 use memtide_core::TierId;
 use memtide_core::policy::{Group, GroupOrder, Rule, Spill, Within};

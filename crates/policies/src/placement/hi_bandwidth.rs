@@ -1,4 +1,4 @@
-//! `hi-bandwidth`: hinuma's Hi-bandwidth policy, and what it has in common with `low-latency`.
+//! `hi-bandwidth`: hinuma's Hi-bandwidth policy, and code shared with `low-latency`.
 
 use memtide_core::Machine;
 use memtide_core::params::{Parameter, Values};
@@ -18,7 +18,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     make: |machine, values| by_threshold(machine, bandwidth_weights(machine), values),
 };
 
-/// Pages of the fastest tier in a row.
+/// Consecutive pages on the fastest tier.
 pub(super) const THRESHOLD: Parameter = Parameter::integer(
     "threshold",
     "pages",
@@ -26,8 +26,8 @@ pub(super) const THRESHOLD: Parameter = Parameter::integer(
     [0, 0, 1_000_000],
 );
 
-/// hinuma's three steps: the group by ratio and threshold, the node in it by free memory and interconnect
-/// cost, another group when that one is full.
+/// hinuma's three steps: the group by ratio and threshold, its node by free memory and interconnect cost,
+/// another group if it is full.
 pub(super) fn by_threshold(machine: &Machine, weights: Vec<u32>, values: &Values) -> Made {
     let weights = match values.u32("threshold") {
         0 => weights,

@@ -1,4 +1,4 @@
-//! `interleave`: every node in turn.
+//! `interleave`: round robin over all nodes.
 
 use memtide_core::policy::{Group, GroupOrder, Rule, Spill, Within};
 

@@ -1,4 +1,4 @@
-//! `local`: the nearest node with room.
+//! `local`: the nearest node with free memory.
 
 use memtide_core::policy::{Group, GroupOrder, Rule, Spill, Within};
 

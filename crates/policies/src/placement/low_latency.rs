@@ -32,8 +32,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     },
 };
 
-/// Mean time of an access to a tier: over its nodes, reads and writes in their shares. The interconnect is
-/// not in it: the equation takes the memories' own latencies.
+/// Mean access time of a tier: over its nodes, reads and writes in their shares. Excludes the interconnect:
+/// the equation uses the memories' own latencies.
 fn access_ns(machine: &Machine, tier: TierId, read_share: f64) -> f64 {
     let (mut total, mut nodes) = (0.0, 0.0);
     for node in machine.nodes_in(tier) {

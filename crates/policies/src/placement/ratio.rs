@@ -1,4 +1,4 @@
-//! `ratio`: fixed weights, a tier each.
+//! `ratio`: fixed weights, one per tier.
 
 use memtide_core::Machine;
 use memtide_core::params::{Kind, Parameter, Values};

@@ -1,4 +1,4 @@
-//! Parts that placement policies have in common.
+//! Shared by placement policies.
 
 use memtide_core::policy::{Group, Placement, Rule, Task};
 use memtide_core::{Machine, TierId};
@@ -25,13 +25,13 @@ pub(super) fn tiers(machine: &Machine) -> impl Iterator<Item = TierId> + use<> {
     (0..machine.tiers()).map(TierId::from)
 }
 
-/// A group for each tier, with a weight each.
+/// A group for each tier, with these weights.
 pub(super) fn groups(machine: &Machine, weights: &[u32]) -> Vec<Group> {
     let group = |(tier, &weight)| Group { nodes: machine.nodes_in(tier).collect(), weight };
     tiers(machine).zip(weights).map(group).collect()
 }
 
-/// A weight for each tier in proportion to its bandwidth (bmpm equation 2.4 and section 3.5, hinuma equation
+/// Weights of the tiers in proportion to their bandwidths (bmpm equation 2.4 and section 3.5, hinuma equation
 /// 5).
 pub(super) fn bandwidth_weights(machine: &Machine) -> Vec<u32> {
     in_proportion(&tiers(machine).map(|tier| machine.tier_bandwidth(tier).as_mbps()).collect::<Vec<_>>())

@@ -4,7 +4,7 @@ use super::ALL;
 use crate::testing::{Full, N, Toucher, bmpm, cpu_of, first, full, machine, node, rule};
 use memtide_core::{Machine, NodeId, TierId};
 
-/// Pages by tier.
+/// Number of pages by tier.
 fn by_tier(machine: &Machine, nodes: &[u8]) -> Vec<usize> {
     let mut pages = vec![0; machine.tiers()];
     for &n in nodes {
@@ -13,7 +13,7 @@ fn by_tier(machine: &Machine, nodes: &[u8]) -> Vec<usize> {
     pages
 }
 
-/// `count` times `value`, one after another.
+/// Each value repeated `count` times.
 fn runs(of: &[(u8, usize)]) -> Vec<u8> {
     of.iter().flat_map(|&(value, count)| std::iter::repeat_n(value, count)).collect()
 }
@@ -144,7 +144,7 @@ fn ratio_is_four_dram_pages_to_one_of_nvm_unless_told_otherwise() {
     }
 }
 
-/// hinuma's testbed: NVM reads take twice as long as DRAM's, writes eight times, at half the bandwidth.
+/// hinuma's testbed: NVM's reads take twice as long as DRAM's, its writes eight times, at half the bandwidth.
 fn hinuma() -> Machine {
     let nvm = N { read_ns: 160.0, write_ns: 640.0, ..node(1, 1, 8500.0) };
     machine(&[node(0, 0, 17_000.0), nvm])
@@ -205,7 +205,7 @@ prop_compose! {
     }
 }
 
-/// A machine with 1 to 4 tiers, numbered without a gap, of 1 to 3 nodes or so each.
+/// A machine with 1 to 4 tiers, numbered without gaps, of about 1 to 3 nodes each.
 fn any_machine() -> impl Strategy<Value = Machine> {
     prop::collection::vec(any_node(), 1..9).prop_map(|mut nodes| {
         let mut present: Vec<u8> = nodes.iter().map(|n| n.tier).collect();
@@ -218,8 +218,8 @@ fn any_machine() -> impl Strategy<Value = Machine> {
     })
 }
 
-/// The largest difference of a tier's share of pages from its share of the bandwidth, for a thread that goes
-/// on to the next socket at a fixed interval of pages.
+/// Maximum difference between a tier's shares of pages and of bandwidth, for a thread that switches sockets
+/// at a fixed interval of pages.
 fn worst_share(policy: &str, m: &Machine, pages: usize, stay: usize) -> f64 {
     let mut thread = Toucher::new(policy, m, 7);
     let nodes: Vec<u8> = (0..pages)

@@ -1,4 +1,4 @@
-//! A policy as it is named on a command line, and the list of those there are.
+//! Policies by name, and the lists of all.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use memtide_core::policy::{Migration, Placement};
 use crate::entry::{Info, MigrationEntry, PlacementEntry};
 use crate::{migration, placement};
 
-/// Why there is no such policy.
+/// Why a policy is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The name is not known.
+    /// The name is unknown.
     #[error("unknown {kind} policy '{name}'; known: {}{hint}", .known.join(", "))]
     Unknown {
         /// `placement` or `migration`.
         kind: &'static str,
-        /// What was asked for.
+        /// The name given.
         name: String,
-        /// What there is.
+        /// All names.
         known: Vec<&'static str>,
-        /// How to write it if it is a policy of the other kind; else empty.
+        /// How to write a policy of the other kind with this name; empty if there is none.
         hint: &'static str,
     },
     /// A parameter is refused.
@@ -32,7 +32,7 @@ pub enum PolicyError {
         /// What is wrong and what is allowed.
         error: ParamError,
     },
-    /// Values that are allowed one by one but not together.
+    /// Values that are individually allowed but not together.
     #[error("policy '{policy}': {message}")]
     Combination {
         /// The policy's name.
@@ -40,7 +40,7 @@ pub enum PolicyError {
         /// What is wrong and what is allowed.
         message: String,
     },
-    /// The machine does not fit the parameters.
+    /// The machine does not support the parameters.
     #[error("policy '{policy}' on machine '{machine}': {message}")]
     Machine {
         /// The policy's name.
@@ -53,7 +53,7 @@ pub enum PolicyError {
 }
 
 /// A placement policy and a migration policy with their parameters: a description, from which any number of
-/// runs can be made.
+/// instances can be created.
 #[derive(Clone)]
 pub struct Policy {
     text: String,
@@ -64,12 +64,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// What it was called.
+    /// Its name, as entered.
     pub fn name(&self) -> &str {
         &self.text
     }
 
-    /// What there is to know about its placement.
+    /// Description of its placement.
     pub fn placement_info(&self) -> &'static Info {
         &self.placement.info
     }
@@ -84,12 +84,12 @@ impl Policy {
         &self.migration_values
     }
 
-    /// What there is to know about its migration.
+    /// Description of its migration.
     pub fn migration_info(&self) -> &'static Info {
         &self.migration.info
     }
 
-    /// Its placement, for one run on a machine.
+    /// Creates its placement for a run on a machine.
     ///
     /// # Errors
     /// If the parameters do not fit the machine.
@@ -101,7 +101,7 @@ impl Policy {
         })
     }
 
-    /// Its migration, for one run on a machine.
+    /// Creates its migration for a run on a machine.
     pub fn migration(&self, machine: &Machine) -> Box<dyn Migration> {
         (self.migration.make)(machine, &self.migration_values)
     }
@@ -129,8 +129,8 @@ pub fn migrations() -> impl Iterator<Item = &'static Info> {
     migration::ALL.iter().map(|entry| &entry.info)
 }
 
-/// What a comparison runs by default: every placement without migration, Linux's default with automatic NUMA
-/// balancing and with `hot-cold`, and bmpm's placement with its migration.
+/// The default policies of a comparison: every placement without migration, Linux's default with automatic
+/// NUMA balancing and with `hot-cold`, and bmpm's placement with its migration.
 pub fn default_comparison() -> Vec<Policy> {
     let mut texts: Vec<&str> = placements().map(|info| info.name).collect();
     texts.splice(1..1, ["local+anb", "local+hot-cold"]);
@@ -138,12 +138,12 @@ pub fn default_comparison() -> Vec<Policy> {
     texts.into_iter().map(|text| parse(text).expect("every policy is known by its own name")).collect()
 }
 
-/// Reads `PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]`, as in `local`, `local+anb`,
+/// Parses `PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]`, as in `local`, `local+anb`,
 /// `ratio:weights=4:1` or `bw-local+bw-migration:threshold=20,delivery=in-kernel`: two items of the grammar
 /// in [`memtide_core::params`].
 ///
 /// # Errors
-/// If a policy or parameter is not known (with those that are), or a value is not allowed (with what is).
+/// If a policy or parameter is unknown (lists all), or a value is not allowed (lists what is).
 pub fn parse(text: &str) -> Result<Policy, PolicyError> {
     let (first, second) = text.split_once('+').unwrap_or((text, "none"));
     let (name, params) = split_name(first);

@@ -42,7 +42,7 @@ struct BwMigration {
     epoch: Time,
     tiers: Vec<usize>,
     balance: Balance,
-    /// The time of the last hint fault. In one batch, faults of one time are concurrent: they read the same
+    /// Time of the last hint fault. Faults of a batch with equal times are concurrent: they read the same
     /// counts.
     faulted: Time,
 }
@@ -80,7 +80,7 @@ impl BwMigration {
         }
     }
 
-    /// What did not move is not to be balanced.
+    /// Excludes moves that were not made from the balance.
     fn learn(&mut self, done: &Completion) {
         if done.outcome.is_made() {
             return;
@@ -131,11 +131,11 @@ impl Migration for BwMigration {
     }
 }
 
-/// For each pair of tiers, how many more migrations went to the faster one than to the slower one.
+/// For each pair of tiers, the number of migrations to the faster one minus those to the slower one.
 struct Balance {
     threshold: i64,
     counts: Vec<i64>,
-    /// The counts as concurrent faults read them.
+    /// The counts as read by concurrent faults.
     read: Vec<i64>,
 }
 
@@ -154,12 +154,12 @@ impl Balance {
         Ok(())
     }
 
-    /// The faults that follow, up to the next call, read the counts now, at the same time.
+    /// Lets the faults until the next call read the current counts, concurrently.
     fn read(&mut self) {
         self.read.copy_from_slice(&self.counts);
     }
 
-    /// Counts a migration between two tiers, if it keeps the balance and no concurrent one was faster.
+    /// Counts a migration between two tiers if it keeps the balance and no concurrent one took its place.
     fn try_move(&mut self, from: usize, to: usize) -> bool {
         let (pair, step) = step(from, to);
         let current = self.read[pair];
@@ -168,7 +168,7 @@ impl Balance {
         allowed && self.compare_and_set(pair, current, next)
     }
 
-    /// Uncounts one. Others may have used up what it left, so that the threshold still bounds it.
+    /// Uncounts a migration. Others may have used up its place, so the threshold still limits it.
     fn take_back(&mut self, from: usize, to: usize) {
         let (pair, step) = step(from, to);
         self.counts[pair] = (self.counts[pair] - step).clamp(-self.threshold, self.threshold);
@@ -183,7 +183,7 @@ impl Balance {
     }
 }
 
-/// The pair of two tiers, and what a migration between them adds to its count.
+/// The pair of two tiers, and how a migration between them changes its count.
 fn step(from: usize, to: usize) -> (usize, i64) {
     let (fast, slow) = (from.min(to), from.max(to));
     (slow * (slow - 1) / 2 + fast, if to == fast { 1 } else { -1 })

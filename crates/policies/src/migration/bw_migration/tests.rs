@@ -23,13 +23,14 @@ fn fault(socket: u16, page: u64, node: u8) -> Event {
     })
 }
 
-/// One batch: its events are of one time, hence concurrent.
+/// One batch: its events have equal times, hence are concurrent.
 fn batch(policy: &mut dyn Migration, events: &[Event], plan: &mut Plan) {
     events.iter().for_each(|event| policy.on_event(event, &View::default(), plan));
     policy.decide(&View::default(), plan);
 }
 
-/// The moves that faults of a socket at pages on a node lead to, each page's second fault in a row counting.
+/// Number of moves caused by faults of a socket at pages on a node, where each page's second consecutive
+/// fault counts.
 fn moves(policy: &mut dyn Migration, socket: u16, node: u8, pages: std::ops::Range<u64>) -> usize {
     let mut plan = Plan::default();
     for page in pages {

@@ -1,4 +1,4 @@
-//! `hot-cold`: the hottest pages to the fastest tier, idle ones to a slower one.
+//! `hot-cold`: promotes the hottest pages to the fastest tier, demotes idle ones to a slower one.
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
@@ -72,10 +72,10 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     make: |machine, values| Box::new(HotCold::new(machine, values)),
 };
 
-/// Samples of a region in an aggregation interval.
+/// Samples of a region per aggregation interval.
 const SAMPLES: u32 = 10;
 
-/// A region yields to one accessed more than this many times as often.
+/// A region is demoted for one accessed more than this many times as often.
 const MARGIN: u32 = 2;
 
 struct HotCold {
@@ -86,15 +86,15 @@ struct HotCold {
     sampling: Time,
     regions_max: u32,
     hot: u32,
-    /// Aggregation intervals of idleness that make a region cold.
+    /// Idle aggregation intervals after which a region is cold.
     cold_age: u32,
     low: u64,
     high: u64,
-    /// Base pages that an epoch may promote, and those it may demote: divided by the scale, but not below a
-    /// huge one.
+    /// Limit of base pages promoted per epoch, and of those demoted: divided by the scale, at least a huge
+    /// page.
     pages: u64,
     write_weight: u32,
-    /// What was hot in the last epoch.
+    /// Hot regions of the last epoch.
     hot_before: Ranges,
 }
 
@@ -125,7 +125,7 @@ impl HotCold {
         self.tiers[node.index()]
     }
 
-    /// How often a region was accessed, in samples; a write counts for more, if so configured.
+    /// Access frequency of a region, in samples; writes count more, if configured.
     fn heat(&self, region: &Region) -> u32 {
         region.reads.max(region.writes).saturating_add(self.write_weight.saturating_mul(region.writes))
     }
@@ -144,7 +144,7 @@ impl HotCold {
         near.filter(|&node| self.tier(node) == tier).find(|&node| room.of(node) >= pages)
     }
 
-    /// Moves a region's pages while there is room, and none beyond `most`; gives how many base pages are to
+    /// Moves a region's pages while there is free memory, at most `most`; returns the number of base pages to
     /// move.
     fn send(&self, region: &Region, tier: usize, reason: Reason, most: u64, draft: &mut Draft<'_>) -> u64 {
         let mut sent = 0;
@@ -163,7 +163,7 @@ impl HotCold {
         sent
     }
 
-    /// Demotes what stays idle.
+    /// Demotes cold regions.
     fn demote_cold(&self, regions: &[Region], draft: &mut Draft<'_>) {
         let slowest = self.tiers.iter().copied().max().unwrap_or(0);
         let mut cold: Vec<&Region> =
@@ -175,7 +175,7 @@ impl HotCold {
         }
     }
 
-    /// Demotes the coolest of a node that has less than `low` free, until `high` is.
+    /// Demotes the coldest regions of a node with less than `low` free memory, until `high` is free.
     fn relieve(&self, view: &View, draft: &mut Draft<'_>) {
         for used in view.nodes.iter().filter(|used| self.tier(used.node) == 0) {
             if used.free_pages * 100 < used.pages * self.low {
@@ -186,7 +186,7 @@ impl HotCold {
         }
     }
 
-    /// Promotes what is hot, hottest first; what is much cooler makes room for it.
+    /// Promotes hot regions, hottest first; demotes much colder ones for them.
     fn promote_hot(&self, regions: &[Region], draft: &mut Draft<'_>) {
         let on_slow = regions.iter().filter(|r| self.is_hot(r) && self.tier(r.node) > 0);
         let mut hot: Vec<Region> = on_slow.flat_map(|r| self.hot_before.parts_of(r)).collect();
@@ -200,7 +200,7 @@ impl HotCold {
         }
     }
 
-    /// Demotes the coolest victims on a node, until `wanted` pages were freed.
+    /// Demotes the coldest victims on a node, until `wanted` pages were freed.
     fn make_room_on(&self, node: NodeId, mut wanted: u64, draft: &mut Draft<'_>) {
         let mut victims = std::mem::take(&mut draft.victims);
         for victim in victims.iter_mut().rev().filter(|victim| victim.node == node) {
@@ -214,8 +214,8 @@ impl HotCold {
         draft.victims = victims;
     }
 
-    /// Demotes the coolest victims that are much cooler than a region, until `wanted` pages were freed. If
-    /// the coolest is too hot, so are all others.
+    /// Demotes the coldest victims that are much colder than a region, until `wanted` pages were freed. If
+    /// the coldest is too hot, so are all others.
     fn make_room_for(&self, region: &Region, mut wanted: u64, draft: &mut Draft<'_>) {
         let is_cooler = |victim: &mut Region| self.heat(victim).saturating_mul(MARGIN) < self.heat(region);
         while wanted > 0 {
@@ -230,7 +230,7 @@ impl HotCold {
         }
     }
 
-    /// Demotes as much of a victim as is wanted and may go. If that is nothing, no more is left of it.
+    /// Demotes up to `wanted` pages of a victim. If none can move, drops the rest of it.
     fn demote_victim(&self, victim: &mut Region, wanted: &mut u64, draft: &mut Draft<'_>) -> bool {
         let most = (*wanted).min(self.pages - draft.demoted);
         let gone = self.send(victim, 1, Reason::MakeRoom, most, draft);
@@ -241,7 +241,7 @@ impl HotCold {
         gone > 0
     }
 
-    /// What may have to make room on the fastest tier, the coolest last; what is cold goes anyway.
+    /// Candidates for demotion from the fastest tier, coldest last; cold regions are demoted anyway.
     fn victims(&self, regions: &[Region]) -> Vec<Region> {
         let movable = |r: &&Region| self.tier(r.node) == 0 && !self.is_cold(r) && !self.is_hot(r);
         let mut victims: Vec<Region> = regions.iter().filter(movable).copied().collect();
@@ -255,7 +255,7 @@ impl HotCold {
     }
 }
 
-/// Base pages of tasks, from one to before another, in order.
+/// Ranges of base pages of tasks, end exclusive, in order.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(TaskId, u64, u64)>")]
 struct Ranges(Vec<(TaskId, u64, u64)>);
@@ -286,7 +286,7 @@ impl Ranges {
         Ranges(ranges)
     }
 
-    /// The whole pages of a region that lie in them.
+    /// The whole pages of a region within these ranges.
     fn parts_of(&self, region: &Region) -> Vec<Region> {
         let size = region.size.base_pages();
         let (first, last) = (region.start.0, end(region));
@@ -306,18 +306,17 @@ fn end(region: &Region) -> u64 {
     region.start.0 + region.pages * region.size.base_pages()
 }
 
-/// A plan under way.
+/// A plan under construction.
 struct Draft<'p> {
     plan: &'p mut Plan,
     room: Room,
-    /// Regions that may have to make room, the coolest last.
+    /// Candidates for demotion, coldest last.
     victims: Vec<Region>,
-    /// Base pages that are to go down.
+    /// Base pages to be demoted.
     demoted: u64,
 }
 
-/// Base pages that are free on each node and those that are to stay free; a node that is not told of takes
-/// any number.
+/// Free base pages on each node, and those to keep free; an unknown node takes any number.
 struct Room(Vec<Option<(u64, u64)>>);
 
 impl Room {

@@ -33,7 +33,7 @@ fn decide(text: &str, seen: &View) -> Vec<(Move, Reason)> {
     decide_on(&four(), text, seen)
 }
 
-/// What is planned when the same was seen two epochs in a row.
+/// The plan after two consecutive epochs with the same view.
 fn decide_on(machine: &Machine, text: &str, seen: &View) -> Vec<(Move, Reason)> {
     let mut policy = policy(machine, text);
     policy.decide(seen, &mut Plan::default());

@@ -1,4 +1,4 @@
-//! Which hint faults call for a migration: the filter of Linux's automatic NUMA balancing.
+//! The filter of Linux's automatic NUMA balancing: which hint faults cause a migration.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ pub(super) const FILTER: Parameter = Parameter::word(
     &["two-faults", "linux-6"],
 );
 
-/// Scan passes in which Linux 6 lets a task's first and private faults migrate at once (`numa_scan_seq <= 4`).
+/// Scan passes in which Linux 6 migrates at a task's first and private faults (`numa_scan_seq <= 4`).
 const EARLY_PASSES: u32 = 5;
 
-/// Ratio of faults from which a node counts as much more heavily used than another (`ACTIVE_NODE_FRACTION`).
+/// Ratio of faults at which a node counts as much more used than another (`ACTIVE_NODE_FRACTION`).
 const MUCH_MORE: u64 = 3;
 
-/// Decides on hint faults one by one.
+/// Filters hint faults one by one.
 pub(super) struct Trigger {
     order: NodeOrder,
     fastest: Vec<bool>,
@@ -33,15 +33,15 @@ pub(super) struct Trigger {
     tasks: BTreeMap<TaskId, Faults>,
 }
 
-/// Who made a page's latest hint fault.
+/// The last hint fault on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Last {
     thread: ThreadId,
     node: NodeId,
 }
 
-/// A task's hint faults by node: those of earlier scan passes, halved with each, and those of the pass under
-/// way.
+/// A task's hint faults by node: those of earlier scan passes, halved at each pass, and those of the current
+/// pass.
 #[derive(Clone, Serialize, Deserialize)]
 struct Faults {
     pass: u32,
@@ -49,7 +49,7 @@ struct Faults {
     by_page: Vec<[u64; 2]>,
 }
 
-/// What a trigger remembers.
+/// Saved state of a trigger.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Memory {
     last: Runs<Last>,
@@ -67,7 +67,7 @@ impl Trigger {
         }
     }
 
-    /// The move to the faulting CPU's own node, if the fault calls for it.
+    /// The move to the faulting CPU's own node, if the fault passes the filter.
     pub(super) fn on_fault(&mut self, fault: &HintFault) -> Option<Move> {
         let to = self.order.own(fault.cpu);
         let last = self.last.insert(fault.task, fault.page, Last { thread: fault.thread, node: to });
@@ -85,12 +85,12 @@ impl Trigger {
         })
     }
 
-    /// Forgets a page that is no more.
+    /// Removes a page that no longer exists.
     pub(super) fn forget(&mut self, task: TaskId, page: Vpn) {
         self.last.remove(task, page);
     }
 
-    /// Forgets the pages of an action.
+    /// Removes the pages of an action.
     pub(super) fn forget_all(&mut self, action: &Action) {
         action.moves().iter().for_each(|wanted| self.forget(wanted.task, wanted.page));
     }
@@ -141,7 +141,7 @@ impl Trigger {
     }
 }
 
-/// The two-stage filter: the fault before this one came from the same node.
+/// The two-stage filter: the previous fault came from the same node.
 fn two_faults_pass(last: Option<Last>, to: NodeId) -> bool {
     last.is_some_and(|last| last.node == to)
 }
@@ -161,8 +161,7 @@ impl Faults {
         self.pass = self.pass.max(pass);
     }
 
-    /// Whether the statistics of earlier passes favour moving a shared page; without any, nothing speaks
-    /// against it.
+    /// Whether the statistics of earlier passes favour moving a shared page; true without statistics.
     fn favour(&self, from: NodeId, to: NodeId) -> bool {
         let cpu = |node: NodeId| self.by_cpu[node.index()][0];
         let page = |node: NodeId| self.by_page[node.index()][0];

@@ -24,7 +24,7 @@ fn fault(thread: u32, socket: u16, node: u8, pass: u32) -> HintFault {
     }
 }
 
-/// Where the page goes at each fault, which is also where it lies from then on.
+/// Target of the page at each fault; the page is on that node from then on.
 fn goes(trigger: &mut Trigger, mut at: u8, faults: &[(u32, u16, u32)]) -> Vec<Option<u8>> {
     let mut went = Vec::new();
     for &(thread, socket, pass) in faults {
@@ -89,8 +89,7 @@ fn linux_6_does_not_move_a_page_out_of_slow_memory_at_the_first_fault() {
     assert_eq!(goes(&mut trigger("linux-6", &m), 0, &[(1, 1, 0)]), [Some(1)]);
 }
 
-/// A task with these faults by CPU's node, on pages that lay on the same nodes, in the pass before
-/// pass 9.
+/// A task with these faults by the CPU's node, on pages of the same nodes, in the pass before pass 9.
 fn with_statistics(m: &Machine, by_cpu: [u64; 2], by_page: [u64; 2]) -> Trigger {
     let mut trigger = trigger("linux-6", m);
     let faults = Faults {
@@ -110,14 +109,14 @@ fn linux_6_moves_shared_pages_by_the_statistics_of_the_task() {
         trigger.last.insert(TaskId(1), Vpn(1), Last { thread: ThreadId(1), node: NodeId(1) });
         trigger.on_fault(&fault(2, 1, 0, 9)).is_some()
     };
-    // cpu(dst) > 3 x cpu(src): moved, however much memory is there already.
+    // cpu(dst) > 3 x cpu(src): moved, whatever the memory there.
     assert!(shared([10, 31], [1, 1000]));
     assert!(!shared([10, 30], [1, 1000]));
     // cpu(dst) / mem(dst) x 3/4 > cpu(src) / mem(src).
     assert!(shared([10, 10], [134, 100]));
     assert!(!shared([10, 10], [133, 100]));
     assert!(shared([0, 0], [0, 0]), "no statistics yet");
-    // A private page is not asked for statistics.
+    // A private page does not use statistics.
     let mut private = with_statistics(&m, [10, 10], [100, 100]);
     assert_eq!(goes(&mut private, 0, &[(1, 1, 9), (1, 1, 9)]), [None, Some(1)]);
 }
