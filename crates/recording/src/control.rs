@@ -3,7 +3,7 @@
 /// Bytes in the control page.
 pub const BYTES: usize = 4096;
 
-/// First word of a control page that this version understands.
+/// First word of a control page of this version.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memtide1");
 
 /// The words of the page, in order.
@@ -12,26 +12,26 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"memtide1");
 pub enum Word {
     /// [`MAGIC`].
     Magic,
-    /// Accesses of the whole program that are not recorded at its beginning.
+    /// Accesses of the whole program to skip at its start.
     Skip,
-    /// Accesses that are recorded at most.
+    /// Maximum number of accesses to record.
     Limit,
-    /// Instructions of the whole program in an epoch.
+    /// Instructions of the whole program per epoch.
     EpochInstructions,
-    /// Accesses made so far, the skipped ones included, in steps of up to 1,024 a thread.
+    /// Accesses made so far, including skipped ones, in steps of up to 1,024 per thread.
     Accesses,
-    /// Instructions retired so far, the skipped ones excluded (in steps of up to 8,192 a thread). Each item of a repeated
-    /// string instruction counts as one: this is the clock by which epochs go.
+    /// Instructions retired so far, excluding skipped ones, in steps of up to 8,192 per thread. Each item of
+    /// a repeated string instruction counts as one: this is the clock of epochs.
     Instructions,
-    /// Streams begun so far.
+    /// Number of streams begun.
     Streams,
     /// Why recording stopped early: 0, or an `errno`.
     Failure,
-    /// Of the accesses counted, those that threads had not made when they ended in order.
+    /// Accesses counted but not made by threads that have ended normally.
     Unmade,
 }
 
-/// Makes a control page for a new recording.
+/// Creates a control page for a new recording.
 pub fn new_page(skip: u64, limit: u64, epoch_instructions: u64) -> Vec<u8> {
     let mut page = vec![0; BYTES];
     for (word, value) in [

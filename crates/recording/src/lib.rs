@@ -1,7 +1,8 @@
-//! The private hand-over from the recorder plugin, which runs inside QEMU, to `memtide-trace`, which writes Parquet.
+//! The private interface between the recorder plugin, which runs inside QEMU, and `memtide-trace`, which
+//! writes Parquet.
 //!
-//! Both share a directory: a [`control`] page, and one [`stream`] of [`Record`]s a thread. The files are mapped by the
-//! plugin, so whatever ends the recorded program, all that it did until then is in them.
+//! Both share a directory with a [`control`] page and one [`stream`] of [`Record`]s per thread. The plugin
+//! maps the files, so they contain everything that the recorded program did, however it ends.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![warn(missing_docs)]
@@ -14,28 +15,28 @@ pub use stream::{Decoder, Encoder};
 /// Name of the control page's file within the directory.
 pub const CONTROL_FILE: &str = "control";
 
-/// Name of a file within the directory that the reader keeps locked (`flock`) as long as it lives. Without
-/// that lock the plugin stops recording.
+/// Name of a file within the directory that the reader keeps locked (`flock`) while it runs. Without that
+/// lock the plugin stops recording.
 pub const LOCK_FILE: &str = "lock";
 
-/// Name of the file that holds the stream with this number. Numbers start at 0, in the order in which threads start.
+/// Name of the file of a stream. Streams are numbered from 0, in the order in which threads start.
 pub fn stream_file(number: u64) -> String {
     format!("stream-{number}")
 }
 
-/// One thing that a thread did.
+/// An event of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The first of a stream: whose it is.
+    /// First record of a stream: its thread.
     Start {
         /// Process id.
         pid: u32,
-        /// Thread id, unique among the threads alive.
+        /// Thread id, unique among live threads.
         tid: u32,
     },
-    /// Accesses memory.
+    /// Accessed memory.
     Access(RawAccess),
-    /// What follows happened in this epoch.
+    /// Start of an epoch: the following records belong to it.
     Epoch(u64),
     /// Mapped memory.
     Map {
@@ -63,11 +64,11 @@ pub enum Record {
         /// The new process's id, which is also its first thread's.
         pid: u32,
     },
-    /// Is about to become another program, which is not recorded.
+    /// Is about to execute another program, which is not recorded.
     Exec,
-    /// Did not become another program after all.
+    /// Failed to execute another program.
     ExecFailed,
-    /// Went on on this CPU of the recording machine.
+    /// Continued on this CPU of the recording machine.
     Cpu(u32),
 }
 
@@ -80,10 +81,10 @@ pub struct RawAccess {
     pub pc: u64,
     /// Instructions retired since the thread's previous access, this one's included.
     pub instructions: u64,
-    /// How many of the thread's accesses back the load lies whose value made the address; 0 for none.
+    /// Distance in the thread's accesses to the load whose value the address depends on; 0 for none.
     pub producer: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u16,
-    /// A store if true.
+    /// Whether it is a store.
     pub write: bool,
 }

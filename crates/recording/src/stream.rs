@@ -1,17 +1,17 @@
 //! A stream: windows of [`WINDOW_BYTES`], each full of records and then zeros.
 //!
-//! A record is a tag byte, never 0, and LEB128 numbers. An access's address is told as the distance to the last one of
-//! (nearly always) the same instruction, which takes one or two bytes.
+//! A record is a tag byte, never 0, and LEB128 numbers. An access's address is encoded relative to the last
+//! one of (nearly always) the same instruction, which takes one or two bytes.
 
 use crate::{RawAccess, Record};
 
-/// A stream grows by this much; no record crosses a boundary.
+/// Growth increment of a stream; no record crosses a boundary.
 pub const WINDOW_BYTES: usize = 1 << 18;
 
-/// No record is longer than this.
+/// Maximum length of a record.
 pub const MAX_RECORD_BYTES: usize = 320;
 
-/// A mapping's name is cut to this many bytes.
+/// Maximum length of a mapping's name, which is cut to it.
 pub const MAX_NAME_BYTES: usize = 255;
 
 const ACCESS: u8 = 0x80;
@@ -19,7 +19,7 @@ const WRITE: u8 = 0x40;
 const SIZE_FOLLOWS: u8 = 0x3f;
 const RECENT: usize = 1024;
 
-/// What writer and reader both remember of the accesses so far.
+/// State of the address prediction, equal in encoder and decoder.
 struct Recent {
     pc: u64,
     addresses: Box<[u64; RECENT]>,
@@ -47,7 +47,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Appends an access. `out[0]`, the tag, may be made visible to the reader last.
+    /// Appends an access. The tag, `out[0]`, may be made visible to the reader last.
     pub fn access(&mut self, access: &RawAccess, out: &mut Buffer) {
         let size_code = match access.size {
             size if size.is_power_of_two() => size.trailing_zeros() as u8,
@@ -93,7 +93,7 @@ impl Encoder {
     }
 }
 
-/// Where one record is put together.
+/// Buffer for one record.
 pub struct Buffer {
     bytes: [u8; MAX_RECORD_BYTES],
     used: usize,
@@ -111,7 +111,7 @@ impl Buffer {
         self.used = 0;
     }
 
-    /// What is in it.
+    /// Its content.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.used]
     }
@@ -147,10 +147,11 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Takes the next record off the front of `window`: `None` at the window's end, or where the program was cut short.
+    /// Takes the next record from the front of `window`: `None` at the window's end, or where the program was
+    /// killed.
     ///
     /// # Errors
-    /// A sentence about what is wrong if this is no record.
+    /// What is wrong, if this is not a record.
     pub fn next(&mut self, window: &mut &[u8]) -> Result<Option<Record>, &'static str> {
         let tag = match window.split_first() {
             None | Some((0, _)) => return Ok(None),
@@ -276,7 +277,7 @@ mod tests {
             prop_assert_eq!(read, records);
         }
 
-        /// A reader may decode a piece at a time if it keeps this many bytes ahead.
+        /// A reader may decode in pieces if it keeps this many bytes ahead.
         #[test]
         fn no_record_is_longer_than_its_bound(record in record()) {
             let mut buffer = Buffer::default();
