@@ -1,5 +1,5 @@
-//! Accesses a second of processor time through the whole simulated machine: 16 cores, caches, TLB, page
-//! tables, dram nodes.
+//! Accesses per second of CPU time through the whole simulated machine: 16 cores, caches, TLB, page tables,
+//! dram nodes.
 #![allow(missing_docs, reason = "criterion's macros")]
 
 use std::time::Duration;

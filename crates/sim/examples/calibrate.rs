@@ -1,5 +1,5 @@
-//! Finds for each profile the `instructions_per_line` with which it draws its bandwidth, alone on its machine:
-//! `cargo run --release -p memtide-sim --example calibrate [PROFILE..]`. The results go into
+//! For each profile, finds the `instructions_per_line` with which it draws its bandwidth, alone on its
+//! machine: `cargo run --release -p memtide-sim --example calibrate [PROFILE..]`. The results go into
 //! `crates/workloads/profiles/*.toml`.
 
 #[path = "../tests/support/profiles.rs"]
@@ -8,7 +8,7 @@ mod support;
 use memtide_workloads::{Profile, profiles};
 use support::{Drawn, SEED, draw};
 
-/// The bandwidth that is reached must be this near to the one wanted.
+/// Maximum relative error of the bandwidth.
 const TOLERANCE: f64 = 0.005;
 
 const STEPS: usize = 12;

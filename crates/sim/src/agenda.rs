@@ -1,13 +1,13 @@
-//! Who acts next: a tournament over the times of all that can act.
+//! The next actor: a tournament tree over the times of all actors.
 
 use memtide_core::Time;
 
-/// The next time of each of a fixed number of actors; changing one, or finding the earliest, takes
+/// The next time of each of a fixed number of actors. Changing one, or finding the earliest, takes
 /// `log2(actors)` steps. Of equal times the lower number comes first.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     leaves: usize,
-    /// `tree[1]` is the earliest time of all; the actors' own are in `tree[leaves..]`.
+    /// `tree[1]` is the earliest time; the actors' own times are in `tree[leaves..]`.
     tree: Vec<Time>,
 }
 
@@ -17,7 +17,7 @@ impl Agenda {
         Agenda { leaves, tree: vec![Time::NEVER; 2 * leaves] }
     }
 
-    /// The earliest time and whose it is.
+    /// The earliest time and its actor.
     #[inline]
     pub fn first(&self) -> (Time, usize) {
         let time = self.tree[1];

@@ -1,4 +1,4 @@
-//! Runs of the same programs under several policies, and what they show.
+//! Compares runs of the same programs under several policies.
 
 use memtide_core::machine::Fixed;
 use memtide_core::{InitiatorId, Machine, NodeId};
@@ -11,17 +11,17 @@ pub struct Comparison {
     pub names: Vec<String>,
     /// Their runs, in the same order.
     pub reports: Vec<Report>,
-    /// What each node can do, in the machine's order.
+    /// Capabilities of each node, in the machine's order.
     pub nodes: Vec<Reach>,
-    /// The policy that is the baseline, as an index.
+    /// Index of the baseline policy.
     pub baseline: usize,
 }
 
-/// What a node can do.
+/// Capabilities of a node.
 pub struct Reach {
     /// Bandwidth of reads alone and of writes alone, in MB/s.
     device_mbps: [f64; 2],
-    /// Idle latency of a read from the initiator that is farthest, in ns.
+    /// Idle read latency from the farthest initiator, in ns.
     pub idle_ns: f64,
 }
 
@@ -38,7 +38,7 @@ impl Reach {
         Reach { device_mbps, idle_ns: idle_ns.fold(0.0, f64::max) }
     }
 
-    /// The share of the device's bandwidth that a run used: reads and writes share its time.
+    /// Share of the device's bandwidth that a run used; reads and writes share its service time.
     pub fn used(&self, node: &NodeReport) -> f64 {
         let moved = [node.read_bandwidth_mbps, node.bandwidth_mbps - node.read_bandwidth_mbps];
         moved.iter().zip(self.device_mbps).map(|(moved, can)| moved / can).sum()
@@ -46,8 +46,8 @@ impl Reach {
 }
 
 impl Comparison {
-    /// Compares runs on a machine, one report for each name. `local` is the baseline, or the first policy if
-    /// it is not among them.
+    /// Compares runs on a machine, one report per name. The baseline is `local`, or the first policy without
+    /// it.
     pub fn new(machine: &Machine, names: Vec<String>, reports: Vec<Report>) -> Comparison {
         let baseline = names.iter().position(|name| name == "local").unwrap_or(0);
         let nodes = machine.node_ids().map(|node| Reach::of(machine, node)).collect();
@@ -59,7 +59,7 @@ impl Comparison {
         &self.names[self.baseline]
     }
 
-    /// How many times as fast as the baseline a run is.
+    /// Speedup of a run over the baseline.
     pub fn speedup(&self, index: usize) -> f64 {
         self.reports[self.baseline].time_ms / self.reports[index].time_ms
     }

@@ -1,7 +1,7 @@
-//! The simulated machine: cores and an operating system over memtide's memory model.
+//! The simulated machine: cores and an operating system on top of memtide's memory model.
 //!
-//! [`run`] takes a machine, programs and a policy, and gives a [`Report`]. It is deterministic: the same
-//! inputs and seed give the same report on any host. What it leaves out is listed in `docs/simulator.md`.
+//! [`run`] takes a machine, programs and a policy, and returns a [`Report`]. It is deterministic: the same
+//! inputs and seed give the same report on any host. `docs/simulator.md` lists what is not modelled.
 
 #![cfg_attr(
     not(test),
@@ -32,31 +32,31 @@ pub use self::report::{
     TimelineReport, WearReport,
 };
 
-/// A program to run and where.
+/// A program and its CPUs.
 pub struct Job<'p> {
     /// Its name, for reports.
     pub name: String,
-    /// What it does.
+    /// The program.
     pub program: Box<dyn Program + Send + 'p>,
-    /// The CPUs its threads run on, in turn. If empty: all CPUs, spread over the initiators.
+    /// CPUs that its threads run on, assigned in turn. If empty: all CPUs, spread over the initiators.
     pub cpus: Vec<CpuId>,
 }
 
-/// A policy to run under, made for the machine before its scale is carried out: its epoch and its monitor's
-/// intervals are divided by the scale, too.
+/// A policy, created for the machine before it is scaled: its epoch and its monitor's intervals are divided
+/// by the scale, too.
 pub struct Policy {
     /// Chooses nodes at first touch.
     pub placement: Box<dyn Placement>,
-    /// Moves pages later; none moves nothing.
+    /// Moves pages later; `None` never moves any.
     pub migration: Option<Box<dyn Migration>>,
-    /// How much may move.
+    /// Limits of migration.
     pub limits: Limits,
-    /// Nodes that go offline, and when, in simulated time; one that has pages in use then stays online.
+    /// Nodes that go offline, and when, in simulated time; one with pages in use then stays online.
     pub unplugs: Vec<(Time, NodeId)>,
 }
 
 impl Policy {
-    /// A policy without limits, on a machine whose nodes stay.
+    /// A policy without limits, on a machine whose nodes stay online.
     pub fn new(placement: Box<dyn Placement>, migration: Option<Box<dyn Migration>>) -> Policy {
         Policy { placement, migration, limits: Limits::default(), unplugs: Vec::new() }
     }
@@ -65,15 +65,15 @@ impl Policy {
 /// Why a run ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// A program cannot go on.
+    /// A program cannot continue.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// A program uses an address that no process has.
+    /// A program uses an invalid user-space address.
     #[error("thread {} accesses address {address:#x}; user addresses end at 2^48", thread.0)]
     Address {
         /// The address.
         address: u64,
-        /// Who uses it.
+        /// The thread that uses it.
         thread: ThreadId,
     },
     /// All memory is in use and none can be reclaimed.
@@ -82,8 +82,8 @@ pub enum SimError {
         /// The node.
         node: NodeId,
     },
-    /// A program's threads wait for each other for ever, use threads that they have not, go on without end
-    /// doing nothing, or are too many processes.
+    /// A program's threads deadlock, refer to threads that do not exist, or continue for ever without doing
+    /// anything; or it has too many processes.
     #[error("program '{program}' cannot continue: {why}")]
     Broken {
         /// Its name.
@@ -91,7 +91,7 @@ pub enum SimError {
         /// What is wrong.
         why: String,
     },
-    /// The machine is larger than the model can number or hold.
+    /// The machine exceeds the model's limits.
     #[error(
         "machine '{machine}' is too large to simulate at its scale, with {memory_gib} GiB of memory: at most 1024 GiB \
          (128 GiB for each set of a cache) and 8 GiB of caches and TLB entries; raise its scale"
@@ -102,7 +102,7 @@ pub enum SimError {
         /// Its memory at its scale, in GiB.
         memory_gib: u64,
     },
-    /// A program's instructions take longer than a run may.
+    /// A program's instructions exceed the maximum time of a run.
     #[error(
         "program '{program}' runs for more than 53 days of simulated time: a thread retires {instructions} instructions; \
          check the trace's instruction counts"
@@ -110,10 +110,10 @@ pub enum SimError {
     TooLong {
         /// Its name.
         program: String,
-        /// Instructions of the thread, those that take too long included.
+        /// Instructions of the thread, including those beyond the maximum.
         instructions: u64,
     },
-    /// The program leaves memory alone for so long that monitoring idle memory would never end.
+    /// The program does not access memory for so long that monitoring of idle memory would take too long.
     #[error(
         "no access to memory in {idle_seconds:.3} s of simulated time, while the policy's monitoring had {rounds} rounds; \
          check the trace's instruction counts, or choose longer intervals for the policy"
@@ -124,18 +124,18 @@ pub enum SimError {
         /// Rounds of monitoring without an access, in the whole run.
         rounds: u64,
     },
-    /// The policy requires a sensor that the simulator does not have.
+    /// The policy requires a sensor that the simulator does not provide.
     #[error(transparent)]
     Sensor(#[from] SensorRefused),
-    /// Whoever watches the run has stopped it.
+    /// The caller stopped the run.
     #[error("interrupted")]
     Interrupted,
 }
 
 /// Runs programs on a machine under a policy, from their start until all have ended.
 ///
-/// The machine's `scale` is carried out. `watch` is called now and then with the share of the work that is
-/// done, if that is known; the run stops when it returns false.
+/// Applies the machine's `scale`. Calls `watch` regularly with the share of the work done, if known; the run
+/// stops when it returns false.
 ///
 /// # Errors
 /// See [`SimError`].

@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The result of a run.
 
 use memtide_core::policy::Answer;
 use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Time};
@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::samples::Latencies;
 use crate::thread::{Spent, State};
 
-/// Everything that a run measured. Times are simulated.
+/// All results of a run. Times are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The machine's name.
@@ -24,21 +24,21 @@ pub struct Report {
     pub time_ms: f64,
     /// When each program ended, in ms.
     pub program_times_ms: Vec<f64>,
-    /// Where the threads' time went.
+    /// Breakdown of the threads' time.
     pub spent: TimeReport,
     /// Instructions retired.
     pub instructions: u64,
     /// Loads and stores.
     pub accesses: u64,
-    /// Hits of each private cache level, from the core outwards.
+    /// Hits of each private cache level, nearest to the core first.
     pub private_hits: Vec<u64>,
     /// Accesses that missed the private caches.
     pub shared_accesses: u64,
     /// Accesses that missed every cache level.
     pub llc_misses: u64,
-    /// The same by 1,000 instructions.
+    /// The same per 1,000 instructions.
     pub llc_misses_per_kilo_instruction: f64,
-    /// Lines fetched ahead by the prefetcher.
+    /// Lines prefetched.
     pub prefetched_lines: u64,
     /// Page walks.
     pub tlb_misses: u64,
@@ -54,25 +54,25 @@ pub struct Report {
     pub timeline: TimelineReport,
     /// Energy of all nodes, in mJ; 0 if the machine file gives none.
     pub energy_mj: f64,
-    /// What the simulator answered for each sensor that the policy asked for.
+    /// The simulator's answer for each sensor that the policy requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sensors: Vec<SensorReport>,
 }
 
-/// Where time went, in ms. The first four are sums over threads and add up to all threads' time, each from
-/// its start to the end of the run; the work of kernel threads comes beside it.
+/// Breakdown of time, in ms. The first four are sums over threads and add up to all threads' time, each from
+/// its start to the end of the run; the work of kernel threads is separate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeReport {
     /// Retiring instructions.
     pub user_ms: f64,
-    /// In the operating system on the threads' account: faults, moves in faults, waits for a page that moves,
-    /// shootdowns.
+    /// In the operating system on behalf of the threads: faults, moves in faults, waits for pages in
+    /// migration, shootdowns.
     pub system_ms: f64,
     /// Waiting for memory.
     pub stall_ms: f64,
-    /// Waiting at barriers or for a CPU, and from a thread's end to that of the run.
+    /// Waiting at barriers or for a CPU, and from a thread's end to the end of the run.
     pub idle_ms: f64,
-    /// Kernel threads, which keep no CPU from the programs: copies by the migration thread, and samples of
+    /// Kernel threads, which take no CPU from the programs: copies by the migration thread, and samples of
     /// access monitoring.
     pub kernel_threads_ms: f64,
 }
@@ -84,7 +84,7 @@ impl TimeReport {
     }
 }
 
-/// Latencies, in ns; none if there were no reads.
+/// Latencies, in ns; `None` without reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyReport {
     /// Mean.
@@ -99,64 +99,63 @@ pub struct LatencyReport {
     pub distribution: Vec<(f64, f64)>,
 }
 
-/// What a node did.
+/// A node's results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Its name.
     pub name: String,
     /// Its tier.
     pub tier: u8,
-    /// Lines that it read, for cores, prefetchers and page copies; not those that its write queue answered.
+    /// Lines that it read, for cores, prefetchers and page copies, without those served from its write queue.
     pub reads: u64,
-    /// Lines that it wrote; not those that another write took the place of in the queue, or that still waited
-    /// there at the end.
+    /// Lines that it wrote, without those merged in the write queue or still queued at the end.
     pub writes: u64,
     /// Mean bandwidth over the run, reads and writes together, in MB/s.
     pub bandwidth_mbps: f64,
-    /// Of that, reads.
+    /// Reads among them.
     pub read_bandwidth_mbps: f64,
     /// Share of all lines read and written.
     pub access_share: f64,
-    /// Lines that cores asked it for, and write-backs of what they wrote.
+    /// Lines requested by cores, and write-backs of their stores.
     #[serde(default)]
     pub demand_lines: u64,
-    /// Lines that the prefetcher asked it for.
+    /// Lines requested by the prefetcher.
     #[serde(default)]
     pub prefetch_lines: u64,
-    /// Lines that page copies read from it and wrote to it.
+    /// Lines read and written by page copies.
     #[serde(default)]
     pub copy_lines: u64,
     /// Share of all nodes' demand lines.
     #[serde(default)]
     pub demand_share: f64,
-    /// Base pages that programs had on it when they ended.
+    /// Base pages of programs on it at their end.
     pub pages: u64,
     /// Share of all such pages.
     pub page_share: f64,
-    /// Mean latency of its demand reads, in ns; none if there were no such reads.
+    /// Mean latency of its demand reads, in ns; `None` without such reads.
     pub latency_mean_ns: Option<f64>,
-    /// 99th percentile of it, in ns.
+    /// Their 99th percentile, in ns.
     pub latency_p99_ns: Option<f64>,
-    /// Share of column commands that found their row open; none for fixed nodes, and for those without traffic.
+    /// Share of column commands whose row was already open; `None` for fixed nodes, and without traffic.
     pub row_hit_rate: Option<f64>,
     /// Energy, in mJ.
     pub energy_mj: f64,
-    /// Wear, for memory that has an endurance.
+    /// Wear, for memory with an endurance.
     pub wear: Option<WearReport>,
 }
 
-/// How writes wear a node.
+/// Wear of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WearReport {
-    /// Writes of the most written page, in lines.
+    /// Lines written to the most written page.
     pub page_writes_max: u64,
-    /// Writes of the mean written page, in lines.
+    /// Lines written to a page on average.
     pub page_writes_mean: f64,
-    /// Years until the most written page wears out if the run goes on for ever and its lines are written alike.
+    /// Years until the most written page wears out if the run repeats and its lines are written equally.
     pub life_years: f64,
 }
 
-/// What a link carried.
+/// Traffic of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Its ends.
@@ -165,7 +164,7 @@ pub struct LinkReport {
     pub forward_mbps: f64,
     /// And back.
     pub back_mbps: f64,
-    /// Share of the link's bandwidth that is used from the first end to the second, from 0 to 1.
+    /// Utilisation from the first end to the second, from 0 to 1.
     #[serde(default)]
     pub forward_share: f64,
     /// And back.
@@ -184,18 +183,18 @@ pub struct PagesReport {
     pub hint_faults: u64,
     /// Base pages written to swap.
     pub swapped_out: u64,
-    /// Base pages read back.
+    /// Base pages swapped in.
     pub swapped_in: u64,
     /// Base pages migrated.
     pub migrated: u64,
-    /// Epochs at which a policy saw accesses by region; none if it asks for none.
+    /// Epochs in which a policy saw accesses by region; `None` if it requests none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observations: Option<u64>,
-    /// Moves that were made, by the nodes' numbers.
+    /// Moves made, by node numbers.
     pub moves: Vec<MoveReport>,
-    /// Actions that did not begin, by reason.
+    /// Actions that were refused, by reason.
     pub refused: Vec<(String, u64)>,
-    /// Actions that began and were not finished, by reason.
+    /// Actions that were cancelled, by reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cancelled: Vec<(String, u64)>,
 }
@@ -203,9 +202,9 @@ pub struct PagesReport {
 /// Moves from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MoveReport {
-    /// Number of the node they came from.
+    /// Number of the source node.
     pub from: NodeId,
-    /// Number of the node they went to.
+    /// Number of the target node.
     pub to: NodeId,
     /// Base pages.
     pub pages: u64,
@@ -218,7 +217,7 @@ pub struct SensorReport {
     pub sensor: String,
     /// `observed`, `inferred` or `refused`.
     pub answer: String,
-    /// By what means, from what, or why.
+    /// The means, source or reason.
     pub how: String,
 }
 
@@ -273,7 +272,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// A thread that has ended leaves its CPU idle until the run is over.
+/// A thread that has ended leaves its CPU idle until the end of the run.
 fn spent(engine: &Engine<'_>, end: Time) -> TimeReport {
     let ended = engine.threads.iter().filter(|t| t.state == State::Ended);
     let after: Time = ended.map(|t| end.since(t.left_at)).sum();

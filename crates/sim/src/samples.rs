@@ -1,22 +1,22 @@
-//! What is recorded along a run: traffic over time and latencies.
+//! Samples during a run: traffic over time and latencies.
 
 use hdrhistogram::Histogram;
 use memtide_core::{NodeId, Time};
 use memtide_memory::Uncore;
 
-/// Length of the first samples; it doubles as often as needed.
+/// Initial length of a bucket, which doubles as needed.
 const FIRST_BUCKET: Time = Time::from_us(10);
 
-/// Samples at most; when there are more, neighbours are put together.
+/// Maximum number of buckets; beyond it, neighbours are merged.
 const BUCKETS: usize = 512;
 
-/// Histogram units a nanosecond.
+/// Histogram units per nanosecond.
 const UNITS_PER_NS: f64 = 10.0;
 
 /// Traffic of every node over time, and latencies of its demand reads.
 pub(crate) struct Samples {
     pub bucket: Time,
-    /// Lines that moved between device and controller in each bucket, by node.
+    /// Lines moved between device and controller in each bucket, by node.
     pub traffic: Vec<Vec<u64>>,
     last: Vec<u64>,
     taken: u64,
@@ -36,7 +36,7 @@ impl Samples {
         }
     }
 
-    /// When the next sample is due.
+    /// Time of the next sample.
     pub fn next(&self) -> Time {
         self.bucket * (self.taken + 1)
     }
@@ -57,7 +57,7 @@ impl Samples {
         }
     }
 
-    /// When the last sample was taken.
+    /// Time of the last sample.
     pub fn until(&self) -> Time {
         self.bucket * self.taken
     }
@@ -67,7 +67,7 @@ impl Samples {
         uncore.node_counters(node, now).lines().saturating_sub(self.last[node.index()])
     }
 
-    /// Takes in the latencies that the uncore has for us.
+    /// Collects the latencies from the uncore.
     pub fn latencies(&mut self, uncore: &mut Uncore) {
         for (node, latency) in uncore.drain_latencies() {
             self.histograms[node.index()].saturating_record(latency.0 / 100);
@@ -89,7 +89,7 @@ impl Samples {
     }
 }
 
-/// Latencies, in ns; none of no reads.
+/// Latencies, in ns; `None` without reads.
 pub(crate) struct Latencies<'h>(pub &'h Histogram<u64>);
 
 impl Latencies<'_> {
@@ -97,12 +97,12 @@ impl Latencies<'_> {
         (!self.0.is_empty()).then(|| self.0.mean() / UNITS_PER_NS)
     }
 
-    /// The latency that a share of all stays below, in per cent.
+    /// A percentile of the latencies.
     pub fn percentile_ns(&self, percent: f64) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.value_at_percentile(percent) as f64 / UNITS_PER_NS)
     }
 
-    /// Latencies and the share of reads at or below each, at the percentiles that show the shape.
+    /// Latencies at a selection of percentiles, each with the share of reads at or below it.
     pub fn distribution(&self) -> Vec<(f64, f64)> {
         let percents = (0..100).map(f64::from).chain([99.5, 99.9, 99.99, 100.0]);
         percents.filter_map(|p| Some((self.percentile_ns(p)?, p / 100.0))).collect()

@@ -1,4 +1,4 @@
-//! Threads: what they execute next and where their time went.
+//! Threads: their next accesses and their time.
 
 use memtide_core::policy::RuleState;
 use memtide_core::{Access, Batch, CpuId, TaskId, ThreadId, Time};
@@ -8,7 +8,7 @@ use serde::Serialize;
 pub(crate) struct Thread {
     pub id: ThreadId,
     pub task: TaskId,
-    /// Which program of the run it belongs to, and its number there.
+    /// Its program in the run, and its number there.
     pub program: usize,
     pub number: ThreadId,
     pub cpu: CpuId,
@@ -16,32 +16,32 @@ pub(crate) struct Thread {
     pub batch: Batch,
     /// Next access of the batch.
     pub cursor: usize,
-    /// Batches in a row that brought neither accesses nor work.
+    /// Consecutive batches without accesses and work.
     pub empty_batches: u32,
-    /// Bytes of that access that are done: it crosses a line.
+    /// Bytes of that access that are already done, if it crosses lines.
     pub done_bytes: u16,
-    /// The next access's instructions have been counted.
+    /// Whether the next access's instructions have been counted.
     pub dispatched: bool,
-    /// When it last gave its CPU up, or was started.
+    /// When it last gave up its CPU, or was started.
     pub left_at: Time,
     pub placement: RuleState,
     pub spent: Spent,
     pub counts: ThreadCounts,
 }
 
-/// What a thread is doing.
+/// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// No other thread has started it yet.
+    /// Not started yet by another thread.
     Unborn,
-    /// Runs, or could if its CPU were free.
+    /// Running, or ready to run.
     Runnable,
-    /// Waits for the others at a barrier.
+    /// Waiting for the others at a barrier.
     AtBarrier,
     Ended,
 }
 
-/// Where a thread's time went.
+/// Breakdown of a thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub user: Time,
@@ -50,7 +50,7 @@ pub(crate) struct Spent {
     pub idle: Time,
 }
 
-/// What a thread did.
+/// Counters of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ThreadCounts {
     pub instructions: u64,

@@ -1,4 +1,4 @@
-//! What can be worked out by hand comes out of the simulator.
+//! Closed forms that the simulator must match.
 
 #[path = "support/runs.rs"]
 mod runs;
@@ -14,8 +14,8 @@ use support::{
 
 const LINE: u64 = 64;
 
-/// Loads of so many lines of an area, each once, in an order that no prefetcher knows; each needs the one
-/// before.
+/// Loads of this many lines of an area, each once, in an order that defeats prefetchers; each depends on the
+/// previous one.
 fn chase(lines: u64, steps: u64) -> Batch {
     assert!(lines.is_power_of_two());
     doing((0..steps).map(|step| follow(step.wrapping_mul(0x9E37_79B1) % lines * LINE)))
@@ -59,7 +59,7 @@ fn a_link_adds_its_latency_to_it() {
     chased(&machine.machine(), PageSize::Base, 160.0);
 }
 
-/// STREAM's triad: every thread loads two lines and stores a third, line after line of its own arrays.
+/// STREAM's triad: every thread loads two lines and stores a third, sequentially in its own arrays.
 fn triad(threads: usize, lines: u64) -> Script {
     together(threads, |thread| {
         let array = |which: u64| (thread as u64 * 3 + which) * lines * LINE;
@@ -72,7 +72,7 @@ fn triad(threads: usize, lines: u64) -> Script {
     })
 }
 
-/// Loads of every line of a thread's own array, once and again.
+/// Repeated loads of every line of a thread's own array.
 fn scan(threads: usize, lines: u64, passes: usize) -> Script {
     together(threads, |thread| {
         let pass = doing((0..lines).map(|line| load((thread as u64 * lines + line) * LINE)));
@@ -80,7 +80,7 @@ fn scan(threads: usize, lines: u64, passes: usize) -> Script {
     })
 }
 
-/// Bandwidth of a scan after the first one, in which every page faults.
+/// Bandwidth of a scan, without the first pass, in which every page faults.
 fn scan_mbps(machine: &Machine, threads: usize, lines: u64) -> f64 {
     let [first, both] = [1, 2].map(|passes| simulate(machine, "local", scan(threads, lines, passes)));
     (both.nodes[0].reads - first.nodes[0].reads) as f64 * LINE as f64 / (both.time_ms - first.time_ms) / 1e3
@@ -135,7 +135,7 @@ fn over_a_narrower_link_stream_has_the_links_bandwidth() {
 
 const THREADS: usize = 16;
 
-/// Every thread places its share of an area, and then all read lines of all of it that they could not foresee.
+/// Every thread places its share of an area, and then all of them read random lines of the whole area.
 fn random_reads(pages: u64, reads: u64) -> Script {
     together(THREADS, |thread| {
         let thread = thread as u64;
@@ -145,7 +145,7 @@ fn random_reads(pages: u64, reads: u64) -> Script {
     })
 }
 
-/// Time of the reads alone: placing the pages takes the same time however many reads follow.
+/// Time of the reads alone: placing the pages takes the same time for any number of reads.
 fn bandwidth_bound_ms(machine: &Machine, policy: &str) -> f64 {
     let time = |reads| simulate(machine, policy, random_reads(1 << 13, reads)).time_ms;
     time(9_000) - time(1_000)
@@ -233,8 +233,7 @@ fn random_reads_of_a_dram_node_match_probe() {
     assert_near(mbps, expected, 0.05, "bandwidth of random reads");
 }
 
-/// Without caches, the controller merges stores to a line that waits in its write queue, and answers loads
-/// from there.
+/// Without caches, the controller merges stores to a line in its write queue, and forwards loads from there.
 #[test]
 fn queue_hits_are_not_traffic() {
     let text = include_str!("../../../machines/ddr4-2400.toml");

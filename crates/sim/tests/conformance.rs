@@ -16,10 +16,10 @@ use support::{MachineText, load, store};
 
 const EPOCH: Time = Time::from_ms(10);
 
-/// Instructions of 0.1 ms: the program looks this often where the script is.
+/// Instructions of 0.1 ms: the program checks the script's position at this interval.
 const TURN: u64 = 800_000;
 
-/// CPUs whose TLB holds few pages, so that accesses are seen; moves take so long that a task can end meanwhile.
+/// CPUs with few TLB entries, so that accesses are seen; moves take long enough for a task to end meanwhile.
 fn machine() -> Machine {
     MachineText::new("sample_ns = 80\nunmap_ns = 5000\nnuma_scan_period_ms = 10\nnuma_scan_mib = 1")
         .tlb(16, 20)
@@ -35,12 +35,11 @@ fn layout() -> Layout {
     Layout::from(VirtAddr(1 << 30), 2400)
 }
 
-/// The script's program. What it does depends on the epochs that the policy has seen, and so on simulated
-/// time alone.
+/// The script's program. Its behaviour depends on the policy's epochs, hence on simulated time alone.
 struct Scripted {
     script: &'static [Phase],
     log: Log,
-    /// Steps that are to be done, the next one last.
+    /// Steps to do, the next one last.
     steps: Vec<Step>,
     begun: usize,
 }
@@ -87,7 +86,7 @@ impl Program for Scripted {
     }
 }
 
-/// Goes on until the script is over, so that epochs come after its task has ended.
+/// Continues until the script is over, so that epochs follow the end of its task.
 struct Clock {
     script: &'static [Phase],
     log: Log,

@@ -1,4 +1,4 @@
-//! Accesses that lie far apart in time.
+//! Accesses that are far apart in time.
 
 #[path = "support/runs.rs"]
 mod runs;
@@ -19,7 +19,7 @@ fn machine() -> Machine {
         .machine()
 }
 
-/// Two accesses with so many instructions between them.
+/// Two accesses with this many instructions between them.
 fn apart(instructions: u64) -> Script {
     let first = after([load(0)], Then::Work(instructions));
     let last = after([load(4096)], Then::End);
@@ -32,7 +32,7 @@ fn accesses_days_apart_are_refused_where_memory_is_monitored() {
     let SimError::Idle { idle_seconds, rounds } = error else { panic!("{error}") };
     assert!(idle_seconds > 1000.0 && rounds > 1 << 20, "{error}");
     assert!(error.to_string().contains("instruction counts"), "{error}");
-    // Nothing is monitored, so nothing has to be counted through.
+    // Nothing is monitored, so there are no idle turns.
     assert!(simulate(&machine(), "local", apart(1 << 51)).time_ms > 1e9);
 }
 

@@ -1,4 +1,4 @@
-//! Migration: which pages move, what that costs, and who waits.
+//! Migration: which pages move, its cost, and who waits.
 
 #[path = "support/runs.rs"]
 mod runs;
@@ -10,14 +10,14 @@ use memtide_sim::Report;
 use runs::{assert_near, simulate};
 use support::{MachineText, Script, after, alone, doing, load, map, touch, two_sockets};
 
-/// The scanner marks everything every 20 us.
+/// The scanner marks all memory every 20 us.
 const SCAN: &str = "numa_scan_period_ms = 0.02\nnuma_scan_mib = 64\n";
 
 fn sockets(kernel: &str) -> Machine {
     two_sockets(&format!("{SCAN}{kernel}"), 2, [64, 64], [10_000.0, 10_000.0])
 }
 
-/// Loads of a page's lines in turn, from so many pages, again and again.
+/// Loads of a page's lines in turn, from this many pages, repeatedly.
 fn reading(pages: u64, rounds: u64) -> Batch {
     doing((0..rounds).flat_map(move |round| (0..pages).map(move |page| load(page * 4096 + round % 64 * 64))))
 }
@@ -84,8 +84,8 @@ fn one_move(kernel: &str) -> Report {
 
 #[test]
 fn move_costs_kernel_figures_and_copy() {
-    // Ten lines at a time, each ten 120 ns (100 ns in the node, 20 ns over the link) after the ten before; the last four
-    // come one by one at 10 GB/s.
+    // Ten lines at a time, each ten 120 ns (100 ns in the node, 20 ns over the link) after the previous ten;
+    // the last four arrive one by one at 10 GB/s.
     let copy_ns = 7.0 * 120.0 + 3.0 * 6.4;
     for costs in [
         [0, 0, 0, 0],
@@ -99,8 +99,8 @@ fn move_costs_kernel_figures_and_copy() {
         let report = one_move(&format!(
             "hint_fault_ns = {hint}\nunmap_ns = {unmap}\nshootdown_ns = {shootdown}\nremap_ns = {remap}"
         ));
-        // Each step of the scanner interrupts the CPU that runs the task; the CPU that unmaps the page interrupts the
-        // task's other one.
+        // Each step of the scanner interrupts the CPU that runs the task; the CPU that unmaps the page
+        // interrupts the task's other one.
         let interrupts = (report.time_ms / 0.02).floor() + 1.0;
         let faults = report.pages.hint_faults as f64;
         let [hint, unmap, shootdown, remap] = costs.map(f64::from);
@@ -124,14 +124,15 @@ fn access_to_migrating_page_blocks() {
     };
     let [one, two] = [1, 2].map(|count| simulate(&machine, "local+anb", readers(count)));
     assert_eq!((one.pages.migrated, two.pages.migrated), (1, 1));
-    // The first line is there after 0.12 us, each of the others 1 us after the one before; both threads fault at once.
+    // The first line arrives after 0.12 us, each of the others 1 us after the previous one; both threads
+    // fault at once.
     assert_near(one.spent.system_ms, 0.06312, 1e-6, "a reader waits for the whole copy");
     assert_near(two.spent.system_ms, 2.0 * 0.06312, 1e-6, "both wait");
 }
 
 #[test]
 fn pages_migrated_are_those_that_moved_between_nodes() {
-    // Two threads on different sockets share pages, which go to and fro.
+    // Two threads on different sockets share pages, which move back and forth.
     let threads = |cpu: u16| (0..300).flat_map(move |_| [on(cpu), reading(30, 40)]);
     for policy in ["local+anb", "interleave+anb", "bw-local+bw-migration", "local+anb:filter=linux-6"] {
         let first = [touch(0, 30), after([], Then::Spawn(memtide_core::ThreadId(1)))];

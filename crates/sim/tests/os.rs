@@ -1,5 +1,4 @@
-//! The operating system's side: where pages lie, what faults, swap and unmapping do, and how threads share
-//! CPUs.
+//! The operating system: page placement, faults, swap, unmapping, and time slices.
 
 #[path = "support/runs.rs"]
 mod runs;
@@ -76,7 +75,7 @@ fn full_memory_swaps_least_recent_pages() {
     assert!(pages(&report).iter().all(|&pages| pages <= 256));
     let cost_us = moved.faults as f64 * 0.1 + (moved.swapped_in + moved.swapped_out) as f64;
     assert_near(report.spent.system_ms * 1e3, cost_us, 1e-6, "system time");
-    // As docs/simulator.md says, swap moves no lines: those that cores ask for are all there are.
+    // As docs/simulator.md says, swap moves no lines: all are requested by cores.
     let lines = |of: fn(&memtide_sim::NodeReport) -> u64| report.nodes.iter().map(of).sum::<u64>();
     assert!(lines(|node| node.reads) <= lines(|node| node.demand_lines), "swap reads no line of a node");
     assert_eq!(lines(|node| node.copy_lines), 0);
@@ -91,7 +90,7 @@ fn pages_that_are_used_stay_when_others_are_reclaimed() {
     let cold = (0..20).flat_map(|round| [hot(), touch(1000 + round * 40, 40)]);
     let report = simulate(&machine, "local", alone(std::iter::once(touch(0, 64)).chain(cold)));
     assert!(report.pages.swapped_out >= 20 * 40 + 64 - 256);
-    // The first sweep finds every page accessed and takes the oldest; later ones know better.
+    // The first sweep finds every page accessed and takes the oldest; later ones have accessed bits to go by.
     assert!(report.pages.swapped_in <= 64, "hot pages came back {} times", report.pages.swapped_in);
 }
 
@@ -131,7 +130,7 @@ fn without_a_tlb_there_are_no_tlb_misses() {
     assert_eq!(simulate(&large(), "local", alone([touch(0, 100)])).tlb_misses, 0);
 }
 
-/// Two nodes of 3 MiB: each has room for one huge page and 256 base pages.
+/// Two nodes of 3 MiB: each fits one huge page and 256 base pages.
 fn three_mib() -> Machine {
     two_sockets("", 1, [3, 3], [10_000.0, 10_000.0])
 }
@@ -362,7 +361,7 @@ fn caches_larger_than_the_hosts_memory_are_refused() {
     assert!(error.to_string().contains("raise its scale"), "{error}");
 }
 
-/// Says the same for ever.
+/// Returns the same event for ever.
 struct Idler(Then);
 
 impl Program for Idler {

@@ -1,4 +1,4 @@
-//! The simulator takes at most 24 bytes of memory for a simulated page.
+//! The simulator uses at most 24 bytes of host memory per simulated page.
 #![allow(unsafe_code, reason = "a global allocator is unsafe by its interface")]
 
 #[path = "support/runs.rs"]
@@ -14,7 +14,7 @@ use memtide_sim::{Job, run};
 use runs::policy;
 use support::{MachineText, store};
 
-/// Counts the bytes in use, and the most there were.
+/// Counts the bytes in use, and their maximum.
 struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
@@ -58,7 +58,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Touches page after page, a few at a time.
+/// Touches one page after another, a few at a time.
 struct Toucher {
     next: u64,
     pages: u64,
@@ -79,7 +79,7 @@ impl Program for Toucher {
     }
 }
 
-/// Most bytes in use while a program touches every page of a machine's memory.
+/// Maximum bytes in use while a program touches every page of a machine's memory.
 fn most_bytes(mib: u64) -> usize {
     let machine = MachineText::new("").socket("s", 1).node("n", 0, "s", mib, 100.0, 1e5).machine();
     let pages = mib << 8;

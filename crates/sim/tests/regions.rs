@@ -1,4 +1,4 @@
-//! Migration by regions: the monitor finds what a program accesses, and `hot-cold` brings it to the fast tier.
+//! Migration by regions: the monitor finds what a program accesses, and `hot-cold` moves it to the fast tier.
 
 #[path = "support/runs.rs"]
 mod runs;
@@ -15,11 +15,11 @@ use runs::job;
 use support::{MachineText, alone, doing, load, mixed, store, touch};
 
 const PAGES: u64 = 2048;
-/// A quarter, which comes last: the fast node is full by then.
+/// A quarter, touched last: the fast node is full by then.
 const HOT: std::ops::Range<u64> = 1536..2048;
 const POLICY: &str = "local+hot-cold:epoch_ms=10:sampling_us=100:regions=60";
 
-/// One CPU, whose TLB holds so many pages, beside 4 MiB of fast memory; slow memory has room for everything.
+/// One CPU with this many TLB entries, and 4 MiB of fast memory; slow memory fits everything.
 fn machine(tlb: u32) -> Machine {
     let mut machine = MachineText::new("sample_ns = 80")
         .last_level(64, 2)
@@ -34,7 +34,7 @@ fn machine(tlb: u32) -> Machine {
     machine
 }
 
-/// What an epoch saw, and how many moves it planned.
+/// An epoch's view, and the number of moves it planned.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Epoch {
     seen: Vec<Region>,
@@ -42,7 +42,7 @@ struct Epoch {
     moves: usize,
 }
 
-/// A policy, and a record of its epochs.
+/// A policy, and a log of its epochs.
 struct Recorded {
     policy: Box<dyn Migration>,
     epochs: Arc<Mutex<Vec<Epoch>>>,
@@ -88,7 +88,7 @@ fn pages(region: &Region) -> std::ops::Range<u64> {
     region.start.0..region.start.0 + region.pages
 }
 
-/// Pages that the regions found accessed in more than a quarter of the samples.
+/// Pages in regions that were accessed in more than a quarter of the samples.
 fn found_hot(seen: &[Region]) -> BTreeSet<u64> {
     seen.iter().filter(|region| region.reads.max(region.writes) > 5).flat_map(pages).collect()
 }
@@ -97,7 +97,7 @@ fn on(seen: &[Region], node: NodeId) -> BTreeSet<u64> {
     seen.iter().filter(|region| region.node == node).flat_map(pages).collect()
 }
 
-/// The share of all pages of which two sets say the same.
+/// The share of all pages that are in both sets or in neither.
 fn agreement(a: &BTreeSet<u64>, b: &BTreeSet<u64>) -> f64 {
     1.0 - a.symmetric_difference(b).count() as f64 / PAGES as f64
 }
@@ -133,7 +133,7 @@ fn hot_ends_on_fast_tier_and_cold_off_it() {
 fn regions_stay_within_limit_and_idle_ones_age() {
     let (epochs, _) = simulate(&machine(16), program(700_000, load), 1);
     for Epoch { seen, .. } in &epochs {
-        // A region on both nodes is told in runs.
+        // A region on both nodes is reported as runs.
         let regions = seen.chunk_by(|a, b| (a.reads, a.writes, a.age) == (b.reads, b.writes, b.age)).count();
         assert!(regions <= 60, "{regions} regions");
     }
@@ -177,7 +177,7 @@ fn each_sample_takes_system_time_which_shrinks_with_the_scale() {
     let batches = vec![touch(0, 1), support::after([], Then::Work(100_000))];
     let (epochs, report) = simulate(&machine(16), batches, 1);
     assert_eq!(epochs.len(), 50 / 1250);
-    // 50 us of work: the page is seen by none of the four samples, as nothing is watched before an aggregation.
+    // 50 us of work: none of the four samples sees the page, as nothing is watched before an aggregation.
     assert_eq!(report.spent.kernel_threads_ms, 0.0);
     let batches = vec![touch(0, 1), support::after([], Then::Work(2_000_000))];
     let (_, report) = simulate(&machine(16), batches, 1);

@@ -1,4 +1,4 @@
-//! Sensors tell what can be worked out by hand.
+//! Sensors match closed forms.
 
 #[path = "support/runs.rs"]
 mod runs;
@@ -17,7 +17,7 @@ use support::{MachineText, alone, doing, follow, load, map, mixed};
 
 const EPOCH: Time = Time::from_us(100);
 
-/// Asks for sensors, and keeps the views.
+/// Requests sensors, and keeps the views.
 struct Watching {
     sensors: Vec<Sensor>,
     views: Arc<Mutex<Vec<View>>>,
@@ -54,7 +54,7 @@ fn views(sensors: &[Sensor], script: support::Script) -> Result<Vec<View>, SimEr
     Ok(std::mem::take(&mut *views.lock().expect("no panic")))
 }
 
-/// A pointer chase, and then as many loads that wait for nothing.
+/// A pointer chase, followed by as many independent loads.
 fn chase_then_flood() -> support::Script {
     let line = |step: u64| mixed(step) % (1 << 18) * 64;
     let chase = doing((0..20_000).map(move |step| follow(line(step))));

@@ -1,4 +1,4 @@
-//! Where time goes: the parts add up to the threads' time, and kernel threads' work is beside it.
+//! Breakdown of time: the parts add up to the threads' time, and kernel threads' work is separate.
 
 #[path = "support/runs.rs"]
 mod runs;

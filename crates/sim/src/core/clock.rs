@@ -1,15 +1,15 @@
-//! A core's own time.
+//! A core's clock.
 
 use memtide_core::Time;
 use memtide_core::machine;
 
-/// Fractions of a picosecond that the clock counts.
+/// Fractions of a picosecond.
 const FRACTIONS: u64 = 1 << 16;
 
-/// Latest time that a run may reach: 53 days. What follows within a batch still fits into a [`Time`].
+/// Maximum time of a run: 53 days. Whatever follows within a batch still fits into a [`Time`].
 const LATEST: Time = Time(1 << 62);
 
-/// Runs at the core's full rate, and jumps where the core waits.
+/// Advances at the core's full rate, and jumps over waits.
 #[derive(Debug)]
 pub(crate) struct Clock {
     now: Time,
@@ -28,13 +28,13 @@ impl Clock {
         self.now
     }
 
-    /// Whether so many instructions can be retired within the time that a run may take.
+    /// Whether this many instructions fit into the maximum time of a run.
     pub fn can_run(&self, instructions: u64) -> bool {
         let fractions = u128::from(instructions) * u128::from(self.per_instruction);
         u128::from(self.now.0) + fractions / u128::from(FRACTIONS) <= u128::from(LATEST.0)
     }
 
-    /// Retires instructions; gives the time that takes.
+    /// Retires instructions; returns the time taken.
     #[inline]
     pub fn run(&mut self, instructions: u64) -> Time {
         let fractions = self.fraction + instructions * self.per_instruction;
@@ -44,7 +44,7 @@ impl Clock {
         took
     }
 
-    /// As [`run`](Clock::run), for any number of instructions that [can be run](Clock::can_run).
+    /// As [`run`](Clock::run), for any number of instructions for which [`can_run`](Clock::can_run) holds.
     pub fn run_any(&mut self, instructions: u64) -> Time {
         let fractions =
             u128::from(self.fraction) + u128::from(instructions) * u128::from(self.per_instruction);
@@ -54,7 +54,7 @@ impl Clock {
         took
     }
 
-    /// Waits until `time`, if that is later; gives how long.
+    /// Waits until `time`, if that is later; returns the time waited.
     #[inline]
     pub fn wait_until(&mut self, time: Time) -> Time {
         let waited = time.since(self.now);

@@ -1,4 +1,4 @@
-//! The front of a core: taking in a thread's accesses in program order.
+//! The front end of a core: dispatches a thread's accesses in program order.
 
 use memtide_core::{Access, LINE_BYTES, PAGE_BYTES, PageSize, Then, Time, VirtAddr};
 use memtide_memory::{PageKey, Translation, Uncore};
@@ -8,44 +8,44 @@ use super::window::End;
 use crate::os::{Entry, PAGES, PageTable, Space};
 use crate::thread::Thread;
 
-/// Why a core stopped taking in accesses.
+/// Why a core stopped dispatching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// It waits for memory.
     Blocked,
-    /// It is far enough ahead of the others.
+    /// It is ahead of the other actors by the limit.
     Ahead,
     /// The thread's batch is used up.
     UsedUp,
-    /// The thread's next access cannot be translated.
+    /// The thread's next access has no translation.
     Fault(Trap),
 }
 
-/// What a thread needs the operating system for, as soon as all it did before has ended.
+/// Why a thread enters the operating system, once all its earlier accesses have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trap {
-    /// Its next access cannot be translated.
+    /// Its next access has no translation.
     Fault {
         /// The address.
         address: VirtAddr,
-        /// A store.
+        /// Whether it is a store.
         write: bool,
     },
-    /// Its program says so.
+    /// An event of its program.
     Then(Then),
     /// Its time slice is over.
     Yield,
 }
 
-/// The physical line of an address. Its translation takes some time, which starts when the address is known
-/// but not before `from`.
+/// The physical line of an address, and the duration of the translation, which starts when the address is
+/// known but not before `from`.
 struct Translated {
     line: u64,
     from: Time,
     takes: Time,
 }
 
-/// Where an access's bytes within one line are.
+/// The bytes of an access within one line.
 struct Piece {
     address: VirtAddr,
     bytes: u64,
@@ -55,7 +55,7 @@ struct Piece {
 }
 
 impl Core {
-    /// Takes in accesses of `thread` until something stops it or its clock is past `limit`.
+    /// Dispatches accesses of `thread` until something stops it or its clock passes `limit`.
     pub fn take_in(
         &mut self,
         thread: &mut Thread,
@@ -95,14 +95,14 @@ impl Core {
         }
     }
 
-    /// Time that other work of the running thread takes, such as instructions without memory accesses.
+    /// Runs instructions of the thread without memory accesses.
     pub fn work(&mut self, thread: &mut Thread, instructions: u64) {
         self.instructions += instructions;
         thread.counts.instructions += instructions;
         thread.spent.user += self.clock.run_any(instructions);
     }
 
-    /// One line's part of an access.
+    /// Executes one line's part of an access.
     #[inline]
     fn execute(&mut self, access: &Access, piece: &Piece, place: Translated, uncore: &mut Uncore) {
         let Translated { line, from, takes } = place;
@@ -129,7 +129,7 @@ impl Core {
         }
     }
 
-    /// Where an address lies; none if it needs a fault.
+    /// The physical line of an address; `None` if it faults.
     #[inline]
     fn translate(
         &mut self,
@@ -185,8 +185,8 @@ impl Core {
     }
 }
 
-/// Accesses ahead of the present one for which the host fetches page table entries, and that it fetches
-/// themselves.
+/// Distances in accesses at which the host memory of page table entries, and of the accesses themselves, is
+/// prefetched.
 const WARM_AHEAD: usize = 6;
 const FETCH_AHEAD: usize = 24;
 
@@ -200,7 +200,7 @@ fn warm_ahead(thread: &Thread, space: &Space, address: VirtAddr) {
     }
 }
 
-/// Finds a translation and sets the entry's accessed and dirty bits; none if there is no usable one.
+/// Finds a translation and sets the entry's accessed and dirty bits; `None` if there is no usable one.
 fn walk_table(
     table: &mut PageTable,
     space: u32,

@@ -17,30 +17,30 @@ pub(crate) use self::window::Window;
 use self::write_stream::WriteStream;
 use crate::thread::Thread;
 
-/// A core: it takes in the accesses of the thread that runs on it, as fast as its window allows, and sends
-/// those that miss its private caches to the uncore when their time has come.
+/// A core: dispatches the accesses of its thread as fast as its window allows, and sends private cache misses
+/// to the uncore when due.
 pub(crate) struct Core {
     pub cpu: CpuId,
     pub clock: Clock,
     pub tlb: Tlb,
     pub window: Window,
-    /// The thread that has this CPU, and those that wait for it.
+    /// The running thread, and those waiting for the CPU.
     pub running: Option<usize>,
     pub ready: VecDeque<usize>,
     pub slice_end: Time,
-    /// The running thread waits for memory.
+    /// Whether the running thread waits for memory.
     pub blocked: bool,
-    /// What the running thread does once its earlier accesses have ended.
+    /// The running thread's trap, handled once its earlier accesses have ended.
     pub trap: Option<Trap>,
-    /// When the engine is to look at the running thread again.
+    /// When the running thread is due again.
     pub resume: Time,
     private: PrivateCaches,
     prefetcher: Option<Prefetcher>,
     write_stream: WriteStream,
     walker_free: Time,
-    /// How long after it begins an access may end without holding its thread up.
+    /// Latency of an access that does not stall its thread.
     hidden: Time,
-    /// The page accessed last: looking it up again would change nothing in the TLB.
+    /// The page accessed last: another lookup would change nothing in the TLB.
     last_page: Option<(PageKey, Translation)>,
     instructions: u64,
     spilled: Vec<u64>,
@@ -70,18 +70,18 @@ impl Core {
         }
     }
 
-    /// When this core next has something to do.
+    /// Time of this core's next action.
     pub fn next_time(&self) -> Time {
         self.resume.min(self.window.next_miss())
     }
 
-    /// Whether the running thread waited for memory and need not any more.
+    /// Whether the running thread waited for memory and can resume.
     pub fn can_go_on(&self) -> bool {
         self.blocked && self.window.can_go_on()
     }
 
-    /// The running thread is far enough ahead of the others. It goes on when they have caught up, unless its
-    /// time slice is over and another thread waits for the CPU.
+    /// Pauses the running thread, which is ahead of the other actors. It resumes when they have caught up,
+    /// unless its time slice is over and another thread waits for the CPU.
     pub fn pause(&mut self, thread: &mut Thread) {
         self.resume = self.clock.now();
         if self.clock.now() >= self.slice_end && !self.ready.is_empty() {
@@ -91,8 +91,8 @@ impl Core {
         }
     }
 
-    /// Has the running thread's trap handled once all its earlier accesses have ended; stores count where
-    /// other threads may rely on them.
+    /// Lets the running thread's trap be handled once all its earlier accesses have ended; stores count if
+    /// other threads may depend on them.
     pub fn drain(&mut self, thread: &mut Thread) {
         let stores = matches!(self.trap, Some(Trap::Then(Then::Barrier | Then::End)));
         let loaded = self.window.drain(self.clock.now());
@@ -128,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Hits of each private level, from the core outwards.
+    /// Hits of each private level, nearest to the core first.
     pub fn cache_hits(&self) -> impl Iterator<Item = u64> + '_ {
         self.private.hits()
     }

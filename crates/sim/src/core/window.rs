@@ -1,7 +1,8 @@
-//! A core's window of unfinished accesses: what an out-of-order core overlaps, and what it must wait for.
+//! A core's window of unfinished accesses: which accesses an out-of-order core overlaps, and which it waits
+//! for.
 //!
 //! Not an instruction-by-instruction pipeline: each access is handled once, when it is dispatched, in program
-//! order. Its end is a time if that is known and otherwise the slot that will know it. Four things limit the
+//! order. Its end is a time if known, and otherwise the slot that will know it. Four limits apply to the
 //! overlap:
 //!
 //! ```text
@@ -14,37 +15,36 @@
 //!                                              `-----------------------------------------------------------'
 //! ```
 //!
-//! - *Reorder buffer*: an instruction is dispatched only when the load that is `reorder_buffer` instructions
+//! - *Reorder buffer*: an instruction is dispatched only once the load that is `reorder_buffer` instructions
 //!   older has ended.
-//! - *Slots*: accesses open at once, reused in order. An [`End`] names slot and generation, so that one of an
-//!   access whose slot has another by now reads as ended long ago, and needs no notification.
-//! - *Miss registers*: a miss without one waits in `queue`, first come first served, and inherits the end of
-//!   the one that frees it.
-//! - *Dependences*: an access whose address was loaded begins when that load ends. Waiters need no lists:
-//!   `waiting` is a bit a slot, and each names the one slot it is `on`.
+//! - *Slots*: open accesses, reused in order. An [`End`] names slot and generation, so an access whose slot
+//!   has been reused counts as ended long ago, and needs no notification.
+//! - *Miss registers*: a miss without one waits in `queue`, first come, first served, and inherits the end of
+//!   the miss that frees one.
+//! - *Dependences*: an access with a loaded address begins when that load ends. Waiters need no lists:
+//!   `waiting` has a bit per slot, and each waiting slot names the one slot it is `on`.
 //!
-//! Invariants: a slot is in `waiting`, in `queue`, in `ready` or with the shared levels, and in one of them
-//! alone, exactly as long as its end is [`Time::NEVER`]; `held` counts the registers that are
-//! [`Time::NEVER`]; `ready` is in order of time. Where an answer is not known yet, a method gives none and
-//! `awaited` names the slot: the core stops, and goes on once that is resolved.
+//! Invariants: a slot is in exactly one of `waiting`, `queue`, `ready` and the shared levels as long as its
+//! end is [`Time::NEVER`], and in none otherwise; `held` counts the registers that are [`Time::NEVER`];
+//! `ready` is in time order. If a result is not known yet, a method returns `None` and `awaited` names the
+//! slot: the core stops, and resumes once that slot is resolved.
 //!
-//! Why so: ends become known in any order, and mostly long after the access, but the core's own work does not
-//! depend on them until one of the four limits is met. So it runs ahead of the memory system, by as much as
-//! the real one does.
+//! Why: ends become known in any order, and mostly long after the access, but the core's own work does not
+//! depend on them until it reaches one of the four limits. So it runs ahead of the memory system, as far as a
+//! real core would.
 
 use std::collections::VecDeque;
 
 use memtide_core::Time;
 use memtide_core::machine;
 
-/// Accesses that a core may have open at once (its load and store queue).
+/// Maximum open accesses of a core (its load and store queue).
 const SLOTS: usize = 64;
 
-/// Accesses back that a dependence may reach; older loads have ended, since no reorder buffer is that deep in
-/// loads.
+/// Maximum distance of a dependence in accesses; older loads have ended, since no reorder buffer holds more.
 const RECENT: usize = 256;
 
-/// When an access ends: a time, or the slot that will know it.
+/// The end of an access: a time, or the slot that will know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End(u64);
 
@@ -66,27 +66,27 @@ impl End {
     }
 }
 
-/// An access that is not known to have ended.
+/// An access without a known end in the past.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// [`Time::NEVER`] while not known.
+    /// Its end; [`Time::NEVER`] while unknown.
     end: Time,
     generation: u32,
     /// The slot that it waits for, if it is in `waiting`.
     on: u8,
-    /// Before this it cannot begin.
+    /// Its earliest start.
     earliest: Time,
     kind: Kind,
-    /// The miss register it holds.
+    /// Its miss register.
     register: u8,
     line: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Ends this long after it begins.
+    /// Ends this long after its start.
     Hit(Time),
-    /// Goes to the shared levels this long after it begins, its address being translated.
+    /// Goes to the shared levels this long after its start, once its address is translated.
     Miss(Time),
 }
 
@@ -96,7 +96,7 @@ struct Unretired {
     end: End,
 }
 
-/// The window. Time never runs backward in it, but ends become known in any order.
+/// The window. Its time never decreases, but ends become known in any order.
 #[derive(Debug)]
 pub(crate) struct Window {
     slots: [Slot; SLOTS],
@@ -106,17 +106,17 @@ pub(crate) struct Window {
     unretired: VecDeque<Unretired>,
     recent: [End; RECENT],
     position: usize,
-    /// When each miss register is free.
+    /// When each miss register becomes free.
     registers: Vec<Time>,
-    /// Registers for which that is not known.
+    /// Number of registers for which that is unknown.
     held: usize,
     /// Misses that wait for a register.
     queue: VecDeque<u8>,
-    /// Misses that go to the shared levels, by time.
+    /// Misses to send to the shared levels, in time order.
     ready: VecDeque<(Time, u8)>,
-    /// The slot whose end is awaited before anything more can be taken in.
+    /// The slot that must be resolved before the next dispatch.
     awaited: u8,
-    /// The last miss of lines with the same low bits.
+    /// The last miss of each group of lines with equal low bits.
     lines: [(u64, End); SLOTS],
 }
 
@@ -150,8 +150,7 @@ impl Window {
         }
     }
 
-    /// When an instruction may begin that could at `now`: not before all are done that the reorder buffer has
-    /// no room beside it for. None while that is not known.
+    /// Earliest start of an instruction at or after `now`, given the reorder buffer; `None` while unknown.
     #[inline]
     pub fn dispatch(&mut self, instruction: u64, now: Time) -> Option<Time> {
         let mut now = now;
@@ -171,12 +170,12 @@ impl Window {
         Some(now)
     }
 
-    /// When everything dispatched so far has retired; none while that is not known.
+    /// When everything dispatched so far has retired; `None` while unknown.
     pub fn drain(&mut self, now: Time) -> Option<Time> {
         self.dispatch(u64::MAX, now)
     }
 
-    /// When all stores have ended, too; none while that is not known.
+    /// When also all stores have ended; `None` while unknown.
     pub fn drain_stores(&mut self, now: Time) -> Option<Time> {
         let mut now = now;
         for (number, slot) in (0..).zip(&self.slots) {
@@ -189,8 +188,8 @@ impl Window {
         Some(now)
     }
 
-    /// When an access can be taken in that could be at `now`: not before its place in the queue is free. None
-    /// while that is not known.
+    /// Earliest dispatch of an access at or after `now`, given the load and store queue; `None` while
+    /// unknown.
     #[inline]
     pub fn place(&mut self, now: Time) -> Option<Time> {
         self.awaited = self.next_slot;
@@ -198,13 +197,13 @@ impl Window {
         (free != Time::NEVER).then(|| now.max(free))
     }
 
-    /// Whether what held the last access up is over.
+    /// Whether the last access can be dispatched now.
     #[inline]
     pub fn can_go_on(&self) -> bool {
         self.slots[usize::from(self.awaited)].end != Time::NEVER
     }
 
-    /// The end of the access `distance` accesses back; 0 and what lies too far back have ended.
+    /// The end of the access `distance` accesses ago; 0 and distances beyond the limit have ended.
     #[inline]
     pub fn producer(&self, distance: u32) -> End {
         match distance as usize {
@@ -214,7 +213,7 @@ impl Window {
         }
     }
 
-    /// An access that hits a private cache; gives its end.
+    /// Adds an access that hits a private cache; returns its end.
     #[inline]
     pub fn hit(&mut self, line: u64, earliest: Time, latency: Time, producer: End) -> End {
         let filled = match self.lines[line as usize % SLOTS] {
@@ -232,7 +231,8 @@ impl Window {
         }
     }
 
-    /// An access that misses the private caches, after its address is known and translated; gives its end.
+    /// Adds an access that misses the private caches, after its address is known and translated; returns its
+    /// end.
     pub fn miss(&mut self, line: u64, earliest: Time, translation: Time, producer: End) -> End {
         let new = self.open(line, earliest, Kind::Miss(translation));
         match self.settled(producer) {
@@ -244,14 +244,14 @@ impl Window {
         end
     }
 
-    /// Notes the end of the access just taken in, for those that depend on it.
+    /// Records the end of the last access, for dependent ones.
     #[inline]
     pub fn remember(&mut self, end: End) {
         self.recent[self.position] = end;
         self.position = (self.position + 1) % RECENT;
     }
 
-    /// A load must have ended before its instruction retires.
+    /// Delays retirement of a load's instruction until the load has ended.
     #[inline]
     pub fn must_retire(&mut self, instruction: u64, end: End) {
         if self.unretired.back().is_none_or(|last| last.end != end) {
@@ -259,7 +259,7 @@ impl Window {
         }
     }
 
-    /// Forgets dependences: another thread runs from here on.
+    /// Clears dependences: another thread runs from here on.
     pub fn forget(&mut self) {
         self.recent = [End::at(Time::ZERO); RECENT];
     }
@@ -270,7 +270,7 @@ impl Window {
         self.ready.front().map_or(Time::NEVER, |&(time, _)| time)
     }
 
-    /// Takes that miss.
+    /// Takes the next miss.
     pub fn take_miss(&mut self) -> Option<(Time, u8)> {
         self.ready.pop_front()
     }
@@ -280,7 +280,7 @@ impl Window {
         self.slots[usize::from(slot)].line
     }
 
-    /// A slot's access ends at `end`; so all that waited for it can begin.
+    /// Sets the end of a slot's access, and starts all that waited for it.
     pub fn resolve(&mut self, slot: u8, end: Time) {
         debug_assert!(self.slots[usize::from(slot)].end == Time::NEVER, "an access ends twice");
         debug_assert!(self.waiting >> slot & 1 == 0, "an access ends that has not begun");

@@ -1,15 +1,15 @@
-//! Streams of stores that overwrite whole lines, which need not be fetched first.
+//! Write streaming: stores that overwrite whole lines, which need not be fetched.
 
 use memtide_core::{LINE_BYTES, VirtAddr};
 
-/// Follows a core's stores: once they have overwritten enough consecutive lines, byte after byte, lines are
-/// allocated without being read (Arm's "read allocate mode", x86's full-line writes).
+/// Tracks a core's stores: once they have overwritten enough consecutive lines, byte by byte, further lines
+/// are allocated without a read (Arm's "read allocate mode", x86's full-line writes).
 #[derive(Debug)]
 pub(crate) struct WriteStream {
-    /// Consecutive lines that must have been overwritten; 0 never streams.
+    /// Minimum consecutive overwritten lines; 0 never streams.
     threshold: u16,
     next: u64,
-    /// Lines overwritten so far, and whether the present one has been from its first byte on.
+    /// Lines overwritten so far, and whether the current one has been from its first byte on.
     lines: u16,
     whole: bool,
 }
@@ -19,7 +19,7 @@ impl WriteStream {
         WriteStream { threshold, next: 0, lines: 0, whole: false }
     }
 
-    /// Sees a store within one line; true if the line it begins need not be fetched.
+    /// Handles a store within one line; returns whether the line it begins need not be fetched.
     #[inline]
     pub fn see(&mut self, address: VirtAddr, bytes: u64) -> bool {
         if self.threshold == 0 {

@@ -1,4 +1,4 @@
-//! Page moves under way: each copies a page line by line through the memory model.
+//! Page moves in flight: each copies a page line by line through the memory model.
 
 use memtide_core::policy::{Move, Planned};
 use memtide_core::{CpuId, LINE_BYTES, Time};
@@ -7,24 +7,24 @@ use memtide_memory::{Uncore, Waiter};
 /// Bit of a waiter's number that distinguishes copies from cores.
 pub(crate) const COPY: u32 = 1 << 31;
 
-/// Lines of a base page.
+/// Lines per base page.
 const LINES_OF_PAGE: u64 = memtide_core::PAGE_BYTES / LINE_BYTES;
 
-/// A page on its way to another frame. The copying CPU keeps as many reads under way as it has miss
-/// registers; each line that has come is written at once.
+/// A page move to another frame. The copying CPU keeps as many reads in flight as it has miss registers; each
+/// line is written as soon as it arrives.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
     pub planned: Planned,
     pub wanted: Move,
     pub from: u32,
     pub to: u32,
-    /// When the kernel began with it.
+    /// When the kernel started it.
     pub begun: Time,
     /// Threads that wait for the page.
     pub waiters: Vec<usize>,
-    /// The page was unmapped meanwhile: its frame is gone, and the new one is not needed.
+    /// Whether the page was unmapped meanwhile: its frame is gone, and the new one is not needed.
     pub cancelled: bool,
-    /// The kernel thread of a policy outside the kernel makes it, one move after another.
+    /// Whether it is made by the kernel thread of a policy outside the kernel, one move after another.
     pub by_daemon: bool,
     cpu: CpuId,
     read: u64,
@@ -66,7 +66,7 @@ impl Copy {
         }
     }
 
-    /// A line has come at `at`; true if it was the last.
+    /// Handles the arrival of a line at `at`; returns whether it was the last.
     pub fn line_came(&mut self, number: usize, at: Time, uncore: &mut Uncore) -> bool {
         uncore.write(self.cpu, u64::from(self.to) * LINES_OF_PAGE + self.written, at);
         self.written += 1;

@@ -1,4 +1,4 @@
-//! The migration policy at work: its epochs, its hint faults, and the host that it sees.
+//! Runs the migration policy: its epochs, its hint faults, and its host.
 
 use memtide_core::Time;
 use memtide_core::epoch::{Host, PolicyRunner};
@@ -9,7 +9,7 @@ use super::{Engine, Timer};
 /// The machine as a policy sees it.
 struct SimHost<'e, 'p> {
     engine: &'e mut Engine<'p>,
-    /// The CPU in whose fault the policy acts; none for one outside the kernel.
+    /// The CPU in whose fault the policy acts; `None` for one outside the kernel.
     cpu: Option<usize>,
 }
 
@@ -44,12 +44,12 @@ impl Engine<'_> {
         self.set_timer(Timer::Epoch, next);
     }
 
-    /// A policy in the kernel gets an event in the fault on a CPU.
+    /// Delivers an event to an in-kernel policy, in the fault on a CPU.
     pub(crate) fn deliver(&mut self, cpu: usize, event: &Event) {
         self.with_policy(Some(cpu), |runner, host| runner.deliver(host, event));
     }
 
-    /// Records what the last epoch's actions came to.
+    /// Collects the completions of the last epoch's actions.
     pub(super) fn collect_completions(&mut self) {
         self.with_policy(None, |runner, host| runner.collect(host, &mut ()));
     }
@@ -65,7 +65,7 @@ impl Engine<'_> {
         Some(acted)
     }
 
-    /// A sampling interval is over.
+    /// Handles the end of a sampling interval.
     pub(super) fn sample_sensors(&mut self) {
         self.sensors.sample(&mut self.os);
         if let Some(sampling) = self.sensors.sampling() {

@@ -1,18 +1,18 @@
-//! A bound on monitoring while nothing happens.
+//! Limits monitoring of idle memory.
 //!
-//! Between two accesses that lie days apart, a policy's sensors and epochs would have their turns millions of times.
-//! Each is cheap only beside the accesses that it watches, so a run may have [`FREE`] such turns without an access and
-//! [`PER_ACT`] for each turn of a core or node; ordinary programs have far fewer. To skip idle turns instead would
-//! change what a policy decides.
+//! Between two accesses that are days apart, a policy's sensors and epochs would take millions of turns. Each
+//! is cheap only in relation to the accesses that it observes, so a run may have [`FREE`] such turns without
+//! an access, plus [`PER_ACT`] for each turn of a core or node; ordinary programs have far fewer. Skipping
+//! idle turns instead would change a policy's decisions.
 
 use memtide_core::Time;
 
 use crate::SimError;
 
-/// Idle turns that any run may have: some seconds of host time.
+/// Idle turns allowed in any run: some seconds of host time.
 const FREE: u64 = 1 << 20;
 
-/// Idle turns for each turn of a core or a memory node.
+/// Further idle turns for each turn of a core or a memory node.
 const PER_ACT: u64 = 256;
 
 /// Turns of a run so far.
@@ -24,17 +24,17 @@ pub(crate) struct IdleTurns {
 }
 
 impl IdleTurns {
-    /// A core or a memory node acts.
+    /// Counts a turn of a core or a memory node.
     #[inline]
     pub fn act(&mut self, now: Time) {
         self.acts += 1;
         self.last_act = now;
     }
 
-    /// The policy's monitoring has a turn.
+    /// Counts a turn of the policy's monitoring.
     ///
     /// # Errors
-    /// If it had too many for what there was to watch.
+    /// If there were too many idle ones.
     pub fn monitor(&mut self, now: Time) -> Result<(), SimError> {
         self.idle += 1;
         if self.idle <= FREE + PER_ACT.saturating_mul(self.acts) {

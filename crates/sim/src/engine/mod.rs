@@ -1,4 +1,4 @@
-//! The event loop: cores, memory nodes and timers act in the order of their times.
+//! The event loop: cores, memory nodes and timers act in time order.
 
 mod copy;
 mod epochs;
@@ -30,14 +30,14 @@ use crate::sensors::{OpenSensors, SensorSetup};
 use crate::thread::Thread;
 use crate::{Job, Policy, SimError};
 
-/// How far a core's clock may run ahead of the other actors while it needs nothing that they share.
+/// How far a core's clock may run ahead of the other actors while it uses nothing shared.
 const AHEAD: Time = Time::from_us(2);
 
-/// A machine at work.
+/// A running machine.
 pub(crate) struct Engine<'p> {
     pub setup: Setup,
     pub now: Time,
-    /// Who acts next.
+    /// The next time of each actor.
     agenda: Agenda,
     pub cores: Vec<Core>,
     pub threads: Vec<Thread>,
@@ -55,7 +55,7 @@ pub(crate) struct Engine<'p> {
     idle: IdleTurns,
 }
 
-/// What a run is made from.
+/// Parameters of a run.
 pub(crate) struct Setup {
     /// The machine, scaled.
     pub machine: Machine,
@@ -66,7 +66,7 @@ pub(crate) struct Setup {
     pub unplugs: Vec<(Time, NodeId)>,
 }
 
-/// Actors that are neither cores nor nodes, in the order of their numbers after those.
+/// Actors that are neither cores nor nodes, numbered after those.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Timer {
     Scan,
@@ -80,8 +80,8 @@ enum Timer {
 const TIMERS: [Timer; 6] =
     [Timer::Scan, Timer::Sensor, Timer::Epoch, Timer::Sample, Timer::Mover, Timer::Unplug];
 
-/// Turns of actors between calls of the watcher: a small part of a second. Samples grow further apart as a
-/// run goes on.
+/// Turns of actors between calls of the watcher: a small fraction of a second. Samples become less frequent
+/// during a run.
 const WATCH_TURNS: u32 = 1 << 17;
 
 impl<'p> Engine<'p> {
@@ -165,8 +165,8 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
-    /// What a core has to do now. Misses that come within the uncore's lookahead go with it: that saves
-    /// turns, and the order in which cores meet in a cache within such a time means nothing.
+    /// Performs a core's due action. Misses within the uncore's lookahead are sent together, which saves
+    /// turns; the order of cores' accesses to a cache within such a time is arbitrary.
     fn act_core(&mut self, cpu: usize) -> Result<(), SimError> {
         let core = &mut self.cores[cpu];
         if core.resume < core.window.next_miss() {
@@ -207,7 +207,7 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
-    /// Lets the thread that runs on a CPU go on until something stops it.
+    /// Runs the thread of a CPU until something stops it.
     fn go_on(&mut self, cpu: usize) -> Result<(), SimError> {
         let core = &mut self.cores[cpu];
         core.blocked = false;
@@ -283,7 +283,7 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// The next node goes offline.
+    /// Takes the next node offline.
     fn unplug(&mut self) {
         let (_, node) = self.setup.unplugs.remove(0);
         self.os.frames.unplug(node);
@@ -311,14 +311,14 @@ impl<'p> Engine<'p> {
         self.check_progress()
     }
 
-    /// Reports progress to the watcher, and ends the run on its request.
+    /// Reports progress to the watcher; fails if the watcher stops the run.
     fn tell(&self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         let done = self.programs.iter().map(|p| p.program.progress()).collect::<Option<Vec<f64>>>();
         let done = done.map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64);
         if watch(done) { Ok(()) } else { Err(SimError::Interrupted) }
     }
 
-    /// Whatever has been counted, as a report.
+    /// The counts so far, as a report.
     pub fn report(mut self) -> Report {
         self.collect_completions();
         Report::of(&self)

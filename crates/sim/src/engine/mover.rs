@@ -1,5 +1,5 @@
-//! The mover: what actions come to. A policy outside the kernel has a kernel thread that moves pages one
-//! after another; one in the kernel moves the page in the fault that called for it.
+//! The mover: performs actions. A policy outside the kernel has a kernel thread that moves pages one after
+//! another; one in the kernel moves the page in the fault that caused the move.
 //!
 //! ```text
 //! begin ── refused
@@ -23,23 +23,23 @@ use super::copy::Copy;
 use super::{Engine, Timer};
 use crate::os::{Entry, Owner, Stale, key_of};
 
-/// Moves in flight, and completions not yet collected.
+/// Moves in flight, and completions not collected yet.
 #[derive(Default)]
 pub(crate) struct Mover {
-    /// Moves that the kernel thread has yet to start, each with its reserved frame.
+    /// Moves that the kernel thread has not started, each with its reserved frame.
     queue: VecDeque<(Planned, Move, u32)>,
     copies: Slab<Copy>,
-    /// The kernel thread copies a page.
+    /// Whether the kernel thread is copying a page.
     busy: bool,
-    /// Time that it has worked.
+    /// Its working time.
     pub system: Time,
-    /// Base pages that were moved.
+    /// Base pages moved.
     pub migrated_pages: u64,
     done: Vec<Completion>,
 }
 
 impl Mover {
-    /// Adds the completions since the last call.
+    /// Appends the completions since the last call.
     pub fn take_done(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.done);
     }
@@ -50,7 +50,7 @@ impl Mover {
 }
 
 impl Engine<'_> {
-    /// Begins an action; in the fault on a CPU, or by the kernel thread.
+    /// Begins an action: in the fault on a CPU, or by the kernel thread.
     pub(super) fn begin(&mut self, planned: &Planned, cpu: Option<usize>) {
         let outcome = match &planned.action {
             Action::Move(wanted) => match self.reserve(wanted) {
@@ -63,7 +63,7 @@ impl Engine<'_> {
         self.mover.complete(self.now, planned.clone(), outcome);
     }
 
-    /// Begins a move to a reserved frame. Its completion has the node that the page really comes from.
+    /// Begins a move to a reserved frame. Its completion has the page's actual source node.
     fn begin_move(&mut self, planned: &Planned, wanted: Move, frame: u32, cpu: Option<usize>) {
         let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
         let (entry, _) = found.expect("a page whose move was admitted");
@@ -76,7 +76,7 @@ impl Engine<'_> {
         self.mover.queue.push_back((planned, wanted, frame));
     }
 
-    /// The task's pages are placed by another rule from its next fault on.
+    /// Places the task's pages by another rule from its next fault on.
     fn set_rule(&mut self, task: TaskId, rule: &Rule) -> Outcome {
         let Some(space) = self.os.spaces.get_mut(task.index()).filter(|_| self.tasks.is_alive(task)) else {
             return Outcome::Refused(Refusal::Gone);
@@ -88,7 +88,7 @@ impl Engine<'_> {
         Outcome::MADE
     }
 
-    /// Takes a frame for a move, if it can be made.
+    /// Reserves a frame for a move, if it can be made.
     fn reserve(&mut self, wanted: &Move) -> Result<u32, Refusal> {
         let space = self.os.spaces.get_mut(wanted.task.index()).ok_or(Refusal::Gone)?;
         let (entry, size) = space.table.find(wanted.page).ok_or(Refusal::Gone)?;
@@ -115,7 +115,7 @@ impl Engine<'_> {
         self.os.frames.take(wanted.to, owner).ok_or(Refusal::NoRoom)
     }
 
-    /// Unmaps a page and starts to copy it to a frame that was reserved.
+    /// Unmaps a page and starts to copy it to a reserved frame.
     fn start_copy(&mut self, planned: Planned, wanted: Move, to: u32, by: Option<usize>) {
         let Some(from) = self.unmap_for_move(&wanted) else {
             self.os.frames.give(to);
@@ -138,13 +138,13 @@ impl Engine<'_> {
         self.mover.busy |= by.is_none();
     }
 
-    /// What became of a move whose page went away.
+    /// Outcome of a move whose page is gone.
     fn cancelled(&self, wanted: &Move) -> Outcome {
         let ended = !self.tasks.is_alive(wanted.task);
         Outcome::Cancelled(if ended { Cancellation::TaskEnded } else { Cancellation::Unmapped })
     }
 
-    /// Unmaps a page that is to move and gives its frame; none if there is nothing to move any more.
+    /// Unmaps a page to move, and returns its frame; `None` if it can no longer be moved.
     fn unmap_for_move(&mut self, wanted: &Move) -> Option<u32> {
         let (entry, size) = self.os.spaces[wanted.task.index()].table.find(wanted.page)?;
         let from = entry.frame();
@@ -159,7 +159,7 @@ impl Engine<'_> {
         Some(from)
     }
 
-    /// Pages of a task have been unmapped: moves of them are cancelled.
+    /// Cancels moves of a task's pages that have been unmapped.
     pub(super) fn note_unmapped(&mut self, task: TaskId) {
         let table = &mut self.os.spaces[task.index()].table;
         for (_, copy) in self.mover.copies.iter_mut().filter(|(_, copy)| copy.wanted.task == task) {
@@ -168,7 +168,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A line of a copy has been read.
+    /// Handles a line read by a copy.
     pub(super) fn line_came(&mut self, number: usize, at: Time) {
         if self.mover.copies[number].line_came(number, at, &mut self.uncore) {
             self.finish_copy(number, at + self.os.costs.remap);
@@ -211,7 +211,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The kernel thread starts the next move.
+    /// Lets the kernel thread start the next move.
     pub(super) fn run_mover(&mut self) {
         self.set_timer(Timer::Mover, Time::NEVER);
         if let Some((planned, wanted, frame)) = self.mover.queue.pop_front() {
@@ -226,14 +226,14 @@ impl Engine<'_> {
         found.is_some_and(|(entry, _)| entry.has(Entry::MOVING))
     }
 
-    /// A thread waits for a page that is being moved.
+    /// Adds a thread that waits for a page in migration.
     pub(super) fn add_waiter(&mut self, task: TaskId, page: Vpn, thread: usize) {
         let moves = |copy: &Copy| !copy.cancelled && copy.wanted.task == task && copy.wanted.head() == page;
         let copy = self.mover.copies.iter_mut().map(|(_, copy)| copy).find(|copy| moves(copy));
         copy.expect("a page that is being moved has a copy under way").waiters.push(thread);
     }
 
-    /// Frames that are reserved for moves, or about to be given up by one, with the pages' sizes.
+    /// Frames reserved for moves, or about to be freed by one, with the pages' sizes.
     #[cfg(test)]
     pub(super) fn frames_in_flight(&self) -> Vec<(u32, PageSize)> {
         let copied = self.mover.copies.iter().map(|(_, copy)| (copy.to, copy.wanted.size));

@@ -1,4 +1,4 @@
-//! Programs: loading them, and what their threads do between accesses.
+//! Programs: loading, and events of their threads between accesses.
 
 use memtide_core::policy::{RuleState, Task};
 use memtide_core::{Batch, CpuId, Program, TaskId, Then, ThreadId, Time, VirtAddr, Vpn};
@@ -9,24 +9,24 @@ use crate::os::{PAGES, Space, TASKS};
 use crate::thread::{Spent, State, Thread, ThreadCounts};
 use crate::{Job, SimError};
 
-/// Batches without accesses and work that a thread may go through in a row. A trace whose beginning is left
-/// out has up to three an epoch.
+/// Maximum consecutive batches of a thread without accesses and work. A trace with skipped accesses has up to
+/// three per epoch.
 const EMPTY_BATCHES: u32 = 1 << 22;
 
 /// A program of the run.
 pub(crate) struct Running<'p> {
     pub name: String,
     pub program: Box<dyn Program + Send + 'p>,
-    /// Threads that have started and not ended.
+    /// Number of threads that have started and not ended.
     pub live: usize,
-    /// Of these, those that have come to the barrier.
+    /// Threads among them that have arrived at the barrier.
     pub at_barrier: usize,
     pub ended: Time,
     first_thread: usize,
 }
 
 impl<'p> Engine<'p> {
-    /// Takes a program in; its first thread starts at once.
+    /// Loads a program; its first thread starts at once.
     pub(super) fn load(&mut self, job: Job<'p>) -> Result<(), SimError> {
         let cpus = if job.cpus.is_empty() { self.spread_cpus() } else { job.cpus };
         let number = self.programs.len();
@@ -65,7 +65,7 @@ impl<'p> Engine<'p> {
         self.start_thread(number, ThreadId(0), task)
     }
 
-    /// All CPUs, one of each initiator in turn.
+    /// All CPUs, cycling through the initiators.
     fn spread_cpus(&self) -> Vec<CpuId> {
         let mut cpus: Vec<CpuId> = (0..self.cores.len()).map(CpuId::from).collect();
         let initiators = &self.setup.machine.initiators;
@@ -113,13 +113,13 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
-    /// A task's thread runs on its CPU from now on.
+    /// Records that a task's thread runs on its CPU from now on.
     fn note_cpu(&mut self, thread: usize) {
         let Thread { task, cpu, .. } = self.threads[thread];
         self.tasks.note_cpu(task, cpu);
     }
 
-    /// Gets the thread's next batch; gives what it is to do if that needs the operating system.
+    /// Gets the thread's next batch; returns its trap if it needs the operating system.
     pub(super) fn refill(&mut self, cpu: usize, thread: usize) -> Result<Option<Trap>, SimError> {
         let t = &mut self.threads[thread];
         let work = match std::mem::take(&mut t.batch.then) {
@@ -148,7 +148,7 @@ impl<'p> Engine<'p> {
         Ok(None)
     }
 
-    /// What a thread does between two batches.
+    /// Performs what a thread does between two batches.
     pub(super) fn carry_out(&mut self, cpu: usize, thread: usize, then: Then) -> Result<(), SimError> {
         let (task, program) = (self.threads[thread].task, self.threads[thread].program);
         match then {
@@ -202,7 +202,7 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
-    /// Lets all threads at the barrier go on if no other live one is missing.
+    /// Releases all threads at the barrier once every live one has arrived.
     fn open_barrier(&mut self, program: usize) {
         let running = &mut self.programs[program];
         if running.live == 0 || running.at_barrier < running.live {
@@ -231,7 +231,7 @@ impl<'p> Engine<'p> {
         Ok(())
     }
 
-    /// Frees a task's memory, having noted where it lay.
+    /// Frees a task's memory, after recording its nodes.
     fn end_task(&mut self, task: TaskId) {
         let frames = &self.os.frames;
         let pages = &mut self.tasks.pages_of_ended;
@@ -248,7 +248,7 @@ impl<'p> Engine<'p> {
         self.shoot_down(None);
     }
 
-    /// An error if no thread can ever go on.
+    /// Fails if no thread can ever continue.
     pub(super) fn check_progress(&self) -> Result<(), SimError> {
         let idle = self.cores.iter().all(|core| core.running.is_none() && core.ready.is_empty());
         match self.programs.iter().find(|p| p.live > 0) {

@@ -1,15 +1,15 @@
-//! Threads on CPUs: each has a CPU; those that share one take turns.
+//! Threads on CPUs: each has a CPU; threads on one CPU take turns.
 
 use memtide_core::Time;
 
 use super::Engine;
 use crate::thread::State;
 
-/// Linux's time slice of a thread that shares its CPU.
+/// Linux's time slice for threads that share a CPU.
 const SLICE: Time = Time::from_ms(4);
 
 impl Engine<'_> {
-    /// A thread can run from `at` on.
+    /// Makes a thread runnable from `at` on.
     pub(super) fn make_ready(&mut self, thread: usize, at: Time) {
         self.threads[thread].state = State::Runnable;
         let cpu = self.threads[thread].cpu.index();
@@ -19,7 +19,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The thread that runs on a CPU gives it up now.
+    /// The running thread of a CPU gives it up now.
     pub(super) fn leave_cpu(&mut self, cpu: usize) {
         let core = &mut self.cores[cpu];
         if let Some(thread) = core.running.take() {
@@ -30,7 +30,7 @@ impl Engine<'_> {
         self.run_next(cpu, self.now);
     }
 
-    /// The running thread's time slice is over.
+    /// Ends the running thread's time slice.
     pub(super) fn take_turns(&mut self, cpu: usize) {
         if let Some(thread) = self.cores[cpu].running {
             self.cores[cpu].ready.push_back(thread);
@@ -52,8 +52,8 @@ impl Engine<'_> {
         self.refresh_core(cpu);
     }
 
-    /// Drops translations that are no longer true on all CPUs of the task; those other than `by` are
-    /// interrupted for it. Gives what that costs the one who does it.
+    /// Drops stale translations on all CPUs of the task, interrupting those other than `by`. Returns the cost
+    /// for the initiating CPU.
     pub(super) fn shoot_down(&mut self, by: Option<usize>) -> Time {
         let mut cost = Time::ZERO;
         for stale in std::mem::take(&mut self.os.stale) {
@@ -72,7 +72,7 @@ impl Engine<'_> {
         cost
     }
 
-    /// A CPU works for the kernel for some time, on the running thread's account.
+    /// Charges kernel time on a CPU to the running thread.
     pub(super) fn spend_system(&mut self, cpu: usize, time: Time) {
         let core = &mut self.cores[cpu];
         let Some(thread) = core.running else { return };

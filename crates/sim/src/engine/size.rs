@@ -1,17 +1,17 @@
-//! Whether the model of a machine fits into the simulator and its host's memory.
+//! Checks that the model of a machine fits into the simulator and the host's memory.
 
 use memtide_core::machine::{Cache, Machine, Node, Tlb};
 use memtide_core::{LINE_BYTES, PAGE_BYTES};
 
 use crate::SimError;
 
-/// Simulated memory: 1 TiB, of which each page in use takes 15 bytes, 19 where memory wears.
+/// Maximum simulated memory: 1 TiB, of which each used page takes 15 bytes, or 19 with wear.
 const PAGES_MAX: u64 = 1 << 28;
 
-/// Lines of all caches and entries of all TLBs, of 4 to 16 bytes, which are there from the start.
+/// Maximum lines of all caches and entries of all TLBs, of 4 to 16 bytes, allocated at the start.
 const CACHED_MAX: u64 = 1 << 27;
 
-/// Refuses a machine, at its scale, that the simulator cannot hold.
+/// Refuses a machine that is too large at its scale.
 pub fn check(machine: &Machine) -> Result<(), SimError> {
     let pages: u64 = machine.nodes.iter().map(Node::pages).sum();
     let lines = pages * (PAGE_BYTES / LINE_BYTES);

@@ -1,4 +1,4 @@
-//! Tasks: how their pages are placed, where they ran, and what they left.
+//! Tasks: their placement rules, their CPUs, and their final pages.
 
 use memtide_core::policy::{Placement, Rule, Task};
 use memtide_core::{CpuId, Machine, TaskId};
@@ -7,7 +7,7 @@ use memtide_core::{CpuId, Machine, TaskId};
 pub(crate) struct Tasks {
     placement: Box<dyn Placement>,
     all: Vec<Known>,
-    /// Base pages that ended tasks had on each node.
+    /// Base pages of ended tasks on each node.
     pub pages_of_ended: Vec<u64>,
 }
 
@@ -23,7 +23,7 @@ impl Tasks {
         Tasks { placement, all: Vec::new(), pages_of_ended: vec![0; nodes] }
     }
 
-    /// Takes the next task in, and asks for the rule by which its pages are placed.
+    /// Adds the next task, and requests its placement rule.
     pub fn add(&mut self, machine: &Machine, task: &Task) -> Rule {
         assert_eq!(task.id.index(), self.all.len(), "tasks are numbered in order");
         self.all.push(Known { name: task.name.clone(), cpus: Vec::new(), alive: true });
@@ -42,12 +42,12 @@ impl Tasks {
         self.all[task.index()].alive = false;
     }
 
-    /// CPUs that a task's threads have run on, in the order in which they first did.
+    /// CPUs that a task's threads have run on, in order of first use.
     pub fn cpus(&self, task: TaskId) -> &[CpuId] {
         &self.all[task.index()].cpus
     }
 
-    /// A task's thread runs on a CPU from now on.
+    /// Records that a task's thread runs on a CPU from now on.
     pub fn note_cpu(&mut self, task: TaskId, cpu: CpuId) {
         let cpus = &mut self.all[task.index()].cpus;
         if !cpus.contains(&cpu) {

@@ -1,4 +1,4 @@
-//! What must hold in every run: random programs under a policy that moves pages for no reason.
+//! Invariants of every run: random programs under a policy that moves pages at random.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{Job, Policy, Report};
 
 const EPOCH: Time = Time::from_us(15);
 
-/// Every node in turn.
+/// Round robin over the nodes.
 struct InTurn;
 
 impl Placement for InTurn {
@@ -32,7 +32,7 @@ impl Placement for InTurn {
     }
 }
 
-/// Moves every page that faults, some that did long ago, and the first of every region, to any node.
+/// Moves every faulting page, some earlier ones, and the first of every region, to arbitrary nodes.
 struct Restless {
     delivery: Delivery,
     seen: Vec<Move>,
@@ -70,7 +70,7 @@ impl Migration for Restless {
             plan.push_move(Move { task, page, size, from, to, wish: Frame::ANY }, Reason::Hot);
         }
         for task in &view.tasks {
-            // The rule is what placement and migration share.
+            // Placement and migration share the rule.
             let mut rule = task.rule.clone().expect("the simulator places all pages");
             rule.groups.rotate_left(1);
             plan.push(Action::SetRule(task.task, Box::new(rule)), Reason::Bandwidth);
@@ -79,7 +79,7 @@ impl Migration for Restless {
     }
 }
 
-/// A step of a random program; numbers are drawn from small ranges, so that threads meet.
+/// A step of a random program; numbers are from small ranges, so that threads interact.
 #[derive(Clone, Debug)]
 enum Step {
     Touch(u64, u64),
@@ -124,7 +124,7 @@ fn batch(step: &Step) -> Batch {
 
 type Threads = Vec<(bool, Vec<Step>)>;
 
-/// The first thread starts the others, some of them in address spaces of their own.
+/// The first thread starts the others, some of them in new address spaces.
 fn script(threads: &Threads) -> Script {
     let start = |(number, (fork, _)): (usize, &(bool, Vec<Step>))| {
         let number = ThreadId::from(number);
@@ -142,7 +142,7 @@ fn programs() -> impl Strategy<Value = Vec<Threads>> {
     proptest::collection::vec(proptest::collection::vec(thread, 1..=3), 1..=2)
 }
 
-/// Memory that the programs can fill, so that it comes to swap.
+/// A machine with little memory, so that the programs swap.
 fn machine() -> Machine {
     let kernel = "numa_scan_period_ms = 0.005\nnuma_scan_mib = 1\nfault_ns = 300\nshootdown_ns = 150\nunmap_ns = 200\n\
         remap_ns = 100\nhint_fault_ns = 250\nswap_ns = 700\nwatermark_low_bp = 100\nwatermark_high_bp = 200";
@@ -194,7 +194,7 @@ fn check_memory(engine: &mut Engine<'_>) {
     engine.os.frames.check();
 }
 
-/// Runs an engine step by step; gives when each thread started.
+/// Runs an engine step by step; returns when each thread started.
 fn run_checked(engine: &mut Engine<'_>) -> Vec<Time> {
     let mut started = vec![Time::NEVER; engine.threads.len()];
     let mut steps = 0;

@@ -1,4 +1,4 @@
-//! What the operating system does for a thread that has trapped.
+//! Traps: the operating system's work for a thread.
 
 use memtide_core::{Time, VirtAddr, Vpn};
 
@@ -8,7 +8,7 @@ use crate::core::Trap;
 use crate::os::{Faulted, Touch};
 
 impl Engine<'_> {
-    /// Handles the trap of the thread that runs on a CPU; the CPU's clock stands at the present.
+    /// Handles the trap of the running thread of a CPU; the CPU's clock is at the current time.
     pub(super) fn handle(&mut self, cpu: usize, trap: Trap) -> Result<(), SimError> {
         let Some(thread) = self.cores[cpu].running else { return Ok(()) };
         match trap {
@@ -41,7 +41,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The thread keeps its CPU, in the kernel, until the page has moved.
+    /// Keeps the thread on its CPU, in the kernel, until the page has moved.
     fn wait_for_page(&mut self, cpu: usize, thread: usize, page: Vpn) -> Result<(), SimError> {
         self.cores[cpu].resume = Time::NEVER;
         self.add_waiter(self.threads[thread].task, page, thread);

@@ -17,14 +17,14 @@ pub(crate) struct Touch {
     pub write: bool,
 }
 
-/// What a fault came to.
+/// Result of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Faulted {
-    /// The page is there; the thread goes on after this time.
+    /// The page is mapped; the thread continues after this time.
     Mapped(Time),
-    /// The page is being moved; the thread waits for that.
+    /// The page is being moved; the thread waits.
     Moving(Vpn),
-    /// It was the scanner that had unmapped the page.
+    /// The page was unmapped by the scanner.
     Hint { page: Vpn, size: PageSize, node: NodeId },
 }
 
@@ -57,7 +57,7 @@ impl Os {
         self.place(touch, placement, swapped).map(Faulted::Mapped)
     }
 
-    /// First touch, or the return of a page of size `swapped` from swap: places a page; gives what that cost.
+    /// First touch, or swap-in of a page of size `swapped`: places a page; returns the cost.
     fn place(
         &mut self,
         touch: Touch,
@@ -86,7 +86,8 @@ impl Os {
         Ok(cost + self.map(touch, PageSize::Base, frame, swapped.is_some()))
     }
 
-    /// A frame for a huge page; none if no node has room, and a base page takes its place, as in Linux.
+    /// A frame for a huge page; `None` if no node has memory for it: a base page is used instead, as in
+    /// Linux.
     fn take_huge(&mut self, touch: Touch, placement: &mut RuleState) -> Option<u32> {
         let fault = fault_of(touch, PageSize::Huge);
         let rule = &self.spaces[touch.task.index()].rule;
@@ -120,14 +121,14 @@ impl Os {
         }
     }
 
-    /// Of the nodes that the task may use, the one nearest to the CPU.
+    /// The node nearest to the CPU among those that the task may use.
     fn local_node(&self, touch: Touch) -> NodeId {
         let rule = &self.spaces[touch.task.index()].rule;
         let near = self.order.from_cpu(touch.cpu);
         near.iter().copied().find(|&node| rule.allows(node)).unwrap_or(near[0])
     }
 
-    /// Whether a page of this size could go to a node.
+    /// Whether a node has memory for a page of this size.
     pub fn fits(&self, node: NodeId, size: PageSize) -> bool {
         self.frames.fits(node, size)
     }

@@ -1,4 +1,4 @@
-//! Page frames: free lists, watermarks and the lists of pages by recency, for every node.
+//! Page frames: free lists, watermarks and LRU lists of every node.
 
 use memtide_core::machine::Machine;
 use memtide_core::policy::{FreeMemory, Watermarks};
@@ -7,14 +7,14 @@ use memtide_core::{NodeId, PageSize, TaskId, Vpn};
 const NONE: u32 = u32::MAX;
 const HUGE: u32 = PageSize::Huge.base_pages() as u32;
 
-/// Tasks that can own frames.
+/// Maximum number of tasks that own frames.
 pub(crate) const TASKS: usize = 1 << 18;
 
 /// All frames of a machine, numbered through its nodes: 15 bytes each.
 #[derive(Debug)]
 pub(crate) struct Frames {
     nodes: Vec<NodeFrames>,
-    /// Neighbours in the list that a frame is in: free, active or inactive.
+    /// Neighbours in the list of a frame: free, active or inactive.
     next: Vec<u32>,
     previous: Vec<u32>,
     owner: Vec<[u8; 7]>,
@@ -23,7 +23,7 @@ pub(crate) struct Frames {
 #[derive(Debug)]
 struct NodeFrames {
     first: u32,
-    /// Frames from here up to `huge_bottom` have never been used.
+    /// Frames from here up to `huge_bottom` were never used.
     fresh: u32,
     huge_bottom: u32,
     end: u32,
@@ -48,8 +48,8 @@ struct List {
 
 const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 
-/// Who has a frame, and how: `task << 38 | page << 2 | active << 1 | huge`, in 7 bytes, the lowest first.
-/// Zeros take no memory of the host until they are written.
+/// Owner and state of a frame: `task << 38 | page << 2 | active << 1 | huge`, in 7 bytes, little-endian.
+/// Zeros use no host memory until they are written.
 fn packed(word: u64) -> [u8; 7] {
     let [bytes @ .., _] = word.to_le_bytes();
     bytes
@@ -61,7 +61,7 @@ fn word([a, b, c, d, e, f, g]: [u8; 7]) -> u64 {
 
 const ACTIVE: u64 = 2;
 
-/// Who a frame belongs to.
+/// The owner of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub task: TaskId,
@@ -100,13 +100,13 @@ impl Frames {
         NodeId::from(self.nodes.iter().position(|n| frame < n.end).expect("a frame beyond all memory"))
     }
 
-    /// Pages of a node that are in use.
+    /// Number of used pages of a node.
     pub fn used(&self, node: NodeId) -> u64 {
         let n = &self.nodes[node.index()];
         u64::from(n.end - n.first) - n.free
     }
 
-    /// Base pages of a node, and those of them that are free; none if it is offline.
+    /// Base pages of a node, and the free ones among them; `None` if it is offline.
     pub fn capacity(&self, node: NodeId) -> (u64, u64) {
         let n = &self.nodes[node.index()];
         if n.offline { (0, 0) } else { (u64::from(n.end - n.first), n.free) }
@@ -118,7 +118,7 @@ impl Frames {
         Watermarks { low_pages: n.low, high_pages: n.high }
     }
 
-    /// Takes a node offline, if none of its pages is in use: as in Linux, it stays online otherwise.
+    /// Takes a node offline, if none of its pages is in use: otherwise it stays online, as in Linux.
     pub fn unplug(&mut self, node: NodeId) -> bool {
         let n = &mut self.nodes[node.index()];
         n.offline |= n.free == u64::from(n.end - n.first);
@@ -130,13 +130,13 @@ impl Frames {
         self.nodes[node.index()].offline
     }
 
-    /// Free base pages still wanted until the node is back at its high watermark.
+    /// Base pages to free until the node is back at its high watermark.
     pub fn short_of_high(&self, node: NodeId) -> u64 {
         let n = &self.nodes[node.index()];
         n.high.max(1).saturating_sub(n.free)
     }
 
-    /// Takes a free frame for a page and puts it at the head of the inactive list. Ignores watermarks.
+    /// Takes a free frame for a page and adds it at the head of the inactive list. Ignores watermarks.
     pub fn take(&mut self, node: NodeId, owner: Owner) -> Option<u32> {
         if self.nodes[node.index()].offline {
             return None;
@@ -182,7 +182,7 @@ impl Frames {
         Some(bottom)
     }
 
-    /// Gives a page's frame back.
+    /// Frees a page's frame.
     pub fn give(&mut self, frame: u32) {
         let owner = self.owner(frame);
         let node = self.node_of(frame).index();
@@ -203,9 +203,8 @@ impl Frames {
         }
     }
 
-    /// The page that reclaim looks at next: the oldest inactive one; before that, if active pages outnumber
-    /// inactive ones, the oldest active one becomes inactive (Linux's balance of the two lists for anonymous
-    /// memory).
+    /// The next page for reclaim to check: the oldest inactive one. First, if active pages outnumber inactive
+    /// ones, the oldest active one becomes inactive (Linux's balance of the two lists for anonymous memory).
     pub fn oldest(&mut self, node: NodeId) -> Option<u32> {
         let n = &self.nodes[node.index()];
         if n.active.len > n.inactive.len {
@@ -217,7 +216,7 @@ impl Frames {
         (tail != NONE).then_some(tail)
     }
 
-    /// Puts a page that was found accessed at the head of the active list.
+    /// Moves an accessed page to the head of the active list.
     pub fn activate(&mut self, frame: u32) {
         let node = self.node_of(frame).index();
         self.unlink(node, frame);
@@ -277,7 +276,7 @@ fn encode(owner: Owner) -> [u8; 7] {
 
 #[cfg(test)]
 impl Frames {
-    /// Every frame is in one list, and the counts are those of the lists.
+    /// Checks that every frame is in one list, and that the counts match the lists.
     pub fn check(&self) {
         for node in &self.nodes {
             let chain = |first: u32| {

@@ -25,19 +25,19 @@ pub(crate) struct Os {
     pub order: NodeOrder,
     pub costs: Costs,
     pub counts: OsCounts,
-    /// Translations that cores must drop before they go on.
+    /// Translations that cores must drop before they continue.
     pub stale: Vec<Stale>,
 }
 
-/// Translations of a task that are no longer true.
+/// Stale translations of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stale {
     pub task: TaskId,
-    /// One page, or all of them.
+    /// One page, or `None` for all.
     pub page: Option<PageKey>,
 }
 
-/// What the kernel's work costs, as times.
+/// Costs of the kernel's work, as times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     pub fault: Time,
@@ -65,7 +65,7 @@ impl Costs {
     }
 }
 
-/// What the kernel did so far.
+/// Counters of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OsCounts {
     pub faults: u64,
@@ -74,7 +74,7 @@ pub(crate) struct OsCounts {
     /// Base pages written to swap, and read back.
     pub swapped_out_pages: u64,
     pub swapped_in_pages: u64,
-    /// Faults that had to wait for reclaim.
+    /// Faults that waited for reclaim.
     pub reclaims: u64,
 }
 
@@ -95,7 +95,7 @@ impl Os {
         self.frames.node_of(frame)
     }
 
-    /// Frees all pages of a task from `start` to before `end`, those that are being moved as well.
+    /// Frees all pages of a task from `start` to `end` (exclusive), including those being moved.
     pub fn free_pages(&mut self, task: TaskId, start: Vpn, end: Vpn) {
         let frames = &mut self.frames;
         let mut freed = false;
@@ -116,7 +116,7 @@ impl Os {
     }
 }
 
-/// What the TLB knows a page by.
+/// A page's key in the TLB.
 pub(crate) fn key_of(task: TaskId, page: Vpn, size: PageSize) -> PageKey {
     PageKey::new(task.0, page.0 / size.base_pages(), size == PageSize::Huge)
 }

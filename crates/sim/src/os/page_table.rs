@@ -2,7 +2,7 @@
 
 use memtide_core::{PageSize, Vpn};
 
-/// Virtual pages that a table covers: 48-bit addresses.
+/// Number of virtual pages: 48-bit addresses.
 pub(crate) const PAGES: u64 = 1 << 36;
 
 const FANOUT: usize = 512;
@@ -20,11 +20,11 @@ impl Entry {
     pub const HINT: u64 = 1 << 35;
     /// Being copied to another frame: accesses wait.
     pub const MOVING: u64 = 1 << 36;
-    /// To be moved; the kernel thread has not come to it yet.
+    /// To be moved; the kernel thread has not started yet.
     pub const CLAIMED: u64 = 1 << 38;
-    /// It was accessed before a monitor cleared its accessed bit.
+    /// Accessed before a monitor cleared its accessed bit.
     pub const YOUNG: u64 = 1 << 39;
-    /// Its content is in swap.
+    /// In swap.
     pub const SWAPPED: u64 = 1 << 37;
 
     pub fn present(frame: u32) -> Entry {
@@ -58,19 +58,19 @@ impl Entry {
 
 /// The page table of an address space.
 ///
-/// A directory entry is 0 (nothing), the number of a lower table, or, in the last directory level, a huge
-/// page's.
+/// A directory entry is 0 (empty), the number of a lower table, or, in the last directory level, that of a
+/// huge page.
 #[derive(Debug)]
 pub(crate) struct PageTable {
     directories: Vec<[u32; FANOUT]>,
-    /// Each by itself, so that a growing table never takes twice its memory.
+    /// Boxed, so that a growing table never takes twice its memory.
     leaves: Vec<Box<[Entry; FANOUT]>>,
-    /// Leaves that a huge page came in the place of.
+    /// Leaves replaced by a huge page.
     free_leaves: Vec<usize>,
     huge: Vec<Entry>,
 }
 
-/// Where an entry is.
+/// Position of an entry.
 #[derive(Clone, Copy)]
 enum Place {
     Leaf(usize, usize),
@@ -96,7 +96,7 @@ impl PageTable {
         })
     }
 
-    /// Brings the host's own cache the entry of a page, ahead of time.
+    /// Prefetches the host memory of a page's entry.
     #[inline]
     pub fn warm(&self, page: Vpn) {
         if let Some(Place::Leaf(leaf, at)) = self.place(page) {
@@ -122,8 +122,8 @@ impl PageTable {
 
     /// Maps a page; a huge one by its first base page.
     ///
-    /// A huge page takes its 2 MiB alone: no base page is left there, present or in swap. A base page may
-    /// come where a huge one was that is not present any more.
+    /// A huge page takes its 2 MiB alone: no base page may be left there, present or in swap. A base page may
+    /// replace a huge one that is no longer present.
     pub fn map(&mut self, page: Vpn, size: PageSize, entry: Entry) {
         let mut directory = 0;
         for shift in [27, 18] {
@@ -147,7 +147,7 @@ impl PageTable {
         }
     }
 
-    /// A table of base pages for 2 MiB where nothing was, or where a huge page was that is in swap or gone.
+    /// A new table of base pages for 2 MiB that were empty, or had a huge page that is in swap or gone.
     fn new_leaf(&mut self, slot: u32) -> u32 {
         let before = if slot & HUGE != 0 { self.huge[(slot & !HUGE) as usize] } else { Entry::default() };
         assert!(!before.has(Entry::PRESENT), "a huge page is in the way of a base one");
@@ -159,7 +159,7 @@ impl PageTable {
         self.leaves.len() as u32
     }
 
-    /// The size of the pages that already are around a page, present or in swap, if there are any.
+    /// The size of the existing pages around a page, present or in swap; `None` if there are none.
     pub fn size_around(&self, page: Vpn) -> Option<PageSize> {
         Some(match self.place(page)? {
             Place::Leaf(leaf, _) => {
@@ -170,7 +170,7 @@ impl PageTable {
         })
     }
 
-    /// Visits every entry from `start` to before `end`, in order, until `visit` says to stop. Gives the page
+    /// Visits every entry from `start` to `end` (exclusive), in order, until `visit` stops. Returns the page
     /// after the last one visited.
     pub fn walk(
         &mut self,
@@ -201,7 +201,7 @@ impl PageTable {
         Vpn(page)
     }
 
-    /// The first page after the largest empty subtree that a page lies in.
+    /// The first page after the largest empty subtree that contains a page.
     fn after_gap(&self, page: Vpn) -> u64 {
         let mut directory = 0;
         for shift in [27, 18, 9] {

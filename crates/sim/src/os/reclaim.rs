@@ -1,17 +1,17 @@
-//! Reclaim: when no node has room, the least recently used pages of the local one go to swap.
+//! Reclaim: when no node has free memory, the least recently used pages of the local one are swapped out.
 //!
-//! Swap costs time alone: no line of a page that is written or read back moves on a node or link.
+//! Swap only costs time: swapped lines load no node or link.
 
 use memtide_core::{NodeId, Time};
 
 use super::{Entry, Os, Stale, key_of};
 use crate::SimError;
 
-/// Base pages that one fault reclaims at most (Linux's SWAP_CLUSTER_MAX).
+/// Maximum base pages reclaimed per fault (Linux's SWAP_CLUSTER_MAX).
 const CLUSTER_PAGES: u64 = 32;
 
 impl Os {
-    /// Frees pages of a node until it is back at its high watermark or a cluster is free; gives what that cost.
+    /// Frees pages of a node until it is back at its high watermark or a cluster is free; returns the cost.
     pub(super) fn reclaim(&mut self, node: NodeId) -> Result<Time, SimError> {
         self.counts.reclaims += 1;
         let mut cost = Time::ZERO;
@@ -27,14 +27,13 @@ impl Os {
         if freed == 0 { Err(SimError::OutOfMemory { node }) } else { Ok(cost) }
     }
 
-    /// Swaps a page out, unless it was accessed since it was last looked at; gives how many base pages that
-    /// freed.
+    /// Swaps a page out, unless it was accessed since its last check; returns the number of base pages freed.
     fn try_evict(&mut self, frame: u32) -> u64 {
         let owner = self.frames.owner(frame);
         let found = self.spaces[owner.task.index()].table.find(owner.page);
         let in_it = found.filter(|(entry, _)| entry.has(Entry::PRESENT) && entry.frame() == frame);
         let Some((entry, _)) = in_it else {
-            // Reserved for a page that is to move here.
+            // Reserved for a page to be moved here.
             self.frames.activate(frame);
             return 0;
         };

@@ -1,13 +1,13 @@
-//! The NUMA hint scanner: it unmaps some of a task's pages now and then, so that the next access to each
-//! faults and shows its CPU (Linux's task_numa_work).
+//! The NUMA hint scanner: periodically unmaps some of a task's pages, so that the next access to each faults
+//! and reveals its CPU (Linux's task_numa_work).
 
 use memtide_core::{TaskId, Vpn};
 
 use super::{Entry, Os, PAGES, Stale};
 
 impl Os {
-    /// Marks the task's next `pages` base pages that are present; wraps around at the end of its memory,
-    /// which ends a pass. Gives how many it marked.
+    /// Marks the task's next `pages` present base pages; wraps around at the end of its memory, which ends a
+    /// pass. Returns the number marked.
     pub fn scan(&mut self, task: TaskId, pages: u64) -> u64 {
         let space = &mut self.spaces[task.index()];
         let mut marked = 0;

@@ -5,17 +5,17 @@ use memtide_core::{Mapping, PAGE_BYTES, PageSize, TaskId, VirtAddr, Vpn};
 
 use super::page_table::{PAGES, PageTable};
 
-/// A task's address space and how its pages are placed.
+/// A task's address space and its placement rule.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub id: TaskId,
     pub table: PageTable,
-    /// Some mapping has huge pages.
+    /// Whether some mapping has huge pages.
     pub has_huge: bool,
     pub rule: Rule,
     /// Sorted by start, not overlapping.
     mappings: Vec<Mapping>,
-    /// Where the NUMA hint scanner goes on, and how often it has been through.
+    /// The NUMA hint scanner's position, and its complete passes.
     pub scan_at: Vpn,
     pub scan_pass: u32,
 }
@@ -38,14 +38,14 @@ impl Space {
         Space { has_huge: self.has_huge, mappings: self.mappings.clone(), ..Space::new(id, rule) }
     }
 
-    /// Drops all mappings; the pages must have been freed before.
+    /// Removes all mappings; the pages must have been freed before.
     pub fn clear(&mut self) {
         self.mappings.clear();
         self.has_huge = false;
         self.table = PageTable::new();
     }
 
-    /// Adds a mapping; what was mapped there before is replaced.
+    /// Adds a mapping; replaces what was mapped there.
     pub fn map(&mut self, mapping: Mapping) {
         self.unmap(mapping.start, mapping.bytes);
         self.has_huge |= mapping.page == PageSize::Huge;
@@ -53,7 +53,7 @@ impl Space {
         self.mappings.insert(at, mapping);
     }
 
-    /// Takes an address range out of the mappings.
+    /// Removes an address range from the mappings.
     pub fn unmap(&mut self, start: VirtAddr, bytes: u64) {
         let end = start.0.saturating_add(bytes);
         let mut kept = Vec::with_capacity(self.mappings.len() + 1);
@@ -73,8 +73,8 @@ impl Space {
         self.mappings = kept;
     }
 
-    /// The size of the page to be placed at an address. Memory that was never mapped has base pages: not
-    /// every trace contains all mappings.
+    /// The size of a page to be placed at an address. Memory that was never mapped has base pages: some
+    /// traces lack mappings.
     pub fn page_size_at(&self, address: VirtAddr) -> PageSize {
         if !self.has_huge {
             return PageSize::Base;
@@ -88,7 +88,7 @@ impl Space {
         if mapping.page == PageSize::Huge && inside && !base_around { PageSize::Huge } else { PageSize::Base }
     }
 
-    /// Pages from the first that lies wholly in a range of bytes to before the first behind it.
+    /// The pages wholly within a range of bytes, end exclusive.
     pub fn whole_pages(start: VirtAddr, bytes: u64) -> (Vpn, Vpn) {
         let first = start.0.div_ceil(PAGE_BYTES).min(PAGES);
         let end = (start.0.saturating_add(bytes) / PAGE_BYTES).min(PAGES);

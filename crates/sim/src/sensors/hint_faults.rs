@@ -1,4 +1,4 @@
-//! NUMA hint faults: the kernel's scanner unmaps pages, and the next access to each shows its CPU.
+//! NUMA hint faults: the kernel's scanner unmaps pages, and the next access to each reveals its CPU.
 
 use memtide_core::policy::{Delivery, Event, HintFault, Sensor, View};
 use memtide_core::{NodeId, PageSize, Vpn};
@@ -19,7 +19,7 @@ impl Sense for HintFaults {
 }
 
 impl Engine<'_> {
-    /// A thread's access to a page took a hint fault on a CPU. A policy in the kernel gets it at once.
+    /// Handles a hint fault of a thread on a CPU. An in-kernel policy gets it at once.
     pub(crate) fn hint_fault(&mut self, cpu: usize, touch: Touch, page: Vpn, size: PageSize, node: NodeId) {
         if !self.sensors.has(&Sensor::HintFaults) {
             return;

@@ -1,6 +1,6 @@
-//! What the simulated machine observes for a policy: one file a sensor.
+//! The simulated machine's sensors: one file each.
 //!
-//! A sensor registers by its line in [`ALL`]; what is not there is refused.
+//! A sensor registers in [`ALL`]; others are refused.
 
 mod hint_faults;
 mod loaded_latency;
@@ -19,16 +19,15 @@ use memtide_core::{NodeId, Time};
 use crate::engine::Engine;
 use crate::os::Os;
 
-/// Events that a policy outside the kernel gets in one epoch at most; later ones are lost, as in a full ring
-/// buffer.
+/// Maximum events per epoch for a policy outside the kernel; later ones are lost, as in a full ring buffer.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// A sensor at work.
+/// An open sensor.
 pub(crate) trait Sense: Send {
-    /// Fills in what it observed.
+    /// Fills in its observations.
     fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View);
 
-    /// Time between two samples, if it samples.
+    /// Sampling interval, if it samples.
     fn sampling(&self) -> Option<Time> {
         None
     }
@@ -36,18 +35,19 @@ pub(crate) trait Sense: Send {
     /// Takes a sample.
     fn sample(&mut self, _: &mut Os) {}
 
-    /// What its samples cost so far, and in how many epochs it was read; none if it does not sample.
+    /// Cost of its samples so far, and the number of epochs in which it was read; `None` if it does not
+    /// sample.
     fn cost(&self) -> Option<(Time, u64)> {
         None
     }
 }
 
-/// What a sensor is opened with.
+/// Parameters for opening a sensor.
 pub(crate) struct SensorSetup {
     pub seed: u64,
 }
 
-/// A sensor's entry: gives it, if it is the one that is asked for.
+/// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
 const ALL: [Open; 7] = [
@@ -60,9 +60,9 @@ const ALL: [Open; 7] = [
     watermarks::open,
 ];
 
-/// The sensors that a policy asked for.
+/// The sensors that a policy requested.
 pub(crate) struct OpenSensors {
-    /// When the policy gets events.
+    /// When events are delivered to the policy.
     pub delivery: Delivery,
     answers: Answers,
     open: Vec<Box<dyn Sense>>,
@@ -71,7 +71,7 @@ pub(crate) struct OpenSensors {
 }
 
 impl OpenSensors {
-    /// Opens what a policy asks for.
+    /// Opens the sensors that a policy requests.
     pub fn new(requests: &Sensors, setup: &SensorSetup) -> Result<OpenSensors, SensorRefused> {
         let mut open = Vec::new();
         let answers = Answers::ask(requests, |sensor| {
@@ -81,47 +81,47 @@ impl OpenSensors {
         Ok(OpenSensors { delivery: requests.delivery, answers, open, events: Vec::new() })
     }
 
-    /// No sensors: there is no policy to ask for any.
+    /// No sensors, without a policy.
     pub fn none() -> OpenSensors {
         let (answers, open, events) = Default::default();
         OpenSensors { delivery: Delivery::Deployable, answers, open, events }
     }
 
-    /// What was answered for each.
+    /// The answer for each.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// Whether a sensor was asked for, and is there.
+    /// Whether a sensor is requested and open.
     pub fn has(&self, sensor: &Sensor) -> bool {
         self.answers.get(sensor).is_some_and(|answer| !matches!(answer, Answer::Refused(_)))
     }
 
-    /// Keeps an event for the next epoch.
+    /// Queues an event for the next epoch.
     pub fn note(&mut self, event: Event) {
         if self.events.len() < EVENTS_MAX {
             self.events.push(event);
         }
     }
 
-    /// Time between two samples of those that sample.
+    /// Sampling interval of those that sample.
     pub fn sampling(&self) -> Option<Time> {
         self.open.iter().find_map(|sensor| sensor.sampling())
     }
 
-    /// A sampling interval is over.
+    /// Takes a sample at the end of a sampling interval.
     pub fn sample(&mut self, os: &mut Os) {
         self.open.iter_mut().for_each(|sensor| sensor.sample(os));
     }
 
-    /// What samples cost so far, and in how many epochs they were read; none if nothing samples.
+    /// Cost of samples so far, and the number of epochs in which they were read; `None` if nothing samples.
     pub fn cost(&self) -> Option<(Time, u64)> {
         self.open.iter().find_map(|sensor| sensor.cost())
     }
 }
 
 impl Engine<'_> {
-    /// Fills a view, and gives the events since the last one.
+    /// Fills a view, and appends the events since the last one.
     pub(crate) fn sense(&mut self, view: &mut View, events: &mut Vec<Event>) {
         let mut sensors = std::mem::replace(&mut self.sensors, OpenSensors::none());
         events.append(&mut sensors.events);

@@ -1,4 +1,4 @@
-//! What nodes have read and written, from the counters of their channels.
+//! Reads and writes of nodes, from the counters of their channels.
 
 use memtide_core::LINE_BYTES;
 use memtide_core::policy::{Sensor, Traffic, View};

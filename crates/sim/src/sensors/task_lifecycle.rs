@@ -1,4 +1,4 @@
-//! Tasks that start and end.
+//! Starts and ends of tasks.
 
 use memtide_core::TaskId;
 use memtide_core::policy::{Event, Sensor, TaskEvent, View};
@@ -18,7 +18,7 @@ impl Sense for TaskLifecycle {
 }
 
 impl Engine<'_> {
-    /// A task started or ended.
+    /// Records the start or end of a task.
     pub(crate) fn note_task(&mut self, task: TaskId, started: bool) {
         if self.sensors.has(&Sensor::TaskLifecycle) {
             let time = self.now;

@@ -1,4 +1,4 @@
-//! Tasks: every view has them.
+//! Tasks, which every view contains.
 
 use memtide_core::policy::{TaskView, View};
 use memtide_core::{TaskId, Vpn};

@@ -1,4 +1,4 @@
-//! What the simulator's tests share: machines made from text and programs made from lists of batches.
+//! Shared by the simulator's tests: machines from text, and programs from lists of batches.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -8,13 +8,13 @@ use memtide_core::{
     Access, Batch, Machine, Mapping, PageSize, Program, ProgramError, Then, ThreadId, VirtAddr,
 };
 
-/// A machine of 2 GHz cores that retire one instruction a cycle; private caches of 2 and 8 KiB.
+/// A machine of 2 GHz cores that retire one instruction per cycle; private caches of 2 and 8 KiB.
 pub struct MachineText {
     text: String,
 }
 
 impl MachineText {
-    /// A machine whose kernel costs nothing and has the given further lines, such as `swap_ns = 100`.
+    /// A machine whose kernel costs nothing, except for the given lines, such as `swap_ns = 100`.
     pub fn new(kernel: &str) -> MachineText {
         let free = [
             "fault_ns",
@@ -41,7 +41,7 @@ impl MachineText {
         MachineText { text }
     }
 
-    /// Adds lines as they are.
+    /// Adds lines.
     pub fn with(mut self, lines: &str) -> MachineText {
         self.text.push_str(lines);
         self
@@ -66,7 +66,7 @@ impl MachineText {
         self.with(&format!("[[initiator]]\nname = \"{name}\"\ncpus = {cpus}\n"))
     }
 
-    /// A given node, beside a socket or, without one, behind a link.
+    /// A fixed node, attached to a socket or, without one, behind a link.
     pub fn node(
         self,
         name: &str,
@@ -96,7 +96,7 @@ impl MachineText {
     }
 }
 
-/// Two sockets of `cpus` CPUs and a node of 100 ns beside each, in tiers 0 and 1.
+/// Two sockets of `cpus` CPUs with a node of 100 ns each, in tiers 0 and 1.
 pub fn two_sockets(kernel: &str, cpus: u16, mib: [u64; 2], mbps: [f64; 2]) -> Machine {
     MachineText::new(kernel)
         .last_level(64, cpus.max(2))
@@ -108,7 +108,7 @@ pub fn two_sockets(kernel: &str, cpus: u16, mib: [u64; 2], mbps: [f64; 2]) -> Ma
         .machine()
 }
 
-/// A program whose threads' batches are listed; each thread ends after its last one.
+/// A program with these batches per thread; each thread ends after its last one.
 pub struct Script(pub Vec<VecDeque<Batch>>);
 
 impl Program for Script {
@@ -128,7 +128,7 @@ pub fn alone(batches: impl IntoIterator<Item = Batch>) -> Script {
     Script(vec![batches.into_iter().collect()])
 }
 
-/// A program whose first thread starts all others; `of` gives the batches of each.
+/// A program whose first thread starts all others; `of` returns the batches of each.
 pub fn together(threads: usize, of: impl Fn(usize) -> Vec<Batch>) -> Script {
     let starts = (1..threads).map(|other| after([], Then::Spawn(ThreadId::from(other))));
     let first = starts.chain(of(0)).collect();
@@ -155,17 +155,17 @@ pub fn store(address: u64) -> Access {
     Access { write: true, ..load(address) }
 }
 
-/// A load whose address the load before gave.
+/// A load whose address depends on the previous load.
 pub fn follow(address: u64) -> Access {
     Access { producer: 1, ..load(address) }
 }
 
-/// A store to each of so many pages.
+/// A store to each of this many pages.
 pub fn touch(first_page: u64, pages: u64) -> Batch {
     doing((first_page..first_page + pages).map(|page| store(page * 4096)))
 }
 
-/// A mapping of pages of a size.
+/// Maps memory with pages of this size.
 pub fn map(start: u64, bytes: u64, page: PageSize) -> Batch {
     after([], Then::Map(Mapping { start: VirtAddr(start), bytes, page, name: "test".into() }))
 }
@@ -175,7 +175,7 @@ pub fn unmap(start: u64, bytes: u64) -> Batch {
     after([], Then::Unmap { start: VirtAddr(start), bytes })
 }
 
-/// Numbers that look random (SplitMix64).
+/// Pseudo-random numbers (SplitMix64).
 pub fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! Running a profile alone on its machine.
+//! Runs a profile alone on its machine.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use memtide_core::Machine;
 use memtide_sim::{Job, Policy, run};
 use memtide_workloads::{Params, Profile};
 
-/// Seed of the runs; profiles are calibrated with it and hold with others.
+/// Seed of the runs; profiles are calibrated with it.
 pub const SEED: u64 = 1;
 
 /// Bandwidth that a profile draws, in MB/s.
@@ -17,8 +17,7 @@ pub struct Drawn {
     pub writes: f64,
 }
 
-/// The bandwidth that a profile draws alone on its machine with default parameters, under Linux's default
-/// policy.
+/// The bandwidth of a profile alone on its machine with default parameters, under Linux's default policy.
 pub fn draw(profile: &Profile, instructions_per_line: f64, seed: u64) -> Drawn {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../machines")

@@ -1,4 +1,4 @@
-//! Running programs under policies.
+//! Runs programs under policies.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -7,7 +7,7 @@ use memtide_sim::{Job, Policy, Report, SimError, run};
 
 use crate::support::Script;
 
-/// A policy as it is named on a command line.
+/// A policy by its name on the command line.
 pub fn policy(machine: &Machine, name: &str) -> Policy {
     let policy = memtide_policies::parse(name).expect("a known policy");
     Policy::new(
@@ -31,12 +31,12 @@ pub fn try_run(machine: &Machine, name: &str, script: Script) -> Result<Report, 
     try_jobs(machine, name, vec![job(script, &[])])
 }
 
-/// Runs one program on all CPUs, which goes well.
+/// Runs one program on all CPUs, which must succeed.
 pub fn simulate(machine: &Machine, name: &str, script: Script) -> Report {
     try_run(machine, name, script).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Whether a figure is within a share of what is expected.
+/// Checks that a figure is within a share of the expected one.
 #[track_caller]
 pub fn assert_near(found: f64, expected: f64, tolerance: f64, what: &str) {
     let error = (found / expected - 1.0).abs();

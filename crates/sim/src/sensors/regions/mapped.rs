@@ -1,10 +1,10 @@
-//! What there is to watch: memory that is mapped.
+//! The memory to watch: mapped pages.
 
 use memtide_core::{TaskId, Vpn};
 
 use crate::os::{Entry, PAGES, Space};
 
-/// A stretch of a task's memory, in base pages.
+/// A contiguous range of a task's memory, in base pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub task: TaskId,
@@ -14,14 +14,14 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The unmapped pages up to the next span, if that is in the same task.
+    /// The unmapped pages up to the next span; `None` if that is another task's.
     fn gap(&self, next: &Span) -> Option<u64> {
         (self.task == next.task).then(|| next.start - self.end)
     }
 }
 
-/// The runs of pages that are there, by task and address. If there are more than `most`, the smallest gaps
-/// between them are taken in; if that is not enough, the last tasks are left out.
+/// The contiguous ranges of mapped pages, by task and address. If there are more than `most`, the smallest
+/// gaps are included; if that is not enough, the last tasks are left out.
 pub(super) fn spans(spaces: &mut [Space], most: usize) -> Vec<Span> {
     let mut spans = Vec::new();
     for space in spaces {

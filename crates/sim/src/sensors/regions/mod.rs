@@ -1,5 +1,4 @@
-//! Access counts by regions that adapt to what is accessed alike, as Linux's DAMON has them
-//! (Documentation/mm/damon/design.rst).
+//! Access counts by adaptive regions, as in Linux's DAMON (Documentation/mm/damon/design.rst).
 
 mod adaptive;
 mod mapped;
@@ -14,25 +13,25 @@ use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 use crate::os::{Entry, Os};
 
-/// Regions that memory is watched in at least, if it has as many pages and alike neighbours (DAMON's default).
+/// Minimum number of regions, given as many pages and similar neighbours (DAMON's default).
 const REGIONS_MIN: u64 = 10;
 
-/// Counts as alike as this part of the largest one are taken for the same (DAMON's choice).
+/// Counts that differ by at most 1/N of the largest one are similar (DAMON's choice).
 const ALIKE: u32 = 10;
 
-/// Watches all tasks' memory. Each sampling interval it looks at one page of each region.
+/// Watches all tasks' memory. Each sampling interval checks one page of each region.
 struct RegionSensor {
     sampling: Time,
-    /// Time it has worked.
+    /// Its working time.
     system: Time,
-    /// Epochs in which it was read.
+    /// Number of epochs in which it was read.
     observations: u64,
-    /// Samples of an aggregation interval, and those taken so far.
+    /// Samples per aggregation interval, and those taken so far.
     samples: u64,
     taken: u64,
     regions_max: usize,
     regions: Regions,
-    /// The regions as the last aggregation interval left them.
+    /// The regions at the end of the last aggregation interval.
     latest: Vec<Watched>,
     random: SplitMix64,
 }
@@ -57,7 +56,7 @@ impl RegionSensor {
         }
     }
 
-    /// Counts the pages that were accessed since they were picked.
+    /// Counts the sampled pages that were accessed since they were picked.
     fn check(&mut self, os: &mut Os) {
         for region in self.regions.iter_mut() {
             let Some((entry, _)) = os.spaces[region.task.index()].table.find(region.picked) else { continue };
@@ -68,8 +67,8 @@ impl RegionSensor {
         }
     }
 
-    /// Picks a page of each region and clears its accessed and dirty bits. A translation that a TLB holds
-    /// stays there, as in Linux: accesses through it are not seen. Reclaim still learns of earlier ones.
+    /// Picks a page of each region and clears its accessed and dirty bits. A translation in a TLB stays
+    /// there, as in Linux: accesses through it are not seen. Earlier accesses remain visible to reclaim.
     fn prepare(&mut self, os: &mut Os) {
         for region in self.regions.iter_mut() {
             region.pick(&mut self.random);
@@ -81,8 +80,8 @@ impl RegionSensor {
         }
     }
 
-    /// An aggregation interval is over: regions age, and those that are alike become one. What is mapped by
-    /// now is cut again for the next interval.
+    /// Ends an aggregation interval: regions age, similar ones are merged, and currently mapped memory is
+    /// split for the next interval.
     fn aggregate(&mut self, os: &mut Os) {
         let threshold = self.regions.largest_count() / ALIKE;
         let limit = self.regions.pages() / REGIONS_MIN;
@@ -95,7 +94,7 @@ impl RegionSensor {
         self.regions.split(&mut self.random, self.regions_max);
     }
 
-    /// What the last aggregation interval came to, as runs of pages of one size on one node.
+    /// Fills in the result of the last aggregation interval, as runs of pages of one size on one node.
     fn observe(&mut self, os: &mut Os, view: &mut View) {
         self.observations += 1;
         for watched in &self.latest {
@@ -129,7 +128,7 @@ impl Sense for RegionSensor {
     }
 }
 
-/// The pages of a region that are there; a huge page belongs to the region that it begins in.
+/// The present pages of a region; a huge page belongs to the region in which it begins.
 fn runs(watched: &Watched, os: &mut Os) -> Vec<Region> {
     let mut runs: Vec<Region> = Vec::new();
     let Watched { task, start, end, counts, age, .. } = *watched;

@@ -19,7 +19,7 @@ fn sensor() -> RegionSensor {
     RegionSensor::new(&RegionSampling { sampling, aggregation, regions_max, writes: true }, 1)
 }
 
-/// An operating system with tasks that have these pages, on one of two nodes each.
+/// An operating system with tasks that have these pages, each on one of two nodes.
 fn os(tasks: &[Vec<(u64, u8)>]) -> Os {
     let mut os = Os::new(&machine());
     for (task, pages) in tasks.iter().enumerate() {
@@ -37,7 +37,7 @@ fn map(os: &mut Os, task: TaskId, page: u64, size: PageSize, node: u8) {
     os.spaces[task.index()].table.map(page, size, Entry::present(frame));
 }
 
-/// Has pages accessed, or written, between any two samples, for some aggregation intervals.
+/// Accesses or writes these pages between any two samples, for some aggregation intervals.
 fn watch(sensor: &mut RegionSensor, os: &mut Os, intervals: u64, read: &[u64], written: &[u64]) {
     for _ in 0..intervals * sensor.samples {
         for (pages, flags) in [(read, Entry::ACCESSED), (written, Entry::ACCESSED | Entry::DIRTY)] {
@@ -55,7 +55,7 @@ fn observed(sensor: &mut RegionSensor, os: &mut Os) -> Vec<Region> {
     view.regions.iter().collect()
 }
 
-/// Pages and the nodes that they are on.
+/// Pages and their nodes.
 type Pages = std::collections::BTreeMap<u64, u8>;
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Regions: they are split at random, and merged again where both parts turn out alike.
+//! Adaptive regions: split at random, and merged again if both parts have similar counts.
 
 use std::ops::Deref;
 
@@ -7,7 +7,7 @@ use rand_core::Rng;
 
 use super::mapped::Span;
 
-/// How many samples of a region found its page accessed, and written.
+/// Number of samples of a region with an access, and with a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub reads: u32,
@@ -20,7 +20,7 @@ impl Counts {
     }
 }
 
-/// A region that is watched.
+/// A watched region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watched {
     pub task: TaskId,
@@ -28,11 +28,11 @@ pub(super) struct Watched {
     pub start: u64,
     pub end: u64,
     pub counts: Counts,
-    /// Of the aggregation interval before.
+    /// Counts of the previous aggregation interval.
     before: Counts,
     /// Aggregation intervals since the counts last changed.
     pub age: u32,
-    /// The page that is looked at.
+    /// The sampled page.
     pub picked: Vpn,
 }
 
@@ -46,7 +46,7 @@ impl Watched {
         self.end - self.start
     }
 
-    /// Picks a page to look at.
+    /// Picks a page to sample.
     pub fn pick(&mut self, random: &mut impl Rng) {
         self.picked = Vpn(self.start + random.next_u64() % self.pages());
     }
@@ -61,7 +61,7 @@ impl Watched {
             && self.pages() + next.pages() <= limit
     }
 
-    /// Takes in the region behind it; counts and age become the means over the pages.
+    /// Merges the next region into this one; counts and age become means weighted by pages.
     fn take_in(&mut self, next: &Watched) {
         let (own, other) = (self.pages(), next.pages());
         let mean = |a: u32, b: u32| {
@@ -75,7 +75,7 @@ impl Watched {
     }
 }
 
-/// Regions by task and address; none is empty, and none overlaps another.
+/// Regions by task and address, not empty, without overlap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Regions(Vec<Watched>);
 
@@ -92,23 +92,23 @@ impl Regions {
         self.0.iter_mut()
     }
 
-    /// Pages of all regions.
+    /// Total pages of all regions.
     pub fn pages(&self) -> u64 {
         self.0.iter().map(Watched::pages).sum()
     }
 
-    /// The largest count of all.
+    /// Maximum count of all.
     pub fn largest_count(&self) -> u32 {
         self.0.iter().map(|region| region.counts.reads.max(region.counts.writes)).max().unwrap_or(0)
     }
 
-    /// Ages become 0 where a count has changed by more than the threshold since the interval before, and 1
-    /// more elsewhere.
+    /// Updates ages: 0 if a count has changed by more than the threshold since the previous interval, else
+    /// plus 1.
     pub fn grow_older(&mut self, threshold: u32) {
         self.0.iter_mut().for_each(|region| region.grow_older(threshold));
     }
 
-    /// Merges neighbours whose counts differ by no more than the threshold, up to `limit` pages.
+    /// Merges adjacent regions whose counts differ by at most the threshold, up to `limit` pages.
     pub fn merge(&mut self, threshold: u32, limit: u64) {
         self.0.dedup_by(|next, region| {
             let alike = region.can_take_in(next, threshold, limit);
@@ -119,8 +119,8 @@ impl Regions {
         });
     }
 
-    /// Merges what differs more and more, until at most `most` are left. There must not be more stretches
-    /// without a gap.
+    /// Merges with an increasing threshold, until at most `most` are left. There must not be more contiguous
+    /// spans.
     pub fn fit(&mut self, mut threshold: u32, mut limit: u64, most: usize) {
         while self.0.len() > most {
             threshold = threshold.saturating_mul(2).saturating_add(1);
@@ -129,8 +129,7 @@ impl Regions {
         }
     }
 
-    /// Has the regions cover the spans and nothing else; what was not covered before becomes regions of its
-    /// own.
+    /// Makes the regions cover exactly the spans; parts not covered before become new regions.
     pub fn cover(&mut self, spans: &[Span]) {
         let before = std::mem::take(&mut self.0);
         let mut at = 0;
@@ -152,14 +151,14 @@ impl Regions {
         }
     }
 
-    /// An aggregation interval begins.
+    /// Starts an aggregation interval.
     pub fn start_anew(&mut self) {
         for region in &mut self.0 {
             region.before = std::mem::take(&mut region.counts);
         }
     }
 
-    /// Splits each region in two at a random page, unless there could be more than `most` then.
+    /// Splits each region in two at a random page, unless that could give more than `most` regions.
     pub fn split(&mut self, random: &mut impl Rng, most: usize) {
         if self.0.len() > most / 2 {
             return;

@@ -9,7 +9,7 @@ fn span(start: u64, end: u64) -> Span {
     Span { task: TaskId(0), start, end }
 }
 
-/// Spans of a few tasks with gaps between them, at most `most`.
+/// At most `most` spans of a few tasks, with gaps between them.
 fn spans(most: usize) -> impl Strategy<Value = Vec<Span>> {
     let step = (0u32..3, 1u64..50, 1u64..200);
     proptest::collection::vec(step, 0..=most).prop_map(|mut steps| {
@@ -24,7 +24,7 @@ fn spans(most: usize) -> impl Strategy<Value = Vec<Span>> {
     })
 }
 
-/// The stretches without a gap that regions cover.
+/// The contiguous spans covered by regions.
 fn covered(regions: &Regions) -> Vec<Span> {
     let mut stretches: Vec<Span> = Vec::new();
     for region in regions.iter() {
@@ -79,7 +79,7 @@ proptest! {
     }
 }
 
-/// Regions of 10 pages side by side with these counts of reads.
+/// Adjacent regions of 10 pages with these counts of reads.
 fn with_reads(reads: &[u32]) -> Regions {
     let mut regions = Regions::default();
     regions.cover(&[span(0, 10 * reads.len() as u64)]);
