@@ -9,8 +9,8 @@ use std::thread;
 /// The record's name below Cargo's target directory. A line per test: its program, `::`, its name, `: `, why.
 pub const RECORD: &str = "tests-not-run";
 
-/// Records that the calling test does not run here, and why. Call it on the test's own thread, then return from
-/// the test.
+/// Records that the calling test does not run here, and why. Call it on the test's own thread, then return
+/// from the test.
 ///
 /// # Panics
 /// With `CI=true` in the environment, where every test must run; if the record cannot be written.
@@ -19,8 +19,8 @@ pub fn not_run(reason: &str) {
     record(reason);
 }
 
-/// Records that a part of the calling test does not run here, and why, also with `CI=true`: for parts that need
-/// what `make setup` does not install. Call it on the test's own thread.
+/// Records that a part of the calling test does not run here, and why, also with `CI=true`: for parts that
+/// need something that `make setup` does not install. Call it on the test's own thread.
 ///
 /// # Panics
 /// If the record cannot be written.
@@ -39,7 +39,7 @@ fn record_of(program: &Path) -> Option<PathBuf> {
     Some(program.ancestors().nth(3)?.join(RECORD))
 }
 
-/// A test's line, by its program and its thread, which the test harness names after it.
+/// A test's line, by its program and its thread, which the test harness names after the test.
 fn entry(program: &Path, test: Option<&str>, reason: &str) -> String {
     let file = program.file_stem().unwrap_or_default().to_string_lossy();
     let name = file.rsplit_once('-').map_or(&*file, |(name, _)| name);
@@ -47,7 +47,7 @@ fn entry(program: &Path, test: Option<&str>, reason: &str) -> String {
     format!("{name}::{}: {reason}\n", test.unwrap_or("unknown"))
 }
 
-/// Adds a line in one write, so that tests in several processes can.
+/// Appends a line in one write, so that tests in several processes can do so.
 fn append(record: &Path, line: &str) {
     let file = OpenOptions::new().create(true).append(true).open(record);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
