@@ -1,4 +1,4 @@
-//! How fast traces are replayed: `cargo run --release -p memtide-trace --example replay_speed --
+//! Measures the replay speed of traces: `cargo run --release -p memtide-trace --example replay_speed --
 //! traces/*.parquet`.
 
 use std::path::Path;

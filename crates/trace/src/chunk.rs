@@ -1,9 +1,9 @@
-//! A column of a row group as it lies in the file, checked before any of it is decoded.
+//! The bytes of a row group's column, checked before they are decoded.
 //!
-//! Run-length and dictionary encodings, compression and headers that lie let a few bytes ask for gigabytes.
-//! So each page header is read here first: a page that `memtide` would not write (too large, another
-//! encoding, more values than the row group has rows) is refused, and what is left to decode is bounded by
-//! the number of rows.
+//! With run-length and dictionary encodings, compression and false headers, a few bytes can expand to
+//! gigabytes. So each page header is parsed here first: a page that `memtide` would not write (too large,
+//! another encoding, more values than the row group has rows) is refused, and the cost of decoding the rest
+//! is bounded by the number of rows.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -17,13 +17,13 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::columns::{MAX_GROUP_ROWS, MAX_NAME_BYTES};
 
-/// Bytes of a decoded page at most: a number for each row, with room for what encodings add.
+/// Maximum bytes of a decoded page: a number per row, plus overhead of encodings.
 const MAX_PAGE_BYTES: u64 = MAX_GROUP_ROWS as u64 * 9 + SLACK_BYTES;
 
-/// Bytes of a decoded dictionary at most; writers stop at 1 MiB and the values of one more batch.
+/// Maximum bytes of a decoded dictionary; writers stop at 1 MiB plus the values of one more batch.
 const MAX_DICTIONARY_BYTES: u64 = 2 << 20;
 
-/// Bytes that headers, levels and padding of encodings add to the values of a column at most.
+/// Maximum overhead of headers, levels and padding of encodings in a column, in bytes.
 const SLACK_BYTES: u64 = 1 << 16;
 
 /// Encodings by their numbers in Parquet.
@@ -45,7 +45,7 @@ mod page {
 
 /// A column's bytes.
 pub(crate) struct Chunk {
-    /// Where they begin in the file.
+    /// Offset of the column in the file.
     start: u64,
     bytes: Bytes,
 }
@@ -54,7 +54,7 @@ impl Chunk {
     /// Reads a column, whose range must lie within the file.
     ///
     /// # Errors
-    /// What the system says; [`ErrorKind::UnexpectedEof`] if the file has become shorter.
+    /// The system's; [`ErrorKind::UnexpectedEof`] if the file has become shorter.
     pub fn read(file: &File, column: &ColumnChunkMetaData) -> io::Result<Chunk> {
         let (start, length) = column.byte_range();
         Ok(Chunk { start, bytes: read_range(file, start, length)?.into() })
@@ -63,7 +63,7 @@ impl Chunk {
     /// Checks that decoding takes no more memory than this many rows need.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// What is wrong.
     pub fn check(&self, column: &ColumnChunkMetaData, rows: usize) -> Result<(), String> {
         let kind = column.column_type();
         let width = if kind == Type::BYTE_ARRAY { MAX_NAME_BYTES as u64 + 6 } else { 9 };
@@ -86,7 +86,7 @@ impl Chunk {
 /// Reads bytes of a file.
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::UnexpectedEof`] if the file ends before.
+/// The system's; [`ErrorKind::UnexpectedEof`] if the file is too short.
 pub(crate) fn read_range(file: &File, start: u64, length: u64) -> io::Result<Vec<u8>> {
     let length = usize::try_from(length).map_err(|_| ErrorKind::OutOfMemory)?;
     let mut bytes = Vec::new();
@@ -125,7 +125,7 @@ impl Chunk {
     }
 }
 
-/// Bytes of a number in a column of this type.
+/// Bytes per number in a column of this type.
 fn width(column: Type) -> u64 {
     if column == Type::INT32 { 4 } else { 8 }
 }
@@ -134,11 +134,11 @@ fn outside() -> ParquetError {
     ParquetError::EOF("a page reaches beyond its column".to_owned())
 }
 
-/// What the rest of a column may still take.
+/// Remaining allowance of a column.
 struct Left {
     bytes: u64,
     values: i64,
-    /// Whether its dictionary has come.
+    /// Whether its dictionary has been read.
     dictionary: bool,
 }
 
@@ -156,7 +156,7 @@ impl Left {
             page::DICTIONARY if self.dictionary => Err("a second dictionary".to_owned()),
             page::DICTIONARY => {
                 self.dictionary = true;
-                // Each value takes four bytes or more.
+                // Each value takes at least four bytes.
                 let fits = bytes <= MAX_DICTIONARY_BYTES && (0..=bytes as i64 / 4).contains(&header.values);
                 let plain = [encoding::PLAIN, encoding::PLAIN_DICTIONARY].contains(&header.encoding);
                 match (fits, plain) {
@@ -190,7 +190,8 @@ impl Left {
             Type::INT32 | Type::INT64 => {
                 dictionary || [PLAIN, DELTA_BINARY_PACKED, BYTE_STREAM_SPLIT].contains(&found)
             }
-            // Encodings that build a name from the one before are left out: each can be longer than the last.
+            // Encodings that derive a name from the previous one are refused: each can be longer than the
+            // last.
             _ => dictionary || found == PLAIN,
         };
         match known {
@@ -208,12 +209,12 @@ struct PageHeader {
     compressed: u64,
     values: i64,
     encoding: i64,
-    /// Its values are not compressed.
+    /// Whether its values are not compressed.
     plain: bool,
 }
 
 impl PageHeader {
-    /// Takes a header off the front.
+    /// Takes a header from the front.
     fn take(bytes: &mut &[u8]) -> Option<PageHeader> {
         let mut kind = None;
         let [mut uncompressed, mut compressed] = [None; 2];
@@ -249,12 +250,12 @@ mod wire {
     pub const STRUCT: u8 = 12;
 }
 
-/// What a page header says that depends on the page's type.
+/// Fields of a page header that depend on the page's type.
 #[derive(Default)]
 struct Body {
     /// The 32-bit integers by field number.
     integers: [Option<i64>; 5],
-    /// Field 7, whether values are compressed, is there and false.
+    /// Whether field 7, `is_compressed`, is present and false.
     plain: bool,
 }
 
@@ -307,8 +308,8 @@ fn skip(bytes: &mut &[u8], wire: u8, depth: u32) -> Option<()> {
     Some(())
 }
 
-/// Whether a footer is a structure of Thrift's compact protocol whose lists are no longer than it: the Parquet library
-/// counts through a list of 2^64 booleans, which takes no bytes there.
+/// Whether a footer is a structure of Thrift's compact protocol whose lists are no longer than the footer:
+/// the Parquet library iterates over a list of 2^64 booleans, which take no bytes there.
 pub(crate) fn is_walkable(footer: &[u8]) -> bool {
     walk(&mut &*footer, wire::STRUCT, 0).is_some()
 }
@@ -326,7 +327,7 @@ fn walk(bytes: &mut &[u8], wire: u8, depth: u32) -> Option<()> {
             let header = byte(bytes)?;
             let length = if header >> 4 == 15 { varint(bytes)? } else { u64::from(header >> 4) };
             let element = header & 15;
-            // Each other element takes a byte or more.
+            // Each element of another type takes at least a byte.
             (element > wire::FALSE && length <= bytes.len() as u64).then_some(())?;
             (0..length).try_for_each(|_| walk(bytes, element, depth + 1))
         }

@@ -1,4 +1,4 @@
-//! The table: its columns, their types and how each is encoded.
+//! The table: its columns, their types and encodings.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ pub const FORMAT: &str = "memtide-trace";
 /// The format's version, in the file's metadata.
 pub const VERSION: u32 = 1;
 
-/// A row group ends with the epoch that brings it to this many rows.
+/// A row group ends with the epoch in which it reaches this many rows.
 pub const GROUP_ROWS: usize = 1 << 18;
 
-/// Rows that an epoch has at most.
+/// Maximum rows per epoch.
 pub const MAX_EPOCH_ROWS: usize = 3 << 20;
 
-/// Rows that a row group has at most.
+/// Maximum rows per row group.
 pub const MAX_GROUP_ROWS: usize = GROUP_ROWS + MAX_EPOCH_ROWS;
 
-/// Threads that a trace has at most.
+/// Maximum threads per trace.
 pub const MAX_THREADS: u32 = 1 << 16;
 
-/// Bytes of a mapping's name at most.
+/// Maximum bytes of a mapping's name.
 pub const MAX_NAME_BYTES: usize = 255;
 
 /// The schema in Parquet's own notation.
@@ -58,9 +58,9 @@ pub enum Kind {
     Spawn = 3,
     /// Starts thread `address` in a copy of the address space.
     Fork = 4,
-    /// Becomes another program, which is not recorded.
+    /// Executes another program, which is not recorded.
     Exec = 5,
-    /// Goes on on CPU `address` of the machine it was recorded on.
+    /// Continues on CPU `address` of the recording machine.
     Cpu = 6,
     /// The thread ends.
     End = 7,
@@ -77,28 +77,28 @@ impl Kind {
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The thread it is of, numbered from 0 in the order in which threads start.
+    /// Its thread, numbered from 0 in the order in which threads start.
     pub thread: u32,
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
-    /// Instructions that the thread has retired, this one's included. It never falls within a thread.
+    /// Instructions retired by the thread so far, including this one's; never decreases within a thread.
     pub instructions: u64,
     /// First byte; for some kinds a thread or a CPU.
     pub address: u64,
-    /// Bytes: 1 to 65,535 of an access.
+    /// Size in bytes: 1 to 65,535 for an access.
     pub size: u64,
-    /// A store if true.
+    /// Whether it is a store.
     pub write: bool,
     /// Address of the accessing instruction; 0 if unknown.
     pub pc: u64,
-    /// How many of the thread's accesses back the load lies whose value made the address; 0 for none.
+    /// Distance in the thread's accesses to the load whose value the address depends on; 0 for none.
     pub producer: u32,
     /// A mapping's name.
     pub name: Option<String>,
 }
 
 impl Row {
-    /// A row that says nothing but its kind.
+    /// A row with only a kind.
     pub fn event(thread: u32, kind: Kind, instructions: u64) -> Row {
         Row { thread, kind, instructions, address: 0, size: 0, write: false, pc: 0, producer: 0, name: None }
     }
@@ -168,7 +168,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Makes room for this many rows, and for no more.
+    /// Reserves memory for exactly this many rows.
     pub fn reserve(&mut self, rows: usize) {
         for column in [&mut self.epoch, &mut self.thread, &mut self.kind, &mut self.producer] {
             column.reserve_exact(rows);
@@ -184,7 +184,7 @@ impl Columns {
         self.kind.iter().filter(|&&kind| kind == Kind::Access as i32).count() as u64
     }
 
-    /// CRC-32 of all that is in it.
+    /// CRC-32 of all columns.
     pub fn checksum(&self) -> u32 {
         let mut crc = crc32fast::Hasher::new();
         for column in [&self.epoch, &self.thread, &self.kind, &self.producer] {
@@ -212,12 +212,12 @@ fn hash<T: Copy, const N: usize>(crc: &mut crc32fast::Hasher, values: &[T], byte
     }
 }
 
-/// Whether this many bytes, at least one, can lie at this address.
+/// Whether a non-empty range of this many bytes is valid at this address.
 pub(crate) fn is_range(start: u64, bytes: u64) -> bool {
     bytes > 0 && start.checked_add(bytes).is_some()
 }
 
-/// The sum of instructions of threads, if a trace can hold it.
+/// The sum of instructions of threads; `None` if it exceeds a trace's maximum.
 pub(crate) fn sum(instructions: impl IntoIterator<Item = u64>) -> Option<u64> {
     instructions.into_iter().try_fold(0, u64::checked_add)
 }
@@ -242,7 +242,7 @@ pub(crate) fn properties() -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::None)
         .set_data_page_row_count_limit(MAX_GROUP_ROWS)
         .set_data_page_size_limit(MAX_GROUP_ROWS * 8)
-        // For names when their dictionary is full: readers refuse the default.
+        // For names once their dictionary is full: readers refuse the default.
         .set_column_encoding(ColumnPath::from("name"), Encoding::PLAIN)
         .set_created_by(format!("memtide {}", env!("CARGO_PKG_VERSION")));
     encoded

@@ -1,4 +1,4 @@
-//! What goes wrong with traces.
+//! Errors of traces.
 
 use std::error::Error;
 use std::io;
@@ -10,33 +10,33 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error("{path}: cannot {action}: {source}{advice}", path = .path.display(), advice = advice(.source))]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was to be done with it.
+        /// The failed operation.
         action: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Not a trace at all: of another format.
+    /// Not a trace: another format.
     #[error("{path}: {found}", path = .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// Its format.
         found: Foreign,
     },
-    /// A file that cannot be used as asked: a trace of another version, an input or output of the wrong kind.
+    /// A file that cannot be used here: a trace of another version, an input or output of the wrong kind.
     #[error("{path}: {what}", path = .path.display())]
     NotATrace {
         /// The file.
         path: PathBuf,
-        /// What it is instead, and what to do.
+        /// Its kind, and what to do.
         what: String,
     },
-    /// Once a trace, but damaged.
+    /// A damaged trace.
     #[error(
         "{path}: damaged trace: {what}; record the program again, or copy the file again",
         path = .path.display()
@@ -44,13 +44,13 @@ pub enum TraceError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// What is wrong and where.
         what: String,
     },
-    /// What the recorder plugin wrote is damaged.
+    /// The recorder plugin's output is damaged.
     #[error("{path}: damaged recording: {what}; record the program again", path = .path.display())]
     Recording {
-        /// The stream, or the folder of all.
+        /// The stream, or the folder of all streams.
         path: PathBuf,
         /// What is wrong.
         what: String,
@@ -62,10 +62,10 @@ pub enum TraceError {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it, and what is allowed.
+        /// What is wrong and what is allowed.
         what: String,
     },
-    /// Whoever watches has stopped it.
+    /// Stopped by the caller.
     #[error("interrupted")]
     Interrupted,
     /// No program to record was named.
@@ -76,7 +76,7 @@ pub enum TraceError {
     Record {
         /// The program.
         program: String,
-        /// Why.
+        /// The reason.
         why: Unrecordable,
     },
 }
@@ -99,10 +99,10 @@ pub enum Foreign {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unrecordable {
-    /// The program is a script, and QEMU runs executables.
+    /// The program is a script, but QEMU runs executables.
     #[error("a script")]
     Script {
-        /// What runs it, with its arguments: the script's first line.
+        /// Its interpreter with arguments, from the script's first line.
         interpreter: String,
         /// The script.
         path: PathBuf,
@@ -112,7 +112,7 @@ pub enum Unrecordable {
     PluginUnreadable {
         /// Its file.
         plugin: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The plugin's file is not a plugin for QEMU.
@@ -123,7 +123,7 @@ pub enum Unrecordable {
         /// The name of the recorder's file.
         recorder: &'static str,
     },
-    /// The recorder is not beside memtide, and no other plugin was named.
+    /// The recorder is not next to memtide, and no other plugin was named.
     #[error("the recorder plugin {recorder} is not beside memtide")]
     NoPlugin {
         /// The name of the recorder's file.
@@ -135,7 +135,7 @@ pub enum Unrecordable {
     /// The program is not an executable that runs on x86-64 Linux.
     #[error("{0}")]
     NotExecutable(String),
-    /// Anything else, with what to do.
+    /// Any other reason, with what to do.
     #[error("{0}")]
     Other(String),
 }
@@ -155,7 +155,7 @@ impl TraceError {
     }
 }
 
-/// What the system said, without what libraries put around it: their own names, and those of temporary files.
+/// The system's message without additions of libraries: their names, and those of temporary files.
 fn plain(error: io::Error) -> io::Error {
     let mut cause: &(dyn Error + 'static) = &error;
     loop {
@@ -167,13 +167,13 @@ fn plain(error: io::Error) -> io::Error {
             None => break,
         }
     }
-    // `tempfile` hides the cause, but not its text.
+    // `tempfile` hides the cause, but not its message.
     let text = error.to_string();
     let number = text.split_once(" (os error ").and_then(|(_, rest)| rest.split_once(')')?.0.parse().ok());
     number.map_or(error, io::Error::from_raw_os_error)
 }
 
-/// What to do about an error of the system, after a semicolon; empty if there is no more to say.
+/// What to do about a system error, after a semicolon; empty if the error says all.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC | Errno::DQUOT) => "; free space there, or choose another folder",

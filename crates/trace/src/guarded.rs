@@ -1,8 +1,9 @@
-//! Panics of the Parquet library, which hostile input may cause, become errors without a word on standard error.
+//! Turns panics of the Parquet library, which hostile input may cause, into errors without output on standard
+//! error.
 //!
-//! The panic hook is the process's, so [`guarded`] puts one of its own before the hook that it finds, once: on a thread
-//! that decodes it keeps silent, on any other it calls the hook that was there. A program that sets a hook later gets its
-//! own, and the message back.
+//! The panic hook is global to the process, so [`guarded`] installs one in front of the existing hook, once:
+//! on a thread that is decoding it prints nothing, on any other it calls the existing hook. A program that
+//! sets a hook later gets that hook, and the message.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -11,13 +12,13 @@ use std::sync::Once;
 use parquet::errors::ParquetError;
 
 thread_local! {
-    /// Whether this thread decodes what may be hostile.
+    /// Whether this thread is decoding untrusted input.
     static DECODES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the thread while it lives.
+/// Marks the thread as decoding while it exists.
 struct Decoding {
-    /// It was marked before.
+    /// Whether the thread was already marked.
     before: bool,
 }
 
@@ -35,14 +36,14 @@ impl Drop for Decoding {
 
 fn silence_decoding() {
     static ONCE: Once = Once::new();
-    // A hook cannot be set by a thread that panics.
+    // A panicking thread cannot set a hook.
     if std::thread::panicking() {
         return;
     }
     ONCE.call_once(|| {
         let hook = take_hook();
         set_hook(Box::new(move |info| {
-            // Thread-locals that are gone belong to a thread that ends, not one that decodes.
+            // Destroyed thread-locals belong to a thread that is ending, not decoding.
             if !DECODES.try_with(Cell::get).unwrap_or(false) {
                 hook(info);
             }
@@ -50,7 +51,7 @@ fn silence_decoding() {
     });
 }
 
-/// Runs the Parquet decoder on input that may be hostile; a panic in it is an error like any other.
+/// Runs the Parquet decoder on untrusted input; a panic in it becomes an error.
 ///
 /// # Errors
 /// The decoder's, or that it panicked.

@@ -1,4 +1,4 @@
-//! What a trace is like, in numbers.
+//! Statistics of a trace.
 
 use std::collections::HashMap;
 
@@ -8,24 +8,24 @@ use serde::Serialize;
 use crate::columns::{Columns, Kind, sum};
 use crate::{Trace, TraceError};
 
-/// A summary of a whole trace.
+/// Statistics of a whole trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TraceInfo {
     /// The program's command line.
     pub program: String,
-    /// The instruction set it was recorded on.
+    /// The recorded instruction set.
     pub arch: String,
-    /// What recorded it.
+    /// The recorder.
     pub recorder: String,
-    /// Bytes in the file.
+    /// File size in bytes.
     pub file_bytes: u64,
-    /// Instructions of the whole program in an epoch; 0 if epochs count accesses.
+    /// Instructions of the whole program per epoch; 0 if epochs count accesses.
     pub epoch_instructions: u64,
-    /// Epochs.
+    /// Number of epochs.
     pub epochs: u32,
-    /// Processes: address spaces.
+    /// Number of processes, that is, address spaces.
     pub processes: u32,
-    /// Threads of all processes.
+    /// Number of threads of all processes.
     pub threads: u32,
     /// Instructions retired by all threads.
     pub instructions: u64,
@@ -43,18 +43,18 @@ pub struct TraceInfo {
     pub footprint_pages: u64,
     /// Pages stored to.
     pub written_pages: u64,
-    /// Accesses whose address was made from an earlier load's value that may still have been under way.
+    /// Accesses whose address depends on an earlier load that may still have been in flight.
     pub dependent_accesses: u64,
     /// Share of accesses that are dependent, from 0 to 1.
     pub dependent_share: f64,
 }
 
 impl Trace {
-    /// Reads the whole trace, checks it, and sums it up. `watch` gets the share that is done, and ends it
-    /// by `false`.
+    /// Reads the whole trace, checks it, and computes its statistics. Calls `watch` with the share done; it
+    /// stops if that returns false.
     ///
     /// # Errors
-    /// If the trace is damaged anywhere, or `watch` ends it.
+    /// If the trace is damaged anywhere, or `watch` stops it.
     pub fn info(&self, watch: &mut dyn FnMut(f64) -> bool) -> Result<TraceInfo, TraceError> {
         let mut scan = Scan::new(self);
         let groups = self.groups().len();
@@ -72,19 +72,19 @@ impl Trace {
     }
 }
 
-/// Pages whose bits share a word.
+/// Pages per word of bits.
 const BLOCK_PAGES: u64 = 64;
 
-/// Blocks of pages of which a scan keeps account at most: with less than 1 GiB, of up to 2 TiB.
+/// Maximum blocks of pages that are counted: less than 1 GiB of memory, for up to 2 TiB.
 const MAX_BLOCKS: usize = 1 << 23;
 
 struct Scan {
     info: TraceInfo,
     /// Each thread's address space and instructions.
     threads: Vec<(u32, u64)>,
-    /// Pages accessed and pages stored to, a bit each, by address space and [`BLOCK_PAGES`].
+    /// Bits of pages accessed and of pages stored to, by address space and [`BLOCK_PAGES`].
     pages: HashMap<(u32, u64), [u64; 2]>,
-    /// The page last seen, and whether it was written: most accesses need no look-up.
+    /// The last page, and whether it was written: most accesses need no lookup.
     last: Option<(u32, u64, bool)>,
 }
 

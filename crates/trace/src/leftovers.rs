@@ -1,5 +1,5 @@
-//! What a killed `memtide` left behind: working folders and unfinished traces are locked as long as they are
-//! used, so one without a lock can be removed.
+//! Removes leftovers of killed `memtide` processes: working folders and unfinished traces are locked while in
+//! use, so unlocked ones can be removed.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,34 +14,34 @@ use tempfile::{NamedTempFile, TempDir};
 const FOLDER_PREFIX: &str = ".memtide-record-";
 const TRACE_PREFIX: &str = ".memtide-trace-";
 
-/// A folder for a recording in progress, locked; it is removed when it is dropped.
+/// A locked folder for a recording in progress, removed on drop.
 pub(crate) struct WorkFolder {
     folder: TempDir,
     _lock: File,
 }
 
 impl WorkFolder {
-    /// Makes one in this folder.
+    /// Creates one in this folder.
     pub fn new(place: &Path) -> io::Result<WorkFolder> {
         let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir_in(place)?;
         let _lock = lock_folder(folder.path())?;
         Ok(WorkFolder { folder, _lock })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// Locks a folder. Its lock has its name only once it is locked.
+/// Locks a folder. The lock file gets its name only once it is locked.
 fn lock_folder(folder: &Path) -> io::Result<File> {
     let file = NamedTempFile::new_in(folder)?;
     lock(file.as_file())?;
     Ok(file.persist(folder.join(LOCK_FILE))?)
 }
 
-/// Locks a file, on file systems that can.
+/// Locks a file, if the file system supports locks.
 fn lock(file: &File) -> io::Result<()> {
     match flock(file, FlockOperation::LockExclusive) {
         Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => Ok(()),
@@ -49,7 +49,7 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// A file in this folder for a trace that is not complete yet, locked.
+/// A locked file in this folder for an incomplete trace.
 pub(crate) fn unfinished_trace(place: &Path) -> io::Result<NamedTempFile> {
     loop {
         let file = tempfile::Builder::new()
@@ -57,7 +57,7 @@ pub(crate) fn unfinished_trace(place: &Path) -> io::Result<NamedTempFile> {
             .permissions(PermissionsExt::from_mode(0o666))
             .tempfile_in(place)?;
         lock(file.as_file())?;
-        // Until it was locked, another process may have taken it for a leftover.
+        // Before it was locked, another process may have removed it as a leftover.
         if file.as_file().metadata()?.nlink() > 0 {
             return Ok(file);
         }
@@ -69,7 +69,7 @@ pub(crate) fn remove(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().filter_map(Result::ok) {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        // What cannot be removed, or was by another process, is no fault of this run.
+        // Failures are ignored: another process may have removed it.
         if name.starts_with(FOLDER_PREFIX) {
             let _ = remove_folder(&entry.path());
         } else if name.starts_with(TRACE_PREFIX) {

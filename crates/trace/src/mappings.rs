@@ -1,11 +1,10 @@
-//! What an address space has mapped, so that every access in a trace lies in a mapping.
+//! Mappings of an address space, so that every access in a trace is within one.
 
 use std::collections::BTreeMap;
 
 use memtide_core::PAGE_BYTES;
 
-/// Memory without a recorded mapping (a program's image, an import) is mapped in blocks of at most
-/// this size.
+/// Memory without a recorded mapping (a program's image, an import) is mapped in blocks of at most this size.
 const BLOCK_BYTES: u64 = 1 << 20;
 
 const KNOWN: usize = 1024;
@@ -13,9 +12,9 @@ const KNOWN: usize = 1024;
 /// The mappings of one address space; none overlaps another.
 #[derive(Clone)]
 pub(crate) struct Mappings {
-    /// End by start.
+    /// End address by start address.
     ranges: BTreeMap<u64, u64>,
-    /// Pages that were found mapped, by hash.
+    /// Pages known to be mapped, by hash.
     known: Vec<u64>,
 }
 
@@ -26,14 +25,14 @@ impl Default for Mappings {
 }
 
 impl Mappings {
-    /// Maps bytes. What was mapped there is no longer; true if there was something.
+    /// Maps bytes, replacing what was mapped there; returns whether there was something.
     pub fn map(&mut self, start: u64, bytes: u64) -> bool {
         let replaced = self.unmap(start, bytes);
         self.ranges.insert(start, start.saturating_add(bytes));
         replaced
     }
 
-    /// Unmaps bytes; false if nothing was mapped there.
+    /// Unmaps bytes; returns false if nothing was mapped there.
     pub fn unmap(&mut self, start: u64, bytes: u64) -> bool {
         let end = start.saturating_add(bytes);
         let overlapping: Vec<(u64, u64)> = self
@@ -58,8 +57,8 @@ impl Mappings {
         !overlapping.is_empty()
     }
 
-    /// What has to be mapped before this access: a range that lies in no mapping, now taken as mapped. Ask
-    /// again until there is none.
+    /// A range to map before this access, which is not within a mapping; counts as mapped from then on. To be
+    /// called until it returns `None`.
     pub fn missing(&mut self, address: u64, bytes: u64) -> Option<(u64, u64)> {
         let first = address / PAGE_BYTES;
         let last = address.saturating_add(bytes - 1) / PAGE_BYTES;
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a set of pages.
+        /// Compares with a set of pages.
         #[test]
         fn agrees_with_a_set_of_pages(steps in prop::collection::vec((0..3u8, 0..600u64, 1..40u64), 1..100)) {
             let mut mappings = Mappings::default();

@@ -1,23 +1,23 @@
-//! A file's description of itself, as Parquet key-value metadata.
+//! A trace's description, as Parquet key-value metadata.
 
 use parquet::file::metadata::KeyValue;
 
 use crate::columns::{FORMAT, MAX_GROUP_ROWS, MAX_THREADS, VERSION};
 
-/// What was recorded, and how.
+/// What was recorded and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The program's command line.
     pub program: String,
-    /// The instruction set it was recorded on, such as `x86_64`.
+    /// The recorded instruction set, such as `x86_64`.
     pub arch: String,
-    /// What recorded it, with its version.
+    /// The recorder and its version.
     pub recorder: String,
-    /// Instructions of the whole program in an epoch; 0 if the trace has one epoch.
+    /// Instructions of the whole program per epoch; 0 if the trace has one epoch.
     pub epoch_instructions: u64,
 }
 
-/// What a trace holds in all.
+/// Totals of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Epochs.
@@ -30,7 +30,7 @@ pub struct Totals {
     pub instructions: u64,
 }
 
-/// A row group's own numbers.
+/// Numbers of a row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub first_epoch: u32,
@@ -79,7 +79,7 @@ impl Metadata {
         pairs.map(|(key, value)| KeyValue::new((*key).to_owned(), value)).collect()
     }
 
-    /// The metadata that a file has.
+    /// Parses the metadata of a file.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -140,7 +140,7 @@ impl Metadata {
 }
 
 impl Metadata {
-    /// Whether every epoch of a row group may have a row: a replay goes through epochs one by one.
+    /// Whether every epoch of a row group can have a row: a replay iterates over epochs.
     fn has_no_empty_epochs(&self) -> bool {
         let ends = self.groups.iter().skip(1).map(|group| group.first_epoch).chain([self.totals.epochs]);
         self.groups.iter().zip(ends).all(|(group, end)| (end - group.first_epoch) as usize <= group.rows)

@@ -1,20 +1,20 @@
-//! The names of a row group's mappings, each distinct one stored once.
+//! Names of a row group's mappings, each distinct one stored once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::columns::MAX_NAME_BYTES;
 
-/// Bytes that the distinct names of a row group take at most, [`ENTRY_BYTES`] for each included.
+/// Maximum bytes of the distinct names of a row group, including [`ENTRY_BYTES`] each.
 const MAX_BYTES: usize = 16 << 20;
 
-/// What a distinct name counts beside its text.
+/// Bytes counted per distinct name, in addition to its text.
 const ENTRY_BYTES: usize = 16;
 
 /// Names by row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Names {
-    /// Rows that have a name, in order, each with its name's place in `distinct`.
+    /// Rows with a name, in order, each with the index of its name in `distinct`.
     rows: Vec<(u32, u32)>,
     distinct: Vec<Arc<str>>,
     places: HashMap<Arc<str>, u32>,
@@ -29,10 +29,10 @@ impl Names {
         self.bytes = 0;
     }
 
-    /// Names a row, which must come after all that have a name already.
+    /// Names a row, which must follow all rows with a name.
     ///
     /// # Errors
-    /// Which limit the name exceeds.
+    /// The limit that the name exceeds.
     pub fn push(&mut self, row: usize, name: &str) -> Result<(), &'static str> {
         if name.len() > MAX_NAME_BYTES {
             return Err("a name of more than 255 bytes");
@@ -61,12 +61,12 @@ impl Names {
         Some(&self.distinct[self.rows[at].1 as usize])
     }
 
-    /// The distinct names, in the order in which they first came.
+    /// The distinct names, in order of first use.
     pub fn distinct(&self) -> &[Arc<str>] {
         &self.distinct
     }
 
-    /// For each row that has a name, its place in [`Names::distinct`].
+    /// For each row with a name, its index in [`Names::distinct`].
     pub fn places(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(|&(_, place)| place as usize)
     }

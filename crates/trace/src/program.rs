@@ -1,4 +1,4 @@
-//! Replaying a trace as a [`Program`].
+//! Replays a trace as a [`Program`].
 
 use memtide_core::{
     Access, Batch, CpuId, Mapping, PageSize, Program, ProgramError, Then, ThreadId, VirtAddr,
@@ -7,17 +7,17 @@ use memtide_core::{
 use crate::columns::{Columns, Kind};
 use crate::{Trace, TraceError};
 
-/// Accesses in a batch at most.
+/// Maximum accesses per batch.
 const BATCH: usize = 4096;
 
 /// Which part of a trace to replay, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayOptions {
-    /// Leave out this many accesses at the start; what is mapped and started meanwhile is not left out.
+    /// Number of accesses to skip at the start; mappings and thread starts before them are replayed.
     pub skip: u64,
-    /// Replay this many accesses at most.
+    /// Maximum number of accesses to replay.
     pub limit: u64,
-    /// Say on which CPU of the recording machine each thread ran.
+    /// Replay the CPU of the recording machine on which each thread ran.
     pub cpus: bool,
 }
 
@@ -56,11 +56,11 @@ struct Slice {
 struct Thread {
     state: State,
     epoch: u32,
-    /// Rows of the epoch that were handed out, and accesses among them.
+    /// Rows of the epoch returned so far, and the accesses among them.
     rows: usize,
     accesses: u64,
     retired: u64,
-    /// Accesses handed out in all.
+    /// Accesses returned in total.
     made: u64,
 }
 
@@ -73,13 +73,13 @@ enum State {
 }
 
 impl Trace {
-    /// Replays the trace: each epoch ends in a barrier if there are several threads.
+    /// Replays the trace; with several threads, each epoch ends in a barrier.
     ///
-    /// Within an epoch the order of accesses of different threads is not recorded; a thread may access memory
+    /// The order of accesses of different threads within an epoch is not recorded; a thread may access memory
     /// before another one maps it.
     ///
     /// # Errors
-    /// If the first row group is damaged. Later ones are checked when the replay comes to them.
+    /// If the first row group is damaged. Others are checked when the replay reaches them.
     pub fn program(self, options: ReplayOptions) -> Result<Replay, TraceError> {
         let mut threads = vec![Thread::default(); self.totals().threads as usize];
         threads[0].state = State::Runs;
@@ -101,7 +101,7 @@ impl Trace {
 }
 
 impl Replay {
-    /// The trace that is replayed.
+    /// The replayed trace.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -128,7 +128,7 @@ impl Replay {
         Ok(())
     }
 
-    /// The rows of a thread in an epoch, and how many accesses come before that epoch.
+    /// The rows of a thread in an epoch, and the number of accesses before that epoch.
     fn slice(&mut self, epoch: u32, thread: u32) -> Result<Option<Slice>, TraceError> {
         let groups = self.trace.groups();
         let group = groups.partition_point(|group| group.first_epoch <= epoch).saturating_sub(1);
@@ -139,7 +139,7 @@ impl Replay {
         Ok(found.ok().map(|at| self.slices[at]))
     }
 
-    /// Accesses of the whole trace before the epoch that follows one of the loaded row group.
+    /// Accesses of the whole trace before the next epoch.
     fn accesses_before_next(&self, epoch: u32) -> u64 {
         let at = self.slices.partition_point(|slice| slice.epoch <= epoch);
         match self.slices.get(at) {
@@ -171,7 +171,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Hands out rows of one thread and epoch up to the next event.
+    /// Returns rows of one thread and epoch up to the next event.
     fn rows(
         &mut self,
         id: ThreadId,
@@ -221,7 +221,7 @@ impl Replay {
         self.take_effect(id, &batch.then)
     }
 
-    /// Follows which threads run.
+    /// Tracks which threads run.
     fn take_effect(&mut self, id: ThreadId, then: &Then) -> Result<(), TraceError> {
         match *then {
             Then::End => self.threads[id.index()].state = State::Ended,

@@ -1,4 +1,4 @@
-//! Opening a trace and loading its row groups.
+//! Opens a trace and loads its row groups.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -22,13 +22,13 @@ use crate::guarded::guarded;
 use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
 use crate::{Foreign, TraceError};
 
-/// How a Parquet file begins and ends.
+/// First and last bytes of a Parquet file.
 const MAGIC: [u8; 4] = *b"PAR1";
 
-/// Names decoded at a time.
+/// Names decoded per batch.
 const NAME_BATCH: usize = 1 << 12;
 
-/// Opens a file to read; of a FIFO, it waits for no writer.
+/// Opens a file for reading; does not block on a FIFO without a writer.
 pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }
@@ -43,10 +43,10 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Opens a trace and checks all that can be checked without decoding it; the rest is checked as it is read.
+    /// Opens a trace and checks everything that needs no decoding; the rest is checked when it is read.
     ///
     /// # Errors
-    /// If the file cannot be read, is no trace, is one of another version, or is damaged.
+    /// If the file cannot be read, is not a trace, has another version, or is damaged.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
         let unreadable = |error| TraceError::io(path, "read it")(error);
         let file = open_without_waiting(path).map_err(unreadable)?;
@@ -80,22 +80,22 @@ impl Trace {
         Ok(trace)
     }
 
-    /// What was recorded, and how.
+    /// What was recorded and how.
     pub fn header(&self) -> &Header {
         &self.metadata.header
     }
 
-    /// What the trace holds in all.
+    /// Totals of the trace.
     pub fn totals(&self) -> Totals {
         self.metadata.totals
     }
 
-    /// Bytes in the file.
+    /// File size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -104,7 +104,7 @@ impl Trace {
         &self.metadata.groups
     }
 
-    /// The first epoch after the row group with this index.
+    /// The first epoch after a row group.
     pub(crate) fn end_of_group(&self, index: usize) -> u32 {
         self.groups().get(index + 1).map_or(self.metadata.totals.epochs, |group| group.first_epoch)
     }
@@ -123,7 +123,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Decodes a row group into `columns`, whose memory is used again, and checks it.
+    /// Decodes a row group into `columns`, reusing their memory, and checks it.
     pub(crate) fn load(&self, index: usize, columns: &mut Columns) -> Result<(), TraceError> {
         let damaged = |what: String| TraceError::damaged(&self.path, format!("row group {index}: {what}"));
         let group = &self.groups()[index];
@@ -148,7 +148,7 @@ impl Trace {
         self.check_rows(columns, index).map_err(damaged)
     }
 
-    /// What a checksum cannot find: rows that were wrong when they were written.
+    /// Checks what a checksum cannot: rows that were wrong when they were written.
     fn check_rows(&self, columns: &Columns, index: usize) -> Result<(), String> {
         let threads = self.metadata.totals.threads as i32;
         let epochs = self.groups()[index].first_epoch as i32..self.end_of_group(index) as i32;
@@ -187,7 +187,7 @@ impl Trace {
     }
 }
 
-/// The footer's bytes: `None` if this is no Parquet file, a fault if it is a damaged one.
+/// The footer: `None` if this is not a Parquet file, an error if it is a damaged one.
 fn read_footer(file: &File, bytes: u64) -> io::Result<Option<Result<Vec<u8>, String>>> {
     let mut magic = [0; MAGIC.len()];
     let length = MAGIC.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -255,7 +255,7 @@ fn decode(
     }
 }
 
-/// Decodes names, a batch at a time: they share their page's memory until each distinct one is copied once.
+/// Decodes names, batch by batch: they share their page's memory until each distinct one is copied once.
 fn decode_names(
     reader: &mut ColumnReaderImpl<ByteArrayType>,
     rows: usize,

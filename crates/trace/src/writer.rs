@@ -1,4 +1,4 @@
-//! Writing a trace.
+//! Writes a trace.
 
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::columns::{
 use crate::metadata::{Group, Header, Metadata, Totals};
 use crate::{Trace, TraceError, leftovers};
 
-/// Writes a trace, epoch by epoch. The file takes its name only when it is complete.
+/// Writes a trace, epoch by epoch. The file gets its name only once it is complete.
 pub struct TraceWriter {
     path: PathBuf,
     file: SerializedFileWriter<BufWriter<NamedTempFile>>,
@@ -30,10 +30,10 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace.
+    /// Creates a trace.
     ///
     /// # Errors
-    /// If the file cannot be made, or what is there already is a device, a folder or the like.
+    /// If the file cannot be created, or an existing one is a device, a folder or the like.
     pub fn create(path: &Path, header: Header) -> Result<TraceWriter, TraceError> {
         check_target(path)?;
         leftovers::remove(folder(path));
@@ -52,10 +52,11 @@ impl TraceWriter {
         })
     }
 
-    /// Appends a row to the epoch. Rows come by thread within an epoch, and in program order within a thread.
+    /// Appends a row to the epoch. Rows are grouped by thread within an epoch, and in program order within a
+    /// thread.
     ///
     /// # Errors
-    /// If the row cannot be: its thread does not exist, its instruction count falls, its size is 0, ...
+    /// If the row is invalid: its thread does not exist, its instruction count decreases, its size is 0, ...
     pub fn push(&mut self, row: &Row) -> Result<(), TraceError> {
         let fault =
             |what: &str| Err(TraceError::NotATrace { path: self.path.clone(), what: what.to_owned() });
@@ -158,7 +159,7 @@ impl TraceWriter {
     }
 }
 
-/// Refuses what a finished trace must not replace: all but traces, whole or damaged, and empty files.
+/// Refuses files that a trace must not replace: all but traces, whole or damaged, and empty files.
 pub(crate) fn check_target(path: &Path) -> Result<(), TraceError> {
     let refused = |what: &str| Err(TraceError::io(path, "write it")(io::Error::other(what.to_owned())));
     match std::fs::metadata(path) {
@@ -174,7 +175,7 @@ pub(crate) fn check_target(path: &Path) -> Result<(), TraceError> {
     }
 }
 
-/// The folder in which a file lies or is to lie.
+/// The folder of a file.
 pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

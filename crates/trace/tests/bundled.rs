@@ -1,4 +1,4 @@
-//! The traces that come with memtide are what traces/README.md says.
+//! The bundled traces match traces/README.md.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is written is read; what is damaged is refused.
+//! Traces are read as written; damaged ones are refused.
 
 mod support;
 
@@ -11,14 +11,14 @@ use memtide_trace::{Foreign, Kind, ReplayOptions, Row, Trace, TraceError, TraceW
 use proptest::prelude::*;
 use support::{Step, accesses, header, run, write};
 
-/// One thing that one of three threads does: thread, instructions, address, size, write, producer, event.
+/// An operation of one of three threads: thread, instructions, address, size, write, producer, event.
 type Deed = (u32, u64, u64, u16, bool, u32, u8);
 
 fn deed() -> impl Strategy<Value = Deed> {
     (0..3u32, 0..100_000u64, any::<u64>(), 1..=u16::MAX, any::<bool>(), 0..50u32, 0..20u8)
 }
 
-/// Makes rows of deeds, and what a replay must give for each thread.
+/// Rows of these operations, and what a replay must return for each thread.
 fn program(epochs: Vec<Vec<Deed>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Step>>) {
     let mut expected: BTreeMap<u32, Vec<Step>> = (0..3).map(|thread| (thread, Vec::new())).collect();
     let mut made = [0u32; 3];
@@ -85,7 +85,7 @@ proptest! {
         prop_assert_eq!(replay.progress(), Some(1.0));
     }
 
-    /// A part is the whole without its ends, and no producer points before the part.
+    /// A part is the whole without its ends, and no producer refers to accesses before the part.
     #[test]
     fn skip_and_limit_select_a_part(
         epochs in prop::collection::vec(prop::collection::vec(deed(), 1..100), 1..5),
@@ -120,7 +120,7 @@ proptest! {
     }
 }
 
-/// A small trace with several row groups' worth of features.
+/// A small trace with features of several row groups.
 fn sample(path: &Path) -> BTreeMap<u32, Vec<Step>> {
     let deeds = |seed: u64| {
         let number = move |i: u64| (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
@@ -134,7 +134,7 @@ fn sample(path: &Path) -> BTreeMap<u32, Vec<Step>> {
     expected
 }
 
-/// Everything that can be had of a file.
+/// Everything that can be read from a file.
 fn all(path: &Path) -> Result<BTreeMap<u32, Vec<Step>>, String> {
     let open = || Trace::open(path).map_err(|error| error.to_string());
     let trace = open()?;

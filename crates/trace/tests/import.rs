@@ -1,4 +1,4 @@
-//! Traces of other tools' recordings.
+//! Imports of other tools' recordings.
 
 mod support;
 
@@ -100,7 +100,7 @@ fn failed_import_leaves_no_file_and_removes_none() {
     assert_eq!(fs::read_to_string(&input).unwrap(), text);
 }
 
-/// Otherwise all of the file would be held in memory.
+/// Otherwise the whole file would be held in memory.
 #[test]
 fn line_without_end_is_refused() {
     let text = "7".repeat(3 << 20);
@@ -121,7 +121,7 @@ fn a_pipe_or_device_is_not_replaced() {
     assert!(!fs::metadata(&device).unwrap().is_file());
 }
 
-/// Many epochs and threads: order within a thread stays, and nothing is lost.
+/// Many epochs and threads: order within a thread is preserved, and nothing is lost.
 #[test]
 fn long_csv_keeps_threads_separate() {
     let mut text = String::from("thread,instructions,address,size,write\n");

@@ -1,4 +1,4 @@
-//! What the system refuses is not blamed on the trace.
+//! Errors of the system are not blamed on the trace.
 
 mod support;
 
@@ -8,7 +8,7 @@ use memtide_trace::{Kind, Row, Trace, TraceError, TraceWriter};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use support::{header, write};
 
-/// All in one test: limits are the whole process's.
+/// One test for all: limits apply to the whole process.
 #[test]
 fn trace_is_not_damaged_where_the_system_refuses() {
     let dir = tempfile::tempdir().unwrap();

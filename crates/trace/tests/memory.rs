@@ -1,4 +1,4 @@
-//! A small file takes little memory, whatever it says of itself.
+//! A small file takes little memory, whatever its content.
 
 mod support;
 
@@ -24,7 +24,7 @@ static MEASURING: Mutex<()> = Mutex::new(());
 
 const MIB: usize = 1 << 20;
 
-/// Bytes allocated at a time while a trace is opened, checked and replayed, and what came of it.
+/// Peak of bytes allocated while a trace is opened, checked and replayed, and the result.
 fn peak_of_reading(path: &Path) -> (usize, Result<(), String>) {
     let before = ALLOCATED.current_usage();
     ALLOCATED.reset_peak_usage();
@@ -39,7 +39,7 @@ fn map(name: &str) -> Row {
     Row { address: 4096, size: 4096, name: Some(name.to_owned()), ..Row::event(0, Kind::Map, 0) }
 }
 
-/// A trace of this many mappings, with these names instead of their own.
+/// A trace with this many mappings, whose names are replaced by this one.
 fn forged(path: &Path, rows: usize, name: &str, properties: WriterPropertiesBuilder) {
     write(path, &[vec![map("x"); rows]]).unwrap();
     let valid = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
@@ -108,7 +108,7 @@ fn name_of_every_row_is_kept_once() {
     assert!(std::fs::metadata(&path).unwrap().len() < 64 << 10);
     let (peak, read) = peak_of_reading(&path);
     read.unwrap();
-    // 51 bytes a row in columns, 8 for its name, and the largest page.
+    // Per row 51 bytes in columns and 8 for its name, plus the largest page.
     assert!(peak < rows * 100, "{peak} B");
     assert_eq!(Trace::open(&path).unwrap().header(), &header());
 }
@@ -138,7 +138,7 @@ fn writer_refuses_more_names_than_a_reader_takes() {
     assert!(refused.unwrap().to_string().contains("more than 16 MiB of different names"));
 }
 
-/// More names than a dictionary holds, so that some are written plainly.
+/// More names than fit into a dictionary, so that some are written plainly.
 #[test]
 fn many_names_are_read_back() {
     let _alone = MEASURING.lock();

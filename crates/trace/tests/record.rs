@@ -1,4 +1,4 @@
-//! Real recordings of little programs.
+//! Real recordings of small programs.
 
 mod support;
 
@@ -131,7 +131,7 @@ fn dependences_of_chase_and_gups_differ() {
     assert_eq!(share(&updates, |access| access.producer == 0), 1.0);
 }
 
-/// b[a[i]]: the first load is independent, the second waits for it, through arithmetic in between.
+/// b[a[i]]: the first load is independent; the second depends on it, through arithmetic in between.
 #[test]
 fn an_index_depends_on_the_load_it_came_from() {
     let code = "int main(void) {

@@ -13,13 +13,13 @@ use crate::{Kind, MAX_THREADS, Row, TraceError};
 const REQUIRED: [&str; 5] = ["thread", "instructions", "address", "size", "write"];
 const OPTIONAL: [&str; 2] = ["pc", "producer"];
 
-/// Bytes of a record at most; a quoted field may have any number of lines.
+/// Maximum bytes of a record; a quoted field may have any number of lines.
 const MAX_RECORD_BYTES: usize = 1 << 20;
 
-/// An input that ends with an error when a record has no end.
+/// An input that fails if a record is too long.
 struct Limited<'a, R> {
     source: R,
-    /// Bytes since the last record that was read.
+    /// Bytes since the last record.
     since: &'a Cell<usize>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn read(source: impl Read, path: &Path, importer: &mut Importer) -> R
     }
 }
 
-/// Where each of the seven columns is, the optional ones if they are there.
+/// Indices of the seven columns, `None` for missing optional ones.
 fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 7], String> {
     let mut columns = [None; 7];
     let known = || REQUIRED.iter().chain(&OPTIONAL);
@@ -117,7 +117,7 @@ impl Fields<'_> {
         self.record.get(self.columns[column]?)
     }
 
-    /// A number; 0 where the column is not there.
+    /// A number; 0 if the column is missing.
     fn number(&self, column: usize) -> Result<u64, String> {
         let Some(bytes) = self.text(column) else { return Ok(0) };
         let text = str::from_utf8(bytes).unwrap_or_default();

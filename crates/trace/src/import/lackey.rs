@@ -1,4 +1,5 @@
-//! Valgrind's lackey: `I address,size` an instruction, ` L`, ` S` and ` M` (load and store) what it accesses.
+//! Valgrind's lackey: `I address,size` is an instruction; ` L`, ` S` and ` M` (load and store) are its
+//! accesses.
 
 use std::io::BufRead;
 use std::path::Path;

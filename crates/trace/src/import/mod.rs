@@ -1,4 +1,4 @@
-//! Making traces of what other tools recorded.
+//! Converts recordings of other tools to traces.
 
 mod csv;
 mod lackey;
@@ -13,30 +13,30 @@ use crate::mappings::Mappings;
 use crate::reader::open_without_waiting;
 use crate::{Header, Kind, Row, Totals, TraceError, TraceWriter};
 
-/// Rows of the input that make an epoch.
+/// Rows of the input per epoch.
 const EPOCH_ROWS: usize = 1 << 16;
 
-/// Where the addresses that the simulator takes end.
+/// End of the addresses that the simulator accepts.
 const ADDRESS_END: u64 = 1 << 48;
 
-/// What kind of file to import.
+/// Format of an imported file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportKind {
     /// The text that `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM` writes.
     Lackey,
-    /// Comma-separated values with a header line: thread, instructions, address, size, write, and if known pc
-    /// and producer. Numbers are decimal or 0x hexadecimal. Rows are in order of time.
+    /// Comma-separated values with a header line: thread, instructions, address, size, write, and optionally
+    /// pc and producer. Numbers are decimal or 0x hexadecimal. Rows are in time order.
     Csv,
 }
 
-/// Converts another tool's recording into a trace. `watch` gets the share that is done, several times a second
-/// even if the input comes slowly, and ends it by `false`: then nothing is left.
+/// Converts another tool's recording into a trace. Calls `watch` with the share done, several times a second
+/// even if the input is slow; if it returns false, the import stops and leaves no file.
 ///
-/// Lackey does not say which load an address comes from: all its loads count as independent of each other.
+/// Lackey does not report which load an address depends on: all its loads count as independent.
 ///
 /// # Errors
-/// If the input is not of that kind (with the line that is wrong), the trace cannot be written, or `watch`
-/// ends it.
+/// If the input has another format (names the line), the trace cannot be written, or `watch` stops the
+/// import.
 pub fn import(
     kind: ImportKind,
     input: &Path,
@@ -99,10 +99,10 @@ struct Thread {
 }
 
 impl Importer {
-    /// Adds an access; `row.thread` must be a number already in use or the next one.
+    /// Adds an access; `row.thread` must be an existing number or the next one.
     ///
     /// # Errors
-    /// What is wrong with it, in words; or what is wrong with the output.
+    /// What is wrong with it (inner), or an error of the output (outer).
     fn access(&mut self, row: Row) -> Result<Result<(), String>, TraceError> {
         if row.thread as usize == self.threads.len() {
             self.threads.push(Thread::default());
@@ -170,7 +170,7 @@ impl Importer {
     }
 }
 
-/// Characters of a wrong text that a message shows.
+/// Maximum characters of a wrong text in a message.
 const EXCERPT_CHARS: usize = 40;
 
 /// The beginning of a text, quoted and escaped.
@@ -181,18 +181,18 @@ fn excerpt(bytes: &[u8]) -> String {
     format!("{start:?}{more}")
 }
 
-/// Bytes of a line at most.
+/// Maximum bytes of a line.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Interval of progress reports while no input arrives.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// An input whose reading is watched, and ends with an error when it is stopped or a line has no end.
+/// An input that reports progress, and fails if it is stopped or a line is too long.
 struct Watched<'a> {
     file: File,
     bytes: u64,
     read: u64,
-    /// Bytes of the line that was read last.
+    /// Bytes of the last line so far.
     line: usize,
     watch: &'a mut dyn FnMut(f64) -> bool,
     stopped: &'a mut bool,

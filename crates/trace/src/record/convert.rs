@@ -1,4 +1,4 @@
-//! From the recorder's streams to a trace.
+//! Converts the recorder's streams to a trace.
 
 use std::path::{Path, PathBuf};
 
@@ -9,36 +9,37 @@ use super::streams::Stream;
 use crate::mappings::Mappings;
 use crate::{Header, Kind, Row, Totals, TraceError, TraceWriter};
 
-/// A stream that has become a thread of the trace.
+/// A stream converted to a thread of the trace.
 struct Thread {
     stream: Stream,
     /// Index of its address space.
     space: usize,
     instructions: u64,
-    /// It asked to become another program, and nothing has been heard of it since.
+    /// Whether its last event was the start of another program.
     exec: bool,
     ended: bool,
 }
 
-/// Records after which `watch` is asked.
+/// Records between calls of `watch`.
 const WATCH_RECORDS: u64 = 1 << 12;
 
 struct Converter<'a> {
     writer: TraceWriter,
     threads: Vec<Thread>,
     spaces: Vec<Mappings>,
-    /// Streams whose start is not yet reported, and their threads' ids, in order of starting.
+    /// Streams whose start was not reported yet, and their threads' ids, in order of start.
     waiting: Vec<(&'a Path, u32)>,
     records: u64,
-    /// Share that is done.
+    /// Share done.
     share: f64,
     watch: &'a mut dyn FnMut(f64) -> bool,
 }
 
-/// Writes the trace; `watch` gets the share that is done, every few thousand records, and ends it by `false`.
+/// Writes the trace. Calls `watch` with the share done, every few thousand records; it stops if that returns
+/// false.
 ///
 /// # Errors
-/// If a stream cannot be read or is damaged, the trace cannot be written, or `watch` ends it.
+/// If a stream cannot be read or is damaged, the trace cannot be written, or `watch` stops it.
 pub fn convert(
     streams: &[PathBuf],
     output: &Path,
@@ -74,12 +75,12 @@ pub fn convert(
 }
 
 impl Converter<'_> {
-    /// Asks whether to go on.
+    /// Reports progress; fails if stopped.
     fn check(&mut self) -> Result<(), TraceError> {
         if (self.watch)(self.share) { Ok(()) } else { Err(TraceError::Interrupted) }
     }
 
-    /// A waiting stream becomes a thread.
+    /// Turns a waiting stream into a thread.
     fn begin(&mut self, waiting: usize, space: usize) -> Result<(), TraceError> {
         let (path, _) = self.waiting.remove(waiting);
         let stream = Stream::open(path)?;
@@ -93,7 +94,7 @@ impl Converter<'_> {
 
     fn epoch(&mut self, epoch: u64) -> Result<(), TraceError> {
         let mut number = 0;
-        // Threads that start meanwhile are appended, and get their turn.
+        // Threads that start meanwhile are appended, and converted in turn.
         while number < self.threads.len() {
             self.thread(number, epoch)?;
             number += 1;
@@ -101,7 +102,7 @@ impl Converter<'_> {
         self.writer.end_epoch()
     }
 
-    /// Writes what a thread did up to the end of an epoch.
+    /// Converts a thread up to the end of an epoch.
     fn thread(&mut self, number: usize, epoch: u64) -> Result<(), TraceError> {
         while !self.threads[number].ended && self.threads[number].stream.epoch <= epoch {
             self.records += 1;
@@ -172,7 +173,7 @@ impl Converter<'_> {
         }
     }
 
-    /// The thread with this id begins; it is left out if it did nothing.
+    /// Starts the thread with this id; it is left out if it did nothing.
     fn start(&mut self, number: usize, tid: u32, kind: Kind) -> Result<(), TraceError> {
         let Some(at) = self.waiting.iter().position(|&(_, waiting)| waiting == tid) else { return Ok(()) };
         let mut space = self.threads[number].space;
@@ -265,7 +266,7 @@ mod tests {
         assert!(matches!(stopped, Err(TraceError::Interrupted)), "{stopped:?}");
     }
 
-    /// The control page, which counts them, may say anything.
+    /// The control page, which contains their number, is not trusted.
     #[test]
     fn streams_are_those_that_are_there() {
         let dir = tempfile::tempdir().unwrap();

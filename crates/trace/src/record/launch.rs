@@ -1,4 +1,4 @@
-//! Finding QEMU, the plugin and the program, and running them.
+//! Finds and runs QEMU, the plugin and the program.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use crate::{TraceError, Unrecordable};
 const QEMU: &str = "qemu-x86_64";
 const PLUGIN: &str = "libmemtide_recorder.so";
 
-/// How 64-bit executables and shared objects begin.
+/// First bytes of 64-bit executables and shared objects.
 const ELF64: &[u8] = b"\x7fELF\x02";
 const POLL: Duration = Duration::from_millis(20);
 
@@ -34,7 +34,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Finds all that is needed.
+    /// Finds everything needed.
     pub fn prepare(options: &RecordOptions) -> Result<Launch, TraceError> {
         let Some(name) = options.command.first() else {
             return Err(TraceError::NoProgram);
@@ -53,8 +53,8 @@ impl Launch {
         Ok(Launch { qemu, plugin, program, command: options.command.clone() })
     }
 
-    /// Runs the program to its end; `tell` is called at intervals. A signal to memtide alone is passed
-    /// on to the program, and one that comes a second or more after it kills it.
+    /// Runs the program to its end; calls `tell` at intervals. A signal to memtide alone is forwarded to the
+    /// program, and one that comes a second or more later kills it.
     pub fn run(
         &self,
         dir: &Path,
@@ -62,7 +62,7 @@ impl Launch {
         tell: &mut dyn FnMut(),
     ) -> Result<ExitStatus, TraceError> {
         let dir = dir.canonicalize().map_err(TraceError::io(dir, "find it"))?;
-        // A comma in QEMU's option syntax is written twice.
+        // QEMU's option syntax escapes a comma by doubling it.
         let mut plugin = escaped(self.plugin.as_os_str());
         plugin.push(",dir=");
         plugin.push(escaped(dir.as_os_str()));
@@ -78,14 +78,14 @@ impl Launch {
         let (mut told, mut asked) = (Instant::now(), false);
         loop {
             if let Some(status) = child.try_wait().map_err(TraceError::io(&self.qemu, "wait for it"))? {
-                // What came until now was meant for the program, and may have ended it.
+                // Signals until now were meant for the program, and may have ended it.
                 signals.any();
                 return Ok(status);
             }
             if let Some(signal) = signals.for_memtide() {
                 let signal = Signal::from_named_raw(signal).filter(|_| !asked).unwrap_or(Signal::KILL);
                 asked = true;
-                // It fails only for a program that has just ended.
+                // Fails only if the program has just ended.
                 let _ = kill_process(Pid::from_child(&child), signal);
             }
             if told.elapsed() >= TELL {
@@ -96,7 +96,7 @@ impl Launch {
         }
     }
 
-    /// The error when the program ended without a single record.
+    /// The error for a program that ended without a single record.
     pub fn not_recorded(&self, status: ExitStatus) -> TraceError {
         let what = format!(
             "{} did not load the recorder ({status}); it must be built with plugins, as Debian 12's package \
@@ -106,13 +106,13 @@ impl Launch {
         refused(&self.command[0], Unrecordable::Other(what))
     }
 
-    /// The command as typed.
+    /// The command as entered.
     pub fn command_line(&self) -> String {
         let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
 
-    /// Which recorder and which QEMU.
+    /// Names and versions of recorder and QEMU.
     pub fn recorder(&self) -> String {
         let output = Command::new(&self.qemu).arg("--version").output().map(|output| output.stdout);
         let text = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
@@ -130,7 +130,8 @@ fn escaped(text: &OsStr) -> OsString {
     std::os::unix::ffi::OsStringExt::from_vec(words.join(&b",,"[..]))
 }
 
-/// Whether programs can be recorded here: with QEMU's user-mode emulation, and the plugin beside this command.
+/// Checks that programs can be recorded here: needs QEMU's user-mode emulation, and the plugin next to this
+/// command.
 ///
 /// # Errors
 /// What is missing.
@@ -179,14 +180,14 @@ fn check_program(path: &Path) -> Result<(), Unrecordable> {
     Ok(())
 }
 
-/// A plugin is a shared object that exports what QEMU calls first.
+/// A plugin is a shared object that exports QEMU's entry point.
 fn is_plugin(path: &Path) -> io::Result<bool> {
     let content = std::fs::read(path)?;
     let entry = b"qemu_plugin_install";
     Ok(content.starts_with(ELF64) && content.windows(entry.len()).any(|bytes| bytes == entry))
 }
 
-/// The plugin lies beside the `memtide` command, or in the `lib` directory of the same installation.
+/// The plugin is next to the `memtide` command, or in the `lib` directory of the same installation.
 fn find_plugin(given: Option<&Path>) -> Result<PathBuf, Unrecordable> {
     if let Some(given) = given {
         let plugin = given.to_owned();

@@ -1,4 +1,4 @@
-//! Recording a program: it runs, unmodified, under QEMU's user mode with memtide's recorder plugin.
+//! Records a program: it runs, unmodified, under QEMU's user mode with memtide's recorder plugin.
 
 mod convert;
 mod launch;
@@ -22,29 +22,29 @@ use signals::Signals;
 
 pub use launch::check_recording;
 
-/// Longest epoch that can be recorded, in instructions: so much fits into a trace's row group.
+/// Maximum epoch length of a recording, in instructions: this much fits into a trace's row group.
 pub const MAX_EPOCH_INSTRUCTIONS: u64 = 1_000_000;
 
-/// What to record, and where to.
+/// What to record, and the output.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
-    /// The trace to write. What the program does until it ends is kept beside it meanwhile, some 6 bytes an
-    /// access.
+    /// The trace to write. Until the program ends, its recording is stored in the same folder, at about 6
+    /// bytes per access.
     pub output: PathBuf,
     /// The program and its arguments: an x86-64 Linux executable, looked up in `PATH`.
     pub command: Vec<OsString>,
-    /// Accesses of the program that are left out at its beginning.
+    /// Number of accesses to skip at the start.
     pub skip: u64,
-    /// Accesses that are recorded at most; the program then runs on unrecorded, to its end.
+    /// Maximum number of accesses to record; the program then continues unrecorded.
     pub limit: u64,
-    /// Instructions (of all threads) in an epoch: 10,000 to [`MAX_EPOCH_INSTRUCTIONS`].
+    /// Instructions of all threads per epoch: 10,000 to [`MAX_EPOCH_INSTRUCTIONS`].
     pub epoch_instructions: u64,
-    /// The recorder plugin; looked for beside memtide itself if `None`.
+    /// The recorder plugin; `None`: the one installed next to memtide.
     pub plugin: Option<PathBuf>,
 }
 
 impl RecordOptions {
-    /// Records all that `command` does, in the longest epochs.
+    /// Records all of `command`, in the longest epochs.
     pub fn new(output: impl Into<PathBuf>, command: Vec<OsString>) -> RecordOptions {
         RecordOptions {
             output: output.into(),
@@ -57,53 +57,53 @@ impl RecordOptions {
     }
 }
 
-/// How far a recording is.
+/// Progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RecordProgress {
-    /// The program runs.
+    /// The program is running.
     Running {
-        /// Accesses so far, the skipped ones included.
+        /// Accesses so far, including skipped ones.
         accesses: u64,
         /// Instructions recorded so far.
         instructions: u64,
-        /// Bytes on disk that the recording takes so far.
+        /// Disk space used so far, in bytes.
         bytes: u64,
     },
     /// The program has ended; the trace is being written.
     Writing {
-        /// Share that is written, from 0 to 1.
+        /// Share written, from 0 to 1.
         share: f64,
     },
 }
 
-/// What was recorded.
+/// Summary of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordSummary {
-    /// How the program ended.
+    /// The program's exit status.
     pub status: ExitStatus,
-    /// What the trace holds.
+    /// Totals of the trace.
     pub totals: Totals,
-    /// Accesses of the program in all, recorded or not; up to 1,024 too many for every thread that was killed.
+    /// Accesses of the program in total, recorded or not; up to 1,024 too many for every killed thread.
     pub accesses_made: u64,
-    /// Bytes in the trace.
+    /// Size of the trace in bytes.
     pub bytes: u64,
-    /// Why recording stopped before the program did, if it did so for lack of disk space or the like.
+    /// Why recording stopped before the program did, for instance for lack of disk space.
     pub stopped: Option<String>,
 }
 
-/// Runs a program and writes the trace of it. The program keeps its own standard input and output.
+/// Runs a program and writes its trace. The program keeps its own standard input and output.
 ///
 /// Recording ends with the program's first process. An interrupt (Ctrl-C) reaches the program; whatever it
-/// did until it ended is in the trace. A signal (SIGINT, SIGTERM or SIGHUP) that is sent to this process
-/// alone is passed on to the program; one a second or more after it kills the program. One that comes while
-/// the trace is being written, a second or more after the last, gives it up, and leaves nothing.
+/// did until its end is in the trace. A signal (SIGINT, SIGTERM or SIGHUP) to this process alone is forwarded
+/// to the program; one a second or more later kills the program. One that comes while the trace is being
+/// written, a second or more after the last, aborts without leaving files.
 ///
-/// If this process is killed (SIGKILL), the program runs on unrecorded, and the next recording or import into
-/// the same folder removes what was left there.
+/// If this process is killed (SIGKILL), the program continues unrecorded, and the next recording or import
+/// into the same folder removes the leftovers.
 ///
 /// # Errors
 /// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written or
-/// is given up.
+/// is aborted.
 pub fn record(
     options: &RecordOptions,
     progress: &mut dyn FnMut(RecordProgress),
@@ -156,11 +156,11 @@ pub fn record(
 }
 
 /// Writes the trace of a recording: of the streams that the recorder plugin left in a folder (see crate
-/// `memtide-recording`). `watch` gets the share that is done, if known, every few thousand records, and ends it by
-/// `false`.
+/// `memtide-recording`). Calls `watch` with the share done, if known, every few thousand records; it stops if
+/// that returns false.
 ///
 /// # Errors
-/// If a stream cannot be read or is damaged, the trace cannot be written, or `watch` ends it.
+/// If a stream cannot be read or is damaged, the trace cannot be written, or `watch` stops it.
 pub fn convert_recording(
     folder: &Path,
     output: &Path,
@@ -170,7 +170,7 @@ pub fn convert_recording(
     convert::convert(&streams::find(folder)?, output, header, 0, watch)
 }
 
-/// The control page, which the recorded program may have changed.
+/// The control page, which the recorded program may have modified.
 fn read_control(path: &Path) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     File::open(path)?.take(control::BYTES as u64).read_to_end(&mut page)?;

@@ -1,4 +1,4 @@
-//! Signals that come while a program is recorded.
+//! Signals during a recording.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,11 +8,10 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// Signals that come within this time are one request: `timeout` sends one to its child and one to all of its
-/// group.
+/// Signals within this time are one request: `timeout` sends one to its child and one to all of its group.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// Keeps signals from ending memtide before the trace is written, until it is dropped.
+/// Prevents signals from ending memtide before the trace is written, until it is dropped.
 pub struct Signals {
     pending: SignalsInfo<WithOrigin>,
     asked: Option<Instant>,
@@ -24,13 +23,13 @@ impl Signals {
         Ok(Signals { pending, asked: None })
     }
 
-    /// Whether there was a request since the last question.
+    /// Whether there was a request since the last call.
     pub fn any(&mut self) -> bool {
         self.request().is_some()
     }
 
-    /// The signal of a request since the last question, if it was sent to memtide alone. What a terminal
-    /// sends, it sends to the program too.
+    /// The signal of a request since the last call, if it was sent to memtide alone. A terminal also sends it
+    /// to the program.
     pub fn for_memtide(&mut self) -> Option<i32> {
         self.request().filter(|origin| origin.cause != Cause::Kernel).map(|origin| origin.signal)
     }

@@ -1,4 +1,4 @@
-//! Reading the recorder's streams.
+//! Reads the recorder's streams.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,10 +10,10 @@ use memtide_recording::{Decoder, Record, stream_file};
 
 use crate::{MAX_THREADS, TraceError};
 
-/// Bytes of a stream in memory, for each live thread of the recorded program.
+/// Bytes of a stream held in memory, for each live thread of the recorded program.
 const PIECE_BYTES: usize = 8 << 10;
 
-/// The streams in a folder, in the order in which their threads began.
+/// The streams in a folder, in the order in which their threads started.
 ///
 /// # Errors
 /// If the folder cannot be read, or there are more streams than a trace can have threads.
@@ -40,20 +40,20 @@ pub fn find(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
     Ok(numbers.into_iter().map(|number| folder.join(stream_file(number))).collect())
 }
 
-/// One thread's stream, with the next record looked up. It is read in pieces, and open only meanwhile: a
-/// program may have more threads than a process may have files.
+/// A thread's stream, with one record of lookahead. It is read in pieces, and open only while reading: a
+/// program may have more threads than a process may have open files.
 pub struct Stream {
     path: PathBuf,
     decoder: Decoder,
     /// The records ahead.
     piece: Vec<u8>,
-    /// Bytes of the piece that were decoded.
+    /// Decoded bytes of the piece.
     used: usize,
     /// Bytes of the window after the piece.
     window: usize,
-    /// Where the piece ends in the file.
+    /// End of the piece in the file.
     at: u64,
-    /// Where the last whole window ends.
+    /// End of the last whole window.
     end: u64,
     /// The epoch of the next record.
     pub epoch: u64,
@@ -61,10 +61,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The thread whose stream this is; `None` if it was ended before it did anything.
+    /// The thread of this stream; `None` if it ended before it did anything.
     ///
     /// # Errors
-    /// If the stream cannot be read, or does not begin as one.
+    /// If the stream cannot be read, or has no valid start.
     pub fn thread(path: &Path) -> Result<Option<u32>, TraceError> {
         let mut stream = Stream::new(path)?;
         match stream.read()? {
@@ -100,7 +100,7 @@ impl Stream {
         })
     }
 
-    /// The error when it says what no recorder writes.
+    /// The error for content that no recorder writes.
     pub fn damaged(&self, what: &str) -> TraceError {
         TraceError::recording(&self.path, what)
     }
@@ -154,7 +154,7 @@ impl Stream {
         }
     }
 
-    /// Reads on in the window.
+    /// Reads further in the window.
     fn refill(&mut self) -> io::Result<()> {
         self.piece.drain(..self.used);
         self.used = 0;

@@ -1,11 +1,11 @@
-//! What several tests need.
+//! Shared by several tests.
 
 use std::collections::BTreeMap;
 
 use memtide_core::{Access, Batch, Program, Then, ThreadId};
 use memtide_trace::{Header, Replay, Row, Totals, TraceError, TraceWriter};
 
-/// What a thread did: accesses and events, in order.
+/// A step of a thread: an access or an event.
 #[allow(dead_code, reason = "not every test file runs a trace")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -33,8 +33,8 @@ pub fn write(path: &std::path::Path, epochs: &[Vec<Row>]) -> Result<Totals, Trac
     writer.finish()
 }
 
-/// Runs a program to its end as a machine would: a thread waits at a barrier until all live ones have come to
-/// it.
+/// Runs a program to its end as a machine would: a thread waits at a barrier until all live ones have
+/// arrived.
 #[allow(dead_code, reason = "not every test file runs a trace")]
 pub fn run(replay: &mut Replay) -> Result<BTreeMap<u32, Vec<Step>>, String> {
     let mut done: BTreeMap<u32, Vec<Step>> = BTreeMap::new();
