@@ -1,7 +1,7 @@
 //! redis-server under a zipfian load, as YCSB's workload B makes it: 95 % reads and 5 % updates of 1 KiB
-//! values, popular keys spread over all of memory. It starts the server, fills it, warms it up at a given
-//! rate and then asks as fast as it is answered. Marks tell `memtide lab compare --region marks` to model all
-//! but the filling, and to measure the last part.
+//! values, popular keys spread over all of memory. Starts the server, fills it, warms it up at a given rate,
+//! and then sends requests as fast as they are answered. Marks tell `memtide lab compare --region marks` to
+//! model all but the filling, and to measure the last part.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use clap::Parser;
 use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
 use memtide_workloads::{Random, Zipf};
 
-/// Requests that are sent before their answers are read.
+/// Requests sent before their answers are read.
 const PIPELINE: u64 = 16;
 const READS_PERCENT: u64 = 95;
 const VALUE_BYTES: usize = 1024;
@@ -53,7 +53,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let socket = env::temp_dir().join(format!("redis-zipf-{}.sock", std::process::id()));
     let mut server = serve(&socket)?;
     let loaded = connect(&socket, &mut server).and_then(|client| load(client, arguments));
-    // It may have ended by itself.
+    // It may have already exited.
     let _ = server.kill();
     server.wait()?;
     loaded
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// Sends what was prepared and takes as many answers.
+    /// Sends the prepared requests and reads as many answers.
     fn exchange(&mut self, answers: u64) -> io::Result<()> {
         self.stream.write_all(&self.requests)?;
         self.requests.clear();

@@ -1,4 +1,4 @@
-//! How fast each workload hands out its accesses: millions a second of host time, threads in turn.
+//! Measures how fast each workload returns its accesses: millions per second of host time, threads in turn.
 //!
 //! `cargo run --release -p memtide-workloads --example speed [NAME [KEY=VALUE,..]]`
 

@@ -7,13 +7,13 @@ use memtide_core::{Mapping, PageSize, VirtAddr};
 
 use crate::error::WorkloadError;
 
-/// Where a program's first array lies.
+/// Address of a program's first array.
 const FIRST_ADDRESS: u64 = 0x10_0000_0000;
 
-/// What an [`Array`] can hold. Cells are relaxed atomics, which compile to plain moves: threads share arrays
-/// without locks, and without `unsafe`.
+/// Element types of an [`Array`]. Cells are relaxed atomics, which compile to plain moves: threads share
+/// arrays without locks, and without `unsafe`.
 pub trait Element: Copy + Default + PartialEq + Send + Sync + 'static {
-    /// How a value is kept.
+    /// How a value is stored.
     type Cell: Zeroable + Send + Sync;
     /// The value in a cell.
     fn get(cell: &Self::Cell) -> Self;
@@ -43,36 +43,36 @@ element!(u64, AtomicU64, std::convert::identity, std::convert::identity);
 element!(f32, AtomicU32, f32::to_bits, f32::from_bits);
 element!(f64, AtomicU64, f64::to_bits, f64::from_bits);
 
-/// A named array of a program: data on the host, at an address of the program's address space. It starts out
-/// as zeros that take no memory of the host until they are written.
+/// A named array of a program: data on the host, at an address of the program's address space. Initially
+/// zero, without using host memory until written.
 pub struct Array<T: Element> {
     cells: Box<[T::Cell]>,
     start: u64,
 }
 
 impl<T: Element> Array<T> {
-    /// Bytes in an element.
+    /// Bytes per element.
     pub const ELEMENT_BYTES: u64 = size_of::<T>() as u64;
 
-    /// How many elements there are.
+    /// Number of elements.
     #[expect(clippy::len_without_is_empty, reason = "an array is never empty")]
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Where an element lies.
+    /// Address of an element.
     #[inline(always)]
     pub fn address(&self, index: usize) -> VirtAddr {
         VirtAddr(self.start + index as u64 * Self::ELEMENT_BYTES)
     }
 
-    /// An element's value, unseen by the memory.
+    /// An element's value, without a recorded access.
     #[inline(always)]
     pub fn get(&self, index: usize) -> T {
         T::get(&self.cells[index])
     }
 
-    /// Sets an element, unseen by the memory.
+    /// Sets an element, without a recorded access.
     #[inline(always)]
     pub fn set(&self, index: usize, value: T) {
         T::set(&self.cells[index], value)
@@ -83,14 +83,14 @@ impl<T: Element> Array<T> {
         self.cells[first..first + N].try_into().expect("a slice of N elements has N")
     }
 
-    /// All values, unseen by the memory.
+    /// All values, without recorded accesses.
     pub fn values(&self) -> impl ExactSizeIterator<Item = T> + '_ {
         self.cells.iter().map(T::get)
     }
 }
 
-/// Lays out a program's arrays in its address space, one after the other, each from a page's start and with
-/// an unmapped page behind it.
+/// Lays out a program's arrays in its address space, one after the other, each page-aligned and followed by
+/// an unmapped page.
 pub struct Space {
     page: PageSize,
     next: u64,
@@ -103,10 +103,10 @@ impl Space {
         Space { page, next: FIRST_ADDRESS, mappings: Vec::new() }
     }
 
-    /// Adds an array of `len` zeros; a length of 0 is taken as 1.
+    /// Adds an array of `len` zeros, at least one.
     ///
     /// # Errors
-    /// If the host has not the memory.
+    /// If the host has too little memory.
     pub fn array<T: Element>(&mut self, name: &str, len: usize) -> Result<Array<T>, WorkloadError> {
         let len = len.max(1);
         let bytes = len as u64 * Array::<T>::ELEMENT_BYTES;
@@ -120,7 +120,7 @@ impl Space {
         Ok(Array { cells, start })
     }
 
-    /// What has been laid out, in order.
+    /// The mappings of the arrays, in order.
     pub fn into_mappings(self) -> Vec<Mapping> {
         self.mappings
     }

@@ -1,4 +1,4 @@
-//! An algorithm in the list of all: what is known of it, and how it is made and run.
+//! Registration of an algorithm: its description, and how it is created and run.
 
 use memtide_core::Program;
 
@@ -9,7 +9,7 @@ use crate::params::Settings;
 use crate::run::{TracedProgram, run_native};
 use crate::workload::{Algorithm, Workload};
 
-/// A program, to be run wherever its owner likes.
+/// A program that can be sent to any thread.
 pub type BoxedProgram = Box<dyn Program + Send>;
 
 /// An algorithm.
@@ -22,16 +22,16 @@ pub(crate) struct Entry {
 
 pub(crate) type Native = fn(&Settings, u64, &dyn Fn(Edge)) -> Made<f64>;
 
-/// Where a native run is.
+/// Stage of a native run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// The workload is made; its threads start now.
+    /// The workload is created; its threads start now.
     Begin,
     /// Its threads have ended.
     End,
 }
 
-/// How an algorithm is listed.
+/// The entry of an algorithm.
 pub(crate) const fn entry<A: Algorithm>() -> Entry {
     Entry {
         info: A::INFO,
@@ -42,7 +42,7 @@ pub(crate) const fn entry<A: Algorithm>() -> Entry {
 
 pub(crate) type Made<W> = Result<W, WorkloadError>;
 
-/// The program that runs a workload.
+/// The traced program of a workload.
 pub(crate) fn traced<W: Workload>(
     settings: &Settings,
     make: impl Fn(&mut Space) -> Made<W>,

@@ -1,14 +1,14 @@
 use memtide_core::params::ParamError;
 
-/// Why a workload cannot be made.
+/// Why a workload cannot be created.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
     /// No workload has this name.
     #[error("unknown workload '{name}'; known: {}", .known.join(", "))]
     UnknownWorkload {
-        /// What was asked for.
+        /// The name given.
         name: String,
-        /// What there is.
+        /// All names.
         known: Vec<&'static str>,
     },
     /// A parameter is refused.
@@ -19,15 +19,15 @@ pub enum WorkloadError {
         /// What is wrong and what is allowed.
         error: ParamError,
     },
-    /// Values that are right one by one but not together.
+    /// Values that are individually allowed but not together.
     #[error("workload '{workload}': {problem}")]
     Unfit {
         /// The workload.
         workload: &'static str,
-        /// What does not fit, and what to change.
+        /// What is wrong and what to change.
         problem: String,
     },
-    /// The host has not enough memory for the workload's data.
+    /// The host has too little memory for the workload's data.
     #[error("cannot allocate the {mib} MiB of array '{array}': reduce footprint_mib")]
     OutOfMemory {
         /// The array.

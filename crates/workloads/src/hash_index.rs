@@ -1,4 +1,4 @@
-//! Chained hash tables from 64-bit keys to entry numbers, several of them in the same arrays.
+//! Chained hash tables from 64-bit keys to entry numbers; several share the same arrays.
 
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
@@ -7,25 +7,25 @@ use crate::random::{hash, scale};
 
 /// The end of a chain.
 const NONE: u32 = u32::MAX;
-/// Hashing a key to its bucket.
+/// Per key: hashing it to its bucket.
 const HASH_INSTRUCTIONS: u64 = 12;
-/// Comparing a key and going on.
+/// Per entry: comparing a key and following the chain.
 const WALK_INSTRUCTIONS: u64 = 3;
 
-/// `tables` tables, each with as many buckets as room for entries. Entries are numbered through all tables.
+/// `tables` tables, each with as many buckets as entries. Entries are numbered across all tables.
 pub struct HashIndex {
     capacity: usize,
     /// Each bucket's first entry.
     heads: Array<u32>,
-    /// An entry's key, and the next entry of its bucket.
+    /// An entry's key, and the next entry in its bucket.
     entries: Array<u64>,
 }
 
 impl HashIndex {
-    /// Bytes for an entry with its bucket.
+    /// Bytes per entry, including its bucket.
     pub const ENTRY_BYTES: usize = 20;
 
-    /// Tables with room for `capacity` entries each.
+    /// Tables for `capacity` entries each.
     pub fn new(tables: usize, capacity: usize, space: &mut Space) -> Result<HashIndex, WorkloadError> {
         Ok(HashIndex {
             capacity,
@@ -34,7 +34,7 @@ impl HashIndex {
         })
     }
 
-    /// Empties a bucket, of those of all tables.
+    /// Clears a bucket, numbered across all tables.
     pub fn clear<M: Memory>(&self, m: &mut M, bucket: usize) {
         m.work(2);
         m.store(&self.heads, bucket, NONE);
@@ -62,7 +62,7 @@ impl HashIndex {
         None
     }
 
-    /// Makes the table's `number`th entry one for this key.
+    /// Inserts this key as the table's `number`th entry.
     pub fn insert<M: Memory>(&self, m: &mut M, table: usize, number: usize, key: u64) -> usize {
         assert!(number < self.capacity, "more entries than the table was made for");
         let bucket = self.bucket(m, table, key);

@@ -1,17 +1,17 @@
-//! What is known of a workload before it is made.
+//! Description of a workload.
 
 use memtide_core::params::Parameter;
 
-/// What is known of a workload before it is made.
+/// Description of a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Info {
     /// Its name.
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// What of a machine it puts to the test.
+    /// The part of a machine that it stresses.
     pub stresses: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub source: &'static str,
     /// Its parameters.
     pub parameters: &'static [Parameter],

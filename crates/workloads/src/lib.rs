@@ -1,8 +1,8 @@
-//! What memtide runs on a simulated or a virtual machine: real algorithms, each written once and generic over
-//! [`Memory`], and synthetic profiles of programs that are known by their measured traffic.
+//! Workloads for simulated and virtual machines: real algorithms, each written once and generic over
+//! [`Memory`], and synthetic profiles of programs known by their measured traffic.
 //!
-//! A workload is parallel phases of items ([`Workload`]). Traced ([`program`]) it computes on one thread of
-//! the host and hands out every access, with the load that its address depends on; native ([`native`]) it
+//! A workload consists of parallel phases of items ([`Workload`]). Traced ([`program`]), it computes on one
+//! host thread and returns every access with the load that its address depends on; native ([`native`]), it
 //! runs on the host's own threads and memory.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

@@ -1,4 +1,4 @@
-//! Memory as an algorithm sees it: the same code records its accesses for the simulator or runs natively.
+//! Memory access of algorithms: the same code records its accesses for the simulator or runs natively.
 
 use std::ops::Deref;
 
@@ -6,12 +6,12 @@ use memtide_core::{Access, VirtAddr};
 
 use crate::array::{Array, Element};
 
-/// Which of a thread's loads a value comes from: the number of that access, from 1; 0 = from no load.
+/// The load that a value depends on: the number of that access in its thread, from 1; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin(pub(crate) u64);
 
-/// A loaded value that knows its origin. `*` gives the bare value; an index that keeps its origin makes the
-/// access that uses it depend on the load.
+/// A loaded value with its origin. `*` returns the bare value; an index with an origin makes the access that
+/// uses it depend on the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loaded<T> {
     value: T,
@@ -19,7 +19,7 @@ pub struct Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// What `f` makes of the value, depending on the same load.
+    /// Applies `f` to the value; the result depends on the same load.
     #[inline(always)]
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Loaded<U> {
         Loaded { value: f(self.value), origin: self.origin }
@@ -35,7 +35,7 @@ impl Loaded<usize> {
 }
 
 impl<T> From<T> for Loaded<T> {
-    /// A value that comes from no load.
+    /// A value that depends on no load.
     #[inline(always)]
     fn from(value: T) -> Loaded<T> {
         Loaded { value, origin: Origin(0) }
@@ -50,11 +50,11 @@ impl<T> Deref for Loaded<T> {
     }
 }
 
-/// A place in an array: an index, or one made from a loaded value.
+/// An array index, possibly derived from a loaded value.
 pub trait Index: Copy {
     /// The index.
     fn index(self) -> usize;
-    /// The load it was made from.
+    /// The load that it depends on.
     fn origin(self) -> Origin;
 }
 
@@ -80,17 +80,17 @@ impl Index for Loaded<usize> {
     }
 }
 
-/// A thread's way to memory.
+/// A thread's memory interface.
 ///
-/// An access of several lanes is one vector instruction's: it counts as one instruction and one access.
+/// An access of several lanes is a vector instruction: it counts as one instruction and one access.
 pub trait Memory {
-    /// Whether the accesses are recorded rather than made for their own sake.
+    /// Whether accesses are recorded instead of executed.
     const TRACED: bool;
 
-    /// An access to `bytes` bytes, whose address was made from `producer`'s value.
+    /// An access to `bytes` bytes, whose address depends on `producer`.
     fn access(&mut self, address: VirtAddr, bytes: u16, producer: Origin, write: bool) -> Origin;
 
-    /// Retires instructions that access no memory.
+    /// Retires instructions without memory accesses.
     fn work(&mut self, instructions: u64);
 
     /// Loads an element.
@@ -107,7 +107,7 @@ pub trait Memory {
         array.set(index.index(), value);
     }
 
-    /// Loads `N` consecutive elements by one instruction.
+    /// Loads `N` consecutive elements with one instruction.
     #[inline(always)]
     fn load_lanes<T: Element, const N: usize>(
         &mut self,
@@ -120,7 +120,7 @@ pub trait Memory {
         Loaded { value: std::array::from_fn(|lane| T::get(&cells[lane])), origin }
     }
 
-    /// Stores `N` consecutive elements by one instruction.
+    /// Stores `N` consecutive elements with one instruction.
     #[inline(always)]
     fn store_lanes<T: Element, const N: usize>(
         &mut self,
@@ -136,7 +136,7 @@ pub trait Memory {
         }
     }
 
-    /// Loads a word that is known to be zero: an access made for its own sake. Traced, the data are left alone.
+    /// Loads a word that is known to be zero, for the access alone. Traced, the data are not read.
     #[inline(always)]
     fn probe(&mut self, zeros: &Array<u64>, index: impl Index) -> Loaded<usize> {
         let origin = self.access(zeros.address(index.index()), 8, index.origin(), false);
@@ -144,7 +144,7 @@ pub trait Memory {
         Loaded { value, origin }
     }
 
-    /// Stores a zero over a zero: an access made for its own sake. Traced, the data are left alone.
+    /// Stores a zero over a zero, for the access alone. Traced, the data are not written.
     #[inline(always)]
     fn clear(&mut self, zeros: &Array<u64>, index: impl Index) {
         self.access(zeros.address(index.index()), 8, index.origin(), true);
@@ -154,7 +154,7 @@ pub trait Memory {
     }
 }
 
-/// The host's own memory: costs nothing over plain loads and stores.
+/// The host's own memory: no overhead over plain loads and stores.
 pub struct Native;
 
 impl Memory for Native {
@@ -173,7 +173,7 @@ impl Memory for Native {
 #[derive(Default)]
 pub struct Traced {
     pub(crate) accesses: Vec<Access>,
-    /// The thread's accesses before those.
+    /// Accesses of the thread before the current batch.
     pub(crate) earlier: u64,
     /// Instructions since the last access.
     pub(crate) pending: u64,

@@ -1,4 +1,4 @@
-//! Parameters that workloads have in common, and the values that hold for one.
+//! Parameters that workloads share, and their values.
 
 use memtide_core::PageSize;
 use memtide_core::params::{Parameter, Params, Values};
@@ -11,13 +11,12 @@ pub(crate) const fn threads(default: u64) -> Parameter {
     Parameter::integer("threads", "", "threads that share the work", [1, default, 1024])
 }
 
-/// `footprint_mib` of a workload whose data the host has to hold: 16 GiB at most, which keeps indices in 32
-/// bits.
+/// `footprint_mib` of a workload whose data are in host memory: at most 16 GiB, so that indices fit 32 bits.
 pub(crate) const fn footprint_mib(default: u64) -> Parameter {
     Parameter::integer("footprint_mib", "MiB", "size of all arrays together", [1, default, 16 << 10])
 }
 
-/// `footprint_mib` of a workload whose data is never read, so that the host need not hold it.
+/// `footprint_mib` of a workload whose data are never read, and use no host memory.
 pub(crate) const fn nominal_footprint_mib(default: u64) -> Parameter {
     Parameter::integer("footprint_mib", "MiB", "size of the memory accessed", [1, default, 1 << 20])
 }
@@ -43,7 +42,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What was given, and the defaults of the rest.
+    /// The given values, and defaults for the rest.
     ///
     /// # Errors
     /// If a parameter does not exist or a value is not allowed.
@@ -61,7 +60,7 @@ impl Settings {
         self.values.u64(name)
     }
 
-    /// An integer's value, as a size of something in memory.
+    /// An integer's value, as a size in memory.
     pub fn size(&self, name: &str) -> usize {
         self.integer(name) as usize
     }
@@ -71,7 +70,7 @@ impl Settings {
         self.values.f64(name)
     }
 
-    /// The word chosen.
+    /// A word's value.
     pub fn word(&self, name: &str) -> &'static str {
         self.values.word(name)
     }

@@ -1,4 +1,4 @@
-//! Points in clusters: what k-means and streamcluster group, and the distance between two of them.
+//! Points in clusters, for k-means and streamcluster, and their distances.
 
 use crate::array::Array;
 use crate::memory::Memory;
@@ -6,10 +6,10 @@ use crate::random::{Random, hash};
 
 /// A vector register (AVX2).
 pub const LANES: usize = 8;
-/// Eight coordinates: a subtraction, a fused multiply-add, and the loop's add, compare, branch.
+/// Per eight coordinates: a subtraction, a fused multiply-add, and the loop's add, compare, branch.
 const DISTANCE_INSTRUCTIONS: u64 = 5;
 
-/// Writes the `item`th point of `dims` coordinates: one of `clusters` centres and something random beside it.
+/// Writes the `item`th point with `dims` coordinates: one of `clusters` centres plus noise.
 pub fn generate<M: Memory>(m: &mut M, to: &Array<f32>, item: usize, dims: usize, clusters: u64, seed: u64) {
     let mut random = Random::new(seed, item as u64);
     let cluster = hash(seed) ^ random.below(clusters);
@@ -23,7 +23,7 @@ pub fn generate<M: Memory>(m: &mut M, to: &Array<f32>, item: usize, dims: usize,
     }
 }
 
-/// The square of the distance from a point to another.
+/// The squared distance of two points.
 #[inline(always)]
 pub fn distance<M: Memory>(
     m: &mut M,

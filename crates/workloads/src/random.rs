@@ -1,14 +1,14 @@
-//! Randomness that is the same on every machine.
+//! Random numbers that are the same on every machine.
 
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
-/// A reproducible source of random numbers.
+/// A reproducible random number generator.
 #[derive(Clone, Debug)]
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// The `stream`th of the independent sources that a seed has, such as a thread's or an item's.
+    /// The `stream`th independent generator of a seed, for instance a thread's or an item's.
     pub fn new(seed: u64, stream: u64) -> Random {
         Random(Xoshiro256PlusPlus::seed_from_u64(hash(seed ^ hash(stream))))
     }
@@ -19,26 +19,26 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// From 0 up to `bound` - 1, all alike to within 2^-64 of each other; `bound` is at least 1.
+    /// Uniform in 0..`bound`, with a bias below 2^-64; `bound` is at least 1.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         scale(self.bits(), bound)
     }
 
-    /// From 0 up to 1, 1 excluded.
+    /// Uniform in [0, 1).
     #[inline]
     pub fn unit(&mut self) -> f64 {
         unit(self.bits())
     }
 }
 
-/// Spreads a number over all 64 bits: a bijection (SplitMix64's).
+/// Hashes a number to 64 bits: a bijection (SplitMix64's).
 #[inline]
 pub fn hash(x: u64) -> u64 {
     SplitMix64::seed_from_u64(x).next_u64()
 }
 
-/// Maps 64 random bits to 0 up to 1, 1 excluded.
+/// Maps 64 random bits to [0, 1).
 #[inline]
 pub fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
@@ -50,8 +50,8 @@ pub fn scale(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 
-/// A random permutation of 0..n that takes no memory and can be inverted: a Feistel network of four rounds
-/// over the bits of n - 1, walked along its cycle until back in range.
+/// A random permutation of 0..n that needs no memory and can be inverted: a Feistel network of four rounds
+/// over the bits of n - 1, applied repeatedly until the result is in range.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     len: u64,
@@ -68,13 +68,13 @@ impl Permutation {
         Permutation { len, low_bits: bits / 2, high_bits: bits.div_ceil(2), keys }
     }
 
-    /// Where `x` goes; `x` is in range.
+    /// The image of `x`, which is in range.
     #[inline]
     pub fn forward(&self, x: u64) -> u64 {
         self.walk(x, [0, 1, 2, 3])
     }
 
-    /// What goes to `y`; `y` is in range.
+    /// The preimage of `y`, which is in range.
     #[inline]
     pub fn inverse(&self, y: u64) -> u64 {
         self.walk(y, [3, 2, 1, 0])
@@ -90,7 +90,7 @@ impl Permutation {
         }
     }
 
-    /// Changes one half by what the other is; doing it again undoes it.
+    /// Mixes one half with a function of the other; its own inverse.
     #[inline]
     fn mix(&self, x: u64, round: usize) -> u64 {
         let (low, high) = (x & ((1 << self.low_bits) - 1), x >> self.low_bits);

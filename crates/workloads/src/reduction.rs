@@ -4,10 +4,10 @@ use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::memory::Memory;
 
-/// Words from one thread's cell to the next: a line each.
+/// Distance of two threads' cells in words: a line.
 const STRIDE: usize = 8;
 
-/// A sum that each thread adds its part to at a phase's end, and that every thread can read in the next.
+/// A sum to which each thread adds its part at a phase's end, and that every thread can read in the next.
 pub struct Reduction {
     parts: Array<f64>,
 }
@@ -33,7 +33,7 @@ impl Reduction {
         (0..self.parts.len()).step_by(STRIDE).map(|part| *m.load(&self.parts, part)).sum()
     }
 
-    /// The sum of all parts, unseen by the memory.
+    /// The sum of all parts, without recorded accesses.
     pub fn total(&self) -> f64 {
         self.sum(&mut crate::memory::Native)
     }

@@ -11,7 +11,7 @@ use crate::info::Info;
 use crate::params::Settings;
 use crate::profile::{Profile, Synthetic, profiles};
 
-/// The algorithms, then the profiles in their own order.
+/// Algorithms first, then profiles.
 static INFOS: LazyLock<Vec<Info>> = LazyLock::new(|| {
     let algorithms = ALGORITHMS.iter().map(|entry| entry.info);
     algorithms.chain(profiles().iter().map(Profile::info)).collect()
@@ -27,7 +27,7 @@ enum Found {
     Profile(&'static Profile),
 }
 
-/// What has this name, and its settings.
+/// The workload with this name, and its settings.
 fn find(name: &str, params: &Params) -> Result<(Found, Settings), WorkloadError> {
     let at = list().iter().position(|info| info.name == name).ok_or_else(|| {
         let known = list().iter().map(|info| info.name).collect();
@@ -40,10 +40,10 @@ fn find(name: &str, params: &Params) -> Result<(Found, Settings), WorkloadError>
     Ok((found, Settings::new(&list()[at], params)?))
 }
 
-/// Makes the program that runs a workload.
+/// Creates the traced program of a workload.
 ///
 /// # Errors
-/// If there is no such workload, a parameter is not its own or out of range, or the host has not the memory.
+/// If there is no such workload, a parameter is unknown or out of range, or the host has too little memory.
 pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, WorkloadError> {
     let (found, settings) = find(name, params)?;
     match found {
@@ -53,7 +53,7 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
 }
 
 /// Runs a workload on the host's own memory and threads, and returns its result. `at` is called when the
-/// workload itself begins, all that it works on being made, and when it ends.
+/// workload itself begins, with all its data created, and when it ends.
 ///
 /// # Errors
 /// As [`program`].

@@ -9,17 +9,17 @@ use crate::array::Space;
 use crate::memory::{Native, Traced};
 use crate::workload::{Phase, Workload};
 
-/// A batch is handed out once it has this many accesses.
+/// Minimum accesses of a batch, except the last of a phase.
 const BATCH_ACCESSES: usize = 4096;
 
-/// A workload whose accesses are recorded while it computes, on one thread of the host.
+/// A workload whose accesses are recorded while it computes on one host thread.
 pub struct TracedProgram<W: Workload> {
     workload: W,
     phases: Vec<Phase<W::Step>>,
     workers: Vec<Worker<W::Local>>,
-    /// What thread 0 does before the first phase, last first: maps the arrays, starts the other threads.
+    /// Thread 0's events before the first phase, last first: maps the arrays, starts the other threads.
     opening: Vec<Then>,
-    /// The phase that threads are in, and how many have come to its end.
+    /// The threads' current phase, and the number of threads at its end.
     phase: usize,
     arrived: usize,
     items_done: u64,
@@ -31,14 +31,14 @@ struct Worker<L> {
     local: L,
     memory: Traced,
     phase: usize,
-    /// What is left of the phase's items, once it has begun.
+    /// Remaining items of the phase; `None` before it begins.
     todo: Option<Range<usize>>,
-    /// At the end of the phase, barrier or end still to be announced.
+    /// Whether the phase is done, with its barrier or the thread's end still to be returned.
     finished: bool,
 }
 
 impl<W: Workload> TracedProgram<W> {
-    /// The program that runs this workload, whose arrays lie in `space`.
+    /// The program of this workload, whose arrays are in `space`.
     pub fn new(workload: W, space: Space) -> TracedProgram<W> {
         let workers: Vec<_> = (0..workload.threads())
             .map(|thread| Worker {
@@ -62,12 +62,12 @@ impl<W: Workload> TracedProgram<W> {
         }
     }
 
-    /// The workload, with what it has computed so far.
+    /// The workload, with its results so far.
     pub fn workload(&self) -> &W {
         &self.workload
     }
 
-    /// Counts a thread as having come to its phase's end, and says what it does there.
+    /// Records a thread's arrival at the end of its phase; returns its next event.
     fn arrive(&mut self, thread: usize) -> Then {
         let worker = &mut self.workers[thread];
         worker.phase += 1;
@@ -81,7 +81,7 @@ impl<W: Workload> TracedProgram<W> {
         if self.workers[thread].phase == self.phases.len() { Then::End } else { Then::Barrier }
     }
 
-    /// Does a thread's next items, until the batch is full or the phase at its end.
+    /// Runs a thread's next items, until the batch is full or the phase ends.
     fn advance(&mut self, thread: usize) {
         let Worker { local, memory, phase, todo, finished } = &mut self.workers[thread];
         let phase = &self.phases[*phase];
@@ -106,7 +106,7 @@ impl<W: Workload> TracedProgram<W> {
     }
 }
 
-/// What thread 0 does first, in reverse.
+/// Thread 0's first events, in reverse.
 fn opening(mappings: Vec<Mapping>, threads: usize) -> Vec<Then> {
     let spawns = (1..threads).rev().map(|thread| Then::Spawn(ThreadId::from(thread)));
     spawns.chain(mappings.into_iter().rev().map(Then::Map)).collect()

@@ -1,4 +1,4 @@
-//! Runs programs for tests, and checks what must hold of every one.
+//! Runs programs for tests, and checks their invariants.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use crate::params::Settings;
 use crate::run::{TracedProgram, run_native};
 use crate::workload::Algorithm;
 
-/// Everything that a program did.
+/// The recorded events of a program.
 #[derive(Default, PartialEq)]
 pub struct Recorded {
     pub streams: Vec<Vec<Access>>,
-    /// Instructions of each thread that come before no access.
+    /// Instructions of each thread that precede no access.
     pub work: Vec<u64>,
     pub barriers: Vec<usize>,
     pub mappings: Vec<Mapping>,
 }
 
 impl Recorded {
-    /// All instructions of all threads.
+    /// Total instructions of all threads.
     pub fn instructions(&self) -> u64 {
         let accesses = self.streams.iter().flatten().map(|access| u64::from(access.instructions));
         accesses.sum::<u64>() + self.work.iter().sum::<u64>()
@@ -35,7 +35,7 @@ enum State {
     Ended,
 }
 
-/// Runs a program to its end: its threads in turn, or the last one as far as it gets, then the one before.
+/// Runs a program to its end: its threads in turn, or the last one as far as possible, then the one before.
 pub fn record(program: &mut (impl Program + ?Sized), in_turn: bool) -> Recorded {
     let threads = program.threads();
     let mut states = vec![State::Unborn; threads];
@@ -78,14 +78,14 @@ pub fn record(program: &mut (impl Program + ?Sized), in_turn: bool) -> Recorded 
     recorded
 }
 
-/// A workload as the registry makes it.
+/// A workload as created by the registry.
 pub fn traced<A: Algorithm>(params: &str) -> TracedProgram<A> {
     let settings = Settings::new(&A::INFO, &params.parse().unwrap()).unwrap();
     let mut space = Space::new(settings.page());
     TracedProgram::new(A::new(&settings, 1, &mut space).unwrap(), space)
 }
 
-/// A workload that has run natively.
+/// A workload after a native run.
 pub fn native<A: Algorithm>(params: &str) -> A {
     let settings = Settings::new(&A::INFO, &params.parse().unwrap()).unwrap();
     let workload = A::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
@@ -93,7 +93,7 @@ pub fn native<A: Algorithm>(params: &str) -> A {
     workload
 }
 
-/// Runs a workload, checks what must hold of every one, and returns it with what it did.
+/// Runs a workload, checks its invariants, and returns it with its recording.
 pub fn check<A: Algorithm>(params: &str) -> (TracedProgram<A>, Recorded) {
     let (mut program, mut other) = (traced::<A>(params), traced::<A>(params));
     let recorded = record(&mut program, true);

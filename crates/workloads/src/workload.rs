@@ -1,4 +1,4 @@
-//! What a workload is: parallel phases with a barrier after each, their items dealt out to threads in static
+//! Workloads: parallel phases with a barrier after each, whose items are assigned to threads in static
 //! blocks.
 
 use std::ops::Range;
@@ -9,14 +9,14 @@ use crate::info::Info;
 use crate::memory::Memory;
 use crate::params::Settings;
 
-/// Items of work that threads do in parallel. All threads wait for each other at its end.
+/// Parallel items of work. All threads wait for each other at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase<S> {
-    /// What is done.
+    /// The step.
     pub step: S,
-    /// How many items there are.
+    /// Number of items.
     pub items: usize,
-    /// Items that one thread does in a row: blocks are multiples of it.
+    /// Consecutive items that one thread runs: blocks are multiples of it.
     pub group: usize,
 }
 
@@ -26,7 +26,7 @@ impl<S> Phase<S> {
         Phase { step, items, group: 1 }
     }
 
-    /// A phase of `groups` independent groups of `group` items each, which one thread does in order.
+    /// A phase of `groups` independent groups of `group` items each, which one thread runs in order.
     pub fn grouped(step: S, groups: usize, group: usize) -> Phase<S> {
         Phase { step, items: groups * group, group }
     }
@@ -46,44 +46,44 @@ pub fn block(items: usize, part: usize, parts: usize) -> Range<usize> {
 
 /// An algorithm, or anything else that threads do in phases.
 ///
-/// Within a phase no thread may read what another one writes: then what a thread does is independent of how
-/// fast the others run. An item makes some thousand accesses at most, but for very large footprints.
+/// Within a phase no thread may read what another one writes: a thread's work is independent of the speed of
+/// others. An item makes at most some thousand accesses, except for very large footprints.
 pub trait Workload: Send + Sync + Sized + 'static {
     /// Distinguishes phases.
     type Step: Copy + Send + Sync;
-    /// What a thread keeps from item to item in its registers and on its stack.
+    /// A thread's registers and stack, kept between items.
     type Local: Send;
 
-    /// How many threads there are.
+    /// Number of threads.
     fn threads(&self) -> usize;
 
-    /// Everything there is to do, in order.
+    /// All phases, in order.
     fn phases(&self) -> Vec<Phase<Self::Step>>;
 
-    /// A thread's registers as it starts.
+    /// A thread's initial registers.
     fn local(&self, thread: usize) -> Self::Local;
 
-    /// What a thread does at a phase's beginning.
+    /// A thread's work at the start of a phase.
     fn begin<M: Memory>(&self, _m: &mut M, _step: Self::Step, _local: &mut Self::Local) {}
 
-    /// Does one item.
+    /// Runs one item.
     fn run<M: Memory>(&self, m: &mut M, step: Self::Step, item: usize, local: &mut Self::Local);
 
-    /// What a thread does after its last item of a phase.
+    /// A thread's work after its last item of a phase.
     fn finish<M: Memory>(&self, _m: &mut M, _step: Self::Step, _local: &mut Self::Local) {}
 
-    /// A number that sums up what was computed: the same traced and native.
+    /// A checksum of the result: equal when traced and native.
     fn result(&self) -> f64;
 }
 
-/// A workload that the registry makes by name.
+/// A workload registered by name.
 pub trait Algorithm: Workload {
-    /// Its name, what it is for and its parameters.
+    /// Its name, description and parameters.
     const INFO: Info;
 
     /// Lays out the arrays.
     ///
     /// # Errors
-    /// If the settings do not fit together or the host has not the memory.
+    /// If the settings do not fit together or the host has too little memory.
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Self, WorkloadError>;
 }

@@ -2,10 +2,10 @@
 
 use crate::random::{Random, hash, scale, unit};
 
-/// Intervals of the table that ranks are read from.
+/// Intervals of the table of ranks.
 const INTERVALS: usize = 1 << INTERVAL_BITS;
 const INTERVAL_BITS: u32 = 10;
-/// Terms of the zeta sum that are added one by one; the rest is their integral.
+/// Terms of the zeta sum that are added individually; the rest is approximated by an integral.
 const EXACT_TERMS: u64 = 1000;
 
 /// Draws ranks 0 .. n-1 with a probability proportional to 1 / (rank + 1)^theta, by the method of Gray et
@@ -15,13 +15,13 @@ const EXACT_TERMS: u64 = 1000;
 pub struct Zipf {
     items: u64,
     zeta: f64,
-    /// The cumulative probability of the two most popular items, times zeta.
+    /// Cumulative probability of the two most popular items, times zeta.
     first_two: f64,
     ranks: Box<[f64]>,
 }
 
 impl Zipf {
-    /// Over `items` items, at least 1; `theta` is from 0 (all alike) to below 1.
+    /// For `items` items, at least 1; `theta` is from 0 (uniform) to below 1.
     pub fn new(items: u64, theta: f64) -> Zipf {
         let zeta = zeta(items, theta);
         let alpha = 1.0 / (1.0 - theta);
@@ -38,7 +38,7 @@ impl Zipf {
     /// A rank: 0 is the most popular.
     #[inline]
     pub fn rank(&self, random: &mut Random) -> u64 {
-        // As many as `unit` takes in, so that the interval and the place in it are exactly those of its number.
+        // As many as `unit` uses, so that interval and position in it are exactly those of its number.
         let bits = random.bits() & !((1 << 11) - 1);
         let uz = unit(bits) * self.zeta;
         if uz < self.first_two {
@@ -49,8 +49,8 @@ impl Zipf {
         ((low + (high - low) * within) as u64).min(self.items - 1)
     }
 
-    /// An item such that the popular ones are spread over all of `0..items`: the rank's hash, as in YCSB; a
-    /// few ranks share an item, and some items are never drawn.
+    /// An item, with popular ones scattered over `0..items`: the rank's hash, as in YCSB. A few ranks share
+    /// an item, and some items are never drawn.
     #[inline]
     pub fn scrambled(&self, random: &mut Random) -> u64 {
         scale(hash(self.rank(random)), self.items)
@@ -97,8 +97,8 @@ mod tests {
             let seen = f64::from(count[ranks].iter().sum::<u32>()) / f64::from(draws);
             seen / expected
         };
-        // The method is exact for the two most popular and takes the others from a continuous curve, which
-        // favours the first of them by about a tenth.
+        // The method is exact for the two most popular items and approximates the others by a continuous
+        // curve, which overestimates the first of them by about a tenth.
         assert!((share(0..1) - 1.0).abs() < 0.02);
         assert!((share(1..2) - 1.0).abs() < 0.02);
         for ranks in [2..10, 10..100, 100..1000, 1000..10_000] {

@@ -10,12 +10,12 @@ use crate::params::{self, Settings};
 use crate::random::Random;
 use crate::workload::{Algorithm, Phase, Workload};
 
-/// Options of an item.
+/// Options per item.
 const BLOCK: usize = 256;
-/// A price: a logarithm, a square root, three exponentials, the polynomials and the rest.
+/// Per price: a logarithm, a square root, three exponentials, the polynomials and the rest.
 const PRICE_INSTRUCTIONS: u64 = 230;
 
-/// Options, an array for each of their properties.
+/// Options, one array per property.
 pub struct Blackscholes {
     threads: usize,
     iterations: usize,
@@ -25,7 +25,7 @@ pub struct Blackscholes {
     rate: Array<f32>,
     volatility: Array<f32>,
     years: Array<f32>,
-    /// 1 for the right to sell, 0 for that to buy.
+    /// 1 for a put option, 0 for a call option.
     put: Array<u32>,
     price: Array<f32>,
 }

@@ -1,4 +1,4 @@
-//! A loop that never leaves the caches.
+//! A loop within the caches.
 
 use memtide_core::params::Parameter;
 
@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::params::{self, Settings};
 use crate::workload::{Algorithm, Phase, Workload};
 
-/// Words in a line.
+/// Words per line.
 const LINE_WORDS: usize = 8;
 /// The loop's add, compare, branch, and an add to the sum.
 const READ_INSTRUCTIONS: u64 = 4;
@@ -56,7 +56,7 @@ impl Algorithm for Cached {
 
 impl Workload for Cached {
     type Step = Step;
-    /// The thread's array's number and the line it reads next.
+    /// Number of the thread's array, and the next line to read.
     type Local = (usize, usize);
 
     fn threads(&self) -> usize {

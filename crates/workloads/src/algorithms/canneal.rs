@@ -10,27 +10,27 @@ use crate::params::{self, Settings};
 use crate::random::{Permutation, Random};
 use crate::workload::{Algorithm, Phase, Workload, block};
 
-/// Words of an element's record, a line: its slot, and the elements that it is wired to.
+/// Words of an element's record, which is a line: its slot, and the elements that it is wired to.
 const RECORD_WORDS: usize = 16;
-/// Elements that an element is wired to.
+/// Wires per element.
 const WIRES: usize = 5;
-/// How far some wires reach in the order in which the netlist was made.
+/// Maximum distance of some wires in the netlist's initial order.
 const FAR: usize = 100;
-/// Swaps of an item.
+/// Swaps per item.
 const BLOCK: usize = 64;
-/// Elements of an item that is not a swap.
+/// Elements per item without swaps.
 const ELEMENTS: usize = 512;
-/// A wire's length before and after a swap, and the loop's add, compare, branch.
+/// Per wire: its length before and after a swap, and the loop's add, compare, branch.
 const WIRE_INSTRUCTIONS: u64 = 14;
-/// Two random elements and the decision.
+/// Per swap: two random elements and the decision.
 const SWAP_INSTRUCTIONS: u64 = 60;
-/// How likely a swap is taken although it lengthens the wires by this much: e^-1.
+/// A swap that lengthens the wires by this much is accepted with probability e^-1.
 const TEMPERATURE: f64 = 5.0;
 
-/// Elements, each in a slot, and where the slots lie.
+/// Elements, each in a slot, and the positions of the slots.
 ///
-/// In a round a thread swaps only elements that it owns in that round, and all see the slots as they were at
-/// its beginning: then no thread depends on how fast others run. Ownership alternates between blocks and
+/// In a round a thread swaps only elements that it owns in that round, and all threads see the slots as they
+/// were at its beginning: no thread depends on the speed of others. Ownership alternates between blocks and
 /// strides.
 pub struct Canneal {
     threads: usize,
@@ -38,10 +38,10 @@ pub struct Canneal {
     seed: u64,
     blocks: usize,
     elements: usize,
-    /// Sides of the grid of slots.
+    /// Side lengths of the grid of slots.
     width: usize,
     records: Array<u32>,
-    /// Each element's slot at the round's beginning.
+    /// Each element's slot at the start of the round.
     slots: Array<u32>,
     /// Each slot's column and row, 16 bits each.
     places: Array<u32>,
@@ -54,11 +54,11 @@ pub enum Step {
     Swap {
         round: usize,
     },
-    /// Makes the slots known to all.
+    /// Publishes the slots to all threads.
     Publish,
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 pub struct Local {
     thread: usize,
     random: Random,
@@ -103,8 +103,8 @@ impl Algorithm for Canneal {
 }
 
 impl Canneal {
-    /// Elements that an element is wired to: its neighbours in the order in which the netlist was made, two
-    /// farther away, and one anywhere. Each is wired back to it.
+    /// Wires of an element: its neighbours in the netlist's initial order, two elements farther away, and a
+    /// random one. Each wire is in both directions.
     fn wires(&self, element: usize) -> [usize; WIRES] {
         let n = self.elements;
         let anywhere = self.order.inverse(self.order.forward(element as u64) ^ 1) as usize;
@@ -124,7 +124,7 @@ impl Canneal {
         m.store(&self.places, element, (column as u32) << 16 | row as u32);
     }
 
-    /// The element that a thread owns as its `number`th in a round, and how many it owns.
+    /// The `number`th element that a thread owns in a round, and how many it owns.
     fn owned(&self, thread: usize, round: usize) -> (usize, impl Fn(usize) -> usize) {
         let (blocks, strides) = (round.is_multiple_of(2), self.threads);
         let block = block(self.elements, thread, self.threads);
@@ -136,7 +136,7 @@ impl Canneal {
         m.load(&self.places, slot)
     }
 
-    /// By how much an element's wires grow if it moves from one place to another.
+    /// Change of an element's wire length for a move from one place to another.
     fn growth<M: Memory>(&self, m: &mut M, element: usize, from: u32, to: u32) -> i64 {
         let mut growth = 0;
         for wire in 1..=WIRES {
@@ -164,7 +164,7 @@ impl Canneal {
     }
 }
 
-/// The distance between two places, along columns and rows.
+/// Manhattan distance of two places.
 fn wire_length(a: u32, b: u32) -> i64 {
     i64::from((a >> 16).abs_diff(b >> 16)) + i64::from((a & 0xffff).abs_diff(b & 0xffff))
 }

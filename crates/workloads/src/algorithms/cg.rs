@@ -10,13 +10,13 @@ use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 
 const LANES: usize = 4;
-/// Entries of a row: the diagonal and eleven others.
+/// Entries per row: the diagonal and eleven others.
 const ENTRIES: usize = 12;
-/// Rows of an item.
+/// Rows per item.
 const BLOCK: usize = 64;
-/// Four entries: a fused multiply-add, the gather's moves, and the loop's add, compare, branch.
+/// Per four entries: a fused multiply-add, the gather's moves, and the loop's add, compare, branch.
 const ENTRY_INSTRUCTIONS: u64 = 7;
-/// A row's sum across the register, its store's address, and the loop's add, compare, branch.
+/// Per row: the sum across the register, the store's address, and the loop's add, compare, branch.
 const ROW_INSTRUCTIONS: u64 = 8;
 
 /// A in compressed sparse rows, and the vectors of the iteration for A x = b with b = (1, .., 1).
@@ -24,7 +24,7 @@ pub struct Cg {
     threads: usize,
     iterations: usize,
     seed: u64,
-    /// Each pairs the rows: x and y have an entry in common if they are neighbours in a permuted order.
+    /// Each pairs the rows: x and y have a common entry if they are neighbours in a permuted order.
     pairings: [Permutation; ENTRIES - 1],
     row_start: Array<u32>,
     columns: Array<u32>,
@@ -49,13 +49,13 @@ pub enum Step {
     Turn,
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 #[derive(Default)]
 pub struct Local {
     thread: usize,
-    /// The thread's part of the sum that is being made.
+    /// The thread's part of the current sum.
     sum: f64,
-    /// r r of the iteration.
+    /// r r of the current iteration.
     rho: f64,
     /// alpha or beta.
     factor: f64,
@@ -93,7 +93,7 @@ impl Algorithm for Cg {
 }
 
 impl Cg {
-    /// A row's `k`th neighbour and the entry they have in common.
+    /// A row's `k`th neighbour and their common entry.
     fn entry(&self, row: usize, k: usize) -> (usize, f64) {
         let pairing = &self.pairings[k];
         let column = pairing.forward(pairing.inverse(row as u64) ^ 1) as usize;

@@ -10,18 +10,18 @@ use crate::params::{self, Settings};
 use crate::random::Permutation;
 use crate::workload::{Algorithm, Phase, Workload};
 
-/// Links of an item.
+/// Steps per item.
 const BLOCK: usize = 512;
 
 /// A ring of pointers for each thread.
 pub struct Chase {
     threads: usize,
     blocks_each: usize,
-    /// Words from one slot to the next.
+    /// Distance of two slots in words.
     stride: usize,
-    /// Slots of a ring.
+    /// Slots per ring.
     slots: usize,
-    /// The order in which a ring is walked, or its slots' own order.
+    /// Order of traversal of a ring; `None`: sequential.
     order: Option<Permutation>,
     ring: Array<u64>,
 }
@@ -77,7 +77,7 @@ impl Algorithm for Chase {
 }
 
 impl Chase {
-    /// The slot that a ring's slot points to.
+    /// The successor of a slot in a ring.
     fn successor(&self, slot: usize) -> usize {
         let after = |position| (position + 1) % self.slots as u64;
         match &self.order {
@@ -89,7 +89,7 @@ impl Chase {
 
 impl Workload for Chase {
     type Step = Step;
-    /// The word that the thread has come to.
+    /// The thread's current word.
     type Local = Loaded<usize>;
 
     fn threads(&self) -> usize {
@@ -123,7 +123,7 @@ impl Workload for Chase {
         }
     }
 
-    /// How many slots can be reached from the first: all of its ring's.
+    /// Number of slots reachable from the first: all of its ring's.
     fn result(&self) -> f64 {
         let next = |at: &usize| Some(self.ring.get(*at) as usize).filter(|next| *next != 0);
         std::iter::successors(Some(0), next).take(self.slots + 1).count() as f64

@@ -18,12 +18,12 @@ const KERNEL: usize = 5;
 /// The loop's add, compare, branch; the multiplications are folded into the loads.
 const LOOP_INSTRUCTIONS: u64 = 3;
 
-/// An image with a border of zeros, and the image that the kernel makes of it.
+/// An image with a border of zeros, and the kernel's output image.
 pub struct Convolution {
     threads: usize,
     iterations: usize,
     seed: u64,
-    /// Rows and columns of the image made; the other has KERNEL - 1 more of each.
+    /// Rows and columns of the output; the input has KERNEL - 1 more of each.
     height: usize,
     width: usize,
     image: Array<f32>,
@@ -61,7 +61,7 @@ impl Algorithm for Convolution {
     }
 }
 
-/// The weight of a pixel: a smoothing kernel that sums to 1.
+/// Weight of a pixel: a smoothing kernel with sum 1.
 fn weight(row: usize, column: usize) -> f32 {
     const BINOMIAL: [f32; KERNEL] = [1.0, 4.0, 6.0, 4.0, 1.0];
     BINOMIAL[row] * BINOMIAL[column] / 256.0
@@ -72,7 +72,7 @@ impl Convolution {
         self.width + KERNEL - 1
     }
 
-    /// A pixel of the image, from 0 to 1; 0 in the border.
+    /// An input pixel, from 0 to 1; 0 in the border.
     fn pixel(&self, at: usize) -> f32 {
         let border = KERNEL / 2;
         let (row, column) = (at / self.pitch(), at % self.pitch());
@@ -122,7 +122,7 @@ impl Workload for Convolution {
         }
     }
 
-    /// The sum of all pixels made.
+    /// The sum of all output pixels.
     fn result(&self) -> f64 {
         self.made.values().map(f64::from).sum()
     }

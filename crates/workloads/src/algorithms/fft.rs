@@ -13,9 +13,9 @@ use crate::workload::{Algorithm, Phase, Workload};
 
 /// A vector register (AVX2): two complex numbers.
 type Pair = [f64; 4];
-/// Rows of a transposed matrix that an item writes.
+/// Rows of a transposed matrix written per item.
 const TRANSPOSED_ROWS: usize = 4;
-/// Multiplying two pairs: three shuffles, two multiplications, one add-subtract.
+/// Per product of two pairs: three shuffles, two multiplications, one add-subtract.
 const MULTIPLY_INSTRUCTIONS: u64 = 6;
 /// A loop's add, compare, branch.
 const LOOP_INSTRUCTIONS: u64 = 3;
@@ -30,9 +30,9 @@ pub struct Fft {
     columns: usize,
     x: Array<f64>,
     y: Array<f64>,
-    /// The n-th roots of unity by which step 3 multiplies, in the order in which it does.
+    /// The n-th roots of unity for step 3, in order of use.
     twiddles: Array<f64>,
-    /// The roots of the rows' FFTs: those of a stage of half length h from h on.
+    /// The roots for the rows' FFTs: those of a stage of half length h start at h.
     roots: Array<f64>,
 }
 
@@ -44,7 +44,7 @@ pub enum Step {
     Transpose {
         x_to_y: bool,
     },
-    /// Transforms the rows of y, or of x; those of y are multiplied by the twiddles.
+    /// Transforms the rows of y or x, and multiplies those of y by the twiddles.
     Rows {
         of_y: bool,
     },
@@ -91,7 +91,7 @@ fn multiply(a: Pair, b: Pair) -> Pair {
 
 impl Fft {
     fn fill_roots<M: Memory>(&self, m: &mut M, item: usize) {
-        // Row `item` of y, and with it the stage table's entry of that index.
+        // Row `item` of y, and the stage table's entry with that index.
         for column in 0..self.rows {
             let turn = (item * column) as f64 / (self.rows * self.columns) as f64;
             m.work(ROOT_INSTRUCTIONS);
@@ -133,7 +133,7 @@ impl Fft {
         }
     }
 
-    /// One part of a row's FFT: 0 puts the row into bit-reversed order, 1.. are the stages, after which the
+    /// One part of a row's FFT: 0 permutes the row to bit-reversed order, 1.. are the stages, after which the
     /// row of y is multiplied by its twiddles.
     fn transform<M: Memory>(&self, m: &mut M, data: &Array<f64>, row: usize, length: usize, part: usize) {
         let base = 2 * row * length;
@@ -152,7 +152,7 @@ impl Fft {
         }
     }
 
-    /// The butterflies of a stage whose groups are twice `half` long.
+    /// The butterflies of a stage with groups of length `2 * half`.
     fn stage<M: Memory>(&self, m: &mut M, data: &Array<f64>, base: usize, length: usize, half: usize) {
         for group in (base..base + 2 * length).step_by(4 * half) {
             for j in (0..2 * half).step_by(4) {

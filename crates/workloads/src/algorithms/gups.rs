@@ -8,11 +8,11 @@ use crate::params::{self, Settings};
 use crate::random::{Random, hash};
 use crate::workload::{Algorithm, Phase, Workload};
 
-/// Updates of an item.
+/// Updates per item.
 const BLOCK: usize = 512;
-/// Elements of a vector register (AVX2), to fill the table with.
+/// Elements of a vector register (AVX2), for filling the table.
 const LANES: usize = 4;
-/// Making the next random number (shift, sign, mask, xor), the mask, the update's xor, and the loop's add,
+/// Per update: the next random number (shift, sign, mask, xor), the mask, the xor, and the loop's add,
 /// compare, branch.
 const UPDATE_INSTRUCTIONS: u64 = 9;
 
@@ -90,7 +90,7 @@ impl Workload for Gups {
         }
     }
 
-    /// The table's xor. With several threads a few updates may be lost, as in the original.
+    /// The table's xor. With several threads some updates may be lost, as in the original.
     fn result(&self) -> f64 {
         self.table.values().fold(0, |sum, word| sum ^ word) as f64
     }

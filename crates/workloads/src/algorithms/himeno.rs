@@ -13,12 +13,12 @@ use crate::workload::{Algorithm, Phase, Workload};
 const LANES: usize = 8;
 /// A vector register (AVX2).
 type Vector = [f32; LANES];
-/// 34 floating-point operations a point, a dozen of them fused, and the loop's add, compare, branch; for
-/// eight points.
+/// Per eight points: 34 floating-point operations each, a dozen of them fused, and the loop's add, compare,
+/// branch.
 const POINT_INSTRUCTIONS: u64 = 25;
 const OMEGA: f32 = 0.8;
 
-/// Fourteen arrays over a box; its outermost points stay as they are.
+/// Fourteen arrays over a box; its outermost points are constant.
 pub struct Himeno {
     threads: usize,
     iterations: usize,
@@ -77,7 +77,7 @@ impl Himeno {
         (i * self.shape[1] + j) * self.shape[2] + k
     }
 
-    /// Sets a line along k of all arrays, as Himeno's initmt does.
+    /// Initialises a line along k of all arrays, as Himeno's initmt does.
     fn init<M: Memory>(&self, m: &mut M, line: usize) {
         let i = (line / self.shape[1]) as f32 / (self.shape[0] - 1) as f32;
         let values = [
@@ -106,7 +106,7 @@ impl Himeno {
         }
     }
 
-    /// Eight points of a Jacobi step from `at` on: what wrk2 becomes there, and the squares of the changes.
+    /// A Jacobi step of eight points from `at` on: their new values in wrk2, and the squares of the changes.
     #[inline(always)]
     fn points<M: Memory>(&self, m: &mut M, at: usize) -> (Vector, f32) {
         let (di, dj) = (self.shape[1] * self.shape[2], self.shape[2]);
@@ -140,7 +140,7 @@ impl Himeno {
 
 impl Workload for Himeno {
     type Step = Step;
-    /// The thread, and the squares of its changes.
+    /// The thread's number, and the squares of its changes.
     type Local = (usize, f64);
 
     fn threads(&self) -> usize {
@@ -191,7 +191,7 @@ impl Workload for Himeno {
         }
     }
 
-    /// Gosa: the squares of the last iteration's changes.
+    /// Gosa: the sum of squares of the last iteration's changes.
     fn result(&self) -> f64 {
         self.gosa.total()
     }
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::testing::check;
 
-    /// The pressure after some iterations, by plain loops and with the coefficients that Himeno sets.
+    /// The pressure after some iterations, by plain loops with Himeno's coefficients.
     fn reference(himeno: &Himeno) -> Vec<f32> {
         let [ni, nj, nk] = himeno.shape;
         let start = |at: usize| {

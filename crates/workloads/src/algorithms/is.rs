@@ -8,33 +8,33 @@ use crate::params::{self, Settings};
 use crate::random::Random;
 use crate::workload::{Algorithm, Phase, Workload, block};
 
-/// Keys of an item.
+/// Keys per item.
 const BLOCK: usize = 512;
 const LANES: usize = 8;
-/// Keys of a bucket, on the mean.
+/// Mean number of keys per bucket.
 const BUCKET_KEYS: usize = 1024;
-/// A loop's add, compare, branch, and the shift that makes a bucket of a key.
+/// Per key: a loop's add, compare, branch, and the shift to its bucket.
 const KEY_INSTRUCTIONS: u64 = 4;
-/// Drawing a key: four random numbers, each scaled, and their mean (counted by callgrind in the native
+/// Per key drawn: four random numbers, each scaled, and their mean (counted by callgrind in the native
 /// program).
 const DRAW_INSTRUCTIONS: u64 = 85;
 
-/// The keys, and the buffers to sort them.
+/// The keys, and the buffers for sorting.
 pub struct Is {
     threads: usize,
     iterations: usize,
     seed: u64,
-    /// A key's bucket is the key shifted right by this.
+    /// Right shift from a key to its bucket.
     shift: u32,
     buckets: usize,
     keys: Array<u32>,
-    /// The keys in the order of their buckets.
+    /// The keys by bucket.
     bucketed: Array<u32>,
-    /// How many keys of each bucket each thread has, then where it puts the next one.
+    /// Each thread's number of keys in each bucket, later the position of its next one.
     places: Array<u32>,
     /// Keys in each bucket.
     sizes: Array<u32>,
-    /// How many times each key occurs.
+    /// Number of occurrences of each key.
     counts: Array<u32>,
 }
 
@@ -43,7 +43,7 @@ pub enum Step {
     Init,
     /// Counts each thread's keys by bucket.
     Count,
-    /// Makes them positions in the bucket.
+    /// Converts the counts to positions in the bucket.
     Scan,
     /// Moves keys to their buckets.
     Scatter,
@@ -51,11 +51,11 @@ pub enum Step {
     Sort,
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 pub struct Local {
-    /// Its first place.
+    /// Its first entry of `places`.
     places: usize,
-    /// Where the bucket at hand begins.
+    /// Start of the current bucket.
     start: usize,
     /// Its number.
     thread: usize,
@@ -72,7 +72,7 @@ impl Algorithm for Is {
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Is, WorkloadError> {
         let threads = settings.threads();
-        // Two arrays of keys, and a count for one key value in four or more.
+        // Two arrays of keys, and a count per key value, of which there are at most a quarter as many.
         let keys = settings.footprint_bytes() * 4 / 9 / 4 / BLOCK * BLOCK;
         let values = keys.next_power_of_two() / 8;
         let buckets = (keys / BUCKET_KEYS).next_power_of_two();
@@ -92,7 +92,7 @@ impl Algorithm for Is {
 }
 
 impl Is {
-    /// Keys around the middle of their range, as NPB has them: the mean of four uniform ones.
+    /// Keys distributed as in NPB: the mean of four uniform ones.
     fn init<M: Memory>(&self, m: &mut M, item: usize) {
         let mut random = Random::new(self.seed, item as u64);
         let values = self.counts.len() as u64;
@@ -110,7 +110,7 @@ impl Is {
         }
     }
 
-    /// Turns the threads' counts of a bucket into the first position of each thread's keys in it.
+    /// Converts the threads' counts of a bucket to the position of each thread's first key in it.
     fn scan<M: Memory>(&self, m: &mut M, bucket: usize) {
         let mut sum = 0;
         for thread in 0..self.threads {
@@ -123,7 +123,7 @@ impl Is {
         m.store(&self.sizes, bucket, sum);
     }
 
-    /// Turns positions in buckets into positions in the array.
+    /// Converts positions in buckets to positions in the array.
     fn settle<M: Memory>(&self, m: &mut M, places: usize) {
         let mut start = 0;
         for bucket in 0..self.buckets {
@@ -143,7 +143,7 @@ impl Is {
         }
     }
 
-    /// Sorts a bucket whose keys begin at `start`, and returns where they end.
+    /// Sorts a bucket whose keys start at `start`; returns their end.
     fn sort<M: Memory>(&self, m: &mut M, bucket: usize, start: usize) -> usize {
         let values = bucket << self.shift..(bucket + 1) << self.shift;
         for value in values.clone() {
@@ -168,7 +168,7 @@ impl Is {
     }
 }
 
-/// Adds 1 to a counter, and returns what it was.
+/// Increments a counter; returns its previous value.
 fn increment<M: Memory>(m: &mut M, counters: &Array<u32>, at: Loaded<usize>) -> Loaded<usize> {
     let count = m.load(counters, at);
     m.work(KEY_INSTRUCTIONS);
@@ -227,7 +227,7 @@ impl Workload for Is {
         }
     }
 
-    /// How many keys are not before a larger or equal one: 1, the last.
+    /// Number of keys whose successor is at least as large, plus 1 for the last.
     fn result(&self) -> f64 {
         let pairs = self.keys.values().zip(self.keys.values().skip(1));
         1.0 + pairs.filter(|(a, b)| a > b).count() as f64

@@ -11,9 +11,9 @@ use crate::points::{LANES, distance, generate};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 
-/// Coordinates of a point.
+/// Coordinates per point.
 const DIMS: usize = 32;
-/// Points of an item.
+/// Points per item.
 const BLOCK: usize = 32;
 
 /// Points and the centres of their clusters.
@@ -26,7 +26,7 @@ pub struct Kmeans {
     /// Each point's cluster.
     nearest: Array<u32>,
     centres: Array<f32>,
-    /// For each thread and cluster, the sum of its points and how many they are.
+    /// Sum and number of points, per thread and cluster.
     sums: Array<f32>,
     sizes: Array<u32>,
     objective: Reduction,
@@ -35,13 +35,13 @@ pub struct Kmeans {
 #[derive(Clone, Copy)]
 pub enum Step {
     Init,
-    /// Takes the first points as centres.
+    /// Uses the first points as centres.
     Seed,
     Assign,
     Update,
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 pub struct Local {
     thread: usize,
     objective: f64,
@@ -107,7 +107,7 @@ impl Kmeans {
         m.store(&self.sizes, sum, size + 1);
     }
 
-    /// Moves a centre to its points' mean, and clears the threads' sums.
+    /// Moves a centre to the mean of its points, and clears the threads' sums.
     fn update<M: Memory>(&self, m: &mut M, cluster: usize) {
         let sum_of = |thread: usize| thread * self.clusters + cluster;
         let mut size = 0;
@@ -171,7 +171,7 @@ impl Workload for Kmeans {
         }
     }
 
-    /// The squares of the distances to the nearest centre, at the last assignment.
+    /// Sum of squared distances to the nearest centre, at the last assignment.
     fn result(&self) -> f64 {
         self.objective.total()
     }

@@ -12,23 +12,23 @@ use crate::workload::{Algorithm, Phase, Workload};
 
 /// A vector register (AVX2).
 type Vector = [f64; 4];
-/// Rows and columns of a block.
+/// Rows and columns per block.
 const SIDE: usize = 32;
 const BLOCK_WORDS: usize = SIDE * SIDE;
-/// Rows and vectors of the tile of a block that is kept in registers.
+/// Rows and vectors of the tile of a block in registers.
 const TILE_ROWS: usize = 4;
 const TILE_VECTORS: usize = 2;
-/// A step of a tile: eight fused multiply-adds, and the loop's add, compare, branch.
+/// Per tile step: eight fused multiply-adds, and the loop's add, compare, branch.
 const TILE_INSTRUCTIONS: u64 = 11;
-/// A vector of a triangular solve or of the factorization: a fused multiply-add, and the loop's add, compare,
-/// branch.
+/// Per vector of a triangular solve or of the factorization: a fused multiply-add, and the loop's add,
+/// compare, branch.
 const VECTOR_INSTRUCTIONS: u64 = 4;
 
-/// A matrix of blocks, each of them contiguous.
+/// A matrix of contiguous blocks.
 pub struct Lu {
     threads: usize,
     seed: u64,
-    /// Blocks of a side.
+    /// Blocks per side.
     blocks: usize,
     a: Array<f64>,
 }
@@ -36,11 +36,11 @@ pub struct Lu {
 #[derive(Clone, Copy)]
 pub enum Step {
     Init,
-    /// Factors the block on the diagonal.
+    /// Factors the diagonal block.
     Factor {
         k: usize,
     },
-    /// Solves the row to the right of it and the column below.
+    /// Solves the row to its right and the column below it.
     Panels {
         k: usize,
     },
@@ -72,7 +72,7 @@ impl Lu {
         (row * self.blocks + column) * BLOCK_WORDS
     }
 
-    /// An element of the matrix that is factored; its diagonal dominates.
+    /// An element of the input matrix, which is diagonally dominant.
     fn element(&self, row: usize, column: usize) -> f64 {
         let bits = hash(self.seed ^ hash((row * self.blocks * SIDE + column) as u64));
         unit(bits) + if row == column { (self.blocks * SIDE) as f64 } else { 0.0 }
@@ -91,7 +91,7 @@ impl Lu {
         }
     }
 
-    /// a[to..] -= factor x a[from..], from the vector that holds column `first` on; what lies before stays.
+    /// a[to..] -= factor x a[from..], from the vector with column `first` on.
     fn subtract_row<M: Memory>(&self, m: &mut M, to: usize, from: usize, factor: f64, first: usize) {
         for column in (first / 4 * 4..SIDE).step_by(4) {
             let x: Vector = *m.load_lanes(&self.a, from + column);
@@ -102,7 +102,7 @@ impl Lu {
         }
     }
 
-    /// Factors a block into a lower triangle with ones on its diagonal and an upper one.
+    /// Factors a block into a unit lower and an upper triangular matrix.
     fn factor<M: Memory>(&self, m: &mut M, block: usize) {
         for k in 0..SIDE {
             let pivot = *m.load(&self.a, block + k * SIDE + k);
@@ -114,7 +114,7 @@ impl Lu {
         }
     }
 
-    /// Solves L X = B for a block to the right of the diagonal's.
+    /// Solves L X = B for a block to the right of the diagonal block.
     fn solve_lower<M: Memory>(&self, m: &mut M, diagonal: usize, block: usize) {
         for k in 0..SIDE {
             for row in k + 1..SIDE {
@@ -124,7 +124,7 @@ impl Lu {
         }
     }
 
-    /// Solves X U = B for a block below the diagonal's.
+    /// Solves X U = B for a block below the diagonal block.
     fn solve_upper<M: Memory>(&self, m: &mut M, diagonal: usize, block: usize) {
         for k in 0..SIDE {
             let pivot = *m.load(&self.a, diagonal + k * SIDE + k);

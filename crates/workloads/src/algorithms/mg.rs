@@ -13,23 +13,23 @@ use crate::workload::{Algorithm, Phase, Workload};
 const LANES: usize = 4;
 /// A vector register (AVX2).
 type Vector = [f64; LANES];
-/// Four points of a residual: six additions, a fused multiply-add, and the loop's add, compare, branch.
+/// Per four points of a residual: six additions, a fused multiply-add, and the loop's add, compare, branch.
 const RESIDUAL_INSTRUCTIONS: u64 = 10;
-/// A restricted point: 26 additions, three multiplications, and the loop's add, compare, branch.
+/// Per restricted point: 26 additions, three multiplications, and the loop's add, compare, branch.
 const RESTRICT_INSTRUCTIONS: u64 = 32;
-/// Two interpolated points: the means, and the loop's add, compare, branch.
+/// Per two interpolated points: the means, and the loop's add, compare, branch.
 const PROLONG_INSTRUCTIONS: u64 = 9;
-/// The damping of Jacobi's method that smooths a 7-point Laplacian best, over the diagonal.
+/// Optimal damping of Jacobi smoothing for a 7-point Laplacian, divided by the diagonal.
 const DAMPING: f64 = 6.0 / 7.0 / 6.0;
-/// Smoothing steps after each correction; on the coarsest grid, more.
+/// Smoothing steps after each correction; the coarsest grid has more.
 const SMOOTHINGS: usize = 1;
 const COARSEST_SMOOTHINGS: usize = 8;
 
-/// A grid of `points` inner points a side, all 2^k - 1, with zeros around them; rows are padded to whole
+/// A grid with `points` inner points per side, 2^k - 1 each, surrounded by zeros; rows are padded to whole
 /// vectors.
 struct Level {
     points: [usize; 3],
-    /// The solution, or the correction to the next finer level's; the right side; what it lacks.
+    /// The solution, or the correction of the next finer level's; the right side; the residual.
     u: Array<f64>,
     f: Array<f64>,
     r: Array<f64>,
@@ -46,13 +46,13 @@ impl Level {
         (points + 1) + 4
     }
 
-    /// From one row to the next, and from one plane.
+    /// Distances of two rows and of two planes.
     fn strides(&self) -> [usize; 2] {
         let row = Level::row_words(self.points[2]);
         [(self.points[1] + 2) * row, row]
     }
 
-    /// A row's first element, its border.
+    /// Index of a row's first element, its border.
     fn row(&self, i: usize, j: usize) -> usize {
         let [plane, row] = self.strides();
         i * plane + j * row
@@ -89,11 +89,11 @@ pub enum Step {
     Smooth {
         level: usize,
     },
-    /// Makes the next coarser level's right side of r.
+    /// Restricts r to the next coarser level's right side.
     Restrict {
         level: usize,
     },
-    /// Adds the next coarser level's u to u.
+    /// Adds the interpolated u of the next coarser level to u.
     Prolong {
         level: usize,
     },
@@ -109,7 +109,8 @@ impl Algorithm for Mg {
     };
 
     fn new(settings: &Settings, seed: u64, space: &mut Space) -> Result<Mg, WorkloadError> {
-        // The finest level takes 7/8 of all; its sides are powers of two (less one), the last the longest.
+        // The finest level has 7/8 of all points; its sides are powers of two (minus one), the last the
+        // longest.
         let points = settings.footprint_bytes() / (3 * 8) * 7 / 8;
         let bits = (points + 1).next_power_of_two().trailing_zeros() as usize - 1;
         let sides = from_fn(|axis| (1 << ((bits + axis) / 3)) - 1);
@@ -126,7 +127,7 @@ impl Algorithm for Mg {
 }
 
 impl Mg {
-    /// Zeros everywhere but on the finest level's right side: points of +1 and -1, as NPB has them.
+    /// Zeros, except for the finest level's right side: points of +1 and -1, as in NPB.
     fn init<M: Memory>(&self, m: &mut M, level: usize, row: usize) {
         let Level { u, f, r, points, .. } = &self.levels[level];
         let words = Level::row_words(points[2]);
@@ -170,7 +171,7 @@ impl Mg {
         }
     }
 
-    /// Full weighting, times 4 for the coarse grid's mesh; the correction starts from zero.
+    /// Full weighting, times 4 for the coarse grid's spacing; the correction starts from zero.
     fn restrict<M: Memory>(&self, m: &mut M, fine: &Level, coarse: &Level, item: usize) {
         let (i, j) = (1 + item / coarse.points[1], 1 + item % coarse.points[1]);
         let to = coarse.row(i, j);
@@ -236,7 +237,7 @@ impl Workload for Mg {
         for _ in 0..self.iterations {
             for level in 0..coarsest {
                 phases.push(Phase::new(Step::Restrict { level }, rows(level + 1)));
-                // The coarser level's correction is zero as yet: it lacks all of its right side.
+                // The coarser level's correction is still zero: its residual is its right side.
                 phases.push(residual(level + 1));
             }
             phases.extend([smooth(coarsest), residual(coarsest)].repeat(COARSEST_SMOOTHINGS));
@@ -267,7 +268,7 @@ impl Workload for Mg {
         }
     }
 
-    /// The norm of what the solution lacks.
+    /// The norm of the residual.
     fn result(&self) -> f64 {
         self.levels[0].r.values().map(|r| r * r).sum::<f64>().sqrt()
     }

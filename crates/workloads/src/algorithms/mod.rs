@@ -1,4 +1,4 @@
-//! The algorithms: a file each, and a line in the list below.
+//! The algorithms, one file each, registered in the list below.
 
 use crate::entry::{Entry, entry};
 

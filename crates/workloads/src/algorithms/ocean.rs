@@ -14,30 +14,30 @@ use crate::workload::{Algorithm, Phase, Workload};
 
 /// A vector register (AVX2).
 type Vector = [f64; 4];
-/// A relaxed point: three additions, a fused multiply-add, and the loop's add, compare, branch.
+/// Per relaxed point: three additions, a fused multiply-add, and the loop's add, compare, branch.
 const RELAX_INSTRUCTIONS: u64 = 7;
-/// Four points of the time step: 14 operations and the loop's add, compare, branch.
+/// Per four points of the time step: 14 operations and the loop's add, compare, branch.
 const ADVECT_INSTRUCTIONS: u64 = 17;
 const VISCOSITY: f64 = 0.1;
 const TIME_STEP: f64 = 0.05;
 
-/// Square grids whose outermost points stay 0; the mesh is 1 wide.
+/// Square grids whose outermost points are 0; the spacing is 1.
 pub struct Ocean {
     threads: usize,
     iterations: usize,
     sweeps: usize,
-    /// Points of a side; 2 more than a multiple of 4.
+    /// Points per side; 2 more than a multiple of 4.
     side: usize,
     /// The stream function.
     psi: Array<f64>,
-    /// Its Laplacian, at this time step and at the next.
+    /// Its Laplacian, at the current and the next time step.
     vorticity: [Array<f64>; 2],
 }
 
 #[derive(Clone, Copy)]
 pub enum Step {
     Init,
-    /// Relaxes the points of a colour.
+    /// Relaxes the points of one colour.
     Relax {
         colour: usize,
         from: usize,
@@ -77,7 +77,7 @@ impl Algorithm for Ocean {
 }
 
 impl Ocean {
-    /// The vorticity at first: two gyres.
+    /// The initial vorticity: two gyres.
     fn gyres(&self, row: usize, column: usize) -> f64 {
         let along = |i: usize| i as f64 / (self.side - 1) as f64;
         let (x, y) = (along(column), along(row));
@@ -121,8 +121,8 @@ impl Ocean {
     }
 }
 
-/// A point's vorticity after a time step, from stream function and vorticity to the west, east, north and
-/// south of it.
+/// A point's vorticity after a time step, from stream function and vorticity to its west, east, north and
+/// south.
 fn step([pw, pe, pn, ps]: [f64; 4], [zw, ze, zn, zs]: [f64; 4], centre: f64) -> f64 {
     let jacobian = 0.25 * ((pe - pw) * (zn - zs) - (pn - ps) * (ze - zw));
     let laplacian = (zw + ze) + (zn + zs) - 4.0 * centre;
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::testing::{check, native};
 
-    /// The same by plain loops.
+    /// The same, by plain loops.
     fn reference(ocean: &Ocean) -> (Vec<f64>, Vec<f64>) {
         let n = ocean.side;
         let inner = || (1..n - 1).flat_map(|row| (1..n - 1).map(move |column| (row, column)));

@@ -10,15 +10,15 @@ use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
 
-/// Vertices of an item.
+/// Vertices per item.
 const BLOCK: usize = 16;
-/// Edges into a vertex: this many at least, and on the mean.
+/// Edges into a vertex: minimum, and mean.
 const FEWEST_EDGES: u64 = 4;
 const MEAN_EDGES: usize = 8;
 const DAMPING: f64 = 0.85;
-/// How skewed the edges' sources are.
+/// Skew of the edges' sources.
 const THETA: f64 = 0.7;
-/// An edge's index and sum; a vertex's division and its loop.
+/// Per edge: an index and a sum; per vertex: a division and its loop.
 const EDGE_INSTRUCTIONS: u64 = 2;
 const VERTEX_INSTRUCTIONS: u64 = 10;
 
@@ -29,31 +29,31 @@ pub struct Pagerank {
     seed: u64,
     vertices: usize,
     popularity: Zipf,
-    /// How many edges leave each vertex; the graph's, before the program reads it.
+    /// Outgoing edges of each vertex; part of the graph, before the program reads it.
     leaving: Vec<u32>,
     start: Array<u32>,
     sources: Array<u32>,
     degree: Array<u32>,
     rank: Array<f64>,
-    /// What a vertex gives to each it points to.
+    /// A vertex's contribution to each of its targets.
     share: Array<f64>,
-    /// Ranks of vertices that point nowhere.
+    /// Sum of the ranks of vertices without outgoing edges.
     dangling: Reduction,
 }
 
 #[derive(Clone, Copy)]
 pub enum Step {
     Init,
-    /// Each vertex's share for each edge.
+    /// Computes each vertex's contribution per edge.
     Share,
-    /// Each vertex's new rank.
+    /// Computes each vertex's new rank.
     Gather,
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 pub struct Local {
     thread: usize,
-    /// Ranks of the thread's dangling vertices; then what every vertex gets of all of them.
+    /// Ranks of the thread's dangling vertices; then every vertex's share of all of them.
     dangling: f64,
 }
 
@@ -90,7 +90,7 @@ impl Algorithm for Pagerank {
 }
 
 impl Pagerank {
-    /// Where a vertex's edges begin: two neighbours share 2 x MEAN_EDGES unevenly.
+    /// Index of a vertex's first edge: two neighbours share 2 x MEAN_EDGES unevenly.
     fn edge_start(&self, vertex: usize) -> usize {
         match vertex % 2 {
             0 => vertex * MEAN_EDGES,
@@ -102,7 +102,7 @@ impl Pagerank {
         }
     }
 
-    /// The vertices that point to a vertex.
+    /// The vertices with an edge to a vertex.
     fn edges(&self, vertex: usize) -> impl Iterator<Item = u32> {
         let mut random = Random::new(!self.seed, vertex as u64);
         (self.edge_start(vertex)..self.edge_start(vertex + 1))

@@ -1,4 +1,4 @@
-//! Random reads, all lines alike (`uniform`) or some of them popular (`zipf`). They compute nothing.
+//! Random reads, uniform over all lines (`uniform`) or by popularity (`zipf`), without computation.
 
 use memtide_core::LINE_BYTES;
 use memtide_core::params::Parameter;
@@ -12,12 +12,12 @@ use crate::random::Random;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
 
-/// Reads of an item.
+/// Reads per item.
 const BLOCK: usize = 512;
-/// Words in a page, which is touched once at first.
+/// Words per page; each page is touched once at the start.
 const PAGE_WORDS: usize = 512;
 const LINE_WORDS: u64 = LINE_BYTES / 8;
-/// Making the index and the loop's add, compare, branch.
+/// Per read: the index, and the loop's add, compare, branch.
 const READ_INSTRUCTIONS: u64 = 9;
 
 const UNIFORM: Info = Info {
@@ -47,7 +47,7 @@ const ZIPF: Info = Info {
     ],
 };
 
-/// The data, and which lines of it are popular.
+/// The data, and the lines' popularity.
 pub struct RandomReads<const ZIPFIAN: bool> {
     threads: usize,
     blocks: usize,
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::testing::{Recorded, check};
 
-    /// Reads of each line, most often read first, and how many lines there are.
+    /// Reads of each line, by decreasing frequency, and the number of lines.
     fn popularity(recorded: &Recorded) -> Vec<usize> {
         let reads = recorded.streams.iter().flatten().filter(|access| !access.write);
         let mut lines: Vec<_> = reads.map(|access| access.address.0 / LINE_BYTES).collect();

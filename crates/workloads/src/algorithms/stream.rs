@@ -14,14 +14,14 @@ use crate::workload::{Algorithm, Phase, Workload};
 /// Elements of a vector register (AVX2).
 const LANES: usize = 4;
 type Vector = [f64; LANES];
-/// Elements of an item.
+/// Elements per item.
 const BLOCK: usize = 1024;
-/// What the loop itself costs a vector: add, compare, branch. gcc -O3 -mavx2 -mfma compiles every kernel to
-/// its accesses and these, the arithmetic being folded into a load (triad, add) but for scale.
+/// Loop overhead per vector: add, compare, branch. gcc -O3 -mavx2 -mfma compiles every kernel to its accesses
+/// and these, with the arithmetic folded into a load (triad, add), except for scale.
 const LOOP_INSTRUCTIONS: u64 = 3;
 const SCALAR: f64 = 3.0;
 
-/// Three arrays and what is done to them.
+/// Three arrays and the kernel.
 pub struct Stream {
     threads: usize,
     iterations: usize,

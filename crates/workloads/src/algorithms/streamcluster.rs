@@ -1,4 +1,4 @@
-//! Online clustering's inner loop: is it worth opening a new centre?
+//! Inner loop of online clustering: is a new centre worth its cost?
 
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
@@ -10,23 +10,23 @@ use crate::random::{hash, scale};
 use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 
-/// Coordinates of a point.
+/// Coordinates per point.
 const DIMS: usize = 64;
-/// Points of an item.
+/// Points per item.
 const BLOCK: usize = 64;
-/// Clusters that the points come from.
+/// Number of clusters that the points are drawn from.
 const CLUSTERS: u64 = 20;
 
-/// Points, and the open centres that they are served from.
+/// Points, and the open centres that serve them.
 pub struct Streamcluster {
     threads: usize,
     iterations: usize,
     seed: u64,
     points: Array<f32>,
-    /// Each point's centre and what serving it from there costs.
+    /// Each point's centre, and the cost of serving it from there.
     centre: Array<u32>,
     cost: Array<f32>,
-    /// What would be saved by serving points from the candidate, and what has been spent in all.
+    /// Savings by serving points from the candidate, and the total cost of opened centres.
     saved: Reduction,
     spent: Reduction,
 }
@@ -36,7 +36,7 @@ pub enum Step {
     /// Serves all points from the first.
     Init,
     Open,
-    /// What would opening this point as a centre save?
+    /// Computes the savings of opening this point as a centre.
     Gain {
         candidate: usize,
     },
@@ -46,7 +46,7 @@ pub enum Step {
     },
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 pub struct Local {
     thread: usize,
     sum: f64,
@@ -79,7 +79,7 @@ impl Algorithm for Streamcluster {
 }
 
 impl Streamcluster {
-    /// What a point would save if it were served from the candidate.
+    /// A point's saving if served from the candidate.
     fn saving<M: Memory>(&self, m: &mut M, point: usize, candidate: usize) -> (f32, f32) {
         let distance = distance(m, &self.points, point * DIMS, &self.points, candidate * DIMS, DIMS);
         let cost = *m.load(&self.cost, point);
@@ -87,7 +87,7 @@ impl Streamcluster {
         ((cost - distance).max(0.0), distance)
     }
 
-    /// What an open centre costs: as much as serving a five-hundredth of the points at the candidates' usual
+    /// Cost of opening a centre: that of serving a five-hundredth of the points at the candidates' typical
     /// distance.
     fn opening_cost(&self) -> f64 {
         self.centre.len() as f64 / 500.0 * 1e4
@@ -158,7 +158,7 @@ impl Workload for Streamcluster {
         }
     }
 
-    /// What serving all points costs.
+    /// Cost of serving all points.
     fn result(&self) -> f64 {
         self.spent.total()
     }

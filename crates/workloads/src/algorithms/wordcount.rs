@@ -13,20 +13,20 @@ use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
 
-/// Bytes that are searched for spaces at once.
+/// Bytes searched for spaces at once.
 const LANES: usize = 32;
-/// Bytes of an item, which holds whole words only.
+/// Bytes per item; items contain whole words.
 const BLOCK: usize = 2048;
-/// The longest word: it is its own key.
+/// Maximum word length: a word is its own key.
 const LETTERS: usize = 8;
-/// How skewed words are, as in natural languages.
+/// Skew of word frequencies, as in natural languages.
 const THETA: f64 = 0.99;
-/// Finding the spaces among 32 bytes.
+/// Per 32 bytes: finding the spaces.
 const SCAN_INSTRUCTIONS: u64 = 6;
-/// Taking a word out of the text.
+/// Per word: extracting it from the text.
 const WORD_INSTRUCTIONS: u64 = 12;
 
-/// A text, and a table of words for each thread.
+/// A text, and a word table per thread.
 pub struct Wordcount {
     threads: usize,
     iterations: usize,
@@ -36,22 +36,22 @@ pub struct Wordcount {
     text: Array<u8>,
     words: HashIndex,
     counts: Array<u32>,
-    /// Words in all.
+    /// Total number of words.
     total: Reduction,
 }
 
 #[derive(Clone, Copy)]
 pub enum Step {
     Write,
-    /// Empties the threads' tables.
+    /// Clears the threads' tables.
     Clear,
     /// Counts words in each thread's own table.
     Map,
-    /// Adds the threads' counts up in the first table, a share of the vocabulary in each thread.
+    /// Adds the threads' counts to the first table; each thread handles a part of the vocabulary.
     Reduce,
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 pub struct Local {
     thread: usize,
     /// Words in its table.
@@ -104,7 +104,7 @@ fn word(rank: u64) -> impl Iterator<Item = u8> {
     let (mut rest, mut length) = (rank, 0);
     let filler = 1 + hash(rank) as usize % 3;
     std::iter::from_fn(move || {
-        // The rank in base 26, then letters of another case, so that no word begins another one's rank.
+        // The rank in base 26, then letters of another case, so that no word is a prefix of another.
         let letter =
             if length == 0 || rest > 0 { b'a' + (rest % 26) as u8 } else { b'A' + (rank % 26) as u8 };
         let more = length == 0 || rest > 0 || length <= filler;
@@ -160,7 +160,7 @@ impl Wordcount {
         }
     }
 
-    /// Adds a word's counts up in the first table that contains it.
+    /// Adds a word's counts to the first table that contains it.
     fn reduce<M: Memory>(&self, m: &mut M, rank: usize) {
         let key = word(rank as u64).fold(0, |key, letter| key << 8 | u64::from(letter));
         let (mut first, mut sum) = (None, 0);

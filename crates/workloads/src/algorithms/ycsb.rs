@@ -15,13 +15,13 @@ use crate::zipf::Zipf;
 
 /// Words of a vector register (AVX2).
 const LANES: usize = 4;
-/// How skewed requests are, in YCSB as here.
+/// Skew of requests, as in YCSB.
 const THETA: f64 = 0.99;
-/// The longest scan, in records.
+/// Maximum length of a scan, in records.
 const LONGEST_SCAN: u64 = 100;
-/// Taking a request in and sending the answer out, without the network.
+/// Per request: receiving it and sending the answer, without the network.
 const REQUEST_INSTRUCTIONS: u64 = 500;
-/// Copying 32 bytes: half a loop's add, compare, branch, the copy being unrolled once.
+/// Per 32 bytes copied: half of a loop's add, compare, branch, since the copy is unrolled once.
 const COPY_INSTRUCTIONS: u64 = 2;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -33,7 +33,7 @@ enum Operation {
     Modify,
 }
 
-/// What most requests of a workload do; what every `period`th does instead.
+/// A workload's operations: most requests, and every `period`th.
 struct Mix {
     most: Operation,
     other: Operation,
@@ -69,8 +69,8 @@ const PARAMETERS: &[Parameter] = &[
 const SCAN_PARAMETERS: &[Parameter] =
     &[params::footprint_mib(256), VALUE_BYTES, params::operations(6_000), params::threads(16), params::PAGE];
 
-/// The store: shards that all threads use, one built by each of them, and one for what each inserts, which
-/// the others do not see. A key's shard is its remainder.
+/// The store: shards that all threads use, each built by one of them, and one per thread for its inserts,
+/// which are private. A key's shard is its remainder.
 pub struct Ycsb<const WORKLOAD: char> {
     threads: usize,
     operations: usize,
@@ -78,14 +78,14 @@ pub struct Ycsb<const WORKLOAD: char> {
     records: usize,
     /// Records that each thread can insert.
     room: usize,
-    /// Words of a record.
+    /// Words per record.
     words: usize,
     popularity: Zipf,
     index: HashIndex,
     values: Array<u64>,
     inserted_index: HashIndex,
     inserted_values: Array<u64>,
-    /// Records that were found and right.
+    /// Records found with correct content.
     served: Reduction,
 }
 
@@ -94,13 +94,13 @@ pub enum Step {
     /// Writes the records.
     Load,
     Clear,
-    /// Enters them in the index.
+    /// Adds them to the index.
     Index,
     ClearInserted,
     Serve,
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 pub struct Local {
     thread: usize,
     random: Random,
@@ -167,7 +167,7 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
 }
 
 impl<const WORKLOAD: char> Ycsb<WORKLOAD> {
-    /// Writes a record that holds what its key says.
+    /// Writes a record with the content derived from its key.
     fn write<M: Memory>(&self, m: &mut M, values: &Array<u64>, entry: impl Index, key: u64) {
         let content = [hash(key); LANES];
         for word in (0..self.words).step_by(LANES) {
@@ -177,7 +177,7 @@ impl<const WORKLOAD: char> Ycsb<WORKLOAD> {
         }
     }
 
-    /// Reads a record, and says whether it holds what its key says.
+    /// Reads a record; returns whether its content matches its key.
     fn read<M: Memory>(&self, m: &mut M, values: &Array<u64>, entry: Loaded<usize>, key: u64) -> bool {
         let content = [hash(key); LANES];
         let mut right = true;
@@ -189,7 +189,7 @@ impl<const WORKLOAD: char> Ycsb<WORKLOAD> {
         right
     }
 
-    /// Does something to a record: one of the thread's own if the key is beyond those that all share.
+    /// Performs an operation on a record: one of the thread's own if the key is beyond the shared ones.
     fn request<M: Memory>(&self, m: &mut M, operation: Operation, key: u64, local: &mut Local) {
         let (index, table, values) = if key < self.records as u64 {
             (&self.index, key as usize % self.threads, &self.values)
@@ -212,7 +212,7 @@ impl<const WORKLOAD: char> Ycsb<WORKLOAD> {
         local.served += 1;
     }
 
-    /// A key by its popularity: for D the latest inserted are the most popular, else some anywhere.
+    /// A key by popularity: for D the latest inserts are the most popular, otherwise keys are scattered.
     fn draw(&self, local: &mut Local) -> u64 {
         if WORKLOAD == 'd' {
             let newest = (self.records + local.inserted - 1) as u64;
@@ -286,7 +286,7 @@ impl<const WORKLOAD: char> Workload for Ycsb<WORKLOAD> {
         }
     }
 
-    /// Records that were found and right.
+    /// Records found with correct content.
     fn result(&self) -> f64 {
         self.served.total()
     }
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
     use crate::testing::{Recorded, check};
 
-    /// Runs one of the workloads: records served, and what was done.
+    /// Runs one of the workloads; returns the records served, and its accesses.
     fn serve<const WORKLOAD: char>(operations: usize) -> (f64, Recorded) {
         let (program, recorded) =
             check::<Ycsb<WORKLOAD>>(&format!("footprint_mib=4,operations={operations},threads=3"));

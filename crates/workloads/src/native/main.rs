@@ -1,5 +1,5 @@
-//! Runs a workload natively: the lab's programs. It marks where the workload itself begins and ends, so that
-//! `memtide lab run --region marks` leaves out how its data was made.
+//! Runs a workload natively: the lab's programs. Marks the beginning and end of the workload itself, so that
+//! `memtide lab run --region marks` excludes the creation of its data.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody may read it.
+            // Standard error may be closed.
             let _ = writeln!(io::stderr(), "memtide-workload: {error}");
             ExitCode::from(if error.is::<io::Error>() { 1 } else { 2 })
         }
@@ -52,7 +52,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Writes to standard output; a reader that has gone, such as `head`, wants no more.
+/// Writes to standard output; ignores a closed pipe, as of `head`.
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! Profiles: synthetic programs that draw what is known of a real one's traffic.
+//! Profiles: synthetic programs with the known traffic of real ones.
 
 mod synthetic;
 
@@ -15,69 +15,68 @@ pub(crate) use synthetic::Synthetic;
 
 const FILES: [&str; 2] = [include_str!("../../profiles/bmpm.toml"), include_str!("../../profiles/bdm.toml")];
 
-/// A program known by its traffic, and the bandwidth it was measured to draw.
+/// A program described by its traffic and its measured bandwidth.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Its name, as a workload.
+    /// Its name as a workload.
     pub name: String,
-    /// What it stands for.
+    /// The program that it models.
     pub summary: String,
-    /// Where the bandwidth was reported.
+    /// The source of the bandwidth.
     pub source: String,
-    /// The machine file on which it draws that bandwidth, alone.
+    /// Machine file on which it draws that bandwidth, running alone.
     pub machine: String,
-    /// Its threads there.
+    /// Its number of threads there.
     pub threads: u64,
-    /// Memory that it uses there, in MiB.
+    /// Its memory there, in MiB.
     pub footprint_mib: u64,
     /// Lines read from memory, in MB/s over the whole run.
     pub read_mbps: f64,
-    /// Lines written to memory, in MB/s over the whole run; at most as much as is read.
+    /// Lines written to memory, in MB/s over the whole run; at most the read bandwidth.
     pub write_mbps: f64,
-    /// Instructions of a thread for each line it accesses, on the mean over the whole run: the number that is
-    /// calibrated.
+    /// A thread's mean instructions per accessed line over the whole run: the calibrated figure.
     pub instructions_per_line: f64,
     /// When lines are accessed.
     pub burst: Burst,
     /// Which lines are accessed.
     pub locality: Locality,
-    /// What a run goes through over and over; empty if it is always the same.
+    /// Repeated stages of a run; empty if there is only one.
     pub phases: Vec<Stage>,
 }
 
-/// When a profile's threads access lines: all at once, at the end of each period.
+/// When a profile's threads access lines: together, at the end of each period.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// The part of a period's instructions that are spread among its lines, above 0 and at most 1.
+    /// Share of a period's instructions that are spread among its lines, above 0 and at most 1.
     pub duty: f64,
-    /// Instructions of each thread in a period.
+    /// Instructions per thread and period.
     pub period_instructions: f64,
 }
 
-/// Which lines a profile accesses; each a share from 0 to 1.
+/// Which lines a profile accesses, as shares from 0 to 1.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Locality {
-    /// Accesses that continue the thread's walk through its own part; the others are to any line of the
-    /// footprint.
+    /// Accesses that continue the thread's sequential walk through its own part; the others are to any line
+    /// of the footprint.
     pub sequential_share: f64,
-    /// Those of the others that are to hot pages.
+    /// Accesses to hot pages, among the others.
     pub hot_share: f64,
     /// Pages that are hot.
     pub hot_footprint_share: f64,
-    /// Those of the others whose address waits for the one before.
+    /// Accesses that depend on the previous one, among the others.
     pub dependent_share: f64,
 }
 
-/// A part of a profile's run.
+/// A stage of a profile's run.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// How many periods it lasts.
+    /// Its number of periods.
     pub periods: usize,
-    /// Lines accessed in a period, over the run's mean once all are weighted.
+    /// Lines accessed per period, relative to the run's weighted mean.
     pub draw: f64,
-    /// The part of the footprint that is accessed: its beginning and its end, from 0 to 1.
+    /// The accessed part of the footprint: its start and end, from 0 to 1.
     pub window: [f64; 2],
 }
 
@@ -134,7 +133,7 @@ fn read(text: &str) -> Vec<Profile> {
 }
 
 impl Profile {
-    /// The profile as a workload: its parameters have its own values as defaults.
+    /// The profile as a workload, with the profile's values as parameter defaults.
     pub(crate) fn info(&'static self) -> Info {
         let intensity = Parameter::number(
             "instructions_per_line",
@@ -169,7 +168,7 @@ mod tests {
 
     #[test]
     fn profiles_draw_what_bdm_table_1_says() {
-        // Seconds, millions of lines read and written.
+        // Columns: seconds, millions of lines read and written.
         let table = [
             ("is", 31.0, 758.0, 338.0),
             ("ep", 462.0, 2739.0, 1028.0),

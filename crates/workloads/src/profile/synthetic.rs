@@ -1,4 +1,4 @@
-//! The program that a profile describes.
+//! The program of a profile.
 
 use memtide_core::{LINE_BYTES, PAGE_BYTES};
 
@@ -12,18 +12,18 @@ use crate::workload::{Phase, Workload, block};
 
 const LINE_WORDS: u64 = LINE_BYTES / 8;
 const PAGE_LINES: u64 = PAGE_BYTES / LINE_BYTES;
-/// Lines of an item.
+/// Lines per item.
 const BLOCK: u64 = 512;
-/// Periods of a run, whose list is held in memory.
+/// Maximum periods per run, whose list is held in memory.
 const MOST_PERIODS: usize = 10_000_000;
 
-/// Threads that compute, access lines in a burst and wait for each other, period after period.
+/// Threads that compute, access lines in a burst and wait for each other, in each period.
 pub struct Synthetic {
     threads: usize,
     seed: u64,
     chances: Chances,
     stages: Vec<Burst>,
-    /// Rounds of all stages.
+    /// Repetitions of all stages.
     rounds: usize,
     data: Array<u64>,
 }
@@ -32,14 +32,14 @@ pub struct Synthetic {
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     periods: usize,
-    /// Pages that are accessed: the first, and how many.
+    /// Accessed pages: the first one, and their number.
     first_page: u64,
     pages: u64,
-    /// How many of them are hot.
+    /// Number of hot ones.
     hot: u64,
-    /// Lines of each thread.
+    /// Lines per thread.
     lines: u64,
-    /// Instructions of each thread before its first line, and for each line.
+    /// Instructions per thread before its first line, and per line.
     ahead: u64,
     each: f64,
 }
@@ -50,21 +50,21 @@ pub enum Step {
     Period { stage: usize },
 }
 
-/// What a thread keeps.
+/// Thread-local state.
 pub struct Local {
     thread: usize,
     random: Random,
-    /// How many lines of the period it has accessed.
+    /// Number of lines of the period accessed so far.
     done: u64,
-    /// Instructions that it still has to retire for them.
+    /// Instructions not retired yet for them.
     due: f64,
     walk: Walk,
-    /// The last access that was not part of the walk.
+    /// The last access outside the sequential walk.
     last: Loaded<usize>,
 }
 
 impl Synthetic {
-    /// The program that a profile describes, with the settings of its own parameters.
+    /// The program of a profile, with these settings of its parameters.
     pub fn new(
         profile: &Profile,
         settings: &Settings,
@@ -82,7 +82,7 @@ impl Synthetic {
         let lines = (profile.burst.period_instructions / intensity).max(1.0);
         let duty = profile.burst.duty;
         let locality = profile.locality;
-        // Each line that is accessed is read, and those written are written back.
+        // Every accessed line is read, and written ones are written back.
         let stores = profile.write_mbps / profile.read_mbps;
         let burst = |stage: &Stage| {
             let [from, to] = stage.window.map(|share| (share * pages as f64) as u64);
@@ -120,7 +120,7 @@ impl Synthetic {
         })
     }
 
-    /// A random line of the window: one of a hot page, which lie evenly spread, or any.
+    /// A random line of the window: of a hot page (those are evenly spread), or any.
     #[inline]
     fn draw(&self, burst: &Burst, random: &mut Random, hot: bool) -> u64 {
         let bits = random.bits();
@@ -132,7 +132,7 @@ impl Synthetic {
 
     #[inline]
     fn access<M: Memory>(&self, m: &mut M, burst: &Burst, local: &mut Local) {
-        // Even gaps would make the number of misses in a reorder buffer jump with the intensity.
+        // Equal gaps would make the number of misses in a reorder buffer jump with the intensity.
         local.due += burst.each * (0.5 + local.random.unit());
         let instructions = local.due as u64;
         local.due -= instructions as f64;
@@ -154,7 +154,7 @@ impl Synthetic {
     }
 }
 
-/// How likely an access walks, waits, stores and is to a hot page, in 65536ths.
+/// Probabilities that an access is sequential, dependent, a store, or to a hot page, in 65536ths.
 struct Chances([u16; 4]);
 
 impl Chances {
@@ -162,14 +162,14 @@ impl Chances {
         Chances(shares.map(|share| libm::round(share * 65536.0) as u16))
     }
 
-    /// Which of them come true; a share of 1 is one of 65535 in 65536.
+    /// Draws each of them; a share of 1 is 65535 in 65536.
     #[inline]
     fn draw(&self, bits: u64) -> [bool; 4] {
         std::array::from_fn(|n| ((bits >> (16 * n)) as u16) < self.0[n])
     }
 }
 
-/// A walk round and round the lines of a thread's part of the window.
+/// A cyclic walk over the lines of a thread's part of the window.
 #[derive(Default)]
 struct Walk {
     first: u64,
@@ -221,7 +221,7 @@ impl Workload for Synthetic {
 
     fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, local: &mut Local) {
         match step {
-            // By loads: stores here would weigh on what a program that hardly writes is measured to write.
+            // Loads only: stores here would distort the written share of a program that hardly writes.
             Step::Touch => {
                 m.probe(&self.data, item * (PAGE_LINES * LINE_WORDS) as usize);
             }
