@@ -67,7 +67,7 @@ impl Shared {
         self.score().map_or(0, |score| score.user_instructions.load(Ordering::Relaxed))
     }
 
-    /// Called on the thread of the virtual CPU, which is the one that QEMU changes it on.
+    /// Called on the thread of the virtual CPU, the only one that changes the turn.
     pub fn set_turn(&self, turn: u64) {
         let score = self.score().expect("a virtual CPU that was initialised");
         score.turn.store(turn, Ordering::Relaxed);

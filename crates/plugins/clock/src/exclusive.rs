@@ -1,6 +1,6 @@
 //! State with exclusive access per callback.
 //!
-//! QEMU calls the plugin back with no context of its own, so the state is a static. Each callback enters it
+//! QEMU calls the plugin back without a context pointer, so the state is a static. Each callback enters it
 //! once, at its start, and passes it down by `&mut`; there is no other access, hence never a second
 //! reference.
 //!

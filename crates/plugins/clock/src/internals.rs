@@ -1,8 +1,8 @@
 //! QEMU internals used in addition to its plugin interface. The only module that uses them.
 //!
-//! With `-icount`, QEMU's accelerator keeps a table of operations. In QEMU 10.0 `get_virtual_clock`,
-//! `set_virtual_clock` and `get_elapsed_ticks` follow each other there, and the first and the last are
-//! `icount_get`: that is the check. If the check fails, nothing is replaced.
+//! With `-icount`, QEMU's accelerator has a table of operations. In QEMU 10.0 it contains
+//! `get_virtual_clock`, `set_virtual_clock` and `get_elapsed_ticks` in sequence, the first and the last being
+//! `icount_get`. If the table does not match, nothing is replaced.
 
 use std::ffi::{CStr, c_void};
 use std::mem::transmute;
@@ -20,10 +20,10 @@ pub struct Internals {
     get_accel: unsafe extern "C" fn() -> *mut *const c_void,
 }
 
-/// Entries of the accelerator's table that are searched.
+/// Number of entries of the accelerator's table that are searched.
 const ENTRIES: usize = 64;
 
-/// Blocks that may run beside others (`CF_PARALLEL`): without it plugins crash when one thread runs several
+/// Blocks that may run in parallel (`CF_PARALLEL`): without it plugins crash when one thread runs several
 /// virtual CPUs.
 const PARALLEL: u32 = 0x8000;
 
@@ -40,7 +40,7 @@ fn symbol(name: &CStr) -> Result<*mut c_void, String> {
 /// The virtual CPU that the calling thread runs; null in other threads.
 pub fn current_cpu() -> *mut c_void {
     thread_local! {
-        // The address of a thread-local variable, which the dynamic linker finds for the calling thread.
+        // The address of a thread-local variable, resolved by the dynamic linker for the calling thread.
         static ADDRESS: *mut *mut c_void =
             symbol(c"current_cpu").map_or(std::ptr::null_mut(), |address| address.cast());
     }
@@ -102,7 +102,7 @@ impl Internals {
         Ok(())
     }
 
-    /// Time that QEMU has skipped because all virtual CPUs slept, in ns.
+    /// Time skipped by QEMU while all virtual CPUs slept, in ns.
     pub fn skipped_ns(&self) -> i64 {
         // SAFETY: called where QEMU reads its clock.
         unsafe { (self.icount_get)() - (self.icount_to_ns)((self.icount_get_raw)()) }

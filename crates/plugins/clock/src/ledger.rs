@@ -81,7 +81,7 @@ impl Ledger {
         &self.processes
     }
 
-    /// Index of the process that has this page table, or had it last.
+    /// Index of the process with this page table, or of the last one that had it.
     fn number(&mut self, root: u64) -> usize {
         let known = self.processes.iter().rposition(|process| process.root == root);
         known.unwrap_or_else(|| {

@@ -2,12 +2,12 @@
 //! modelled machine.
 //!
 //! `qemu-system-x86_64 -icount shift=0,sleep=off -accel tcg,thread=single -plugin
-//! libmemtide_clock.so,config=FILE ...`, FILE being a [`memtide_lab_protocol::clock::Config`]. `memtide lab`
-//! does that.
+//! libmemtide_clock.so,config=FILE ...`, where FILE is a [`memtide_lab_protocol::clock::Config`]. `memtide
+//! lab` runs it so.
 //!
-//! Each vCPU's time is its instructions times the modelled core's rate, plus what crate `lab-model` says it
-//! waited. The guest's clocks are made to follow by replacing the clock functions of QEMU's accelerator
-//! ([`internals`]); if they are not found, QEMU is left unchanged and the results say so.
+//! Each vCPU's time is its instructions at the modelled core's rate, plus the stall time that crate
+//! `lab-model` computes. The guest's clocks follow because the clock functions of QEMU's accelerator are
+//! replaced ([`internals`]); if they are not found, QEMU is left unchanged and the results say so.
 
 #![cfg_attr(test, allow(dead_code, reason = "`qemu`, which uses most of it, is left out"))]
 

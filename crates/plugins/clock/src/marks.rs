@@ -1,6 +1,6 @@
-//! Instructions with a meaning for the lab.
+//! Instructions with a special meaning for the lab.
 
-/// Meaning of an instruction to the plugin, other than its memory accesses.
+/// Meaning of an instruction to the plugin, apart from its memory accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
     /// `xchg bx, bx`: a mark; its command is in RAX, its argument in RDI.

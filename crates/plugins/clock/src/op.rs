@@ -9,41 +9,41 @@ use memtide_dataflow::{self as dataflow, Set, bits};
 /// Maximum number of virtual CPUs.
 pub const MAX_VCPUS: usize = 8;
 
-/// General registers: only dependences through these are followed.
+/// General registers: only dependences through these are tracked.
 pub const REGISTERS: usize = 16;
 
-/// How many loads back a chain of hits is followed to a miss.
+/// Maximum number of loads between an access and a miss that it depends on.
 const DEPTH: u32 = 4;
 
-/// The load that last fed each general register of a CPU, null if unknown, and a slot for loads that feed
-/// none.
+/// The load that last fed each general register of a CPU, null if unknown, and an unused slot for loads that
+/// feed no register.
 #[derive(Clone, Copy, Debug)]
 pub struct Writers([*const Op; REGISTERS + 1]);
 
 impl Writers {
-    /// No load is known.
+    /// No loads known.
     pub const NONE: Writers = Writers([null(); REGISTERS + 1]);
 }
 
-/// Registers that a load is followed to; of more, the last ones are left out.
+/// Maximum number of registers that a load feeds; further ones are ignored.
 const FEEDS: usize = 2;
 
-/// An instruction that accesses memory, as one translation of its block has it.
+/// An instruction that accesses memory, in one translation of its block.
 #[derive(Debug)]
 pub struct Op {
     /// Instructions of the block from this one on.
     pub left: u32,
-    /// Line that it accessed last, on each CPU.
+    /// The last line that it accessed, per CPU.
     last_line: [AtomicU64; MAX_VCPUS],
-    /// Loads of the block, before it, that its address comes from.
+    /// Earlier loads of the block that its address depends on.
     loads: Vec<*const Op>,
-    /// Registers whose value at the block's start its address comes from.
+    /// Registers at the block's start that its address depends on.
     live_ins: u16,
-    /// Registers that hold something made of what it loaded at the block's end, or [`REGISTERS`].
+    /// Registers at the block's end that depend on the loaded value, or [`REGISTERS`].
     feeds: [u8; FEEDS],
 }
 
-/// Where an access's address comes from, and where what it loads goes.
+/// Dependences of an access's address, and registers fed by the loaded value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sources {
     loads: u64,
@@ -51,7 +51,7 @@ struct Sources {
     feeds: u16,
 }
 
-/// A value in terms of a block's start: registers, and loads of the block by their number.
+/// A value's dependences: registers at the block's start, and loads of the block by number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Value {
     live_ins: u16,
@@ -64,7 +64,7 @@ impl Value {
     }
 }
 
-/// All ops of translated blocks. QEMU, other ops and [`Writers`] have their addresses.
+/// All ops of translated blocks. QEMU, other ops and [`Writers`] refer to them by address.
 #[derive(Debug, Default)]
 pub struct Ops(Vec<NonNull<Op>>);
 
@@ -72,8 +72,8 @@ pub struct Ops(Vec<NonNull<Op>>);
 unsafe impl Send for Ops {}
 
 impl Ops {
-    /// Adds the ops of a block; gives them in order, none for an instruction that accesses no memory. QEMU
-    /// counts a block's instructions when it begins, or each `by_instruction`.
+    /// Adds the ops of a block; returns them in order, `None` for an instruction without memory access. QEMU
+    /// counts a block's instructions at its start, or one by one (`by_instruction`).
     pub fn add_block<'a>(
         &mut self,
         code: impl Iterator<Item = (u64, &'a [u8])>,
@@ -84,16 +84,16 @@ impl Ops {
         let first = self.0.len();
         let accesses = ops.iter().zip(&sources);
         let accesses = accesses.map(|(op, sources)| {
-            // If instructions are counted one by one, it is counted by then, and those after it are not yet.
+            // When counted one by one, this instruction is already counted, and later ones are not.
             let left = |position: u32| if by_instruction { 1 } else { block.instructions + 1 - position };
             op.as_ref().map(|op| self.add(left(op.position), sources, first))
         });
         accesses.collect()
     }
 
-    /// Adds an op of the block whose first op is the `first` of all.
+    /// Adds an op of the block whose first op has index `first`.
     fn add(&mut self, left: u32, sources: &Sources, first: usize) -> NonNull<Op> {
-        // Loads come before what they feed: all of them are there by now.
+        // Loads precede the ops that they feed, so all of them exist.
         let before = &self.0[first..];
         debug_assert!(bits(sources.loads).all(|load| load < before.len()), "a load after its use");
         let op = Box::new(Op {
@@ -128,8 +128,8 @@ fn first_registers(set: u16) -> [u8; FEEDS] {
     registers
 }
 
-/// Sources of each instruction's access; loads are numbered among the accesses, those from the 64th on are
-/// not followed.
+/// Sources of each instruction's access. Loads are numbered among the accesses; those from the 64th on are
+/// not tracked.
 fn sources(ops: &[Option<dataflow::Op>], tail: &[dataflow::Transfer]) -> Vec<Sources> {
     let mut values: Vec<Value> = (0..dataflow::REGISTERS)
         .map(|register| Value { live_ins: if register < REGISTERS { 1 << register } else { 0 }, loads: 0 })
@@ -177,8 +177,8 @@ impl Op {
         }
     }
 
-    /// When the loads that its address comes from have ended, or are to end: the latest of what `line_came`
-    /// says of the lines that they accessed last on that CPU.
+    /// When the loads that its address depends on have ended or will end: the latest of `line_came` for the
+    /// lines that they accessed last on that CPU.
     pub fn address_ready(&self, cpu: usize, writers: &Writers, line_came: impl Fn(u64) -> Time) -> Time {
         self.address_ready_within(DEPTH, cpu, writers, &line_came)
     }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(of(&[&[0x48, 0x89, 0x08]])[0], Sources { loads: 0, live_ins: RAX, feeds: 0 });
     }
 
-    /// Lines 1 to 9 come at 100 ps times their number, others at once.
+    /// Lines 1 to 9 arrive at 100 ps times their number, others at once.
     fn line_came(line: u64) -> Time {
         if line < 10 { Time(100 * line) } else { Time::ZERO }
     }
@@ -262,7 +262,7 @@ mod tests {
         let first = Sources { loads: 0, live_ins: RAX, feeds: RCX | RDX };
         let second = Sources { loads: 1, live_ins: 0, feeds: RAX };
         let [a, b] = [(3, first), (1, second)].map(|(left, sources)| ops.add(left, &sources, 0).as_ptr());
-        // mov rax, [rax], in a block of its own
+        // mov rax, [rax], in another block
         let c = ops.add(1, &Sources { loads: 0, live_ins: RAX, feeds: RAX }, 2).as_ptr();
         let mut writers = Writers::NONE;
         // SAFETY: QEMU hands addresses of ops over in the same way; they live until they are cleared below.

@@ -32,7 +32,7 @@ const NONE: Translation = Translation { page: NO_PAGE, first_line: 0 };
 /// Divisor of the number of sets of any first cache.
 const SETS: usize = 64;
 
-/// A virtual CPU's place: what others may read, and what its own callbacks change.
+/// A virtual CPU's slot: state readable by other threads, and state private to its callbacks.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
@@ -48,7 +48,7 @@ unsafe impl Sync for Slot {}
 pub static VCPUS: [Slot; MAX_VCPUS] = [const { Slot::new() }; MAX_VCPUS];
 
 impl Slot {
-    /// One that has seen nothing.
+    /// Without history.
     pub const fn new() -> Slot {
         Slot { accesses: AtomicU64::new(0), own: UnsafeCell::new(Vcpu::new()) }
     }
@@ -65,35 +65,34 @@ impl Slot {
         self.accesses.load(Ordering::Relaxed)
     }
 
-    /// The virtual CPU's own state. A callback of the virtual CPU, of which there is one at a time, may make
-    /// one reference of it at its start and pass that down; any other may while no virtual CPU runs.
+    /// The virtual CPU's private state. Only a callback of the virtual CPU, of which one runs at a time, may
+    /// create a reference, once at its start, and pass it down; others may while no virtual CPU runs.
     #[inline(always)]
     pub fn get(&self) -> *mut Vcpu {
         self.own.get()
     }
 }
 
-/// A virtual CPU's state, for its own callbacks only.
+/// A virtual CPU's state, private to its callbacks.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Vcpu {
     user: [Translation; USER],
-    /// Of all lines whose numbers agree in these bits, the one accessed last: it is the most recently used
-    /// one of its set in the first cache, where an access to it changes nothing. Twice its number, and 1 if
-    /// it is dirty there.
+    /// The last accessed line of all with the same number in these bits: it is the most recently used one of
+    /// its set in the first cache, where an access to it changes nothing. Twice its number, plus 1 if it is
+    /// dirty there.
     latest: [u64; SETS],
     /// The load that last fed each register.
     pub writers: Writers,
     system: [Translation; SYSTEM],
     /// User pages that QEMU translates, in the modelled TLB or not.
     known: [Translation; SYSTEM],
-    /// Pages that left the modelled TLB in this turn, each in the place of its number; [`NO_PAGE`] where
-    /// there is none.
+    /// Pages evicted from the modelled TLB in this turn, indexed by their number; [`NO_PAGE`] if none.
     evicted: [u64; EVICTED],
 }
 
 impl Vcpu {
-    /// One that has seen nothing.
+    /// Without history.
     pub const fn new() -> Vcpu {
         Vcpu {
             user: [NONE; USER],

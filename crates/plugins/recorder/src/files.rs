@@ -50,7 +50,7 @@ impl Control {
         updated.unwrap_or_else(|value| value)
     }
 
-    /// Says why recording stopped.
+    /// Records why recording stopped.
     pub fn fail(&self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO) as u64;
         self.0[Word::Failure as usize].store(errno, Ordering::Relaxed);

@@ -27,7 +27,7 @@ enum Phase {
 }
 
 pub struct Thread {
-    /// The system call it is in.
+    /// The current system call.
     pub call: Call,
     control: &'static Control,
     stream: Stream,

@@ -104,7 +104,7 @@ fn guest_time(time: Time) -> Time {
     time + Time::from_ns(SKIPPED_NS.load(Ordering::Relaxed) as f64)
 }
 
-/// A virtual CPU's own state.
+/// A virtual CPU's private state.
 ///
 /// # Safety
 /// The caller is a callback of that virtual CPU, and calls this once.

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use qemu_plugin_sys as sys;
 
-/// Handles of the general registers, in the order of their numbers, and room for a value.
+/// Handles of the general registers, in numeric order, and a buffer for a value.
 pub(super) struct Registers {
     handles: [*mut sys::qemu_plugin_register; 16],
     value: *mut sys::GByteArray,

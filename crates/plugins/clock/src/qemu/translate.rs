@@ -62,7 +62,8 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
     }
 }
 
-/// Makes QEMU count a block's instructions and end turns. The block's address tells kernel from user code.
+/// Makes QEMU count a block's instructions and end turns. The block's address distinguishes kernel from user
+/// code.
 ///
 /// QEMU leaves a block at an access to a device's memory, repeats that instruction uncounted, and starts
 /// another block after it. So instructions are counted one by one if nodes have such memory.

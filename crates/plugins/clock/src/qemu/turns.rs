@@ -12,7 +12,7 @@ use crate::lab::QUANTUM;
 use crate::vcpu::Vcpu;
 
 impl State {
-    /// The least time of the other virtual CPUs that run.
+    /// The minimum time of the other running virtual CPUs.
     fn slowest_other(&self, cpu: usize) -> Option<Time> {
         let others = (0..self.lab.vcpus()).filter(|&other| other != cpu && SHARED[other].runs());
         others.map(|other| SHARED[other].time()).min()
@@ -60,8 +60,8 @@ pub(super) extern "C" fn clock_get() -> i64 {
     (now + skipped) as i64
 }
 
-/// Sets the guest's clock. QEMU does so for its own tests alone, and never here on a thread without a virtual
-/// CPU, which could not use the state.
+/// Sets the guest's clock. QEMU only does so for its own tests, and never on a thread without a virtual CPU,
+/// which could not use the state.
 pub(super) extern "C" fn clock_set(to: i64) {
     let ahead = Time::from_ns((to - clock_get()).max(0) as f64);
     let plugin = Plugin::get();
@@ -113,8 +113,8 @@ pub(super) unsafe extern "C" fn on_halt(cpu: c_uint, _: *mut c_void) {
     SHARED[cpu].set_turn(AT_ONCE);
 }
 
-/// While the model is off a pause takes long: QEMU stops at each, and at boot the kernel waits so for a tenth
-/// of a second and more.
+/// While the model is off, makes a pause take long: QEMU stops at each, and at boot the kernel spins in
+/// pauses for a tenth of a second and more.
 pub(super) unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
     const PAUSE: Time = Time::from_us(1);
     let cpu = cpu as usize;
