@@ -56,7 +56,7 @@ impl Daemon {
                 let value = serde_json::to_value(&asked.request).expect("a request can be written");
                 let again: Request = serde_json::from_value(value.clone()).expect("and read back");
                 assert_eq!(again, asked.request);
-                // The client may have gone.
+                // The client may have disconnected.
                 let _ = asked.reply.send(Reply::Done(value));
             }
         });
@@ -84,7 +84,7 @@ pub fn control_request(data: &[u8]) {
     assert!(matches!(reply, Reply::Done(_) | Reply::Refused(_)), "{reply:?}");
 }
 
-/// A daemon that replies with given bytes.
+/// A server that replies with given bytes.
 struct Liar {
     file: PathBuf,
     answers: Mutex<Sender<Vec<u8>>>,
@@ -101,7 +101,7 @@ impl Liar {
             for answer in to_give {
                 let Ok((client, _)) = listener.accept() else { return };
                 let mut request = Vec::new();
-                // Whether it was sent or not: it gets its answer.
+                // The reply is sent even if the request was not complete.
                 let _ = BufReader::new(&client).read_until(b'\n', &mut request);
                 let _ = (&client).write_all(&answer);
             }

@@ -20,7 +20,7 @@ impl MemoryFile {
         MemoryFile(file)
     }
 
-    /// Where it can be opened.
+    /// Its path.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }

@@ -39,7 +39,7 @@ pub fn daemon_config(data: &[u8]) {
     assert_eq!(toml::to_string(&again).expect("a configuration can be written"), written);
 }
 
-/// The machine that policies are made for.
+/// The machine for policies.
 fn small_machine() -> &'static Machine {
     static MACHINE: LazyLock<Machine> =
         LazyLock::new(|| bundled::machine("optane").expect("a bundled machine").expect("a machine"));
@@ -87,7 +87,7 @@ pub fn lab_subject(data: &[u8]) {
     }
 }
 
-/// Node lists: what is accepted is sorted, and part of what is there.
+/// Node lists: accepted ones are sorted, and contain only existing nodes.
 pub fn node_list(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let there = [0, 2, 3, 7, 300];
@@ -114,7 +114,7 @@ fn system() -> &'static System {
     &SYSTEM
 }
 
-/// What `memtide measure -o json` printed: figures that are accepted make a machine that reads back.
+/// Output of `memtide measure -o json`: accepted figures give a machine that reads back.
 pub fn measured(data: &[u8]) {
     let Ok(file) = MeasuredFile::parse(data) else { return };
     assert!(file.cached().count() <= data.len());

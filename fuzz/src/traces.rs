@@ -13,7 +13,7 @@ use memtide_trace::{
 
 use crate::files::{MemoryFile, with_folder};
 
-/// Batches that a replay of a small trace ends within.
+/// Maximum batches of a replay of a small trace.
 const BATCHES_MAX: u64 = 1 << 20;
 
 /// A trace: any file.
@@ -25,7 +25,7 @@ pub fn trace(data: &[u8]) {
     replay(trace);
 }
 
-/// A whole trace of any rows that the writer takes: what it takes, the reader takes.
+/// A trace of any rows that the writer accepts: the reader accepts it, too.
 pub fn trace_rows(data: &[u8]) {
     with_folder(|folder| {
         let output = folder.join("trace");
@@ -74,7 +74,7 @@ fn row(operation: u8, thread: u8, rest: &mut &[u8]) -> Row {
     }
 }
 
-/// A trace that memtide wrote is read, summed up and replayed.
+/// Reads, sums up and replays a trace written by memtide.
 fn read_back(path: &Path, totals: Totals) {
     let trace = Trace::open(path).expect("what was written can be opened");
     assert_eq!(trace.totals(), totals);
@@ -92,7 +92,7 @@ fn replay(trace: Trace) {
     }
 }
 
-/// Accesses handed out; none if the trace is wrong.
+/// Number of accesses; `None` if the trace is invalid.
 fn run(replay: &mut Replay) -> Option<u64> {
     let mut accesses = 0;
     let mut batches = 0;
