@@ -11,7 +11,8 @@ use crate::failure::{
 
 /// Simulate, rehearse and deploy memory page placement and migration
 #[derive(Debug, Parser)]
-#[command(name = "memtide", bin_name = "memtide", version, after_help = ALL_EXIT_CODES, propagate_version = true)]
+#[command(name = "memtide", bin_name = "memtide", version, propagate_version = true)]
+#[command(after_help = ALL_EXIT_CODES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -26,12 +27,12 @@ pub fn parse() -> Result<Cli, Failure> {
 
 /// The parser's message, or a better one.
 fn refused(error: clap::Error) -> Failure {
-    let said = |kind| match error.get(kind) {
+    let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(" "),
         _ => String::new(),
     };
-    let (argument, value) = (said(ContextKind::InvalidArg), said(ContextKind::InvalidValue));
+    let (argument, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
     let given = |option: &str| std::env::args().any(|word| word.split('=').next() == Some(option));
     if error.kind() == ErrorKind::MissingRequiredArgument
         && argument.contains("--trace")

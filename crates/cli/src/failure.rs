@@ -196,16 +196,16 @@ mod tests {
 
     #[test]
     fn write_error_advice_fits_reason() {
-        let told = |error: io::Error| Failure::unwritable("x", &error).to_string();
+        let message_of = |error: io::Error| Failure::unwritable("x", &error).to_string();
         for (kind, advice) in [
             (io::ErrorKind::NotFound, "; make the folder first"),
             (io::ErrorKind::PermissionDenied, "; check the permissions"),
             (io::ErrorKind::StorageFull, "; free space there"),
             (io::ErrorKind::ReadOnlyFilesystem, "; name another folder"),
         ] {
-            assert!(told(kind.into()).contains(advice), "{}", told(kind.into()));
+            assert!(message_of(kind.into()).contains(advice), "{}", message_of(kind.into()));
         }
-        assert!(told(io::Error::other("not a report")).ends_with("(not a report); name another file"));
-        assert!(told(rustix::io::Errno::IO.into()).ends_with(')'));
+        assert!(message_of(io::Error::other("not a report")).ends_with("(not a report); name another file"));
+        assert!(message_of(rustix::io::Errno::IO.into()).ends_with(')'));
     }
 }

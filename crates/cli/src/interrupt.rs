@@ -15,7 +15,7 @@ use crate::failure::Failure;
 const POLL: Duration = Duration::from_millis(20);
 
 /// Signals in quick succession are one request: `timeout` sends two, and a terminal one to each process.
-const TOGETHER: Duration = Duration::from_secs(1);
+const DEBOUNCE: Duration = Duration::from_secs(1);
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -27,7 +27,7 @@ pub fn install() -> Result<(), Failure> {
         let mut first: Option<Instant> = None;
         for _ in &mut signals {
             ASKED.store(true, Ordering::Relaxed);
-            if first.get_or_insert_with(Instant::now).elapsed() > TOGETHER {
+            if first.get_or_insert_with(Instant::now).elapsed() > DEBOUNCE {
                 exit(130);
             }
         }
@@ -41,19 +41,19 @@ pub fn flag() -> &'static AtomicBool {
 }
 
 /// Whether the command was interrupted.
-pub fn asked() -> bool {
+pub fn requested() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
 /// An error if the command was interrupted.
 pub fn check() -> Result<(), Failure> {
-    if asked() { Err(Failure::Interrupted) } else { Ok(()) }
+    if requested() { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
 /// Sleeps, or fails with `Interrupted` if the command is interrupted.
 pub fn pause(time: Duration) -> Result<(), Failure> {
     let until = Instant::now() + time;
-    while !asked() {
+    while !requested() {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(());

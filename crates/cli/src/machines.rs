@@ -23,7 +23,8 @@ pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failur
     let most = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);
     if scale == 0 || u64::from(scale) > most {
         let message = format!(
-            "invalid value '{scale}' for '--scale': expected an integer from 1 to {most}, or a node of '{}' has no memory left",
+            "invalid value '{scale}' for '--scale': expected an integer from 1 to {most}, or a node of '{}' \
+             has no memory left",
             machine.name
         );
         return Err(Failure::Usage(message));

@@ -35,7 +35,8 @@ pub struct RunOptions {
     #[arg(long, value_name = "N")]
     scale: Option<u32>,
     /// Copies of every program to run at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=1024))]
     copies: u64,
     /// Accesses to omit at the start of traces
     #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
@@ -98,7 +99,7 @@ impl RunOptions {
 }
 
 impl Runs {
-    /// Description of the programs, for people.
+    /// Description of the programs, for tables and reports.
     pub fn program_names(&self) -> String {
         let each = |source: &Source| match source {
             Source::Workload { text, .. } => text.clone(),
@@ -141,7 +142,7 @@ impl Runs {
         let policy = memtide_sim::Policy::new(placement, migration);
         let mut watch = |done: Option<f64>| {
             progress.set(part, done.unwrap_or_default());
-            !interrupt::asked()
+            !interrupt::requested()
         };
         let report = memtide_sim::run(&self.machine, self.jobs()?, policy, self.seed, &mut watch);
         progress.set(part, 1.0);

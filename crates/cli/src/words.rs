@@ -1,4 +1,8 @@
-//! Tests of help texts, and of the commands in the docs against the command line's definition.
+//! Tests of help texts, of the commands in the docs against the command line's definition, and of line
+//! lengths.
+
+use std::fs;
+use std::path::{Path, PathBuf};
 
 #[path = "../tests/support/docs.rs"]
 #[allow(dead_code, reason = "tests/words.rs uses the rest")]
@@ -8,6 +12,23 @@ use crate::cli::definition;
 
 /// Longest line of a help text, so that it fits a terminal of 80 columns behind its indent.
 const HELP_COLUMNS: usize = 70;
+
+/// Longest line of a source file, strings and comments included, which rustfmt does not wrap.
+const SOURCE_COLUMNS: usize = 110;
+
+/// Every Rust file below a folder, except for build output and the tests of the command.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        match path.file_name().and_then(|name| name.to_str()) {
+            Some("target") => {}
+            _ if path.ends_with("cli/tests") => {}
+            _ if path.is_dir() => sources(&path, found),
+            Some(name) if name.ends_with(".rs") => found.push(path),
+            _ => {}
+        }
+    }
+}
 
 /// Every help text of a command and its subcommands, with the name of what it describes.
 fn helps(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
@@ -47,6 +68,23 @@ fn help_lines_fit_80_columns() {
         .map(|(name, line)| format!("{name}: {line}"))
         .collect();
     assert!(long.is_empty(), "longer than {HELP_COLUMNS} characters: {long:#?}");
+}
+
+#[test]
+fn rust_lines_wrap_at_110_columns() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    for folder in ["crates", "fuzz"] {
+        sources(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > 500, "{} files", files.len());
+    let mut long = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source file");
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| line.chars().count() > SOURCE_COLUMNS);
+        long.extend(lines.map(|(number, _)| format!("{}:{number}", file.display())));
+    }
+    assert!(long.is_empty(), "longer than {SOURCE_COLUMNS} characters: {long:#?}");
 }
 
 #[test]

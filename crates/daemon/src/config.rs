@@ -251,8 +251,8 @@ fn read_at_most(file: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Syntax of a condition.
-const CONDITION: &str = "allowed is 'every', or one of name, pid, uid, cgroup, all, any and not, such as { name = \"redis-server\" }; \
-    several go into all = [..] or any = [..]";
+const CONDITION: &str = "allowed is 'every', or one of name, pid, uid, cgroup, all, any and not, such as \
+    { name = \"redis-server\" }; several go into all = [..] or any = [..]";
 
 fn refused(name: &str, text: &str, error: &toml::de::Error) -> DaemonError {
     let error = FileError::of_toml(name, text, error);

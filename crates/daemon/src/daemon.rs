@@ -10,10 +10,10 @@ use crate::config::{Config, ConfigSource};
 use crate::error::DaemonError;
 use crate::host::DaemonHost;
 use crate::journal::Head;
-use crate::notes::{Log, Notes};
 use crate::setup::{self, Setup};
 use crate::transfers::Transfers;
 use crate::troubles::Troubles;
+use crate::watcher::{EpochWatcher, Log};
 
 /// A daemon: watches processes and moves their pages by a migration policy.
 pub struct Daemon<H: DaemonHost = Live> {
@@ -25,7 +25,7 @@ pub struct Daemon<H: DaemonHost = Live> {
     /// When the next epoch is due, from the policy's last one.
     pub(crate) wake: Wake,
     pub(crate) host: H,
-    pub(crate) notes: Notes,
+    pub(crate) watcher: EpochWatcher,
     pub(crate) paused: bool,
     pub(crate) epochs: u64,
     pub(crate) troubles: Troubles,
@@ -83,7 +83,7 @@ impl<H: DaemonHost> Daemon<H> {
     ) -> Result<Daemon<H>, DaemonError> {
         let Setup { numbers, machine, policy } = setup;
         let head = Head::new(&config.policy, machine.to_toml(), policy.state());
-        let notes = Notes::new(setup::journal(&config, head)?, log);
+        let watcher = EpochWatcher::new(setup::journal(&config, head)?, log);
         let wake = Wake::After(policy.sensors().first_epoch);
         Ok(Daemon {
             runner: PolicyRunner::new(policy, config.limits()),
@@ -93,7 +93,7 @@ impl<H: DaemonHost> Daemon<H> {
             machine,
             wake,
             host,
-            notes,
+            watcher,
             paused: false,
             epochs: 0,
             troubles: Troubles::default(),
@@ -105,7 +105,7 @@ impl<H: DaemonHost> Daemon<H> {
     /// Records an error, and logs it unless it is among the recent ones.
     pub(crate) fn trouble(&mut self, trouble: &str) {
         if self.troubles.add(self.host.now(), trouble) {
-            self.notes.log(trouble);
+            self.watcher.log(trouble);
         }
     }
 

@@ -60,7 +60,7 @@ impl History {
         self.decisions.iter().rev().find(about)
     }
 
-    fn note(&mut self, completion: &Completion) {
+    fn record(&mut self, completion: &Completion) {
         if completion.outcome.is_made() {
             for wanted in completion.planned.action.moves() {
                 *self.moved.entry(wanted.task).or_default() += wanted.size.base_pages();
@@ -84,7 +84,7 @@ impl Watcher for History {
     }
 
     fn completed(&mut self, done: &[Completion]) {
-        done.iter().for_each(|completion| self.note(completion));
+        done.iter().for_each(|completion| self.record(completion));
     }
 }
 

@@ -11,7 +11,6 @@ mod error;
 mod history;
 mod host;
 pub mod journal;
-mod notes;
 mod policy;
 mod reload;
 mod replies;
@@ -22,6 +21,7 @@ pub mod status;
 mod tests;
 pub mod transfers;
 mod troubles;
+mod watcher;
 
 pub use config::{Config, ConfigSource};
 pub use daemon::Daemon;

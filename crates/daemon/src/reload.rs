@@ -22,7 +22,7 @@ impl<H: DaemonHost> Daemon<H> {
         match taken {
             Ok(()) => {
                 self.troubles.forget(OLD_STAYS);
-                self.notes.log("configuration reloaded");
+                self.watcher.log("configuration reloaded");
             }
             Err(error) => {
                 let trouble = format!("{OLD_STAYS}: {error}");
@@ -56,12 +56,12 @@ impl<H: DaemonHost> Daemon<H> {
         }
         match self.journal_in(config.journal.as_deref()) {
             Some(journal) => {
-                journal.set_bound(config.journal_mib << 20);
+                journal.set_limit(config.journal_mib << 20);
                 if is_other {
                     journal.begin(head);
                 }
             }
-            None => self.notes.journal = other,
+            None => self.watcher.journal = other,
         }
         if is_other {
             self.machine = machine;
@@ -94,7 +94,7 @@ impl<H: DaemonHost> Daemon<H> {
 
     /// The journal, if it continues in this file.
     fn journal_in(&mut self, file: Option<&Path>) -> Option<&mut Journal> {
-        self.notes
+        self.watcher
             .journal
             .as_mut()
             .zip(file)

@@ -75,7 +75,7 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     fn node(&self, node: NodeId, system: Option<&System>) -> NodeStatus {
-        let history = &self.notes.history;
+        let history = &self.watcher.history;
         let mib = |pages: u64| pages >> 8;
         // Nothing is observed before the first epoch.
         let id = self.numbers.nodes[node.index()];
@@ -99,7 +99,7 @@ impl<H: DaemonHost> Daemon<H> {
     fn status(&self, user: User) -> Status {
         let seen = self.host.watched().iter().filter(|process| self.may_see(user, process));
         let processes = seen.map(|process| {
-            let (task, history) = (task(process.pid), &self.notes.history);
+            let (task, history) = (task(process.pid), &self.watcher.history);
             WatchedProcess {
                 pid: process.pid.as_raw_nonzero().get(),
                 name: process.name.clone(),
@@ -119,7 +119,7 @@ impl<H: DaemonHost> Daemon<H> {
         let own = may(user.uid, rustix::process::geteuid().as_raw());
         let journal = self.config.journal.as_deref();
         let open =
-            journal.filter(|file| self.notes.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
+            journal.filter(|file| self.watcher.journal.as_ref().is_some_and(|journal| journal.is_in(file)));
         let now = self.host.now();
         let trouble = |(time, what): (Time, &str)| Trouble {
             seconds_ago: now.since(time).as_seconds(),
@@ -151,8 +151,8 @@ impl<H: DaemonHost> Daemon<H> {
         let process = process.filter(|process| self.may_see(user, process));
         let process = process.ok_or_else(|| format!("process {pid} is not watched, or not yours"))?;
         let (task, page) = (task(process.pid), Vpn(address / PAGE_BYTES));
-        let region = self.notes.history.region(task, page);
-        let last = self.notes.history.last(task, page).map(|made| Last {
+        let region = self.watcher.history.region(task, page);
+        let last = self.watcher.history.last(task, page).map(|made| Last {
             from: self.name(made.run.first.from),
             to: self.name(made.run.first.to),
             reason: made.run.reason.to_string(),

@@ -86,10 +86,10 @@ impl<H: DaemonHost> Daemon<H> {
         }
         if !self.paused && !self.host.watched().is_empty() {
             self.rotate_journal();
-            self.wake = self.runner.epoch(&mut self.host, &mut self.notes);
+            self.wake = self.runner.epoch(&mut self.host, &mut self.watcher);
             self.epochs += 1;
         }
-        let journal = self.notes.journal.as_mut().and_then(Journal::take_trouble);
+        let journal = self.watcher.journal.as_mut().and_then(Journal::take_trouble);
         for trouble in self.host.take_troubles().into_iter().chain(journal) {
             self.trouble(&trouble);
         }
@@ -103,15 +103,16 @@ impl<H: DaemonHost> Daemon<H> {
         self.idle_logged = true;
         if self.host.watched().is_empty() && self.troubles.is_empty() {
             let least = self.config.least_mib;
-            self.notes.log(&format!(
-                "no process is watched yet: none that matches `watch` has a resident size of {least} MiB (least_mib)"
+            self.watcher.log(&format!(
+                "no process is watched yet: none that matches `watch` has a resident size of {least} MiB \
+                 (least_mib)"
             ));
         }
     }
 
     /// Begins a new part of the journal if its file is full or was removed.
     fn rotate_journal(&mut self) {
-        if let Some(journal) = self.notes.journal.as_mut().filter(|journal| journal.must_rotate()) {
+        if let Some(journal) = self.watcher.journal.as_mut().filter(|journal| journal.must_rotate()) {
             journal.begin(Head::new(
                 &self.config.policy,
                 self.machine.to_toml(),

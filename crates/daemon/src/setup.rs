@@ -55,7 +55,8 @@ pub fn no_destination(machine: &Machine) -> Option<&'static str> {
     Some(match others {
         [] => "this system has a single memory node: pages cannot migrate",
         _ => {
-            "all memory nodes are in one tier, and policies move pages between tiers: set `machine` to a machine file with several tiers"
+            "all memory nodes are in one tier, and policies move pages between tiers: set `machine` to a \
+             machine file with several tiers"
         }
     })
 }

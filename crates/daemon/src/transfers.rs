@@ -80,7 +80,7 @@ impl Paced {
     }
 
     /// Requests the next step's moves, unless those of the last one are in flight; false once all is done.
-    /// The caller hands the runner's answers to [`note`](Paced::note), then calls [`pace`](Paced::pace).
+    /// The caller hands the runner's answers to [`record`](Paced::record), then calls [`pace`](Paced::pace).
     fn step(
         &mut self,
         runner: &mut PolicyRunner,
@@ -114,10 +114,10 @@ impl Paced {
     }
 
     /// Takes its own completions among those of all transfers.
-    fn note(&mut self, answered: &[Completion]) {
+    fn record(&mut self, answered: &[Completion]) {
         let own = answered.iter().filter(|done| self.in_flight.remove(&done.planned.id));
         let own: Vec<Completion> = own.cloned().collect();
-        self.transfer.note(&own);
+        self.transfer.record(&own);
     }
 
     /// Sets the time of the next step: when the rate allows the pages moved so far.
@@ -223,11 +223,11 @@ impl<H: DaemonHost> Daemon<H> {
     fn step_transfer(&mut self, client: &mut Client) -> Option<Reply> {
         let Client { paced, pid, reply, .. } = client;
         if !self.paused && paced.due <= Instant::now() {
-            match paced.step(&mut self.runner, &mut self.host, &mut self.notes) {
+            match paced.step(&mut self.runner, &mut self.host, &mut self.watcher) {
                 Ok(true) => {
                     let answered = self.runner.take_answered();
-                    self.transfers.0.iter_mut().for_each(|other| other.paced.note(&answered));
-                    paced.note(&answered);
+                    self.transfers.0.iter_mut().for_each(|other| other.paced.record(&answered));
+                    paced.record(&answered);
                     paced.pace();
                 }
                 Ok(false) => return Some(Reply::Done(value(&paced.progress()))),
@@ -263,13 +263,13 @@ pub(crate) fn process_of(
 pub(crate) fn transfer(
     host: &impl DaemonHost,
     process: Process,
-    asked: &Migrate,
+    request: &Migrate,
     nodes: &[NodeId],
 ) -> Result<Transfer, DaemonError> {
-    let (from, to) = self::nodes(asked, nodes)?;
+    let (from, to) = self::nodes(request, nodes)?;
     let number = |id: NodeId| nodes.iter().position(|known| *known == id).map(NodeId::from);
     let numbers = |ids: Vec<NodeId>| ids.into_iter().filter_map(number).collect();
-    let pid = asked.pid;
+    let pid = request.pid;
     let memory = host.memory(&process);
     Transfer::new(process, memory, nodes.to_vec(), numbers(from), numbers(to)).map_err(|error| {
         let why = match error.kind() {
@@ -284,17 +284,17 @@ pub(crate) fn transfer(
 ///
 /// # Errors
 /// What is wrong with the request.
-pub fn nodes(asked: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<NodeId>), DaemonError> {
+pub fn nodes(request: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<NodeId>), DaemonError> {
     let there: Vec<u16> = nodes.iter().map(|node| node.0.into()).collect();
     let named = |field: &'static str, list: &str| -> Result<Vec<NodeId>, DaemonError> {
         let numbers = nodelist::numbers(list, &there).map_err(|why| DaemonError::NodeList { field, why })?;
         Ok(numbers.into_iter().map(|number| NodeId::from(usize::from(number))).collect())
     };
-    let (from, to) = (named("from", &asked.from)?, named("to", &asked.to)?);
+    let (from, to) = (named("from", &request.from)?, named("to", &request.to)?);
     if let Some(both) = from.iter().find(|node| to.contains(node)) {
         return Err(DaemonError::SameNode(*both));
     }
-    if asked.max_rate_mbps == 0 {
+    if request.max_rate_mbps == 0 {
         return Err(DaemonError::NoRate);
     }
     Ok((from, to))
@@ -306,7 +306,7 @@ pub fn nodes(asked: &Migrate, nodes: &[NodeId]) -> Result<(Vec<NodeId>, Vec<Node
 /// # Errors
 /// What is wrong with the request; or why it ended early, and its progress at that time.
 pub fn run(
-    asked: &Migrate,
+    request: &Migrate,
     uid: u32,
     nodes: &[NodeId],
     stall: Duration,
@@ -317,22 +317,23 @@ pub fn run(
     let policy = memtide_policies::no_migration();
     let mut live = Live::new(numbers, &policy.sensors(), None, stall, false).map_err(|e| early(e.into()))?;
     // The kernel checks the other ptrace(2) conditions.
-    let process = process_of(&live, asked.pid, |found| may(uid, found.uid))
+    let process = process_of(&live, request.pid, |found| may(uid, found.uid))
         .map_err(|why| early(DaemonError::NoProcess(why)))?;
     live.begin_request(process.clone());
     // Limited by its own rate alone.
     let mut runner = PolicyRunner::new(policy, Limits::default());
-    let mut paced = Paced::new(transfer(&live, process, asked, nodes).map_err(early)?, asked.max_rate_mbps);
+    let mut paced =
+        Paced::new(transfer(&live, process, request, nodes).map_err(early)?, request.max_rate_mbps);
     loop {
         match paced.step(&mut runner, &mut live, &mut ()) {
             Ok(true) => {
-                paced.note(&runner.take_answered());
+                paced.record(&runner.take_answered());
                 paced.pace();
             }
             Ok(false) => return Ok(paced.progress()),
             Err(error) => {
                 let why = error.to_string();
-                return Err((paced.progress(), Box::new(DaemonError::Process { pid: asked.pid, why })));
+                return Err((paced.progress(), Box::new(DaemonError::Process { pid: request.pid, why })));
             }
         }
         loop {

@@ -26,7 +26,8 @@ pub enum CountersError {
     #[error("there are no counters here: only a guest of the lab has them")]
     None,
     /// The device's memory cannot be mapped.
-    #[error("{path}: the counters cannot be read ({source}){}", if source.kind() == io::ErrorKind::PermissionDenied { "; only root may" } else { "" })]
+    #[error("{path}: the counters cannot be read ({source}){}",
+        if source.kind() == io::ErrorKind::PermissionDenied { "; only root may" } else { "" })]
     Device {
         /// The device's memory.
         path: PathBuf,

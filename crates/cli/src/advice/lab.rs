@@ -3,7 +3,8 @@
 use memtide_lab::{LabError, Remedy};
 
 /// A subject that needs tiers, on a machine where Linux sees only one.
-pub const ONE_TIER: &str = "Linux sees a single tier, as every node has virtual CPUs, and neither promotes nor demotes; lower --vcpus to leave slower nodes without";
+pub const ONE_TIER: &str = "Linux sees a single tier, as every node has virtual CPUs, and neither promotes \
+    nor demotes; lower --vcpus to leave slower nodes without";
 
 /// Setup on a system without busybox.
 pub const NO_BUSYBOX: &str = "busybox is missing, so guests have no sleep, sed, ls and the like, and no \

@@ -73,8 +73,8 @@ fn of_machine(error: &MachineError) -> String {
 fn of_no_machine(error: &NoMachine) -> String {
     match error {
         NoMachine::Unknown { .. } => {
-            "; measure them (memtide measure -o json > measured.json), write a machine file \
-             (memtide topo -o machine --measured measured.json > machine.toml), and name that one: --machine machine.toml, or \
+            "; measure them (memtide measure -o json > measured.json), write a machine file (memtide topo -o \
+             machine --measured measured.json > machine.toml), and name that one: --machine machine.toml, or \
              for the daemon machine = \"machine.toml\""
                 .to_owned()
         }
@@ -102,8 +102,8 @@ mod tests {
         let Failure::Input(message) = on_daemon(key) else { panic!("a configuration is a file") };
         assert_eq!(
             message,
-            "memtide.toml:3: policy: 'local+hot-cold' has a placement; name the migration policy only: 'hot-cold'. \
-             `memtide run --placement local` is for the placement"
+            "memtide.toml:3: policy: 'local+hot-cold' has a placement; name the migration policy only: \
+             'hot-cold'. `memtide run --placement local` is for the placement"
         );
     }
 
@@ -111,8 +111,7 @@ mod tests {
     fn refused_request_names_its_option() {
         let field = DaemonError::NodeList { field: "from", why: "no node 7".to_owned() };
         assert!(matches!(on_daemon(field), Failure::Usage(message) if message == "--from: no node 7"));
-        assert!(
-            matches!(on_daemon(DaemonError::NoRate), Failure::Usage(message) if message.contains("--max-rate"))
-        );
+        let no_rate = on_daemon(DaemonError::NoRate);
+        assert!(matches!(no_rate, Failure::Usage(message) if message.contains("--max-rate")));
     }
 }

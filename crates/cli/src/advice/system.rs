@@ -65,8 +65,8 @@ mod tests {
         let mut machine = host.machine_without_figures("small").expect("a machine");
         machine.initiators.clear();
         let error = Numbers::of(&machine, &host).expect_err("an initiator is missing");
-        let told = exact(&error.into());
-        assert!(told.starts_with("machine 'small' has 0 groups of CPUs, this system "), "{told}");
-        assert!(told.ends_with("; see `memtide topo -o machine` for a file of it"), "{told}");
+        let message = exact(&error.into());
+        assert!(message.starts_with("machine 'small' has 0 groups of CPUs, this system "), "{message}");
+        assert!(message.ends_with("; see `memtide topo -o machine` for a file of it"), "{message}");
     }
 }

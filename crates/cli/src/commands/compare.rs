@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     document.print(common.output)
 }
 
-/// One wide table, split into parts for people.
+/// One wide table, split into parts in the table format.
 fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     let mut runs = Table::new("policies", &[("policy", "policy")]);
     let mut nodes = Table::new("nodes", &[("policy", "policy")]);

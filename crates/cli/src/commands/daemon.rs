@@ -160,10 +160,11 @@ fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> R
         }),
         Ok(Reply::Refused(why)) => Err(Failure::Run(why)),
         Ok(Reply::Paused) => Err(advice::on_paused()),
-        Ok(Reply::Progress(_)) => unreachable!("what is told meanwhile is handed on"),
+        Ok(Reply::Progress(_)) => unreachable!("progress is passed to the callback"),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Failure::Interrupted),
         Err(error) => Err(Failure::Run(format!(
-            "{}: {error}; is a daemon running? Start it with `memtide daemon`, or name its socket with --socket",
+            "{}: {error}; is a daemon running? Start it with `memtide daemon`, or name its socket with \
+             --socket",
             file.display()
         ))),
     }

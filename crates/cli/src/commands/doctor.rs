@@ -60,13 +60,12 @@ fn document(
     }
     let shown: Vec<&Finding> =
         findings.iter().filter(|finding| !brief || finding.state != State::Good).collect();
-    // A remedy is a command to copy: people get it in a line of its own.
+    // A remedy is a command to copy: tables print it on a separate line.
     let inline = format != Format::Table;
     tables.push(table(&shown, inline));
-    let remedies = shown
-        .iter()
-        .filter(|_| !inline)
-        .filter_map(|finding| Some(format!("To mend {}:\n    {}", finding.subject, finding.mend.as_ref()?)));
+    let remedies = shown.iter().filter(|_| !inline).filter_map(|finding| {
+        Some(format!("To mend {}:\n    {}", finding.subject, finding.remedy.as_ref()?))
+    });
     Document { tables, notes: remedies.collect(), ..Document::default() }
 }
 
@@ -115,14 +114,14 @@ fn table(findings: &[&Finding], with_remedies: bool) -> Table {
         table.column("mend", "to mend it");
     }
     let row = |finding: &&Finding| {
-        let mend = with_remedies.then(|| finding.mend.clone().map_or(Cell::Absent, Cell::Text));
+        let remedy = with_remedies.then(|| finding.remedy.clone().map_or(Cell::Absent, Cell::Text));
         let cells = [
             Cell::text(finding.state.name()),
             Cell::text(finding.subject),
             Cell::text(&finding.found),
             Cell::text(&finding.means),
         ];
-        cells.into_iter().chain(mend).collect()
+        cells.into_iter().chain(remedy).collect()
     };
     table.rows = findings.iter().map(row).collect();
     table
@@ -130,15 +129,15 @@ fn table(findings: &[&Finding], with_remedies: bool) -> Table {
 
 fn finding(extra: &Extra) -> Finding {
     let Extra { subject, means, state, .. } = extra;
-    let (state, found, mend) = match state {
+    let (state, found, remedy) = match state {
         Ok(found) => (State::Good, found, None),
         // `WHAT IS MISSING; WHAT TO DO`
         Err(why) => match why.split_once("; ") {
-            Some((found, mend)) => (State::Note, &found.to_owned(), Some(mend.to_owned())),
+            Some((found, remedy)) => (State::Note, &found.to_owned(), Some(remedy.to_owned())),
             None => (State::Note, why, None),
         },
     };
-    Finding { subject, found: found.clone(), state, means: (*means).to_owned(), mend, stops: Vec::new() }
+    Finding { subject, found: found.clone(), state, means: (*means).to_owned(), remedy, stops: Vec::new() }
 }
 
 /// Whether `memtide lab` works, and with timing.
@@ -173,17 +172,17 @@ mod tests {
         Extra { command: "record", subject: "recorder", means: "programs are recorded", state }
     }
 
-    fn said(brief: bool, format: Format) -> Document {
+    fn printed(brief: bool, format: Format) -> Document {
         let good = Finding {
             subject: "nodes",
             found: "2".to_owned(),
             state: State::Good,
             means: "a choice".to_owned(),
-            mend: None,
+            remedy: None,
             stops: Vec::new(),
         };
-        let mend = Some("sysctl kernel.numa_balancing=0".to_owned());
-        let doubt = Finding { subject: "balancing", state: State::Warning, mend, ..good.clone() };
+        let remedy = Some("sysctl kernel.numa_balancing=0".to_owned());
+        let doubt = Finding { subject: "balancing", state: State::Warning, remedy, ..good.clone() };
         let extras =
             [extra(Ok("here".to_owned())), extra(Err("no QEMU; sudo apt-get install qemu-user".to_owned()))];
         let examined = [good, doubt];
@@ -193,19 +192,19 @@ mod tests {
 
     #[test]
     fn missing_lab_and_record_parts_are_in_every_format() {
-        let json = said(false, Format::Json).json();
+        let json = printed(false, Format::Json).json();
         let row = |list: &str, key: &str, name: &str| -> serde_json::Value {
             let rows = json[list].as_array().expect("rows");
             rows.iter().rfind(|row| row[key] == name).expect(name).clone()
         };
         assert_eq!(row("commands", "command", "record")["works"], "no");
         assert_eq!(row("findings", "subject", "recorder")["mend"], "sudo apt-get install qemu-user");
-        let csv = said(false, Format::Csv).text(Format::Csv, None);
+        let csv = printed(false, Format::Csv).text(Format::Csv, None);
         assert!(
             csv.contains("note,recorder,no QEMU,programs are recorded,sudo apt-get install qemu-user"),
             "{csv}"
         );
-        let text = said(false, Format::Table).text(Format::Table, Some(30));
+        let text = printed(false, Format::Table).text(Format::Table, Some(30));
         for command in ["    sysctl kernel.numa_balancing=0\n", "    sudo apt-get install qemu-user\n"] {
             assert!(text.contains(command), "a command is broken:\n{text}");
         }
@@ -213,7 +212,7 @@ mod tests {
 
     #[test]
     fn brief_prints_problems_only() {
-        let (all, brief) = (said(false, Format::Json), said(true, Format::Json));
+        let (all, brief) = (printed(false, Format::Json), printed(true, Format::Json));
         let cells = |document: &Document, table: usize, column: usize| -> Vec<String> {
             document.tables[table].rows.iter().map(|row| row[column].display()).collect()
         };

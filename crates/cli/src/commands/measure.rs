@@ -34,15 +34,18 @@ pub struct Arguments {
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     mib: Option<u32>,
     /// Loads per latency, in five parts
-    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    #[arg(long, value_name = "N", default_value_t = 2_000_000,
+        value_parser = clap::value_parser!(u64).range(1000..))]
     loads: u64,
     /// Passes over the memory per bandwidth
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     /// Shares of reads to measure beside 100%, each from 50% to 100%
     ///
     /// An ordinary store reads its line first, so 50% is the minimum.
-    #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "67%,50%", value_parser = reads)]
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "67%,50%",
+        value_parser = reads)]
     reads: Vec<f64>,
     /// Measure latency under load too: a chase while other CPUs read
     #[arg(long)]
@@ -54,7 +57,8 @@ pub struct Arguments {
     )]
     rates: Vec<f64>,
     /// Time limit per measurement, in seconds
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "S", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit: u64,
     #[command(flatten)]
     common: Common,
@@ -66,7 +70,8 @@ fn reads(text: &str) -> Result<f64, String> {
         return Ok(reads);
     }
     Err(format!(
-        "'{text}' is below 50%: an ordinary store reads its line before it writes it, so half of the traffic is reads"
+        "'{text}' is below 50%: an ordinary store reads its line before it writes it, so half of the traffic \
+         is reads"
     ))
 }
 
@@ -275,11 +280,11 @@ fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
 
 fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     let mut notes = vec![
-        "Figures are medians; the idle latency is the minimum, as interruptions only add to it. `spread` is the \
-         range of the measurements over their median, for the figure with the largest one. Stores are ordinary \
-         ones: the read of their line is counted. `writes` is computed from the stream with most writes, as if \
-         reads and writes took turns; it is omitted where mixes are too fast for that, as where the CPUs cannot \
-         draw the node's bandwidth."
+        "Figures are medians; the idle latency is the minimum, as interruptions only add to it. `spread` is \
+         the range of the measurements over their median, for the figure with the largest one. Stores are \
+         ordinary ones: the read of their line is counted. `writes` is computed from the stream with most \
+         writes, as if reads and writes took turns; it is omitted where mixes are too fast for that, as \
+         where the CPUs cannot draw the node's bandwidth."
             .to_owned(),
     ];
     for pair in pairs.iter().filter(|pair| pair.mib == 0) {
@@ -291,8 +296,8 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     for pair in pairs.iter().filter(|pair| pair.is_cached()) {
         let Pair { node, initiator, mib, cache_mib, .. } = pair;
         notes.push(format!(
-            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB of {node} measured from {initiator}: its \
-             figures may be too good. Raise --mib if enough memory is free."
+            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB of {node} measured from \
+             {initiator}: its figures may be too good. Raise --mib if enough memory is free."
         ));
     }
     if arguments.loaded {
@@ -301,7 +306,10 @@ fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
         single.dedup();
         if !single.is_empty() {
             let from = single.join(", ");
-            notes.push(format!("No latency under load from {from}: it needs two CPUs, one for the chase, one to load the memory."));
+            notes.push(format!(
+                "No latency under load from {from}: it needs two CPUs, one for the chase, one to load the \
+                 memory."
+            ));
         }
     }
     notes

@@ -33,7 +33,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NODES")]
     to: String,
     /// Maximum migration rate, in MB/s
-    #[arg(long, value_name = "MB/s", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "MB/s", default_value_t = 200,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     max_rate: u64,
     /// Control socket; without a daemon the command moves the pages
     ///
@@ -86,7 +87,7 @@ fn move_directly(request: &Migrate, nodes: &[NodeId], bar: &Bar) -> Result<Progr
     let uid = rustix::process::geteuid().as_raw();
     let report = |progress: &Progress| {
         bar.set(0, progress.share);
-        !interrupt::asked()
+        !interrupt::requested()
     };
     transfers::run(request, uid, nodes, STALL, report).map_err(|(progress, error)| match *error {
         DaemonError::Stopped => interrupted(&progress),

@@ -42,7 +42,8 @@ fn list() -> Document {
     table.rows = kinds()
         .map(|(kind, info)| vec![Cell::text(info.name), Cell::text(kind), Cell::text(info.summary)])
         .collect();
-    let note = "Run one as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]], such as bw-local+bw-migration.";
+    let note = "Run one as PLACEMENT[:PARAMETER=VALUE..][+MIGRATION[:PARAMETER=VALUE..]], such as \
+        bw-local+bw-migration.";
     Document { notes: vec![note.to_owned()], ..Document::of(table) }
 }
 

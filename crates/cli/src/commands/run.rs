@@ -47,7 +47,8 @@ pub struct Arguments {
     #[command(flatten)]
     figures: FiguresFile,
     /// Format of the figures
-    #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT", requires = "figures")]
+    #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT",
+        requires = "figures")]
     output: Format,
     /// Seed for everything random, as in `memtide simulate`
     #[arg(long, default_value_t = 1, value_name = "N")]

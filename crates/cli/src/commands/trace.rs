@@ -108,7 +108,7 @@ fn import_to(input: &Path, kind: Kind, output: &Path, common: Common) -> Result<
 fn watch(progress: &Progress) -> impl FnMut(f64) -> bool + '_ {
     |share| {
         progress.set(0, share);
-        !interrupt::asked()
+        !interrupt::requested()
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Document {
     pub about: Vec<(&'static str, Cell)>,
     /// Tables; CSV prints the last one only.
     pub tables: Vec<Table>,
-    /// Notes for people, printed below the tables.
+    /// Notes, printed below the tables in the table format.
     pub notes: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Document {
         print(&self.text(format, layout::width_of(io::stdout())))
     }
 
-    /// The text of a format; tables and notes for people wrap at `width` columns, if given.
+    /// The text of a format; tables and notes wrap at `width` columns, if given.
     pub fn text(&self, format: Format, width: Option<usize>) -> String {
         match format {
             Format::Table => self.table(width),

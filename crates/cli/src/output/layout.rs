@@ -15,9 +15,9 @@ const WORDS: usize = 16;
 
 /// Width of a stream: `COLUMNS`, or the terminal's width; `None` (unlimited) if not a terminal.
 pub fn width_of(stream: impl AsFd) -> Option<usize> {
-    let said =
+    let columns =
         std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|&columns| columns > 0);
-    said.or_else(|| terminal_size::terminal_size_of(stream).map(|(width, _)| width.0.into()))
+    columns.or_else(|| terminal_size::terminal_size_of(stream).map(|(width, _)| width.0.into()))
 }
 
 /// A table, split into several blocks if wider than `width`. Every block starts with the key columns.

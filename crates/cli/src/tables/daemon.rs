@@ -182,8 +182,8 @@ mod tests {
         let text = super::why(&why).text(Format::Table, None);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
         let ends: Vec<_> = lines.iter().map(|line| (line[0], line[line.len() - 1].trim())).collect();
-        let told = [("node", "nvm"), ("last decision, from", "nvm"), ("to", "dram"), ("reason", "hot")];
-        assert_eq!(ends[..4], told, "{text}");
+        let expected = [("node", "nvm"), ("last decision, from", "nvm"), ("to", "dram"), ("reason", "hot")];
+        assert_eq!(ends[..4], expected, "{text}");
         assert_eq!(ends[4..], [("decided, s ago", "2.5")], "{text}");
         assert!(super::why(&why).json()["page"][0]["region_start"].is_null());
     }

@@ -18,7 +18,7 @@ const BUSY: f64 = 0.7;
 const QUEUES: f64 = 1.5;
 
 /// Share of lines from which prefetching and page copies are reported.
-const TOLD: f64 = 0.01;
+const REPORTED_SHARE: f64 = 0.01;
 
 /// Names of a list that are printed individually.
 const NAMED: usize = 4;
@@ -78,7 +78,8 @@ impl Verdict<'_> {
     fn alike(&self) -> String {
         let best = self.best();
         format!(
-            "All these policies are within {:.1} %{} ({:.2} LLC misses in 1,000 instructions, no node or link busier than {:.0} %).",
+            "All these policies are within {:.1} %{} ({:.2} LLC misses in 1,000 instructions, no node or \
+             link busier than {:.0} %).",
             (self.spread() - 1.0) * 100.0,
             if self.place_alike() {
                 ": they place pages alike"
@@ -142,7 +143,7 @@ impl Verdict<'_> {
             [("Prefetching", |node| node.prefetch_lines), ("Migration", |node| node.copy_lines)];
         for (what, lines) in parts {
             let of = [best, other].map(|index| share_of_lines(&self.reports[index], lines));
-            if of.iter().any(|&share| share >= TOLD) {
+            if of.iter().any(|&share| share >= REPORTED_SHARE) {
                 text += &format!(
                     " {what} adds {:.0} % of all lines under {}, {:.0} % under {}.",
                     of[0] * 100.0,
@@ -171,7 +172,8 @@ impl Verdict<'_> {
             let total =
                 |report: &Report| report.nodes.iter().map(|node| node.bandwidth_mbps).sum::<f64>() / 1e3;
             return Some(format!(
-                "Under {loser} {} is {:.0} % busy and is the bottleneck; {winner} draws {:.1} GB/s in all instead of {:.1}.",
+                "Under {loser} {} is {:.0} % busy and is the bottleneck; {winner} draws {:.1} GB/s in all \
+                 instead of {:.1}.",
                 busiest.name,
                 busiest.share * 100.0,
                 total(a),
@@ -213,7 +215,8 @@ impl Verdict<'_> {
     /// Whether the programs exceed memory under any policy.
     fn shortage(&self) -> Option<String> {
         self.reports.iter().all(|report| swapped(report) > 0).then(|| {
-            "Every policy swaps: the programs need more memory than the machine has at this scale; use a lower --scale or a smaller program."
+            "Every policy swaps: the programs need more memory than the machine has at this scale; use a \
+             lower --scale or a smaller program."
                 .to_owned()
         })
     }
@@ -277,8 +280,8 @@ fn no_epoch(name: &str, report: &Report) -> String {
         _ => "give the program more to do".to_owned(),
     };
     format!(
-        "No epoch ended under {name}, so nothing migrated: the run ends after {} ms of the machine's time, before the first; \
-          {advice}.",
+        "No epoch ended under {name}, so nothing migrated: the run ends after {} ms of the machine's time, \
+         before the first; {advice}.",
         Cell::Real(ran_ms, 0).display()
     )
 }
@@ -286,8 +289,9 @@ fn no_epoch(name: &str, report: &Report) -> String {
 fn no_hint_fault(name: &str, report: &Report) -> String {
     let ran_ms = report.time_ms * f64::from(report.scale);
     format!(
-        "No NUMA hint fault occurred under {name}, so nothing migrated: the run ends after {} ms of the machine's time, \
-         before the kernel's scanner starts; in a machine file, set numa_scan_period_ms = {} in [kernel].",
+        "No NUMA hint fault occurred under {name}, so nothing migrated: the run ends after {} ms of the \
+         machine's time, before the kernel's scanner starts; in a machine file, set numa_scan_period_ms = {} \
+         in [kernel].",
         Cell::Real(ran_ms, 0).display(),
         Cell::Real(ran_ms / SCANS, 0).display()
     )

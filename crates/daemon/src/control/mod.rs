@@ -29,7 +29,7 @@ const CLIENTS_OF_USER_MAX: usize = 16;
 const RESERVED: usize = 8;
 
 /// Time limit for a client to send its request, and to read each reply.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a client waits for a silent daemon, which replies between two epochs and reports the progress of
 /// a migration.
@@ -242,7 +242,7 @@ fn serve(
 }
 
 fn attend(client: &UnixStream, user: User, requests: &Sender<ClientRequest>) -> io::Result<()> {
-    client.set_write_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let request = match serde_json::from_slice(&line(client)?) {
         Ok(request) => request,
         Err(error) => return answer(client, &Reply::Refused(format!("not a request: {error}"))),
@@ -261,7 +261,7 @@ fn attend(client: &UnixStream, user: User, requests: &Sender<ClientRequest>) -> 
 
 /// A client's input up to the end of a line, or to the maximum size.
 fn line(mut client: &UnixStream) -> io::Result<Vec<u8>> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + CLIENT_TIMEOUT;
     let mut line = Vec::new();
     let mut part = [0; 512];
     while line.len() < REQUEST_MAX && !line.contains(&b'\n') {

@@ -56,7 +56,7 @@ fn arbitrary_bytes_are_refused_and_other_clients_served() {
 fn idle_clients_are_limited_and_time_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = socket(folder.path());
-    // Guards against a hang on any host: a client limited by PATIENCE ends for certain.
+    // Guards against a hang on any host: a client limited by CLIENT_TIMEOUT ends for certain.
     const HANGS: Duration = Duration::from_secs(300);
     let begun = Instant::now();
     let mut idle: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&file).expect("a client")).collect();
@@ -65,7 +65,7 @@ fn idle_clients_are_limited_and_time_out() {
         let _ = client.write_all(b"\"stat");
     }
     while !is_served(&file) {
-        assert!(begun.elapsed() < HANGS, "nobody else is served any more");
+        assert!(begun.elapsed() < HANGS, "no other client is served");
         thread::sleep(Duration::from_millis(50));
     }
     // An occasional byte does not extend the time limit.
@@ -73,7 +73,7 @@ fn idle_clients_are_limited_and_time_out() {
     let begun = Instant::now();
     while slow.write_all(b" ").is_ok() {
         assert!(begun.elapsed() < HANGS, "a slow client stays");
-        thread::sleep(PATIENCE / 8);
+        thread::sleep(CLIENT_TIMEOUT / 8);
     }
 }
 

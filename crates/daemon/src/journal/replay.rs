@@ -81,11 +81,11 @@ pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayErr
                     ReplayError::Journal(why) => ReplayError::Journal(reader.wrong(&why)),
                     policy @ ReplayError::Policy(_) => policy,
                 })?;
-                replayed.parts.extend(current.replace(begun).map(|asked| asked.part));
+                replayed.parts.extend(current.replace(begun).map(|current| current.part));
             }
-            (Record::Epoch(epoch), Some(asked)) => {
+            (Record::Epoch(epoch), Some(part)) => {
                 let wrong = |why: String| ReplayError::Journal(reader.wrong(&why));
-                let (difference, pages) = asked.ask(&epoch).map_err(wrong)?;
+                let (difference, pages) = part.epoch(&epoch).map_err(wrong)?;
                 all_pages += pages;
                 if all_pages > reader.at() as u64 * PAGES_PER_BYTE_MAX + PAGES_FREE {
                     let most = PAGES_PER_BYTE_MAX;
@@ -99,7 +99,7 @@ pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayErr
         }
     }
     replayed.torn_bytes = reader.torn();
-    replayed.parts.extend(current.map(|asked| asked.part));
+    replayed.parts.extend(current.map(|current| current.part));
     if replayed.parts.is_empty() {
         let why = "it has no records: not a memtide journal, or an empty one";
         return Err(ReplayError::Journal(why.to_owned()));
@@ -108,7 +108,7 @@ pub fn replay(journal: &[u8], other: Option<&str>) -> Result<Replayed, ReplayErr
 }
 
 /// The policy to replay: the recorded one with its state, or another one.
-fn asked(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn Migration>, ReplayError> {
+fn policy_of(head: &Head, other: Option<&str>, machine: &Machine) -> Result<Box<dyn Migration>, ReplayError> {
     let recorded = || migration(&head.policy, machine).map_err(|why| ReplayError::Journal(why.to_string()));
     let Some(name) = other else {
         let mut recorded = recorded()?;
@@ -135,7 +135,7 @@ impl PartReplay {
         }
         let machine = Machine::parse("the journal's machine", &head.machine)
             .map_err(|error| ReplayError::Journal(error.to_string()))?;
-        let policy = asked(&head, other, &machine)?;
+        let policy = policy_of(&head, other, &machine)?;
         let part = Part {
             begun_unix_s: head.begun_unix_s,
             memtide: head.memtide,
@@ -150,7 +150,7 @@ impl PartReplay {
     }
 
     /// Replays an epoch; returns where the plan differs, and the number of pages in runs.
-    fn ask(&mut self, epoch: &Epoch) -> Result<(Option<String>, u64), String> {
+    fn epoch(&mut self, epoch: &Epoch) -> Result<(Option<String>, u64), String> {
         let pages_in_runs = epoch.check(self.nodes)?;
         let mut plan = Plan::with_limit(epoch.first_action, MOVES_MAX as usize);
         ask(self.policy.as_mut(), epoch.each_event(), &epoch.view, &mut plan);
@@ -169,14 +169,14 @@ impl PartReplay {
         }
         part.differing += 1;
         let at = (0..).find(|&at| planned.get(at) != epoch.plan.get(at)).unwrap_or(0);
-        let told =
+        let described =
             |entry: Option<&PlanEntry>| entry.map_or_else(|| "nothing more".to_owned(), PlanEntry::to_string);
         let difference = format!(
             "epoch {} of its part, at {}: recorded {}, planned now {}",
             part.epochs,
             epoch.view.time,
-            told(epoch.plan.get(at)),
-            told(planned.get(at))
+            described(epoch.plan.get(at)),
+            described(planned.get(at))
         );
         Ok((Some(difference), all_pages))
     }

@@ -10,7 +10,9 @@ use memtide_core::policy::{
     Traffic, View,
 };
 use memtide_core::{CpuId, Machine, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::Index;
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -116,13 +118,13 @@ fn head(text: &str, policy: &dyn Migration) -> Head {
 }
 
 /// Runs a fake daemon for this many epochs, with a journal of this size.
-fn recorded(path: &Path, bound_bytes: u64, epochs: usize) {
-    recorded_by(POLICY, path, bound_bytes, epochs);
+fn recorded(path: &Path, limit_bytes: u64, epochs: usize) {
+    recorded_by(POLICY, path, limit_bytes, epochs);
 }
 
-fn recorded_by(text: &str, path: &Path, bound_bytes: u64, epochs: usize) {
+fn recorded_by(text: &str, path: &Path, limit_bytes: u64, epochs: usize) {
     let policy = migration(text, &machine()).expect("a policy");
-    let mut journal = Journal::open(path, bound_bytes, head(text, policy.as_ref())).expect("a journal");
+    let mut journal = Journal::open(path, limit_bytes, head(text, policy.as_ref())).expect("a journal");
     let mut bench = Bench::new(policy.as_ref());
     let mut runner = PolicyRunner::new(policy, Limits::default());
     for _ in 0..epochs {
@@ -156,7 +158,10 @@ fn same_policy_decides_the_same_and_another_differs() {
     let other = replay(&journal, Some("hot-cold:pages=100")).expect("a journal");
     let (_, fewer, differing) = counts(&other);
     assert!(fewer < pages && differing > 3, "{other:?}");
-    assert!(other.difference.as_ref().is_some_and(|told| told.contains(": recorded ")), "{other:?}");
+    assert!(
+        other.difference.as_ref().is_some_and(|described| described.contains(": recorded ")),
+        "{other:?}"
+    );
     for (policy, says) in [("anb", "in the kernel"), ("bw-migration", "does not contain")] {
         let refused = replay(&journal, Some(policy)).expect_err("it cannot be asked");
         assert!(matches!(&refused, ReplayError::Policy(why) if why.contains(says)), "{refused}");
@@ -304,7 +309,7 @@ fn error_ends_journal_with_one_message() {
     for _ in 0..3 {
         journal.planned(&[], &View::default(), &Plan::default());
     }
-    assert!(journal.take_trouble().is_some_and(|told| told.contains("the journal ends here")));
+    assert!(journal.take_trouble().is_some_and(|described| described.contains("the journal ends here")));
     journal.planned(&[], &View::default(), &Plan::default());
     assert_eq!(journal.take_trouble(), None);
     assert_eq!(replay(&fs::read(&path).expect("a file"), None).map(|replayed| replayed.parts.len()), Ok(1));
@@ -334,7 +339,7 @@ fn errors_include_their_position() {
         lines[at] = lines[at].replacen(from, to, 1);
         replay(&packed(&lines), None).expect_err(to).to_string()
     };
-    for (at, from, to, told) in [
+    for (at, from, to, described) in [
         (0, "\"format\":2", "\"format\":3", "record 1, which ends at byte"),
         (0, "\"policy\":\"hot-cold", "\"policy\":\"hot-code", "hot-code"),
         (0, "\"state\":\"", "\"state\":\"x", "state: "),
@@ -345,20 +350,21 @@ fn errors_include_their_position() {
         (2, "\"regions\"", "\"region\"", "unknown field"),
     ] {
         let why = with(at, from, to);
-        assert!(why.contains(told) && why.starts_with("record "), "{from}: {why}");
+        assert!(why.contains(described) && why.starts_with("record "), "{from}: {why}");
     }
-    let told = |journal: &[u8]| replay(journal, None).expect_err("no whole journal").to_string();
-    assert!(told(&packed(&lines[1..])).contains("before any head"));
+    let described = |journal: &[u8]| replay(journal, None).expect_err("no whole journal").to_string();
+    assert!(described(&packed(&lines[1..])).contains("before any head"));
     for garbage in [&b"garbage, and more of it"[..], b"no", &[0; 64]] {
-        assert_eq!(told(garbage), "not a memtide journal");
+        assert_eq!(described(garbage), "not a memtide journal");
     }
     assert!(
-        told(&packed(&["{}".to_owned()])).starts_with("not a memtide journal, or one of another version")
+        described(&packed(&["{}".to_owned()]))
+            .starts_with("not a memtide journal, or one of another version")
     );
     let mut broken = small();
     let middle = broken.len() / 2;
     broken[middle] ^= 1;
-    assert!(told(&broken).contains("from byte"));
+    assert!(described(&broken).contains("from byte"));
 }
 
 /// A text after this many spaces, which JSON allows anywhere.
@@ -368,26 +374,26 @@ fn padded(spaces: u64, text: &str) -> Vec<u8> {
 
 #[test]
 fn decompression_bombs_are_refused() {
-    let told = |journal: &[u8]| replay(journal, None).expect_err("a bomb").to_string();
+    let described = |journal: &[u8]| replay(journal, None).expect_err("a bomb").to_string();
     let small = small();
     let lines = lines(&small);
     let text: usize = lines.iter().map(String::len).sum();
     assert!(text < small.len() * RATIO_MAX as usize / 8, "{text} bytes of text in {}", small.len());
     let bomb = padded(64 << 20, &lines[0]);
     assert_eq!(
-        told(&bomb),
+        described(&bomb),
         "record 1, from byte 0: the records so far are more than 512 times as large as their file"
     );
     // None is larger than the limit of a journal's first record.
     let mut bombs = packed(&lines[..1]);
     let each = padded(4 << 20, &lines[1]);
     (0..20).for_each(|_| bombs.extend(&each));
-    assert!(told(&bombs).contains("more than 512 times as large"));
+    assert!(described(&bombs).contains("more than 512 times as large"));
     let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
     let mut noise = vec![b' '; (RECORD_MAX + 1) as usize];
     noise[..1 << 19].iter_mut().for_each(|byte| *byte = b'!' + (random.next_u32() % 90) as u8);
     let large = zstd::encode_all(&noise[..], 1).expect("memory takes all");
-    assert!(told(&large).contains("larger than 64 MiB"), "{} bytes", large.len());
+    assert!(described(&large).contains("larger than 64 MiB"), "{} bytes", large.len());
 }
 
 /// A journal of a policy: a head, and the same epoch many times.
@@ -425,10 +431,10 @@ fn announced_pages_are_bounded_by_journal_size() {
     };
     let few = replay(&repeated(POLICY, &machine(), epoch(MOVES_MAX), 4), None).expect("a journal");
     assert_eq!(counts(&few), (4, 0, 0));
-    let told = |journal: &[u8]| replay(journal, None).expect_err("too many pages").to_string();
-    let many = told(&repeated(POLICY, &machine(), epoch(MOVES_MAX), 40));
+    let described = |journal: &[u8]| replay(journal, None).expect_err("too many pages").to_string();
+    let many = described(&repeated(POLICY, &machine(), epoch(MOVES_MAX), 40));
     assert!(many.contains("more than 256 pages moved for each byte of the journal"), "{many}");
-    let one = told(&repeated(POLICY, &machine(), epoch(MOVES_MAX + 1), 1));
+    let one = described(&repeated(POLICY, &machine(), epoch(MOVES_MAX + 1), 1));
     assert!(one.contains("faults: more than 1048576 in an epoch"), "{one}");
 }
 
@@ -440,12 +446,12 @@ fn plan_above_epoch_limit_is_refused() {
     let epoch = Epoch::new(&[], &view, &Plan::default());
     // At full scale: a scaled machine's epochs have fewer pages.
     let full = bundled::machine("pms").expect("a bundled machine").expect("a sound one");
-    let told = |pages: u64| {
+    let described = |pages: u64| {
         let policy = format!("hot-cold:cold_epochs=1:pages={pages}");
         replay(&repeated(&policy, &full, epoch.clone(), 1), None).map(|replayed| counts(&replayed))
     };
-    assert_eq!(told(MOVES_MAX), Ok((1, MOVES_MAX, 1)));
-    let why = told(MOVES_MAX + 1).expect_err("too large").to_string();
+    assert_eq!(described(MOVES_MAX), Ok((1, MOVES_MAX, 1)));
+    let why = described(MOVES_MAX + 1).expect_err("too large").to_string();
     assert!(why.contains("the policy plans more than 1048576 actions"), "{why}");
 }
 
@@ -466,7 +472,7 @@ fn epoch_with_text_above_record_limit_ends_journal() {
         rule: None,
     };
     journal.planned(&[], &View { tasks: vec![task], ..empty_nodes(1000) }, &Plan::default());
-    assert!(journal.take_trouble().is_some_and(|told| told.contains("more than 64 MiB of text")));
+    assert!(journal.take_trouble().is_some_and(|described| described.contains("more than 64 MiB of text")));
     assert_eq!(replay(&fs::read(&path).expect("a file"), None).map(|replayed| replayed.parts.len()), Ok(1));
 }
 
@@ -482,7 +488,7 @@ fn changed_decision_is_detected() {
     let replayed = replay(&packed(&lines), None).expect("a journal");
     assert_eq!(counts(&replayed).2, 1);
     assert!(
-        replayed.difference.as_ref().is_some_and(|told| told.starts_with("epoch 3 of its part")),
+        replayed.difference.as_ref().is_some_and(|described| described.starts_with("epoch 3 of its part")),
         "{replayed:?}"
     );
 }
@@ -514,12 +520,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn bytes_of_all_kinds_never_end_in_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..400)) {
         let _ = replay(&bytes, None);
     }
 
     #[test]
-    fn neither_do_broken_journals(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+    fn broken_journals_never_panic(changes in vec((any::<Index>(), any::<u8>()), 1..4)) {
         let mut journal = small();
         for (at, byte) in changes {
             let at = at.index(journal.len());
@@ -529,8 +535,10 @@ proptest! {
     }
 
     #[test]
-    fn neither_do_records_with_other_numbers(
-        line in 0..6usize, at in any::<prop::sample::Index>(), new in prop_oneof![any::<u64>(), 0..300u64, Just(u64::MAX), Just(1 << 52)],
+    fn records_with_changed_numbers_never_panic(
+        line in 0..6usize,
+        at in any::<Index>(),
+        new in prop_oneof![any::<u64>(), 0..300u64, Just(u64::MAX), Just(1 << 52)],
     ) {
         let mut lines = lines(&small());
         let text = &lines[line];

@@ -40,9 +40,9 @@ impl Journal {
     ///
     /// # Errors
     /// The system's; or if the file is not a journal, or is in use by another daemon.
-    pub fn open(path: &Path, bound_bytes: u64, head: Head) -> io::Result<Journal> {
+    pub fn open(path: &Path, limit_bytes: u64, head: Head) -> io::Result<Journal> {
         let (file, bytes) = open(path)?;
-        let share = bound_bytes / 2;
+        let share = limit_bytes / 2;
         let mut journal = Journal { path: path.to_owned(), file: Some(file), bytes, share, trouble: None };
         journal.start(head)?;
         Ok(journal)
@@ -68,8 +68,8 @@ impl Journal {
     }
 
     /// Sets the maximum size of both files together.
-    pub fn set_bound(&mut self, bound_bytes: u64) {
-        self.share = bound_bytes / 2;
+    pub fn set_limit(&mut self, limit_bytes: u64) {
+        self.share = limit_bytes / 2;
     }
 
     /// Whether it is still written to a file.
@@ -80,7 +80,7 @@ impl Journal {
     /// Begins a part.
     pub fn begin(&mut self, head: Head) {
         let begun = self.start(head);
-        self.note(begun);
+        self.end_on_error(begun);
     }
 
     /// The error that ended it, once.
@@ -112,7 +112,7 @@ impl Journal {
     }
 
     /// After an error nothing more is written: the existing content stays readable.
-    fn note(&mut self, written: io::Result<()>) {
+    fn end_on_error(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             self.file = None;
             let path = self.path.display();
@@ -152,7 +152,7 @@ impl Watcher for Journal {
         } else {
             self.write(&Record::Epoch(Box::new(Epoch::new(events, view, plan))))
         };
-        self.note(written);
+        self.end_on_error(written);
     }
 
     fn completed(&mut self, _: &[Completion]) {}

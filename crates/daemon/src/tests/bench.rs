@@ -21,7 +21,7 @@ use crate::{ConfigSource, Daemon, Setup};
 pub const POLICY: &str = "hot-cold:epoch_ms=20:sampling_us=1000:cold_epochs=10000";
 
 /// Maximum wait for an expected event, on any host: a guard against a hang.
-const PATIENCE: Duration = Duration::from_secs(300);
+const HANG_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A test daemon's configuration on top of the defaults: lines of TOML.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ impl Bench {
     ) -> (Vec<Progress>, Reply) {
         let (begun, mut reports) = (Instant::now(), Vec::new());
         loop {
-            assert!(begun.elapsed() < PATIENCE, "no last reply");
+            assert!(begun.elapsed() < HANG_TIMEOUT, "no last reply");
             self.daemon.epoch();
             self.daemon.step_transfers();
             each(self);
@@ -153,7 +153,8 @@ impl Bench {
 fn write_config(folder: &TempDir, settings: &Settings) {
     let Settings { policy, machine, more, .. } = settings;
     let text = format!(
-        "policy = '{policy}'\nmachine = '{machine}'\nleast_mib = 0\ncooldown_s = 0\nsocket = 'socket'\n{more}\n"
+        "policy = '{policy}'\nmachine = '{machine}'\nleast_mib = 0\ncooldown_s = 0\nsocket = 'socket'\n\
+         {more}\n"
     );
     std::fs::write(folder.path().join("memtide.toml"), text).expect("a file");
 }
@@ -190,7 +191,7 @@ impl Running {
             if expected(&status) {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "{what}: {status:?}");
+            assert!(begun.elapsed() < HANG_TIMEOUT, "{what}: {status:?}");
             thread::sleep(Duration::from_millis(5));
         }
     }

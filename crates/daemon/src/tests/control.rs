@@ -72,10 +72,10 @@ fn users_see_and_control_only_their_processes_and_root_all() {
     };
     let not_watched = refused(bench.ask(other + 1, why(4_000_001)));
     let gone = refused(bench.ask(other + 1, why(4_000_009)));
-    assert_eq!(not_watched.replace("4000001", "4000009"), gone, "whether it exists is not told");
+    assert_eq!(not_watched.replace("4000001", "4000009"), gone, "does not reveal whether it exists");
     let foreign = refused(bench.ask(other + 1, migrate(4_000_001, "2", "0")));
     let gone = refused(bench.ask(other + 1, migrate(4_000_009, "2", "0")));
-    assert_eq!(foreign.replace("4000001", "4000009"), gone, "whether it exists is not told");
+    assert_eq!(foreign.replace("4000001", "4000009"), gone, "does not reveal whether it exists");
     let own = bench.send(other, migrate(4_000_002, "2", "0"));
     assert_eq!(own.try_recv(), Err(TryRecvError::Empty), "one's own process is admitted");
     let root = bench.send(0, migrate(4_000_001, "2", "0"));

@@ -42,9 +42,13 @@ fn faults(tried: io::Result<()>) -> Finding {
     let means = "no placement by page fault";
     let missing = |found: String| Finding::missing(subject, found, means, &[Use::Exact]);
     match error.raw_os_error() {
-        Some(libc::ENOSYS) => missing("this kernel has none".to_owned()).mend("a kernel with CONFIG_USERFAULTFD"),
-        Some(libc::EPERM) => missing("not for the kernel's faults on a program's behalf".to_owned())
-            .mend("be root, or: sysctl vm.unprivileged_userfaultfd=1; in a container: --cap-add SYS_PTRACE, and a seccomp filter that permits it"),
+        Some(libc::ENOSYS) => {
+            missing("this kernel has none".to_owned()).remedy("a kernel with CONFIG_USERFAULTFD")
+        }
+        Some(libc::EPERM) => missing("not for the kernel's faults on a program's behalf".to_owned()).remedy(
+            "be root, or: sysctl vm.unprivileged_userfaultfd=1; in a container: --cap-add SYS_PTRACE, and a \
+             seccomp filter that permits it",
+        ),
         _ => missing(why(&error)),
     }
 }
@@ -61,9 +65,9 @@ fn tracing(tracepoint: io::Result<()>) -> Finding {
     };
     match tracepoint.map_err(|error| error.kind()) {
         Ok(()) => Finding::good(subject, "raw_syscalls:sys_exit is there", "new mappings are seen"),
-        Err(ErrorKind::PermissionDenied) => missing("not allowed").mend("be root"),
+        Err(ErrorKind::PermissionDenied) => missing("not allowed").remedy("be root"),
         Err(_) => missing("raw_syscalls:sys_exit is not there")
-            .mend("mount -t tracefs tracefs /sys/kernel/tracing; a kernel with CONFIG_FTRACE_SYSCALLS"),
+            .remedy("mount -t tracefs tracefs /sys/kernel/tracing; a kernel with CONFIG_FTRACE_SYSCALLS"),
     }
 }
 
@@ -72,7 +76,7 @@ fn ptrace(scope: Option<&str>) -> Finding {
     match scope {
         Some("3") => {
             let means = "tracing of programs is forbidden: no placement by page fault, until the next boot";
-            Finding::missing(subject, "3", means, &[Use::Exact]).mend("reboot with a value of 2 or less")
+            Finding::missing(subject, "3", means, &[Use::Exact]).remedy("reboot with a value of 2 or less")
         }
         Some(scope) => Finding::good(subject, scope, "programs that memtide starts can be traced"),
         None => Finding::good(subject, "not there", "programs that memtide starts can be traced"),
@@ -87,7 +91,7 @@ mod tests {
     #[test]
     fn each_reason_has_its_remedy() {
         let error = |number| Err(io::Error::from_raw_os_error(number));
-        for (found, mend) in [
+        for (found, remedy) in [
             (faults(error(libc::ENOSYS)), "CONFIG_USERFAULTFD"),
             (faults(error(libc::EPERM)), "unprivileged_userfaultfd=1"),
             (tracing(error(libc::EACCES)), "root"),
@@ -95,7 +99,7 @@ mod tests {
             (ptrace(Some("3")), "boot"),
         ] {
             assert!(found.stops == [Use::Exact] && found.state == State::Missing, "{found:?}");
-            assert!(found.mend.as_deref().is_some_and(|how| how.contains(mend)), "{found:?}");
+            assert!(found.remedy.as_deref().is_some_and(|how| how.contains(remedy)), "{found:?}");
         }
         assert_eq!(architecture("aarch64").stops, [Use::Exact]);
     }

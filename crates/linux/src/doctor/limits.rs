@@ -46,14 +46,14 @@ fn nodes(there: &[u16], allowed: Option<&str>) -> Finding {
         return Finding::good(subject, "all", "no cpuset keeps this process from a node");
     }
     let found = format!("a cpuset forbids node {}", forbidden.join(", "));
-    let mend =
+    let remedy =
         "start it elsewhere, or write the nodes to cpuset.mems of its control group, see /proc/self/cgroup";
     if allowed.len() < 2 {
         let means = "programs started here use a single node";
-        return Finding::missing(subject, found, means, &[Use::Weights, Use::Exact]).mend(mend);
+        return Finding::missing(subject, found, means, &[Use::Weights, Use::Exact]).remedy(remedy);
     }
     Finding::warning(subject, found, "programs started here get no memory of it, whatever the policy")
-        .mend(mend)
+        .remedy(remedy)
 }
 
 fn memory(limit: Option<(u64, String)>) -> Finding {

@@ -97,7 +97,7 @@ pub struct Finding {
     /// What it means for memtide.
     pub means: String,
     /// How to change it: a command, where one exists.
-    pub mend: Option<String>,
+    pub remedy: Option<String>,
     /// The uses that it breaks.
     pub stops: Vec<Use>,
 }
@@ -110,7 +110,7 @@ impl Finding {
         means: impl Into<String>,
     ) -> Finding {
         let (found, means) = (found.into(), means.into());
-        Finding { subject, found, state, means, mend: None, stops: Vec::new() }
+        Finding { subject, found, state, means, remedy: None, stops: Vec::new() }
     }
 
     fn good(subject: &'static str, found: impl Into<String>, means: impl Into<String>) -> Finding {
@@ -134,8 +134,8 @@ impl Finding {
         Finding { stops: stops.to_vec(), ..Finding::new(subject, State::Missing, found, means) }
     }
 
-    fn mend(self, how: impl Into<String>) -> Finding {
-        Finding { mend: Some(how.into()), ..self }
+    fn remedy(self, how: impl Into<String>) -> Finding {
+        Finding { remedy: Some(how.into()), ..self }
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use super::{Finding, Use, why};
 use crate::counters::CountersError;
 use crate::sensors::node_traffic::NodeTraffic;
-use crate::sensors::regions::{self, Damon, Mend, Unusable};
+use crate::sensors::regions::{self, Damon, Remedy, Unusable};
 use crate::sys::pagemap;
 
 /// Checks for monitors without starting one.
@@ -38,7 +38,7 @@ fn of_daemon(pid: i32) -> Finding {
 
 fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {
     let subject = "DAMON";
-    let Some(Unusable { why, mend }) = unusable else {
+    let Some(Unusable { why, remedy }) = unusable else {
         return Finding::good(subject, "free", "the daemon uses it to find hot regions");
     };
     let finding = if smaps {
@@ -46,16 +46,16 @@ fn damon(unusable: Option<Unusable>, smaps: bool) -> Finding {
     } else {
         Finding::missing(subject, why, "the daemon cannot find hot memory", &[Use::Daemon])
     };
-    finding.mend(match mend {
-        Some(Mend::Command(command)) => command,
-        Some(Mend::Release { owner, stops, command }) => {
+    finding.remedy(match remedy {
+        Some(Remedy::Command(command)) => command,
+        Some(Remedy::Release { owner, stops, command }) => {
             let without = if smaps { "nothing, as the daemon works without; or " } else { "" };
             format!(
                 "{without}have its user end it ({owner}); last, if nobody needs it (this stops {stops}): \
                  {command}"
             )
         }
-        Some(Mend::Root) => "sudo memtide daemon".to_owned(),
+        Some(Remedy::Root) => "sudo memtide daemon".to_owned(),
         None => "a kernel with DAMON; mount -t sysfs sysfs /sys".to_owned(),
     })
 }
@@ -77,7 +77,7 @@ fn soft_dirty(unusable: Option<Unusable>) -> Finding {
             "writes are distinguished from reads, for policies that request it",
         ),
         Some(why) => Finding::note(subject, why.why, "writes cannot be distinguished from reads")
-            .mend("a kernel with CONFIG_MEM_SOFT_DIRTY"),
+            .remedy("a kernel with CONFIG_MEM_SOFT_DIRTY"),
     }
 }
 
@@ -90,7 +90,7 @@ fn scan(tried: io::Result<bool>) -> Finding {
             "this kernel has none",
             "the daemon takes huge pages for base pages and moves each of their 512",
         )
-        .mend("Linux 6.7 or later"),
+        .remedy("Linux 6.7 or later"),
         Err(error) => Finding::warning(subject, why(&error), "the daemon takes huge pages for base pages"),
     }
 }
@@ -119,27 +119,29 @@ mod tests {
     use super::super::State;
     use super::*;
 
-    fn unusable(mend: Option<Mend>) -> Option<Unusable> {
-        Some(Unusable { why: "taken".to_owned(), mend })
+    fn unusable(remedy: Option<Remedy>) -> Option<Unusable> {
+        Some(Unusable { why: "taken".to_owned(), remedy })
     }
 
     #[test]
     fn damon_obstacle_is_reported_with_remedy() {
-        let release = Mend::Release {
+        let release = Remedy::Release {
             owner: "some".to_owned(),
             stops: "their work",
             command: "echo off > x".to_owned(),
         };
         let steps = "nothing, as the daemon works without; or have its user end it (some); \
             last, if nobody needs it (this stops their work): echo off > x";
-        let without_smaps = damon(unusable(Some(release.clone())), false).mend.expect("a remedy");
+        let without_smaps = damon(unusable(Some(release.clone())), false).remedy.expect("a remedy");
         assert!(without_smaps.starts_with("have its user end it"), "{without_smaps}");
-        for (known, mend) in
-            [(Some(release), steps), (Some(Mend::Root), "sudo memtide daemon"), (None, "a kernel with DAMON")]
-        {
+        for (known, remedy) in [
+            (Some(release), steps),
+            (Some(Remedy::Root), "sudo memtide daemon"),
+            (None, "a kernel with DAMON"),
+        ] {
             let found = damon(unusable(known.clone()), true);
             assert!(found.state == State::Warning && found.stops.is_empty(), "{found:?}");
-            assert!(found.mend.as_deref().is_some_and(|how| how.starts_with(mend)), "{found:?}");
+            assert!(found.remedy.as_deref().is_some_and(|how| how.starts_with(remedy)), "{found:?}");
             assert_eq!(damon(unusable(known), false).stops, [Use::Daemon]);
         }
         assert_eq!(damon(None, false).state, State::Good);
@@ -154,7 +156,7 @@ mod tests {
     #[test]
     fn old_kernel_is_reported() {
         let error = |number| Err(io::Error::from_raw_os_error(number));
-        assert!(scan(error(libc::ENOTTY)).mend.is_some_and(|how| how.contains("6.7")));
+        assert!(scan(error(libc::ENOTTY)).remedy.is_some_and(|how| how.contains("6.7")));
         assert_eq!(scan(Ok(false)).state, State::Good);
     }
 }

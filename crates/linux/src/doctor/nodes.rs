@@ -18,7 +18,7 @@ fn judge(system: &Result<System, TopologyError>) -> Vec<Finding> {
                 "nodes are indistinguishable: no placement or migration",
                 &Use::ALL,
             )
-            .mend("a kernel with CONFIG_NUMA, and sysfs: mount -t sysfs sysfs /sys"),
+            .remedy("a kernel with CONFIG_NUMA, and sysfs: mount -t sysfs sysfs /sys"),
         ],
     }
 }
@@ -40,7 +40,7 @@ fn choice(system: &System) -> Finding {
     }
     let means = "`run` and `daemon` work without effect: all pages are on this node";
     Finding::warning("memory nodes", found, means)
-        .mend("try policies in the simulator or the lab: memtide lab run --machine ddr5-cxl -- PROGRAM")
+        .remedy("try policies in the simulator or the lab: memtide lab run --machine ddr5-cxl -- PROGRAM")
 }
 
 fn tiers(system: &System) -> Finding {
@@ -59,7 +59,7 @@ fn tiers(system: &System) -> Finding {
             "one, for all nodes",
             "policies see a single tier, unless --machine FILE defines tiers",
         )
-        .mend("memtide topo -o machine > FILE, set each node's `tier`, and use --machine FILE"),
+        .remedy("memtide topo -o machine > FILE, set each node's `tier`, and use --machine FILE"),
         (count, _) => Finding::good(subject, format!("{count}"), "policies use them"),
     }
 }
@@ -74,7 +74,10 @@ fn figures(system: &System) -> Finding {
     } else {
         let found = format!("the firmware (ACPI HMAT) does not report {}", without.join(", "));
         let means = "policies that use latency or bandwidth need a machine file, by --machine";
-        Finding::missing(subject, found, means, &[Use::Figures]).mend("memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > system.toml")
+        Finding::missing(subject, found, means, &[Use::Figures]).remedy(
+            "memtide measure -o json > measured.json; memtide topo -o machine --measured measured.json > \
+             system.toml",
+        )
     }
 }
 

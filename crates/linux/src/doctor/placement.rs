@@ -42,7 +42,7 @@ pub fn examine() -> Vec<Finding> {
 fn weights_left() -> Finding {
     let means = "programs under weighted interleave use that run's weights";
     Finding::warning("weights of weighted interleave", "left set by a killed run", means)
-        .mend("root's next memtide run or daemon restores them: sudo memtide run -- true")
+        .remedy("root's next memtide run or daemon restores them: sudo memtide run -- true")
 }
 
 /// Whether a weight can be set; missing if the directory is.
@@ -62,7 +62,7 @@ fn policies(tried: io::Result<()>) -> Finding {
             "no `memtide run` and no `memtide measure`",
             &[Use::Measure, Use::Policies, Use::Weights, Use::Exact],
         )
-        .mend(CONTAINER),
+        .remedy(CONTAINER),
     }
 }
 
@@ -75,14 +75,14 @@ fn weights(mode: io::Result<()>, files: io::Result<()>) -> Finding {
             Finding::good(subject, "its weights can be set", "the kernel places plain ratios")
         }
         (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
-            missing(format!("set_mempolicy: {}", why(&error))).mend(CONTAINER)
+            missing(format!("set_mempolicy: {}", why(&error))).remedy(CONTAINER)
         }
-        (Err(_), _) => missing("this kernel has none".to_owned()).mend("Linux 6.9 or later"),
+        (Err(_), _) => missing("this kernel has none".to_owned()).remedy("Linux 6.9 or later"),
         (Ok(()), Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-            missing(format!("{WEIGHTS} is not there")).mend("mount -t sysfs sysfs /sys, or CONFIG_SYSFS")
+            missing(format!("{WEIGHTS} is not there")).remedy("mount -t sysfs sysfs /sys, or CONFIG_SYSFS")
         }
         (Ok(()), Err(error)) => missing(format!("its weights cannot be set: {}", why(&error)))
-            .mend("be root (sudo memtide run ..); in a container, have /sys writable"),
+            .remedy("be root (sudo memtide run ..); in a container, have /sys writable"),
     }
 }
 
@@ -92,11 +92,11 @@ fn page_moves(tried: io::Result<()>) -> Finding {
         Ok(()) => Finding::good(subject, "works", "pages can be moved"),
         Err(error) => {
             let means = "no migration, and no page locations";
-            let mend = match error.raw_os_error() {
+            let remedy = match error.raw_os_error() {
                 Some(libc::ENOSYS) => "a kernel with CONFIG_NUMA and CONFIG_MIGRATION",
                 _ => CONTAINER,
             };
-            Finding::missing(subject, why(&error), means, &[Use::Daemon]).mend(mend)
+            Finding::missing(subject, why(&error), means, &[Use::Daemon]).remedy(remedy)
         }
     }
 }
@@ -114,17 +114,17 @@ mod tests {
     fn container_filter_stops_policies_and_moves() {
         let found = policies(error(libc::EPERM));
         assert!(
-            found.stops.contains(&Use::Policies) && found.mend.is_some_and(|how| how.contains("SYS_NICE"))
+            found.stops.contains(&Use::Policies) && found.remedy.is_some_and(|how| how.contains("SYS_NICE"))
         );
         let found = page_moves(error(libc::EPERM));
-        assert!(found.stops == [Use::Daemon] && found.mend.is_some_and(|how| how.contains("SYS_NICE")));
+        assert!(found.stops == [Use::Daemon] && found.remedy.is_some_and(|how| how.contains("SYS_NICE")));
         assert_eq!(policies(Ok(())).state, State::Good);
     }
 
     #[test]
     fn weights_need_kernel_mode_and_permission() {
         assert_eq!(weights(Ok(()), Ok(())).state, State::Good);
-        for (mode, files, mend) in [
+        for (mode, files, remedy) in [
             (error(libc::EINVAL), error(libc::ENOENT), "6.9"),
             (error(libc::EPERM), Ok(()), "SYS_NICE"),
             (Ok(()), error(libc::EACCES), "root"),
@@ -133,7 +133,7 @@ mod tests {
         ] {
             let found = weights(mode, files);
             assert_eq!(found.stops, [Use::Weights]);
-            assert!(found.mend.as_deref().is_some_and(|how| how.contains(mend)), "{found:?}");
+            assert!(found.remedy.as_deref().is_some_and(|how| how.contains(remedy)), "{found:?}");
         }
     }
 

@@ -39,7 +39,7 @@ fn user(uid: u32) -> Finding {
         0 => Finding::good(subject, "root", "DAMON, weights and tracing are accessible"),
         _ => {
             Finding::note(subject, format!("number {uid}, not root"), "DAMON, weights and tracing need root")
-                .mend("sudo memtide doctor")
+                .remedy("sudo memtide doctor")
         }
     }
 }
@@ -50,7 +50,7 @@ fn nice(held: Capabilities) -> Finding {
         return Finding::good(subject, "held", "pages of all users' processes can be moved");
     }
     Finding::warning(subject, "not held", "only pages of this user's own processes can be moved")
-        .mend("be root; in a container: --cap-add SYS_NICE")
+        .remedy("be root; in a container: --cap-add SYS_NICE")
 }
 
 fn ptrace(held: Capabilities) -> Finding {
@@ -59,7 +59,7 @@ fn ptrace(held: Capabilities) -> Finding {
         return Finding::good(subject, "held", "other users' processes can be inspected");
     }
     Finding::warning(subject, "not held", "locations and sizes of other users' pages are hidden")
-        .mend("be root; in a container: --cap-add SYS_PTRACE")
+        .remedy("be root; in a container: --cap-add SYS_PTRACE")
 }
 
 fn perf(held: Capabilities, paranoid: Option<i32>) -> Finding {
@@ -73,7 +73,7 @@ fn perf(held: Capabilities, paranoid: Option<i32>) -> Finding {
     } else {
         let means = "no placement by page fault: system calls cannot be traced";
         Finding::missing(subject, found("not held"), means, &[Use::Exact])
-            .mend("be root; in a container: --cap-add PERFMON")
+            .remedy("be root; in a container: --cap-add PERFMON")
     }
 }
 

@@ -44,7 +44,7 @@ fn numa_balancing(value: Option<&str>) -> Finding {
             value,
             "the kernel migrates pages of programs without a memory policy, against the daemon",
         )
-        .mend("sysctl kernel.numa_balancing=0"),
+        .remedy("sysctl kernel.numa_balancing=0"),
     }
 }
 
@@ -56,7 +56,7 @@ fn demotion(value: Option<&str>) -> Finding {
             "true",
             "the kernel demotes pages of full nodes, independently of the daemon's policy",
         )
-        .mend("echo 0 > /sys/kernel/mm/numa/demotion_enabled"),
+        .remedy("echo 0 > /sys/kernel/mm/numa/demotion_enabled"),
         value => Finding::good(subject, value.unwrap_or("not there"), "the kernel does not demote pages"),
     }
 }
@@ -70,7 +70,7 @@ fn huge_pages(value: Option<&str>) -> Finding {
             "always",
             "the kernel's ratios are in units of 2 MiB, too coarse for small programs; huge pages move whole",
         )
-        .mend("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
+        .remedy("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
         chosen => Finding::good(subject, chosen.unwrap_or("not there"), "ratios are in pages of 4 KiB"),
     }
 }
@@ -86,7 +86,7 @@ fn zone_reclaim(value: Option<&str>) -> Finding {
             value,
             "the kernel reclaims pages of a full node before it uses another node",
         )
-        .mend("sysctl vm.zone_reclaim_mode=0"),
+        .remedy("sysctl vm.zone_reclaim_mode=0"),
     }
 }
 
@@ -101,7 +101,8 @@ fn swap(table: Option<&str>) -> Finding {
             "a program bound to one tier (fast-only) is killed when that is full; others spill",
         );
     }
-    let means = "a program bound to one tier (fast-only) is swapped when that is full; pages that are swapped do not move";
+    let means = "a program bound to one tier (fast-only) is swapped when that is full; pages that are \
+        swapped do not move";
     Finding::note(subject, areas.join(", "), means)
 }
 
@@ -112,18 +113,18 @@ mod tests {
 
     #[test]
     fn automatic_migration_is_a_warning_with_remedy() {
-        for (found, mend) in [
+        for (found, remedy) in [
             (numa_balancing(Some("1")), "sysctl kernel.numa_balancing=0"),
             (numa_balancing(Some("2")), "sysctl kernel.numa_balancing=0"),
             (demotion(Some("true")), "echo 0 > /sys/kernel/mm/numa/demotion_enabled"),
             (zone_reclaim(Some("1")), "sysctl vm.zone_reclaim_mode=0"),
         ] {
-            assert_eq!((found.state, found.mend.as_deref()), (State::Warning, Some(mend)));
+            assert_eq!((found.state, found.remedy.as_deref()), (State::Warning, Some(remedy)));
         }
         for found in
             [numa_balancing(Some("0")), numa_balancing(None), demotion(Some("false")), zone_reclaim(None)]
         {
-            assert_eq!((found.state, found.mend), (State::Good, None));
+            assert_eq!((found.state, found.remedy), (State::Good, None));
         }
     }
 

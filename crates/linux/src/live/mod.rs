@@ -190,7 +190,7 @@ impl Live {
             };
             // Built field by field: a clone would be a call for each of tens of thousands of pages.
             let Planned { id, reason, .. } = *planned;
-            let planned = Planned { id, action: Action::Move(*the_move(planned)), reason };
+            let planned = Planned { id, action: Action::Move(*expect_move(planned)), reason };
             Completion { time, planned, outcome }
         }));
     }
@@ -209,14 +209,14 @@ impl Live {
     /// is no longer huge is gone.
     fn carry_out(&mut self, pid: Pid, size: PageSize, moves: &[Planned]) -> Vec<Result<(), Refusal>> {
         let nodes = &self.watched.numbers.nodes;
-        let wanted = moves.iter().map(the_move);
+        let wanted = moves.iter().map(expect_move);
         let named = |wanted: &Move| (wanted.page.0, nodes[wanted.to.index()]);
         if size == PageSize::Base {
             let mut results = Vec::with_capacity(moves.len());
             let mut pages: Vec<(u64, NodeId)> = Vec::with_capacity(moves.len().min(CHUNK));
             for chunk in moves.chunks(CHUNK) {
                 pages.clear();
-                pages.extend(chunk.iter().map(the_move).map(named));
+                pages.extend(chunk.iter().map(expect_move).map(named));
                 results.extend(self.mover.move_pages(pid, &pages));
             }
             return results;
@@ -245,7 +245,7 @@ fn as_move(planned: &Planned) -> Option<&Move> {
 }
 
 /// The move of an action known to be one.
-fn the_move(planned: &Planned) -> &Move {
+fn expect_move(planned: &Planned) -> &Move {
     as_move(planned).expect("a run of moves")
 }
 

@@ -84,7 +84,7 @@ fn address(page: u64) -> u64 {
     page << 12
 }
 
-/// Pages still to be moved, as arguments of move_pages(2), and the bookkeeping per page beside that call.
+/// Pages still to be moved, as arguments of move_pages(2), and per-page bookkeeping.
 #[derive(Clone, Debug, Default)]
 struct Open {
     addresses: Vec<u64>,

@@ -58,7 +58,7 @@ pub trait ProcessMemory: Debug + Send {
 }
 
 /// Finds a process's pages on some nodes, and plans their moves to others, step by step. The moves pass the
-/// governor; their outcomes are returned by [`Transfer::note`].
+/// governor; their outcomes are returned by [`Transfer::record`].
 #[derive(Debug)]
 pub struct Transfer {
     process: Process,
@@ -137,7 +137,7 @@ impl Transfer {
 
     /// Handles the outcomes of its moves. Those without free memory are retried on the next node, those held
     /// back by the governor as they are.
-    pub fn note(&mut self, done: &[Completion]) {
+    pub fn record(&mut self, done: &[Completion]) {
         for Completion { planned, outcome, .. } in done {
             for wanted in planned.action.moves() {
                 self.note_move(wanted, *outcome);
@@ -296,7 +296,7 @@ mod tests {
             .expect("my own");
         while let Some(moves) = transfer.step().expect("a step") {
             runner.request(&mut live, &mut (), &moves);
-            transfer.note(&runner.take_answered());
+            transfer.record(&runner.take_answered());
         }
         let tally = transfer.tally();
         let refused: u64 = tally.refused_pages.values().sum();

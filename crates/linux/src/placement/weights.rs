@@ -30,7 +30,8 @@ pub enum WeightError {
     Unsupported,
     /// Another run uses other weights.
     #[error(
-        "node {} has weight {held} for the program of process {pid}, but needs {wanted}: weights are system-wide; wait for that program, or use the same placement for both", node.0
+        "node {} has weight {held} for the program of process {pid}, but needs {wanted}: weights are \
+         system-wide; wait for that program, or use the same placement for both", node.0
     )]
     Held {
         /// The node.
@@ -127,7 +128,7 @@ impl Weights {
         if saved.before.is_empty() {
             saved.before = paths.read_all()?;
         }
-        paths.note(&saved)?;
+        paths.save(&saved)?;
         let held = Weights { paths, me };
         for &(node, weight) in wanted {
             held.paths.write(&format!("node{}", node.0), &weight.to_string())?;
@@ -143,7 +144,7 @@ impl Drop for Weights {
             let mut saved = self.paths.saved()?.unwrap_or_default();
             let mine = saved.holders.iter().position(|holder| *holder == self.me);
             mine.map(|at| saved.holders.remove(at));
-            if saved.holders.is_empty() { self.paths.restore(&saved) } else { self.paths.note(&saved) }
+            if saved.holders.is_empty() { self.paths.restore(&saved) } else { self.paths.save(&saved) }
         };
         // On failure, the next run finds the saved weights and retries.
         let _ = release();
@@ -216,7 +217,7 @@ impl Paths {
     }
 
     /// Replaces the file atomically.
-    fn note(&self, saved: &Saved) -> WeightResult<()> {
+    fn save(&self, saved: &Saved) -> WeightResult<()> {
         let (path, next) = (self.state.join(SAVED_FILE), self.state.join("weights.json.new"));
         let text = serde_json::to_vec(saved).expect("plain data");
         let mut file = File::create(&next).map_err(failed(&next))?;
@@ -333,7 +334,7 @@ mod tests {
         let mut dead = Weights::hold_in(paths.clone(), &WANTED).expect("weights");
         let mut saved = paths.saved().expect("readable").expect("saved weights");
         saved.holders[0].started_ticks += 1;
-        paths.note(&saved).expect("saved weights");
+        paths.save(&saved).expect("saved weights");
         dead.me.started_ticks += 1;
         forget(dead);
         assert!(paths.has_leftover());

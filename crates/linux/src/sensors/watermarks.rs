@@ -61,10 +61,10 @@ mod tests {
 
     #[test]
     fn watermarks_are_summed_over_zones_of_a_node() {
-        let text = "Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 5\n  pages free     2816\n        \
-                    boost    0\n        min      33\n        low      41\n        high     49\n\
-                    Node 0, zone   Normal\n        low      100\n        high     200\n    cpu: 0\n              high:  7\n\
-                    Node 10, zone  Normal\n        low      1\n        high     2\n";
+        let text = "Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 5\n  pages free     \
+            2816\n        boost    0\n        min      33\n        low      41\n        high     49\n\
+            Node 0, zone   Normal\n        low      100\n        high     200\n    cpu: 0\n              \
+            high:  7\nNode 10, zone  Normal\n        low      1\n        high     2\n";
         assert_eq!(watermarks(text, NodeId(0)), Watermarks { low_pages: 141, high_pages: 249 });
         assert_eq!(watermarks(text, NodeId(10)), Watermarks { low_pages: 1, high_pages: 2 });
         assert_eq!(watermarks(text, NodeId(1)), Watermarks { low_pages: 0, high_pages: 0 });

@@ -51,7 +51,8 @@ impl Measured {
 #[derive(Debug, thiserror::Error)]
 pub enum NoMachine {
     /// Neither the firmware nor a measurement provides a figure.
-    #[error("the firmware does not report latency and bandwidth of node {} from the CPUs of node {}", node.0, initiator.0)]
+    #[error("the firmware does not report latency and bandwidth of node {} from the CPUs of node {}",
+        node.0, initiator.0)]
     Unknown {
         /// The node with the CPUs.
         initiator: NodeId,
@@ -85,7 +86,7 @@ struct Known<'a> {
 
 const MEASURED: &str = "measured: memtide measure";
 const FIRMWARE: &str = "firmware (ACPI HMAT)";
-const MADE_UP: &str = "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; placeholders, not to be used";
+const PLACEHOLDER: &str = "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; placeholders, not to be used";
 const DISTANCE: &str = "assumed: the near node's latency by ACPI's distances (SLIT); its bandwidth";
 
 impl System {
@@ -107,7 +108,7 @@ impl System {
         let mut figures = Vec::new();
         for from in self.with_cpus().map(|node| node.id) {
             for to in self.with_memory() {
-                if self.reach(from, to, Known { figures: &[], source: MADE_UP }).is_ok() {
+                if self.reach(from, to, Known { figures: &[], source: PLACEHOLDER }).is_ok() {
                     continue;
                 }
                 let beside = |node: &&SystemNode| node.id == from;
@@ -124,7 +125,7 @@ impl System {
                 });
             }
         }
-        self.made(name, Known { figures: &figures, source: MADE_UP })
+        self.made(name, Known { figures: &figures, source: PLACEHOLDER })
     }
 
     fn made(&self, name: &str, known: Known<'_>) -> Result<Machine, NoMachine> {
@@ -316,7 +317,8 @@ fn name_of(node: NodeId) -> String {
 const ASSUMED: [(&str, &str); 5] = [
     (
         "core",
-        "buffers of a server core of about 2020; 3 instructions a cycle when nothing waits; 2.5 GHz if the kernel knows no clock",
+        "buffers of a server core of about 2020; 3 instructions a cycle when nothing waits; 2.5 GHz if the \
+         kernel knows no clock",
     ),
     ("cache", "latencies of 4, 14 and 50 cycles; the rest is Linux's sysfs"),
     ("tlb", "64 and 1536 entries, 30 cycles a walk, the tables being cached"),

@@ -71,7 +71,8 @@ mod tests {
     #[test]
     fn unmeasured_pairs_are_skipped_and_cached_pairs_reported() {
         let text = r#"{"nodes": [
-                {"initiator": 0, "node": 0, "cached": true, "idle_ns": 90.0, "read_mbps": 5000.0, "write_mbps": null},
+                {"initiator": 0, "node": 0, "cached": true, "idle_ns": 90.0,
+                 "read_mbps": 5000.0, "write_mbps": null},
                 {"initiator": 0, "node": 1, "cached": false, "idle_ns": null, "read_mbps": null}],
               "loaded": [{"initiator": 0, "node": 0, "rate": 0.5, "mbps": 100.0, "latency_ns": 95.0}]}"#;
         let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");

@@ -33,7 +33,8 @@ pub struct Arguments {
     /// Each run has other addresses, order of free memory and seeds.
     ///
     /// Prints the mean and an interval.
-    #[arg(long, default_value_t = 1, value_name = "K", value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    #[arg(long, default_value_t = 1, value_name = "K",
+        value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     layouts: u32,
     /// Folder with results of finished runs, which are not run again
     ///
@@ -77,18 +78,19 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let region = comparison.options.region;
     let mut done = 0;
-    let mut tell = |step: &Step| {
+    let mut report_step = |step: &Step| {
         done = step.done;
         message!("memtide: {}", progress(step, region));
     };
-    let compared = comparison.run(&tools, &mut tell, &interrupt::asked).map_err(|error| match error {
-        LabError::Interrupted => Failure::Paused(format!(
-            "interrupted; {done} of {} runs are kept in {}; run the same command to resume",
-            comparison.subjects.len() * comparison.layouts as usize,
-            results.display()
-        )),
-        other => failure(guest::failure(other)),
-    })?;
+    let compared =
+        comparison.run(&tools, &mut report_step, &interrupt::requested).map_err(|error| match error {
+            LabError::Interrupted => Failure::Paused(format!(
+                "interrupted; {done} of {} runs are kept in {}; run the same command to resume",
+                comparison.subjects.len() * comparison.layouts as usize,
+                results.display()
+            )),
+            other => failure(guest::failure(other)),
+        })?;
     let document = rows::document(&comparison, &compared, common);
     if let Some(draft) = draft {
         let options = &comparison.options;

@@ -22,8 +22,8 @@ pub fn region_note(outcome: &RunOutcome, region: RegionOfInterest) -> Option<&'s
     match (region, &outcome.timing) {
         (RegionOfInterest::Program, _) => None,
         (RegionOfInterest::Marks, Some(timing)) if !timing.regions.is_empty() => Some(
-            "guest time, instructions, accesses and traffic are those between the marks; page faults, migrated \
-             pages and memory in use are the whole program's",
+            "guest time, instructions, accesses and traffic are those between the marks; page faults, \
+             migrated pages and memory in use are the whole program's",
         ),
         (RegionOfInterest::Marks, Some(_)) => Some(
             "the program made no marks: guest time is the whole program's, and nothing else was measured",
@@ -40,7 +40,8 @@ pub fn migration_note(outcome: &RunOutcome) -> Option<&'static str> {
     let tiering = events.promoted_pages.saturating_add(events.demoted_pages);
     (events.migrated_pages > tiering).then_some(
         "promoted by the kernel: by NUMA balancing; demoted by the kernel: by reclaim. Pages moved by \
-         memtide, damo or the program itself, or for a policy or compaction, are among the migrated ones alone",
+         memtide, damo or the program itself, or for a policy or compaction, are among the migrated ones \
+         alone",
     )
 }
 
@@ -217,13 +218,15 @@ pub mod tests {
     pub fn marked_run() -> RunOutcome {
         let regions = vec![region(1e6, 10, &[1]), region(2e6, 20, &[1, 2])];
         serde_json::from_value(serde_json::json!({
-            "machine": "m", "vcpus": 1, "parallel": false, "kernel": "6", "qemu": "10", "status": 0, "signal": null,
+            "machine": "m", "vcpus": 1, "parallel": false, "kernel": "6", "qemu": "10",
+            "status": 0, "signal": null,
             "guest_ns": 9_000_000, "boot_seconds": 1.0, "program_seconds": 1.0,
             "events": {
-                "faults": 1, "major_faults": 0, "hint_faults": 0, "migrated_pages": 109_735, "promoted_pages": 0,
-                "demoted_pages": 0, "huge_faults": 0, "out_of_memory_kills": 0,
+                "faults": 1, "major_faults": 0, "hint_faults": 0, "migrated_pages": 109_735,
+                "promoted_pages": 0, "demoted_pages": 0, "huge_faults": 0, "out_of_memory_kills": 0,
             },
-            "nodes": [], "samples": [], "timing": Results { hook: true, why: None, regions }, "notes": [], "kept": null,
+            "nodes": [], "samples": [], "notes": [], "kept": null,
+            "timing": Results { hook: true, why: None, regions },
         }))
         .expect("an outcome")
     }

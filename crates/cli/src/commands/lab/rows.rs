@@ -171,8 +171,8 @@ fn notes(compared: &[Compared], region: RegionOfInterest) -> Vec<String> {
             notes.push(format!("{name}: {}", advice::lab::ONE_TIER));
         } else if subject.needs_hint_faults() && outcomes.iter().all(|run| run.events.hint_faults == 0) {
             notes.push(format!(
-                "{name} saw no NUMA hint fault: the kernel first scans a program after 1 s of its processor time, and with 2 \
-                 only memory of a slower tier"
+                "{name} saw no NUMA hint fault: the kernel first scans a program after 1 s of its processor \
+                 time, and with 2 only memory of a slower tier"
             ));
         }
         for kept in outcomes.iter().filter_map(|run| run.kept.as_ref()) {

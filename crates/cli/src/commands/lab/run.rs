@@ -43,7 +43,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let (options, tools) = arguments.guest.options(arguments.command, arguments.common.seed)?;
     let options = arguments.memory.of(arguments.region_options.of(options));
     let output = Output { out: Box::new(stdout()), err: Box::new(stderr()) };
-    let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;
+    let outcome = run_in_lab(&options, &tools, output, &interrupt::requested).map_err(guest::failure)?;
     let document = figures::document(&outcome, options.region);
     arguments.figures.write(&document, arguments.common.output)?;
     if let Some(draft) = draft {

@@ -38,7 +38,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let options = arguments.memory.of(options);
     message!("memtide: booting the guest; `exit` ends it");
     let output = Output { out: Box::new(sink()), err: Box::new(sink()) };
-    let outcome = run_in_lab(&options, &tools, output, &interrupt::asked).map_err(guest::failure)?;
+    let outcome = run_in_lab(&options, &tools, output, &interrupt::requested).map_err(guest::failure)?;
     if let Some(kept) = outcome.kept {
         message!("memtide: kept in {}", kept.display());
     }

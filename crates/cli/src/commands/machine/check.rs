@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     all(faults)
 }
 
-/// In a table for people, warnings are paragraphs; CSV has one table, so they go to standard error.
+/// In the table format, warnings are paragraphs; CSV has one table, so they go to standard error.
 fn print(format: Format, checked: Table, warnings: &[FileError]) -> Result<(), Failure> {
     let notes: Vec<String> = warnings.iter().map(|warning| format!("warning: {warning}")).collect();
     match format {

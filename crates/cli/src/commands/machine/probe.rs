@@ -39,7 +39,8 @@ pub struct Arguments {
         default_value = "5%,10%,20%,30%,40%,50%,60%,70%,75%,80%,85%,90%,95%")]
     load: Vec<f64>,
     /// Requests per load; the first tenth is the warm-up
-    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 200_000,
+        value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     requests: u64,
     #[command(flatten)]
     common: Common,
@@ -100,17 +101,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut document = Document {
         about: vec![
             ("machine", Cell::text(&machine.name)),
-            ("pattern", Cell::text(arguments.pattern.to_possible_value().expect("none is hidden").get_name())),
+            (
+                "pattern",
+                Cell::text(arguments.pattern.to_possible_value().expect("none is hidden").get_name()),
+            ),
             ("read_share", Cell::Real(arguments.reads, 2)),
             ("seed", Cell::Whole(common.seed)),
             ("memtide", Cell::text(VERSION)),
         ],
         tables: vec![summary_table(), curve_table()],
         notes: vec![
-            "Latencies are load-to-use, links included. Idle is that of a pointer chase over the whole node, as Intel \
-             MLC measures it: on a dram node it also meets rows that must be closed first, and refreshes. Closed row \
-             is that of a single read of a bank without an open row, as in machine show. Load is a share of the \
-             node's peak. Latencies of a saturated point depend on the length of the probe."
+            "Latencies are load-to-use, links included. Idle is that of a pointer chase over the whole node, \
+             as Intel MLC measures it: on a dram node it also meets rows that must be closed first, and \
+             refreshes. Closed row is that of a single read of a bank without an open row, as in machine \
+             show. Load is a share of the node's peak. Latencies of a saturated point depend on the length \
+             of the probe."
                 .to_owned(),
         ],
     };

@@ -36,8 +36,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let about = vec![("machine", Cell::text(&machine.name)), ("summary", Cell::text(&machine.summary))];
     let about = if common.output == Format::Table { about } else { Vec::new() };
     let dram = machine.nodes.iter().any(|node| node.dram.is_some());
-    let note = "Idle read of a dram node is a single read of a bank without an open row. A pointer chase also meets \
-                refreshes and rows that must be closed first: see the idle latency of machine probe.";
+    let note = "Idle read of a dram node is a single read of a bank without an open row. A pointer chase \
+        also meets refreshes and rows that must be closed first: see the idle latency of machine probe.";
     let notes = dram.then(|| note.to_owned()).into_iter().collect();
     Document { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(common.output)
 }

@@ -22,8 +22,8 @@ fn read(file: &str) -> Result<MeasuredFile, Failure> {
 fn doubts(measured: &MeasuredFile) -> impl Iterator<Item = String> {
     measured.cached().map(|(initiator, node)| {
         format!(
-            "a cache held much of the measured memory of {node} from {initiator}: its figures may be too good; \
-             raise --mib"
+            "a cache held much of the measured memory of {node} from {initiator}: its figures may be too \
+             good; raise --mib"
         )
     })
 }
@@ -43,8 +43,8 @@ fn refused(file: &str, error: &NoMachine) -> Failure {
     let again = format!("measure again: memtide measure -o json > {file}");
     match error {
         NoMachine::Unknown { initiator, node } => Failure::Input(format!(
-            "{file}: latency and bandwidth of {node} from the CPUs of {initiator} are in neither this file nor the firmware; \
-             {again}, without --nodes and --initiators, and with memory free on each node"
+            "{file}: latency and bandwidth of {node} from the CPUs of {initiator} are in neither this file \
+             nor the firmware; {again}, without --nodes and --initiators, and with memory free on each node"
         )),
         NoMachine::Refused(why) => {
             let field = if why.field.is_empty() { String::new() } else { format!("{}: ", why.field) };
@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn refusals_name_the_file_and_what_to_do() {
         let unknown = NoMachine::Unknown { initiator: NodeId(0), node: NodeId(3) };
-        let Failure::Input(told) = refused("m.json", &unknown) else { panic!("{unknown}") };
+        let Failure::Input(message) = refused("m.json", &unknown) else { panic!("{unknown}") };
         for part in ["m.json: ", "node3", "memtide measure -o json > m.json", "without --nodes"] {
-            assert!(told.contains(part), "{told}");
+            assert!(message.contains(part), "{message}");
         }
         assert!(matches!(refused("m.json", &NoMachine::Nothing("CPUs")), Failure::Run(_)));
     }

@@ -101,14 +101,14 @@ fn document(host: &System) -> Document {
 }
 
 fn row(node: &Node) -> Vec<Cell> {
-    let told = node.firmware.clone().unwrap_or_default();
+    let firmware = node.firmware.clone().unwrap_or_default();
     let Performance {
         read_latency_ns,
         write_latency_ns,
         read_bandwidth_mbps,
         write_bandwidth_mbps,
         initiators,
-    } = told;
+    } = firmware;
     let figure = |figure: Option<f64>| figure.map_or(Cell::Absent, |figure| Cell::Real(figure, 0));
     let distances: Vec<String> = node.distances.iter().map(|(_, distance)| distance.to_string()).collect();
     let mib = |kib: fn(&memtide_linux::topology::Capacity) -> u64| {
@@ -143,7 +143,7 @@ fn list(numbers: impl Iterator<Item = u16>) -> Cell {
     if words.is_empty() { Cell::Absent } else { Cell::text(words.join(",")) }
 }
 
-/// The CPUs of a node, for people.
+/// The CPUs of a node, for a table.
 fn cpus(cpus: &[CpuId]) -> String {
     list(cpus.iter().map(|cpu| cpu.0)).display()
 }

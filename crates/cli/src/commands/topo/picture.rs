@@ -9,7 +9,8 @@ use super::cpus;
 const BOX: (usize, usize) = (230, 120);
 const GAP: usize = 50;
 const STYLE: &str = "text{font:13px sans-serif;fill:#222}.b{font-weight:bold}rect{fill:#f4f6f8;stroke:#667}\
-    .used{fill:#5b8db8;stroke:none}.free{fill:#d5e3ee;stroke:none}path{stroke:#667;fill:none;stroke-dasharray:4 3}";
+    .used{fill:#5b8db8;stroke:none}.free{fill:#d5e3ee;stroke:none}\
+    path{stroke:#667;fill:none;stroke-dasharray:4 3}";
 
 /// A node and the corner of its box.
 struct Placed<'a> {
@@ -25,8 +26,9 @@ pub fn svg(host: &System) -> String {
         placed.iter().fold((0, 0), |(width, height), at| (width.max(at.x), height.max(at.y)));
     let (width, height) = (width + BOX.0 + GAP, height + BOX.1 + GAP);
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\"><style>{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" style=\"fill:#fff;stroke:none\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 \
+         {width} {height}\"><style>{STYLE}</style>\n\
+         <rect width=\"100%\" height=\"100%\" style=\"fill:#fff;stroke:none\"/>\n"
     );
     for at in placed.iter().filter(|at| at.node.cpus.is_empty()) {
         let beside = host.nearest_cpus(at.node).and_then(|id| placed.iter().find(|at| at.node.id == id));
@@ -82,9 +84,9 @@ fn node(at: &Placed) -> String {
             format!("{} MiB, {} MiB free", memory.total_kib >> 10, memory.free_kib >> 10)
         }),
     ));
-    if let Some(told) = &node.firmware {
+    if let Some(firmware) = &node.firmware {
         let figure = |figure: Option<f64>, unit| figure.map(|figure| format!("{figure:.0} {unit}"));
-        let words = [figure(told.read_latency_ns, "ns"), figure(told.read_bandwidth_mbps, "MB/s")];
+        let words = [figure(firmware.read_latency_ns, "ns"), figure(firmware.read_bandwidth_mbps, "MB/s")];
         lines.push(("", words.into_iter().flatten().collect::<Vec<_>>().join(", ")));
     }
     for (number, (class, words)) in lines.iter().enumerate() {

@@ -86,12 +86,14 @@ fn free_in_zone(zone: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const ZONES: &str = "Node 0, zone      DMA\n  per-node stats\n      nr_free 3\n  pages free     3840\n        boost    0\n        \
-                         min      21\n        low      26\n        high     31\n        protection: (0, 900, 900, 900)\n\
-                         Node 0, zone    DMA32\n  pages free     1000\n        min      80\n        low      100\n        \
-                         protection: (0, 0, 0, 0)\nNode 1, zone   Movable\n  pages free     50\n        min      60\n        \
-                         low      70\n        protection: (0, 0, 0, 0)\nNode 11, zone   Normal\n  pages free     5\n        \
-                         low      0\n        protection: (0, 0, 0, 0)\n";
+    const ZONES: &str = "Node 0, zone      DMA\n  per-node stats\n      nr_free 3\n  pages free     \
+        3840\n        boost    0\n        min      21\n        low      26\n        high     31\n        \
+        protection: (0, 900, 900, 900)\n\
+        Node 0, zone    DMA32\n  pages free     1000\n        min      80\n        low      100\n        \
+        protection: (0, 0, 0, 0)\n\
+        Node 1, zone   Movable\n  pages free     50\n        min      60\n        low      70\n        \
+        protection: (0, 0, 0, 0)\n\
+        Node 11, zone   Normal\n  pages free     5\n        low      0\n        protection: (0, 0, 0, 0)\n";
 
     #[test]
     fn reserved_pages_are_not_free() {

@@ -109,7 +109,7 @@ impl Exact {
     }
 
     /// Whether the faulting CPU matters even if all nodes have free memory.
-    fn asks_for_cpu(&self) -> bool {
+    fn needs_cpu(&self) -> bool {
         let several = self.rule.groups.iter().any(|group| group.nodes.len() > 1);
         self.rule.order == GroupOrder::CycleFromOwn || (self.rule.within == Within::Nearest && several)
     }

@@ -106,7 +106,7 @@ impl Placer {
     fn node_of(&mut self, fault: PageFault) -> Option<NodeId> {
         let thread = self.threads.get_mut(&fault.tid)?;
         let exact = &self.exact;
-        let matters = exact.cpus.len() > 1 && (exact.asks_for_cpu() || self.free_memory.any_full());
+        let matters = exact.cpus.len() > 1 && (exact.needs_cpu() || self.free_memory.any_full());
         let cpu = matters.then(|| cpu_of(&thread.stat).and_then(|cpu| exact.cpus.get(cpu).copied()));
         let cpu = cpu.flatten().unwrap_or_default();
         let page = Vpn(fault.page / PAGE);

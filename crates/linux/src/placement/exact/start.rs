@@ -32,8 +32,8 @@ pub enum ExactError {
     Faults(io::Error),
     /// System calls cannot be traced.
     #[error(
-        "cannot see new mappings ({TRACEPOINT}: {0}); be root, and mount the kernel's tracing: mount -t tracefs tracefs \
-         /sys/kernel/tracing"
+        "cannot see new mappings ({TRACEPOINT}: {0}); be root, and mount the kernel's tracing: mount -t \
+         tracefs tracefs /sys/kernel/tracing"
     )]
     Mappings(io::Error),
     /// The program cannot be started.

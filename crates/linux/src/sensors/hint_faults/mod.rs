@@ -59,6 +59,7 @@ impl Sense for Hints {
 fn several_nodes(Process { pid, name, .. }: &Process) -> String {
     let pid = pid.as_raw_nonzero();
     format!(
-        "process {pid} ({name}), and perhaps others, runs on CPUs of several nodes: the accessing node is unknown, and its pages stay"
+        "process {pid} ({name}), and perhaps others, runs on CPUs of several nodes: the accessing node is \
+         unknown, and its pages stay"
     )
 }

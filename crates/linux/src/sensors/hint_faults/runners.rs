@@ -67,7 +67,7 @@ impl Threads {
 pub struct SeveralNodes;
 
 fn most(turns: &[Turn]) -> Result<Option<Runner>, SeveralNodes> {
-    // Idle threads count alike if all are idle.
+    // If all threads are idle, they count equally.
     let idle = turns.iter().all(|turn| turn.ticks == 0);
     let weight = |turn: &Turn| if idle { 1 } else { turn.ticks };
     let Some(first) = turns.iter().max_by_key(|turn| (weight(turn), turn.runner.thread)) else {
@@ -91,7 +91,7 @@ mod tests {
         let (a, b) = (turn(1, 0, 50), turn(2, 0, 45));
         assert_eq!(most(&[a, b, turn(3, 8, 5)]), Ok(Some(a.runner)));
         assert_eq!(most(&[a, b, turn(3, 8, 15)]), Err(SeveralNodes));
-        assert_eq!(most(&[turn(1, 0, 0), turn(2, 8, 0)]), Err(SeveralNodes), "nobody has run");
+        assert_eq!(most(&[turn(1, 0, 0), turn(2, 8, 0)]), Err(SeveralNodes), "no thread has run");
         assert_eq!(most(&[turn(1, 8, 0), turn(2, 8, 0)]), Ok(Some(turn(2, 8, 0).runner)));
         assert_eq!(most(&[]), Ok(None));
     }

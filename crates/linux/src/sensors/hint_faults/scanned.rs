@@ -74,11 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn own_heap_is_visited_and_own_code_is_not() {
+    fn heap_is_visited_and_code_is_not() {
         let (memory, me) = (vec![1u8; 1 << 20], rustix::process::getpid());
         let mappings = mappings(me);
         let is_in = |address: u64| mappings.iter().any(|[a, b]| (*a..*b).contains(&(address / PAGE_BYTES)));
         assert!(is_in(memory.as_ptr() as u64), "{mappings:?}");
-        assert!(!is_in(own_heap_is_visited_and_own_code_is_not as *const () as u64), "{mappings:?}");
+        assert!(!is_in(heap_is_visited_and_code_is_not as *const () as u64), "{mappings:?}");
     }
 }

@@ -16,7 +16,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 pub use self::damon::Damon;
 use self::located::{Located, runs};
 use self::monitors::Chosen;
-pub use self::monitors::{CLEARED_MAX, Found, Kind, Mend, RegionMonitor, Unusable, Usable, usable};
+pub use self::monitors::{CLEARED_MAX, Found, Kind, RegionMonitor, Remedy, Unusable, Usable, usable};
 pub use self::smaps::Smaps;
 pub use self::soft_dirty::SoftDirty;
 use super::{Monitoring, Sense, SensorSetup, Watched, task};
@@ -26,9 +26,9 @@ use crate::sys::pagemap::huge_pages;
 
 /// Sampled pages per region (maximum, minimum) and over all regions. Each costs the kernel thousands of
 /// instructions.
-const LOOKED_AT: u64 = 16;
-const LOOKED_AT_LEAST: u64 = 2;
-const LOOKED_AT_IN_ALL: u64 = 512;
+const SAMPLED_MAX: u64 = 16;
+const SAMPLED_MIN: u64 = 2;
+const SAMPLED_TOTAL: u64 = 512;
 
 /// Consecutive failures after which another monitor is selected.
 const FAILURES_MAX: u32 = 3;
@@ -184,7 +184,7 @@ impl Sense for RegionSensor {
         };
         (self.failures, self.has_worked) = (0, true);
         let regions: usize = all.iter().map(Vec::len).sum();
-        let parts = (LOOKED_AT_IN_ALL / regions.max(1) as u64).clamp(LOOKED_AT_LEAST, LOOKED_AT);
+        let parts = (SAMPLED_TOTAL / regions.max(1) as u64).clamp(SAMPLED_MIN, SAMPLED_MAX);
         let mut forbidden = None;
         for (process, found) in watched.processes.clone().into_iter().zip(all) {
             let located = self.locate(&process, &found, parts, watched, view);

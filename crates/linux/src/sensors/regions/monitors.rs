@@ -87,21 +87,21 @@ impl Kind {
 
 /// Why a monitor cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}{}", match mend {
-    Some(Mend::Command(command)) => format!("; to fix it: `{command}`"),
-    Some(Mend::Release { owner, .. }) => format!("; used by {owner}"),
-    Some(Mend::Root) | None => String::new(),
+#[error("{why}{}", match remedy {
+    Some(Remedy::Command(command)) => format!("; to fix it: `{command}`"),
+    Some(Remedy::Release { owner, .. }) => format!("; used by {owner}"),
+    Some(Remedy::Root) | None => String::new(),
 })]
 pub struct Unusable {
     /// The obstacle.
     pub why: String,
     /// The remedy, if there is one.
-    pub mend: Option<Mend>,
+    pub remedy: Option<Remedy>,
 }
 
 /// How to make a monitor usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mend {
+pub enum Remedy {
     /// Run memtide's daemon as root.
     Root,
     /// Run this command; it stops nothing that is in use.
@@ -119,7 +119,7 @@ pub enum Mend {
 
 impl From<io::Error> for Unusable {
     fn from(error: io::Error) -> Unusable {
-        Unusable { why: error.to_string(), mend: None }
+        Unusable { why: error.to_string(), remedy: None }
     }
 }
 
@@ -129,14 +129,14 @@ pub struct Usable {
     /// Its name.
     pub name: &'static str,
     /// What it reports.
-    pub tells: &'static str,
+    pub reports: &'static str,
     /// Why it cannot be used, if so.
     pub why_not: Option<Unusable>,
 }
 
 /// All kinds of monitors, the best first.
 pub fn usable() -> Vec<Usable> {
-    let usable = |name, tells, check: Result<(), Unusable>| Usable { name, tells, why_not: check.err() };
+    let usable = |name, reports, check: Result<(), Unusable>| Usable { name, reports, why_not: check.err() };
     vec![
         usable("damon", "accesses, by adaptive regions", Kind::Damon.check()),
         usable("smaps", "accesses, by whole mappings", Kind::Smaps.check()),

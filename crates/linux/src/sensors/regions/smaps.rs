@@ -15,10 +15,10 @@ use super::{CLEARED_MAX, Found, RegionMonitor};
 use crate::processes::{self, Identity, Process};
 
 /// Monitoring takes at most 1/N of the time.
-const SPARED: u32 = 100;
+const DUTY_DIVISOR: u32 = 100;
 
 /// Maximum time per call: the remaining processes are scanned in the next one.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIME_MAX: Duration = Duration::from_millis(100);
 
 /// A mapping is idle if less than 1/N of it was accessed.
 const IDLE: u64 = 20;
@@ -73,22 +73,22 @@ impl Smaps {
 
     /// Scans processes in turn, for a sampling interval each, until all are done or the time limit is
     /// reached.
-    fn look(&mut self) {
+    fn scan(&mut self) {
         let sampling = Duration::from_nanos(self.needs.sampling.as_ns() as u64);
         let (begin, mut slept) = (Instant::now(), Duration::ZERO);
         for _ in 0..self.watched.len() {
             self.next = (self.next + 1) % self.watched.len();
             let ((pid, _), known) = &mut self.watched[self.next];
             // A process that has exited, belongs to another user, or is too large has nothing to report.
-            let looked = look_at(*pid, sampling);
+            let found = scan_process(*pid, sampling);
             *known =
-                looked.map_or_else(|_| Vec::new(), |(long, short)| judge(known, &long, &short, &self.needs));
+                found.map_or_else(|_| Vec::new(), |(long, short)| judge(known, &long, &short, &self.needs));
             slept += sampling;
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIME_MAX {
                 break;
             }
         }
-        self.due = Instant::now() + begin.elapsed().saturating_sub(slept) * SPARED;
+        self.due = Instant::now() + begin.elapsed().saturating_sub(slept) * DUTY_DIVISOR;
     }
 
     fn found(&self, mapping: &Mapping) -> Found {
@@ -112,7 +112,7 @@ impl RegionMonitor for Smaps {
 
     fn read(&mut self) -> io::Result<Vec<Vec<Found>>> {
         if Instant::now() >= self.due {
-            self.look();
+            self.scan();
         }
         let all = |mappings: &Vec<Mapping>| mappings.iter().map(|mapping| self.found(mapping)).collect();
         Ok(self.watched.iter().map(|(_, mappings)| all(mappings)).collect())
@@ -120,7 +120,7 @@ impl RegionMonitor for Smaps {
 }
 
 /// A process's accesses since the last scan, and within a sampling interval from now on.
-fn look_at(pid: Pid, sampling: Duration) -> io::Result<(Usages, Usages)> {
+fn scan_process(pid: Pid, sampling: Duration) -> io::Result<(Usages, Usages)> {
     if processes::one(pid).is_none_or(|process| process.resident_pages > CLEARED_MAX) {
         return Err(io::ErrorKind::FileTooLarge.into());
     }

@@ -15,7 +15,7 @@ use crate::processes::{Identity, Process};
 const SOFT_DIRTY: u64 = 1 << 55;
 
 /// Clearing and the faults it causes take 1/N of the time.
-const SPARED: f64 = 100.0;
+const DUTY_DIVISOR: f64 = 100.0;
 
 /// Cost of the write fault after clearing, relative to clearing the page's bit (`lab/monitors.rs` measures
 /// both).
@@ -77,7 +77,7 @@ impl SoftDirty {
 /// How long to wait after clearing one process's bits, given the time it took and the share of pages that
 /// fault again.
 fn pause(took: Duration, share: f64) -> Duration {
-    took.mul_f64(SPARED * (1.0 + FAULT * share))
+    took.mul_f64(DUTY_DIVISOR * (1.0 + FAULT * share))
 }
 
 fn pages_written(pid: Pid, pages: &[u64]) -> io::Result<Vec<bool>> {

@@ -11,7 +11,7 @@ use perf_event::events::Tracepoint;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Found, Mend, Unusable};
+use super::{Found, Remedy, Unusable};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TRACEPOINT: &str = "events/damon/damon_aggregated";
@@ -32,7 +32,7 @@ pub struct Aggregated {
 #[derive(Debug, Default)]
 struct Target {
     /// Those of the interval being received.
-    coming: Vec<Found>,
+    partial: Vec<Found>,
     /// Those of the last complete interval, and its time.
     latest: Vec<Found>,
     at: Duration,
@@ -44,10 +44,10 @@ struct Target {
 /// Why it cannot.
 pub fn check() -> Result<(), Unusable> {
     Layout::read().map(drop).map_err(|error| match Path::new(TRACEFS).join("events").exists() {
-        true => Unusable { why: error.to_string(), mend: None },
+        true => Unusable { why: error.to_string(), remedy: None },
         false => Unusable {
             why: format!("tracefs is not mounted on {TRACEFS}"),
-            mend: Some(Mend::Command(format!("mount -t tracefs tracefs {TRACEFS}"))),
+            remedy: Some(Remedy::Command(format!("mount -t tracefs tracefs {TRACEFS}"))),
         },
     })
 }
@@ -121,14 +121,14 @@ fn target_of(targets: &mut Vec<Target>, number: usize) -> &mut Target {
 impl Target {
     /// Adds the next region in address order; a target's interval has this many.
     fn take_in(&mut self, found: Found, regions: usize, at: Duration) {
-        if self.coming.last().is_some_and(|last| last.start >= found.start) {
+        if self.partial.last().is_some_and(|last| last.start >= found.start) {
             // The rest of the previous interval was lost.
-            self.coming.clear();
+            self.partial.clear();
         }
-        self.coming.push(found);
-        if self.coming.len() == regions {
+        self.partial.push(found);
+        if self.partial.len() == regions {
             self.latest.clear();
-            std::mem::swap(&mut self.coming, &mut self.latest);
+            std::mem::swap(&mut self.partial, &mut self.latest);
             self.at = at;
         }
     }
@@ -238,13 +238,13 @@ mod tests {
     fn interval_counts_once_complete() {
         let found = |start| Found { start, pages: 4, accesses: 1, age: 2 };
         let mut target = Target::default();
-        let mut tell = |starts: &[u64], at| {
+        let mut report = |starts: &[u64], at| {
             starts.iter().for_each(|&start| target.take_in(found(start), 3, Duration::from_secs(at)));
             (target.latest.iter().map(|found| found.start).collect::<Vec<u64>>(), target.at.as_secs())
         };
-        assert_eq!(tell(&[1, 5], 1), (vec![], 0));
-        assert_eq!(tell(&[9], 1), (vec![1, 5, 9], 1));
-        assert_eq!(tell(&[1, 5], 2), (vec![1, 5, 9], 1), "one is missing");
-        assert_eq!(tell(&[1, 6, 8], 3), (vec![1, 6, 8], 3), "and stays so");
+        assert_eq!(report(&[1, 5], 1), (vec![], 0));
+        assert_eq!(report(&[9], 1), (vec![1, 5, 9], 1));
+        assert_eq!(report(&[1, 5], 2), (vec![1, 5, 9], 1), "one is missing");
+        assert_eq!(report(&[1, 6, 8], 3), (vec![1, 6, 8], 3), "and stays so");
     }
 }

@@ -10,16 +10,16 @@ use procfs::process::Process;
 const FILE: &str = "/run/memtide/damon";
 
 /// Placeholder for a thread that is about to start.
-const COMING: &str = "coming";
+const STARTING: &str = "coming";
 
 /// Records that this process has started this kernel thread, or is about to start one.
 ///
 /// # Errors
 /// The system's, if the record cannot be written.
-pub fn note(thread: Option<i32>) -> io::Result<()> {
+pub fn record(thread: Option<i32>) -> io::Result<()> {
     let known = |pid| identity(pid).ok_or_else(|| io::Error::other(format!("there is no process {pid}")));
     let daemon = known(rustix::process::getpid().as_raw_nonzero().get())?;
-    let thread = thread.map_or_else(|| Ok(COMING.to_owned()), known)?;
+    let thread = thread.map_or_else(|| Ok(STARTING.to_owned()), known)?;
     let file = Path::new(FILE);
     fs::create_dir_all(file.parent().expect("a folder"))
         .and_then(|()| fs::write(file, format!("{daemon}\n{thread}\n")))
@@ -38,16 +38,16 @@ pub enum Starter {
 
 /// Who started this kernel thread.
 pub fn starter(thread: i32) -> Starter {
-    fs::read_to_string(FILE).ok().and_then(|text| noted(&text, thread, identity)).unwrap_or(Starter::Unknown)
+    fs::read_to_string(FILE).ok().and_then(|text| parse(&text, thread, identity)).unwrap_or(Starter::Unknown)
 }
 
-fn noted(text: &str, thread: i32, identity: impl Fn(i32) -> Option<String>) -> Option<Starter> {
+fn parse(text: &str, thread: i32, identity: impl Fn(i32) -> Option<String>) -> Option<Starter> {
     let (daemon, known) = text.trim_end().split_once('\n')?;
     let (pid, started) = daemon.split_once(' ')?;
     let (pid, started): (i32, u64) = (pid.parse().ok()?, started.parse().ok()?);
     let thread = identity(thread)?;
     let comes_later = || thread.split_once(' ').and_then(|(_, later)| later.parse().ok()) >= Some(started);
-    let is_its = thread == known || (known == COMING && comes_later());
+    let is_its = thread == known || (known == STARTING && comes_later());
     let lives = identity(pid).as_deref() == Some(daemon);
     is_its.then_some(if lives { Starter::Daemon(pid) } else { Starter::Dead })
 }
@@ -79,7 +79,7 @@ mod tests {
             ("5 50", None),
             ("", None),
         ] {
-            assert_eq!(noted(text, 9, alive), expected, "{text:?}");
+            assert_eq!(parse(text, 9, alive), expected, "{text:?}");
         }
         assert!(identity(1).is_some());
     }

@@ -13,7 +13,7 @@ use rustix::process::getpid;
 
 use self::aggregated::Aggregated;
 use self::left_over::Starter;
-use super::{Found, Mend, RegionMonitor, Unusable};
+use super::{Found, RegionMonitor, Remedy, Unusable};
 use crate::processes::{Identity, Process};
 
 const ROOT: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -41,22 +41,22 @@ fn watches_addresses() -> Option<bool> {
     let write = |file: &str, text: &str| fs::write(Path::new(ROOT).join(file), text).ok();
     write("nr_kdamonds", "1")?;
     let made = write("0/contexts/nr_contexts", "1");
-    let told =
+    let reports =
         made.and_then(|()| fs::read_to_string(Path::new(ROOT).join(CONTEXT).join("avail_operations")).ok());
     write("nr_kdamonds", "0")?;
-    Some(told?.lines().any(|operations| operations == "vaddr"))
+    Some(reports?.lines().any(|operations| operations == "vaddr"))
 }
 
 /// A kernel thread that watches processes; stopped when dropped.
 #[derive(Debug)]
 pub struct Damon {
     needs: RegionSampling,
-    /// The process of each target; `None` in the slot of one that has gone.
+    /// The process of each target; `None` in the slot of one that has exited.
     targets: Vec<Option<Identity>>,
     /// The targets of the watched processes, in their order.
     watched: Vec<usize>,
     /// Its reports; `None` without processes to watch.
-    told: Option<Aggregated>,
+    reports: Option<Aggregated>,
     /// Thread id of the kernel thread since its start.
     thread: i32,
 }
@@ -67,7 +67,7 @@ impl Damon {
     /// # Errors
     /// If the kernel lacks it, or another user has it.
     pub fn check() -> Result<(), Unusable> {
-        let unusable = |why: String, mend: Option<Mend>| Err(Unusable { why, mend });
+        let unusable = |why: String, remedy: Option<Remedy>| Err(Unusable { why, remedy });
         for (module, stops) in MODULES {
             let file = format!("/sys/module/{module}/parameters/enabled");
             if fs::read_to_string(&file).is_ok_and(|enabled| enabled.trim() == "Y") {
@@ -75,14 +75,15 @@ impl Damon {
                 let owner = format!("the kernel, as {file} or its command line says");
                 return unusable(
                     why,
-                    Some(Mend::Release { owner, stops, command: format!("echo N > {file}") }),
+                    Some(Remedy::Release { owner, stops, command: format!("echo N > {file}") }),
                 );
             }
         }
         let used = match fs::read_to_string(Path::new(ROOT).join("nr_kdamonds")) {
             Ok(used) => used,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let why = "this kernel has no DAMON (CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS), or sysfs is not mounted";
+                let why = "this kernel has no DAMON (CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS), or sysfs is \
+                    not mounted";
                 return unusable(why.to_owned(), None);
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(not_root()),
@@ -93,12 +94,12 @@ impl Damon {
                 let why = format!("memtide's daemon, process {pid}, uses DAMON");
                 let stops = "that daemon's migration";
                 let owner = format!("memtide's daemon, process {pid}");
-                return unusable(why, Some(Mend::Release { owner, stops, command: format!("kill {pid}") }));
+                return unusable(why, Some(Remedy::Release { owner, stops, command: format!("kill {pid}") }));
             }
             Some((_, file)) => {
                 let (owner, stops) = (owner(), "that program's monitoring and its DAMON schemes");
-                let mend = Mend::Release { owner, stops, command: format!("echo off > {file}") };
-                return unusable("another program uses DAMON".to_owned(), Some(mend));
+                let remedy = Remedy::Release { owner, stops, command: format!("echo off > {file}") };
+                return unusable("another program uses DAMON".to_owned(), Some(remedy));
             }
             None => {}
         }
@@ -123,7 +124,7 @@ impl Damon {
 
     /// DAMON without processes to watch.
     pub fn new(needs: &RegionSampling) -> Damon {
-        Damon { needs: *needs, targets: Vec::new(), watched: Vec::new(), told: None, thread: 0 }
+        Damon { needs: *needs, targets: Vec::new(), watched: Vec::new(), reports: None, thread: 0 }
     }
 
     fn state(&self) -> io::Result<String> {
@@ -146,7 +147,7 @@ impl Damon {
         }
         self.targets.clear();
         self.watched.clear();
-        self.told = None;
+        self.reports = None;
         if self.state()? == "on" {
             if !self.is_its_own()? {
                 return Ok(());
@@ -181,10 +182,10 @@ impl Damon {
         self.write(&regions("min"), &REGIONS_MIN.to_string())?;
         self.describe(targets)?;
         // Without this note, a later daemon finds DAMON in use if this one is killed.
-        let _ = left_over::note(None);
+        let _ = left_over::record(None);
         self.write("0/state", "on")?;
         self.thread = thread(0)?;
-        let _ = left_over::note(Some(self.thread));
+        let _ = left_over::record(Some(self.thread));
         Ok(())
     }
 
@@ -216,7 +217,7 @@ impl Damon {
         self.write(&format!("{target}/regions/0/end"), "8192")
     }
 
-    fn start_anew(&mut self, wanted: &[Identity]) -> io::Result<()> {
+    fn restart(&mut self, wanted: &[Identity]) -> io::Result<()> {
         let targets = places(&[], wanted);
         if let Err(error) = self.start(&targets) {
             // Clean up after a failed start; if another user's thread runs, the kernel refuses that.
@@ -226,8 +227,8 @@ impl Damon {
         self.settle(targets, wanted);
         let regions_max = (self.needs.regions_max as usize).max(REGIONS_MIN as usize * TARGETS_LIKELY);
         match Aggregated::of(self.thread, regions_max, self.needs.aggregation) {
-            Ok(told) => {
-                self.told = Some(told);
+            Ok(reports) => {
+                self.reports = Some(reports);
                 Ok(())
             }
             Err(error) => {
@@ -238,10 +239,10 @@ impl Damon {
     }
 
     fn settle(&mut self, targets: Vec<Option<Identity>>, wanted: &[Identity]) {
-        if let Some(told) = &mut self.told {
-            told.update();
+        if let Some(reports) = &mut self.reports {
+            reports.update();
             let changed = |&number: &usize| self.targets.get(number) != targets.get(number);
-            (0..targets.len()).filter(changed).for_each(|number| told.forget(number));
+            (0..targets.len()).filter(changed).for_each(|number| reports.forget(number));
         }
         let at = |process: &Identity| targets.iter().position(|target| *target == Some(*process));
         self.watched = wanted.iter().map(|process| at(process).expect("a target for each")).collect();
@@ -278,7 +279,7 @@ fn owner() -> String {
 }
 
 fn not_root() -> Unusable {
-    Unusable { why: "DAMON needs root".to_owned(), mend: Some(Mend::Root) }
+    Unusable { why: "DAMON needs root".to_owned(), remedy: Some(Remedy::Root) }
 }
 
 /// The meaning of a kernel error.
@@ -301,7 +302,7 @@ impl RegionMonitor for Damon {
         if !goes_on || self.change(&targets).is_err() {
             // If a process exits during the commit, the kernel refuses it, and some kernels stop the thread.
             self.stop()?;
-            return if wanted.is_empty() { Ok(()) } else { self.start_anew(&wanted) };
+            return if wanted.is_empty() { Ok(()) } else { self.restart(&wanted) };
         }
         self.settle(targets, &wanted);
         Ok(())
@@ -319,9 +320,9 @@ impl RegionMonitor for Damon {
             self.stop()?;
             return Err(io::Error::other("another program took it"));
         }
-        let told = self.told.as_mut().expect("it tells of whom it watches");
-        told.update();
-        Ok(self.watched.iter().map(|&target| told.latest(target)).collect())
+        let reports = self.reports.as_mut().expect("reports while processes are watched");
+        reports.update();
+        Ok(self.watched.iter().map(|&target| reports.latest(target)).collect())
     }
 }
 

@@ -15,7 +15,7 @@ const REPORTED_MAX: usize = 1024;
 pub type Log = Box<dyn FnMut(&str) + Send>;
 
 /// History, journal and log of all epochs.
-pub struct Notes {
+pub struct EpochWatcher {
     /// For `memtide status` and `memtide why`.
     pub history: History,
     /// For `memtide replay`.
@@ -25,10 +25,10 @@ pub struct Notes {
     log: Log,
 }
 
-impl Notes {
+impl EpochWatcher {
     /// No epoch yet.
-    pub fn new(journal: Option<Journal>, log: Log) -> Notes {
-        Notes { history: History::default(), journal, reported: VecDeque::new(), log }
+    pub fn new(journal: Option<Journal>, log: Log) -> EpochWatcher {
+        EpochWatcher { history: History::default(), journal, reported: VecDeque::new(), log }
     }
 
     /// Logs a message.
@@ -49,7 +49,7 @@ impl Notes {
     }
 }
 
-impl Watcher for Notes {
+impl Watcher for EpochWatcher {
     fn planned(&mut self, events: &[Event], view: &View, plan: &Plan) {
         self.history.planned(events, view, plan);
         if let Some(journal) = &mut self.journal {
@@ -74,12 +74,12 @@ mod tests {
 
     #[test]
     fn run_that_shifts_is_logged_once() {
-        let mut notes = Notes::new(None, Box::new(|_| ()));
+        let mut watcher = EpochWatcher::new(None, Box::new(|_| ()));
         let mut logged = |start: u64, pages: u64, to: u8| {
             let (task, size, wish) = (TaskId(1), PageSize::Base, Frame::ANY);
             let first = Move { task, page: Vpn(start), size, from: NodeId(2), to: NodeId(to), wish };
-            notes.would_move(Run { id: ActionId(start), first, reason: Reason::Hot, pages });
-            notes.reported.len()
+            watcher.would_move(Run { id: ActionId(start), first, reason: Reason::Hot, pages });
+            watcher.reported.len()
         };
         assert_eq!(
             [logged(100, 10, 0), logged(100, 10, 0), logged(105, 10, 0), logged(106, 10, 0)],
