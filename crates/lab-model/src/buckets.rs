@@ -19,7 +19,7 @@
 
 use memtide_core::Time;
 
-/// Length of a bucket in ps: short beside a time slice of a virtual CPU, long beside a line.
+/// Length of a bucket in ps: short compared to a time slice of a virtual CPU, long compared to a line.
 const BUCKET_PS: u64 = 500_000;
 
 /// The same in the unit of service times.
@@ -202,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_request_is_early_and_no_stretch_serves_more_than_it_can(
+        fn no_request_is_early_and_no_interval_is_oversubscribed(
             times in proptest::collection::vec((0u64..5_000_000, 1u64..400), 1..60),
         ) {
             let mut server = Buckets::new();

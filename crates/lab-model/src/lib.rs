@@ -24,7 +24,7 @@ use memtide_memory::{Ahead, Prefetcher, PrivateCaches};
 
 pub use node::CurveNode;
 pub use prepare::{Prepared, prepare};
-pub use reach::Looked;
+pub use reach::Lookup;
 use reach::Reach;
 use shared::Shared;
 use window::Window;
@@ -168,8 +168,8 @@ impl Curve {
 
     /// Looks a page up in the CPU's TLB.
     #[inline]
-    pub fn translate(&mut self, cpu: CpuId, page: u64) -> Looked {
-        self.cpus[cpu.index()].reach.look(page)
+    pub fn translate(&mut self, cpu: CpuId, page: u64) -> Lookup {
+        self.cpus[cpu.index()].reach.lookup(page)
     }
 
     /// Drops all pages from the CPU's TLB.
@@ -186,8 +186,8 @@ impl Curve {
 
     /// Arrival time of a line in the CPU's private caches.
     #[inline]
-    pub fn line_came(&self, cpu: CpuId, line: u64) -> Time {
-        self.cpus[cpu.index()].window.line_came(line)
+    pub fn line_arrival(&self, cpu: CpuId, line: u64) -> Time {
+        self.cpus[cpu.index()].window.line_arrival(line)
     }
 
     /// Looks a line up in the CPU's private caches, and inserts it.
@@ -213,8 +213,8 @@ impl Curve {
         let now = c.clock.at(instruction);
         let begin = c.translated(now, access);
         let end = match touched {
-            Touched::First => (begin + c.first_hit).max(c.window.line_came(line)),
-            Touched::Private(latency) => (begin + latency).max(c.window.line_came(line)),
+            Touched::First => (begin + c.first_hit).max(c.window.line_arrival(line)),
+            Touched::Private(latency) => (begin + latency).max(c.window.line_arrival(line)),
             Touched::Missed => c.miss(shared, cpu, line, begin),
         };
         for line in c.spilled.drain(..) {
@@ -256,7 +256,7 @@ impl Cpu {
         let end = shared.demand(cpu, line, at, alone);
         self.window.hold(register, end);
         self.window.opened(end);
-        self.window.line_comes(line, end);
+        self.window.set_line_arrival(line, end);
         let ahead = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.see(line));
         for line in ahead.into_iter().flat_map(Ahead::lines) {
             shared.prefetch(cpu, line, at);

@@ -14,7 +14,7 @@ pub(super) struct Reach {
 
 /// Result of a TLB lookup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct Lookup {
     /// Time beyond a first-level hit.
     pub takes: Time,
     /// The evicted page.
@@ -46,9 +46,9 @@ impl Reach {
     }
 
     /// Looks a base page up; a miss walks and inserts it.
-    pub fn look(&mut self, page: u64) -> Looked {
+    pub fn lookup(&mut self, page: u64) -> Lookup {
         if self.levels.is_empty() {
-            return Looked::default();
+            return Lookup::default();
         }
         let hit = self.levels.iter_mut().position(|level| level.touch(page));
         let missed = hit.unwrap_or(self.levels.len());
@@ -60,7 +60,7 @@ impl Reach {
             self.levels.iter_mut().for_each(|level| level.drop(gone));
         }
         self.walks += u64::from(hit.is_none());
-        Looked { takes: hit.map_or(self.walk, |index| self.levels[index].latency), evicted }
+        Lookup { takes: hit.map_or(self.walk, |index| self.levels[index].latency), evicted }
     }
 
     /// Drops everything.
@@ -120,12 +120,12 @@ mod tests {
     #[test]
     fn page_walks_once_then_hits() {
         let mut r = reach();
-        assert_eq!(r.look(8), Looked { takes: Time(30), evicted: None });
-        assert_eq!(r.look(8), Looked::default());
+        assert_eq!(r.lookup(8), Lookup { takes: Time(30), evicted: None });
+        assert_eq!(r.lookup(8), Lookup::default());
         for page in [10, 12] {
-            r.look(page);
+            r.lookup(page);
         }
-        assert_eq!(r.look(8).takes, Time(7), "the first level has two ways");
+        assert_eq!(r.lookup(8).takes, Time(7), "the first level has two ways");
         assert_eq!(r.walks, 3);
     }
 
@@ -133,23 +133,23 @@ mod tests {
     fn least_recently_used_page_is_evicted() {
         let mut r = reach();
         for page in [0, 2, 4, 6, 0] {
-            r.look(page);
+            r.lookup(page);
         }
-        assert_eq!(r.look(8).evicted, Some(2));
+        assert_eq!(r.lookup(8).evicted, Some(2));
     }
 
     proptest! {
         #[test]
-        fn what_was_evicted_is_held_nowhere_and_the_rest_needs_no_walk(
+        fn evicted_pages_are_in_no_level_and_others_need_no_walk(
             pages in proptest::collection::vec(0u64..24, 1..300),
         ) {
             let mut r = reach();
             let mut held = BTreeSet::new();
             for page in pages {
-                let looked = r.look(page);
-                prop_assert_eq!(looked.takes == Time(30), !held.contains(&page));
+                let lookup = r.lookup(page);
+                prop_assert_eq!(lookup.takes == Time(30), !held.contains(&page));
                 held.insert(page);
-                if let Some(gone) = looked.evicted {
+                if let Some(gone) = lookup.evicted {
                     prop_assert!(held.remove(&gone));
                 }
                 prop_assert!(held.len() <= 8);

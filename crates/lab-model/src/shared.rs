@@ -90,7 +90,7 @@ impl Shared {
         let counts = &mut counts.nodes[node.index()];
         counts.reads += 1;
         counts.latency += end.since(at);
-        self.note(line, end);
+        self.record_arrival(line, end);
         end
     }
 
@@ -107,7 +107,7 @@ impl Shared {
         }
         let end = self.read(cpu, node, at, false);
         self.counts[cpu.index()].nodes[node.index()].prefetches += 1;
-        self.note(line, end);
+        self.record_arrival(line, end);
     }
 
     /// Takes a dirty line evicted from the private caches.
@@ -125,7 +125,7 @@ impl Shared {
         Some(if held == line { there.max(arrival) } else { there })
     }
 
-    fn note(&mut self, line: u64, arrival: Time) {
+    fn record_arrival(&mut self, line: u64, arrival: Time) {
         self.arrivals[line as usize % ARRIVALS] = (line, arrival);
     }
 

@@ -101,7 +101,7 @@ fn chase_takes_configured_latency_including_links() {
         let mut ready = Time::ZERO;
         for address in scattered(node, 20_000) {
             run.access(address, false, ready);
-            ready = run.curve.line_came(CpuId(0), address / LINE_BYTES);
+            ready = run.curve.line_arrival(CpuId(0), address / LINE_BYTES);
         }
         let ns = run.end().as_ns() / 20_000.0;
         // A line's own 40 ns on the slow node's link are part of a chase there.

@@ -96,7 +96,7 @@ impl Window {
 
     /// Records when a line arrives in the private caches.
     #[inline]
-    pub fn line_comes(&mut self, line: u64, at: Time) {
+    pub fn set_line_arrival(&mut self, line: u64, at: Time) {
         self.lines[line as usize % LINES] = (line, at);
         self.latest_line = self.latest_line.max(at);
     }
@@ -109,7 +109,7 @@ impl Window {
 
     /// Arrival time of a line in the private caches; long ago if no longer recorded.
     #[inline]
-    pub fn line_came(&self, line: u64) -> Time {
+    pub fn line_arrival(&self, line: u64) -> Time {
         let (held, at) = self.lines[line as usize % LINES];
         if held == line { at } else { Time::ZERO }
     }

@@ -12,7 +12,8 @@ const MEMBER: &str = "protocol";
 pub enum ProtocolError {
     /// Another version, or a missing one.
     #[error(
-        "{what} has protocol version {}, and this memtide uses {expected}: build or install all parts of memtide together",
+        "{what} has protocol version {}, and this memtide uses {expected}: build or install all parts of \
+         memtide together",
         found.map_or("none".to_owned(), |found| found.to_string())
     )]
     Version {

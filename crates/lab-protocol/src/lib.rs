@@ -2,10 +2,10 @@
 //!
 //! | between | what | module | version |
 //! | --- | --- | --- | --- |
-//! | the lab and its agent, the guest's first process | a task, messages | [`agent`] | [`version::AGENT_PROTOCOL`] |
+//! | the lab and its agent (the guest's init) | a task, messages | [`agent`] | [`version::AGENT_PROTOCOL`] |
 //! | the lab and its clock plugin | configuration, results | [`clock`] | [`version::CLOCK_PROTOCOL`] |
-//! | the clock plugin and programs in the guest | live counters | [`counters`] | [`version::COUNTERS_LAYOUT`] |
-//! | programs in the guest and the clock plugin | marks | [`mark`] | none: an unknown mark does nothing |
+//! | the clock plugin and guest programs | live counters | [`counters`] | [`version::COUNTERS_LAYOUT`] |
+//! | guest programs and the clock plugin | marks | [`mark`] | none: an unknown mark does nothing |
 //!
 //! Depends on neither the timing model nor the lab: readers of counters and users of marks need this crate
 //! only.

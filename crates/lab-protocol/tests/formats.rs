@@ -38,10 +38,11 @@ fn task() -> Task {
 }
 
 #[test]
-fn a_task_is_as_version_1_of_the_agents_protocol_has_it() {
+fn agent_task_matches_version_1() {
     let program = |name: &str| {
+        let environment = r#"[["HOME","/root"]]"#;
         format!(
-            r#"{{"file":"/bin/{name}","arguments":["{name}","-v"],"environment":[["HOME","/root"]],"folder":"/"}}"#
+            r#"{{"file":"/bin/{name}","arguments":["{name}","-v"],"environment":{environment},"folder":"/"}}"#
         )
     };
     let (damo, memtide, own) = (program("damo"), program("memtide"), program("true"));
@@ -62,7 +63,7 @@ fn a_task_is_as_version_1_of_the_agents_protocol_has_it() {
 }
 
 #[test]
-fn messages_are_as_version_1_of_the_agents_protocol_has_them() {
+fn agent_messages_match_version_1() {
     let counters = KernelCounters {
         events: BTreeMap::from([("pgfault".to_owned(), 5)]),
         nodes: vec![KernelNodeCounters { total_kib: 1024, allocations: 9 }],
@@ -85,7 +86,8 @@ fn messages_are_as_version_1_of_the_agents_protocol_has_them() {
         (
             Message::Ended(Box::new(ending)),
             [
-                r#"{"protocol":1,"ended":{"status":137,"signal":9,"guest_ns":77,"out_bytes":1,"err_bytes":2,"#,
+                r#"{"protocol":1,"ended":{"status":137,"signal":9,"guest_ns":77,"#,
+                r#""out_bytes":1,"err_bytes":2,"#,
                 r#""counters":{"events":{"pgfault":5},"nodes":[{"total_kib":1024,"allocations":9}]},"#,
                 r#""samples":[{"guest_ns":7,"nodes_kib":[4,0]}]}}"#,
             ]
@@ -98,7 +100,7 @@ fn messages_are_as_version_1_of_the_agents_protocol_has_them() {
 }
 
 #[test]
-fn a_configuration_is_as_version_1_of_the_clock_plugins_protocol_has_it() {
+fn clock_config_matches_version_1() {
     let config = Config {
         machine: "name = \"m\"".into(),
         vcpu_initiators: vec![InitiatorId(0), InitiatorId(1)],
@@ -112,7 +114,8 @@ fn a_configuration_is_as_version_1_of_the_clock_plugins_protocol_has_it() {
     };
     let text = [
         r#"{"protocol":1,"machine":"name = \"m\"","vcpu_initiators":[0,1],"#,
-        r#""memory":[{"node":1,"start":0,"bytes":2097152}],"parallel":false,"by_instruction":true,"boot_ps":10000,"#,
+        r#""memory":[{"node":1,"start":0,"bytes":2097152}],"#,
+        r#""parallel":false,"by_instruction":true,"boot_ps":10000,"#,
         r#""results":"/run/results.json","counters":"/run/counters","guest_nodes":[1]}"#,
     ]
     .concat();
@@ -121,7 +124,7 @@ fn a_configuration_is_as_version_1_of_the_clock_plugins_protocol_has_it() {
 }
 
 #[test]
-fn results_are_as_version_1_of_the_clock_plugins_protocol_has_them() {
+fn clock_results_match_version_1() {
     let node = NodeCounts { reads: 6, prefetches: 7, writes: 8, latency: Time(9) };
     let counts = Counts {
         instructions: 1,
@@ -133,7 +136,7 @@ fn results_are_as_version_1_of_the_clock_plugins_protocol_has_them() {
     };
     let process = Process { root: 4096, name: "gups".into(), who: Who::Program, counts: counts.clone() };
     let mut timeline = Timeline::new(vec![0]);
-    timeline.note(1, vec![640]);
+    timeline.record(1, vec![640]);
     let region = RegionTotals {
         start_ns: 0.5,
         guest_ns: 2e9,
@@ -143,10 +146,20 @@ fn results_are_as_version_1_of_the_clock_plugins_protocol_has_them() {
         timeline: timeline.clone(),
     };
     let results = Results { hook: true, why: None, regions: vec![region] };
-    let counts = r#"{"instructions":1,"user_instructions":2,"accesses":3,"llc_misses":4,"page_walks":5,"nodes":[{"reads":6,"prefetches":7,"writes":8,"latency":9}]}"#;
-    let text = format!(
-        r#"{{"protocol":1,"hook":true,"why":null,"regions":[{{"start_ns":0.5,"guest_ns":2000000000.0,"host_cpu_ns":3,"total":{counts},"processes":[{{"root":4096,"name":"gups","who":"program","counts":{counts}}}],"timeline":{{"interval_ns":1000000,"bytes":[[640]]}}}}]}}"#
-    );
+    let counts = [
+        r#"{"instructions":1,"user_instructions":2,"accesses":3,"llc_misses":4,"page_walks":5,"#,
+        r#""nodes":[{"reads":6,"prefetches":7,"writes":8,"latency":9}]}"#,
+    ]
+    .concat();
+    let text = [
+        r#"{"protocol":1,"hook":true,"why":null,"#,
+        r#""regions":[{"start_ns":0.5,"guest_ns":2000000000.0,"host_cpu_ns":3,"total":"#,
+        &counts,
+        r#","processes":[{"root":4096,"name":"gups","who":"program","counts":"#,
+        &counts,
+        r#"}],"timeline":{"interval_ns":1000000,"bytes":[[640]]}}]}"#,
+    ]
+    .concat();
     assert_eq!(String::from_utf8_lossy(&results.to_json()), text);
     assert_eq!(Results::from_json(text.as_bytes()).expect("results").to_json(), text.as_bytes());
 }
@@ -154,10 +167,10 @@ fn results_are_as_version_1_of_the_clock_plugins_protocol_has_them() {
 #[test]
 fn other_version_is_refused_with_both_versions() {
     let text = String::from_utf8(task().to_json()).expect("text");
-    let told = |text: &str| Task::from_json(text.as_bytes()).expect_err("it is refused").to_string();
+    let error_of = |text: &str| Task::from_json(text.as_bytes()).expect_err("it is refused").to_string();
     assert_eq!(
-        told(&text.replacen("\"protocol\":1", "\"protocol\":9", 1)),
+        error_of(&text.replacen("\"protocol\":1", "\"protocol\":9", 1)),
         "task has protocol version 9, and this memtide uses 1: build or install all parts of memtide together"
     );
-    assert!(told(&text.replacen("\"protocol\":1,", "", 1)).starts_with("task has protocol version none"));
+    assert!(error_of(&text.replacen("\"protocol\":1,", "", 1)).starts_with("task has protocol version none"));
 }

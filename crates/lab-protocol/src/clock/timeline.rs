@@ -14,7 +14,7 @@ pub struct Timeline {
     pub interval_ns: u64,
     /// By interval, then by node. The last interval may be incomplete.
     pub bytes: Vec<Vec<u64>>,
-    /// Totals at the last [`Timeline::note`].
+    /// Totals at the last [`Timeline::record`].
     #[serde(skip)]
     counted: Vec<u64>,
 }
@@ -27,7 +27,7 @@ impl Timeline {
 
     /// Records totals in bytes per node, `at_ns` after the start. The increase since the previous call goes
     /// to the current interval.
-    pub fn note(&mut self, at_ns: u64, counted: Vec<u64>) {
+    pub fn record(&mut self, at_ns: u64, counted: Vec<u64>) {
         while at_ns > self.interval_ns * MOST {
             self.halve();
         }
@@ -59,10 +59,10 @@ mod tests {
     #[test]
     fn bytes_go_to_their_interval_without_loss() {
         let mut line = Timeline::new(vec![5, 0]);
-        line.note(200_000, vec![15, 1]);
-        line.note(1_000_000, vec![20, 1]);
-        line.note(1_000_001, vec![27, 3]);
-        line.note(3_500_000, vec![28, 3]);
+        line.record(200_000, vec![15, 1]);
+        line.record(1_000_000, vec![20, 1]);
+        line.record(1_000_001, vec![27, 3]);
+        line.record(3_500_000, vec![28, 3]);
         assert_eq!(
             (line.interval_ns, &line.bytes[..]),
             (1_000_000, &[vec![15, 1], vec![7, 2], vec![0, 0], vec![1, 0]][..])
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn long_run_merges_intervals() {
         let mut line = Timeline::new(vec![0]);
-        (1..=1_000).for_each(|n| line.note(n * 900_000, vec![n]));
+        (1..=1_000).for_each(|n| line.record(n * 900_000, vec![n]));
         assert_eq!(line.interval_ns, 8_000_000);
         assert!(
             line.bytes.len() as u64 <= MOST && line.bytes.len() as u64 > MOST / 2,
@@ -86,7 +86,7 @@ mod tests {
             "{:?}",
             line.bytes
         );
-        line.note(1 << 50, vec![1_001]);
+        line.record(1 << 50, vec![1_001]);
         assert!(line.bytes.len() as u64 <= MOST, "however long nothing happens");
     }
 }

@@ -82,7 +82,7 @@ impl Internals {
     /// Replaces the accelerator's clock functions.
     pub fn replace_clock(&self, get: extern "C" fn() -> i64, set: extern "C" fn(i64)) -> Result<(), String> {
         let original = self.icount_get as *const c_void;
-        // SAFETY: the table is longer than what is looked at, and writable; what is replaced was checked to
+        // SAFETY: the table is longer than what is lookup at, and writable; what is replaced was checked to
         // be a clock.
         unsafe {
             let table = (self.get_accel)();

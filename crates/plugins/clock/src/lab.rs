@@ -16,7 +16,7 @@ use crate::vcpu::Vcpu;
 pub const QUANTUM: Time = Time::from_us(20);
 
 /// Interval of writing the counters page, which costs as much as some hundred modelled accesses.
-const SHOWN_EVERY: Time = Time::from_us(200);
+const PUBLISH_INTERVAL: Time = Time::from_us(200);
 
 /// The plugin's state, independent of QEMU.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl Lab {
 
     /// Whether the counters page is due for an update.
     pub fn is_due(&self, time: Time) -> bool {
-        self.has_begun() && time >= self.shown + SHOWN_EVERY
+        self.has_begun() && time >= self.shown + PUBLISH_INTERVAL
     }
 
     /// Updates the counters page. Called when all virtual CPUs' turns have ended.
@@ -176,15 +176,15 @@ impl Lab {
         if self.has_begun() {
             self.settle(executed);
         }
-        self.note(time);
+        self.record(time);
         self.shown = time;
         self.counters.write(time.0 / 1000, self.has_begun(), self.ledger.processes());
     }
 
-    fn note(&mut self, time: Time) {
+    fn record(&mut self, time: Time) {
         let bytes = self.bytes();
         if let Some(begun) = &mut self.begun {
-            begun.timeline.note(time.since(begun.time).0 / 1000, bytes);
+            begun.timeline.record(time.since(begun.time).0 / 1000, bytes);
         }
     }
 
@@ -204,7 +204,7 @@ impl Lab {
 
     /// Ends the region of interest and writes results.
     pub fn end(&mut self, time: Time, executed: &[Executed]) {
-        self.note(time);
+        self.record(time);
         let Some(begun) = self.begun.take() else { return };
         self.settle(executed);
         let processes = between(&begun.processes, self.ledger.processes());
@@ -258,7 +258,7 @@ impl Lab {
 
     fn open(&mut self, cpu: CpuId, vcpu: &Vcpu, op: &Op, access: Access, touched: Touched) {
         let ready = if self.curve.waits_for_lines(cpu, access.instruction) {
-            op.address_ready(cpu.index(), &vcpu.writers, |line| self.curve.line_came(cpu, line))
+            op.address_ready(cpu.index(), &vcpu.writers, |line| self.curve.line_arrival(cpu, line))
         } else {
             Time::ZERO
         };

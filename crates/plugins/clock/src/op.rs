@@ -177,10 +177,10 @@ impl Op {
         }
     }
 
-    /// When the loads that its address depends on have ended or will end: the latest of `line_came` for the
-    /// lines that they accessed last on that CPU.
-    pub fn address_ready(&self, cpu: usize, writers: &Writers, line_came: impl Fn(u64) -> Time) -> Time {
-        self.address_ready_within(DEPTH, cpu, writers, &line_came)
+    /// When the loads that its address depends on have ended or will end: the latest of `line_arrival` for
+    /// the lines that they accessed last on that CPU.
+    pub fn address_ready(&self, cpu: usize, writers: &Writers, line_arrival: impl Fn(u64) -> Time) -> Time {
+        self.address_ready_within(DEPTH, cpu, writers, &line_arrival)
     }
 
     fn address_ready_within(
@@ -188,7 +188,7 @@ impl Op {
         depth: u32,
         cpu: usize,
         writers: &Writers,
-        line_came: &impl Fn(u64) -> Time,
+        line_arrival: &impl Fn(u64) -> Time,
     ) -> Time {
         if depth == 0 {
             return Time::ZERO;
@@ -200,7 +200,7 @@ impl Op {
             // the others.
             let load = unsafe { &*load };
             let line = load.last_line[cpu].load(Ordering::Relaxed);
-            line_came(line).max(load.address_ready_within(depth - 1, cpu, writers, line_came))
+            line_arrival(line).max(load.address_ready_within(depth - 1, cpu, writers, line_arrival))
         });
         ends.max().unwrap_or(Time::ZERO)
     }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     /// Lines 1 to 9 arrive at 100 ps times their number, others at once.
-    fn line_came(line: u64) -> Time {
+    fn line_arrival(line: u64) -> Time {
         if line < 10 { Time(100 * line) } else { Time::ZERO }
     }
 
@@ -268,17 +268,17 @@ mod tests {
         // SAFETY: QEMU hands addresses of ops over in the same way; they live until they are cleared below.
         unsafe {
             (*a).accessed(0, 7, &mut writers);
-            assert_eq!((*b).address_ready(0, &writers, line_came), Time(700));
+            assert_eq!((*b).address_ready(0, &writers, line_arrival), Time(700));
             assert_eq!(
-                (*b).address_ready(1, &writers, line_came),
+                (*b).address_ready(1, &writers, line_arrival),
                 Time::ZERO,
                 "another CPU accessed nothing"
             );
             (*b).accessed(0, 3, &mut writers);
-            assert_eq!((*c).address_ready(0, &writers, line_came), Time(700), "two loads back");
+            assert_eq!((*c).address_ready(0, &writers, line_arrival), Time(700), "two loads back");
             (*c).accessed(0, 100, &mut writers);
             (*c).accessed(0, 100, &mut writers);
-            assert_eq!((*c).address_ready(0, &writers, line_came), Time::ZERO, "it feeds itself alone");
+            assert_eq!((*c).address_ready(0, &writers, line_arrival), Time::ZERO, "it feeds itself alone");
         }
         writers = Writers::NONE;
         // SAFETY: no op's address is in use.

@@ -131,7 +131,7 @@ impl Vcpu {
 
     /// Records an access passed to the first cache.
     #[inline(always)]
-    pub fn note(&mut self, line: u64, write: bool) {
+    pub fn record(&mut self, line: u64, write: bool) {
         let latest = &mut self.latest[line as usize % SETS];
         let dirty = u64::from(write) | if *latest >> 1 == line { *latest & 1 } else { 0 };
         *latest = line << 1 | dirty;
@@ -193,14 +193,14 @@ mod tests {
     fn only_latest_line_of_set_is_skipped() {
         let mut vcpu = Vcpu::new();
         assert!(!vcpu.changes_nothing(5, false));
-        vcpu.note(5, false);
+        vcpu.record(5, false);
         assert!(vcpu.changes_nothing(5, false) && !vcpu.changes_nothing(5, true));
-        vcpu.note(5, true);
-        vcpu.note(5, false);
+        vcpu.record(5, true);
+        vcpu.record(5, false);
         assert!(vcpu.changes_nothing(5, true));
-        vcpu.note(5 + 64, false);
+        vcpu.record(5 + 64, false);
         assert!(!vcpu.changes_nothing(5, false));
-        vcpu.note(5, false);
+        vcpu.record(5, false);
         assert!(!vcpu.changes_nothing(5, true), "what the cache did with it since is not known");
     }
 
@@ -232,7 +232,7 @@ mod tests {
                 let vcpu = unsafe { &mut *slot.get() };
                 for line in 0..100 {
                     slot.count_access();
-                    vcpu.note(line, false);
+                    vcpu.record(line, false);
                 }
                 assert!(vcpu.changes_nothing(99, false));
             });

@@ -72,7 +72,7 @@ fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, touch: Touch) {
         let waited = clock.offset.0.wrapping_sub(before.0);
         shared.add_turn((waited as f64 / lab.instruction_ps()) as u64);
     }
-    vcpu.note(touch.line, touch.write);
+    vcpu.record(touch.line, touch.write);
     op.accessed(cpu, touch.line, &mut vcpu.writers);
 }
 
@@ -115,9 +115,9 @@ unsafe fn on_new_page(
     };
     let mut translation = Time::ZERO;
     if !Vcpu::is_kernel(address) {
-        let looked = lab.curve.translate(CpuId::from(cpu), address >> 12);
-        translation = looked.takes;
-        let drops = looked.evicted.and_then(|page| vcpu.evict(page));
+        let lookup = lab.curve.translate(CpuId::from(cpu), address >> 12);
+        translation = lookup.takes;
+        let drops = lookup.evicted.and_then(|page| vcpu.evict(page));
         if let (Some(page), Some(internals)) = (drops, &plugin.internals) {
             internals.flush_page(page << 12);
         }
