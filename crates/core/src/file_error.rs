@@ -24,7 +24,7 @@ impl FileError {
         let line = at.map_or(1, |at| line_at(text, at));
         let root = DeTable::parse(text).ok();
         let field = at.zip(root).and_then(|(at, root)| field_at(root.get_ref(), at)).unwrap_or_default();
-        FileError { file: file.to_owned(), line, field, message: in_words(error.message()) }
+        FileError { file: file.to_owned(), line, field, message: plain_message(error.message()) }
     }
 
     /// An error about a field of a file's text, at the line of the field, or of the nearest existing element
@@ -68,7 +68,7 @@ fn value_at(value: &Spanned<DeValue<'_>>, at: usize) -> Option<String> {
 const VALUE_CHARS: usize = 60;
 
 /// The parser's message in the terms of such files instead of Rust's.
-fn in_words(message: &str) -> String {
+fn plain_message(message: &str) -> String {
     let message = message.replace('\n', " ");
     let Some((found, expected)) = message.split_once(", expected ") else { return message };
     let allowed = match expected {

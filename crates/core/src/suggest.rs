@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_suggested_and_all_are_listed() {
+    fn most_similar_name_is_suggested_and_all_are_listed() {
         let known = ["bmpm-2", "optane", "hbm"];
         let text = unknown("machine", "optaen", &known);
         assert!(text.contains("did you mean 'optane'?") && text.ends_with("bmpm-2, optane, hbm"), "{text}");

@@ -389,7 +389,7 @@ impl FakeHost {
         ThreadView { traffic, ..thread.clone() }
     }
 
-    fn tells(&self, event: &Event) -> bool {
+    fn reports(&self, event: &Event) -> bool {
         match event {
             Event::HintFault(_) => self.senses(&Sensor::HintFaults),
             Event::AccessSample(_) => self.senses(&Sensor::AccessSamples { period: 1 }),
@@ -416,7 +416,7 @@ impl Host for FakeHost {
 
     fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {
         let happened = std::mem::take(&mut self.events);
-        events.extend(happened.into_iter().filter(|event| self.tells(event)));
+        events.extend(happened.into_iter().filter(|event| self.reports(event)));
         view.time = self.now;
         view.answers = self.answers.clone();
         view.nodes = self.nodes.iter().map(|node| self.node_view(node)).collect();

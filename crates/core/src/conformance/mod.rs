@@ -66,12 +66,12 @@ pub struct Log(Arc<Progress>);
 #[derive(Debug, Default)]
 struct Progress {
     epochs: AtomicUsize,
-    phases: Mutex<Vec<Noted>>,
+    phases: Mutex<Vec<PhaseLog>>,
 }
 
 /// Record of a phase.
 #[derive(Clone, Debug, Default)]
-struct Noted {
+struct PhaseLog {
     events: Vec<Event>,
     outcomes: Vec<(Outcome, u64)>,
     views: Vec<View>,
@@ -115,10 +115,10 @@ impl ConformancePolicy {
         }
     }
 
-    fn note(&self, at: usize, note: impl FnOnce(&mut Noted)) {
-        let mut noted = self.log.phases();
-        noted.resize_with(self.script.len(), Noted::default);
-        note(&mut noted[at]);
+    fn record(&self, at: usize, record: impl FnOnce(&mut PhaseLog)) {
+        let mut logs = self.log.phases();
+        logs.resize_with(self.script.len(), PhaseLog::default);
+        record(&mut logs[at]);
     }
 
     /// The current phase. Input after the last phase belongs to the last one.
@@ -137,16 +137,16 @@ impl Migration for ConformancePolicy {
     }
 
     fn on_event(&mut self, event: &Event, _: &View, _: &mut Plan) {
-        self.note(self.phase(), |noted| match event {
+        self.record(self.phase(), |log| match event {
             Event::Completion(Completion { outcome, .. }) => {
                 // The frame depends on the host.
                 let outcome = if outcome.is_made() { Outcome::MADE } else { *outcome };
-                match noted.outcomes.iter_mut().find(|(known, _)| *known == outcome) {
+                match log.outcomes.iter_mut().find(|(known, _)| *known == outcome) {
                     Some((_, times)) => *times += 1,
-                    None => noted.outcomes.push((outcome, 1)),
+                    None => log.outcomes.push((outcome, 1)),
                 }
             }
-            event => noted.events.push(event.clone()),
+            event => log.events.push(event.clone()),
         });
     }
 
@@ -157,9 +157,9 @@ impl Migration for ConformancePolicy {
             self.plan(&self.script[at], plan);
         }
         let planned = plan.actions().len() as u64;
-        self.note(at, |noted| {
-            noted.planned += planned;
-            noted.views.push(view.clone());
+        self.record(at, |log| {
+            log.planned += planned;
+            log.views.push(view.clone());
         });
         self.log.0.epochs.fetch_add(1, Ordering::Relaxed);
         Wake::After(self.epoch)
@@ -177,7 +177,7 @@ impl Log {
         self.0.epochs.load(Ordering::Relaxed) % EPOCHS
     }
 
-    fn phases(&self) -> MutexGuard<'_, Vec<Noted>> {
+    fn phases(&self) -> MutexGuard<'_, Vec<PhaseLog>> {
         self.0.phases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,16 +186,16 @@ impl Log {
     /// # Errors
     /// Every difference, with its phase.
     pub fn check(&self, script: &[Phase], layout: &Layout) -> Result<(), String> {
-        let noted = self.phases();
-        let mut views = noted.iter().flat_map(|noted| &noted.views);
+        let logs = self.phases();
+        let mut views = logs.iter().flat_map(|log| &log.views);
         let Some(task) = views.find_map(|view| Some(view.tasks.first()?.task)) else {
             return Err("no view has a task".to_owned());
         };
         let checked = Checked { task, layout };
         let mut wrong = Vec::new();
         for (at, phase) in script.iter().enumerate() {
-            match noted.get(at) {
-                Some(noted) if !noted.views.is_empty() => checked.phase(phase, noted, &mut wrong),
+            match logs.get(at) {
+                Some(log) if !log.views.is_empty() => checked.phase(phase, log, &mut wrong),
                 _ => wrong.push(format!("{}: the run ended before", phase.name)),
             }
         }
@@ -211,9 +211,9 @@ struct Checked<'l> {
 }
 
 impl Checked<'_> {
-    fn phase(&self, phase: &Phase, noted: &Noted, wrong: &mut Vec<String>) {
+    fn phase(&self, phase: &Phase, log: &PhaseLog, wrong: &mut Vec<String>) {
         let came = |outcome: &Outcome| {
-            noted.outcomes.iter().find(|(known, _)| known == outcome).map_or(0, |(_, times)| *times)
+            log.outcomes.iter().find(|(known, _)| known == outcome).map_or(0, |(_, times)| *times)
         };
         for (outcome, times) in phase.outcomes {
             let right = match times {
@@ -226,26 +226,25 @@ impl Checked<'_> {
                 wrong.push(format!("{}: {outcome:?} must come {times:?}, came {came} times", phase.name));
             }
         }
-        for (outcome, times) in &noted.outcomes {
+        for (outcome, times) in &log.outcomes {
             if phase.outcomes.iter().all(|(expected, _)| expected != outcome) {
                 wrong.push(format!("{}: {outcome:?} came {times} times, must not come", phase.name));
             }
         }
-        let completed: u64 = noted.outcomes.iter().map(|(_, times)| times).sum();
-        if completed != noted.planned {
-            wrong.push(format!("{}: {} actions, {completed} completions", phase.name, noted.planned));
+        let completed: u64 = log.outcomes.iter().map(|(_, times)| times).sum();
+        if completed != log.planned {
+            wrong.push(format!("{}: {} actions, {completed} completions", phase.name, log.planned));
         }
-        for seen in phase.seen.iter().filter(|seen| !self.was_seen(seen, noted)) {
-            let last = noted.views.last().map(|view| (&view.nodes, &view.tasks));
+        for seen in phase.seen.iter().filter(|seen| !self.was_seen(seen, log)) {
+            let last = log.views.last().map(|view| (&view.nodes, &view.tasks));
             wrong.push(format!("{}: {seen:?} was not seen; the last view has {last:?}", phase.name));
         }
     }
 
-    fn was_seen(&self, seen: &Seen, noted: &Noted) -> bool {
-        let last = noted.views.last().expect("a phase that has views");
+    fn was_seen(&self, seen: &Seen, log: &PhaseLog) -> bool {
+        let last = log.views.last().expect("a phase that has views");
         let lifecycle = |wanted: bool| {
-            noted
-                .events
+            log.events
                 .iter()
                 .any(|event| matches!(event, Event::Task(of) if of.task == self.task && of.started == wanted))
         };
@@ -256,15 +255,15 @@ impl Checked<'_> {
                 let pages = self.layout.of(area).pages;
                 let has_thread = last.threads.iter().any(|thread| thread.task == self.task);
                 let on_node = |view: &View| view.task(self.task)?.footprint.get(node.index()).copied();
-                let mut estimates = settled(noted).iter().filter_map(on_node);
+                let mut estimates = settled(log).iter().filter_map(on_node);
                 has_thread && estimates.any(|on_node| 4 * on_node >= 3 * pages)
             }
-            Seen::Read(area) => self.accesses(area, noted).any(|accesses| accesses > 0),
+            Seen::Read(area) => self.accesses(area, log).any(|accesses| accesses > 0),
             Seen::Unread(area) => {
-                let unread = self.accesses(area, noted).filter(|accesses| *accesses == 0).count();
-                2 * unread > self.accesses(area, noted).count()
+                let unread = self.accesses(area, log).filter(|accesses| *accesses == 0).count();
+                2 * unread > self.accesses(area, log).count()
             }
-            Seen::HintFault(area) => noted.events.iter().any(|event| {
+            Seen::HintFault(area) => log.events.iter().any(|event| {
                 matches!(event, Event::HintFault(fault)
                     if fault.task == self.task && self.layout.contains(area, fault.page))
             }),
@@ -275,17 +274,17 @@ impl Checked<'_> {
     }
 
     /// Accesses to the middle of an area, in each later view of a phase with a region there.
-    fn accesses(&self, area: Area, noted: &Noted) -> impl Iterator<Item = u32> {
+    fn accesses(&self, area: Area, log: &PhaseLog) -> impl Iterator<Item = u32> {
         let Placed { start, pages } = self.layout.of(area);
         let middle = Vpn(start.page().0 + pages / 2);
-        let regions = settled(noted).iter().filter_map(move |view| view.regions.at(self.task, middle));
+        let regions = settled(log).iter().filter_map(move |view| view.regions.at(self.task, middle));
         regions.map(|region| region.reads + region.writes)
     }
 }
 
 /// The later views of a phase.
-fn settled(noted: &Noted) -> &[View] {
-    noted.views.get(PLAN_AT..).unwrap_or_default()
+fn settled(log: &PhaseLog) -> &[View] {
+    log.views.get(PLAN_AT..).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ fn unplugged_node_cancels_moves_to_it() {
 }
 
 #[test]
-fn page_mapped_again_does_not_take_the_move_of_the_old_one() {
+fn remapped_page_ignores_move_of_old_one() {
     let mut host = host(&[64, 32, 32], 0..1);
     host.action_time = EPOCH;
     host.act(&planned([Action::Move(to(0, 0, 1))]));
@@ -166,7 +166,7 @@ fn page_mapped_again_does_not_take_the_move_of_the_old_one() {
 }
 
 #[test]
-fn completion_of_a_move_tells_where_the_page_was() {
+fn completion_of_move_has_actual_source_node() {
     let mut host = host(&[64, 32, 32], 0..1);
     host.act(&planned([Action::Move(to(0, 1, 2))]));
     assert_eq!(completions(&mut host)[0].planned.action.moves(), [to(0, 0, 2)]);

@@ -7,13 +7,13 @@ use crate::policy::Move;
 use crate::units::{HUGE_PAGE_BYTES, PAGE_BYTES, Time};
 
 /// Base pages per block; a block is tracked as one.
-const TOGETHER: u64 = HUGE_PAGE_BYTES / PAGE_BYTES;
+const BLOCK_PAGES: u64 = HUGE_PAGE_BYTES / PAGE_BYTES;
 
 /// Maximum number of times that a wait doubles.
-const DOUBLED_MAX: u32 = 6;
+const DOUBLINGS_MAX: u32 = 6;
 
 /// Maximum number of tracked blocks; beyond it, those whose wait is over are dropped.
-const REMEMBERED: usize = 1 << 16;
+const BLOCKS_MAX: usize = 1 << 16;
 
 /// The last move of each 2 MiB block of memory.
 #[derive(Clone, Debug)]
@@ -41,11 +41,11 @@ impl Cooldown {
     }
 
     fn until(&self, moved: &Moved) -> Time {
-        moved.at + Time(self.time.0 << moved.returns.min(DOUBLED_MAX))
+        moved.at + Time(self.time.0 << moved.returns.min(DOUBLINGS_MAX))
     }
 
     fn make_room(&mut self, now: Time) {
-        if self.moved.len() >= REMEMBERED {
+        if self.moved.len() >= BLOCKS_MAX {
             let waits: Vec<_> = self.moved.iter().filter(|(_, moved)| now < self.until(moved)).collect();
             self.moved = waits.into_iter().map(|(key, moved)| (*key, *moved)).collect();
         }
@@ -58,16 +58,16 @@ impl Cooldown {
     }
 
     /// Records that a page may not move; its neighbours probably may not, either.
-    pub fn note_stays(&mut self, now: Time, wanted: &Move) {
+    pub fn record_refused(&mut self, now: Time, wanted: &Move) {
         let Move { from, .. } = *wanted;
         if self.time > Time::ZERO {
             self.make_room(now);
-            self.moved.insert(key(wanted), Moved { at: now, from, to: from, returns: DOUBLED_MAX });
+            self.moved.insert(key(wanted), Moved { at: now, from, to: from, returns: DOUBLINGS_MAX });
         }
     }
 
     /// Records a move.
-    pub fn note(&mut self, now: Time, made: &Move) {
+    pub fn record_move(&mut self, now: Time, made: &Move) {
         if self.time == Time::ZERO {
             return;
         }
@@ -84,7 +84,7 @@ impl Cooldown {
 }
 
 fn key(wanted: &Move) -> (TaskId, u64) {
-    (wanted.task, wanted.page.0 / TOGETHER)
+    (wanted.task, wanted.page.0 / BLOCK_PAGES)
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     fn moved_page_cools_down_longer_each_time() {
         let mut cooldown = Cooldown::new(Time::from_ms(10));
         let mut now = Time::ZERO;
-        cooldown.note(now, &to(0, 5));
+        cooldown.record_move(now, &to(0, 5));
         assert!(cooldown.allows(now, &to(0, 6)), "the same way");
         assert!(cooldown.allows(now, &to(1, 512)), "elsewhere");
         for (node, wait_ms) in [(1, 10), (0, 20), (1, 40), (0, 80), (1, 160), (0, 320), (1, 640), (0, 640)] {
@@ -112,14 +112,14 @@ mod tests {
                 "{wait_ms}"
             );
             now = end;
-            cooldown.note(now, &to(node, 7));
+            cooldown.record_move(now, &to(node, 7));
         }
     }
 
     #[test]
     fn refused_page_backs_off() {
         let mut cooldown = Cooldown::new(Time::from_ms(10));
-        cooldown.note_stays(Time::ZERO, &to(0, 5));
+        cooldown.record_refused(Time::ZERO, &to(0, 5));
         assert!(
             !cooldown.allows(Time::from_ms(639), &to(0, 6)) && cooldown.allows(Time::from_ms(640), &to(0, 6))
         );
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn zero_cooldown_delays_nothing() {
         let mut cooldown = Cooldown::new(Time::ZERO);
-        cooldown.note(Time::ZERO, &to(0, 5));
+        cooldown.record_move(Time::ZERO, &to(0, 5));
         assert!(cooldown.allows(Time::ZERO, &to(1, 5)) && cooldown.moved.is_empty());
     }
 }

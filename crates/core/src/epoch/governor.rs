@@ -10,8 +10,8 @@
 //!                     admit while credit > 0
 //! ```
 //!
-//! Invariant: over any time t, admitted bytes that were not returned are at most rate x t + one epoch's worth
-//! + one page. Credit may go below zero by one page, so that a huge page larger than the maximum credit still
+//! Invariant: over any time t, admitted bytes that were not returned are at most rate x t, plus one epoch's
+//! worth and one page. Credit may go below zero by one page, so that a huge page larger than the maximum credit still
 //! moves, and later ones pay for it. Credit is in bytes x 10^12, so that a rate times picoseconds is exact.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::policy::{Action, Cancellation, Completion, Move, Outcome, Planned, Re
 use crate::units::{Time, Vpn};
 
 /// Minimum time over which credit accumulates.
-const SAVED_UP_MIN: Time = Time::from_ms(100);
+const CREDIT_TIME_MIN: Time = Time::from_ms(100);
 
 /// Credit per byte.
 const BYTE: i128 = 1_000_000_000_000;
@@ -76,7 +76,7 @@ pub struct Governor {
 impl Governor {
     /// A governor without admitted actions, for a policy with this epoch.
     pub fn new(limits: Limits, epoch: Time) -> Governor {
-        let credit_max = earned(limits.bytes_per_second, epoch.max(SAVED_UP_MIN));
+        let credit_max = earned(limits.bytes_per_second, epoch.max(CREDIT_TIME_MIN));
         Governor {
             limits,
             credit: credit_max,
@@ -95,7 +95,7 @@ impl Governor {
 
     /// Changes the limits; earlier moves still count.
     pub fn set_limits(&mut self, limits: Limits, epoch: Time) {
-        self.credit_max = earned(limits.bytes_per_second, epoch.max(SAVED_UP_MIN));
+        self.credit_max = earned(limits.bytes_per_second, epoch.max(CREDIT_TIME_MIN));
         self.credit = self.credit.min(self.credit_max);
         self.cooldown.set_time(limits.cooldown);
         self.limits = limits;
@@ -228,13 +228,13 @@ impl Governor {
                 for wanted in moves {
                     let Move { from, to, size, .. } = *wanted;
                     *self.record.moved_pages.entry((from, to)).or_default() += size.base_pages();
-                    self.cooldown.note(completion.time, wanted);
+                    self.cooldown.record_move(completion.time, wanted);
                 }
             }
             Outcome::Refused(refusal) => {
                 *self.record.refused.entry(refusal).or_default() += 1;
                 if refusal == Refusal::NotAllowed {
-                    moves.iter().for_each(|wanted| self.cooldown.note_stays(completion.time, wanted));
+                    moves.iter().for_each(|wanted| self.cooldown.record_refused(completion.time, wanted));
                 }
             }
             Outcome::Cancelled(why) => *self.record.cancelled.entry(why).or_default() += 1,

@@ -9,12 +9,12 @@ use crate::units::{PAGE_BYTES, PageSize, Time, Vpn};
 const EPOCH: Time = Time::from_ms(100);
 
 /// Outcomes delivered to a policy, shared with its test.
-type Told = std::sync::Arc<std::sync::Mutex<Vec<Outcome>>>;
+type Outcomes = std::sync::Arc<std::sync::Mutex<Vec<Outcome>>>;
 
 /// Wants every faulting page on node 1, and records the outcomes.
 #[derive(Default)]
 struct Pull {
-    told: Told,
+    outcomes: Outcomes,
 }
 
 impl Migration for Pull {
@@ -29,7 +29,7 @@ impl Migration for Pull {
                 let wanted = Move { task: *task, page: *page, size: *size, from, to, wish: Frame::ANY };
                 plan.push_move(wanted, Reason::Locality);
             }
-            Event::Completion(done) => self.told.lock().expect("one thread").push(done.outcome),
+            Event::Completion(done) => self.outcomes.lock().expect("one thread").push(done.outcome),
             _ => {}
         }
     }
@@ -93,10 +93,10 @@ fn bench(events: Vec<Event>) -> Bench {
     Bench { now: Time::from_ms(100), events, moved: Vec::new(), done: Vec::new() }
 }
 
-fn runner(limits: Limits) -> (PolicyRunner, Told) {
+fn runner(limits: Limits) -> (PolicyRunner, Outcomes) {
     let policy = Pull::default();
-    let told = Told::clone(&policy.told);
-    (PolicyRunner::new(Box::new(policy), limits), told)
+    let outcomes = Outcomes::clone(&policy.outcomes);
+    (PolicyRunner::new(Box::new(policy), limits), outcomes)
 }
 
 fn refusals(runner: &PolicyRunner) -> Vec<(Refusal, u64)> {
@@ -109,16 +109,16 @@ fn moved_pages(runner: &PolicyRunner) -> u64 {
 
 #[test]
 fn planned_actions_are_made_recorded_and_completed() {
-    let (mut host, (mut runner, told)) = (bench(base([3, 2000])), runner(Limits::default()));
+    let (mut host, (mut runner, outcomes)) = (bench(base([3, 2000])), runner(Limits::default()));
     runner.epoch(&mut host, &mut ());
     assert_eq!(host.moved, [Vpn(3)]);
     assert_eq!(refusals(&runner), [(Refusal::NoRoom, 1)]);
     assert_eq!(moved_pages(&runner), 1);
-    assert!(told.lock().unwrap().is_empty());
+    assert!(outcomes.lock().unwrap().is_empty());
     runner.epoch(&mut host, &mut ());
-    assert_eq!(*told.lock().unwrap(), [Outcome::MADE, Outcome::Refused(Refusal::NoRoom)]);
+    assert_eq!(*outcomes.lock().unwrap(), [Outcome::MADE, Outcome::Refused(Refusal::NoRoom)]);
     runner.epoch(&mut host, &mut ());
-    assert_eq!(told.lock().unwrap().len(), 2);
+    assert_eq!(outcomes.lock().unwrap().len(), 2);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn duplicate_or_already_placed_page_does_not_move() {
 }
 
 #[test]
-fn an_epoch_has_no_more_moves_than_its_cap() {
+fn epoch_respects_move_cap() {
     let limits = Limits { moves_per_epoch: Some(2), ..Limits::default() };
     let (mut host, (mut runner, _)) = (bench(base(0..5)), runner(limits));
     runner.epoch(&mut host, &mut ());
@@ -178,7 +178,7 @@ fn bytes_per_second_stay_within_rate() {
 }
 
 #[test]
-fn a_page_larger_than_the_allowance_moves_and_later_ones_wait() {
+fn page_above_credit_moves_and_later_ones_wait() {
     let limits = Limits { bytes_per_second: Some(1 << 20), ..Limits::default() };
     let (mut host, (mut runner, _)) = (bench(Vec::new()), runner(limits));
     for epoch in 0..100 {
@@ -203,19 +203,19 @@ fn refused_move_returns_its_allowance() {
 
 #[test]
 fn in_kernel_move_completes_at_once_and_may_repeat() {
-    let (mut host, (mut runner, told)) = (bench(Vec::new()), runner(Limits::default()));
+    let (mut host, (mut runner, outcomes)) = (bench(Vec::new()), runner(Limits::default()));
     for _ in 0..2 {
         runner.deliver(&mut host, &fault(1, 3, 0, PageSize::Base));
     }
     assert_eq!(host.moved, [Vpn(3), Vpn(3)]);
-    assert_eq!(*told.lock().unwrap(), [Outcome::MADE]);
+    assert_eq!(*outcomes.lock().unwrap(), [Outcome::MADE]);
 }
 
 #[test]
 fn user_request_passes_the_governor_and_answers_the_user_alone() {
     let limits =
         Limits { bytes_per_second: Some(10 * 10 * PAGE_BYTES), cooldown: EPOCH, ..Limits::default() };
-    let (mut host, (mut runner, told)) = (bench(Vec::new()), runner(limits));
+    let (mut host, (mut runner, outcomes)) = (bench(Vec::new()), runner(limits));
     let wanted = |page, to: u8| Move {
         task: TaskId(0),
         page: Vpn(page),
@@ -226,16 +226,16 @@ fn user_request_passes_the_governor_and_answers_the_user_alone() {
     };
     let moves: Vec<Move> = (0..12).map(|page| wanted(page, 1)).collect();
     assert_eq!(runner.request(&mut host, &mut (), &moves), ActionId(0)..ActionId(12));
-    let outcomes: Vec<Outcome> = runner.take_answered().iter().map(|done| done.outcome).collect();
+    let answered: Vec<Outcome> = runner.take_answered().iter().map(|done| done.outcome).collect();
     let (made, limited) = (Outcome::MADE, Outcome::Refused(Refusal::RateLimited));
-    assert_eq!(outcomes, [[made; 10].as_slice(), &[limited; 2]].concat(), "10 pages of credit");
+    assert_eq!(answered, [[made; 10].as_slice(), &[limited; 2]].concat(), "10 pages of credit");
     host.now += EPOCH;
     runner.request(&mut host, &mut (), &[wanted(0, 0)]);
     assert_eq!(runner.take_answered()[0].outcome, Outcome::MADE, "a user does not wait for a cooldown");
     host.events = base([0]);
     runner.epoch(&mut host, &mut ());
     runner.epoch(&mut host, &mut ());
-    assert_eq!(*told.lock().unwrap(), [Outcome::Refused(Refusal::Cooling)], "but the policy does");
+    assert_eq!(*outcomes.lock().unwrap(), [Outcome::Refused(Refusal::Cooling)], "but the policy does");
 }
 
 fn page_3_to_node_1() -> Move {
@@ -302,7 +302,7 @@ fn move_within_a_node_needs_a_wish_and_an_exchange_two_pages() {
 
 #[test]
 #[should_panic(expected = "was not in flight")]
-fn second_completion_of_an_action_is_a_hosts_mistake() {
+fn second_completion_of_an_action_panics() {
     let mut governor = Governor::new(Limits::default(), EPOCH);
     let wanted = page_3_to_node_1();
     let planned = Planned { id: ActionId(7), action: Action::Move(wanted), reason: Reason::Hot };

@@ -54,6 +54,7 @@ fn few(list: &str, count: usize, most: usize) -> Checked {
 
 /// Checks a name of a machine, node, initiator, cache or TLB.
 ///
+/// # Errors
 /// If it is empty, longer than 64 bytes, or has other characters than letters, digits, `-`, `_` and `.`: what
 /// is wrong, and what is allowed.
 pub fn check_name(name: &str) -> Result<(), String> {

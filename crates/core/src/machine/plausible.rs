@@ -69,8 +69,8 @@ fn spread_cache(machine: &Machine) -> Option<FieldError> {
         let cut = inner.iter().position(|end| !end.is_multiple_of(shared_by))?;
         let [a, b] = [cut, cut + 1].map(|at| &machine.initiators[at]);
         let message = format!(
-            "is {shared_by}: an instance of '{}' is shared across initiators '{}' and '{}'; a cache lies in one, \
-             so expected is a divisor of its {} CPUs",
+            "is {shared_by}: an instance of '{}' is shared across initiators '{}' and '{}'; a cache lies in \
+             one, so expected is a divisor of its {} CPUs",
             cache.name, a.name, b.name, a.cpus
         );
         Some(FieldError::new(format!("cache[{index}].shared_by"), message))
@@ -114,8 +114,8 @@ fn rate(field: String, mbps: f64, least: f64) -> Option<FieldError> {
     // A figure derived from the latency is rounded.
     if mbps < least * (1.0 - MARGIN) {
         let message = format!(
-            "is {mbps} MB/s (GB/s?); one load at a time draws {least:.0} MB/s at the idle latency: plausible is \
-             {least:.0} to {BANDWIDTH_MBPS}"
+            "is {mbps} MB/s (GB/s?); one load at a time draws {least:.0} MB/s at the idle latency: plausible \
+             is {least:.0} to {BANDWIDTH_MBPS}"
         );
         return Some(FieldError::new(field, message));
     }
@@ -137,8 +137,8 @@ fn tiers(machine: &Machine) -> Option<FieldError> {
         if !better && (more(a_ns, b_ns) || more(b_mbps, a_mbps)) {
             let [a, b] = [fast, slow].map(|id| &machine.nodes[id.index()]);
             let message = format!(
-                "is {}, but '{}' ({a_ns:.0} ns, {a_mbps:.0} MB/s) is slower than '{}' of tier {} ({b_ns:.0} ns, \
-                 {b_mbps:.0} MB/s); tier 0 is the fastest",
+                "is {}, but '{}' ({a_ns:.0} ns, {a_mbps:.0} MB/s) is slower than '{}' of tier {} ({b_ns:.0} \
+                 ns, {b_mbps:.0} MB/s); tier 0 is the fastest",
                 a.tier, a.name, b.name, b.tier
             );
             return Some(FieldError::new(format!("node[{}].tier", fast.index()), message));
@@ -157,8 +157,8 @@ fn of_link(machine: &Machine, index: usize) -> Vec<FieldError> {
     let before = machine.links[..index].iter().position(|other| ends(other) == ends(link));
     if let Some(before) = before {
         let message = format!(
-            "link[{before}] has the same ends, '{}' and '{}', and only the one with less latency is used: enter one link \
-             with the bandwidth of both",
+            "link[{before}] has the same ends, '{}' and '{}', and only the one with less latency is used: \
+             enter one link with the bandwidth of both",
             link.between[0], link.between[1]
         );
         doubts.push(FieldError::new(format!("link[{index}].between"), message));
@@ -218,7 +218,8 @@ mod tests {
                 "read_bandwidth_mbps = 106000",
                 "read_bandwidth_mbps = 106",
                 "node[0].fixed.read_bandwidth_mbps",
-                "is 106 MB/s (GB/s?); one load at a time draws 634 MB/s at the idle latency: plausible is 634 to 20000000",
+                "is 106 MB/s (GB/s?); one load at a time draws 634 MB/s at the idle latency: plausible is \
+                 634 to 20000000",
             ),
             (
                 FIXED,
@@ -261,8 +262,8 @@ mod tests {
                 "shared_by = 32",
                 "shared_by = 64",
                 "cache[2].shared_by",
-                "is 64: an instance of 'L3' is shared across initiators 'socket0' and 'socket1'; a cache lies in one, so \
-              expected is a divisor of its 32 CPUs",
+                "is 64: an instance of 'L3' is shared across initiators 'socket0' and 'socket1'; a cache \
+                 lies in one, so expected is a divisor of its 32 CPUs",
             ),
             (
                 PLAUSIBLE,
@@ -308,8 +309,8 @@ mod tests {
         assert_eq!((field.as_str(), line.as_str()), ("node[2].tier", "tier = 0"), "{message}");
         assert_eq!(
             message,
-            "is 0, but 'optane0' (305 ns, 39400 MB/s) is slower than 'dram0' of tier 1 (101 ns, 106000 MB/s); tier 0 is \
-             the fastest"
+            "is 0, but 'optane0' (305 ns, 39400 MB/s) is slower than 'dram0' of tier 1 (101 ns, 106000 \
+             MB/s); tier 0 is the fastest"
         );
     }
 

@@ -85,7 +85,7 @@ fn older_files_with_given_nodes_are_read_and_written_as_fixed() {
 }
 
 #[test]
-fn an_error_is_reported_with_line_field_and_what_is_allowed() {
+fn errors_have_line_field_and_allowed_values() {
     let cases = [
         (
             "read_bandwidth_mbps = 20000",
@@ -205,12 +205,13 @@ fn implausible_figures_are_refused() {
 }
 
 #[test]
-fn a_node_is_dram_or_fixed() {
+fn node_is_dram_or_fixed() {
     let neither = refused("[node.fixed]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000", "");
     assert!(neither.message.contains("needs a table"), "{neither}");
-    let dram = "[node.dram]\nchannels = 1\nranks = 1\nbank_groups = 1\nbanks = 1\nrows = 1024\nrow_bytes = 65536\n\
-        address_map = \"row|column\"\nt_ck_ps = 833\nburst = 4\ncl = 17\ncwl = 12\nrcd = 17\nrp = 17\nras = 39\nccd_s = 4\n\
-        ccd_l = 6\nrrd_s = 4\nrrd_l = 6\nfaw = 26\nwtr_s = 3\nwtr_l = 9\nwr = 18\nrtp = 9\nrank_switch = 2\nrfc = 420\nrefi = 9360\n";
+    let dram = "[node.dram]\nchannels = 1\nranks = 1\nbank_groups = 1\nbanks = 1\nrows = 1024\n\
+        row_bytes = 65536\naddress_map = \"row|column\"\nt_ck_ps = 833\nburst = 4\ncl = 17\ncwl = 12\n\
+        rcd = 17\nrp = 17\nras = 39\nccd_s = 4\nccd_l = 6\nrrd_s = 4\nrrd_l = 6\nfaw = 26\nwtr_s = 3\n\
+        wtr_l = 9\nwr = 18\nrtp = 9\nrank_switch = 2\nrfc = 420\nrefi = 9360\n";
     let both = refused("[node.fixed]", &format!("{dram}[node.fixed]"));
     assert!(both.message.contains("both `dram` and `fixed`"), "{both}");
     let alone = GOOD.replacen("[node.fixed]\nread_latency_ns = 80\nread_bandwidth_mbps = 20000", dram, 1);

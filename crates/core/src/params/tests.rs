@@ -1,3 +1,4 @@
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
@@ -83,8 +84,8 @@ fn errors_say_what_is_allowed() {
         ("order=", "invalid value '' for parameter 'order': expected one of random, sequential"),
         (
             "weights=4:256",
-            "invalid value '4:256' for parameter 'weights': expected an integer from 1 to 255 for each tier, fastest \
-             first, joined by ':'",
+            "invalid value '4:256' for parameter 'weights': expected an integer from 1 to 255 for each tier, \
+             fastest first, joined by ':'",
         ),
     ] {
         assert_eq!(refused(text), expected);
@@ -123,7 +124,8 @@ proptest! {
     #[test]
     fn printed_values_parse_to_themselves(values in declared(), given in 0..16u8, colons in 0..16u8) {
         let mut text = String::new();
-        for (at, (parameter, value)) in DECLARED.iter().zip(&values).enumerate().filter(|(at, _)| given >> at & 1 == 1) {
+        let chosen = DECLARED.iter().zip(&values).enumerate().filter(|(at, _)| given >> at & 1 == 1);
+        for (at, (parameter, value)) in chosen {
             let between = if text.is_empty() { "" } else if colons >> at & 1 == 1 { ":" } else { "," };
             text.push_str(&format!("{between}{}={value}", parameter.name));
         }
@@ -144,7 +146,7 @@ proptest! {
 
     #[test]
     fn printed_list_splits_into_its_items(
-        items in prop::collection::vec(("[a-z+-]{1,8}", prop::collection::vec(("[a-z]{1,4}", "[0-9:.]{0,4}"), 0..4)), 1..6),
+        items in vec(("[a-z+-]{1,8}", vec(("[a-z]{1,4}", "[0-9:.]{0,4}"), 0..4)), 1..6),
     ) {
         let item = |(name, params): &(String, Vec<(String, String)>)| {
             let params: Vec<String> = params.iter().map(|(key, value)| format!("{key}={value}")).collect();

@@ -301,11 +301,11 @@ mod tests {
         let answers = answers.expect("the required sensor is answered");
         assert_eq!(answers.get(&Sensor::HintFaults), Some(&inferred));
         assert!(matches!(answers.get(&Sensor::LoadedLatency), Some(Answer::Refused(_))));
-        assert_eq!(answers.get(&Sensor::Watermarks), None, "nobody asked for it");
+        assert_eq!(answers.get(&Sensor::Watermarks), None, "not requested");
     }
 
     #[test]
-    fn sensor_asked_for_twice_is_required_if_either_asks_so() {
+    fn sensor_requested_twice_is_required_if_either_is() {
         let twice = sensors().want(Sensor::HintFaults).require(Sensor::LoadedLatency);
         let required: Vec<bool> = twice.iter().map(|request| request.required).collect();
         assert_eq!(required, [true, true]);

@@ -126,7 +126,7 @@ fn even_task_is_frozen_until_its_recent_pages_have_moved() {
 }
 
 #[test]
-fn task_is_thawed_though_some_moves_are_refused() {
+fn task_is_thawed_even_if_moves_are_refused() {
     let mut run = two_tasks(4);
     (0..2).for_each(|_| {
         work(&mut run);

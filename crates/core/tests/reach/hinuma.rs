@@ -59,7 +59,7 @@ fn hot_and_cold_pages_are_exchanged_on_full_nodes() {
 }
 
 #[test]
-fn neither_page_moves_if_one_is_unmapped_meanwhile() {
+fn exchange_fails_if_one_page_is_unmapped() {
     for unmapped in [0, 7] {
         let mut run = full(Limits::default());
         run.host.action_time = EPOCH;

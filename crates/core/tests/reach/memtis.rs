@@ -101,7 +101,7 @@ fn skewed_huge_page_is_split_and_its_hot_base_pages_move() {
 }
 
 #[test]
-fn nothing_moves_of_a_huge_page_that_was_unmapped_before_its_split() {
+fn unmapped_huge_page_is_neither_split_nor_moved() {
     let mut run = three_huge_pages();
     run.host.action_time = EPOCH;
     run.epoch();

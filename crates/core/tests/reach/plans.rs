@@ -15,7 +15,7 @@ use super::{EPOCH, FAST, REGIONS, Run, TASK};
 const OTHER: TaskId = TaskId(2);
 
 /// The first of 512 base pages that can be collapsed.
-const TOGETHER: u64 = 1024;
+const COLLAPSIBLE: u64 = 1024;
 
 /// Node 0 has less memory than all pages need; node 2 has no pages at first.
 const NODE_PAGES: [u64; 3] = [1600, 1200, 600];
@@ -63,8 +63,8 @@ fn heads() -> impl Strategy<Value = (Vpn, PageSize)> {
         4 => (0u64..8).prop_map(|page| (Vpn(page), PageSize::Base)),
         2 => Just((Vpn(512), PageSize::Huge)),
         1 => (512u64..516).prop_map(|page| (Vpn(page), PageSize::Base)),
-        1 => Just((Vpn(TOGETHER), PageSize::Huge)),
-        1 => (TOGETHER..TOGETHER + 4).prop_map(|page| (Vpn(page), PageSize::Base)),
+        1 => Just((Vpn(COLLAPSIBLE), PageSize::Huge)),
+        1 => (COLLAPSIBLE..COLLAPSIBLE + 4).prop_map(|page| (Vpn(page), PageSize::Base)),
     ]
 }
 
@@ -84,7 +84,7 @@ fn moves() -> impl Strategy<Value = Move> {
 
 fn actions() -> impl Strategy<Value = Action> {
     let page = || (tasks(), heads()).prop_map(|(task, (page, size))| Page { task, page, size });
-    let huge = || (tasks(), prop_oneof![Just(512), Just(TOGETHER)]);
+    let huge = || (tasks(), prop_oneof![Just(512), Just(COLLAPSIBLE)]);
     let huge = move || huge().prop_map(|(task, page)| Page { task, page: Vpn(page), size: PageSize::Huge });
     let rule = || Rule {
         groups: vec![Group { nodes: vec![FAST], weight: 1 }],
@@ -129,7 +129,7 @@ impl Counted {
         let mut run = Run::new(Drawn(plans.into()), &NODE_PAGES, Limits::default());
         run.host.start_task(OTHER, "other");
         for (task, node) in [(TASK, 0), (OTHER, 1)] {
-            let base = (0..8).chain(TOGETHER..TOGETHER + 512);
+            let base = (0..8).chain(COLLAPSIBLE..COLLAPSIBLE + 512);
             base.for_each(|page| run.host.map(task, Vpn(page), PageSize::Base, NodeId(node)));
             run.host.map(task, Vpn(512), PageSize::Huge, NodeId(node));
         }
@@ -140,7 +140,7 @@ impl Counted {
     fn nodes(&mut self) -> BTreeMap<(TaskId, u64), NodeId> {
         let mut nodes = BTreeMap::new();
         for task in [TASK, OTHER] {
-            for head in (0..8).chain(512..TOGETHER + 512) {
+            for head in (0..8).chain(512..COLLAPSIBLE + 512) {
                 if let Some(page) = self.run.host.page(task, Vpn(head)) {
                     let node = page.node;
                     nodes.extend((head..head + page.size.base_pages()).map(|page| ((task, page), node)));

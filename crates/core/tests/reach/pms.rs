@@ -86,7 +86,7 @@ const UNREGISTERED: std::ops::Range<u64> = 0..8;
 const FIRST: std::ops::Range<u64> = 100..108;
 const SECOND: std::ops::Range<u64> = 200..208;
 
-fn tell(run: &mut Run, kind: MessageKind, buffer: std::ops::Range<u64>) {
+fn send(run: &mut Run, kind: MessageKind, buffer: std::ops::Range<u64>) {
     let (start, pages) = (Vpn(buffer.start), buffer.end - buffer.start);
     run.host.event(Event::Message(Message { time: Time::ZERO, task: TASK, kind, start, pages }));
 }
@@ -97,8 +97,8 @@ fn registered(free_min: u64) -> Run {
     for pages in [UNREGISTERED, FIRST, SECOND] {
         run.map(pages, FAST);
     }
-    tell(&mut run, MessageKind::Register, FIRST);
-    tell(&mut run, MessageKind::Register, SECOND);
+    send(&mut run, MessageKind::Register, FIRST);
+    send(&mut run, MessageKind::Register, SECOND);
     run
 }
 
@@ -135,13 +135,13 @@ fn locked_buffer_is_promoted_and_pinned_until_released() {
     let mut run = registered(100);
     run.epoch();
     assert_eq!(local(&mut run), [8, 0, 0]);
-    tell(&mut run, MessageKind::Lock, FIRST);
+    send(&mut run, MessageKind::Lock, FIRST);
     (0..3).for_each(|_| _ = run.epoch());
     assert_eq!(local(&mut run), [8, 8, 0], "though local memory is short");
     assert_eq!(user_moves(&mut run, FIRST.start, SLOW), Outcome::Refused(Refusal::Pinned));
     assert_eq!(user_moves(&mut run, UNREGISTERED.start, SLOW), Outcome::MADE);
-    tell(&mut run, MessageKind::Release, FIRST);
-    tell(&mut run, MessageKind::Release, SECOND);
+    send(&mut run, MessageKind::Release, FIRST);
+    send(&mut run, MessageKind::Release, SECOND);
     (0..3).for_each(|_| _ = run.epoch());
     assert_eq!(local(&mut run), [7, 0, 0], "nothing is brought home");
     assert_eq!((run.moved(SLOW, FAST), run.moved(FAST, SLOW)), (8, 16 + 8 + 1));
@@ -152,7 +152,7 @@ fn buffer_locked_during_demotion_is_pinned_after_its_return() {
     let mut run = registered(100);
     run.host.action_time = EPOCH;
     run.epoch();
-    tell(&mut run, MessageKind::Lock, FIRST);
+    send(&mut run, MessageKind::Lock, FIRST);
     (0..60).for_each(|_| _ = run.epoch());
     assert_eq!(local(&mut run), [8, 8, 0]);
     let outcomes = FIRST.map(|page| user_moves(&mut run, page, SLOW)).collect::<Vec<_>>();
@@ -162,7 +162,7 @@ fn buffer_locked_during_demotion_is_pinned_after_its_return() {
 #[test]
 fn task_that_ends_is_forgotten() {
     let mut run = registered(2);
-    tell(&mut run, MessageKind::Lock, FIRST);
+    send(&mut run, MessageKind::Lock, FIRST);
     (0..2).for_each(|_| _ = run.epoch());
     assert_eq!(user_moves(&mut run, FIRST.start, SLOW), Outcome::Refused(Refusal::Pinned));
     run.host.end_task(TASK);
