@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_page_displaces_the_oldest_stream() {
+    fn new_page_replaces_oldest_stream() {
         let mut p = prefetcher();
         for line in [0, 64, 65, 1, 128, 129, 2] {
             assert_eq!(p.see(line), None);

@@ -103,7 +103,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_skewed_stream_has_the_same_hits_and_victims() {
+fn long_skewed_stream_has_equal_hits_and_victims() {
     for (kib, ways) in [(32, 8), (48, 12), (640, 20), (33, 11)] {
         let mut zipf = Zipf::new(1 << 16, 0.99, kib);
         let mut cache = Cache::new(kib, ways);
@@ -153,7 +153,7 @@ fn stack_distances(lines: &[u64], sets: u64) -> Vec<Option<usize>> {
 }
 
 #[test]
-fn the_hit_ratio_of_a_skewed_stream_is_that_of_its_stack_distances() {
+fn hit_ratio_of_skewed_stream_matches_stack_distances() {
     let mut zipf = Zipf::new(1 << 18, 0.99, 7);
     let lines: Vec<u64> = (0..400_000).map(|_| zipf.draw()).collect();
     for sets in [1, 48, 1024] {

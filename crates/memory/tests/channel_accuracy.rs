@@ -75,7 +75,7 @@ fn bandwidth_caps() {
 }
 
 #[test]
-fn a_single_read_outstanding() {
+fn one_read_in_flight() {
     let chase = probe(&matched(), load(Pattern::Chase, 1.0, 100_000, 1));
     assert!((45.3 * 0.97..=48.0 * 1.03).contains(&chase.mean_ns), "{} ns", chase.mean_ns);
     assert!(!chase.saturated);

@@ -2,7 +2,7 @@
 
 mod channel_support;
 
-use channel_support::{Ask, Run, ask, ddr4, near, rate, run};
+use channel_support::{Arrival, Run, arrival, ddr4, near, rate, run};
 use memtide_core::Time;
 use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
 use memtide_memory::channel::{Banks, Command, Place};
@@ -19,16 +19,17 @@ fn activates(run: &Run) -> Vec<u64> {
 /// Cycles per line at the end of a long run of reads that are all queued from the start.
 fn cycles_a_line(dram: &Dram, place: impl Fn(u64) -> Place) -> f64 {
     const LINES: u64 = 50_000;
-    let asks: Vec<Ask> = (0..2 * LINES).map(|i| Ask { at: 0, place: place(i), write: false }).collect();
-    let ends: Vec<u64> = run(dram, &asks).ends.into_iter().flatten().collect();
+    let arrivals: Vec<Arrival> =
+        (0..2 * LINES).map(|i| Arrival { at: 0, place: place(i), write: false }).collect();
+    let ends: Vec<u64> = run(dram, &arrivals).ends.into_iter().flatten().collect();
     let (half, last) = (ends[..LINES as usize].iter().max().unwrap(), ends.iter().max().unwrap());
     (last - half) as f64 / LINES as f64
 }
 
 #[test]
-fn a_single_read_takes_what_the_data_sheet_says() {
+fn single_read_latency_matches_data_sheet() {
     let d = ddr4();
-    let read = |row, at| ask(at, &d, 0, 0, row, 0, false);
+    let read = |row, at| arrival(at, &d, 0, 0, row, 0, false);
     let ends = run(&d, &[read(5, 100), read(5, 1000), read(6, 2000)]).ends;
     let (hit, rcd, rp) = (u64::from(d.cl + d.burst), u64::from(d.rcd), u64::from(d.rp));
     assert_eq!(ends, [Some(100 + rcd + hit), Some(1000 + hit), Some(2000 + rp + rcd + hit)]);
@@ -37,7 +38,7 @@ fn a_single_read_takes_what_the_data_sheet_says() {
 #[test]
 fn closed_page_policy_always_misses_rows() {
     let d = Dram { page_policy: PagePolicy::Closed, ..ddr4() };
-    let read = |row, at| ask(at, &d, 0, 0, row, 0, false);
+    let read = |row, at| arrival(at, &d, 0, 0, row, 0, false);
     let miss = u64::from(d.rcd + d.cl + d.burst);
     assert_eq!(
         run(&d, &[read(5, 100), read(5, 1000), read(6, 2000)]).ends,
@@ -97,66 +98,66 @@ fn refresh_takes_its_share_of_the_bandwidth() {
 }
 
 #[test]
-fn a_refresh_of_one_bank_leaves_the_others_open() {
+fn single_bank_refresh_leaves_others_open() {
     let d = Dram { refi: 3200, rfc: 100, ranks: 1, refresh: Refresh::PerBank, ..ddr4() };
     // Per bank: bank 0 goes first, after a sixteenth of the interval.
-    let other = ask(210, &d, 1, 0, 3, 0, false);
-    let refreshed = ask(210, &d, 0, 0, 3, 0, false);
+    let other = arrival(210, &d, 1, 0, 3, 0, false);
+    let refreshed = arrival(210, &d, 0, 0, 3, 0, false);
     let r = run(&d, &[other, refreshed]);
     assert_eq!(r.commands[0], (200, Command::Refresh(Banks::one(0))));
     let miss = u64::from(d.rcd + d.cl + d.burst);
     assert_eq!(r.ends, [Some(210 + miss), Some(200 + 100 + miss)]);
     let same = Dram { refresh: Refresh::SameBank, ..d };
-    let r = run(&same, &[ask(810, &same, 0, 1, 0, 0, false)]);
+    let r = run(&same, &[arrival(810, &same, 0, 1, 0, 0, false)]);
     assert_eq!(r.commands[0], (800, Command::Refresh(Banks { first: 0, step: 4, count: 4 })));
 }
 
 #[test]
 fn idle_refreshes_are_counted() {
     let d = Dram { refi: 9360, ..ddr4() };
-    let r = run(&d, &[ask(20_000, &d, 0, 0, 0, 0, false)]);
+    let r = run(&d, &[arrival(20_000, &d, 0, 0, 0, 0, false)]);
     let at = |cycle| r.channel.counters(d.cycles(cycle)).refreshes;
     assert_eq!([at(20_500), at(28_079), at(28_080), at(93_600)], [4.0, 4.0, 6.0, 20.0]);
 }
 
 #[test]
-fn a_read_after_a_write_waits_for_the_turnaround() {
+fn read_after_write_waits_for_turnaround() {
     let d = ddr4();
-    let opened = |second: Ask| {
+    let opened = |second: Arrival| {
         // Both rows are open and idle before the measured pair.
-        let open = [ask(0, &d, 0, 0, 1, 0, false), Ask { at: 0, write: false, ..second }];
-        let first = ask(2000, &d, 0, 0, 1, 1, !second.write);
-        let r = run(&d, &[open[0], open[1], first, Ask { at: 2001, ..second }]);
+        let open = [arrival(0, &d, 0, 0, 1, 0, false), Arrival { at: 0, write: false, ..second }];
+        let first = arrival(2000, &d, 0, 0, 1, 1, !second.write);
+        let r = run(&d, &[open[0], open[1], first, Arrival { at: 2001, ..second }]);
         let columns = columns(&r);
         columns[3] - columns[2]
     };
-    let other_rank = |write| Ask { at: 0, place: Place { bank: 16, column: 9, row: 1 }, write };
+    let other_rank = |write| Arrival { at: 0, place: Place { bank: 16, column: 9, row: 1 }, write };
     let data = |latency: u16| u64::from(latency + d.burst);
-    assert_eq!(opened(ask(0, &d, 0, 1, 1, 9, false)), data(d.cwl) + u64::from(d.wtr_l));
-    assert_eq!(opened(ask(0, &d, 1, 0, 1, 9, false)), data(d.cwl) + u64::from(d.wtr_s));
+    assert_eq!(opened(arrival(0, &d, 0, 1, 1, 9, false)), data(d.cwl) + u64::from(d.wtr_l));
+    assert_eq!(opened(arrival(0, &d, 1, 0, 1, 9, false)), data(d.cwl) + u64::from(d.wtr_s));
     assert_eq!(opened(other_rank(false)), (data(d.cwl) + 2).saturating_sub(u64::from(d.cl)).max(1));
-    for second in [ask(0, &d, 0, 1, 1, 9, true), ask(0, &d, 1, 0, 1, 9, true), other_rank(true)] {
+    for second in [arrival(0, &d, 0, 1, 1, 9, true), arrival(0, &d, 1, 0, 1, 9, true), other_rank(true)] {
         assert_eq!(opened(second), data(d.cl) + 2 - u64::from(d.cwl));
     }
 }
 
 #[test]
-fn a_row_that_was_written_closes_after_write_recovery() {
+fn written_row_closes_after_write_recovery() {
     // Slow cells behind a DDR-like interface: 160 ns of write recovery.
     let d = Dram { wr: 192, ..ddr4() };
-    let r = run(&d, &[ask(0, &d, 0, 0, 1, 0, true), ask(500, &d, 0, 0, 2, 0, false)]);
+    let r = run(&d, &[arrival(0, &d, 0, 0, 1, 0, true), arrival(500, &d, 0, 0, 2, 0, false)]);
     let miss = u64::from(d.rcd + d.cl + d.burst);
     let written = u64::from(d.rcd + d.cwl + d.burst + d.wr);
     assert_eq!(r.ends[1], Some(500 + u64::from(d.rp) + miss));
-    let r = run(&d, &[ask(0, &d, 0, 0, 1, 0, true), ask(100, &d, 0, 0, 2, 0, false)]);
+    let r = run(&d, &[arrival(0, &d, 0, 0, 1, 0, true), arrival(100, &d, 0, 0, 2, 0, false)]);
     assert_eq!(r.ends[1], Some(written + u64::from(d.rp) + miss));
 }
 
 #[test]
-fn the_bus_pauses_between_ranks() {
+fn bus_is_idle_between_ranks() {
     let d = ddr4();
-    let read = |bank: u16, column| Ask { at: 1000, place: Place { bank, column, row: 1 }, write: false };
-    let open = |bank| Ask { at: 0, ..read(bank, 0) };
+    let read = |bank: u16, column| Arrival { at: 1000, place: Place { bank, column, row: 1 }, write: false };
+    let open = |bank| Arrival { at: 0, ..read(bank, 0) };
     let gap = |a: u16, b: u16| {
         let columns = columns(&run(&d, &[open(a), open(b), read(a, 1), read(b, 1)]));
         columns[3] - columns[2]
@@ -171,10 +172,11 @@ fn writes_wait_for_the_watermark_while_reads_come() {
     let d = ddr4();
     // A read hit every 30 cycles keeps a read queued most of the time; then one write below or at the mark.
     let first_write = |writes: u64| {
-        let mut asks: Vec<Ask> = (0..40).map(|i| ask(i / 4, &d, 0, 0, i as u32 + 1, 0, false)).collect();
-        asks.extend((0..writes).map(|i| ask(20, &d, 1, 0, 1, i as u16, true)));
-        asks.sort_by_key(|ask| ask.at);
-        let run = run(&d, &asks);
+        let mut arrivals: Vec<Arrival> =
+            (0..40).map(|i| arrival(i / 4, &d, 0, 0, i as u32 + 1, 0, false)).collect();
+        arrivals.extend((0..writes).map(|i| arrival(20, &d, 1, 0, 1, i as u16, true)));
+        arrivals.sort_by_key(|arrival| arrival.at);
+        let run = run(&d, &arrivals);
         let is_write = |c: &Command| matches!(c, Command::Column { write: true, .. });
         let writes = run.commands.iter().position(|c| is_write(&c.1)).unwrap();
         run.commands[..writes].iter().filter(|c| matches!(c.1, Command::Column { .. })).count()
@@ -185,13 +187,13 @@ fn writes_wait_for_the_watermark_while_reads_come() {
 }
 
 #[test]
-fn a_drain_ends_at_the_low_mark() {
+fn drain_ends_at_low_mark() {
     let d = ddr4();
-    let mut asks: Vec<Ask> =
-        (0..u64::from(d.drain_high)).map(|i| ask(0, &d, 1, 0, 1, i as u16, true)).collect();
-    asks.insert(0, ask(0, &d, 0, 0, 1, 0, false));
-    asks.push(ask(1, &d, 0, 0, 1, 1, false));
-    let r = run(&d, &asks);
+    let mut arrivals: Vec<Arrival> =
+        (0..u64::from(d.drain_high)).map(|i| arrival(0, &d, 1, 0, 1, i as u16, true)).collect();
+    arrivals.insert(0, arrival(0, &d, 0, 0, 1, 0, false));
+    arrivals.push(arrival(1, &d, 0, 0, 1, 1, false));
+    let r = run(&d, &arrivals);
     let kinds: Vec<bool> = r
         .commands
         .iter()
@@ -202,13 +204,13 @@ fn a_drain_ends_at_the_low_mark() {
 }
 
 #[test]
-fn the_write_queue_answers_reads_and_merges_writes() {
+fn write_queue_forwards_reads_and_merges_writes() {
     let d = ddr4();
-    let line = |at, write| ask(at, &d, 0, 0, 1, 7, write);
+    let line = |at, write| arrival(at, &d, 0, 0, 1, 7, write);
     // A stream of reads elsewhere delays the writes.
-    let mut asks: Vec<Ask> = (0..30).map(|i| ask(0, &d, 2, 0, i, 0, false)).collect();
-    asks.extend([line(1, true), line(2, true), line(3, false)]);
-    let r = run(&d, &asks);
+    let mut arrivals: Vec<Arrival> = (0..30).map(|i| arrival(0, &d, 2, 0, i, 0, false)).collect();
+    arrivals.extend([line(1, true), line(2, true), line(3, false)]);
+    let r = run(&d, &arrivals);
     assert_eq!(r.ends[32], Some(4));
     let c = r.channel.counters(Time::ZERO);
     assert_eq!((c.merged_writes, c.forwarded_reads, c.writes, c.reads), (1, 1, 1, 30));
@@ -218,9 +220,9 @@ fn the_write_queue_answers_reads_and_merges_writes() {
 fn row_hits_overtake_up_to_the_cap() {
     let order = |hit_cap: u16| {
         let d = Dram { hit_cap, ..ddr4() };
-        let mut asks = vec![ask(0, &d, 0, 0, 1, 0, false), ask(1, &d, 0, 0, 2, 0, false)];
-        asks.extend((1..9).map(|i| ask(2, &d, 0, 0, 1, i, false)));
-        let ends = run(&d, &asks).ends;
+        let mut arrivals = vec![arrival(0, &d, 0, 0, 1, 0, false), arrival(1, &d, 0, 0, 2, 0, false)];
+        arrivals.extend((1..9).map(|i| arrival(2, &d, 0, 0, 1, i, false)));
+        let ends = run(&d, &arrivals).ends;
         ends.iter().filter(|end| **end < ends[1]).count() - 1
     };
     assert_eq!([order(0), order(3), order(8), order(9)], [0, 3, 8, 8]);
@@ -231,10 +233,11 @@ fn row_hits_of_other_rank_do_not_starve_reads() {
     for arbitration in [Arbitration::Oldest, Arbitration::RoundRobin] {
         let d = Dram { arbitration, ..ddr4() };
         let hit = |i: u64| Place { bank: (i % 4 * 4) as u16, column: (i / 4 % 128) as u16, row: 1 };
-        let mut asks: Vec<Ask> =
-            (0..60_000).map(|i| Ask { at: i * 4, place: hit(i), write: false }).collect();
-        asks.insert(1000, Ask { at: 4000, place: Place { bank: 16, column: 0, row: 1 }, write: false });
-        let waited = run(&d, &asks).ends[1000].unwrap() - 4000;
+        let mut arrivals: Vec<Arrival> =
+            (0..60_000).map(|i| Arrival { at: i * 4, place: hit(i), write: false }).collect();
+        arrivals
+            .insert(1000, Arrival { at: 4000, place: Place { bank: 16, column: 0, row: 1 }, write: false });
+        let waited = run(&d, &arrivals).ends[1000].unwrap() - 4000;
         assert!(waited < 20_000, "waited {waited} cycles");
     }
 }
@@ -244,31 +247,36 @@ fn writes_do_not_starve_reads() {
     let d = ddr4();
     let line =
         |i: u64| Place { bank: (i % 4 * 4) as u16, column: (i / 4 % 128) as u16, row: (i / 512) as u32 };
-    let mut asks: Vec<Ask> = (0..60_000).map(|i| Ask { at: 0, place: line(i), write: true }).collect();
-    asks.insert(1000, Ask { at: 0, place: Place { bank: 16, column: 0, row: 1 }, write: false });
-    let end = run(&d, &asks).ends[1000].unwrap();
+    let mut arrivals: Vec<Arrival> =
+        (0..60_000).map(|i| Arrival { at: 0, place: line(i), write: true }).collect();
+    arrivals.insert(1000, Arrival { at: 0, place: Place { bank: 16, column: 0, row: 1 }, write: false });
+    let end = run(&d, &arrivals).ends[1000].unwrap();
     assert!(end < 10_000, "ended at {end}");
 }
 
 #[test]
-fn times_stay_right_when_the_base_moves() {
+fn times_survive_base_moves() {
     // Pauses of seconds, longer than the 32-bit times inside, each followed by a read and a conflict.
     let d = Dram { refi: 9360, ..ddr4() };
     let pause = 641_026 * u64::from(d.refi);
-    let asks: Vec<Ask> = (0..8)
+    let arrivals: Vec<Arrival> = (0..8)
         .flat_map(|i| {
-            [ask(i * pause + 5000, &d, 0, 0, 1, 0, false), ask(i * pause + 5001, &d, 0, 0, 2, 0, false)]
+            [
+                arrival(i * pause + 5000, &d, 0, 0, 1, 0, false),
+                arrival(i * pause + 5001, &d, 0, 0, 2, 0, false),
+            ]
         })
         .collect();
-    let r = run(&d, &asks);
+    let r = run(&d, &arrivals);
     let miss = u64::from(d.rcd + d.cl + d.burst);
-    for pair in r.ends.chunks(2).zip(asks.chunks(2)) {
-        let (ends, asks) = pair;
-        assert_eq!(ends[0], Some(asks[0].at + miss));
-        assert_eq!(ends[1], Some(asks[0].at + u64::from(d.ras + d.rp) + miss));
+    for pair in r.ends.chunks(2).zip(arrivals.chunks(2)) {
+        let (ends, arrivals) = pair;
+        assert_eq!(ends[0], Some(arrivals[0].at + miss));
+        assert_eq!(ends[1], Some(arrivals[0].at + u64::from(d.ras + d.rp) + miss));
     }
     // And without pauses: more cycles than the base may lag behind.
-    let busy: Vec<Ask> = (0..3000).map(|i| ask(i * 1_000_000, &d, 0, 0, i as u32 % 2, 0, false)).collect();
+    let busy: Vec<Arrival> =
+        (0..3000).map(|i| arrival(i * 1_000_000, &d, 0, 0, i as u32 % 2, 0, false)).collect();
     let slow = Dram { refi: 0, ..d };
     let most = u64::from(slow.rp) + miss;
     let late =

@@ -44,7 +44,7 @@ fn near(got: f64, expected: f64, share: f64) {
 }
 
 #[test]
-fn an_idle_read_takes_the_read_latency() {
+fn idle_read_takes_read_latency() {
     let mut node = FixedNode::new(&fixed());
     let mut done = Vec::new();
     for (id, ns) in [(0, 0.0), (1, 500.0), (2, 507.0)] {

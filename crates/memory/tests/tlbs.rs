@@ -124,7 +124,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_skewed_stream_agrees() {
+fn long_skewed_stream_matches_reference() {
     let (mut tlb, mut plain) = tlbs(&[(64, 4), (1536, 12)]);
     let mut zipf = Zipf::new(1 << 14, 0.99, 3);
     for _ in 0..200_000 {

@@ -21,12 +21,12 @@ fn ns(ns: f64) -> Time {
 struct Bench {
     uncore: Uncore,
     nodes: usize,
-    told: Vec<(u32, Time)>,
+    notified: Vec<(u32, Time)>,
 }
 
 impl Bench {
     fn new(machine: &Machine) -> Bench {
-        Bench { uncore: Uncore::new(machine), nodes: machine.nodes.len(), told: Vec::new() }
+        Bench { uncore: Uncore::new(machine), nodes: machine.nodes.len(), notified: Vec::new() }
     }
 
     fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: u32) -> Option<Time> {
@@ -38,16 +38,17 @@ impl Bench {
         loop {
             let next = (0..self.nodes).map(|n| self.uncore.next_event(NodeId::from(n))).zip(0..).min();
             let Some((time, node)) = next.filter(|(time, _)| *time <= until) else { return };
-            let told = &mut self.told;
-            self.uncore.advance(NodeId::from(node as usize), time, |waiter, at| told.push((waiter.0, at)));
+            let notified = &mut self.notified;
+            self.uncore
+                .advance(NodeId::from(node as usize), time, |waiter, at| notified.push((waiter.0, at)));
         }
     }
 
     fn run_all(&mut self) -> BTreeMap<u32, Time> {
         self.run(Time(u64::MAX - 1));
-        let told: BTreeMap<u32, Time> = self.told.iter().copied().collect();
-        assert_eq!(told.len(), self.told.len(), "nobody is told twice");
-        told
+        let notified: BTreeMap<u32, Time> = self.notified.iter().copied().collect();
+        assert_eq!(notified.len(), self.notified.len(), "each waiter is notified once");
+        notified
     }
 }
 
@@ -63,11 +64,11 @@ fn small() -> Machine {
 }
 
 #[test]
-fn a_miss_takes_the_given_latency_and_a_later_hit_that_of_the_cache() {
+fn miss_takes_node_latency_and_hit_cache_latency() {
     let mut bench = Bench::new(&small());
     assert_eq!(bench.demand(CPU, 7, ns(5.0), 1), None);
     bench.run(ns(1000.0));
-    assert_eq!(bench.told, [(1, ns(105.0))]);
+    assert_eq!(bench.notified, [(1, ns(105.0))]);
     assert_eq!(bench.demand(OTHER, 7, ns(1000.0), 2), Some(ns(1020.0)));
     let counts = bench.uncore.counts();
     assert_eq!((counts.accesses, counts.misses), (2, 1));
@@ -82,8 +83,8 @@ fn line_in_flight_is_read_once() {
     assert_eq!(bench.demand(CPU, 7, ns(0.0), 1), None);
     assert_eq!(bench.demand(OTHER, 7, ns(30.0), 2), None);
     bench.run(ns(30.0));
-    assert_eq!(bench.told.len(), 2);
-    assert!(bench.told.iter().all(|&(_, at)| at == ns(100.0)), "{:?}", bench.told);
+    assert_eq!(bench.notified.len(), 2);
+    assert!(bench.notified.iter().all(|&(_, at)| at == ns(100.0)), "{:?}", bench.notified);
     assert_eq!(bench.demand(OTHER, 7, ns(60.0), 3), Some(ns(100.0)));
     assert_eq!(bench.demand(OTHER, 7, ns(95.0), 4), Some(ns(115.0)));
     assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).reads, 1);
@@ -119,9 +120,9 @@ fn line_evicted_in_flight_is_requested_again() {
         assert_eq!(bench.demand(CPU, 8 * u64::from(waiter), ns(0.0), waiter), None);
     }
     assert_eq!(bench.demand(CPU, 0, ns(1.0), 9), None);
-    let told = bench.run_all();
+    let notified = bench.run_all();
     assert_eq!(bench.uncore.node_counters(NodeId(0), Time::ZERO).reads, 10);
-    assert_eq!((told[&0], told[&9]), (ns(100.0), ns(190.0)));
+    assert_eq!((notified[&0], notified[&9]), (ns(100.0), ns(190.0)));
 }
 
 #[test]
@@ -148,15 +149,15 @@ fn behind_a_link(node_mbps: f64, link_mbps: f64) -> Machine {
 }
 
 #[test]
-fn a_link_adds_its_latency_and_lines_follow_each_other_at_its_bandwidth() {
+fn link_adds_latency_and_limits_bandwidth() {
     let mut bench = Bench::new(&behind_a_link(64_000.0, 6400.0));
     for waiter in 0..1000 {
         bench.demand(CPU, waiter.into(), ns(0.0), waiter);
     }
-    let mut told: Vec<Time> = bench.run_all().into_values().collect();
-    told.sort_unstable();
-    assert_eq!(told[0], ns(160.0));
-    let last = told[999].as_ns();
+    let mut notified: Vec<Time> = bench.run_all().into_values().collect();
+    notified.sort_unstable();
+    assert_eq!(notified[0], ns(160.0));
+    let last = notified[999].as_ns();
     assert!((last - (160.0 + 999.0 * 10.0)).abs() < 100.0, "the last of 1000 lines came at {last} ns");
     assert_eq!(bench.uncore.link_lines(0), [0, 1000]);
 }
@@ -186,7 +187,7 @@ fn link_directions_are_independent() {
 }
 
 #[test]
-fn lines_of_a_slow_node_do_not_hold_up_those_of_a_fast_one_on_the_same_link() {
+fn slow_node_does_not_delay_fast_one_on_same_link() {
     let machine = machine(&format!(
         "{}{}{}{}{}",
         socket("s", 1),
@@ -198,9 +199,9 @@ fn lines_of_a_slow_node_do_not_hold_up_those_of_a_fast_one_on_the_same_link() {
     let mut bench = Bench::new(&machine);
     bench.demand(CPU, 0, ns(0.0), 1);
     bench.demand(CPU, machine.nodes[0].lines(), ns(1.0), 2);
-    let told = bench.run_all();
-    assert_eq!(told[&1], ns(1060.0));
-    assert_eq!(told[&2], ns(161.0));
+    let notified = bench.run_all();
+    assert_eq!(notified[&1], ns(1060.0));
+    assert_eq!(notified[&2], ns(161.0));
 }
 
 proptest! {
@@ -231,9 +232,9 @@ proptest! {
                 }
             }
         }
-        let told = bench.run_all();
-        prop_assert!(told.keys().eq(waiting.keys()));
-        for (waiter, at) in told {
+        let notified = bench.run_all();
+        prop_assert!(notified.keys().eq(waiting.keys()));
+        for (waiter, at) in notified {
             prop_assert!(at >= waiting[&waiter] + ns(20.0));
         }
         let counts = bench.uncore.counts();

@@ -54,7 +54,7 @@ impl<O: Observer> Channel<O> {
             Some((wanted, kind)) => self.want(wanted, kind),
             None => {
                 self.withdraw(bank);
-                self.schedule.calm(bank);
+                self.schedule.end_priority(bank);
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use super::candidate::COLUMN;
 use super::observer::{Banks, Command, Observer};
-use super::queues::Met;
+use super::queues::RowState;
 use super::schedule::{Candidate, Handle};
 use super::timing::{Cycle, Kind, NEVER};
 use super::{Channel, Completion};
 
 /// Column commands between two checks for starving requests, and the number of younger requests that makes a
 /// request starving.
-const PATIENCE: u32 = 2048;
+const STARVATION_AGE: u32 = 2048;
 
 impl<O: Observer> Channel<O> {
     /// Sends a candidate now; returns whether a request was served.
@@ -22,7 +22,7 @@ impl<O: Observer> Channel<O> {
             Kind::Precharge => self.precharge(&candidate, at),
             Kind::Read | Kind::Write => {
                 if !self.column(&candidate, at, done) {
-                    self.schedule.calm(candidate.bank);
+                    self.schedule.end_priority(candidate.bank);
                     self.withdraw(candidate.bank);
                     return false;
                 }
@@ -40,8 +40,8 @@ impl<O: Observer> Channel<O> {
     fn activate(&mut self, candidate: &Candidate, at: Cycle) {
         let bank = &mut self.banks[usize::from(candidate.bank)];
         let slot = self.slots.get_mut(candidate.slot);
-        if slot.met == Met::Hit {
-            slot.met = Met::Miss;
+        if slot.row_state == RowState::Hit {
+            slot.row_state = RowState::Miss;
         }
         bank.row = slot.row;
         bank.column_at = at + self.timing.rcd;
@@ -57,7 +57,7 @@ impl<O: Observer> Channel<O> {
 
     fn precharge(&mut self, candidate: &Candidate, at: Cycle) {
         self.banks[usize::from(candidate.bank)].close(at + self.timing.rp);
-        self.slots.get_mut(candidate.slot).met = Met::Conflict;
+        self.slots.get_mut(candidate.slot).row_state = RowState::Conflict;
         self.want(Candidate { ready: at + self.timing.rp, ..*candidate }, Kind::Activate);
         self.observer.command(self.base + u64::from(at), Command::Precharge(Banks::one(candidate.bank)));
     }
@@ -76,7 +76,7 @@ impl<O: Observer> Channel<O> {
         bank.overtaken = if fifo.head == candidate.slot { 0 } else { bank.overtaken + 1 };
         self.slots.remove(fifo, candidate.slot);
         self.limits.column(candidate.kind, usize::from(bank.group), at);
-        self.schedule.calm(candidate.bank);
+        self.schedule.end_priority(candidate.bank);
 
         let row = bank.row;
         let auto_precharge =
@@ -91,12 +91,12 @@ impl<O: Observer> Channel<O> {
         if !write {
             done.push(Completion { id: slot.id, at: self.time(at + self.timing.read_done) });
         }
-        let met = slot.met;
-        self.count(write, met);
+        let row_state = slot.row_state;
+        self.count(write, row_state);
         true
     }
 
-    fn count(&mut self, write: bool, met: Met) {
+    fn count(&mut self, write: bool, row_state: RowState) {
         self.queued[usize::from(write)] -= 1;
         let counters = &mut self.counters;
         if write {
@@ -106,13 +106,13 @@ impl<O: Observer> Channel<O> {
             counters.reads += 1;
             self.owed = self.owed.saturating_sub(1);
         }
-        *match met {
-            Met::Hit => &mut counters.row_hits,
-            Met::Miss => &mut counters.row_misses,
-            Met::Conflict => &mut counters.row_conflicts,
+        *match row_state {
+            RowState::Hit => &mut counters.row_hits,
+            RowState::Miss => &mut counters.row_misses,
+            RowState::Conflict => &mut counters.row_conflicts,
         } += 1;
-        if counters.lines().is_multiple_of(PATIENCE.into()) {
-            self.schedule.hurry(self.slots.next_age().saturating_sub(PATIENCE));
+        if counters.lines().is_multiple_of(STARVATION_AGE.into()) {
+            self.schedule.prioritise_oldest(self.slots.next_age().saturating_sub(STARVATION_AGE));
         }
     }
 }

@@ -7,7 +7,7 @@ pub(super) const NONE: u16 = u16::MAX;
 
 /// State of the bank when it first took a command for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub(super) enum RowState {
     /// The request's row was open.
     Hit,
     /// No row was open.
@@ -24,7 +24,7 @@ pub(super) struct Slot {
     /// Its age: order of arrival.
     pub age: u32,
     pub column: u16,
-    pub met: Met,
+    pub row_state: RowState,
     next: u16,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub fn new(capacity: usize) -> Slots {
-        let empty = Slot { id: 0, row: 0, age: 0, column: 0, met: Met::Hit, next: NONE };
+        let empty = Slot { id: 0, row: 0, age: 0, column: 0, row_state: RowState::Hit, next: NONE };
         Slots { slots: vec![empty; capacity], free: (0..capacity as u16).rev().collect(), next_age: 0 }
     }
 
@@ -70,7 +70,7 @@ impl Slots {
         let age = self.next_age;
         self.next_age += 1;
         *self.get_mut(slot) =
-            Slot { id, row: place.row, age, column: place.column, met: Met::Hit, next: NONE };
+            Slot { id, row: place.row, age, column: place.column, row_state: RowState::Hit, next: NONE };
         match fifo.tail {
             NONE => fifo.head = slot,
             tail => self.get_mut(tail).next = slot,
@@ -126,7 +126,7 @@ impl Slots {
 
     /// Moves the base of ages forward by `by`, at most the lowest one in use.
     pub fn rebase_ages(&mut self, by: u32) {
-        debug_assert!(by <= self.next_age, "an age that nobody was given");
+        debug_assert!(by <= self.next_age, "an age that was not assigned");
         self.next_age -= by;
         for slot in &mut self.slots {
             slot.age = slot.age.saturating_sub(by);

@@ -161,7 +161,7 @@ impl<O: Observer> Channel<O> {
             let candidate = self.banks[usize::from(bank)].candidate;
             if candidate.is_some_and(|handle| which(self.schedule.get(handle).kind)) {
                 self.withdraw(bank);
-                self.schedule.calm(bank);
+                self.schedule.end_priority(bank);
             }
         }
     }

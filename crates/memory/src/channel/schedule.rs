@@ -7,7 +7,7 @@
 //! ```text
 //! bits  63 ............ 32 | 31    | 30 ............ 0
 //!       cycle it can go in | `ROW` | age of its request   (round-robin: distance from the bank served last)
-//! cycle = max(ready: its bank's timings, limits[class]: its rank's and channel's, bus: the command bus is free)
+//! cycle = max(ready: bank timings, limits[class]: rank and channel timings, bus: the command bus is free)
 //! ```
 //!
 //! Invariant: unless a list is `stale`, `best` is its candidate of least order under the current limits.
@@ -70,7 +70,7 @@ struct List {
     bus: Cycle,
 }
 
-const NOTHING: (u64, u16) = (u64::MAX, u16::MAX);
+const NO_CANDIDATE: (u64, u16) = (u64::MAX, u16::MAX);
 
 #[derive(Clone, Copy, Debug)]
 struct Rules {
@@ -108,7 +108,7 @@ fn order(candidate: &Candidate, rank: u32, bus: Cycle, limits: &[Cycle]) -> u64 
 
 impl List {
     fn new(banks: usize) -> List {
-        List { candidates: Vec::with_capacity(banks), best: NOTHING, stale: false, bus: 0 }
+        List { candidates: Vec::with_capacity(banks), best: NO_CANDIDATE, stale: false, bus: 0 }
     }
 
     /// Updates the best candidate after a new one at an index.
@@ -155,7 +155,7 @@ impl List {
 
     #[inline]
     fn least(&self, order: impl Fn(&Candidate) -> u64) -> (u64, u16) {
-        let mut best = NOTHING;
+        let mut best = NO_CANDIDATE;
         for (index, candidate) in self.candidates.iter().enumerate() {
             let order = order(candidate);
             if order < best.0 {
@@ -262,7 +262,7 @@ impl Schedule {
 
     /// Gives the bank of the oldest request top priority until it is served, if the request is older than
     /// `age`.
-    pub fn hurry(&mut self, age: u32) {
+    pub fn prioritise_oldest(&mut self, age: u32) {
         let candidates = self.lists.iter().flat_map(|list| &list.candidates);
         let oldest = candidates.min_by_key(|c| c.rank & !ROW);
         self.rules.urgent = oldest.filter(|c| c.rank & !ROW < age).map(|c| c.bank);
@@ -271,7 +271,7 @@ impl Schedule {
 
     /// Ends a bank's top priority: its request was served, or cannot be served now.
     #[inline]
-    pub fn calm(&mut self, bank: u16) {
+    pub fn end_priority(&mut self, bank: u16) {
         if self.rules.urgent == Some(bank) {
             self.rules.urgent = None;
             self.search();

@@ -42,7 +42,7 @@ impl Lane {
             self.latest = at;
             self.forget_before(self.slot_of(Time(at.0.saturating_sub(HORIZON.0))));
         }
-        let slot = self.first_with_room(self.slot_of(at).max(self.first));
+        let slot = self.first_with_space(self.slot_of(at).max(self.first));
         let index = (slot - self.first) as usize;
         let start = Time(slot * self.slot_time()) + self.line_time * u64::from(self.used[index]);
         self.used[index] += 1;
@@ -65,7 +65,7 @@ impl Lane {
         }
     }
 
-    fn first_with_room(&mut self, wanted: u64) -> u64 {
+    fn first_with_space(&mut self, wanted: u64) -> u64 {
         let known = self.full.contains(&wanted);
         let mut slot = if known { self.full.end } else { wanted };
         loop {

@@ -70,18 +70,18 @@ pub struct UncoreCounts {
 
 /// The requester of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asker {
+enum Requester {
     Demand,
     Prefetch,
     Copy,
 }
 
 impl Requested {
-    fn count(&mut self, asker: Asker) {
-        *match asker {
-            Asker::Demand => &mut self.demand,
-            Asker::Prefetch => &mut self.prefetch,
-            Asker::Copy => &mut self.copy,
+    fn count(&mut self, requester: Requester) {
+        *match requester {
+            Requester::Demand => &mut self.demand,
+            Requester::Prefetch => &mut self.prefetch,
+            Requester::Copy => &mut self.copy,
         } += 1;
     }
 }
@@ -133,7 +133,7 @@ impl Uncore {
             };
         }
         self.counts.misses += 1;
-        let request = self.request(cpu, domain, line, at, Asker::Demand);
+        let request = self.request(cpu, domain, line, at, Requester::Demand);
         self.requests.wait(request, waiter, at);
         self.in_flight.begin(domain, line, request);
         None
@@ -157,10 +157,10 @@ impl Uncore {
         self.counts.prefetches += 1;
         let victim = last.instances[instance].fill(line, false);
         if let Some(victim) = victim.filter(|v| v.dirty) {
-            self.post(cpu, victim.line, at, Asker::Demand);
+            self.post(cpu, victim.line, at, Requester::Demand);
         }
         let domain = self.domain(cpu);
-        let request = self.request(cpu, domain, line, at, Asker::Prefetch);
+        let request = self.request(cpu, domain, line, at, Requester::Prefetch);
         self.in_flight.begin(domain, line, request);
     }
 
@@ -172,20 +172,20 @@ impl Uncore {
     /// Reads a line past the caches, as a page copy does; `waiter` will be notified.
     pub fn read(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) {
         let domain = self.domain(cpu);
-        let request = self.request(cpu, domain, line, at, Asker::Copy);
+        let request = self.request(cpu, domain, line, at, Requester::Copy);
         self.requests.wait(request, waiter, at);
     }
 
     /// Writes a line to memory, bypassing the caches, as a page copy does; posted: no waiter.
     pub fn write(&mut self, cpu: CpuId, line: u64, at: Time) {
-        self.post(cpu, line, at, Asker::Copy);
+        self.post(cpu, line, at, Requester::Copy);
     }
 
-    fn post(&mut self, cpu: CpuId, line: u64, at: Time, asker: Asker) {
+    fn post(&mut self, cpu: CpuId, line: u64, at: Time, requester: Requester) {
         let (node, local) = self.routes.find(line);
         let arrival = self.links.carry(self.routes.hops(cpu, node), Towards::Node, at + self.routes.out());
         let state = &mut self.nodes[node.index()];
-        state.requested.count(asker);
+        state.requested.count(requester);
         if let Some(wear) = &mut state.wear {
             wear[(local / (PAGE_BYTES / LINE_BYTES)) as usize] += 1;
         }
@@ -209,9 +209,9 @@ impl Uncore {
         std::mem::take(&mut self.touched)
     }
 
-    /// Advances a node to `now`; requests before that time are no longer possible. Calls `tell` for each
+    /// Advances a node to `now`; requests before that time are no longer possible. Calls `notify` for each
     /// waiter whose line's arrival has become known.
-    pub fn advance(&mut self, node: NodeId, now: Time, mut tell: impl FnMut(Waiter, Time)) {
+    pub fn advance(&mut self, node: NodeId, now: Time, mut notify: impl FnMut(Waiter, Time)) {
         let mut completions = std::mem::take(&mut self.completions);
         self.nodes[node.index()].memory.advance(now + self.routes.out(), &mut completions);
         for completion in completions.drain(..) {
@@ -224,7 +224,7 @@ impl Uncore {
             if request.demand {
                 self.latencies.push((request.node, arrival.since(request.issued)));
             }
-            self.requests.finish(id, |waiter, earliest| tell(waiter, arrival.max(earliest)));
+            self.requests.finish(id, |waiter, earliest| notify(waiter, arrival.max(earliest)));
         }
         self.completions = completions;
         self.touched |= 1 << node.0;
@@ -284,7 +284,7 @@ impl Uncore {
 
     fn write_back(&mut self, index: usize, cpu: CpuId, line: u64, at: Time) {
         let Some(level) = self.levels.get_mut(index) else {
-            return self.post(cpu, line, at, Asker::Demand);
+            return self.post(cpu, line, at, Requester::Demand);
         };
         let instance = cpu.index() / usize::from(level.shared_by);
         let victim = level.instances[instance].write_back(line);
@@ -293,12 +293,12 @@ impl Uncore {
         }
     }
 
-    fn request(&mut self, cpu: CpuId, domain: u16, line: u64, at: Time, asker: Asker) -> u32 {
+    fn request(&mut self, cpu: CpuId, domain: u16, line: u64, at: Time, requester: Requester) -> u32 {
         let (node, local) = self.routes.find(line);
-        let id = self.requests.add(line, at, cpu, domain, node, asker == Asker::Demand);
+        let id = self.requests.add(line, at, cpu, domain, node, requester == Requester::Demand);
         let arrival = self.links.signal(self.routes.hops(cpu, node), at + self.routes.out());
         let state = &mut self.nodes[node.index()];
-        state.requested.count(asker);
+        state.requested.count(requester);
         state.memory.push(arrival, node::Request { line: local, write: false, id: id.into() });
         self.touched |= 1 << node.0;
         id

@@ -49,12 +49,12 @@ impl Requests {
         request.first = self.waiters.insert((waiter, earliest, request.first)) as u32;
     }
 
-    /// Ends a request; calls `tell` for each waiter, last one first, with its earliest time.
-    pub fn finish(&mut self, id: u32, mut tell: impl FnMut(Waiter, Time)) {
+    /// Ends a request; calls `notify` for each waiter, last one first, with its earliest time.
+    pub fn finish(&mut self, id: u32, mut notify: impl FnMut(Waiter, Time)) {
         let mut at = self.requests.remove(id as usize).first;
         while at != NONE {
             let (waiter, earliest, next) = self.waiters.remove(at as usize);
-            tell(waiter, earliest);
+            notify(waiter, earliest);
             at = next;
         }
     }

@@ -23,15 +23,15 @@ pub fn ddr4() -> Dram {
 
 /// A request and its arrival in cycles.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct Arrival {
     pub at: u64,
     pub place: Place,
     pub write: bool,
 }
 
 /// A read or write of rank 0.
-pub fn ask(at: u64, dram: &Dram, group: u16, bank: u16, row: u32, column: u16, write: bool) -> Ask {
-    Ask { at, place: Place { bank: group * u16::from(dram.banks) + bank, column, row }, write }
+pub fn arrival(at: u64, dram: &Dram, group: u16, bank: u16, row: u32, column: u16, write: bool) -> Arrival {
+    Arrival { at, place: Place { bank: group * u16::from(dram.banks) + bank, column, row }, write }
 }
 
 /// Result of a run.
@@ -43,16 +43,16 @@ pub struct Run {
 }
 
 /// Pushes all requests, and runs until nothing is queued.
-pub fn run(dram: &Dram, asks: &[Ask]) -> Run {
+pub fn run(dram: &Dram, arrivals: &[Arrival]) -> Run {
     let mut channel = Channel::with_observer(dram, Vec::new());
     let mut done = Vec::new();
-    for (id, ask) in asks.iter().enumerate() {
-        channel.push(dram.cycles(ask.at), ask.place, ask.write, id as u64);
+    for (id, arrival) in arrivals.iter().enumerate() {
+        channel.push(dram.cycles(arrival.at), arrival.place, arrival.write, id as u64);
     }
     while channel.next_event() != Time::NEVER {
         channel.advance(channel.next_event(), &mut done);
     }
-    Run { commands: channel.observer().clone(), ends: ends(dram, asks.len(), &done), channel }
+    Run { commands: channel.observer().clone(), ends: ends(dram, arrivals.len(), &done), channel }
 }
 
 /// Completions by request; fails if a request has two.

@@ -3,7 +3,7 @@
 use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
 use memtide_memory::channel::{Banks, Command, Place};
 
-use super::Ask;
+use super::Arrival;
 use super::rules::Past;
 
 struct Waiting {
@@ -38,7 +38,7 @@ pub struct Plain<'a> {
 
 impl<'a> Plain<'a> {
     /// Serves all requests, given in time order.
-    pub fn run(dram: &'a Dram, asks: &[Ask]) -> Plain<'a> {
+    pub fn run(dram: &'a Dram, arrivals: &[Arrival]) -> Plain<'a> {
         let banks = u16::from(dram.ranks) * u16::from(dram.bank_groups) * u16::from(dram.banks);
         let mut plain = Plain {
             dram,
@@ -53,11 +53,11 @@ impl<'a> Plain<'a> {
             owed: 0,
             rotation: 0,
             log: Vec::new(),
-            ends: vec![None; asks.len()],
+            ends: vec![None; arrivals.len()],
         };
         let mut next = 0;
-        while next < asks.len() || !plain.waiting.is_empty() {
-            let admitted = asks.get(next).is_some_and(|ask| plain.admit(next, ask));
+        while next < arrivals.len() || !plain.waiting.is_empty() {
+            let admitted = arrivals.get(next).is_some_and(|arrival| plain.admit(next, arrival));
             if admitted {
                 next += 1;
             } else if !(plain.refresh() || plain.command()) {
@@ -71,16 +71,16 @@ impl<'a> Plain<'a> {
         self.waiting.iter().filter(|w| w.write == write).count()
     }
 
-    fn admit(&mut self, id: usize, ask: &Ask) -> bool {
-        let room = if ask.write { self.dram.write_queue } else { self.dram.read_queue };
-        if ask.at > self.now || self.queued(ask.write) >= usize::from(room) {
+    fn admit(&mut self, id: usize, arrival: &Arrival) -> bool {
+        let room = if arrival.write { self.dram.write_queue } else { self.dram.read_queue };
+        if arrival.at > self.now || self.queued(arrival.write) >= usize::from(room) {
             return false;
         }
-        if self.waiting.iter().any(|w| w.write && w.place == ask.place) {
-            self.ends[id] = (!ask.write).then_some(self.now + 1);
+        if self.waiting.iter().any(|w| w.write && w.place == arrival.place) {
+            self.ends[id] = (!arrival.write).then_some(self.now + 1);
             return true;
         }
-        self.waiting.push(Waiting { id, place: ask.place, write: ask.write });
+        self.waiting.push(Waiting { id, place: arrival.place, write: arrival.write });
         self.turn();
         true
     }
@@ -167,7 +167,7 @@ impl<'a> Plain<'a> {
         }
     }
 
-    fn held_up(&self, bank: u16, command: Command) -> bool {
+    fn delays_refresh(&self, bank: u16, command: Command) -> bool {
         let unit = self.units.iter().find(|u| u.deadline.is_some() && u.banks.iter().any(|b| b == bank));
         let Some(deadline) = unit.and_then(|unit| unit.deadline) else { return false };
         let d = self.dram;
@@ -184,7 +184,8 @@ impl<'a> Plain<'a> {
         let banks = self.opened_for.len() as u16;
         let may = |bank: u16| {
             let (i, command) = self.wanted(bank)?;
-            let free = self.past.objection(self.now, command).is_none() && !self.held_up(bank, command);
+            let free =
+                self.past.objection(self.now, command).is_none() && !self.delays_refresh(bank, command);
             let rank = match self.dram.arbitration {
                 Arbitration::Oldest => i,
                 Arbitration::RoundRobin => usize::from(bank.wrapping_sub(self.rotation) % banks),

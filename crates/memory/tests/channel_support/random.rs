@@ -4,7 +4,7 @@ use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
 use memtide_memory::channel::Place;
 use proptest::prelude::*;
 
-use super::{Ask, ddr4};
+use super::{Arrival, ddr4};
 
 /// Any device that a machine file may describe, of realistic size.
 pub fn device() -> impl Strategy<Value = Dram> {
@@ -83,24 +83,24 @@ pub fn traffic() -> impl Strategy<Value = Traffic> {
 }
 
 /// The traffic's requests to a device.
-pub fn asks(dram: &Dram, traffic: &Traffic) -> Vec<Ask> {
+pub fn arrivals(dram: &Dram, traffic: &Traffic) -> Vec<Arrival> {
     let banks = u16::from(dram.ranks) * u16::from(dram.bank_groups) * u16::from(dram.banks);
     let mut at = 0;
-    let ask = |&(gap, bank, row, column, write): &(u64, u16, u32, u16, f64)| {
+    let arrival = |&(gap, bank, row, column, write): &(u64, u16, u32, u16, f64)| {
         // Now and then a pause with open rows and refreshes.
         at += if gap % 64 == 0 { gap % 20_011 } else { gap % (2 * traffic.distance + 1) };
         let place = Place { bank: bank % banks, column: column % 4, row: row % traffic.rows };
-        Ask { at, place, write: write < traffic.writes }
+        Arrival { at, place, write: write < traffic.writes }
     };
-    traffic.draws.iter().map(ask).collect()
+    traffic.draws.iter().map(arrival).collect()
 }
 
 /// Removes pauses in which the channel is idle for a refresh interval: idle refreshes are not in its log.
-pub fn without_pauses(dram: &Dram, mut asks: Vec<Ask>) -> Vec<Ask> {
+pub fn without_pauses(dram: &Dram, mut arrivals: Vec<Arrival>) -> Vec<Arrival> {
     let mut before = 0;
-    for ask in &mut asks {
-        ask.at = ask.at.min(before + u64::from(dram.refi) / 2);
-        before = ask.at;
+    for arrival in &mut arrivals {
+        arrival.at = arrival.at.min(before + u64::from(dram.refi) / 2);
+        before = arrival.at;
     }
-    asks
+    arrivals
 }

@@ -41,8 +41,8 @@ impl Zipf {
 /// A machine of 1 GHz cores (one ns per cycle); `rest` has caches, TLBs, initiators, nodes and links.
 pub fn machine(rest: &str) -> Machine {
     let text = format!(
-        "name = \"test\"\nsummary = \"a test's\"\nsources.default = \"assumed: a test's\"\n\
-         [core]\nclock_mhz = 1000\ninstructions_per_cycle = 1\nreorder_buffer = 64\noutstanding_misses = 8\n{rest}"
+        "name = \"test\"\nsummary = \"a test's\"\nsources.default = \"assumed: a test's\"\n[core]\n\
+         clock_mhz = 1000\ninstructions_per_cycle = 1\nreorder_buffer = 64\noutstanding_misses = 8\n{rest}"
     );
     Machine::parse("test.toml", &text).unwrap_or_else(|error| panic!("{error}"))
 }
