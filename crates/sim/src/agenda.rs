@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_and_then_the_lowest_number_comes_first() {
+    fn earliest_time_then_lowest_number_is_first() {
         let mut agenda = Agenda::new(5);
         assert_eq!(agenda.first(), (Time::NEVER, 0));
         for (actor, time) in [(3, 7), (1, 9), (4, 7)] {

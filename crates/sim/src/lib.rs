@@ -77,7 +77,8 @@ pub enum SimError {
         thread: ThreadId,
     },
     /// All memory is in use and none can be reclaimed.
-    #[error("out of memory: node {} is full and none of its pages can be reclaimed; use a smaller workload or scale", node.0)]
+    #[error("out of memory: node {} is full and none of its pages can be reclaimed; use a smaller workload \
+        or scale", node.0)]
     OutOfMemory {
         /// The node.
         node: NodeId,
@@ -93,8 +94,8 @@ pub enum SimError {
     },
     /// The machine exceeds the model's limits.
     #[error(
-        "machine '{machine}' is too large to simulate at its scale, with {memory_gib} GiB of memory: at most 1024 GiB \
-         (128 GiB for each set of a cache) and 8 GiB of caches and TLB entries; raise its scale"
+        "machine '{machine}' is too large to simulate at its scale, with {memory_gib} GiB of memory: at most \
+         1024 GiB (128 GiB for each set of a cache) and 8 GiB of caches and TLB entries; raise its scale"
     )]
     TooLarge {
         /// Its name.
@@ -104,8 +105,8 @@ pub enum SimError {
     },
     /// A program's instructions exceed the maximum time of a run.
     #[error(
-        "program '{program}' runs for more than 53 days of simulated time: a thread retires {instructions} instructions; \
-         check the trace's instruction counts"
+        "program '{program}' runs for more than 53 days of simulated time: a thread retires {instructions} \
+         instructions; check the trace's instruction counts"
     )]
     TooLong {
         /// Its name.
@@ -115,8 +116,8 @@ pub enum SimError {
     },
     /// The program does not access memory for so long that monitoring of idle memory would take too long.
     #[error(
-        "no access to memory in {idle_seconds:.3} s of simulated time, while the policy's monitoring had {rounds} rounds; \
-         check the trace's instruction counts, or choose longer intervals for the policy"
+        "no access to memory in {idle_seconds:.3} s of simulated time, while the policy's monitoring had \
+         {rounds} rounds; check the trace's instruction counts, or choose longer intervals for the policy"
     )]
     Idle {
         /// Simulated time since the last access.

@@ -33,7 +33,7 @@ pub(crate) struct Thread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not started yet by another thread.
-    Unborn,
+    NotStarted,
     /// Running, or ready to run.
     Runnable,
     /// Waiting for the others at a barrier.

@@ -41,7 +41,7 @@ fn pointer_chase_step_takes_configured_latency() {
 }
 
 #[test]
-fn with_huge_pages_the_tlb_adds_nothing_to_it_and_with_base_pages_a_walk_a_step() {
+fn huge_pages_need_no_walks_and_base_pages_one_per_step() {
     let machine = || one_node(64, 90.0, 20_000.0).tlb(64, 30);
     chased(&machine().machine(), PageSize::Huge, 90.0);
     let script = alone([chase(1 << 19, 20_000)]);
@@ -51,7 +51,7 @@ fn with_huge_pages_the_tlb_adds_nothing_to_it_and_with_base_pages_a_walk_a_step(
 }
 
 #[test]
-fn a_link_adds_its_latency_to_it() {
+fn link_adds_its_latency() {
     let machine = MachineText::new("")
         .socket("s", 2)
         .node("n", 0, "", 64, 90.0, 20_000.0)
@@ -112,13 +112,13 @@ fn stream_with_the_prefetcher_has_the_same_bandwidth() {
 }
 
 #[test]
-fn one_core_cannot_have_more_than_its_misses_over_the_latency() {
+fn one_core_is_limited_by_misses_over_latency() {
     let mbps = scan_mbps(&one_node(64, 160.0, 50_000.0).machine(), 1, 20_000);
     assert_near(mbps, 10.0 * 64.0 / 160.0 * 1e3, 0.05, "bandwidth");
 }
 
 #[test]
-fn over_a_narrower_link_stream_has_the_links_bandwidth() {
+fn stream_over_narrow_link_has_link_bandwidth() {
     let machine = MachineText::new("")
         .last_level(64, 8)
         .socket("s", 8)
@@ -152,7 +152,7 @@ fn bandwidth_bound_ms(machine: &Machine, policy: &str) -> f64 {
 }
 
 #[test]
-fn bandwidth_aware_placement_gains_what_the_paper_says() {
+fn bandwidth_aware_placement_speedup_matches_paper() {
     for r in [2.0, 5.0, 10.0] {
         let machine = two_sockets("", 8, [64, 64], [2_000.0 * r, 2_000.0]);
         let [one_to_one, by_bandwidth, local] =
@@ -166,7 +166,7 @@ fn bandwidth_aware_placement_gains_what_the_paper_says() {
 }
 
 #[test]
-fn a_program_that_stays_in_its_cache_gains_nothing() {
+fn cached_program_gains_nothing() {
     let machine = two_sockets("", 8, [64, 64], [20_000.0, 2_000.0]);
     let script = |loads: u64| {
         together(THREADS, |thread| {
@@ -184,11 +184,11 @@ fn a_program_that_stays_in_its_cache_gains_nothing() {
     }
 }
 
-const DDR4: &str = "[[node]]\nname = \"n\"\ntier = 0\ncapacity_mib = 256\ninitiator = \"s\"\n\
-    [node.dram]\nchannels = 1\nranks = 2\nbank_groups = 4\nbanks = 4\nrows = 65536\nrow_bytes = 8192\n\
-    address_map = \"row|bank|bank_group|rank|column\"\nt_ck_ps = 833\nburst = 4\ncl = 17\ncwl = 12\nrcd = 17\n\
-    rp = 17\nras = 39\nccd_s = 4\nccd_l = 6\nrrd_s = 4\nrrd_l = 6\nfaw = 26\nwtr_s = 3\nwtr_l = 9\nwr = 18\nrtp = 9\n\
-    rank_switch = 2\nrfc = 420\nrefi = 9360\n";
+const DDR4: &str = "[[node]]\nname = \"n\"\ntier = 0\ncapacity_mib = 256\ninitiator = \"s\"\n[node.dram]\n\
+    channels = 1\nranks = 2\nbank_groups = 4\nbanks = 4\nrows = 65536\nrow_bytes = 8192\n\
+    address_map = \"row|bank|bank_group|rank|column\"\nt_ck_ps = 833\nburst = 4\ncl = 17\ncwl = 12\n\
+    rcd = 17\nrp = 17\nras = 39\nccd_s = 4\nccd_l = 6\nrrd_s = 4\nrrd_l = 6\nfaw = 26\nwtr_s = 3\nwtr_l = 9\n\
+    wr = 18\nrtp = 9\nrank_switch = 2\nrfc = 420\nrefi = 9360\n";
 
 fn dram(cpus: u16) -> Machine {
     MachineText::new("").last_level(64, cpus).socket("s", cpus).with(DDR4).machine()

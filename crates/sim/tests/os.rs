@@ -49,7 +49,7 @@ fn rule_state_is_per_thread() {
 }
 
 #[test]
-fn local_means_the_node_beside_the_cpu_that_touches_the_page() {
+fn local_is_node_of_touching_cpu() {
     let script = alone([touch(0, 30), after([], Then::OnCpu(CpuId(3))), touch(100, 50)]);
     assert_eq!(pages(&simulate(&large(), "local", script)), [30, 50]);
     let report = try_jobs(&large(), "local", vec![job(alone([touch(0, 9)]), &[2])]).unwrap();
@@ -57,7 +57,7 @@ fn local_means_the_node_beside_the_cpu_that_touches_the_page() {
 }
 
 #[test]
-fn a_full_node_spills_to_the_next_above_its_watermark() {
+fn full_node_spills_to_next_node_above_its_watermark() {
     assert_eq!(pages(&simulate(&small(""), "local", alone([touch(0, 300)]))), [256, 44]);
     let kept = small("watermark_low_bp = 1000\nwatermark_high_bp = 2000");
     assert_eq!(pages(&simulate(&kept, "local", alone([touch(0, 300)]))), [256 - 25, 300 - (256 - 25)]);
@@ -84,7 +84,7 @@ fn full_memory_swaps_least_recent_pages() {
 }
 
 #[test]
-fn pages_that_are_used_stay_when_others_are_reclaimed() {
+fn used_pages_stay_when_others_are_reclaimed() {
     let machine = MachineText::new("").socket("s", 1).node("n", 0, "s", 1, 100.0, 10_000.0).machine();
     let hot = || doing((0..64).map(|page| load(page * 4096 + page % 8 * 64)));
     let cold = (0..20).flat_map(|round| [hot(), touch(1000 + round * 40, 40)]);
@@ -102,7 +102,7 @@ fn fast_only_swaps_rather_than_spill() {
 }
 
 #[test]
-fn huge_pages_fault_once_and_cost_what_they_cost() {
+fn huge_pages_fault_once_at_their_cost() {
     let machine = two_sockets("fault_ns = 100\nhuge_fault_ns = 7000", 2, [64, 64], [10_000.0, 10_000.0]);
     let script = alone([map(0, 8 * MIB, PageSize::Huge), touch(0, 2048), touch(4096, 3)]);
     let report = simulate(&machine, "interleave", script);
@@ -136,7 +136,7 @@ fn three_mib() -> Machine {
 }
 
 #[test]
-fn where_no_huge_page_fits_base_pages_take_its_place() {
+fn base_pages_replace_huge_pages_that_do_not_fit() {
     let script = alone([map(0, 6 * MIB, PageSize::Huge), touch(0, 1536)]);
     let report = simulate(&three_mib(), "local", script);
     assert_eq!((report.pages.huge_faults, report.pages.faults), (2, 512));
@@ -145,7 +145,7 @@ fn where_no_huge_page_fits_base_pages_take_its_place() {
 }
 
 #[test]
-fn a_fault_that_falls_back_to_a_base_page_is_one_step_of_the_rule() {
+fn fault_with_base_page_fallback_is_one_step_of_rule() {
     let firsts = (0..22).map(|region| touch(region * 512, 1));
     let script = alone([map(0, 44 * MIB, PageSize::Huge)].into_iter().chain(firsts));
     let report = simulate(&three_mib(), "interleave", script);
@@ -154,7 +154,7 @@ fn a_fault_that_falls_back_to_a_base_page_is_one_step_of_the_rule() {
 }
 
 #[test]
-fn huge_pages_can_come_where_base_pages_were_unmapped() {
+fn huge_pages_can_replace_unmapped_base_pages() {
     let script = alone([
         map(0, 4 * MIB, PageSize::Base),
         touch(0, 1024),
@@ -168,7 +168,7 @@ fn huge_pages_can_come_where_base_pages_were_unmapped() {
 }
 
 #[test]
-fn unmapped_pages_give_their_frames_back_and_are_not_there_any_more() {
+fn unmapped_pages_free_their_frames() {
     let round = |n: u64| [touch(n * 1000, 250), unmap(n * 1000 * 4096, 250 * 4096)];
     let report = simulate(&small(""), "local", alone((0..10).flat_map(round).chain([touch(0, 256)])));
     assert_eq!(pages(&report), [256, 0]);
@@ -205,7 +205,7 @@ fn exec_unmaps_everything() {
 }
 
 #[test]
-fn threads_wait_at_a_barrier_for_the_last_that_lives() {
+fn barrier_waits_for_last_live_thread() {
     let work = |n| after([], Then::Work(n));
     let script = together(3, |thread| match thread {
         0 => vec![work(1_000_000), after([], Then::Barrier), work(1000)],
@@ -229,7 +229,7 @@ fn threads_that_share_a_cpu_take_turns() {
 }
 
 #[test]
-fn two_programs_share_a_cpu_fairly_and_have_memory_of_their_own() {
+fn two_programs_share_cpu_fairly_with_separate_memory() {
     let machine = MachineText::new("").socket("s", 1).node("n", 0, "s", 64, 100.0, 1e4).machine();
     let of_accesses = || alone((0..40).map(|_| doing((0..20_000).map(|_| load(64)))));
     let of_work = || alone((0..400).map(|_| after([], Then::Work(2000))).chain([touch(0, 1)]));
@@ -243,7 +243,7 @@ fn two_programs_share_a_cpu_fairly_and_have_memory_of_their_own() {
 }
 
 #[test]
-fn a_thread_of_work_alone_gives_its_cpu_up_when_its_slice_is_over() {
+fn compute_only_thread_yields_at_end_of_slice() {
     let machine = MachineText::new("").socket("s", 1).node("n", 0, "s", 64, 100.0, 1e4).machine();
     let long = alone((0..50).map(|_| after([], Then::Work(2_000_000))));
     let short = alone([after([], Then::Work(1000))]);
@@ -273,17 +273,17 @@ fn stores_of_more_than_the_caches_hold_reach_memory() {
 }
 
 #[test]
-fn a_machine_without_caches_still_writes() {
-    let text = "name = \"bare\"\nsummary = \"s\"\nsources.default = \"assumed: a test's\"\n[core]\nclock_mhz = 1000\n\
-        instructions_per_cycle = 1\nreorder_buffer = 64\noutstanding_misses = 4\n[[initiator]]\nname = \"s\"\ncpus = 1\n\
-        [[node]]\nname = \"n\"\ntier = 0\ncapacity_mib = 4\ninitiator = \"s\"\n\
-        fixed = { read_latency_ns = 50, read_bandwidth_mbps = 5000 }\n";
+fn machine_without_caches_writes() {
+    let text = "name = \"bare\"\nsummary = \"s\"\nsources.default = \"assumed: a test's\"\n[core]\n\
+        clock_mhz = 1000\ninstructions_per_cycle = 1\nreorder_buffer = 64\noutstanding_misses = 4\n\
+        [[initiator]]\nname = \"s\"\ncpus = 1\n[[node]]\nname = \"n\"\ntier = 0\ncapacity_mib = 4\n\
+        initiator = \"s\"\nfixed = { read_latency_ns = 50, read_bandwidth_mbps = 5000 }\n";
     let report = simulate(&Machine::parse("bare.toml", text).unwrap(), "local", alone([touch(0, 100)]));
     assert_eq!(report.nodes[0].writes, 100);
 }
 
 #[test]
-fn an_address_that_no_process_has_is_refused() {
+fn invalid_address_is_refused() {
     for address in [1 << 48, (1 << 48) + 8, (1 << 52) + 4096 + 8, u64::MAX - 3] {
         let error = try_run(&large(), "local", alone([touch(0, 10), doing([load(address)])])).unwrap_err();
         assert!(matches!(error, SimError::Address { address: a, .. } if a >> 12 == address >> 12), "{error}");
@@ -325,7 +325,7 @@ impl Program for Damaged {
 }
 
 #[test]
-fn a_programs_own_error_ends_the_run() {
+fn program_error_ends_run() {
     let jobs = vec![Job { name: "damaged".into(), program: Box::new(Damaged(3)), cpus: Vec::new() }];
     let error = try_jobs(&large(), "local", jobs).unwrap_err();
     assert_eq!(error.to_string(), "the trace is cut off");
@@ -345,7 +345,7 @@ fn observer_can_stop_the_run() {
 }
 
 #[test]
-fn a_machine_that_cannot_be_numbered_is_refused() {
+fn machine_above_id_limits_is_refused() {
     for mib in [17 << 20, 9 << 20, (1 << 20) + 1] {
         let machine = MachineText::new("").socket("s", 1).node("n", 0, "s", mib, 100.0, 1e4).machine();
         let error = try_run(&machine, "local", alone([])).unwrap_err();

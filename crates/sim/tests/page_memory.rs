@@ -93,7 +93,7 @@ fn most_bytes(mib: u64) -> usize {
 }
 
 #[test]
-fn a_page_takes_at_most_24_bytes_directories_included() {
+fn page_takes_at_most_24_bytes_with_directories() {
     let few = most_bytes(256);
     for mib in [700, 4096] {
         let pages = (mib - 256) << 8;

@@ -147,7 +147,7 @@ fn regions_stay_within_limit_and_idle_ones_age() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_regions_and_another_one_others() {
+fn regions_depend_on_seed_alone() {
     let seen = |seed| simulate(&machine(16), program(200_000, load), seed);
     let [(first, report), (again, second), (other, _)] = [1, 1, 2].map(seen);
     assert_eq!((first.clone(), format!("{report:?}")), (again, format!("{second:?}")));
@@ -165,7 +165,7 @@ fn pages_that_the_tlb_keeps_look_idle() {
 }
 
 #[test]
-fn a_run_shorter_than_an_epoch_observes_nothing_and_a_policy_without_regions_is_not_asked() {
+fn short_run_or_policy_without_regions_observes_nothing() {
     let (epochs, report) = simulate(&machine(16), vec![touch(0, 10)], 1);
     assert_eq!((epochs.len(), report.pages.observations), (0, Some(0)));
     let report = runs::simulate(&machine(16), "local+anb", alone([touch(0, 10)]));

@@ -71,7 +71,7 @@ fn loaded_latency_is_idle_under_a_chase_and_rises_under_a_flood() {
     assert_near(near[5], 90.0, 0.03, "idle latency, ns");
     let last = near[near.len() - 2];
     assert!(last > 100.0, "a node at its bandwidth is slower than idle: {near:?}");
-    assert!(views.iter().all(|view| view.nodes[1].loaded_latency.is_none()), "nobody reads from it");
+    assert!(views.iter().all(|view| view.nodes[1].loaded_latency.is_none()), "it has no reads");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn answers_stamp_the_view_and_unknown_required_sensors_refuse_the_policy() {
     let views_of = views(&[Sensor::LoadedLatency], chase_then_flood()).expect("a sensor that it has");
     let answer = views_of[0].answers.get(&Sensor::LoadedLatency);
     assert!(matches!(answer, Some(Answer::Observed(_))), "{answer:?}");
-    let refused = views(&[Sensor::Messages], chase_then_flood()).expect_err("nobody sends any");
+    let refused = views(&[Sensor::Messages], chase_then_flood()).expect_err("the simulator has none");
     assert!(refused.to_string().contains("needs the sensor `messages`"), "{refused}");
 }
 

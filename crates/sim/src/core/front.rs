@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_access_that_crosses_lines_is_taken_line_by_line() {
+    fn access_across_lines_is_split_by_line() {
         let access = Access { address: VirtAddr(60), instructions: 1, producer: 0, size: 72, write: false };
         let mut done = 0;
         let mut pieces = Vec::new();

@@ -6,13 +6,13 @@
 //! overlap:
 //!
 //! ```text
-//!            dispatch                place               begin_miss                    shared levels
-//! program ------------> reorder ----------> slots (load -----------> miss registers --------------> resolve(slot, end)
-//!  order                buffer              and store     \ queue:    as many as the       ready:         |
-//!                       (retires in order)  queue)         \ none free core has misses     by time        |
-//!                                              ^            `-> waits                                      |
-//!                                              |   waiters on that slot begin: hits end, misses go on      |
-//!                                              `-----------------------------------------------------------'
+//!            dispatch                place               begin_miss          shared levels
+//! program ------------> reorder ----------> slots (load -----------> miss registers ----> resolve(slot, end)
+//!  order                buffer              and store     \ queue:    as many as the   ready:   |
+//!                       (retires in order)  queue)         \ none free core has misses by time  |
+//!                                              ^            `-> waits                           |
+//!                                              |   waiters begin: hits end, misses go on        |
+//!                                              `------------------------------------------------'
 //! ```
 //!
 //! - *Reorder buffer*: an instruction is dispatched only once the load that is `reorder_buffer` instructions
@@ -342,7 +342,7 @@ impl Window {
     }
 
     fn wait(&mut self, slot: u8, on: u8) {
-        debug_assert!(slot != on && self.slots[usize::from(on)].end == Time::NEVER, "nobody would wake it");
+        debug_assert!(slot != on && self.slots[usize::from(on)].end == Time::NEVER, "nothing would wake it");
         self.slots[usize::from(slot)].on = on;
         self.waiting |= 1 << slot;
     }
@@ -405,7 +405,7 @@ mod tests {
     const START: End = End(0);
 
     #[test]
-    fn a_dependent_miss_begins_when_its_producer_ends() {
+    fn dependent_miss_begins_when_its_producer_ends() {
         let mut w = window(4);
         let first = w.miss(1, Time(5), Time::ZERO, START);
         w.remember(first);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_beyond_the_registers_wait_for_the_first_that_is_free() {
+    fn misses_wait_for_first_free_register() {
         let mut w = window(2);
         for line in 0..3 {
             w.miss(line, Time(line), Time::ZERO, START);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_holds_the_next_access_back_until_its_oldest_has_ended() {
+    fn full_queue_blocks_until_oldest_access_ends() {
         let mut w = window(SLOTS as u16);
         for line in 0..SLOTS as u64 {
             assert_eq!(w.place(Time(3)), Some(Time(3)));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reorder_buffer_holds_back_what_is_too_far_ahead() {
+    fn reorder_buffer_limits_run_ahead() {
         let mut w = window(4);
         let end = w.miss(1, Time(0), Time::ZERO, START);
         w.must_retire(1, end);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_hits_behind_a_miss_ends_link_by_link() {
+    fn chained_hits_behind_miss_end_in_sequence() {
         let mut w = window(4);
         let miss = w.miss(1, Time(0), Time::ZERO, START);
         w.remember(miss);

@@ -67,7 +67,7 @@ impl Copy {
     }
 
     /// Handles the arrival of a line at `at`; returns whether it was the last.
-    pub fn line_came(&mut self, number: usize, at: Time, uncore: &mut Uncore) -> bool {
+    pub fn line_arrived(&mut self, number: usize, at: Time, uncore: &mut Uncore) -> bool {
         uncore.write(self.cpu, u64::from(self.to) * LINES_OF_PAGE + self.written, at);
         self.written += 1;
         if self.read < self.lines {

@@ -46,7 +46,7 @@ pub(crate) struct Engine<'p> {
     pub os: Os,
     pub uncore: Uncore,
     /// Completed reads, to be delivered to their waiters; empty between two acts.
-    told: Vec<(Waiter, Time)>,
+    completed: Vec<(Waiter, Time)>,
     pub mover: Mover,
     /// The migration policy, if pages migrate.
     pub policy: Option<PolicyRunner>,
@@ -109,7 +109,7 @@ impl<'p> Engine<'p> {
             tasks: Tasks::new(policy.placement, nodes),
             os: Os::new(&machine),
             uncore: Uncore::new(&machine),
-            told: Vec::new(),
+            completed: Vec::new(),
             mover: Mover::default(),
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
             sensors,
@@ -134,7 +134,7 @@ impl<'p> Engine<'p> {
             self.refresh_nodes();
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(WATCH_TURNS) {
-                self.tell(watch)?;
+                self.report_progress(watch)?;
             }
         }
         Ok(())
@@ -188,12 +188,12 @@ impl<'p> Engine<'p> {
     }
 
     fn act_node(&mut self, node: NodeId) -> Result<(), SimError> {
-        let mut told = std::mem::take(&mut self.told);
-        self.uncore.advance(node, self.now, |waiter, time| told.push((waiter, time)));
+        let mut completed = std::mem::take(&mut self.completed);
+        self.uncore.advance(node, self.now, |waiter, time| completed.push((waiter, time)));
         self.samples.latencies(&mut self.uncore);
-        for (waiter, time) in told.drain(..) {
+        for (waiter, time) in completed.drain(..) {
             if waiter.0 & COPY != 0 {
-                self.line_came((waiter.0 & !COPY) as usize, time);
+                self.line_arrived((waiter.0 & !COPY) as usize, time);
                 continue;
             }
             let cpu = (waiter.0 >> 8) as usize;
@@ -203,7 +203,7 @@ impl<'p> Engine<'p> {
             }
             self.refresh_core(cpu);
         }
-        self.told = told;
+        self.completed = completed;
         Ok(())
     }
 
@@ -307,12 +307,12 @@ impl<'p> Engine<'p> {
     fn sample(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         self.samples.take(&self.uncore);
         self.set_timer(Timer::Sample, self.samples.next());
-        self.tell(watch)?;
+        self.report_progress(watch)?;
         self.check_progress()
     }
 
     /// Reports progress to the watcher; fails if the watcher stops the run.
-    fn tell(&self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
+    fn report_progress(&self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         let done = self.programs.iter().map(|p| p.program.progress()).collect::<Option<Vec<f64>>>();
         let done = done.map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64);
         if watch(done) { Ok(()) } else { Err(SimError::Interrupted) }

@@ -160,7 +160,7 @@ impl Engine<'_> {
     }
 
     /// Cancels moves of a task's pages that have been unmapped.
-    pub(super) fn note_unmapped(&mut self, task: TaskId) {
+    pub(super) fn cancel_unmapped(&mut self, task: TaskId) {
         let table = &mut self.os.spaces[task.index()].table;
         for (_, copy) in self.mover.copies.iter_mut().filter(|(_, copy)| copy.wanted.task == task) {
             let moving = table.find(copy.wanted.page).is_some_and(|(entry, _)| entry.has(Entry::MOVING));
@@ -169,8 +169,8 @@ impl Engine<'_> {
     }
 
     /// Handles a line read by a copy.
-    pub(super) fn line_came(&mut self, number: usize, at: Time) {
-        if self.mover.copies[number].line_came(number, at, &mut self.uncore) {
+    pub(super) fn line_arrived(&mut self, number: usize, at: Time) {
+        if self.mover.copies[number].line_arrived(number, at, &mut self.uncore) {
             self.finish_copy(number, at + self.os.costs.remap);
         }
     }

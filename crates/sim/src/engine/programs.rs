@@ -42,7 +42,7 @@ impl<'p> Engine<'p> {
                 program: number,
                 number: ThreadId::from(index),
                 cpu: CpuId::from(cpus[(first_thread + index) % cpus.len()].index() % self.cores.len()),
-                state: State::Unborn,
+                state: State::NotStarted,
                 batch: Batch { accesses: Vec::new(), then: Then::Continue },
                 cursor: 0,
                 empty_batches: 0,
@@ -90,7 +90,7 @@ impl<'p> Engine<'p> {
             None => Space::new(id, rule),
         };
         self.os.spaces.push(space);
-        self.note_task(id, true);
+        self.record_task(id, true);
         Ok(id)
     }
 
@@ -98,7 +98,7 @@ impl<'p> Engine<'p> {
         let first = self.programs[program].first_thread;
         let index = first + number.index();
         if number.index() >= self.programs[program].program.threads()
-            || self.threads[index].state != State::Unborn
+            || self.threads[index].state != State::NotStarted
         {
             let why = format!("it starts thread {}, which does not exist or runs already", number.0);
             return Err(SimError::Broken { program: self.programs[program].name.clone(), why });
@@ -108,15 +108,15 @@ impl<'p> Engine<'p> {
         let rule = &self.os.spaces[task.index()].rule;
         self.threads[index].placement = RuleState::new(rule, self.setup.seed, self.threads[index].id);
         self.threads[index].left_at = self.now;
-        self.note_cpu(index);
+        self.record_cpu(index);
         self.make_ready(index, self.now);
         Ok(())
     }
 
     /// Records that a task's thread runs on its CPU from now on.
-    fn note_cpu(&mut self, thread: usize) {
+    fn record_cpu(&mut self, thread: usize) {
         let Thread { task, cpu, .. } = self.threads[thread];
-        self.tasks.note_cpu(task, cpu);
+        self.tasks.record_cpu(task, cpu);
     }
 
     /// Gets the thread's next batch; returns its trap if it needs the operating system.
@@ -158,7 +158,7 @@ impl<'p> Engine<'p> {
             Then::Exec => {
                 self.os.free_pages(task, Vpn(0), Vpn(PAGES));
                 self.os.spaces[task.index()].clear();
-                self.note_unmapped(task);
+                self.cancel_unmapped(task);
                 self.shoot_down(Some(cpu));
             }
             Then::Spawn(number) => self.start_thread(program, number, task)?,
@@ -178,7 +178,7 @@ impl<'p> Engine<'p> {
         let (first, end) = Space::whole_pages(start, bytes);
         self.os.free_pages(task, first, end);
         self.os.spaces[task.index()].unmap(start, bytes);
-        self.note_unmapped(task);
+        self.cancel_unmapped(task);
         self.shoot_down(Some(cpu));
     }
 
@@ -189,7 +189,7 @@ impl<'p> Engine<'p> {
         }
         self.leave_cpu(cpu);
         self.threads[thread].cpu = CpuId::from(to);
-        self.note_cpu(thread);
+        self.record_cpu(thread);
         self.make_ready(thread, self.now);
         Ok(())
     }
@@ -223,7 +223,7 @@ impl<'p> Engine<'p> {
         self.leave_cpu(cpu);
         self.programs[program].live -= 1;
         self.programs[program].ended = self.now;
-        let alive = |t: &Thread| t.task == task && !matches!(t.state, State::Ended | State::Unborn);
+        let alive = |t: &Thread| t.task == task && !matches!(t.state, State::Ended | State::NotStarted);
         if !self.threads.iter().any(alive) {
             self.end_task(task);
         }
@@ -243,8 +243,8 @@ impl<'p> Engine<'p> {
         });
         self.os.free_pages(task, Vpn(0), Vpn(PAGES));
         self.tasks.end(task);
-        self.note_task(task, false);
-        self.note_unmapped(task);
+        self.record_task(task, false);
+        self.cancel_unmapped(task);
         self.shoot_down(None);
     }
 

@@ -48,7 +48,7 @@ impl Tasks {
     }
 
     /// Records that a task's thread runs on a CPU from now on.
-    pub fn note_cpu(&mut self, task: TaskId, cpu: CpuId) {
+    pub fn record_cpu(&mut self, task: TaskId, cpu: CpuId) {
         let cpus = &mut self.all[task.index()].cpus;
         if !cpus.contains(&cpu) {
             cpus.push(cpu);

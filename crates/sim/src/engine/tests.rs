@@ -18,9 +18,9 @@ use crate::{Job, Policy, Report};
 const EPOCH: Time = Time::from_us(15);
 
 /// Round robin over the nodes.
-struct InTurn;
+struct RoundRobin;
 
-impl Placement for InTurn {
+impl Placement for RoundRobin {
     fn rule(&mut self, machine: &Machine, _: &Task) -> Rule {
         let group = |node| Group { nodes: vec![node], weight: 2 };
         Rule {
@@ -33,20 +33,20 @@ impl Placement for InTurn {
 }
 
 /// Moves every faulting page, some earlier ones, and the first of every region, to arbitrary nodes.
-struct Restless {
+struct RandomMoves {
     delivery: Delivery,
     seen: Vec<Move>,
     drawn: u64,
 }
 
-impl Restless {
+impl RandomMoves {
     fn draw(&mut self, below: u64) -> u64 {
         self.drawn += 1;
         mixed(self.drawn) % below
     }
 }
 
-impl Migration for Restless {
+impl Migration for RandomMoves {
     fn sensors(&self) -> Sensors {
         let (sampling, aggregation) = (Time::from_us(1), Time::from_us(5));
         let regions = RegionSampling { sampling, aggregation, regions_max: 12, writes: true };
@@ -144,8 +144,9 @@ fn programs() -> impl Strategy<Value = Vec<Threads>> {
 
 /// A machine with little memory, so that the programs swap.
 fn machine() -> Machine {
-    let kernel = "numa_scan_period_ms = 0.005\nnuma_scan_mib = 1\nfault_ns = 300\nshootdown_ns = 150\nunmap_ns = 200\n\
-        remap_ns = 100\nhint_fault_ns = 250\nswap_ns = 700\nwatermark_low_bp = 100\nwatermark_high_bp = 200";
+    let kernel = "numa_scan_period_ms = 0.005\nnuma_scan_mib = 1\nfault_ns = 300\nshootdown_ns = 150\n\
+        unmap_ns = 200\nremap_ns = 100\nhint_fault_ns = 250\nswap_ns = 700\nwatermark_low_bp = 100\n\
+        watermark_high_bp = 200";
     MachineText::new(kernel)
         .last_level(32, 2)
         .tlb(32, 20)
@@ -160,7 +161,7 @@ fn machine() -> Machine {
 
 fn policy(in_kernel: bool) -> Policy {
     let delivery = if in_kernel { Delivery::InKernel } else { Delivery::Deployable };
-    Policy::new(Box::new(InTurn), Some(Box::new(Restless { delivery, seen: Vec::new(), drawn: 0 })))
+    Policy::new(Box::new(RoundRobin), Some(Box::new(RandomMoves { delivery, seen: Vec::new(), drawn: 0 })))
 }
 
 fn jobs(programs: &[Threads]) -> Vec<Job<'static>> {
@@ -200,7 +201,7 @@ fn run_checked(engine: &mut Engine<'_>) -> Vec<Time> {
     let mut steps = 0;
     while engine.programs.iter().any(|program| program.live > 0) {
         for (thread, start) in engine.threads.iter().zip(&mut started) {
-            if thread.state != State::Unborn && *start == Time::NEVER {
+            if thread.state != State::NotStarted && *start == Time::NEVER {
                 *start = engine.now;
             }
         }
@@ -221,18 +222,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_frame_is_lost_and_all_time_is_accounted_for(programs in programs(), in_kernel: bool) {
-        let mut engine = Engine::new(&machine(), jobs(&programs), policy(in_kernel), 1).expect("a sound machine");
+    fn frames_and_time_are_conserved(programs in programs(), in_kernel: bool) {
+        let mut engine =
+            Engine::new(&machine(), jobs(&programs), policy(in_kernel), 1).expect("a sound machine");
         let started = run_checked(&mut engine);
         let starts: f64 = started.iter().map(|at| at.0 as f64 / 1e9).sum();
         for (thread, started) in engine.threads.iter().zip(started) {
             let Spent { user, system, stall, idle } = thread.spent;
             prop_assert_eq!(thread.state, State::Ended);
-            prop_assert_eq!(user + system + stall + idle, thread.left_at.since(started), "thread {}", thread.id);
+            let total = user + system + stall + idle;
+            prop_assert_eq!(total, thread.left_at.since(started), "thread {}", thread.id);
         }
         let ended = engine.threads.iter().map(|thread| thread.left_at).max();
         prop_assert_eq!(engine.programs.iter().map(|program| program.ended).max(), ended);
-        let (migrated, counts, threads) = (engine.mover.migrated_pages, engine.os.counts, engine.threads.len());
+        let (migrated, threads) = (engine.mover.migrated_pages, engine.threads.len());
+        let counts = engine.os.counts;
         let report = engine.report();
         let all_ms = report.time_ms * threads as f64 - starts;
         prop_assert!((report.spent.threads_ms() - all_ms).abs() <= 1e-9 * all_ms, "{:?}", report.spent);
@@ -244,9 +248,10 @@ proptest! {
     }
 
     #[test]
-    fn the_same_inputs_give_the_same_report_on_any_thread(programs in programs(), in_kernel: bool) {
+    fn equal_inputs_give_equal_reports_on_any_thread(programs in programs(), in_kernel: bool) {
         let report = || -> Report {
-            crate::run(&machine(), jobs(&programs), policy(in_kernel), 9, &mut |_| true).expect("a sound program")
+            let report = crate::run(&machine(), jobs(&programs), policy(in_kernel), 9, &mut |_| true);
+            report.expect("a sound program")
         };
         let first = report();
         let (second, third) = std::thread::scope(|scope| {

@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_map(pages in proptest::collection::vec((0u64..1 << 36, any::<bool>()), 1..80)) {
+        fn runs_match_map(pages in proptest::collection::vec((0u64..1 << 36, any::<bool>()), 1..80)) {
             let mut table = PageTable::new();
             let mut reference = BTreeMap::new();
             for (i, (page, huge)) in pages.into_iter().enumerate() {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_stops_when_told_and_says_where() {
+    fn walk_stops_on_request_and_returns_position() {
         let mut table = PageTable::new();
         for page in [5, 6, 700] {
             table.map(Vpn(page), PageSize::Base, Entry::present(page as u32));

@@ -19,7 +19,7 @@ impl Sense for TaskLifecycle {
 
 impl Engine<'_> {
     /// Records the start or end of a task.
-    pub(crate) fn note_task(&mut self, task: TaskId, started: bool) {
+    pub(crate) fn record_task(&mut self, task: TaskId, started: bool) {
         if self.sensors.has(&Sensor::TaskLifecycle) {
             let time = self.now;
             self.sensors.note(Event::Task(TaskEvent { time, task, started }));

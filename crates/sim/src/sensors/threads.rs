@@ -14,7 +14,7 @@ pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
 
 impl Sense for Threads {
     fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View) {
-        let alive = engine.threads.iter().filter(|t| !matches!(t.state, State::Unborn | State::Ended));
+        let alive = engine.threads.iter().filter(|t| !matches!(t.state, State::NotStarted | State::Ended));
         let thread = |t: &crate::thread::Thread| ThreadView {
             thread: t.id,
             task: t.task,

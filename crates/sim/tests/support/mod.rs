@@ -32,11 +32,10 @@ impl MachineText {
         let watermarks =
             if kernel.contains("watermark") { "" } else { "watermark_low_bp = 0\nwatermark_high_bp = 0\n" };
         let text = format!(
-            "name = \"test\"\nsummary = \"a test's\"\nsources.default = \"assumed: a test's\"\n\
-             [core]\nclock_mhz = 2000\ninstructions_per_cycle = 1\nreorder_buffer = 256\noutstanding_misses = 10\n\
-             [kernel]\n{zeros}{watermarks}{kernel}\n\
-             [[cache]]\nname = \"L1\"\ncapacity_kib = 2\nways = 4\nlatency_cycles = 4\n\
-             [[cache]]\nname = \"L2\"\ncapacity_kib = 8\nways = 8\nlatency_cycles = 14\n"
+            "name = \"test\"\nsummary = \"a test's\"\nsources.default = \"assumed: a test's\"\n[core]\n\
+             clock_mhz = 2000\ninstructions_per_cycle = 1\nreorder_buffer = 256\noutstanding_misses = 10\n\
+             [kernel]\n{zeros}{watermarks}{kernel}\n[[cache]]\nname = \"L1\"\ncapacity_kib = 2\nways = 4\n\
+             latency_cycles = 4\n[[cache]]\nname = \"L2\"\ncapacity_kib = 8\nways = 8\nlatency_cycles = 14\n"
         );
         MachineText { text }
     }
@@ -50,7 +49,8 @@ impl MachineText {
     /// A last cache level for each socket.
     pub fn last_level(self, kib: u64, shared_by: u16) -> MachineText {
         self.with(&format!(
-            "[[cache]]\nname = \"L3\"\ncapacity_kib = {kib}\nways = 16\nlatency_cycles = 40\nshared_by = {shared_by}\n"
+            "[[cache]]\nname = \"L3\"\ncapacity_kib = {kib}\nways = 16\nlatency_cycles = 40\n\
+             shared_by = {shared_by}\n"
         ))
     }
 

@@ -17,7 +17,7 @@ use crate::os::{Entry, Os};
 const REGIONS_MIN: u64 = 10;
 
 /// Counts that differ by at most 1/N of the largest one are similar (DAMON's choice).
-const ALIKE: u32 = 10;
+const MERGE_DIVISOR: u32 = 10;
 
 /// Watches all tasks' memory. Each sampling interval checks one page of each region.
 struct RegionSensor {
@@ -83,14 +83,14 @@ impl RegionSensor {
     /// Ends an aggregation interval: regions age, similar ones are merged, and currently mapped memory is
     /// split for the next interval.
     fn aggregate(&mut self, os: &mut Os) {
-        let threshold = self.regions.largest_count() / ALIKE;
+        let threshold = self.regions.largest_count() / MERGE_DIVISOR;
         let limit = self.regions.pages() / REGIONS_MIN;
-        self.regions.grow_older(threshold);
+        self.regions.update_ages(threshold);
         self.regions.merge(threshold, limit);
         self.latest.clone_from(&self.regions);
         self.regions.cover(&mapped::spans(&mut os.spaces, self.regions_max / 2));
         self.regions.fit(threshold, limit, self.regions_max);
-        self.regions.start_anew();
+        self.regions.start_interval();
         self.regions.split(&mut self.random, self.regions_max);
     }
 

@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn an_observation_has_each_page_that_is_mapped_once_and_where_it_is(
+    fn observation_has_each_mapped_page_once_with_its_node(
         tasks in proptest::collection::vec(proptest::collection::btree_map(0u64..3000, 0u8..2, 0..200), 1..4),
         intervals in 2u64..6,
     ) {

@@ -51,7 +51,7 @@ impl Watched {
         self.picked = Vpn(self.start + random.next_u64() % self.pages());
     }
 
-    fn grow_older(&mut self, threshold: u32) {
+    fn update_ages(&mut self, threshold: u32) {
         self.age = if self.counts.is_like(self.before, threshold) { self.age.saturating_add(1) } else { 0 };
     }
 
@@ -104,8 +104,8 @@ impl Regions {
 
     /// Updates ages: 0 if a count has changed by more than the threshold since the previous interval, else
     /// plus 1.
-    pub fn grow_older(&mut self, threshold: u32) {
-        self.0.iter_mut().for_each(|region| region.grow_older(threshold));
+    pub fn update_ages(&mut self, threshold: u32) {
+        self.0.iter_mut().for_each(|region| region.update_ages(threshold));
     }
 
     /// Merges adjacent regions whose counts differ by at most the threshold, up to `limit` pages.
@@ -152,7 +152,7 @@ impl Regions {
     }
 
     /// Starts an aggregation interval.
-    pub fn start_anew(&mut self) {
+    pub fn start_interval(&mut self) {
         for region in &mut self.0 {
             region.before = std::mem::take(&mut region.counts);
         }

@@ -39,7 +39,7 @@ fn covered(regions: &Regions) -> Vec<Span> {
 
 proptest! {
     #[test]
-    fn regions_cover_what_they_should_however_they_are_cut(
+    fn regions_cover_exactly_the_spans(
         rounds in proptest::collection::vec((spans(8), 0u32..5, 0u64..500), 1..12),
         seed: u64,
         most in 16usize..40,
@@ -51,7 +51,7 @@ proptest! {
                 region.counts = Counts { reads: (random.next_u64() % 21) as u32, writes: 0 };
             }
             let (pages, before) = (regions.pages(), covered(&regions));
-            regions.grow_older(threshold);
+            regions.update_ages(threshold);
             regions.merge(threshold, limit);
             prop_assert_eq!(covered(&regions), before);
             prop_assert_eq!(regions.pages(), pages);
@@ -59,7 +59,7 @@ proptest! {
             prop_assert_eq!(&covered(&regions), &spans);
             regions.fit(threshold, limit, most);
             prop_assert_eq!(&covered(&regions), &spans);
-            regions.start_anew();
+            regions.start_interval();
             regions.split(&mut random, most);
             prop_assert_eq!(&covered(&regions), &spans);
             prop_assert!(regions.len() <= most, "{} regions", regions.len());
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn a_region_picks_all_of_its_pages_and_no_others(start in 0u64..1000, pages in 1u64..20, seed: u64) {
+    fn region_samples_all_of_its_pages_and_no_others(start in 0u64..1000, pages in 1u64..20, seed: u64) {
         let mut random = SplitMix64::seed_from_u64(seed);
         let mut region = Watched::new(TaskId(0), start, start + pages);
         let mut picked = std::collections::BTreeSet::new();
@@ -122,13 +122,13 @@ fn regions_with_different_writes_stay_separate() {
 }
 
 #[test]
-fn a_region_ages_while_its_counts_hold() {
+fn region_ages_while_its_counts_hold() {
     let mut regions = with_reads(&[10]);
     let mut ages = Vec::new();
     for (reads, writes) in [(10, 0), (11, 0), (10, 1), (12, 0), (12, 2), (12, 2)] {
-        regions.start_anew();
+        regions.start_interval();
         regions.0[0].counts = Counts { reads, writes };
-        regions.grow_older(1);
+        regions.update_ages(1);
         ages.push(regions[0].age);
     }
     assert_eq!(ages, [1, 2, 3, 0, 0, 1]);
