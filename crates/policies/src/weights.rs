@@ -57,10 +57,11 @@ fn pages_off(shares: &[f64], weights: &[u32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     #[test]
-    fn ratios_of_whole_numbers_stay_as_they_are() {
+    fn integer_ratios_are_exact() {
         assert_eq!(in_proportion(&[4000.0, 2000.0]), [2, 1]); // bmpm section 3.2: 4 GB/s and 2 GB/s
         assert_eq!(in_proportion(&[17000.0, 3400.0]), [5, 1]);
         assert_eq!(in_proportion(&[17000.0, 1700.0]), [10, 1]);
@@ -70,13 +71,13 @@ mod tests {
     }
 
     #[test]
-    fn a_very_slow_tier_gets_no_more_than_its_share() {
+    fn very_slow_tier_gets_at_most_its_share() {
         assert_eq!(in_proportion(&[17_058.0, 32.4]), [524, 1]); // pms
     }
 
     proptest! {
         #[test]
-        fn shares_are_within_one_per_cent_after_10_000_pages(powers in prop::collection::vec(0.0..2.5f64, 1..=4)) {
+        fn shares_are_within_one_per_cent_after_10_000_pages(powers in vec(0.0..2.5f64, 1..=4)) {
             let amounts: Vec<f64> = powers.into_iter().map(libm::exp10).collect();
             let weights = in_proportion(&amounts);
             let (total, cycle) = (amounts.iter().sum::<f64>(), weights.iter().sum::<u32>());

@@ -97,6 +97,7 @@ impl<V: Copy> TryFrom<Vec<Listed<V>>> for Runs<V> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -104,13 +105,16 @@ mod tests {
     proptest! {
         #[test]
         fn runs_match_reference_map(
-            changes in prop::collection::vec((0u32..2, 0u64..20, prop::option::weighted(0.8, 0u8..3)), 0..200),
+            changes in vec((0u32..2, 0u64..20, prop::option::weighted(0.8, 0u8..3)), 0..200),
         ) {
             let (mut runs, mut plain) = (Runs::default(), BTreeMap::new());
             for (task, page, value) in changes {
                 let (task, page) = (TaskId(task), Vpn(page));
                 match value {
-                    Some(value) => prop_assert_eq!(runs.insert(task, page, value), plain.insert((task, page), value)),
+                    Some(value) => {
+                        let previous = plain.insert((task, page), value);
+                        prop_assert_eq!(runs.insert(task, page, value), previous);
+                    }
                     None => {
                         runs.remove(task, page);
                         plain.remove(&(task, page));

@@ -8,7 +8,8 @@ use crate::entry::{Info, PlacementEntry};
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "bw-local",
-        summary: "shares of pages by the tiers' bandwidth, the thread's own tier first and the nearest node in each",
+        summary: "shares of pages by the tiers' bandwidth, the thread's own tier first and the nearest node \
+            in each",
         source: "bmpm algorithm 3, equation 2.4, section 3.5",
         figures: true,
         parameters: &[],

@@ -10,7 +10,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "fast-only",
         summary: "the fastest tier only, nearest node first; when it is full, memory is reclaimed",
-        source: "bmpm section 5.1 (D-only); Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_BIND)",
+        source: "bmpm section 5.1 (D-only); Linux, Documentation/admin-guide/mm/numa_memory_policy.rst \
+            (MPOL_BIND)",
         figures: false,
         parameters: &[],
     },

@@ -22,7 +22,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 pub(super) const THRESHOLD: Parameter = Parameter::integer(
     "threshold",
     "pages",
-    "consecutive pages that a thread gets from the fastest tier before the next tier; 0: the fewest that keep the shares",
+    "consecutive pages that a thread gets from the fastest tier before the next tier; 0: the fewest that \
+     keep the shares",
     [0, 0, 1_000_000],
 );
 

@@ -9,7 +9,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     info: Info {
         name: "interleave",
         summary: "every node in turn, one page each, whatever its speed",
-        source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_INTERLEAVE); bmpm section 2.2",
+        source: "Linux, Documentation/admin-guide/mm/numa_memory_policy.rst (MPOL_INTERLEAVE); bmpm section \
+            2.2",
         figures: false,
         parameters: &[],
     },

@@ -92,7 +92,7 @@ fn shares_of_three_tiers_are_their_bandwidths() {
 }
 
 #[test]
-fn the_bandwidth_of_a_tier_is_that_of_all_its_nodes() {
+fn tier_bandwidth_is_sum_of_its_nodes() {
     let m = machine(&[node(0, 0, 10e3), node(0, 1, 10e3), node(0, 2, 10e3), node(1, 0, 10e3)]);
     assert_eq!(by_tier(&m, &first("bw-interleave", &m, 0, 400)), [300, 100]);
 }
@@ -123,7 +123,7 @@ fn fast_only_never_leaves_the_fastest_tier() {
 }
 
 #[test]
-fn ratio_is_four_dram_pages_to_one_of_nvm_unless_told_otherwise() {
+fn ratio_defaults_to_four_dram_pages_per_nvm_page() {
     let m = bmpm(2.0);
     assert_eq!(by_tier(&m, &first("ratio", &m, 1, 1000)), [800, 200]);
     assert_eq!(first("ratio:weights=2:3", &m, 1, 5), [0, 0, 1, 1, 1]);
@@ -200,7 +200,13 @@ fn hinuma_policies_take_nearest_free_node_then_other_group() {
 }
 
 prop_compose! {
-    fn any_node()(tier in 0..4u8, socket in 0..3u16, power in 0.0..2.0f64, read_ns in 50.0..900.0f64, times in 1.0..9.0f64) -> N {
+    fn any_node()(
+        tier in 0..4u8,
+        socket in 0..3u16,
+        power in 0.0..2.0f64,
+        read_ns in 50.0..900.0f64,
+        times in 1.0..9.0f64,
+    ) -> N {
         N { tier, socket, mbps: 1e3 * libm::exp10(power), read_ns, write_ns: read_ns * times }
     }
 }
@@ -234,7 +240,7 @@ fn worst_share(policy: &str, m: &Machine, pages: usize, stay: usize) -> f64 {
 
 proptest! {
     #[test]
-    fn a_page_goes_to_a_node_of_the_rule_with_free_memory(
+    fn page_goes_to_node_of_rule_with_free_memory(
         m in any_machine(),
         entry in prop::sample::select(ALL.iter().map(|e| e.info.name).collect::<Vec<_>>()),
         steps in prop::collection::vec((0..12u16, prop::collection::btree_set(0..9u8, 0..9)), 1..60),

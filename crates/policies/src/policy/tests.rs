@@ -10,7 +10,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_policy_is_a_placement_and_may_be_a_migration() {
+fn policy_is_placement_with_optional_migration() {
     let policy = parse("ratio:weights=4:1+bw-migration:threshold=20:delivery=in-kernel").unwrap();
     assert_eq!(policy.placement_info().name, "ratio");
     assert_eq!(policy.migration_info().name, "bw-migration");
@@ -71,15 +71,18 @@ fn parameters_are_refused_with_what_is_allowed() {
         ("low-latency:p=1", "policy 'low-latency': unknown parameter 'p'; known: read-share, threshold"),
         (
             "low-latency:read-share=70",
-            "policy 'low-latency': invalid value '70' for parameter 'read-share': expected a number from 0 to 1",
+            "policy 'low-latency': invalid value '70' for parameter 'read-share': expected a number from 0 \
+             to 1",
         ),
         (
             "low-latency:read-share=nan",
-            "policy 'low-latency': invalid value 'nan' for parameter 'read-share': expected a number from 0 to 1",
+            "policy 'low-latency': invalid value 'nan' for parameter 'read-share': expected a number from 0 \
+             to 1",
         ),
         (
             "low-latency:read-share",
-            "policy 'low-latency': 'read-share' is not a parameter: expected KEY=VALUE, several separated by commas",
+            "policy 'low-latency': 'read-share' is not a parameter: expected KEY=VALUE, several separated by \
+             commas",
         ),
         (
             "hi-bandwidth:threshold=1:threshold=2",
@@ -87,17 +90,19 @@ fn parameters_are_refused_with_what_is_allowed() {
         ),
         (
             "local+bw-migration:threshold=0",
-            "policy 'bw-migration': invalid value '0' for parameter 'threshold': expected an integer from 1 to 1000000000",
+            "policy 'bw-migration': invalid value '0' for parameter 'threshold': expected an integer from 1 \
+             to 1000000000",
         ),
         (
             "local+bw-migration:delivery=late",
-            "policy 'bw-migration': invalid value 'late' for parameter 'delivery': expected one of deployable, in-kernel",
+            "policy 'bw-migration': invalid value 'late' for parameter 'delivery': expected one of \
+             deployable, in-kernel",
         ),
         ("local+hot-cold:low=7:high=5", "policy 'hot-cold': low is 7, high is 5; high must be at least low"),
         (
             "ratio:weights=4:0",
-            "policy 'ratio': invalid value '4:0' for parameter 'weights': expected an integer from 1 to 255 for each \
-             tier, fastest first, joined by ':'",
+            "policy 'ratio': invalid value '4:0' for parameter 'weights': expected an integer from 1 to 255 \
+             for each tier, fastest first, joined by ':'",
         ),
     ] {
         assert_eq!(refused(text), expected);
@@ -105,7 +110,7 @@ fn parameters_are_refused_with_what_is_allowed() {
 }
 
 #[test]
-fn the_default_comparison_has_every_placement_and_migration() {
+fn default_comparison_has_every_placement_and_migration() {
     let names: Vec<String> = default_comparison().iter().map(Policy::to_string).collect();
     assert_eq!(names[..3], ["local", "local+anb", "local+hot-cold"]);
     for migration in migrations().filter(|info| info.name != "none") {
@@ -130,17 +135,17 @@ fn every_policy_has_a_page_that_names_its_source_and_parameters() {
 }
 
 #[test]
-fn a_parameter_is_described_with_unit_range_and_default() {
+fn parameter_help_has_unit_range_and_default() {
     let info = placements().find(|info| info.name == "low-latency").unwrap();
     assert_eq!(
         info.parameters[0].to_string(),
-        "read-share (share of accesses): share of reads in the accesses, p of equation 4; a number from 0 to 1, by \
-         default 0.7"
+        "read-share (share of accesses): share of reads in the accesses, p of equation 4; a number from 0 to \
+         1, by default 0.7"
     );
 }
 
 #[test]
-fn the_default_comparison_runs_on_every_machine_that_comes_with_memtide() {
+fn default_comparison_runs_on_every_bundled_machine() {
     let machines = format!("{}/../../machines", env!("CARGO_MANIFEST_DIR"));
     let mut tried = 0;
     for entry in std::fs::read_dir(&machines).unwrap() {
@@ -159,7 +164,7 @@ fn the_default_comparison_runs_on_every_machine_that_comes_with_memtide() {
 }
 
 #[test]
-fn a_policy_that_needs_no_figures_has_the_same_rule_whatever_they_are() {
+fn policy_without_figures_ignores_them() {
     let node =
         |tier: u8, mbps: f64, ns: f64| N { tier, socket: tier.into(), mbps, read_ns: ns, write_ns: ns };
     let slow = |ratio: f64| machine(&[node(0, 17e3, 80.0), node(1, 17e3 / ratio, 80.0 * ratio)]);
@@ -176,9 +181,14 @@ fn a_policy_that_needs_no_figures_has_the_same_rule_whatever_they_are() {
 
 proptest! {
     #[test]
-    fn any_text_parses_or_is_refused(text in any::<String>(), params in "[a-z=:,+0-9 -]{0,30}", at in 0..13usize) {
+    fn any_text_parses_or_is_refused(
+        text in any::<String>(),
+        params in "[a-z=:,+0-9 -]{0,30}",
+        at in 0..13usize,
+    ) {
         let names: Vec<&str> = placements().chain(migrations()).map(|info| info.name).collect();
-        for text in [text, params.clone(), format!("{}:{params}", names[at]), format!("local+{}:{params}", names[at])] {
+        let name = names[at];
+        for text in [text, params.clone(), format!("{name}:{params}"), format!("local+{name}:{params}")] {
             if let Ok(policy) = parse(&text) {
                 prop_assert_eq!(policy.name(), text);
             }

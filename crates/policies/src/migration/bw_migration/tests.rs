@@ -41,7 +41,7 @@ fn moves(policy: &mut dyn Migration, socket: u16, node: u8, pages: std::ops::Ran
 }
 
 #[test]
-fn a_thousand_migrations_one_way_allow_ten_more_the_other_way() {
+fn thousand_migrations_one_way_allow_ten_more_back() {
     let m = bmpm(2.0);
     let mut p = policy(&m, "bw-migration");
     // bmpm section 3.3: with M = 10 and 1000 migrations from DRAM to NVM, 990 to 1010 from NVM to DRAM.
@@ -56,7 +56,7 @@ fn a_thousand_migrations_one_way_allow_ten_more_the_other_way() {
 }
 
 #[test]
-fn the_threshold_is_m() {
+fn threshold_is_m() {
     let m = bmpm(2.0);
     for (threshold, allowed) in [(1, 1), (10, 10), (77, 77), (500, 100)] {
         let mut p = policy(&m, &format!("bw-migration:threshold={threshold}"));
@@ -87,7 +87,7 @@ fn three_tiers_have_a_balance_for_each_pair() {
 }
 
 #[test]
-fn of_concurrent_faults_the_first_wins_the_compare_and_set() {
+fn first_of_concurrent_faults_wins_compare_and_set() {
     let m = machine(&[node(0, 0, 30e3), node(1, 1, 20e3), node(2, 2, 10e3)]);
     let mut p = policy(&m, "bw-migration");
     let slice = [fault(0, 1, 1), fault(0, 2, 1), fault(1, 3, 0), fault(0, 4, 2), fault(1, 5, 2)];
@@ -117,7 +117,7 @@ fn unmapped_page_is_forgotten() {
 }
 
 #[test]
-fn moves_that_were_not_made_leave_the_balance_as_it_was() {
+fn failed_moves_do_not_change_balance() {
     let m = bmpm(2.0);
     let mut p = policy(&m, "bw-migration:threshold=10");
     let mut plan = Plan::default();
@@ -140,7 +140,7 @@ fn moves_that_were_not_made_leave_the_balance_as_it_was() {
 
 proptest! {
     #[test]
-    fn the_balance_of_a_pair_is_never_beyond_m(
+    fn balance_of_pair_stays_within_m(
         tiers in prop::collection::vec(0..4u8, 6),
         threshold in 1..6i64,
         faults in prop::collection::vec((0..6u16, 0..30u64, 0..4u8), 0..400),

@@ -30,7 +30,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::integer(
                 "hot",
                 "%",
-                "a region is hot if at least this share of its samples were accesses, in two consecutive epochs",
+                "a region is hot if at least this share of its samples were accesses, in two consecutive \
+                 epochs",
                 [1, 10, 100],
             ),
             Parameter::integer(

@@ -98,7 +98,7 @@ fn region_less_than_half_as_hot_yields() {
 }
 
 #[test]
-fn a_full_node_is_relieved_up_to_the_high_watermark() {
+fn full_node_is_demoted_to_high_watermark() {
     let regions = [region(0, 500, FAST, 1, 0), region(500, 500, FAST, 2, 0)];
     let moves = decide("hot-cold:hot=50", &seen(&regions, 20));
     assert_eq!(moves.len(), 40, "from 2 % free to 6 %");
@@ -113,7 +113,7 @@ fn epoch_respects_move_limit() {
 }
 
 #[test]
-fn it_asks_for_as_many_samples_as_fit_an_epoch() {
+fn samples_requested_fit_an_epoch() {
     let sensors = policy(&four(), "hot-cold:epoch_ms=10").sensors();
     let regions = sensors.regions().unwrap();
     assert_eq!(
@@ -141,7 +141,8 @@ proptest! {
             prop_assert_eq!(of.map(|r| r.node), Some(wanted.from));
             prop_assert!(named.insert(wanted.page));
             let (from, to) = (wanted.from.index() / 2, wanted.to.index() / 2);
-            prop_assert_eq!((*why == Reason::Hot, from, to), if from == 1 { (true, 1, 0) } else { (false, 0, 1) });
+            let expected = if from == 1 { (true, 1, 0) } else { (false, 0, 1) };
+            prop_assert_eq!((*why == Reason::Hot, from, to), expected);
             if let Some(room) = room.get_mut(wanted.from.index()) { *room += 1; }
             if let Some(room) = room.get_mut(wanted.to.index()) {
                 *room -= 1;
@@ -152,7 +153,7 @@ proptest! {
 }
 
 #[test]
-fn an_epoch_moves_as_many_pages_as_the_scale_leaves_but_a_huge_one_at_least() {
+fn epoch_limit_scales_but_allows_a_huge_page() {
     let hot = seen(&[region(0, 9000, SLOW, 10, 0)], 9000);
     let moves = |pages: u32, scale| {
         decide_on(&Machine { scale, ..four() }, &format!("hot-cold:pages={pages}"), &hot).len()

@@ -63,7 +63,7 @@ fn pages_are_distinguished_and_forgotten() {
 }
 
 #[test]
-fn the_destination_is_the_cpus_own_node_whatever_its_speed() {
+fn destination_is_own_node_of_cpu_at_any_speed() {
     let m = machine(&[node(0, 0, 20e3), node(1, 0, 20e3), node(1, 1, 5e3), node(0, 2, 20e3)]);
     for (socket, own) in [(0, 0), (1, 2), (2, 3)] {
         let at = if own == 0 { 1 } else { 0 };
@@ -72,7 +72,7 @@ fn the_destination_is_the_cpus_own_node_whatever_its_speed() {
 }
 
 #[test]
-fn linux_6_moves_first_and_private_faults_at_once_in_the_first_passes() {
+fn linux_6_migrates_first_and_private_faults_in_first_passes() {
     let m = machine(&[node(0, 0, 20e3), node(0, 1, 20e3)]);
     assert_eq!(goes(&mut trigger("linux-6", &m), 0, &[(1, 1, 4), (1, 0, 4)]), [Some(1), Some(0)]);
     assert_eq!(goes(&mut trigger("linux-6", &m), 0, &[(1, 1, 4), (2, 0, 4)]), [Some(1), None], "not private");
@@ -83,7 +83,7 @@ fn linux_6_moves_first_and_private_faults_at_once_in_the_first_passes() {
 }
 
 #[test]
-fn linux_6_does_not_move_a_page_out_of_slow_memory_at_the_first_fault() {
+fn linux_6_keeps_page_on_slow_memory_at_first_fault() {
     let m = bmpm(2.0);
     assert_eq!(goes(&mut trigger("linux-6", &m), 1, &[(1, 0, 0), (1, 0, 0)]), [None, Some(0)]);
     assert_eq!(goes(&mut trigger("linux-6", &m), 0, &[(1, 1, 0)]), [Some(1)]);
@@ -102,7 +102,7 @@ fn with_statistics(m: &Machine, by_cpu: [u64; 2], by_page: [u64; 2]) -> Trigger 
 }
 
 #[test]
-fn linux_6_moves_shared_pages_by_the_statistics_of_the_task() {
+fn linux_6_migrates_shared_pages_by_task_statistics() {
     let m = machine(&[node(0, 0, 20e3), node(0, 1, 20e3)]);
     let shared = |by_cpu, by_page| {
         let mut trigger = with_statistics(&m, by_cpu, by_page);
