@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_ask_for_more_than_their_rows_need_are_refused() {
+    fn pages_larger_than_their_rows_need_are_refused() {
         let data = |values, encoding| header(3, 800, values, encoding);
         let dictionary = |bytes, values| header(2, bytes, values, 0);
         let names = Type::BYTE_ARRAY;

@@ -12,14 +12,14 @@ use proptest::prelude::*;
 use support::{Step, accesses, header, run, write};
 
 /// An operation of one of three threads: thread, instructions, address, size, write, producer, event.
-type Deed = (u32, u64, u64, u16, bool, u32, u8);
+type Operation = (u32, u64, u64, u16, bool, u32, u8);
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn operation() -> impl Strategy<Value = Operation> {
     (0..3u32, 0..100_000u64, any::<u64>(), 1..=u16::MAX, any::<bool>(), 0..50u32, 0..20u8)
 }
 
 /// Rows of these operations, and what a replay must return for each thread.
-fn program(epochs: Vec<Vec<Deed>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Step>>) {
+fn program(epochs: Vec<Vec<Operation>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Step>>) {
     let mut expected: BTreeMap<u32, Vec<Step>> = (0..3).map(|thread| (thread, Vec::new())).collect();
     let mut made = [0u32; 3];
     let mut retired = [0u64; 3];
@@ -27,10 +27,10 @@ fn program(epochs: Vec<Vec<Deed>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Step>>) 
     for thread in [1, 2] {
         expected.get_mut(&0).unwrap().push(Step::Then(Then::Spawn(ThreadId(thread))));
     }
-    for mut deeds in epochs {
-        deeds.sort_by_key(|deed| deed.0);
+    for mut operations in epochs {
+        operations.sort_by_key(|operation| operation.0);
         let mut epoch = Vec::new();
-        for (thread, instructions, address, size, write, producer, event) in deeds {
+        for (thread, instructions, address, size, write, producer, event) in operations {
             let index = thread as usize;
             let steps = expected.get_mut(&thread).unwrap();
             if event == 0 {
@@ -63,8 +63,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_replayed(
-        epochs in prop::collection::vec(prop::collection::vec(deed(), 0..200), 0..8)
+    fn rows_replay_as_written(
+        epochs in prop::collection::vec(prop::collection::vec(operation(), 0..200), 0..8)
     ) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace");
@@ -77,8 +77,10 @@ proptest! {
         let all = accesses(&expected);
         prop_assert_eq!(info.accesses, all.len() as u64);
         prop_assert_eq!(info.writes, all.iter().filter(|access| access.write).count() as u64);
-        prop_assert_eq!(info.dependent_accesses, all.iter().filter(|access| access.producer > 0).count() as u64);
-        prop_assert_eq!(info.instructions, all.iter().map(|access| u64::from(access.instructions)).sum::<u64>());
+        let dependent = all.iter().filter(|access| access.producer > 0).count() as u64;
+        prop_assert_eq!(info.dependent_accesses, dependent);
+        let instructions: u64 = all.iter().map(|access| u64::from(access.instructions)).sum();
+        prop_assert_eq!(info.instructions, instructions);
         let mut replay = trace.program(ReplayOptions::default()).unwrap();
         prop_assert_eq!(replay.threads(), 3);
         prop_assert_eq!(run(&mut replay).unwrap(), expected);
@@ -88,14 +90,14 @@ proptest! {
     /// A part is the whole without its ends, and no producer refers to accesses before the part.
     #[test]
     fn skip_and_limit_select_a_part(
-        epochs in prop::collection::vec(prop::collection::vec(deed(), 1..100), 1..5),
+        epochs in prop::collection::vec(prop::collection::vec(operation(), 1..100), 1..5),
         skip in 0..300u64,
         limit in 0..300u64,
     ) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace");
         let mut epochs = epochs;
-        epochs.iter_mut().flatten().for_each(|deed| deed.0 = 0);
+        epochs.iter_mut().flatten().for_each(|operation| operation.0 = 0);
         let (rows, expected) = program(epochs);
         write(&path, &rows).unwrap();
         let options = ReplayOptions { skip, limit, ..ReplayOptions::default() };
@@ -122,14 +124,15 @@ proptest! {
 
 /// A small trace with features of several row groups.
 fn sample(path: &Path) -> BTreeMap<u32, Vec<Step>> {
-    let deeds = |seed: u64| {
+    let operations = |seed: u64| {
         let number = move |i: u64| (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         (0..40).map(move |i| {
             let n = number(i);
             ((i % 3) as u32, n % 50, n, 8, n % 3 == 0, (n % 4) as u32, (n % 20) as u8)
         })
     };
-    let (rows, expected) = program(vec![deeds(1).collect(), deeds(2).collect(), deeds(3).collect()]);
+    let (rows, expected) =
+        program(vec![operations(1).collect(), operations(2).collect(), operations(3).collect()]);
     write(path, &rows).unwrap();
     expected
 }
@@ -144,7 +147,7 @@ fn all(path: &Path) -> Result<BTreeMap<u32, Vec<Step>>, String> {
 }
 
 #[test]
-fn a_trace_cut_anywhere_is_refused() {
+fn truncated_trace_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
     sample(&path);
@@ -157,7 +160,7 @@ fn a_trace_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn a_flipped_byte_is_found_or_does_not_matter() {
+fn flipped_byte_is_detected_or_harmless() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
     let expected = sample(&path);
@@ -221,7 +224,7 @@ fn writer_refuses_unreadable_rows() {
 }
 
 #[test]
-fn a_long_stretch_without_access_is_work() {
+fn instructions_without_access_are_work() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
     let access = |instructions| Row { size: 8, ..Row::event(0, Kind::Access, instructions) };
@@ -233,7 +236,7 @@ fn a_long_stretch_without_access_is_work() {
 }
 
 #[test]
-fn a_row_group_at_a_time_is_enough() {
+fn trace_reads_one_row_group_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
     let access = |i: u64| Row { address: i * 64, size: 8, ..Row::event(0, Kind::Access, i) };

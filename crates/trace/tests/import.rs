@@ -43,7 +43,8 @@ fn lackey_text_is_understood() {
 
 #[test]
 fn csv_is_understood() {
-    let text = "address,thread,write,size,instructions,producer\n0x1000,7,0,8,10,0\n8192,9,1,4,3,0\n0x1008,7,true,8,15,1\n";
+    let text = "address,thread,write,size,instructions,producer\n0x1000,7,0,8,10,0\n8192,9,1,4,3,0\n\
+        0x1008,7,true,8,15,1\n";
     let read = imported(ImportKind::Csv, text).unwrap();
     let expected = [(0x1000, 8, false, 10), (0x1008, 8, true, 5), (8192, 4, true, 3)];
     assert_eq!(read.iter().map(shape).collect::<Vec<_>>(), expected);
@@ -111,7 +112,7 @@ fn line_without_end_is_refused() {
 }
 
 #[test]
-fn a_pipe_or_device_is_not_replaced() {
+fn pipe_or_device_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let (input, device) = (dir.path().join("input"), dir.path().join("device"));
     fs::write(&input, "thread,instructions,address,size,write\n0,1,0x1000,8,0\n").unwrap();
@@ -134,7 +135,7 @@ fn long_csv_keeps_threads_separate() {
 }
 
 #[test]
-fn a_real_lackey_run_is_imported() {
+fn real_lackey_run_is_imported() {
     let dir = tempfile::tempdir().unwrap();
     let (log, output) = (dir.path().join("log"), dir.path().join("trace"));
     let valgrind = Command::new("valgrind")

@@ -133,7 +133,7 @@ fn dependences_of_chase_and_gups_differ() {
 
 /// b[a[i]]: the first load is independent; the second depends on it, through arithmetic in between.
 #[test]
-fn an_index_depends_on_the_load_it_came_from() {
+fn index_depends_on_its_load() {
     let code = "int main(void) {
         uint64_t *a = array(), i, sum = 0;
         for (i = 0; i < 10000; i++) sum += a[COUNT / 2 + (a[i] * 3 + i * 7919) % (COUNT / 2)];
@@ -224,7 +224,7 @@ fn killed_program_leaves_a_complete_trace() {
 }
 
 #[test]
-fn a_part_can_be_recorded() {
+fn part_can_be_recorded() {
     let Some(recording) = recording(COUNTING, |options| {
         options.skip = 200_000;
         options.limit = 50_000;
@@ -242,7 +242,7 @@ fn a_part_can_be_recorded() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_explained() {
+fn unrecordable_programs_are_explained() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("script");
     fs::write(&script, "#!/bin/sh\n").unwrap();

@@ -185,7 +185,7 @@ fn excerpt(bytes: &[u8]) -> String {
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Interval of progress reports while no input arrives.
-const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const PROGRESS_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// An input that reports progress, and fails if it is stopped or a line is too long.
 struct Watched<'a> {
@@ -206,7 +206,7 @@ impl Watched<'_> {
     }
 
     fn has_input(&self) -> io::Result<bool> {
-        match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&PATIENCE)) {
+        match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&PROGRESS_INTERVAL)) {
             Err(rustix::io::Errno::INTR) => Ok(false),
             ready => Ok(ready? > 0),
         }

@@ -268,7 +268,7 @@ mod tests {
 
     /// The control page, which contains their number, is not trusted.
     #[test]
-    fn streams_are_those_that_are_there() {
+    fn stream_count_comes_from_files() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["stream-10", "stream-2", "stream-01", "stream-x", "stream-", "2"] {
             fs::write(dir.path().join(name), "").unwrap();

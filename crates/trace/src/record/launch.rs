@@ -24,7 +24,7 @@ const ELF64: &[u8] = b"\x7fELF\x02";
 const POLL: Duration = Duration::from_millis(20);
 
 /// Interval of progress reports.
-const TELL: Duration = Duration::from_millis(500);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 pub struct Launch {
     qemu: PathBuf,
@@ -53,13 +53,13 @@ impl Launch {
         Ok(Launch { qemu, plugin, program, command: options.command.clone() })
     }
 
-    /// Runs the program to its end; calls `tell` at intervals. A signal to memtide alone is forwarded to the
-    /// program, and one that comes a second or more later kills it.
+    /// Runs the program to its end; calls `report` at intervals. A signal to memtide alone is forwarded to
+    /// the program, and one that comes a second or more later kills it.
     pub fn run(
         &self,
         dir: &Path,
         signals: &mut Signals,
-        tell: &mut dyn FnMut(),
+        report: &mut dyn FnMut(),
     ) -> Result<ExitStatus, TraceError> {
         let dir = dir.canonicalize().map_err(TraceError::io(dir, "find it"))?;
         // QEMU's option syntax escapes a comma by doubling it.
@@ -88,9 +88,9 @@ impl Launch {
                 // Fails only if the program has just ended.
                 let _ = kill_process(Pid::from_child(&child), signal);
             }
-            if told.elapsed() >= TELL {
+            if told.elapsed() >= PROGRESS_INTERVAL {
                 told = Instant::now();
-                tell();
+                report();
             }
             std::thread::sleep(POLL);
         }

@@ -9,7 +9,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
 /// Signals within this time are one request: `timeout` sends one to its child and one to all of its group.
-const TOGETHER: Duration = Duration::from_secs(1);
+const DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Prevents signals from ending memtide before the trace is written, until it is dropped.
 pub struct Signals {
@@ -36,7 +36,7 @@ impl Signals {
 
     fn request(&mut self) -> Option<Origin> {
         let last = self.pending.pending().last()?;
-        if self.asked.is_some_and(|asked| asked.elapsed() < TOGETHER) {
+        if self.asked.is_some_and(|asked| asked.elapsed() < DEBOUNCE) {
             return None;
         }
         self.asked = Some(Instant::now());
