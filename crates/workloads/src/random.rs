@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_permutation_reaches_everything_once_and_its_inverse_leads_back() {
+    fn permutation_is_bijective_and_inverse_undoes_it() {
         for len in [1, 2, 3, 10, 64, 1000, 4097] {
             let permutation = Permutation::new(len, 7);
             let mut seen = vec![false; len as usize];

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_should_wait_or_does_not_exist_is_refused() {
+    fn waiting_or_unknown_thread_is_refused() {
         let mut program = traced::<Stream>("footprint_mib=1,threads=2");
         while next(&mut program, 0).unwrap().then != Then::Barrier {}
         assert!(next(&mut program, 0).is_err());

@@ -29,7 +29,7 @@ impl Recorded {
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
-    Unborn,
+    NotStarted,
     Running,
     Waiting,
     Ended,
@@ -38,7 +38,7 @@ enum State {
 /// Runs a program to its end: its threads in turn, or the last one as far as possible, then the one before.
 pub fn record(program: &mut (impl Program + ?Sized), in_turn: bool) -> Recorded {
     let threads = program.threads();
-    let mut states = vec![State::Unborn; threads];
+    let mut states = vec![State::NotStarted; threads];
     states[0] = State::Running;
     let mut recorded = Recorded {
         streams: vec![Vec::new(); threads],
@@ -109,7 +109,7 @@ pub fn check<A: Algorithm>(params: &str) -> (TracedProgram<A>, Recorded) {
     (program, recorded)
 }
 
-/// Checks that accesses lie in mappings, that every page is used, and that producers are loads.
+/// Checks that accesses are within mappings, that every page is used, and that producers are loads.
 fn check_streams(recorded: &Recorded) {
     let mut touched = BTreeSet::new();
     for stream in &recorded.streams {

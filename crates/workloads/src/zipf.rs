@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_agrees_with_the_power_function() {
+    fn table_matches_power_function() {
         let (n, theta) = (4_000_000.0, 0.99);
         let zipf = Zipf::new(n as u64, theta);
         let zeta = zeta(n as u64, theta);

@@ -223,7 +223,7 @@ mod tests {
     use crate::testing::{check, native};
 
     #[test]
-    fn wires_get_shorter_and_every_slot_keeps_one_element() {
+    fn wires_shorten_and_every_slot_keeps_one_element() {
         let anneal = |operations: usize| {
             native::<Canneal>(&format!("footprint_mib=1,operations={operations},iterations=50,threads=3"))
         };

@@ -222,7 +222,7 @@ mod tests {
     use crate::testing::{check, native};
 
     #[test]
-    fn the_matrix_is_symmetric_and_the_residual_is_that_of_the_solution_and_falls() {
+    fn matrix_is_symmetric_and_residual_falls() {
         let mut last = f64::INFINITY;
         for iterations in [1, 4, 16] {
             let cg = native::<Cg>(&format!("footprint_mib=1,iterations={iterations},threads=3"));

@@ -35,7 +35,8 @@ pub enum Step {
 impl Algorithm for Chase {
     const INFO: Info = Info {
         name: "chase",
-        summary: "pointer chase: every load's address is the value of the load before; a ring for each thread",
+        summary: "pointer chase: every load's address is the value of the load before; a ring for each \
+            thread",
         stresses: "latency of a single load",
         source: "lmbench lat_mem_rd (in sequence), Intel MLC idle latency (random)",
         parameters: &[
@@ -136,7 +137,7 @@ mod tests {
     use crate::testing::check;
 
     #[test]
-    fn a_ring_visits_every_slot_and_each_load_waits_for_the_one_before() {
+    fn ring_visits_every_slot_with_dependent_loads() {
         for params in ["", "order=sequential", "stride_bytes=256"] {
             let (program, recorded) =
                 check::<Chase>(&format!("footprint_mib=1,threads=2,operations=40000,{params}"));

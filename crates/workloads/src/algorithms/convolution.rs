@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weights_sum_to_1() {
+    fn weights_sum_to_1() {
         let sum: f32 = (0..KERNEL).flat_map(|i| (0..KERNEL).map(move |j| weight(i, j))).sum();
         assert_eq!(sum, 1.0);
     }

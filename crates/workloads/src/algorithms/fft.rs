@@ -252,7 +252,7 @@ mod tests {
     use crate::testing::check;
 
     #[test]
-    fn the_spectrum_is_the_one_that_the_definition_gives() {
+    fn spectrum_matches_definition() {
         for params in ["footprint_mib=1,threads=3", "footprint_mib=2,threads=2"] {
             let (program, _) = check::<Fft>(params);
             let fft = program.workload();

@@ -102,7 +102,7 @@ mod tests {
     use crate::testing::{check, record, traced};
 
     #[test]
-    fn a_table_updated_an_even_number_of_times_is_as_it_was() {
+    fn even_number_of_updates_restores_table() {
         let (program, recorded) = check::<Gups>("footprint_mib=1,operations=100000,threads=1");
         let table = &program.workload().table;
         let mut parity = vec![false; table.len()];

@@ -50,7 +50,8 @@ pub struct Local {
 impl Algorithm for Kmeans {
     const INFO: Info = Info {
         name: "kmeans",
-        summary: "k-means: assigns points to the nearest of a few centres, then moves the centres to their means",
+        summary: "k-means: assigns points to the nearest of a few centres, then moves the centres to their \
+            means",
         stresses: "one stream of reads; sums in the caches",
         source: "S. Lloyd, Least squares quantization in PCM, 1982; in BigDataBench",
         parameters: &[
@@ -183,7 +184,7 @@ mod tests {
     use crate::testing::{check, native};
 
     #[test]
-    fn the_objective_never_rises() {
+    fn objective_never_rises() {
         let objective = |iterations: usize| {
             native::<Kmeans>(&format!("footprint_mib=1,iterations={iterations},threads=3")).result()
         };

@@ -219,7 +219,7 @@ mod tests {
     use crate::testing::check;
 
     #[test]
-    fn the_factors_product_is_the_matrix() {
+    fn product_of_factors_is_matrix() {
         let (program, _) = check::<Lu>("footprint_mib=1,threads=3");
         let lu = program.workload();
         let n = lu.blocks * SIDE;

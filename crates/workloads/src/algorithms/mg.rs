@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_residual_is_that_of_the_solution_and_borders_stay_zero() {
+    fn residual_matches_solution_and_borders_stay_zero() {
         let (program, _) = check::<Mg>("footprint_mib=1,iterations=1,threads=3");
         let level = &program.workload().levels[0];
         let [plane, line] = level.strides();

@@ -51,7 +51,8 @@ pub enum Step {
 impl Algorithm for Ocean {
     const INFO: Info = Info {
         name: "ocean",
-        summary: "stencils over several grids: red-black Gauss-Seidel relaxation and a time step of ocean currents",
+        summary: "stencils over several grids: red-black Gauss-Seidel relaxation and a time step of ocean \
+            currents",
         stresses: "bandwidth of several streams at once, mostly reads",
         source: "after SPLASH-2's Ocean",
         parameters: &[

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_reads_the_most_popular_line_as_often_as_the_law_says() {
+    fn zipf_reads_match_the_law() {
         let (_, recorded) = check::<RandomReads<true>>("footprint_mib=1,operations=327680,threads=4");
         let counts = popularity(&recorded);
         let zeta: f64 = (1..=16384).map(|rank| libm::pow(f64::from(rank), -0.99)).sum();

@@ -137,7 +137,7 @@ mod tests {
     use crate::testing::check;
 
     #[test]
-    fn arrays_hold_what_stream_says_after_each_run() {
+    fn arrays_match_stream_after_each_run() {
         let (program, _) = check::<Stream>("footprint_mib=1,iterations=3,threads=3");
         let (mut a, mut b, mut c) = (1.0, 2.0, 0.0);
         for _ in 0..3 {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_reads_all_points_and_writes_almost_nothing() {
+    fn gain_reads_all_points_and_hardly_writes() {
         let (_, one) = check::<Streamcluster>("footprint_mib=1,iterations=1,threads=2");
         let (_, three) = check::<Streamcluster>("footprint_mib=1,iterations=3,threads=2");
         let count = |write: bool, of: &crate::testing::Recorded| {

@@ -81,7 +81,8 @@ impl Algorithm for Wordcount {
         let text = settings.footprint_bytes().saturating_sub(tables) / BLOCK * BLOCK;
         if text == 0 {
             return Err(settings.unfit(format!(
-                "tables of {} MiB leave no memory for the text: increase footprint_mib, or reduce vocabulary or threads",
+                "tables of {} MiB leave no memory for the text: increase footprint_mib, or reduce vocabulary \
+                 or threads",
                 tables.div_ceil(1 << 20)
             )));
         }

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn mixes_write_as_much_as_they_say() {
+    fn mixes_write_their_share() {
         let writes =
             |recorded: &Recorded| recorded.streams.iter().flatten().filter(|access| access.write).count();
         let reads_only = writes(&serve::<'c'>(6000).1);

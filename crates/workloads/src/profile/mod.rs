@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn profiles_draw_what_bdm_table_1_says() {
+    fn profiles_match_bdm_table_1() {
         // Columns: seconds, millions of lines read and written.
         let table = [
             ("is", 31.0, 758.0, 338.0),

@@ -102,7 +102,8 @@ impl Synthetic {
         let rounds = settings.size("operations").div_ceil(round_lines as usize * threads);
         if rounds.saturating_mul(periods) > MOST_PERIODS {
             return Err(settings.unfit(format!(
-                "{rounds} rounds of {periods} periods are too many: reduce operations or instructions_per_line"
+                "{rounds} rounds of {periods} periods are too many: reduce operations or \
+                 instructions_per_line"
             )));
         }
         Ok(Synthetic {
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_go_from_line_to_line_and_hot_pages_get_their_share() {
+    fn walks_are_sequential_and_hot_pages_get_their_share() {
         let profile = profiles().iter().find(|profile| profile.name == "bmpm-canneal").unwrap();
         let recorded = run(profile, "operations=400000,footprint_mib=16,threads=4");
         let Locality { sequential_share, hot_share, hot_footprint_share, .. } = profile.locality;
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_work_a_burst_and_a_barrier() {
+    fn period_is_work_burst_and_barrier() {
         let profile = profiles().iter().find(|profile| profile.name == "bmpm-streamcluster").unwrap();
         let recorded = run(profile, "operations=400000,footprint_mib=8");
         let lines = profile.burst.period_instructions / profile.instructions_per_line;
