@@ -63,14 +63,14 @@ pub struct Step<'a> {
 
 impl Comparison {
     /// Performs the runs whose results are not cached. The program's standard error is forwarded, its
-    /// standard output dropped. `tell` is called after each run; `stop` is polled for cancellation.
+    /// standard output dropped. `report` is called after each run; `stop` is polled for cancellation.
     ///
     /// # Errors
     /// If runs cannot be equal, a subject is not available on this machine, or a run or its program fails.
     pub fn run(
         &self,
         tools: &Tools,
-        tell: &mut dyn FnMut(&Step),
+        report: &mut dyn FnMut(&Step),
         stop: &dyn Fn() -> bool,
     ) -> Result<Vec<Compared>, LabError> {
         self.check()?;
@@ -87,7 +87,7 @@ impl Comparison {
                 let guest = self.guest_of(&base, &setting, number);
                 let (outcome, took) = self.one(&guest, subject, &cache, stop)?;
                 done += 1;
-                tell(&Step { done, of, subject, outcome: &outcome, took });
+                report(&Step { done, of, subject, outcome: &outcome, took });
                 outcomes.push(outcome);
             }
             all.push(Compared {
@@ -105,11 +105,12 @@ impl Comparison {
         let is_shared = |memory: &Memory| matches!(memory, Memory::Shared(_));
         let shared = self.options.memory.iter().find(|(_, memory)| is_shared(memory));
         let what = match shared {
-            Some((node, _)) => format!(
-                "cannot share node '{node}': each run would see what previous runs left in its file"
-            ),
+            Some((node, _)) => {
+                format!("cannot share node '{node}': each run would see what previous runs left in its file")
+            }
             None if self.options.parallel => {
-                "cannot run virtual CPUs in parallel: it compares times on the guest's clock, which is then the host's and ignores the modelled memory"
+                "cannot run virtual CPUs in parallel: it compares times on the guest's clock, which is then \
+                 the host's and ignores the modelled memory"
                     .to_owned()
             }
             None => return Ok(()),
@@ -191,8 +192,8 @@ fn check(subject: &Subject, outcome: &RunOutcome) -> Result<(), LabError> {
 
 fn stale(subject: &Subject, why: &str) -> LabError {
     let what = format!(
-        "it uses the accessed bits of page tables, which are valid only while the clock plugin drives QEMU's TLB: \
-         {why}"
+        "it uses the accessed bits of page tables, which are valid only while the clock plugin drives QEMU's \
+         TLB: {why}"
     );
     LabError::Subject { subject: subject.name().to_owned(), what }
 }

@@ -176,13 +176,13 @@ impl Guest {
 
     fn read(&mut self) {
         self.messages.read();
-        self.process.said.read();
+        self.process.output.read();
         self.console.iter_mut().for_each(Tail::read);
     }
 
     /// Waits for input, up to the polling interval.
     fn wait(&self) {
-        let readers = [self.messages.reader(), self.process.said.reader()];
+        let readers = [self.messages.reader(), self.process.output.reader()];
         let mut waited: Vec<PollFd> =
             readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)).collect();
         // The caller's loop checks all sources after any wake-up.
@@ -195,7 +195,7 @@ impl Guest {
 
     fn last_lines(&self) -> String {
         let console = self.console.as_ref().map_or(String::new(), |console| console.last(SHOWN_LINES));
-        [console, self.process.said.last(SHOWN_LINES)].join("\n").trim().to_owned()
+        [console, self.process.output.last(SHOWN_LINES)].join("\n").trim().to_owned()
     }
 
     /// Shuts the machine down; returns its times and the tail of its console.

@@ -112,7 +112,8 @@ fn add_common_programs(archive: &mut Archive) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The program's environment: nothing of the host's that it does not need, as it would change the guest's time.
+/// The program's environment: only what it needs of the host's, since any other part would change the guest's
+/// time.
 fn environment(program: &ProgramSpec, archive: &Archive) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = [("PATH", PATH), ("HOME", "/root"), ("LANG", "C.UTF-8")]
         .map(|(name, value)| (name.into(), value.into()))

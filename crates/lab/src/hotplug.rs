@@ -11,11 +11,11 @@ use crate::qemu::Qmp;
 use crate::running::{HotplugNode, Running, running};
 
 /// Host time limit for a guest to take or release memory.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Event in a guest's report: memory added, memory to be removed (ACPI 6.5, section 6.3.5: `_OST`).
-const OF_COMING: u64 = 1;
-const OF_GOING: u64 = 3;
+const EVENT_ADD: u64 = 1;
+const EVENT_REMOVE: u64 = 3;
 
 /// Status of that event.
 const DONE: u64 = 0;
@@ -82,9 +82,9 @@ impl Hotplug {
             self.ask("object-del", json!({ "id": memory }))?;
             return Err(error);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while let Some(event) = self.event(until)? {
-            match self.status(&event, OF_COMING) {
+            match self.status(&event, EVENT_ADD) {
                 Some(DONE) => return Ok(()),
                 Some(status) => {
                     return Err(self.failure(&format!("the guest refuses its memory (_OST {status:#x})")));
@@ -92,7 +92,7 @@ impl Hotplug {
                 None => {}
             }
         }
-        Err(self.failure(&format!("the guest has not onlined its memory within {} s", PATIENCE.as_secs())))
+        Err(self.failure(&format!("the guest has not onlined its memory within {} s", TIMEOUT.as_secs())))
     }
 
     /// Unplugs the memory: the guest migrates its pages away and offlines it.
@@ -100,28 +100,30 @@ impl Hotplug {
     /// # Errors
     /// If it is not plugged in, the guest refuses, or the guest has not released it in time. It may still do
     /// so later.
-    pub fn remove(&mut self, patience: Duration) -> Result<(), LabError> {
+    pub fn remove(&mut self, timeout: Duration) -> Result<(), LabError> {
         if !self.is_in()? {
             return Err(self.failure("its memory is not plugged in"));
         }
         let device = self.device();
         self.ask("device_del", json!({ "id": device }))?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         while let Some(event) = self.event(until)? {
             if event["event"] == "DEVICE_DELETED" && event["data"]["device"] == device.as_str() {
                 let memory = self.memory();
                 return self.ask("object-del", json!({ "id": memory })).map(drop);
             }
-            if let Some(status) = self.status(&event, OF_GOING).filter(|&s| s != DONE && s != UNDER_WAY) {
+            if let Some(status) = self.status(&event, EVENT_REMOVE).filter(|&s| s != DONE && s != UNDER_WAY) {
                 let what = format!(
-                    "the guest cannot offline its memory (_OST {status:#x}): other nodes have too little free memory, or some pages cannot move"
+                    "the guest cannot offline its memory (_OST {status:#x}): other nodes have too little \
+                     free memory, or some pages cannot move"
                 );
                 return Err(self.failure(&what));
             }
         }
         let what = format!(
-            "the guest has not offlined its memory within {} s and keeps trying; pages pinned by a program or device cannot move",
-            patience.as_secs_f64()
+            "the guest has not offlined its memory within {} s and keeps trying; pages pinned by a program \
+             or device cannot move",
+            timeout.as_secs_f64()
         );
         Err(self.failure(&what))
     }

@@ -7,9 +7,9 @@ use crate::layout::Layout;
 
 /// Numbers in the virtual machine, in the order of the guest's own. CXL nodes are not in its ACPI tables and
 /// come after the reported ones.
-pub fn of_guest(layout: &Layout, told: &[u32]) -> Vec<u32> {
+pub fn of_guest(layout: &Layout, domains_in_tables: &[u32]) -> Vec<u32> {
     let domains = layout.domains();
-    told.iter().copied().chain(layout.cxl().map(|node| domains[node] as u32)).collect()
+    domains_in_tables.iter().copied().chain(layout.cxl().map(|node| domains[node] as u32)).collect()
 }
 
 /// Nodes absent at boot; their numbers in the guest differ from those in the virtual machine.

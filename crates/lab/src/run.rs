@@ -59,7 +59,7 @@ pub(crate) fn run_guest(
     modules::add(layout, &spec.kernel, &mut archive)?;
     let run_dir = RunDir::new(supervision.keep)?;
     let bytes = archive.write(&run_dir.path().join(run_dir::ARCHIVE))?;
-    check_room(layout, bytes)?;
+    check_memory(layout, bytes)?;
     let config = spec.clock.as_ref().map(|_| configure_clock(spec, run_dir.path())).transpose()?;
     let kernel = unpacked(&spec.kernel, run_dir.path())?;
     let clock = spec.clock.as_deref().zip(config.as_deref());
@@ -104,14 +104,15 @@ fn enter(spec: &GuestSpec, run_dir: &Path) -> Result<Option<Entry>, LabError> {
 }
 
 /// The kernel holds the files twice while it unpacks them; they may fill half of the free memory.
-fn check_room(layout: &Layout, archive_bytes: u64) -> Result<(), LabError> {
+fn check_memory(layout: &Layout, archive_bytes: u64) -> Result<(), LabError> {
     let (files, mib) = (archive_bytes.div_ceil(1 << 20), layout.mib());
     if files * 3 + KERNEL_MIB + mib / PAGE_TABLE_PART <= mib {
         return Ok(());
     }
     let machine = layout.machine.name.clone();
     let what = format!(
-        "the program and its files take {files} MiB, more than fits into {mib} MiB of memory; use a lower scale"
+        "the program and its files take {files} MiB, more than fits into {mib} MiB of memory; use a lower \
+         scale"
     );
     Err(LabError::Machine { machine, what })
 }

@@ -111,10 +111,10 @@ impl Tools {
 
 /// The agent must be of the same version as the lab.
 fn check_agent(agent: &Path) -> Result<(), LabError> {
-    let told = Command::new(agent).arg("--version").stdin(Stdio::null()).output();
-    let told = told.map_err(LabError::file(agent, "run it"))?;
+    let output = Command::new(agent).arg("--version").stdin(Stdio::null()).output();
+    let output = output.map_err(LabError::file(agent, "run it"))?;
     let (ours, theirs) =
-        (memtide_lab_protocol::version::agent_version(), String::from_utf8_lossy(&told.stdout));
+        (memtide_lab_protocol::version::agent_version(), String::from_utf8_lossy(&output.stdout));
     let theirs = match theirs.trim() {
         theirs if theirs == ours => return Ok(()),
         "" => "an unknown version",

@@ -172,7 +172,8 @@ impl Layout {
             (Some(cxl), Some((shared, _))) => Err(LabError::Node {
                 node: self.nodes[cxl].name.clone(),
                 what: format!(
-                    "CXL memory and shared memory ('{}') exclude each other: Linux finds no room for the expander's registers",
+                    "CXL memory and shared memory ('{}') exclude each other: Linux finds no room for the \
+                     expander's registers",
                     self.nodes[shared].name
                 ),
             }),
@@ -197,7 +198,7 @@ fn in_linux_order(machine: Machine, vcpu_initiators: &[InitiatorId], named: &[(S
     machine.with_node_order(&order)
 }
 
-/// The node beside an initiator that Linux allocates from first.
+/// The node attached to an initiator that Linux allocates from first.
 fn beside(machine: &Machine, initiator: InitiatorId) -> Option<usize> {
     let name = &machine.initiators[initiator.index()].name;
     let nodes = machine.nearest_nodes_of(initiator);

@@ -15,7 +15,8 @@ use crate::spec::GuestSpec;
 /// Kernel command line: quiet, exit on panic, trust the clocks, skip what only a physical machine needs
 /// (cipher self-tests, jitter entropy, which measures itself for a second), and a fixed memory layout.
 const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 rdinit=/init tsc=reliable nokaslr norandmaps \
-    no_timer_check cryptomgr.notests=1 initcall_blacklist=jent_mod_init mitigations=off audit=0 random.trust_cpu=on";
+    no_timer_check cryptomgr.notests=1 initcall_blacklist=jent_mod_init mitigations=off audit=0 \
+    random.trust_cpu=on";
 
 /// Added if memory is hotplugged: online it as movable, and no bounce buffer (no device needs one).
 const PLUGGABLE_LINE: &str = " memhp_default_state=online_movable swiotlb=noforce";

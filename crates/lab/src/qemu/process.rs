@@ -18,11 +18,11 @@ use crate::error::LabError;
 const SETPRIV: &str = "setpriv";
 
 /// Time limit for QEMU to exit cleanly, with its plugin's results written.
-const PATIENCE: Duration = Duration::from_secs(20);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Bytes of QEMU's own output to keep.
-const SAID_BYTES: usize = 16 << 10;
+const OUTPUT_BYTES: usize = 16 << 10;
 
 /// Runs its arguments unless its parent has already changed: the lab died before the death signal was set.
 const UNLESS_ORPHANED: &str = r#"test "$PPID" = "$1" || exit 1; shift; exec "$@""#;
@@ -31,7 +31,7 @@ const UNLESS_ORPHANED: &str = r#"test "$PPID" = "$1" || exit 1; shift; exec "$@"
 pub struct Process {
     child: Child,
     /// QEMU's own output.
-    pub said: Tail,
+    pub output: Tail,
 }
 
 impl Process {
@@ -58,9 +58,9 @@ impl Process {
             command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         }
         let mut child = command.spawn().map_err(LabError::file(Path::new(SETPRIV), "run it"))?;
-        let said = child.stderr.take().map(OwnedFd::from).map(File::from).expect("a pipe was asked for");
-        let said = Tail::of(said, SAID_BYTES).map_err(LabError::file(qemu, "read what it says"))?;
-        Ok(Process { child, said })
+        let output = child.stderr.take().map(OwnedFd::from).map(File::from).expect("a pipe was asked for");
+        let output = Tail::of(output, OUTPUT_BYTES).map_err(LabError::file(qemu, "read what it says"))?;
+        Ok(Process { child, output })
     }
 
     /// Its exit status, if it has exited.
@@ -73,8 +73,8 @@ impl Process {
         // Fails only if it has just exited.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let asked = Instant::now();
-        while self.ended().is_none() && asked.elapsed() < PATIENCE {
-            self.said.read();
+        while self.ended().is_none() && asked.elapsed() < EXIT_TIMEOUT {
+            self.output.read();
             thread::sleep(POLL);
         }
     }

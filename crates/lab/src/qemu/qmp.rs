@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::run_dir;
 
 /// Host time limit for an answer; QEMU serves one client at a time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest accepted message.
 const MOST_BYTES: usize = 1 << 20;
@@ -33,7 +33,7 @@ impl Qmp {
         let path = format!("/proc/self/fd/{}/{}", here.as_raw_fd(), run_dir::QMP_SOCKET);
         let stream = UnixStream::connect(path)?;
         let mut qmp = Qmp { stream, read: Vec::new(), events: VecDeque::new() };
-        let greeting = qmp.message(Instant::now() + PATIENCE)?;
+        let greeting = qmp.message(Instant::now() + ANSWER_TIMEOUT)?;
         if greeting.is_none_or(|greeting| greeting.get("QMP").is_none()) {
             return Err(io::Error::new(ErrorKind::TimedOut, "it is busy with another command"));
         }
@@ -45,7 +45,7 @@ impl Qmp {
     pub fn execute(&mut self, command: &str, arguments: Value) -> io::Result<Value> {
         let asked = json!({ "execute": command, "arguments": arguments });
         self.stream.write_all(format!("{asked}\n").as_bytes())?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let Some(mut message) = self.message(until)? else {
                 return Err(io::Error::new(ErrorKind::TimedOut, format!("no answer to {command}")));

@@ -141,8 +141,8 @@ pub fn run(command: &mut Command) -> Result<Vec<u8>, LabError> {
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(failed(format!("{}: {}", output.status, said.trim())))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("{}: {}", output.status, errors.trim())))
 }
 
 fn text(output: Vec<u8>) -> String {
@@ -162,8 +162,9 @@ mod tests {
 
     #[test]
     fn suite_needs_requested_major_version() {
-        let lines = " qemu-system-x86 | 1:10.0.2+ds-2~bpo12+1 | http://mirror/debian stable-backports/main amd64 Packages\n \
-            qemu-system-x86 | 1:7.2+dfsg-7 | http://mirror/debian stable/main amd64 Packages\n";
+        let lines = " qemu-system-x86 | 1:10.0.2+ds-2~bpo12+1 | http://mirror/debian stable-backports/main \
+            amd64 Packages\n qemu-system-x86 | 1:7.2+dfsg-7 | http://mirror/debian stable/main amd64 \
+            Packages\n";
         assert_eq!(version_in(lines, "stable", 9), None);
         assert_eq!(version_in(lines, "stable", 7).as_deref(), Some("1:7.2+dfsg-7"));
         assert_eq!(version_in(lines, "stable-backports", 9).as_deref(), Some("1:10.0.2+ds-2~bpo12+1"));

@@ -107,14 +107,16 @@ mod tests {
 
     #[test]
     fn only_release_entries_are_copied_to_another_suite() {
-        let text = "Types: deb deb-src\n# a note\nURIs: http://mirror/debian\nSuites: stable stable-updates\nComponents: main\n\
-            Signed-By: /key.gpg\n\nTypes: deb\nURIs: http://other/x\nSuites: nodistro\nComponents: main\n\n\
-            Types: deb\nURIs: http://off/debian\nSuites: stable\nComponents: main\nEnabled: no\n";
+        let text = "Types: deb deb-src\n# a note\nURIs: http://mirror/debian\nSuites: stable stable-updates\n\
+            Components: main\nSigned-By: /key.gpg\n\nTypes: deb\nURIs: http://other/x\nSuites: nodistro\n\
+            Components: main\n\nTypes: deb\nURIs: http://off/debian\nSuites: stable\nComponents: main\n\
+            Enabled: no\n";
         let expected = "Types: deb\nURIs: http://mirror/debian\nSuites: stable-backports\nComponents: main\n\
             Signed-By: /key.gpg\n\n";
         assert_eq!(with_suite(text, true, "stable", "stable-backports").as_deref(), Some(expected));
-        let lines = "deb [signed-by=/key.gpg] http://mirror/debian stable main contrib\ndeb http://mirror/s stable-security main\n\
-            # deb http://mirror/debian stable main\ndeb-src http://mirror/debian stable main\n";
+        let lines = "deb [signed-by=/key.gpg] http://mirror/debian stable main contrib\n\
+            deb http://mirror/s stable-security main\n# deb http://mirror/debian stable main\n\
+            deb-src http://mirror/debian stable main\n";
         let expected = "deb [signed-by=/key.gpg] http://mirror/debian stable-backports main contrib\n";
         assert_eq!(with_suite(lines, false, "stable", "stable-backports").as_deref(), Some(expected));
         assert_eq!(with_suite(lines, false, "testing", "testing-backports"), None);
