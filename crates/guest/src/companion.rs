@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// Log of its output, in a folder that may not exist yet.
 const FOLDER: &str = "/run";
-const SAID: &str = "/run/companion";
+const OUTPUT: &str = "/run/companion";
 
 /// Starts it and waits until it is ready. It is killed with all other processes.
 pub fn start(companion: &Companion) -> Result<(), String> {
@@ -30,8 +30,8 @@ pub fn start(companion: &Companion) -> Result<(), String> {
                 continue;
             }
         };
-        let said = fs::read_to_string(SAID).unwrap_or_default();
-        return Err(format!("{line} {why}: {}", said.trim()));
+        let output = fs::read_to_string(OUTPUT).unwrap_or_default();
+        return Err(format!("{line} {why}: {}", output.trim()));
     }
     Ok(())
 }
@@ -39,9 +39,9 @@ pub fn start(companion: &Companion) -> Result<(), String> {
 fn spawn(companion: &Companion) -> std::io::Result<Child> {
     let program = &companion.program;
     fs::create_dir_all(FOLDER)?;
-    let said = File::create(SAID)?;
+    let output = File::create(OUTPUT)?;
     let mut command = Command::new(&program.file);
     command.args(program.arguments.iter().skip(1));
     command.env_clear().envs(program.environment.iter().cloned()).current_dir(&program.folder);
-    command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).spawn()
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()
 }

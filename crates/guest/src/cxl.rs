@@ -18,7 +18,7 @@ const REGION_DRIVER: &str = "/sys/bus/cxl/drivers/cxl_region/bind";
 const GRANULARITY: u64 = 256;
 
 /// Time limit of a step of the kernel, in units of 10 ms.
-const PATIENCE: u32 = 1000;
+const POLLS_MAX: u32 = 1000;
 const STEP: Duration = Duration::from_millis(10);
 
 /// Loads the drivers and makes a node of each expander.
@@ -88,9 +88,9 @@ fn region(root: &Path, endpoint: &Path, bytes: u64) -> Result<String, String> {
     Ok(region)
 }
 
-fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..PATIENCE {
-        if let Some(found) = look() {
+fn wait_for<T>(mut poll: impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..POLLS_MAX {
+        if let Some(found) = poll() {
             return Some(found);
         }
         thread::sleep(STEP);

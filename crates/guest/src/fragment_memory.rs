@@ -15,7 +15,7 @@ const SHARE: usize = 8;
 const MOST: usize = 16 << 10;
 
 /// One page in this many stays allocated, so that free pages do not merge into large blocks.
-const STAYS: usize = 16;
+const KEPT_DIVISOR: usize = 16;
 
 /// `MPOL_DEFAULT` and `MPOL_INTERLEAVE` of the kernel's `linux/mempolicy.h`.
 const DEFAULT: u32 = 0;
@@ -35,7 +35,7 @@ pub fn fragment(seed: u64) -> Result<(), String> {
         order.swap(place, below(&mut random, place + 1));
     }
     set_policy(MemoryPolicy { mode: INTERLEAVE, nodes: mask })
-        .and_then(|()| touch_and_free(pages, &order[pages / STAYS..]))
+        .and_then(|()| touch_and_free(pages, &order[pages / KEPT_DIVISOR..]))
         .and_then(|()| set_policy(MemoryPolicy { mode: DEFAULT, nodes: 0 }))
         .map_err(|error| format!("cannot fragment memory: {error}"))
 }

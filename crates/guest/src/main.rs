@@ -42,12 +42,12 @@ fn main() {
         Err(error) => end(&format!("memtide-guest: {error}")),
     };
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    ports.tell(&Message::Hello(Hello { kernel, domains: srat::domains() }));
+    ports.send(&Message::Hello(Hello { kernel, domains: srat::domains() }));
     let message = match task().and_then(|task| child::run(&task, &ports)) {
         Ok(ending) => Message::Ended(Box::new(ending)),
         Err(what) => Message::Refused(what),
     };
-    ports.tell(&message);
+    ports.send(&message);
     // The lab stops the machine after it has read everything.
     loop {
         std::thread::sleep(Duration::from_secs(3600));

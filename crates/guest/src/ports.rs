@@ -25,7 +25,7 @@ impl Ports {
     }
 
     /// Sends a message.
-    pub fn tell(&mut self, message: &Message) {
+    pub fn send(&mut self, message: &Message) {
         let mut line = message.to_json();
         line.push(b'\n');
         // An error of the port cannot be reported.

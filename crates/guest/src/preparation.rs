@@ -22,6 +22,6 @@ fn run(program: &Program) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
-    Err(format!("{line} ended with {}: {}", output.status, String::from_utf8_lossy(&said).trim()))
+    let text = [output.stdout, output.stderr].concat();
+    Err(format!("{line} ended with {}: {}", output.status, String::from_utf8_lossy(&text).trim()))
 }
