@@ -85,14 +85,14 @@ pub fn control_request(data: &[u8]) {
 }
 
 /// A server that replies with given bytes.
-struct Liar {
+struct CannedServer {
     file: PathBuf,
     answers: Mutex<Sender<Vec<u8>>>,
     _folder: TempDir,
 }
 
-impl Liar {
-    fn start() -> Liar {
+impl CannedServer {
+    fn start() -> CannedServer {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("socket");
         let listener = UnixListener::bind(&file).expect("a socket");
@@ -106,7 +106,7 @@ impl Liar {
                 let _ = (&client).write_all(&answer);
             }
         });
-        Liar { file, answers: Mutex::new(answers), _folder: folder }
+        CannedServer { file, answers: Mutex::new(answers), _folder: folder }
     }
 
     fn answers(&self) -> MutexGuard<'_, Sender<Vec<u8>>> {
@@ -116,12 +116,12 @@ impl Liar {
 
 /// A daemon's reply to a client.
 pub fn control_reply(data: &[u8]) {
-    static LIAR: LazyLock<Liar> = LazyLock::new(Liar::start);
-    let answers = LIAR.answers();
+    static SERVER: LazyLock<CannedServer> = LazyLock::new(CannedServer::start);
+    let answers = SERVER.answers();
     answers.send(data.to_vec()).expect("a thread that answers");
     let mut progress = Vec::new();
     let reply =
-        ask(&LIAR.file, &Request::Status, &AtomicBool::new(false), |value: Value| progress.push(value));
+        ask(&SERVER.file, &Request::Status, &AtomicBool::new(false), |value: Value| progress.push(value));
     assert!(progress.len() <= data.len());
     if let Ok(reply) = reply {
         assert!(!matches!(reply, Reply::Progress(_)), "{reply:?}");

@@ -159,7 +159,8 @@ pub fn stream(data: &[u8]) {
     }
 }
 
-/// A recording of up to four threads, each of one or two windows: the first byte of a piece says whose it is.
+/// A recording of up to four threads, each of one or two windows: the first byte of a piece selects its
+/// thread.
 pub fn recording(data: &[u8]) {
     with_folder(|folder| {
         let folder = folder.join("recording");

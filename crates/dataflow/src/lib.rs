@@ -240,6 +240,7 @@ fn set(register: Register) -> Set {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chase_feeds_its_own_address() {
+    fn chase_load_feeds_its_own_address() {
         // mov rax, [rax]
         let (_, ops) = block(&[&[0x48, 0x8b, 0x00]]);
         let op = ops[0].as_ref().unwrap();
@@ -285,21 +286,21 @@ mod tests {
     }
 
     #[test]
-    fn a_conditional_move_waits_for_flags() {
+    fn conditional_move_depends_on_flags() {
         // cmovne rax, rcx
         let (block, _) = block(&[&[0x48, 0x0f, 0x45, 0xc1]]);
         assert_eq!(transfer(&block.tail, RAX), Some(FLAGS | 1 << RAX | 1 << RCX));
     }
 
     #[test]
-    fn the_stack_pointer_does_not_wait_for_a_pop() {
+    fn stack_pointer_does_not_depend_on_popped_value() {
         // pop rax
         let (_, ops) = block(&[&[0x58]]);
         assert_eq!(ops[0].as_ref().unwrap().loaded, 1 << RAX);
     }
 
     #[test]
-    fn read_modify_write_is_told_from_a_copy() {
+    fn read_modify_write_differs_from_copy() {
         // add [rax], ecx; movsb
         let (_, ops) = block(&[&[0x01, 0x08], &[0xa4]]);
         assert!(ops[0].as_ref().unwrap().modifies);
@@ -323,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_analysed(code in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..16), 0..20)) {
+        fn any_bytes_are_analysed(code in vec(vec(any::<u8>(), 0..16), 0..20)) {
             let code: Vec<&[u8]> = code.iter().map(Vec::as_slice).collect();
             let (block, ops) = block(&code);
             prop_assert_eq!((block.instructions as usize, ops.len()), (code.len(), code.len()));

@@ -260,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(records in prop::collection::vec(record(), 0..200)) {
+        fn rows_read_back_as_written(records in prop::collection::vec(record(), 0..200)) {
             let mut encoder = Encoder::default();
             let mut bytes = Vec::new();
             for record in &records {
