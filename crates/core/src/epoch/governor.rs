@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Invariant: over any time t, admitted bytes that were not returned are at most rate x t, plus one epoch's
-//! worth and one page. Credit may go below zero by one page, so that a huge page larger than the maximum credit still
-//! moves, and later ones pay for it. Credit is in bytes x 10^12, so that a rate times picoseconds is exact.
+//! worth and one page. Credit may go below zero by one page, so that a huge page larger than the maximum
+//! credit still moves, and later ones pay for it. Credit is in bytes x 10^12, so that a rate times
+//! picoseconds is exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
