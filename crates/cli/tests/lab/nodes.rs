@@ -201,8 +201,8 @@ fn concurrent_guests_share_memory() {
     };
     // One of them is timed: its reads must come from the node.
     let (mut first, mut second) = (start("first", "on"), start("second", "off"));
-    first.says("heard 43, sum 0");
-    second.says("heard 42, sum 0");
+    first.says("received 43, sum 0");
+    second.says("received 42, sum 0");
     let told = first.ends();
     second.ends();
     let answer: Value = serde_json::from_str(&told[told.find('{').expect("JSON")..]).expect("JSON");
