@@ -169,7 +169,7 @@ fn exact_placement_matches_simulator() {
     assert!(Choices::of("bw-local").explain(0, line(part, "cpus"), &pages), "{part}");
 }
 
-/// Go sends SIGURG to its own threads: a thread that returns from mmap may get it beside SIGWINCH.
+/// Go sends SIGURG to its own threads: a thread that returns from mmap may get it together with SIGWINCH.
 #[test]
 fn signals_lose_no_mapping_and_no_signal() {
     if !lab_is_here() {
@@ -248,7 +248,8 @@ fn kernel_places_pages_that_do_not_fit_policy_nodes() {
         return;
     }
     let script = format!(
-        "echo == overfill; memtide run --exact -p fast-only -m 0 --machine hinuma -- perl -e '{OVERFILL}' 2>&1\n"
+        "echo == overfill; \
+         memtide run --exact -p fast-only -m 0 --machine hinuma -- perl -e '{OVERFILL}' 2>&1\n"
     );
     let parts = parts("hinuma", &script, &["/usr/bin/perl"]);
     let number = |after: &str| -> u64 {
