@@ -2,6 +2,8 @@
 //! run in parallel with short ones; `lab_ends.rs` is separate because it checks for leftovers, which other
 //! runs would add.
 
+#[path = "../../../lab-model/tests/support/closed_form.rs"]
+mod closed_form;
 mod compare;
 mod conformance;
 mod costs;

@@ -27,6 +27,11 @@ under_way() {
     done
 }
 
+# anonymous_memory PID: its lines of numa_maps
+anonymous_memory() {
+    while read -r line; do case $line in *anon=*) echo "anonymous: $line";; esac; done < "/proc/$1/numa_maps"
+}
+
 # daemon [COMMAND...]: the daemon of /memtide.toml, under a command.
 daemon() {
     "$@" memtide daemon --config /memtide.toml & daemon=$!

@@ -17,7 +17,7 @@ until [ -e /tmp/anew ]; do sleep 0.1; done
 echo "== forks"; amid $forks -USR1
 go $forks 0 1; go $forks 1 0
 echo "== unmaps"; go $unmaps 0 1; go $unmaps 1 0
-echo "== locks"; go $locks 0 1; go $locks 1 0
+echo "== locks"; go $locks 0 1; go $locks 1 0; anonymous_memory $locks
 echo "== pins"; go $pins 0 1; go $pins 1 0
 echo "== leaves"; amid $leaves -KILL
 echo "== status"; memtide status -o json
