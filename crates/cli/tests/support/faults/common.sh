@@ -27,6 +27,11 @@ wait_for_migration() {
     done
 }
 
+# print_anonymous_memory PID: its lines of numa_maps
+print_anonymous_memory() {
+    while read -r line; do case $line in *anon=*) echo "anonymous: $line";; esac; done < "/proc/$1/numa_maps"
+}
+
 # start_daemon: starts the daemon with the configuration /memtide.toml; sets $daemon to its PID.
 start_daemon() {
     memtide daemon --config /memtide.toml & daemon=$!

@@ -18,7 +18,7 @@ until [ -e /tmp/after_exec ]; do sleep 0.1; done
 echo "== fork"; during_migration $fork -USR1
 migrate $fork 0 1; migrate $fork 1 0
 echo "== unmap"; migrate $unmap 0 1; migrate $unmap 1 0
-echo "== mlock"; migrate $mlock 0 1; migrate $mlock 1 0
+echo "== mlock"; migrate $mlock 0 1; migrate $mlock 1 0; print_anonymous_memory $mlock
 echo "== pin"; migrate $pin 0 1; migrate $pin 1 0
 echo "== killed"; during_migration $killed -KILL
 echo "== status"; memtide status -o json
