@@ -1,4 +1,4 @@
-# Set-up, builds, tests and the demonstration. `make` lists the targets.
+# Setup, build, tests and demo. `make` lists the targets.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -6,19 +6,20 @@ ROOT = $(DESTDIR)$(PREFIX)
 MEMTIDE = target/release/memtide
 RECORDER = target/release/libmemtide_recorder.so
 CLOCK = target/release/libmemtide_clock.so
-# Tests that could not run: crate memtide-testing writes it, `make test` prints it.
+# Tests that could not run: written by crate memtide-testing, printed by `make test`.
 NOT_RUN = target/tests-not-run
 PARTS = --package memtide-cli --package memtide-recorder --package memtide-guest --package memtide-workloads
-# The lab's clock plugin is a workspace of its own: see its Cargo.toml.
+# The lab's clock plugin is a separate workspace: see its Cargo.toml.
 CLOCK_WORKSPACE = --manifest-path crates/plugins/clock/Cargo.toml
 # Licences, versions and sources of dependencies: see deny.toml.
 DENY_VERSION = 0.20.2
 DENY = $(CARGO) deny --log-level error
 DENIED = bans licenses sources
-# Seconds for each target of `make fuzz`, and which targets; all if empty.
+# `make fuzz`: seconds per target, and the targets (all if empty).
 TIME = 60
 TARGETS =
-COMPLETIONS = $(addprefix $(ROOT)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+COMPLETIONS = $(addprefix $(ROOT)/share/,bash-completion/completions zsh/site-functions \
+	fish/vendor_completions.d)
 
 .PHONY: help setup build clock lab demo test fuzz lint deny bench install clean
 

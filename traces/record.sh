@@ -1,11 +1,12 @@
 #!/bin/sh
-# Records the bundled traces: traces/record.sh [sqlite|redis|sort]...
-# It installs nothing. MEMTIDE is the command to use, `memtide` unless set.
+# Record the bundled traces. Installs nothing. MEMTIDE: the command to use (default: memtide).
+# Usage: traces/record.sh [sqlite|redis|sort]...
 set -eu
 memtide=${MEMTIDE:-memtide}
 here=$(cd "$(dirname "$0")" && pwd)
 
-need() { # COMMAND PACKAGE
+# need COMMAND PACKAGE
+need() {
     command -v "$1" > /dev/null || { echo "$0: $1 is missing: sudo apt-get install $2" >&2; exit 1; }
 }
 
@@ -27,7 +28,7 @@ redis() {
     wait
 }
 
-sorting() {
+sort_lines() {
     need sort coreutils
     awk 'BEGIN { srand(1); for (i = 0; i < 400000; i++)
         printf "%08x%08x line %d of a text\n", rand() * 4294967296, rand() * 4294967296, i }' > lines.txt
@@ -36,7 +37,7 @@ sorting() {
 }
 
 need qemu-x86_64 qemu-user
-command -v "$memtide" > /dev/null || { echo "$0: no command $memtide; build it: cargo build --release" >&2; exit 1; }
+command -v "$memtide" > /dev/null || { echo "$0: $memtide is missing: cargo build --release" >&2; exit 1; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cp "$here/shop.sql" "$scratch"
@@ -46,7 +47,7 @@ for trace in "$@"; do
     case $trace in
         sqlite) sqlite ;;
         redis) redis ;;
-        sort) sorting ;;
-        *) echo "$0: no trace called $trace; there are sqlite, redis and sort" >&2; exit 2 ;;
+        sort) sort_lines ;;
+        *) echo "$0: unknown trace $trace: expected sqlite, redis or sort" >&2; exit 2 ;;
     esac
 done

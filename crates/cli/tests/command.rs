@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use support::call::{ROWS, SMALL, answer, json};
+use support::call::{ROWS, SMALL, json, stdout_of};
 
 #[test]
 fn placements_without_figures_run_on_any_system() {
@@ -37,7 +37,7 @@ fn closed_pipe_ends_every_output_quietly() {
     for command in commands {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let error = writer.try_clone().expect("its other name");
+        let error = writer.try_clone().expect("a second descriptor");
         let status = Command::new(support::MEMTIDE).args(command).stdout(writer).stderr(error).status();
         assert_eq!(status.expect("memtide runs").code(), Some(0), "{command:?}");
     }
@@ -50,11 +50,11 @@ fn daemon_check_prints_monitor_or_unsupported_key() {
     std::fs::write(&config, "# memtide\nmonitor = 'smaps'\n").expect("a configuration");
     let output = Command::new(support::MEMTIDE).args(["daemon", "--check", "-c"]).arg(&config).output();
     let output = output.expect("memtide runs");
-    let told = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
-        Some(0) => assert!(told.contains("memory is monitored by smaps"), "{told}"),
+        Some(0) => assert!(stderr.contains("memory is monitored by smaps"), "{stderr}"),
         // A kernel without clear_refs.
-        code => assert!(code == Some(3) && told.contains("memtide.toml:2: monitor: "), "{told}"),
+        code => assert!(code == Some(3) && stderr.contains("memtide.toml:2: monitor: "), "{stderr}"),
     }
 }
 
@@ -65,7 +65,7 @@ fn lists_name_everything_showable() {
         let all = list[key].as_array().unwrap();
         assert!(all.len() >= 9, "{kind}: {}", all.len());
         for entry in all {
-            let shown = answer(&[kind, "show", entry["name"].as_str().unwrap()]);
+            let shown = stdout_of(&[kind, "show", entry["name"].as_str().unwrap()]);
             assert!(shown.contains(entry["summary"].as_str().unwrap()), "{shown}");
         }
     }
@@ -78,11 +78,11 @@ fn lists_name_everything_showable() {
 #[test]
 fn completions_and_man_pages_follow_cli_definition() {
     for shell in ["bash", "zsh", "fish"] {
-        let script = answer(&["completions", shell]);
+        let script = stdout_of(&["completions", shell]);
         assert!(script.contains("memtide") && script.contains("probe"), "{shell}");
     }
     let folder = tempfile::tempdir().unwrap();
-    answer(&["man", folder.path().join("man1").to_str().unwrap()]);
+    stdout_of(&["man", folder.path().join("man1").to_str().unwrap()]);
     for (page, says) in
         [("memtide", "compare"), ("memtide-machine-probe", "reads"), ("memtide-record", "PROGRAM")]
     {
@@ -102,9 +102,9 @@ fn completions_and_man_pages_follow_cli_definition() {
 #[test]
 fn help_and_version_succeed_and_list_exit_codes() {
     for args in [&["--help"][..], &["compare", "--help"], &["machine", "probe", "--help"]] {
-        assert!(answer(args).contains("130 interrupted"), "{args:?}");
+        assert!(stdout_of(args).contains("130 interrupted"), "{args:?}");
     }
-    assert!(answer(&["--version"]).starts_with("memtide 0."));
+    assert!(stdout_of(&["--version"]).starts_with("memtide 0."));
 }
 
 #[test]
@@ -124,19 +124,19 @@ fn tables_wrap_at_terminal_width_and_csv_does_not() {
         &["policy", "show", "anb"],
     ];
     for args in calls {
-        let (narrow, wide) = (at("80", args), answer(args));
+        let (narrow, wide) = (at("80", args), stdout_of(args));
         assert!(widest(&narrow) <= 80 && widest(&wide) > 80, "{narrow}\n{wide}");
-        assert_eq!(at("80", &[args, &["-o", "csv"]].concat()), answer(&[args, &["-o", "csv"]].concat()));
+        assert_eq!(at("80", &[args, &["-o", "csv"]].concat()), stdout_of(&[args, &["-o", "csv"]].concat()));
     }
 }
 
 #[test]
 fn help_names_memtide_under_any_argv0() {
     let folder = tempfile::tempdir().unwrap();
-    let other = folder.path().join("file.tmp");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_memtide"), &other).unwrap();
+    let link = folder.path().join("file.tmp");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_memtide"), &link).unwrap();
     for args in [&["--help"][..], &["trace", "import"], &["compare", "--nonsense"]] {
-        let output = Command::new(&other).args(args).output().unwrap();
+        let output = Command::new(&link).args(args).output().unwrap();
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(text.contains("Usage: memtide") && !text.contains("file.tmp"), "{text}");
     }
@@ -156,7 +156,7 @@ fn closed_reader_is_not_an_error() {
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
-/// A call to be interrupted.
+/// A running command.
 struct Running {
     child: Child,
     pid: Pid,
@@ -170,7 +170,7 @@ impl Running {
         Running { child, pid }
     }
 
-    /// CPU time of all its threads, also of a zombie.
+    /// CPU time of all its threads, in ticks; works for a zombie too.
     fn processor_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -183,14 +183,14 @@ impl Running {
     }
 
     /// Waits until it has used half a second of CPU time.
-    fn computes(&self) {
+    fn wait_until_busy(&self) {
         while self.processor_ticks() < ticks_per_second() / 2 {
-            assert!(!self.has_ended(), "it ended before the interrupt");
+            assert!(!self.has_ended(), "ended before the interrupt");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Interrupts it: it must end with code 130, within a second of each CPU's time.
+    /// Interrupts it: it must exit with code 130, after at most a second of CPU time per CPU.
     #[track_caller]
     fn interrupt(self) {
         let before = self.processor_ticks();
@@ -198,7 +198,7 @@ impl Running {
         waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
         let ticks = self.processor_ticks() - before;
         let cpus = std::thread::available_parallelism().unwrap().get() as u64;
-        assert!(ticks < cpus * ticks_per_second(), "it computed for {ticks} ticks after the interrupt");
+        assert!(ticks < cpus * ticks_per_second(), "ran for {ticks} ticks after the interrupt");
         let output = self.child.wait_with_output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(130), "{error}");
@@ -220,9 +220,9 @@ fn interrupt_exits_130_without_report() {
     let report = folder.path().join("report.html").display().to_string();
     let stream = "stream:footprint_mib=256,iterations=100";
     let run = Running::start(&["compare", "-m", "bmpm-2", "-w", stream, "--report", &report]);
-    run.computes();
+    run.wait_until_busy();
     run.interrupt();
-    assert!(is_empty(folder.path()), "a part of the report was left");
+    assert!(is_empty(folder.path()), "a partial report is left");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn interrupt_stops_workload_build_and_late_probe() {
         &["machine", "probe", "ddr4-2400", "--requests", "20000000", "--load", "50%"],
     ] {
         let run = Running::start(args);
-        run.computes();
+        run.wait_until_busy();
         run.interrupt();
     }
 }
@@ -248,10 +248,10 @@ fn interrupt_stops_blocked_import_without_trace() {
     let mut pipe = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     pipe.write_all(ROWS.as_bytes()).unwrap();
     while is_empty(out.path()) {
-        assert!(!run.has_ended(), "it ended before the interrupt");
+        assert!(!run.has_ended(), "ended before the interrupt");
         std::thread::sleep(Duration::from_millis(10));
     }
     run.interrupt();
     drop(pipe);
-    assert!(is_empty(out.path()), "a part of the trace was left");
+    assert!(is_empty(out.path()), "a partial trace is left");
 }

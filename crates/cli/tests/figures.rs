@@ -19,10 +19,10 @@ fn run_figures_go_to_file_in_requested_format() {
     for format in ["json", "csv", "table"] {
         let output =
             memtide(&["run", "-p", "local", "--figures", name, "-o", format, "--", "sh", "-c", script]);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"out\n"[..]), "{told}");
-        let lines: Vec<&str> = told.lines().filter(|line| !line.starts_with("memtide: ")).collect();
-        assert_eq!(lines, ["program"], "figures are not among the program's lines");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"out\n"[..]), "{stderr}");
+        let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with("memtide: ")).collect();
+        assert_eq!(lines, ["program"], "figures are separate from the program's lines");
         let figures = fs::read_to_string(&file).expect("figures");
         match format {
             "json" => {
@@ -34,7 +34,7 @@ fn run_figures_go_to_file_in_requested_format() {
             _ => assert!(figures.contains("placement local"), "{figures}"),
         }
     }
-    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 1, "nothing else is left");
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 1, "no other file is left");
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn unwritable_figures_file_is_refused_before_program_runs() {
             let mut command = Command::new(MEMTIDE);
             let output = command.args(run).args(["--figures", &figures, "--", "sh", &script]).output();
             let output = output.expect("memtide runs");
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(code), "{figures}: {told}");
-            assert!(told.contains(&format!("--figures {figures}: ")) && told.contains(says), "{told}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{figures}: {stderr}");
+            assert!(stderr.contains(&format!("--figures {figures}: ")) && stderr.contains(says), "{stderr}");
         }
     }
     assert!(!folder.path().join("marker").exists(), "no program ran");

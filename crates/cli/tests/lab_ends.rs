@@ -1,4 +1,4 @@
-//! Every end of a program in the lab is reported correctly and leaves nothing of the virtual machine.
+//! Every way for a program in the lab to end is reported correctly and leaves no processes or files.
 
 mod support;
 
@@ -37,9 +37,9 @@ impl Lab {
     #[track_caller]
     fn run(&self, options: &[&str], program: &[&str]) -> (Output, String) {
         let output = self.command(options, program).output().expect("memtide runs");
-        self.nothing_is_left();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output, told)
+        self.assert_clean();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output, stderr)
     }
 
     /// A script for the shell.
@@ -64,7 +64,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn nothing_is_left(&self) {
+    fn assert_clean(&self) {
         assert_eq!(self.files(), Vec::<PathBuf>::new());
         assert_eq!(self.processes(), Vec::<PathBuf>::new());
     }
@@ -75,7 +75,7 @@ impl Lab {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("memtide runs");
         let started = Instant::now();
         while self.processes().is_empty() {
-            assert!(started.elapsed() < HANGS, "QEMU does not start");
+            assert!(started.elapsed() < HANG_TIMEOUT, "QEMU does not start");
             thread::sleep(Duration::from_millis(10));
         }
         child
@@ -83,17 +83,17 @@ impl Lab {
 }
 
 /// Time after which a process counts as hanging, on any host.
-const HANGS: Duration = Duration::from_secs(300);
+const HANG_TIMEOUT: Duration = Duration::from_secs(300);
 
 const ENDLESS: &str = "while :; do :; done";
 
 #[test]
 fn stdout_stderr_and_status_are_separate() {
     let Some(lab) = Lab::new() else { return };
-    let (output, told) = lab.script(&["--env", "WORD=b"], r"printf 'a\0\377%s' $WORD; echo c >&2; exit 7");
-    assert_eq!(output.status.code(), Some(7), "{told}");
+    let (output, stderr) = lab.script(&["--env", "WORD=b"], r"printf 'a\0\377%s' $WORD; echo c >&2; exit 7");
+    assert_eq!(output.status.code(), Some(7), "{stderr}");
     assert_eq!(output.stdout, b"a\0\xffb");
-    assert!(told.starts_with("c\nmachine hinuma"), "{told}");
+    assert!(stderr.starts_with("c\nmachine hinuma"), "{stderr}");
 }
 
 #[test]
@@ -102,8 +102,11 @@ fn figures_go_to_file_without_program_output() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("figures");
     let figures = ["--figures", file.to_str().expect("a name"), "-o", "json"];
-    let (output, told) = lab.script(&figures, "echo out; echo program >&2; exit 3");
-    assert_eq!((output.status.code(), &output.stdout[..], &told[..]), (Some(3), &b"out\n"[..], "program\n"));
+    let (output, stderr) = lab.script(&figures, "echo out; echo program >&2; exit 3");
+    assert_eq!(
+        (output.status.code(), &output.stdout[..], &stderr[..]),
+        (Some(3), &b"out\n"[..], "program\n")
+    );
     let figures: serde_json::Value =
         serde_json::from_slice(&fs::read(&file).expect("figures")).expect("one JSON value");
     assert_eq!(figures["status"], 3);
@@ -121,12 +124,12 @@ fn script_gets_interpreter_and_files() {
     let output = lab.command(&["--file", "data"], &["./script", "some"]).current_dir(files.path()).output();
     let output = output.expect("memtide runs");
     assert_eq!(output.stdout, b"some words\n", "{}", String::from_utf8_lossy(&output.stderr));
-    lab.nothing_is_left();
+    lab.assert_clean();
 }
 
-/// Whatever the host's environment, a guest's run takes the same time.
+/// The host's environment does not change a run's time.
 #[test]
-fn host_environment_stays_out_of_the_guest() {
+fn host_environment_does_not_reach_guest() {
     let Some(lab) = Lab::new() else { return };
     let mut command = lab.command(&[], &["sh", "-c", "echo \"<$LD_LIBRARY_PATH$SOME>\""]);
     let output = command.env("LD_LIBRARY_PATH", "/no/such:/tmp").env("SOME", "thing").output();
@@ -141,43 +144,43 @@ fn guest_has_common_programs() {
         return;
     }
     let script = "sleep 0 && ls / | sed -n s/init/found/p && cat /etc/hostname | tr a-z A-Z";
-    let (output, told) = lab.script(&[], script);
-    assert_eq!(output.stdout, b"found\nLAB\n", "{told}");
+    let (output, stderr) = lab.script(&[], script);
+    assert_eq!(output.stdout, b"found\nLAB\n", "{stderr}");
 }
 
 #[test]
 fn fatal_signal_is_reported() {
     let Some(lab) = Lab::new() else { return };
-    let (output, told) = lab.script(&[], "kill -SEGV $$");
-    assert_eq!(output.status.code(), Some(128 + 11), "{told}");
-    assert!(told.contains("signal 11 ended the program"), "{told}");
+    let (output, stderr) = lab.script(&[], "kill -SEGV $$");
+    assert_eq!(output.status.code(), Some(128 + 11), "{stderr}");
+    assert!(stderr.contains("signal 11 ended the program"), "{stderr}");
 }
 
 #[test]
 fn hanging_program_times_out() {
     let Some(lab) = Lab::new() else { return };
     // Enough for the boot of any host that runs these tests.
-    let (output, told) = lab.script(&["--timeout", "40"], &format!("echo begun; {ENDLESS}"));
-    assert_eq!(output.status.code(), Some(125), "{told}");
-    assert_eq!(output.stdout, b"begun\n");
-    assert!(told.contains("timed out after 40 s, of which the boot took"), "{told}");
+    let (output, stderr) = lab.script(&["--timeout", "40"], &format!("echo started; {ENDLESS}"));
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert_eq!(output.stdout, b"started\n");
+    assert!(stderr.contains("timed out after 40 s, of which the boot took"), "{stderr}");
 }
 
 #[test]
-fn time_limit_counts_the_boot() {
+fn time_limit_includes_boot() {
     let Some(lab) = Lab::new() else { return };
-    let (output, told) = lab.script(&["--timeout", "0.01"], "echo begun");
-    assert_eq!((output.status.code(), &output.stdout[..]), (Some(125), &b""[..]), "{told}");
-    assert!(told.contains("timed out after 0.01 s, before the guest had booted"), "{told}");
+    let (output, stderr) = lab.script(&["--timeout", "0.01"], "echo started");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(125), &b""[..]), "{stderr}");
+    assert!(stderr.contains("timed out after 0.01 s, before the guest had booted"), "{stderr}");
 }
 
 #[test]
 fn out_of_memory_kill_is_reported() {
     let Some(lab) = Lab::new() else { return };
-    // It buffers an endless last line.
-    let (output, told) = lab.run(&[], &["tail", "/dev/zero"]);
-    assert_eq!(output.status.code(), Some(128 + 9), "{told}");
-    assert!(told.contains("ran out of memory"), "{told}");
+    // tail buffers an endless last line.
+    let (output, stderr) = lab.run(&[], &["tail", "/dev/zero"]);
+    assert_eq!(output.status.code(), Some(128 + 9), "{stderr}");
+    assert!(stderr.contains("ran out of memory"), "{stderr}");
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn long_output_streams_in_constant_memory() {
     let mut child = lab.started(&["head", "-c", &BYTES.to_string(), "/dev/zero"]);
     let status = PathBuf::from(format!("/proc/{}/status", child.id()));
     let mut out = child.stdout.take().expect("a pipe");
-    let (mut bytes, mut most_kib, mut buffer) = (0, 0, vec![0; 1 << 20]);
+    let (mut bytes, mut peak_kib, mut buffer) = (0, 0, vec![0; 1 << 20]);
     loop {
         let length = out.read(&mut buffer).expect("output");
         if length == 0 {
@@ -195,15 +198,15 @@ fn long_output_streams_in_constant_memory() {
         }
         bytes += length as u64;
         let text = fs::read_to_string(&status).unwrap_or_default();
-        let most = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = most.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-        most_kib = most_kib.max(kib.unwrap_or(0));
+        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        peak_kib = peak_kib.max(kib.unwrap_or(0));
     }
     let output = child.wait_with_output().expect("memtide ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(bytes, BYTES);
-    assert!((1..200 << 10).contains(&most_kib), "memtide took {most_kib} KiB");
-    lab.nothing_is_left();
+    assert!((1..200 << 10).contains(&peak_kib), "memtide used {peak_kib} KiB");
+    lab.assert_clean();
 }
 
 #[test]
@@ -213,8 +216,8 @@ fn closed_output_ends_run() {
     let mut start = [0; 2];
     child.stdout.take().expect("a pipe").read_exact(&mut start).expect("output");
     assert_eq!(&start, b"y\n");
-    assert!(child.wait().expect("memtide ends").success(), "whoever reads has what they want");
-    lab.nothing_is_left();
+    assert!(child.wait().expect("memtide ends").success(), "a closed reader is not an error");
+    lab.assert_clean();
 }
 
 #[test]
@@ -225,17 +228,17 @@ fn signal_to_memtide_stops_vm() {
         let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
         assert_eq!(child.wait().expect("memtide ends").code(), Some(code));
-        lab.nothing_is_left();
+        lab.assert_clean();
     }
     let mut child = lab.started(&["sh", "-c", ENDLESS]);
     child.kill().expect("memtide is killed");
     assert_eq!(child.wait().expect("memtide ends").signal(), Some(9));
     let killed = Instant::now();
     while !lab.processes().is_empty() {
-        assert!(killed.elapsed() < HANGS, "QEMU outlives memtide");
+        assert!(killed.elapsed() < HANG_TIMEOUT, "QEMU outlives memtide");
         thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(lab.files().len(), 1, "its folder is left");
+    assert_eq!(lab.files().len(), 1, "its folder remains");
     // The next run removes it.
     lab.run(&[], &["true"]);
 }
@@ -246,10 +249,10 @@ fn unbootable_kernel_is_reported() {
     let file = lab.folder.path().with_extension("kernel");
     fs::write(&file, broken_kernel()).expect("a kernel");
     let kernel = file.to_str().expect("a name");
-    let (output, told) = lab.run(&["--kernel", kernel], &["true"]);
-    fs::remove_file(&file).expect("the kernel is there");
-    assert_eq!(output.status.code(), Some(125), "{told}");
-    assert!(told.contains(kernel) && told.contains("did not boot"), "{told}");
+    let (output, stderr) = lab.run(&["--kernel", kernel], &["true"]);
+    fs::remove_file(&file).expect("the kernel's file");
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(stderr.contains(kernel) && stderr.contains("did not boot"), "{stderr}");
 }
 
 /// A file that looks like a kernel (Linux's boot protocol) and triple-faults: an interrupt without an IDT.
@@ -279,16 +282,16 @@ fn full_disk_is_reported() {
         .env("TMPDIR", lab.folder.path())
         .output()
         .expect("sh runs");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(125), "{told}");
-    assert!(told.contains("cannot write the guest's file system to it"), "{told}");
-    lab.nothing_is_left();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(stderr.contains("cannot write the guest's file system to it"), "{stderr}");
+    lab.assert_clean();
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
     let output = lab.command(&[], &["echo", "words"]).stdout(full).output().expect("memtide runs");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("the program's output: cannot be written"), "{told}");
-    lab.nothing_is_left();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the program's output: cannot be written"), "{stderr}");
+    lab.assert_clean();
 }
 
 #[test]
@@ -297,14 +300,14 @@ fn files_up_to_limit_fit_and_larger_are_refused() {
     let data = lab.folder.path().with_extension("large");
     let name = data.to_str().expect("a name");
     let sized = |mib: u64| fs::File::create(&data).and_then(|file| file.set_len(mib << 20)).expect("a file");
-    // The guest has 512 MiB, less the agent and the shell; the rule is in the lab's free memory check.
+    // The guest has 512 MiB, less agent and shell: the lab checks free memory.
     for (mib, fits) in [(132, true), (146, false)] {
         sized(mib);
-        let (output, told) = lab.run(&["--file", name], &["sh", "-c", "test -s \"$0\"", name]);
-        assert_eq!(output.status.code(), Some(if fits { 0 } else { 125 }), "{mib} MiB: {told}");
-        assert!(fits || told.contains("more than fits into 512 MiB of memory"), "{told}");
+        let (output, stderr) = lab.run(&["--file", name], &["sh", "-c", "test -s \"$0\"", name]);
+        assert_eq!(output.status.code(), Some(if fits { 0 } else { 125 }), "{mib} MiB: {stderr}");
+        assert!(fits || stderr.contains("more than fits into 512 MiB of memory"), "{stderr}");
     }
-    fs::remove_file(&data).expect("it is there");
+    fs::remove_file(&data).expect("the file");
 }
 
 #[test]
@@ -313,14 +316,14 @@ fn file_times_match_guest_clock() {
     let data = lab.folder.path().with_extension("words");
     fs::write(&data, "words").expect("data");
     let name = data.to_str().expect("a name");
-    // gzip warns if a file has no time.
-    let (output, told) = lab.run(&["--file", name], &["gzip", "-c", name]);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    fs::remove_file(&data).expect("it is there");
+    // gzip warns about a file without a modification time.
+    let (output, stderr) = lab.run(&["--file", name], &["gzip", "-c", name]);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    fs::remove_file(&data).expect("the file");
 }
 
 /// A `PATH` whose QEMU creates a file when it starts a virtual machine, and that file.
-fn noting_boots(folder: &Path) -> (String, PathBuf) {
+fn detect_boots(folder: &Path) -> (String, PathBuf) {
     const QEMU: &str = "qemu-system-x86_64";
     let path = std::env::var("PATH").expect("a PATH");
     let real = std::env::split_paths(&path).map(|place| place.join(QEMU)).find(|file| file.is_file());
@@ -342,7 +345,7 @@ fn unrunnable_program_is_refused_before_boot() {
     fs::write(&data, "words").expect("data");
     let name = data.to_str().expect("a name");
     let tools = tempfile::tempdir().expect("a folder");
-    let (path, booted) = noting_boots(tools.path());
+    let (path, booted) = detect_boots(tools.path());
     for (options, program, code, says) in [
         (&[][..], "no-such-program", 127, "program not found"),
         (&[], name, 126, "neither an executable nor a script"),
@@ -352,15 +355,15 @@ fn unrunnable_program_is_refused_before_boot() {
         (&["--kernel", "linux-image-0"], "true", 125, "lab setup --kernel linux-image-0"),
     ] {
         let output = lab.command(options, &[program]).env("PATH", &path).output().expect("memtide runs");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{told}");
-        assert!(told.contains(says) && output.stdout.is_empty(), "{told}");
-        lab.nothing_is_left();
-        assert!(!booted.exists(), "a virtual machine booted: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(says) && output.stdout.is_empty(), "{stderr}");
+        lab.assert_clean();
+        assert!(!booted.exists(), "a virtual machine booted: {stderr}");
     }
     let output = lab.command(&[], &["true"]).env("PATH", &path).output().expect("memtide runs");
-    assert!(output.status.success() && booted.exists(), "this test sees what boots: {output:?}");
-    fs::remove_file(&data).expect("it is there");
+    assert!(output.status.success() && booted.exists(), "a boot is detected: {output:?}");
+    fs::remove_file(&data).expect("the file");
 }
 
 #[test]
@@ -370,8 +373,8 @@ fn agent_of_other_build_is_refused_with_versions() {
     let memtide = folder.path().join("memtide");
     fs::copy(MEMTIDE, &memtide).expect("the command");
     let agent = Path::new(MEMTIDE).with_file_name("memtide-guest");
-    let tells = Command::new(&agent).arg("--version").output().expect("the agent runs").stdout;
-    let ours = String::from_utf8(tells).expect("text");
+    let version = Command::new(&agent).arg("--version").output().expect("the agent runs").stdout;
+    let ours = String::from_utf8(version).expect("text");
     for (script, theirs) in
         [("echo '0.0.9 (protocol 12)'", "0.0.9 (protocol 12)"), ("exit 2", "an unknown version")]
     {
@@ -381,8 +384,8 @@ fn agent_of_other_build_is_refused_with_versions() {
         let mut command = Command::new(&memtide);
         command.env("TMPDIR", lab.folder.path());
         let output = command.args(["lab", "run", "--machine", "hinuma", "--", "true"]).output();
-        let told = String::from_utf8_lossy(&output.expect("memtide runs").stderr).into_owned();
-        assert!(told.contains(&format!("is {theirs}, and memtide is {}", ours.trim())), "{told}");
+        let stderr = String::from_utf8_lossy(&output.expect("memtide runs").stderr).into_owned();
+        assert!(stderr.contains(&format!("is {theirs}, and memtide is {}", ours.trim())), "{stderr}");
     }
-    lab.nothing_is_left();
+    lab.assert_clean();
 }

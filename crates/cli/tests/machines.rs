@@ -16,7 +16,7 @@ fn machine(name: &str) -> Machine {
 }
 
 fn node(machine: &Machine, name: &str) -> NodeId {
-    machine.node_ids().find(|id| machine.nodes[id.index()].name == name).expect("a node of this name")
+    machine.node_ids().find(|id| machine.nodes[id.index()].name == name).expect("the node")
 }
 
 fn idle_ns(machine: &Machine, initiator: usize, name: &str) -> f64 {
@@ -47,7 +47,7 @@ fn machine_files_are_valid_named_and_scalable() {
     let papers = ["bmpm-1", "bmpm-2", "bmpm-5", "bmpm-10", "hinuma", "bdm", "pms", "memos"];
     let today = ["ddr5-cxl", "optane", "hbm"];
     for wanted in papers.iter().chain(&today) {
-        assert!(names.iter().any(|name| name == wanted), "there is no machine '{wanted}'");
+        assert!(names.iter().any(|name| name == wanted), "machine '{wanted}' is missing");
     }
 }
 
@@ -92,7 +92,7 @@ fn bmpm_throttles_bandwidth_only() {
 }
 
 #[test]
-fn hinuma_multiplies_drams_figures() {
+fn hinuma_nvm_is_multiple_of_dram() {
     let machine = machine("hinuma");
     let [dram, nvm] = [0, 1].map(|i| machine.nodes[i].fixed.clone().unwrap());
     assert_eq!(nvm.read_latency_ns, 2.0 * dram.read_latency_ns);
@@ -122,7 +122,7 @@ fn memos_nvm_is_within_a_cycle_of_its_table() {
     let nvm = machine.nodes[node(&machine, "nvm").index()].dram.clone().unwrap();
     for (cycles, table_ns) in [(nvm.cl, 10.0), (nvm.rcd, 20.0), (nvm.rp, 23.0), (nvm.wr, 160.0)] {
         let ns = nvm.cycles(cycles.into()).as_ns();
-        assert!((table_ns..table_ns + 1.5).contains(&ns), "{ns} against {table_ns}");
+        assert!((table_ns..table_ns + 1.5).contains(&ns), "{ns}, expected {table_ns}");
     }
     assert_eq!((nvm.refi, nvm.banks, nvm.ranks), (0, 8, 1));
 }

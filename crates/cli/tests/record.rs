@@ -42,11 +42,11 @@ fn recording(folder: &Path, options: &[&str]) -> Child {
 fn record(options: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let output = recording(folder.path(), options).wait_with_output().unwrap();
-    assert_eq!(left(folder.path()), ["trace"]);
+    assert_eq!(files(folder.path()), ["trace"]);
     output
 }
 
-fn left(folder: &Path) -> Vec<String> {
+fn files(folder: &Path) -> Vec<String> {
     std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -87,18 +87,19 @@ fn invalid_plugin_is_refused_before_program_runs() {
         assert_eq!(output.status.code(), Some(125), "{error}");
         assert!(error.contains(&format!("--plugin {plugin}: ")) && !error.contains("qemu"), "{error}");
     }
-    assert!(left(folder.path()).is_empty());
+    assert!(files(folder.path()).is_empty());
 }
 
 /// Time after which a program counts as hanging, on any host.
-const HANGS: Duration = Duration::from_secs(300);
+const HANG_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Kills a recording and its program on drop: an endless program would fill the disk.
-fn ended_at_last(child: &Child) -> Sender<()> {
+/// Kills a hanging recording and its program, as an endless one would fill the disk; dropping the sender
+/// cancels.
+fn kill_if_hanging(child: &Child) -> Sender<()> {
     let (guard, dropped) = channel();
     let group = format!("-{}", child.id());
     std::thread::spawn(move || {
-        if dropped.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
+        if dropped.recv_timeout(HANG_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         }
     });
@@ -111,14 +112,15 @@ fn has_children(pid: u32) -> bool {
     threads.flatten().any(|thread| children(thread).is_ok_and(|children| !children.trim().is_empty()))
 }
 
-/// A program with a trap exits with a code after a signal to memtide, or, with `next`, after further ones.
+/// Checks the exit code of a recording whose program has a trap, after a signal to memtide and, with `next`,
+/// further ones.
 #[track_caller]
-fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
+fn assert_exit_after_signal(trap: &str, first: &str, next: Option<&str>, code: i32) {
     let folder = tempfile::tempdir().unwrap();
     let script = format!("{trap}; echo ready; while :; do :; done");
     let mut child = recording(folder.path(), &["--limit", "1000000", "--", "/bin/bash", "-c", &script]);
-    let _guard = ended_at_last(&child);
-    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).expect("it says that it is ready");
+    let _guard = kill_if_hanging(&child);
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).expect("the program is ready");
     signal(first, child.id());
     if let Some(next) = next {
         // Signals within a second are one request, and the first may arrive late: repeat until the program
@@ -136,7 +138,7 @@ fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
     assert_eq!(output.status.signal(), None, "{trap}");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{trap}: {error}");
-    assert_eq!(left(folder.path()), ["trace"], "{trap}");
+    assert_eq!(files(folder.path()), ["trace"], "{trap}");
     let info =
         Command::new(MEMTIDE).args(["trace", "info"]).arg(folder.path().join("trace")).output().unwrap();
     assert!(info.status.success(), "{trap}");
@@ -145,13 +147,13 @@ fn ended_by(trap: &str, first: &str, next: Option<&str>, code: i32) {
 #[test]
 fn signal_to_memtide_stops_program_and_keeps_trace() {
     if can_record() {
-        ended_by("true", "-INT", None, 130);
-        ended_by("trap 'exit 3' TERM", "-TERM", None, 3);
-        ended_by("trap '' INT", "-INT", Some("-INT"), 137);
+        assert_exit_after_signal("true", "-INT", None, 130);
+        assert_exit_after_signal("trap 'exit 3' TERM", "-TERM", None, 3);
+        assert_exit_after_signal("trap '' INT", "-INT", Some("-INT"), 137);
     }
 }
 
-/// `timeout` sends its signal to memtide, and then to memtide and the program. SIGALRM triggers its timeout.
+/// `timeout` signals memtide, and then memtide and the program. SIGALRM triggers its timeout.
 #[test]
 fn timeout_keeps_trace() {
     if !can_record() {
@@ -164,13 +166,13 @@ fn timeout_keeps_trace() {
     command.arg("-o").arg(folder.path().join("trace"));
     command.args(["--", "/bin/bash", "-c", "echo ready; while :; do :; done"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let _guard = ended_at_last(&child);
-    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).expect("it says that it is ready");
+    let _guard = kill_if_hanging(&child);
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).expect("the program is ready");
     signal("-ALRM", child.id());
     let output = child.wait_with_output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(124), "{error}");
-    assert_eq!(left(folder.path()), ["trace"], "{error}");
+    assert_eq!(files(folder.path()), ["trace"], "{error}");
     let info =
         Command::new(MEMTIDE).args(["trace", "info"]).arg(folder.path().join("trace")).output().unwrap();
     assert!(info.status.success());
@@ -225,11 +227,11 @@ fn interrupt_during_trace_write_leaves_no_file() {
     // Longer runs have longer trace writes: on any host, one of them is interrupted during the write.
     for mib in [8, 16, 32, 64] {
         let folder = tempfile::tempdir().unwrap();
-        let mut long = tempfile::NamedTempFile::new().unwrap();
-        long.write_all(&vec![7; mib << 20]).unwrap();
-        let child = recording(folder.path(), &["--", "/usr/bin/sha256sum", long.path().to_str().unwrap()]);
+        let mut input = tempfile::NamedTempFile::new().unwrap();
+        input.write_all(&vec![7; mib << 20]).unwrap();
+        let child = recording(folder.path(), &["--", "/usr/bin/sha256sum", input.path().to_str().unwrap()]);
         wait_until("the trace is written", || {
-            left(folder.path()).iter().any(|name| name.starts_with(".memtide-trace-"))
+            files(folder.path()).iter().any(|name| name.starts_with(".memtide-trace-"))
         });
         signal("-INT", child.id());
         let output = child.wait_with_output().unwrap();
@@ -237,14 +239,14 @@ fn interrupt_during_trace_write_leaves_no_file() {
             continue;
         }
         assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(left(folder.path()).is_empty());
+        assert!(files(folder.path()).is_empty());
         return;
     }
-    panic!("every trace was written before the interrupt came");
+    panic!("every trace was written before the interrupt");
 }
 
 #[test]
-fn terminal_shows_progress_of_a_recording() {
+fn recording_on_terminal_prints_progress() {
     if !can_record() {
         return;
     }
@@ -261,10 +263,10 @@ fn terminal_shows_progress_of_a_recording() {
     command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let shown = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut news = shown.filter(|line| line.contains("accesses so far"));
-    let [first, second] = [(); 2].map(|()| news.next().expect("progress every second"));
+    let mut progress = shown.filter(|line| line.contains("accesses so far"));
+    let [first, second] = [(); 2].map(|()| progress.next().expect("progress every second"));
     std::fs::write(&go, "").unwrap();
-    news.for_each(drop);
+    progress.for_each(drop);
     assert!(child.wait().unwrap().success());
     assert!(first.contains("kB on disk, ") || first.contains("MB on disk, "), "{first}");
     let seconds = |line: &str| -> u64 {
@@ -287,10 +289,10 @@ fn streams_bytes(folder: &Path) -> u64 {
     entries.iter().map(size).sum()
 }
 
-fn wait_until(what: &str, happened: impl Fn() -> bool) {
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let started = Instant::now();
-    while !happened() {
-        assert!(started.elapsed() < HANGS, "waited in vain: {what}");
+    while !condition() {
+        assert!(started.elapsed() < HANG_TIMEOUT, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -319,7 +321,7 @@ fn program_survives_killed_recorder_unrecorded() {
     assert!(more <= WINDOW, "{more} B were recorded after the recorder was killed");
     let output = recording(folder.path(), &["--", "/bin/true"]).wait_with_output().unwrap();
     assert!(output.status.success());
-    let mut left = left(folder.path());
-    left.sort();
-    assert_eq!(left, ["done", "go", "trace"]);
+    let mut files = files(folder.path());
+    files.sort();
+    assert_eq!(files, ["done", "go", "trace"]);
 }

@@ -5,7 +5,7 @@ mod support;
 use std::process::Command;
 
 use serde_json::json;
-use support::call::{ROWS, SMALL, answer, file, memtide, refused};
+use support::call::{ROWS, SMALL, file, memtide, refused, stdout_of};
 
 #[test]
 fn unknown_names_are_refused_with_suggestion_and_list() {
@@ -64,7 +64,7 @@ fn out_of_range_values_are_refused_with_range() {
 #[test]
 fn missing_program_is_127_and_not_executable_126() {
     let folder = tempfile::tempdir().unwrap();
-    let data = file(folder.path(), "data", "no program");
+    let data = file(folder.path(), "data", "not a program");
     let missing = folder.path().join("missing").display().to_string();
     let trace = folder.path().join("trace").display().to_string();
     let mut runs = vec![vec!["run", "-p", "local"], vec!["record", "-o", &trace]];
@@ -77,9 +77,9 @@ fn missing_program_is_127_and_not_executable_126() {
             [("no-such-program", 127), (&missing, 127), (&data, 126), (&folder, 126), ("/etc/passwd", 126)]
         {
             let output = memtide(&[&run[..], &["--", program]].concat());
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(code), "{run:?} {program}: {told}");
-            assert!(told.contains(program), "{run:?}: {told}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{run:?} {program}: {stderr}");
+            assert!(stderr.contains(program), "{run:?}: {stderr}");
         }
     }
 }
@@ -114,9 +114,9 @@ fn control_characters_in_names_are_escaped() {
     let rows = file(folder.path(), &format!("{name}.csv"), ROWS);
     let trace = folder.path().join(format!("{name}.mt")).display().to_string();
     let machine = file(folder.path(), &format!("{name}.toml"), "name = 5\n");
-    let sane = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/laptop.toml"));
+    let valid = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/laptop.toml"));
     let odd =
-        sane.replacen("summary = \"", "summary = \"\\u001b[2J", 1).replacen("\"laptop\"", "\"mine\"", 1);
+        valid.replacen("summary = \"", "summary = \"\\u001b[2J", 1).replacen("\"laptop\"", "\"mine\"", 1);
     let odd = file(folder.path(), "odd.toml", odd);
     let calls: [&[&str]; 9] = [
         &["trace", "import", &rows, "--format", "csv", "--to", &trace],
@@ -137,8 +137,8 @@ fn control_characters_in_names_are_escaped() {
             assert!(!text.contains(unsafe_char), "{args:?}: {text:?}");
         }
     }
-    let info = answer(&["trace", "info", &trace]);
-    assert!(info.contains("a\\u{1b}]0;title\\u{7}"), "the name is there, escaped: {info}");
+    let info = stdout_of(&["trace", "info", &trace]);
+    assert!(info.contains("a\\u{1b}]0;title\\u{7}"), "the name is printed escaped: {info}");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn invalid_machine_file_is_refused_with_line_and_field() {
         refused(3, &["simulate", "-m", &path, "-w", SMALL], &[&place]);
     }
     let mine = file(folder.path(), "mine.toml", good.replacen("\"laptop\"", "\"mine\"", 1));
-    assert!(answer(&["machine", "check", &mine]).contains("sound"));
+    assert!(stdout_of(&["machine", "check", &mine]).contains("sound"));
     refused(3, &["machine", "show", "no/such.toml"], &["no/such.toml", "cannot be read"]);
 }
 
@@ -237,8 +237,8 @@ fn all_machine_files_are_checked_and_refusal_sets_exit_code() {
     let bad = file(folder.path(), "bad.toml", "name = 5\n");
     let output = memtide(&["machine", "check", "-o", "json", &bad, "laptop", "no/such.toml"]);
     assert_eq!(output.status.code(), Some(3));
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let verdicts: Vec<_> = answer["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
+    let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let verdicts: Vec<_> = parsed["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
     assert_eq!(verdicts, ["refused", "sound", "refused"]);
     let error = String::from_utf8_lossy(&output.stderr);
     for part in ["bad.toml:1: name: invalid value 5: expected a string", "no/such.toml"] {
@@ -250,8 +250,8 @@ fn all_machine_files_are_checked_and_refusal_sets_exit_code() {
 fn unknown_machine_does_not_stop_check() {
     let output = memtide(&["machine", "check", "-o", "json", "laptpo", "laptop", "bdn"]);
     assert_eq!(output.status.code(), Some(2));
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let verdicts: Vec<_> = answer["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
+    let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let verdicts: Vec<_> = parsed["checked"].as_array().unwrap().iter().map(|row| &row["verdict"]).collect();
     assert_eq!(verdicts, ["refused", "sound", "refused"]);
     let error = String::from_utf8_lossy(&output.stderr);
     for part in ["did you mean 'laptop'?", "did you mean 'bdm'?"] {
@@ -260,11 +260,11 @@ fn unknown_machine_does_not_stop_check() {
     let folder = tempfile::tempdir().unwrap();
     let bad = file(folder.path(), "bad.toml", "name = 5\n");
     let output = memtide(&["machine", "check", "laptpo", &bad]);
-    assert_eq!(output.status.code(), Some(3), "a file that is refused has its code");
+    assert_eq!(output.status.code(), Some(3), "a refused file sets the exit code");
 }
 
 #[test]
-fn doubtful_figure_warns_with_line_and_field() {
+fn suspicious_value_warns_with_line_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let good = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/ddr5-cxl.toml"));
     let narrow =
@@ -273,14 +273,14 @@ fn doubtful_figure_warns_with_line_and_field() {
     let says = format!("warning: {narrow}:{line}: link[1].bandwidth_mbps: is 24 MB/s (GB/s?)");
     let of = |format: &str| {
         let output = memtide(&["machine", "check", &narrow, "ddr5-cxl", "-o", format]);
-        assert_eq!(output.status.code(), Some(0), "a warning is no failure");
+        assert_eq!(output.status.code(), Some(0), "a warning is not a failure");
         [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
     };
     assert!(of("table")[0].contains(&says), "{:?}", of("table"));
-    let [csv, told] = of("csv");
+    let [csv, stderr] = of("csv");
     assert!(
-        told.contains(&says) && csv.lines().nth(1).is_some_and(|row| row.ends_with(",sound,1")),
-        "{csv}{told}"
+        stderr.contains(&says) && csv.lines().nth(1).is_some_and(|row| row.ends_with(",sound,1")),
+        "{csv}{stderr}"
     );
     let whole: serde_json::Value = serde_json::from_str(&of("json")[0]).unwrap();
     assert_eq!((&whole["checked"][0]["warnings"], &whole["checked"][1]["warnings"]), (&1.into(), &0.into()));
@@ -293,7 +293,7 @@ fn report_overwrites_reports_only() {
     let folder = tempfile::tempdir().unwrap();
     let rows = file(folder.path(), "rows.csv", ROWS);
     let trace = folder.path().join("good.mt").display().to_string();
-    answer(&["trace", "import", &rows, "--format", "csv", "--to", &trace]);
+    stdout_of(&["trace", "import", &rows, "--format", "csv", "--to", &trace]);
     let machine = file(
         folder.path(),
         "mine.toml",
@@ -311,7 +311,7 @@ fn report_overwrites_reports_only() {
     }
     let page = file(folder.path(), "page.html", "");
     for _ in 0..2 {
-        answer(&[&compare[..], &[&page]].concat());
+        stdout_of(&[&compare[..], &[&page]].concat());
     }
     assert!(std::fs::metadata(&page).unwrap().len() > 1 << 20);
     let other = folder.path().join("other.csv").display().to_string();
@@ -324,7 +324,7 @@ fn report_overwrites_reports_only() {
         &["no/such/page.html: cannot be written", "; make the folder first"],
     );
     let error = memtide(&[&compare[..], &["no/such/page.html"]].concat()).stderr;
-    assert!(!String::from_utf8_lossy(&error).contains("/.tmp"), "a temporary name is shown");
+    assert!(!String::from_utf8_lossy(&error).contains("/.tmp"), "the error contains a temporary name");
 }
 
 #[test]
@@ -364,10 +364,13 @@ fn invalid_measured_figures_are_refused_with_file() {
         }
     }
     let topo = ["topo", "-o", "machine", "--measured"];
-    let wrong = file(folder.path(), "wrong.json", json!({ "nodes": rows }).to_string());
-    let says =
-        ["wrong.json: its figures are not a valid machine", "read_latency_ns", "memtide measure -o json >"];
-    refused(3, &[&topo[..], &[&wrong]].concat(), &says);
+    let negative = file(folder.path(), "negative.json", json!({ "nodes": rows }).to_string());
+    let says = [
+        "negative.json: its figures are not a valid machine",
+        "read_latency_ns",
+        "memtide measure -o json >",
+    ];
+    refused(3, &[&topo[..], &[&negative]].concat(), &says);
     let noise = file(folder.path(), "noise.json", "{}");
     refused(3, &[&topo[..], &[&noise]].concat(), &["noise.json: is not what `memtide measure -o json`"]);
     if host.with_memory().all(|node| node.firmware.is_none()) {
@@ -395,7 +398,7 @@ fn invalid_traces_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let rows = file(folder.path(), "rows.csv", ROWS);
     let trace = folder.path().join("good.mt").display().to_string();
-    answer(&["trace", "import", &rows, "--format", "csv", "--to", &trace]);
+    stdout_of(&["trace", "import", &rows, "--format", "csv", "--to", &trace]);
     let bytes = std::fs::read(&trace).unwrap();
 
     refused(3, &["trace", "info", "no-such.mt"], &["no-such.mt"]);
@@ -443,7 +446,7 @@ fn invalid_journal_and_policy_have_distinct_exit_codes() {
     };
     refused(3, &["replay", &journal(1)], &["format 1, by memtide 0; this version reads format 2"]);
     let journal = journal(2);
-    assert!(answer(&["replay", &journal, "-p", "hot-cold"]).contains("1970-01-01T00:00:00Z"));
+    assert!(stdout_of(&["replay", &journal, "-p", "hot-cold"]).contains("1970-01-01T00:00:00Z"));
     refused(3, &["replay", &journal], &["journal2: record 1", "state"]);
     refused(
         2,
@@ -458,11 +461,11 @@ fn unwritable_report_is_refused_before_run() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let long = "stream:footprint_mib=16384,iterations=100000";
+    let endless = "stream:footprint_mib=16384,iterations=100000";
     for (to, says) in [(folder.path(), "regular file"), (&pipe, "regular file"), (&pipe.join("x"), "pipe/x")]
     {
         let to = to.to_str().unwrap();
-        refused(1, &["compare", "-m", "laptop", "-w", long, "--report", to], &["cannot be written", says]);
+        refused(1, &["compare", "-m", "laptop", "-w", endless, "--report", to], &["cannot be written", says]);
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }

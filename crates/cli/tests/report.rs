@@ -21,7 +21,7 @@ fn chromium() -> Option<&'static str> {
 }
 
 /// The page after its scripts have run, in an offline browser.
-fn drawn(browser: &str, page: &Path, profile: &Path) -> String {
+fn render(browser: &str, page: &Path, profile: &Path) -> String {
     let mut command = Command::new(browser);
     command.args([
         "--headless",
@@ -35,7 +35,7 @@ fn drawn(browser: &str, page: &Path, profile: &Path) -> String {
     command.arg(format!("--user-data-dir={}", profile.display())).arg(format!("file://{}", page.display()));
     let output = command.output().expect("the browser starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("a page is text")
+    String::from_utf8(output.stdout).expect("text")
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn charts_render_offline() {
     let status =
         command.args(["-p", POLICIES, "--seed", "3", "--report"]).arg(&page).output().unwrap().status;
     assert!(status.success());
-    let own = own(&page);
+    let own = without_library(&page);
     for part in ["bmpm-2", "seed <b>3</b>", "memtide <b>0.", " best: ", "--seed 3", "speed-up over local"] {
         assert!(own.contains(part), "the page lacks '{part}'");
     }
@@ -55,7 +55,7 @@ fn charts_render_offline() {
     assert_eq!(own.matches("<table>").count(), 4, "tables of runs, nodes, links and sensors");
 
     let Some(browser) = chromium() else { return };
-    let dom = drawn(browser, &page, &folder.path().join("profile"));
+    let dom = render(browser, &page, &folder.path().join("profile"));
     let charts = charts(&dom);
     let policies = POLICIES.split(',').count();
     assert_eq!(charts.len(), 4 + policies, "time, pages, accesses, latency, and bandwidth of every policy");
@@ -85,7 +85,7 @@ fn lab_report_charts_every_subject() {
     command.arg(Path::new(MEMTIDE).with_file_name("memtide-workload"));
     let run = command.arg("stream:threads=2,footprint_mib=24,iterations=2").output().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let own = own(&page);
+    let own = without_library(&page);
     for part in
         ["memtide-workload stream:", "on bmpm-5", "Guest time, and speed-up over default", "outside, %"]
     {
@@ -93,7 +93,7 @@ fn lab_report_charts_every_subject() {
     }
 
     let Some(browser) = chromium() else { return };
-    let dom = drawn(browser, &page, &folder.path().join("profile"));
+    let dom = render(browser, &page, &folder.path().join("profile"));
     let drawn: Vec<(&str, usize)> = charts(&dom).into_iter().map(|chart| (id(chart), marks(chart))).collect();
     // One bar per subject; the other charts have two nodes each, with legend entries.
     let lines = ["bandwidth-0", "bandwidth-1", "memory-0", "memory-1"].map(|id| (id, 4));
@@ -101,11 +101,11 @@ fn lab_report_charts_every_subject() {
 }
 
 /// The page without the chart library, which has no external references.
-fn own(page: &Path) -> String {
+fn without_library(page: &Path) -> String {
     let written = std::fs::read_to_string(page).unwrap();
     let own = written.split("</script>").skip(1).collect::<String>();
     for foreign in ["src=", "href=", "http:", "https:", "@import", "url("] {
-        assert!(!own.contains(foreign), "the page refers to something outside: {foreign}");
+        assert!(!own.contains(foreign), "the page has an external reference: {foreign}");
     }
     own
 }

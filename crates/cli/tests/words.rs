@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::call::{ROWS, answer, file};
+use support::call::{ROWS, file, stdout_of};
 use support::docs::{Example, examples, pages, root};
 
 /// Longest line of a page.
@@ -17,15 +17,15 @@ const DOCS_COLUMNS: usize = 110;
 
 /// Prefixes of commands that are only parsed, and why they do not run here.
 const PARSED_ONLY: [(&str, &str); 13] = [
-    ("memtide lab", "boots a virtual machine; crates/cli/tests/lab runs such"),
+    ("memtide lab", "boots a virtual machine; tests/lab runs such commands"),
     ("memtide run", "needs nodes of several tiers or root; tests/lab/place.rs runs such"),
-    ("memtide daemon", "runs until it is stopped; tests/lab/daemon.rs runs it"),
-    ("memtide status", "needs a daemon; tests/lab/daemon.rs runs it"),
-    ("memtide why", "needs a daemon; tests/lab/daemon.rs runs it"),
-    ("memtide pause", "needs a daemon; tests/lab/daemon.rs runs it"),
-    ("memtide resume", "needs a daemon; tests/lab/daemon.rs runs it"),
-    ("memtide migrate", "names a process; tests/lab/daemon.rs runs it"),
-    ("memtide replay", "needs a daemon's journal; tests/lab/daemon.rs runs it"),
+    ("memtide daemon", "runs until it is stopped; tests/lab/daemon/mod.rs runs it"),
+    ("memtide status", "needs a daemon; tests/lab/daemon/mod.rs runs it"),
+    ("memtide why", "needs a daemon; tests/lab/daemon/mod.rs runs it"),
+    ("memtide pause", "needs a daemon; tests/lab/daemon/mod.rs runs it"),
+    ("memtide resume", "needs a daemon; tests/lab/daemon/mod.rs runs it"),
+    ("memtide migrate", "names a process; tests/lab/daemon/mod.rs runs it"),
+    ("memtide replay", "needs a daemon's journal; tests/lab/daemon/mod.rs runs it"),
     ("memtide counters", "runs in a guest of the lab; tests/lab/counters.rs runs it"),
     ("memtide record", "needs qemu-user; tests/record.rs runs it"),
     ("memtide measure", "its time is the host's; tests/lab/measure.rs runs it"),
@@ -61,7 +61,7 @@ fn docs_wrap_at_110_characters() {
 
 #[test]
 fn doc_links_resolve() {
-    let mut dead = Vec::new();
+    let mut broken = Vec::new();
     for page in pages() {
         let text = fs::read_to_string(root().join(&page)).unwrap();
         let folder = page.parent().unwrap();
@@ -70,11 +70,11 @@ fn doc_links_resolve() {
             let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
             let path = if path.is_empty() { root().join(&page) } else { root().join(folder).join(path) };
             if !path.exists() || !anchor.is_empty() && !anchors(&path).contains(&anchor.to_owned()) {
-                dead.push(format!("{}: {target}", page.display()));
+                broken.push(format!("{}: {target}", page.display()));
             }
         }
     }
-    assert!(dead.is_empty(), "{dead:#?}");
+    assert!(broken.is_empty(), "{broken:#?}");
 }
 
 /// The anchors of a page's headings.
@@ -83,8 +83,8 @@ fn anchors(page: &Path) -> Vec<String> {
     let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
     let anchor = |heading: &str| {
         let heading = heading.trim_start_matches('#').trim().to_lowercase();
-        let kept = heading.chars().filter(|&c| c.is_alphanumeric() || " -_".contains(c));
-        kept.collect::<String>().replace(' ', "-")
+        let characters = heading.chars().filter(|&c| c.is_alphanumeric() || " -_".contains(c));
+        characters.collect::<String>().replace(' ', "-")
     };
     headings.map(anchor).collect()
 }
@@ -119,7 +119,7 @@ fn parsed_only_commands_are_in_docs() {
 fn prepare(folder: &Path) {
     let rows = file(folder, "accesses.csv", ROWS);
     let trace = folder.join("mine.parquet");
-    answer(&["trace", "import", &rows, "--format", "csv", "--to", trace.to_str().unwrap()]);
+    stdout_of(&["trace", "import", &rows, "--format", "csv", "--to", trace.to_str().unwrap()]);
     fs::create_dir(folder.join("traces")).unwrap();
     for name in ["sqlite3", "redis", "sort"] {
         fs::copy(&trace, folder.join(format!("traces/{name}.parquet"))).unwrap();
@@ -136,14 +136,14 @@ fn run(example: &Example, folder: &Path) {
     let mut command = Command::new(support::MEMTIDE);
     let mut previous = "";
     for word in &example.words[1..] {
-        let shrunk = (previous == "--workload").then(|| small(word, &example.place));
-        command.arg(shrunk.as_deref().unwrap_or(word));
+        let shortened = (previous == "--workload").then(|| small(word, &example.place));
+        command.arg(shortened.as_deref().unwrap_or(word));
         previous = word;
     }
     let output = command.current_dir(folder).stdin(Stdio::null()).output().unwrap();
     let (line, error) = (example.words.join(" "), String::from_utf8_lossy(&output.stderr));
-    let found_something = example.words[1] == "doctor" && output.status.code() == Some(4);
-    assert!(output.status.success() || found_something, "{}: {line}: {error}", example.place);
+    let found_problems = example.words[1] == "doctor" && output.status.code() == Some(4);
+    assert!(output.status.success() || found_problems, "{}: {line}: {error}", example.place);
     if let Some(path) = &example.output {
         fs::write(folder.join(path), output.stdout).unwrap();
     }

@@ -1,5 +1,5 @@
-/* Marks for memtide's lab: what lies between them is modelled and measured with `memtide lab run --region marks`. Anywhere else
- * they do nothing. For C and C++ on x86-64. */
+/* Marks of a region of interest, which `memtide lab run --region marks` models and measures. They have no
+ * effect outside the lab. For C and C++ on x86-64. */
 #ifndef MEMTIDE_MARK_H
 #define MEMTIDE_MARK_H
 
@@ -8,19 +8,19 @@ static inline void memtide_mark(unsigned long command)
     __asm__ volatile("xchg %%bx, %%bx" : : "a"(command), "D"(0ul) : "memory");
 }
 
-/* The machine is modelled from here on, but nothing is measured before memtide_begin(). */
+/* Starts the model. Measurement starts at memtide_begin(). */
 static inline void memtide_warm_up(void)
 {
     memtide_mark(4);
 }
 
-/* The region of interest begins. */
+/* Begins the region of interest. */
 static inline void memtide_begin(void)
 {
     memtide_mark(1);
 }
 
-/* It ends. */
+/* Ends the region of interest. */
 static inline void memtide_end(void)
 {
     memtide_mark(2);

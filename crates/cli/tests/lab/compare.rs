@@ -25,8 +25,8 @@ fn compare(subjects: &str, results: &Path) -> Output {
 
 fn compared(results: &Path) -> Output {
     let output = compare(&SUBJECTS.join(","), results);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     output
 }
 
@@ -40,43 +40,43 @@ fn subjects_place_pages_repeatably_and_results_are_cached() {
     if !lab_is_here() {
         return;
     }
-    let once = compared(first.path());
-    let answer: Value = serde_json::from_slice(&once.stdout).expect("JSON");
-    let rows = answer["subjects"].as_array().expect("rows");
+    let original = compared(first.path());
+    let parsed: Value = serde_json::from_slice(&original.stdout).expect("JSON");
+    let rows = parsed["subjects"].as_array().expect("rows");
     let names: Vec<&str> = rows.iter().map(|row| row["subject"].as_str().expect("a name")).collect();
     assert_eq!(names, SUBJECTS);
     let pages = |row: &Value| ["dram", "nvm"].map(|node| figure(row, &format!("{node}_peak_mib")));
     let [dram, nvm] = pages(&rows[1]);
     assert!((dram / nvm - 1.0).abs() < 0.05, "interleave: {dram} and {nvm} MiB");
     let [dram, nvm] = pages(&rows[2]);
-    // One fifth of the bandwidth: five pages of six beside dram's bandwidth.
+    // nvm has a fifth of dram's bandwidth: five of six pages are on dram.
     assert!((dram / (dram + nvm) / (5.0 / 6.0) - 1.0).abs() < 0.02, "weighted: {dram} and {nvm} MiB");
-    assert!(figure(&rows[2], "speedup") > 1.2, "what is limited by bandwidth gains by the sum of bandwidths");
+    assert!(figure(&rows[2], "speedup") > 1.2, "a bandwidth-bound program gains the sum of bandwidths");
 
-    let again = compared(second.path());
-    assert!(again.stdout == once.stdout, "the same command gives the same bytes");
+    let repeated = compared(second.path());
+    assert!(repeated.stdout == original.stdout, "the same command gives the same bytes");
 
-    let kept = |folder: &Path| -> Vec<PathBuf> {
+    let cached = |folder: &Path| -> Vec<PathBuf> {
         let files = std::fs::read_dir(folder).expect("results").map(|file| file.expect("a file").path());
         files.collect()
     };
-    assert_eq!(kept(first.path()).len(), SUBJECTS.len());
-    std::fs::remove_file(&kept(first.path())[0]).expect("a result to be forgotten");
+    assert_eq!(cached(first.path()).len(), SUBJECTS.len());
+    std::fs::remove_file(&cached(first.path())[0]).expect("a cached result");
     let resumed = compared(first.path());
-    assert!(resumed.stdout == once.stdout, "what is kept and what is run anew are alike");
-    let told = String::from_utf8_lossy(&resumed.stderr);
-    assert_eq!(told.matches("result of an earlier run").count(), SUBJECTS.len() - 1, "{told}");
+    assert!(resumed.stdout == original.stdout, "cached and repeated runs are equal");
+    let stderr = String::from_utf8_lossy(&resumed.stderr);
+    assert_eq!(stderr.matches("result of an earlier run").count(), SUBJECTS.len() - 1, "{stderr}");
 }
 
 #[test]
 fn unknown_subject_is_refused_with_known_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = compare("default,interlaeve", folder.path());
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
-        told.contains("'interlaeve'") && told.contains("weighted:W1:W2..") && told.contains("numab="),
-        "{told}"
+        stderr.contains("'interlaeve'") && stderr.contains("weighted:W1:W2..") && stderr.contains("numab="),
+        "{stderr}"
     );
     assert!(output.stdout.is_empty());
 }
@@ -106,13 +106,13 @@ fn absent_and_cxl_nodes_compare_and_unequal_runs_are_refused() {
         let output = command.arg(&workload).arg("stream:threads=1,footprint_mib=12").output();
         output.expect("memtide runs")
     };
-    let peaks = |options: &[&str], kept: usize| {
+    let peaks = |options: &[&str], cached: usize| {
         let output = compare(options);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{options:?}: {told}");
-        assert_eq!(told.matches("result of an earlier run").count(), kept, "{options:?}: {told}");
-        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        ["dram", "nvm"].map(|node| figure(&answer["subjects"][0], &format!("{node}_peak_mib")))
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{options:?}: {stderr}");
+        assert_eq!(stderr.matches("result of an earlier run").count(), cached, "{options:?}: {stderr}");
+        let parsed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        ["dram", "nvm"].map(|node| figure(&parsed["subjects"][0], &format!("{node}_peak_mib")))
     };
     let absent = peaks(&["--absent", "nvm"], 0);
     assert!(absent[0] >= 12.0 && absent[1] == 0.0, "{absent:?}");
@@ -129,20 +129,21 @@ fn absent_and_cxl_nodes_compare_and_unequal_runs_are_refused() {
         (&["--parallel"], "cannot run virtual CPUs in parallel: it compares times on the guest's clock"),
     ] {
         let output = compare(options);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains(says), "{options:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(says), "{options:?}: {stderr}");
     }
 }
 
 #[test]
-fn memtide_files_use_no_fast_memory() {
+fn memtide_files_are_in_slow_memory() {
     if !lab_is_here() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    // Clean mapped pages are on the files' node.
+    // Clean mapped pages show the node of the file.
     let script = "found=0; for process in /proc/[0-9]*; do while read -r line; do case $line in \
-        *anon=*) ;; *file=/opt/memtide/memtide*N0=*) exit 9 ;; *file=/opt/memtide/memtide*N1=*) found=1 ;; esac; \
+        *anon=*) ;; *file=/opt/memtide/memtide*N0=*) exit 9 ;; \
+        *file=/opt/memtide/memtide*N1=*) found=1 ;; esac; \
         done < $process/numa_maps; done 2> /dev/null; [ $found = 1 ]";
     let output = Command::new(MEMTIDE)
         .args(["lab", "compare", "--timing", "on", "--machine", "bmpm-5", "--vcpus", "1", "--results"])

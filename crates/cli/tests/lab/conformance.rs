@@ -27,8 +27,8 @@ const ROLE: &str = "MEMTIDE_TEST_ROLE";
 
 const EPOCH: Time = Time::from_ms(400);
 
-/// Base pages of the large area beyond the slow node's size.
-const TOO_MANY: u64 = 2000;
+/// Base pages of the large area beyond the slow node's free memory.
+const EXCESS_PAGES: u64 = 2000;
 
 fn role() -> Option<String> {
     env::var(ROLE).ok()
@@ -41,8 +41,8 @@ fn machine_file(folder: &Path) -> String {
     let parts: Vec<&str> = text.split("capacity_mib = 32768").collect();
     let [head, dram, nvm] = parts[..] else { panic!("two nodes of 32 GiB") };
     let file = folder.join("small.toml");
-    let sizes = format!("{head}capacity_mib = 98304{dram}capacity_mib = 24576{nvm}");
-    fs::write(&file, sizes).expect("a file");
+    let small = format!("{head}capacity_mib = 98304{dram}capacity_mib = 24576{nvm}");
+    fs::write(&file, small).expect("a file");
     file.display().to_string()
 }
 
@@ -58,14 +58,15 @@ fn live_host_conforms() {
             let options =
                 ["--machine", &machine, "--scale", "96", "--vcpus", "1", "--timing", "off", "--env", &role];
             let test = lab::this_test();
-            let (out, told) = lab::script(&options, &[&test], &format!("{test} {name} --exact --nocapture"));
-            assert!(out.contains("1 passed"), "{out}\n{told}");
+            let (out, stderr) =
+                lab::script(&options, &[&test], &format!("{test} {name} --exact --nocapture"));
+            assert!(out.contains("1 passed"), "{out}\n{stderr}");
             return;
         }
         None => return,
         Some(_) => {}
     }
-    conform(SCRIPT, name, NodeId(1), |_| panic!("nothing is unplugged"));
+    conform(SCRIPT, name, NodeId(1), |_| panic!("no unplug in this script"));
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn live_host_conforms_across_node_unplug() {
     let name = "conformance::live_host_conforms_across_node_unplug";
     match role().as_deref() {
         Some("program") => return program(),
-        None => return unplug_from_outside(name),
+        None => return hotplug_from_host(name),
         Some(_) => {}
     }
     println!("\nready");
@@ -95,27 +96,27 @@ fn live_host_conforms_across_node_unplug() {
 }
 
 /// Plugs a node in once the guest is ready, and unplugs it on the guest's request.
-fn unplug_from_outside(name: &str) {
+fn hotplug_from_host(name: &str) {
     let Some(lab) = Lab::new() else { return };
     let (test, role) = (lab::this_test(), format!("{ROLE}=host"));
     let options = ["--timing", "off", "--absent", "cxl,dram1", "--file", MEMTIDE, "--env", &role];
     let mut guest = lab.start(&options, &[&test, name, "--exact", "--nocapture"]);
-    guest.says_at_last("ready");
+    guest.wait_for_line("ready");
     lab.succeeds(&["node", "add", "cxl"]);
-    guest.says_at_last("unplug");
+    guest.wait_for_line("unplug");
     lab.succeeds(&["node", "remove", "cxl"]);
-    guest.says_at_last("conforms");
-    guest.ends();
+    guest.wait_for_line("conforms");
+    guest.finish();
 }
 
-/// A live host that kills the program between a plan and its moves, if requested.
-struct EndedUnderway {
+/// A live host that, if `due`, kills the program between a plan and its moves.
+struct EndsTaskInFlight {
     live: Live,
     program: Scripted,
     due: bool,
 }
 
-impl Host for EndedUnderway {
+impl Host for EndsTaskInFlight {
     fn now(&self) -> Time {
         self.live.now()
     }
@@ -143,20 +144,20 @@ fn conform(script: &'static [Phase], name: &str, slow: NodeId, unplug: impl Fn(N
     let _ = fs::write("/sys/module/damon_stat/parameters/enabled", "N");
     fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").expect("a kernel with huge pages");
     let free_kib = memory_of(slow).expect("the slow node").free_kib;
-    let program = Scripted::start(name, free_kib / 4 + TOO_MANY);
+    let program = Scripted::start(name, free_kib / 4 + EXCESS_PAGES);
     let layout = program.layout;
     let (policy, log) = ConformancePolicy::new(script, layout, EPOCH);
     let numbers = Numbers { nodes: vec![NodeId(0), slow], cpus: vec![CpuId(0); 64], scan_pages: 8192 };
     let live = Live::new(numbers, &policy.sensors(), None, Duration::from_millis(20), false);
-    let mut host = EndedUnderway { live: live.expect("the policy's sensors"), program, due: false };
+    let mut host = EndsTaskInFlight { live: live.expect("the policy's sensors"), program, due: false };
     let mut runner = PolicyRunner::new(Box::new(policy), Limits::default());
     // Processes are watched only after a minimum age.
     thread::sleep(Duration::from_secs(4));
     for phase in script {
         for step in phase.steps {
             match step {
-                Step::Fill(area) => host.program.order("fill", *area),
-                Step::Unmap(area) => host.program.order("unmap", *area),
+                Step::Fill(area) => host.program.request("fill", *area),
+                Step::Unmap(area) => host.program.request("unmap", *area),
                 Step::UnplugSlow => unplug(slow),
                 Step::EndUnderway => host.due = true,
             }
@@ -166,7 +167,7 @@ fn conform(script: &'static [Phase], name: &str, slow: NodeId, unplug: impl Fn(N
     check(&log, script, &layout, &mut host.live);
 }
 
-fn run_phase(runner: &mut PolicyRunner, host: &mut EndedUnderway) {
+fn run_phase(runner: &mut PolicyRunner, host: &mut EndsTaskInFlight) {
     for _ in 0..EPOCHS {
         thread::sleep(Duration::from_millis(EPOCH.0 / Time::from_ms(1).0));
         host.live.watch(host.program.process().into_iter().collect());
@@ -176,13 +177,13 @@ fn run_phase(runner: &mut PolicyRunner, host: &mut EndedUnderway) {
 
 fn check(log: &Log, script: &[Phase], layout: &Layout, live: &mut Live) {
     let troubles = live.take_troubles();
-    log.check(script, layout).unwrap_or_else(|wrong| panic!("{wrong}\n{troubles:?}"));
+    log.check(script, layout).unwrap_or_else(|error| panic!("{error}\n{troubles:?}"));
 }
 
-/// The script's program, a process of its own.
+/// The script's program, a separate process.
 struct Scripted {
     child: Child,
-    orders: ChildStdin,
+    requests: ChildStdin,
     replies: Lines<BufReader<ChildStdout>>,
     layout: Layout,
 }
@@ -195,24 +196,24 @@ impl Scripted {
             .env(ROLE, "program")
             .env("LARGE", large_pages.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
-        let orders = child.stdin.take().expect("a pipe");
+        let requests = child.stdin.take().expect("a pipe");
         let mut replies = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let mut starts = replies.by_ref().find_map(|line| {
             let line = line.expect("a line");
             let starts = line.split_once("areas ")?.1.split(' ');
             Some(starts.map(|start| start.parse().expect("an address")).collect::<Vec<u64>>())
         });
-        let starts = starts.take().expect("where its areas are");
+        let starts = starts.take().expect("addresses of its areas");
         let pages = [AREA_PAGES, AREA_PAGES, large_pages];
         let [hot, idle, large] =
             [0, 1, 2].map(|at: usize| Placed { start: VirtAddr(starts[at]), pages: pages[at] });
         let nowhere = Placed { start: VirtAddr(1 << 40), pages: AREA_PAGES };
-        Scripted { child, orders, replies, layout: Layout { areas: [hot, idle, large, nowhere] } }
+        Scripted { child, requests, replies, layout: Layout { areas: [hot, idle, large, nowhere] } }
     }
 
-    fn order(&mut self, what: &str, area: Area) {
-        writeln!(self.orders, "{what} {}", area as usize).expect("it lives");
-        let reply = self.replies.next().expect("it lives").expect("a line");
+    fn request(&mut self, what: &str, area: Area) {
+        writeln!(self.requests, "{what} {}", area as usize).expect("the program runs");
+        let reply = self.replies.next().expect("the program runs").expect("a line");
         assert_eq!(reply, "done");
     }
 
@@ -222,13 +223,13 @@ impl Scripted {
     }
 
     fn end(&mut self) {
-        self.child.kill().and_then(|()| self.child.wait()).expect("it ends");
+        self.child.kill().and_then(|()| self.child.wait()).expect("the program exits");
     }
 }
 
 impl Drop for Scripted {
     fn drop(&mut self) {
-        // It may have exited already.
+        // The program may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -254,16 +255,16 @@ fn program() {
         let (hot, reading) = (Arc::clone(&hot), Arc::clone(&reading));
         move || read(&hot, &reading)
     });
-    for order in std::io::stdin().lines().map_while(Result::ok) {
-        let (what, area) = order.split_once(' ').expect("an order");
+    for request in std::io::stdin().lines().map_while(Result::ok) {
+        let (what, area) = request.split_once(' ').expect("a request");
         let area: usize = area.parse().expect("an area");
-        let (mut memory, start) = areas[area].take().expect("an area that is mapped");
+        let (mut memory, start) = areas[area].take().expect("a mapped area");
         if what == "fill" {
             let from = (start - memory.as_ptr() as u64) as usize;
             memory.resize(memory.capacity(), 1);
             assert!(from < PAGE_BYTES as usize);
             match area {
-                0 => *hot.lock().expect("a reader that lives") = memory,
+                0 => *hot.lock().expect("the reader") = memory,
                 _ => areas[area] = Some((memory, start)),
             }
         } else {
@@ -277,9 +278,10 @@ fn program() {
 
 fn read(hot: &Mutex<Vec<u8>>, reading: &AtomicBool) {
     while reading.load(Ordering::Relaxed) {
-        let sum: u64 = hot.lock().expect("orders").iter().step_by(4096).map(|byte| u64::from(*byte)).sum();
+        let sum: u64 =
+            hot.lock().expect("the main thread").iter().step_by(4096).map(|byte| u64::from(*byte)).sum();
         std::hint::black_box(sum);
-        lab::forget_translations();
+        lab::flush_tlb();
         thread::sleep(Duration::from_millis(2));
     }
 }

@@ -26,22 +26,23 @@ const ROLE: &str = "MEMTIDE_TEST_ROLE";
 
 /// Runs a test of this file in a guest by a shell line, in which `$TEST` runs it.
 fn in_guest(machine: &[&str], test: &str, line: &str, files: &[&str]) -> String {
-    let me = lab::this_test();
+    let test_binary = lab::this_test();
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing\nTEST='{me} {test} --nocapture --test-threads 1'\n{line}\n"
+        "echo 0 > /proc/sys/kernel/numa_balancing\n\
+         TEST='{test_binary} {test} --nocapture --test-threads 1'\n{line}\n"
     );
     let options = [&["--vcpus", "1", "--timing", "off"], machine].concat();
-    lab::script(&options, &[&[&*me], files].concat(), &script).0
+    lab::script(&options, &[&[&*test_binary], files].concat(), &script).0
 }
 
-/// The number after a word.
+/// The number after a prefix.
 fn figure(out: &str, word: &str) -> f64 {
     let line =
         out.lines().find_map(|line| line.strip_prefix(word)).unwrap_or_else(|| panic!("no {word}: {out}"));
     line.trim().parse().unwrap_or_else(|_| panic!("{word}: {line}"))
 }
 
-/// Pages moved by `move.c`.
+/// Pages moved by `move_pages.c`.
 const MOVED_PAGES: usize = 16384;
 
 #[test]
@@ -54,12 +55,15 @@ fn move_costs_at_most_tenth_above_move_pages() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let bare = lab::compile(folder.path(), "move");
-    let line = format!("{bare} && {ROLE}=move $TEST");
-    let out = in_guest(&["--machine", "hinuma"], NAME, &line, &[&bare]);
-    let [bare, ours] = ["bare ", "moved "].map(|word| figure(&out, word) / NS_PER_INSTRUCTION);
-    println!("instructions a page: {bare:.0} by move_pages alone, {ours:.0} by memtide: {:.3}", ours / bare);
-    assert!(ours <= 1.10 * bare, "{ours} instructions a page, {bare} by move_pages alone");
+    let program = lab::compile(folder.path(), "move_pages");
+    let line = format!("{program} && {ROLE}=move $TEST");
+    let out = in_guest(&["--machine", "hinuma"], NAME, &line, &[&program]);
+    let [bare, ours] = ["move_pages ", "moved "].map(|word| figure(&out, word) / NS_PER_INSTRUCTION);
+    println!(
+        "instructions per page: {bare:.0} by move_pages alone, {ours:.0} by memtide: {:.3}",
+        ours / bare
+    );
+    assert!(ours <= 1.10 * bare, "{ours} instructions per page, {bare} by move_pages alone");
 }
 
 /// Adjacent pages moved only by the second plan.
@@ -92,10 +96,10 @@ fn moves() {
     let begin = Instant::now();
     host.act(plan.actions());
     host.completions(&mut done);
-    let took = begin.elapsed();
+    let elapsed = begin.elapsed();
     let failed = done.iter().filter(|completion| !completion.outcome.is_made()).count();
-    assert_eq!((failed, done.len()), (0, MOVED_PAGES), "the first: {:?}", done[0]);
-    println!("\nmoved {}", took.as_nanos() as f64 / MOVED_PAGES as f64);
+    assert_eq!((failed, done.len()), (0, MOVED_PAGES), "first outcome: {:?}", done[0]);
+    println!("\nmoved {}", elapsed.as_nanos() as f64 / MOVED_PAGES as f64);
     // Pages already in place are distinguished, also in a mixed batch.
     (0..PAGES_AFTER).for_each(|number| _ = plan.push_move(page(MOVED_PAGES as u64 + number), Reason::Hot));
     done.clear();
@@ -115,7 +119,7 @@ fn monitoring_cost_grows_sublinearly_with_memory() {
     const NAME: &str = "monitoring_cost_grows_sublinearly_with_memory";
     match env::var(ROLE).as_deref() {
         Ok("watch") => return watch(NAME),
-        Ok(mib) => return hog(mib.parse().expect("MiB")),
+        Ok(mib) => return use_memory(mib.parse().expect("MiB")),
         Err(_) => {}
     }
     if !lab_is_here() {
@@ -123,18 +127,19 @@ fn monitoring_cost_grows_sublinearly_with_memory() {
     }
     let out = in_guest(&["--machine", "hinuma", "--scale", "5"], NAME, &format!("{ROLE}=watch $TEST"), &[]);
     let of = |figures: &str, word: &str| figure(&out, &format!("{figures} {word} "));
-    let share = |case| of(case, "ns a second") / NS_PER_INSTRUCTION / CORE_HZ;
+    let share = |case| of(case, "ns per second") / NS_PER_INSTRUCTION / CORE_HZ;
     let [idle, one, four, many] = ["idle", "1024", "4096", "many"].map(share);
     let regions = ["1024", "4096", "many"].map(|case| of(case, "regions"));
-    let by_kernel = ["1024", "4096", "many"].map(|case| of(case, "by the kernel") / of(case, "ns a second"));
+    let by_kernel =
+        ["1024", "4096", "many"].map(|case| of(case, "by the kernel") / of(case, "ns per second"));
     let [small, large] = ["1024", "4096"].map(|case| of(case, "KiB") / 1024.0);
     // The cost above an idle daemon depends on the number of regions, which is bounded.
     let cap = f64::from(hot_cold_regions());
     let most = idle + (many - idle) * cap / regions[2];
     println!(
-        "of a core of {CORE_HZ} instructions a second: idle {:.4} %; 1 GiB {:.3} %, 4 GiB {:.3} %, with more regions than it allows {:.3} %, in \
-         {regions:.0?} regions; any size at most {:.3} %, in {cap}; by the kernel's thread: {by_kernel:.2?}; MiB of memory: {small:.1}, \
-         {large:.1}",
+        "share of a core of {CORE_HZ} instructions/s: idle {:.4} %; 1 GiB {:.3} %, 4 GiB {:.3} %, above the \
+         region limit {:.3} %, in {regions:.0?} regions; any size at most {:.3} %, in {cap}; by the kernel \
+         thread: {by_kernel:.2?}; MiB of memory: {small:.1}, {large:.1}",
         100.0 * idle,
         100.0 * one,
         100.0 * four,
@@ -144,7 +149,7 @@ fn monitoring_cost_grows_sublinearly_with_memory() {
     assert!(idle < 0.001, "idle {idle} of a core");
     assert!(four < 2.0 * one && large < 2.0 * small, "{one}, {four}; {small}, {large} MiB");
     assert!(regions[2] > 0.7 * cap, "{regions:?} of {cap} regions");
-    assert!(most < 0.01, "{most} of a core for {cap} regions by that of {regions:?}");
+    assert!(most < 0.01, "{most} of a core for {cap} regions, from {regions:?}");
     assert!(large < 64.0, "{large} MiB");
 }
 
@@ -160,30 +165,29 @@ fn hot_cold_regions() -> u32 {
 }
 
 /// Accesses every other 8 MiB of its memory.
-fn hog(mib: usize) {
+fn use_memory(mib: usize) {
     let mut memory = vec![1u8; mib * MIB];
     loop {
         for part in memory.chunks_mut(8 * MIB).step_by(2) {
             part.iter_mut().step_by(PAGE).for_each(|byte| *byte = 2);
         }
-        lab::forget_translations();
+        lab::flush_tlb();
         thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// Measures the daemon with nothing to watch, with 1 GiB, with 4 GiB, and with 1 GiB in more regions than by
-/// default.
+/// Measures the daemon idle, with 1 GiB, with 4 GiB, and with 1 GiB in twice as many regions.
 fn watch(name: &str) {
     let allowed = hot_cold_regions();
     let mut daemon = start(allowed);
     measure(&daemon, "idle", allowed);
     for mib in ["1024", "4096"] {
-        watch_hog(&daemon, name, mib, mib, allowed);
+        watch_process(&daemon, name, mib, mib, allowed);
     }
-    daemon.kill().and_then(|()| daemon.wait()).expect("it ends");
+    daemon.kill().and_then(|()| daemon.wait()).expect("the daemon exits");
     let mut daemon = start(2 * allowed);
-    watch_hog(&daemon, name, "1024", "many", 2 * allowed);
-    daemon.kill().and_then(|()| daemon.wait()).expect("it ends");
+    watch_process(&daemon, name, "1024", "many", 2 * allowed);
+    daemon.kill().and_then(|()| daemon.wait()).expect("the daemon exits");
 }
 
 fn start(regions: u32) -> Child {
@@ -192,12 +196,12 @@ fn start(regions: u32) -> Child {
     Command::new("memtide").args(["daemon", "--config", "/daemon.toml"]).spawn().expect("memtide daemon")
 }
 
-fn watch_hog(daemon: &Child, name: &str, mib: &str, case: &str, allowed: u32) {
-    let mut hog = Command::new(lab::this_test());
-    hog.args([name, "--nocapture"]).env(ROLE, mib);
-    let mut hog = hog.spawn().expect("a process with memory");
+fn watch_process(daemon: &Child, name: &str, mib: &str, case: &str, allowed: u32) {
+    let mut process = Command::new(lab::this_test());
+    process.args([name, "--nocapture"]).env(ROLE, mib);
+    let mut process = process.spawn().expect("a process with memory");
     measure(daemon, case, allowed);
-    hog.kill().and_then(|()| hog.wait()).expect("it ends");
+    process.kill().and_then(|()| process.wait()).expect("the process exits");
 }
 
 /// CPU time of the daemon and its kernel threads, and the daemon's memory.
@@ -207,10 +211,10 @@ fn measure(daemon: &Child, what: &str, allowed: u32) {
     let (begin, before) = (Instant::now(), run_ns(daemon));
     thread::sleep(MEASURED);
     let after = run_ns(daemon);
-    let a_second = |part: usize| (after[part] - before[part]) as f64 / begin.elapsed().as_secs_f64();
+    let per_second = |part: usize| (after[part] - before[part]) as f64 / begin.elapsed().as_secs_f64();
     trace("0");
-    println!("\n{what} ns a second {}", a_second(0) + a_second(1));
-    println!("{what} by the kernel {}", a_second(1));
+    println!("\n{what} ns per second {}", per_second(0) + per_second(1));
+    println!("{what} by the kernel {}", per_second(1));
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.id())).expect("a daemon");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix(" kB"));
     println!("{what} KiB {}", peak.expect("a peak").trim());
@@ -230,10 +234,10 @@ fn trace(on: &str) {
 /// (`kdamond_split_regions` in mm/damon/core.c).
 fn regions(allowed: f64) -> f64 {
     let file = Path::new(TRACING).join("trace");
-    let told = fs::read_to_string(&file).expect("what was noted");
-    fs::write(file, "").expect("it is forgotten");
+    let trace = fs::read_to_string(&file).expect("the trace buffer");
+    fs::write(file, "").expect("an empty trace buffer");
     // One line per region.
-    let counts = told.lines().filter_map(|line| line.split_once("nr_regions=")?.1.split(' ').next());
+    let counts = trace.lines().filter_map(|line| line.split_once("nr_regions=")?.1.split(' ').next());
     let counts: Vec<f64> = counts.map(|count| count.parse().expect("a number")).collect();
     let intervals: f64 = counts.iter().map(|count| 1.0 / count).sum();
     let split = |count: &f64| if 2.0 * count <= allowed { 2.0 } else { 1.0 };

@@ -15,10 +15,10 @@ fn lab(options: &[&str], program: &[&str]) -> (String, Value) {
     let mut command = Command::new(MEMTIDE);
     command.args(["lab", "run", "-o", "json", "--timing", "on"]).args(options).arg("--").args(program);
     let run = command.output().expect("memtide runs");
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{program:?}: {told}");
-    let answer = told.find('{').and_then(|at| serde_json::from_str(&told[at..]).ok());
-    (String::from_utf8_lossy(&run.stdout).into_owned(), answer.unwrap_or_else(|| panic!("no JSON: {told}")))
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{program:?}: {stderr}");
+    let parsed = stderr.find('{').and_then(|at| serde_json::from_str(&stderr[at..]).ok());
+    (String::from_utf8_lossy(&run.stdout).into_owned(), parsed.unwrap_or_else(|| panic!("no JSON: {stderr}")))
 }
 
 fn workload() -> String {
@@ -38,9 +38,9 @@ fn process_counters_sum_to_nodes_and_identify_program() {
     if !lab_is_here() {
         return;
     }
-    let (_, answer) =
+    let (_, parsed) =
         lab(&["-m", "bmpm-5"], &[&workload(), "stream:threads=2,footprint_mib=24,iterations=1"]);
-    let (run, rows, nodes) = (&answer["run"][0], &answer["processes"], &answer["nodes"]);
+    let (run, rows, nodes) = (&parsed["run"][0], &parsed["processes"], &parsed["nodes"]);
     for key in ["read_lines", "prefetched_lines", "written_lines"] {
         assert_eq!(sum(rows, key), sum(nodes, key), "{key}");
     }
@@ -63,8 +63,8 @@ fn process_counters_sum_to_nodes_and_identify_program() {
 const CHASE: &str = "chase:footprint_mib=32,operations=800000";
 const LOADS: u64 = 800_000;
 
-/// A loop before and after the mark that turns the model on; then the program, which marks a region of its
-/// own.
+/// Times a loop before and after the mark that starts the model; then runs the program, which marks its own
+/// region.
 const SCRIPT: &str = r#"#!/bin/sh
 loop() {
     read -r begin _ < /proc/uptime; i=0
@@ -87,20 +87,17 @@ fn guest_counters_match_host_report() {
     let (file, workload) = (format!("{MEMTIDE}:/usr/bin/memtide"), workload());
     // The workload marks a region of interest; after its end the counters stop.
     let options = ["-m", "bmpm-5", "--vcpus", "1", "--region", "marks", "--file", &file, "--file", &workload];
-    let (seen, answer) = lab(&options, &[&script.display().to_string(), &workload, CHASE]);
-    let (paces, seen) = seen.split_once('\n').expect("a line, and JSON");
-    let times: Vec<f64> = paces.split(' ').map(|time| time.parse().expect("seconds")).collect();
-    let paces = [times[1] - times[0], times[3] - times[2]];
-    println!("a loop takes {paces:?} s, unmodelled and modelled");
-    assert!(
-        paces[0] > 5.0 * paces[1],
-        "8 ns an instruction before the mark, the core's pace after it: {paces:?}"
-    );
+    let (seen, parsed) = lab(&options, &[&script.display().to_string(), &workload, CHASE]);
+    let (times, seen) = seen.split_once('\n').expect("a line, and JSON");
+    let times: Vec<f64> = times.split(' ').map(|time| time.parse().expect("seconds")).collect();
+    let loops = [times[1] - times[0], times[3] - times[2]];
+    println!("the loop takes {loops:?} s, unmodelled and modelled");
+    assert!(loops[0] > 5.0 * loops[1], "the model starts at the mark: {loops:?}");
     let seen: Value = serde_json::from_str(seen).expect("the guest's JSON");
     assert_eq!(seen["counting"], "off");
-    assert_eq!(seen["processes"], answer["processes"], "the guest's and the host's");
+    assert_eq!(seen["processes"], parsed["processes"], "guest and host");
     for (guest, host) in
-        seen["nodes"].as_array().expect("nodes").iter().zip(answer["nodes"].as_array().expect("nodes"))
+        seen["nodes"].as_array().expect("nodes").iter().zip(parsed["nodes"].as_array().expect("nodes"))
     {
         for key in ["read_lines", "prefetched_lines", "written_lines", "latency_mean_ns"] {
             assert_eq!(guest[key], host[key], "{key} of {guest} and {host}");
@@ -116,7 +113,7 @@ fn guest_counters_match_host_report() {
 #[test]
 fn missing_counters_are_reported() {
     let run = Command::new(MEMTIDE).arg("counters").output().expect("memtide runs");
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert_eq!(run.status.code(), Some(1), "{told}");
-    assert!(told.contains("only a guest of the lab has them"), "{told}");
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("only a guest of the lab has them"), "{stderr}");
 }

@@ -48,23 +48,23 @@ fn guest_drivers_online_cxl_node_with_machine_file_latency() {
     }
     let options = ["--timing", "on", "--cxl", "cxl", "--file", MEMTIDE, "-o", "json"];
     let run = lab(&options, &["busybox", "sh", "-c", MEASURES, "sh", MEMTIDE, MIB]);
-    let [out, told] = [run.stdout, run.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
-    assert!(run.status.success(), "{told}");
+    let [out, stderr] = [run.stdout, run.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    assert!(run.status.success(), "{stderr}");
     let lines: Vec<&str> = out.lines().map(str::trim).collect();
-    assert!(lines.contains(&"2"), "a tier of its own: {out}");
+    assert!(lines.contains(&"2"), "no tier of its own: {out}");
     let driver = lines.iter().position(|line| line.ends_with("dax0.0")).expect("a device of the region");
     assert!(lines[driver - 1].ends_with("region0") && lines[driver + 1].ends_with("(kmem)"), "{out}");
-    assert_eq!(lines[driver + 2], "", "it has no CPUs: {out}");
+    assert_eq!(lines[driver + 2], "", "the node has CPUs: {out}");
 
     let measured = json(&out);
     let idle = measured["nodes"][0]["idle_ns"].as_f64().expect("a latency");
-    println!("{idle} ns for {}, {measured}", idle_ns());
-    assert!((idle / idle_ns() - 1.0).abs() < 0.02, "{idle} ns for {}", idle_ns());
-    let answer = json(&told);
-    let node = &answer["nodes"][2];
+    println!("{idle} ns, expected {}, {measured}", idle_ns());
+    assert!((idle / idle_ns() - 1.0).abs() < 0.02, "{idle} ns, expected {}", idle_ns());
+    let parsed = json(&stderr);
+    let node = &parsed["nodes"][2];
     assert_eq!(node["node"], "cxl");
     let figure = |key: &str| node[key].as_f64().expect("a figure");
-    assert!(figure("peak_mib") >= 11.0 && figure("read_lines") > 100_000.0, "{answer:#}");
+    assert!(figure("peak_mib") >= 11.0 && figure("read_lines") > 100_000.0, "{parsed:#}");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn invalid_cxl_options_are_refused_before_boot() {
         (&["--cxl", "cxl", "--kernel", kernel], "CXL memory needs it: use Debian's kernel"),
     ] {
         let run = lab(options, &["true"]);
-        let told = String::from_utf8_lossy(&run.stderr);
-        assert!(!run.status.success() && told.contains(says), "{options:?}: {told}");
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && stderr.contains(says), "{options:?}: {stderr}");
     }
 }

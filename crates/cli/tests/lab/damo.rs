@@ -24,16 +24,22 @@ const TIME: Duration = Duration::from_secs(9);
 
 fn compare(arguments: &[&str], program: &[&str]) -> Output {
     let command = ["lab", "compare", "-o", "json", "--subjects", "default,damo,memtide:local+hot-cold"];
-    Command::new(MEMTIDE).args(command).args(arguments).arg("--").args(program).output().expect("it runs")
+    Command::new(MEMTIDE)
+        .args(command)
+        .args(arguments)
+        .arg("--")
+        .args(program)
+        .output()
+        .expect("memtide runs")
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn setup() -> Value {
-    let output = Command::new(MEMTIDE).args(["lab", "setup", "-o", "json"]).output().expect("it runs");
-    assert!(output.status.success(), "{}", told(&output));
+    let output = Command::new(MEMTIDE).args(["lab", "setup", "-o", "json"]).output().expect("memtide runs");
+    assert!(output.status.success(), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -61,17 +67,17 @@ fn read_pages_are_promoted() {
     let test = lab::this_test();
     let arguments = ["--machine", "hinuma", "--timing", "on", "--env", &variable, "--results", &results];
     let output = compare(&arguments, &[&test, "read_pages_are_promoted"]);
-    assert!(output.status.success(), "{}", told(&output));
-    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    println!("{answer:#}");
-    let figure = |row: usize, key: &str| answer["subjects"][row][key].as_f64().expect("a figure");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let parsed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    println!("{parsed:#}");
+    let figure = |row: usize, key: &str| parsed["subjects"][row][key].as_f64().expect("a figure");
     let share = |row| {
         let [dram, nvm] = ["dram", "nvm"].map(|node| figure(row, &format!("{node}_traffic_mb")));
         dram / (dram + nvm)
     };
     assert_eq!(figure(0, "migrated_pages"), 0.0);
     for (row, subject) in [(1, "damo"), (2, "memtide")] {
-        assert!(figure(row, "migrated_pages") > 0.8 * PAGES as f64, "{subject}: {answer:#}");
+        assert!(figure(row, "migrated_pages") > 0.8 * PAGES as f64, "{subject}: {parsed:#}");
         assert!(
             share(row) > share(0) + 0.3,
             "traffic of dram: {} without, {} with {subject}",
@@ -107,9 +113,9 @@ fn single_tier_machine_is_refused_before_boot() {
         return;
     }
     let output = compare(&["--machine", "ddr4-2400", "--timing", "on"], &["/bin/true"]);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(told(&output).contains("the machine has 1 tier"), "{}", told(&output));
-    assert!(!told(&output).contains("1 of 3"), "the subject before it has run: {}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the machine has 1 tier"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("1 of 3"), "the subject before damo ran: {}", stderr(&output));
 }
 
 #[test]
@@ -126,22 +132,22 @@ fn setup_reports_damo_failure_and_sets_up_rest() {
     let without = |arguments: &[&str]| {
         let mut command = Command::new(MEMTIDE);
         command.env("PATH", &only_qemu).env("XDG_CACHE_HOME", folder.path().join("cache"));
-        command.arg("lab").args(arguments).output().expect("it runs")
+        command.arg("lab").args(arguments).output().expect("memtide runs")
     };
     let kernel = part("kernel");
     let output = without(&["setup", "--kernel", &kernel]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", told(&output));
-    assert!(said.contains("python3-pip") && said.contains("only the subject damo needs it"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout.contains("python3-pip") && stdout.contains("only the subject damo needs it"), "{stdout}");
 
     let compare =
         ["compare", "--timing", "on", "--machine", "hinuma", "--subjects", "damo", "--kernel", &kernel];
     let output = without(&[&compare[..], &["--", "/bin/true"]].concat());
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(
-        told(&output).contains("damo 3.4.3 has not been fetched; run: memtide lab setup"),
+        stderr(&output).contains("damo 3.4.3 has not been fetched; run: memtide lab setup"),
         "{}",
-        told(&output)
+        stderr(&output)
     );
-    assert!(Path::new(&kernel).is_file(), "the kernel is where it was");
+    assert!(Path::new(&kernel).is_file(), "the kernel is still there");
 }

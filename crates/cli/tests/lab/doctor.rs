@@ -31,20 +31,21 @@ echo off > 0/state
 cd /
 [ -e $stat ] && echo Y > $stat && doctor damon_stat memtide
 [ -e $stat ] && echo N > $stat
-busybox mkdir -p /cg && busybox mount -t cgroup2 none /cg && echo +cpuset > /cg/cgroup.subtree_control && busybox mkdir /cg/one
+busybox mkdir -p /cg && busybox mount -t cgroup2 none /cg
+echo +cpuset > /cg/cgroup.subtree_control && busybox mkdir /cg/one
 echo 1 > /cg/one/cpuset.mems && echo $$ > /cg/one/cgroup.procs
 doctor cpuset memtide
 "#;
 
 /// An output and its exit code.
-struct Said {
-    answer: Value,
+struct Diagnosis {
+    parsed: Value,
     code: String,
 }
 
-impl Said {
+impl Diagnosis {
     fn finding(&self, subject: &str) -> &Value {
-        let findings = self.answer["findings"].as_array().expect("findings");
+        let findings = self.parsed["findings"].as_array().expect("findings");
         findings.iter().find(|finding| finding["subject"] == subject).expect(subject)
     }
 
@@ -53,21 +54,21 @@ impl Said {
     }
 
     fn sensor(&self, name: &str) -> String {
-        let sensors = self.answer["sensors"].as_array().expect("sensors");
+        let sensors = self.parsed["sensors"].as_array().expect("sensors");
         let row = sensors.iter().find(|row| row["sensor"] == name).expect(name);
         let word = |key: &str| row[key].as_str().expect("a word");
         format!("{}: {}", word("answer"), word("how"))
     }
 
     fn works(&self, command: &str) -> bool {
-        let commands = self.answer["commands"].as_array().expect("commands");
+        let commands = self.parsed["commands"].as_array().expect("commands");
         let row = commands.iter().find(|row| row["command"].as_str().is_some_and(|name| name == command));
         row.expect(command)["works"] == "yes"
     }
 }
 
-/// All outputs; `None` without such a kernel.
-fn said(kernel: &[&str]) -> Vec<(String, Said)> {
+/// All outputs by name; empty without such a kernel.
+fn diagnoses(kernel: &[&str]) -> Vec<(String, Diagnosis)> {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
     fs::write(&script, SCRIPT).expect("a script");
@@ -78,57 +79,60 @@ fn said(kernel: &[&str]) -> Vec<(String, Said)> {
         command.args(["--file", file]);
     }
     let run = command.args(["--", "sh", script]).output().expect("memtide runs");
-    let (out, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    if !kernel.is_empty() && told.contains("lab setup --kernel") {
-        not_run_in_part(&told);
+    let (out, stderr) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    if !kernel.is_empty() && stderr.contains("lab setup --kernel") {
+        not_run_in_part(&stderr);
         return Vec::new();
     }
     let mut parts = out.split("== ").skip(1);
     let mut all = Vec::new();
     while let (Some(part), Some(code)) = (parts.next(), parts.next()) {
-        let (name, answer) = part.split_once('\n').expect("a name");
-        let answer = serde_json::from_str(answer).unwrap_or_else(|_| panic!("{out}\n{told}"));
-        all.push((name.to_owned(), Said { answer, code: code.trim().to_owned() }));
+        let (name, parsed) = part.split_once('\n').expect("a name");
+        let parsed = serde_json::from_str(parsed).unwrap_or_else(|_| panic!("{out}\n{stderr}"));
+        all.push((name.to_owned(), Diagnosis { parsed, code: code.trim().to_owned() }));
     }
-    assert!(run.status.success() && all.len() >= 4, "{out}\n{told}");
+    assert!(run.status.success() && all.len() >= 4, "{out}\n{stderr}");
     all
 }
 
-fn holds(kernel: &[&str]) {
-    for (name, said) in said(kernel) {
-        println!("{kernel:?} {name}: {:?} {:#}", said.code, said.answer["commands"]);
-        assert!(said.works("topo, measure") && said.works("run: local, fast-only, interleave"), "{name}");
-        assert!(said.works("daemon"), "{name}");
-        let exact = said.works("run: all placements, by page fault (--exact)");
+fn check_findings(kernel: &[&str]) {
+    for (name, diagnosis) in diagnoses(kernel) {
+        println!("{kernel:?} {name}: {:?} {:#}", diagnosis.code, diagnosis.parsed["commands"]);
+        assert!(
+            diagnosis.works("topo, measure") && diagnosis.works("run: local, fast-only, interleave"),
+            "{name}"
+        );
+        assert!(diagnosis.works("daemon"), "{name}");
+        let exact = diagnosis.works("run: all placements, by page fault (--exact)");
         assert_eq!(exact, name != "user" && name != "cpuset", "{name}");
-        assert_eq!(said.code, if exact { "code 0" } else { "code 4" }, "{name}");
-        let balancing = said.finding("kernel.numa_balancing");
+        assert_eq!(diagnosis.code, if exact { "code 0" } else { "code 4" }, "{name}");
+        let balancing = diagnosis.finding("kernel.numa_balancing");
         assert_eq!(balancing["found"], "1");
         assert_eq!(
             (&balancing["state"], &balancing["mend"]),
             (&Value::from("warning"), &Value::from("sysctl kernel.numa_balancing=0"),)
         );
-        assert_eq!(said.state("latency and bandwidth"), "good");
-        assert_eq!(said.sensor("watermarks"), "observed: /proc/zoneinfo");
-        assert!(said.sensor("messages").starts_with("refused: "), "{}", said.answer);
+        assert_eq!(diagnosis.state("latency and bandwidth"), "good");
+        assert_eq!(diagnosis.sensor("watermarks"), "observed: /proc/zoneinfo");
+        assert!(diagnosis.sensor("messages").starts_with("refused: "), "{}", diagnosis.parsed);
         let regions = if name == "root" || name == "cpuset" { "observed: damon" } else { "inferred: smaps" };
-        assert!(said.sensor("regions").starts_with(regions), "{name}: {}", said.sensor("regions"));
-        assert!(said.sensor("hint-faults").starts_with("inferred: "), "{name}");
+        assert!(diagnosis.sensor("regions").starts_with(regions), "{name}: {}", diagnosis.sensor("regions"));
+        assert!(diagnosis.sensor("hint-faults").starts_with("inferred: "), "{name}");
         match name.as_str() {
-            "root" => assert_eq!(said.state("DAMON"), "good"),
+            "root" => assert_eq!(diagnosis.state("DAMON"), "good"),
             "user" => {
-                assert_eq!(said.state("DAMON"), "warning");
+                assert_eq!(diagnosis.state("DAMON"), "warning");
                 for subject in ["weighted interleave", "CAP_PERFMON", "userfaultfd"] {
-                    assert_eq!(said.state(subject), "missing", "{subject}: {}", said.answer);
+                    assert_eq!(diagnosis.state(subject), "missing", "{subject}: {}", diagnosis.parsed);
                 }
-                assert_eq!(said.state("CAP_SYS_NICE"), "warning");
+                assert_eq!(diagnosis.state("CAP_SYS_NICE"), "warning");
             }
             "cpuset" => {
-                let found = said.finding("allowed nodes")["found"].as_str().expect("text");
+                let found = diagnosis.finding("allowed nodes")["found"].as_str().expect("text");
                 assert_eq!(found, "a cpuset forbids node 0, 2");
             }
             other => {
-                let damon = said.finding("DAMON");
+                let damon = diagnosis.finding("DAMON");
                 let mend = damon["mend"].as_str().expect("a remedy");
                 let file =
                     if other == "kdamond" { "kdamonds/0/state" } else { "damon_stat/parameters/enabled" };
@@ -142,13 +146,13 @@ fn holds(kernel: &[&str]) {
 #[test]
 fn doctor_finds_obstacles() {
     if lab_is_here() {
-        holds(&[]);
+        check_findings(&[]);
     }
 }
 
 #[test]
 fn doctor_finds_obstacles_on_linux_7() {
     if lab_is_here() {
-        holds(&["--kernel", "linux-image-7"]);
+        check_findings(&["--kernel", "linux-image-7"]);
     }
 }

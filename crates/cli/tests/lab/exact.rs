@@ -15,35 +15,35 @@ use crate::support::{lab, lab_is_here};
 /// Two nodes of DRAM and two of Optane.
 const MACHINE: &str = include_str!("../../../../machines/optane.toml");
 
-/// CPUs of a socket of it.
+/// CPUs per socket.
 const SOCKET: u16 = 24;
 
 /// Pages that a program may touch before its reported ones.
 const START: usize = 64;
 
-/// Pages of each of the program's parts.
+/// Pages per step of the program.
 const PAGES: usize = 512;
 
-/// A program under a policy, on virtual CPU 0.
+/// A mode of `exact.c` under a policy, on virtual CPU 0.
 struct Run {
     policy: &'static str,
-    program: &'static str,
+    mode: &'static str,
     /// Threads by name, with creation order.
     threads: &'static [(&'static str, u32)],
 }
 
 const RUNS: [Run; 7] = [
-    Run { policy: "bw-random", program: "one", threads: &[("one", 0)] },
-    Run { policy: "bw-random", program: "threads", threads: THREADS },
+    Run { policy: "bw-random", mode: "single", threads: &[("single", 0)] },
+    Run { policy: "bw-random", mode: "threads", threads: THREADS },
     Run {
         policy: "bw-random",
-        program: "family",
-        threads: &[("child1", 1), ("child2", 2), ("spawned", 3), ("one", 4)],
+        mode: "processes",
+        threads: &[("child1", 1), ("child2", 2), ("spawned", 3), ("single", 4)],
     },
-    Run { policy: "bw-random", program: "deaf", threads: &[("thread1", 1)] },
-    Run { policy: "low-latency", program: "one", threads: &[("one", 0)] },
-    Run { policy: "bw-interleave", program: "one", threads: &[("one", 0)] },
-    Run { policy: "ratio:weights=2:1", program: "threads", threads: THREADS },
+    Run { policy: "bw-random", mode: "blocked-signals", threads: &[("thread1", 1)] },
+    Run { policy: "low-latency", mode: "single", threads: &[("single", 0)] },
+    Run { policy: "bw-interleave", mode: "single", threads: &[("single", 0)] },
+    Run { policy: "ratio:weights=2:1", mode: "threads", threads: THREADS },
 ];
 
 const THREADS: &[(&str, u32)] = &[("thread1", 1), ("thread2", 2), ("thread3", 3)];
@@ -84,13 +84,13 @@ impl Choices {
         cpus.map(|cpu| char::from(b'0' + next(cpu).0)).collect()
     }
 
-    /// Whether these are the nodes of a thread, allowing for a few pages touched before.
+    /// Whether these are the nodes of a thread, with up to [`START`] pages touched before.
     fn explain(&self, thread: u32, found: &str, pages: &[(u16, usize)]) -> bool {
         (0..START).any(|before| self.nodes(thread, before, pages) == found)
     }
 }
 
-/// Output of a script's section after a word.
+/// The rest of the line that begins with a word.
 #[track_caller]
 fn line<'a>(part: &'a str, word: &str) -> &'a str {
     let found = part.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
@@ -130,8 +130,7 @@ fn compile_go(folder: &Path) -> Option<String> {
     fs::exists(&program).expect("a folder").then_some(program)
 }
 
-/// Runs a script in a guest of a machine, with these host files; returns its sections, which begin with `==
-/// `.
+/// Runs a script in a guest with these host files; returns the output's sections, which begin with `== `.
 #[track_caller]
 fn parts(machine: &str, script: &str, files: &[&str]) -> Vec<String> {
     let options = ["--machine", machine, "--vcpus", "2", "--timing", "off"];
@@ -146,16 +145,17 @@ fn exact_placement_matches_simulator() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let program = lab::compile(folder.path(), "exact");
-    let run = |policy: &str, options: &str, what: &str| {
+    let run = |policy: &str, options: &str, mode: &str| {
         format!(
-            "echo == {policy} {what}; memtide run --exact --machine optane -p {policy} {options} -- exact {what} 2>&1\n"
+            "echo == {policy} {mode}; \
+             memtide run --exact --machine optane -p {policy} {options} -- exact {mode} 2>&1\n"
         )
     };
-    let mut script: String = RUNS.iter().map(|of| run(of.policy, "-C 0", of.program)).collect();
-    script += &run("bw-local", "", "cpu");
+    let mut script: String = RUNS.iter().map(|of| run(of.policy, "-C 0", of.mode)).collect();
+    script += &run("bw-local", "", "cpus");
     let parts = parts("optane", &script, &[&format!("{program}:/bin/exact")]);
-    for (Run { policy, program, threads }, part) in RUNS.iter().zip(&parts) {
-        assert!(part.starts_with(&format!("{policy} {program}\n")), "{part}");
+    for (Run { policy, mode, threads }, part) in RUNS.iter().zip(&parts) {
+        assert!(part.starts_with(&format!("{policy} {mode}\n")), "{part}");
         let choices = Choices::of(policy);
         for &(name, thread) in *threads {
             let found = line(part, name);
@@ -166,11 +166,10 @@ fn exact_placement_matches_simulator() {
     }
     let part = parts.last().expect("a part");
     let pages = [(SOCKET, PAGES), (0, PAGES)];
-    assert!(Choices::of("bw-local").explain(0, line(part, "cpu"), &pages), "{part}");
+    assert!(Choices::of("bw-local").explain(0, line(part, "cpus"), &pages), "{part}");
 }
 
-/// Go sends SIGURG to its own threads. Each signal is one of two that a thread may get as it returns from
-/// mmap.
+/// Go sends SIGURG to its own threads: a thread that returns from mmap may get it together with SIGWINCH.
 #[test]
 fn signals_lose_no_mapping_and_no_signal() {
     if !lab_is_here() {
@@ -179,7 +178,7 @@ fn signals_lose_no_mapping_and_no_signal() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = lab::compile(folder.path(), "exact");
     let script =
-        "echo == signalled; memtide run --exact --machine optane -p bw-interleave -- exact signalled 2>&1";
+        "echo == signals; memtide run --exact --machine optane -p bw-interleave -- exact signals 2>&1";
     let parts = parts("optane", script, &[&format!("{program}:/bin/exact")]);
     for (signal, thread) in [("SIGURG", 1), ("SIGWINCH", 2)] {
         let found = line(&parts[0], signal);
@@ -189,11 +188,11 @@ fn signals_lose_no_mapping_and_no_signal() {
     assert!(parts[0].contains("left to the kernel: 0,"), "{}", parts[0]);
 }
 
-/// Fills 20 MiB, and shows where its pages are.
+/// Fills 20 MiB and prints its numa_maps.
 const PERL: &str = r#"my $x = "a" x (20 << 20); open F, "/proc/self/numa_maps"; print <F>"#;
 
-/// A program that kills its fault handler after a delay in microseconds, and survives.
-const ORPHANS_US: [u32; 4] = [700, 2345, 9000, 20_000];
+/// Delays before a program kills its fault handler, in microseconds.
+const KILL_DELAYS_US: [u32; 4] = [700, 2345, 9000, 20_000];
 
 #[test]
 fn any_program_is_placed_and_survives_fault_handler() {
@@ -210,19 +209,20 @@ fn any_program_is_placed_and_survives_fault_handler() {
         script += &format!("echo == go; {run} low-latency -- exact-go 2>&1\n");
         files.push(go);
     }
-    for after in ORPHANS_US {
+    for delay in KILL_DELAYS_US {
         script += &format!(
-            "echo == orphan; {run} bw-random -- exact orphan {after} /{after}; n=0; until [ -e /{after} ] || \
-             [ $n = 100 ]; do sleep 0.1; n=$((n + 1)); done; [ -e /{after} ] && echo it went on\n"
+            "echo == kill-parent; {run} bw-random -- exact kill-parent {delay} /{delay}; n=0; \
+             until [ -e /{delay} ] || [ $n = 100 ]; do sleep 0.1; n=$((n + 1)); done; \
+             [ -e /{delay} ] && echo survived\n"
         );
     }
     for info in memtide_policies::placements() {
-        script += &format!("echo == every; {run} {} -- true 2>&1; echo ended with $?\n", info.name);
+        script += &format!("echo == placement; {run} {} -- true 2>&1; echo exit status $?\n", info.name);
     }
     for part in parts("optane", &script, &files) {
         match part.lines().next() {
-            Some("orphan") => assert!(part.contains("it went on"), "{part}"),
-            Some("every") => assert!(part.contains("ended with 0"), "{part}"),
+            Some("kill-parent") => assert!(part.contains("survived"), "{part}"),
+            Some("placement") => assert!(part.contains("exit status 0"), "{part}"),
             _ => {
                 let (placed, found) = (placed(&part), anonymous(&part));
                 assert!(
@@ -238,7 +238,8 @@ fn any_program_is_placed_and_survives_fault_handler() {
 }
 
 /// Fills 32 MiB more than node 0 has free, and prints the number of pages.
-const MORE: &str = r#"open my $in, "<", "/sys/devices/system/node/node0/meminfo" or die; local $/; <$in> =~ /MemFree: *(\d+)/ or die;
+const OVERFILL: &str = r#"open my $in, "<", "/sys/devices/system/node/node0/meminfo" or die;
+    local $/; <$in> =~ /MemFree: *(\d+)/ or die;
     my $pages = $1 / 4 + (32 << 8); my $x = "a" x ($pages << 12); print "filled pages: $pages\n""#;
 
 #[test]
@@ -247,7 +248,8 @@ fn kernel_places_pages_that_do_not_fit_policy_nodes() {
         return;
     }
     let script = format!(
-        "echo == full; memtide run --exact -p fast-only -m 0 --machine hinuma -- perl -e '{MORE}' 2>&1\n"
+        "echo == overfill; \
+         memtide run --exact -p fast-only -m 0 --machine hinuma -- perl -e '{OVERFILL}' 2>&1\n"
     );
     let parts = parts("hinuma", &script, &["/usr/bin/perl"]);
     let number = |after: &str| -> u64 {

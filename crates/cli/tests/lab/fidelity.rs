@@ -7,11 +7,12 @@
 use std::path::Path;
 use std::process::Command;
 
-use memtide_core::machine::{Fixed, Machine};
+use memtide_core::machine::Machine;
 use memtide_core::{InitiatorId, NodeId};
 use memtide_lab_model::{Prepared, prepare};
 use serde_json::Value;
 
+use crate::closed_form;
 use crate::support::{MEMTIDE, lab_is_here};
 
 /// What was measured in the guest, and the guest's nodes.
@@ -57,12 +58,8 @@ fn mixed(shares: &[(f64, f64)]) -> f64 {
     bytes / shares.iter().map(|(bytes, mbps)| bytes / mbps).sum::<f64>()
 }
 
-/// A node's bandwidth to an initiator for a triad's three reads per write.
-fn expected_triad_mbps(machine: &Machine, from: InitiatorId, node: NodeId) -> f64 {
-    let Fixed { read_bandwidth_mbps: read, write_bandwidth_mbps: write, .. } =
-        machine.nodes[node.index()].fixed.clone().expect("a fixed node");
-    let links = machine.topology.hops(from, node).iter().map(|hop| machine.links[hop.link].bandwidth_mbps);
-    let link = links.fold(f64::INFINITY, f64::min);
+/// A node's bandwidth for a triad's three reads per write, behind a link.
+fn triad_mbps(read: f64, write: Option<f64>, link: f64) -> f64 {
     // A link carries reads in one direction and writes in the other.
     mixed(&[(24.0, read), (8.0, write.unwrap_or(read))]).min(link * 4.0 / 3.0)
 }
@@ -84,9 +81,26 @@ fn holds(name: &str, vcpus: u16, full: &Machine) {
         let beside = machine.nodes[named(figure("initiator"))].initiator.as_ref();
         let from = machine.initiators.iter().position(|initiator| Some(&initiator.name) == beside);
         let from = InitiatorId::from(from.expect("an initiator beside the node with CPUs"));
-        let idle_ns = machine.idle_latency(from, node).as_ns();
+        let full_node = full.nodes.iter().find(|other| other.name == machine.nodes[node.index()].name);
+        let full_node = full_node.expect("a node of the file");
+        let (link_ns, link_mbps) =
+            closed_form::links(full, &machine.initiators[usize::from(from.0)].name, full_node);
+        let idle_ns = closed_form::idle_ns(full, full_node) + link_ns;
         let found_ns = figure("idle_ns");
-        let triad = expected_triad_mbps(&machine, from, node);
+        let share = f64::from(vcpus) / full.cpus() as f64;
+        let triad = match &full_node.fixed {
+            Some(fixed) => {
+                triad_mbps(fixed.read_bandwidth_mbps, fixed.write_bandwidth_mbps, link_mbps) * share
+            }
+            None => {
+                // Writes and turnarounds of a dram node have no closed form; its data bus is the limit.
+                let lowered = machine.nodes[node.index()].fixed.as_ref().expect("a fixed node");
+                let triad =
+                    triad_mbps(lowered.read_bandwidth_mbps, lowered.write_bandwidth_mbps, link_mbps * share);
+                assert!(triad <= closed_form::read_mbps(full_node) * share, "more than the data bus carries");
+                triad
+            }
+        };
         let found = figure("triad_mbps");
         println!(
             "{name} {}-{}: {found_ns:.1} ns, file {idle_ns:.1}; {found:.0} MB/s, file {triad:.0}",

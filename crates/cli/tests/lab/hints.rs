@@ -35,27 +35,30 @@ fn pages_follow_threads_and_tier_balance_stays() {
         return;
     }
     let test = lab::this_test();
-    // Nodes 0 and 1 are DRAM, each with a CPU, and node 2 is slow and beside node 0.
+    // Nodes 0 and 1 are DRAM, each with a CPU, and node 2 is slow and attached to node 0.
     let start = |name: &str, cpu: u32, node: u32| {
         format!("{NAME}={name} memtide run -p local -C {cpu} -m {node} -- {test} {TEST} --nocapture &\n")
     };
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing\necho never > /sys/kernel/mm/transparent_hugepage/enabled\n\
+        "echo 0 > /proc/sys/kernel/numa_balancing\n\
+         echo never > /sys/kernel/mm/transparent_hugepage/enabled\n\
          echo 'policy = \"bw-migration\"\njournal = \"/journal\"' > /memtide.toml\n\
-         memtide daemon --config /memtide.toml & daemon=$!\n{}a=$!\n{}b=$!\nwait $a || exit 1; wait $b || exit 1\n\
-         memtide status -o json\nmemtide replay /journal || exit 1\nkill $daemon; wait $daemon; echo ended $?\n",
+         memtide daemon --config /memtide.toml & daemon=$!\n\
+         {}a=$!\n{}b=$!\nwait $a || exit 1; wait $b || exit 1\n\
+         memtide status -o json\nmemtide replay /journal || exit 1\n\
+         kill $daemon; wait $daemon; echo daemon exit status $?\n",
         start("far", 1, 0),
         start("slow", 0, 2)
     );
-    let (out, told) =
+    let (out, stderr) =
         lab::script(&["--machine", "ddr5-cxl", "--vcpus", "2", "--timing", "off"], &[&test], &script);
-    assert!(out.contains("ended 0"), "{out}\n{told}");
+    assert!(out.contains("daemon exit status 0"), "{out}\n{stderr}");
     let [far, slow] = ["far", "slow"].map(|name| pages(&out, name));
-    assert_eq!([far[0], slow[0]], [[PAGES, 0, 0], [0, 0, PAGES]], "they began where they were bound to");
+    assert_eq!([far[0], slow[0]], [[PAGES, 0, 0], [0, 0, PAGES]], "pages start on the bound nodes");
     let [far, slow] = [far, slow].map(|all| *all.last().expect("pages"));
     assert!(far[1] >= PAGES * 95 / 100 && far[2] == 0, "far: {far:?} of {PAGES} pages");
     assert!(slow[2] >= PAGES - 10, "slow: {slow:?}; threshold is 10 pages");
-    // They may be unreported pages: its code, its stack.
+    // They may be pages that the program does not report: its code, its stack.
     let mut answers =
         serde_json::Deserializer::from_str(&out[out.find("{\n").expect("a status")..]).into_iter();
     let status: Value = answers.next().expect("a status").expect("JSON");
@@ -67,34 +70,34 @@ fn pages_follow_threads_and_tier_balance_stays() {
 
 /// Pages of a program on nodes 0, 1 and 2, from its output.
 fn pages(out: &str, name: &str) -> Vec<[u64; 3]> {
-    let told = out.lines().filter_map(|line| Some(line.split_once(&format!("{name} has "))?.1));
+    let reports = out.lines().filter_map(|line| Some(line.split_once(&format!("{name} has "))?.1));
     let numbers = |pages: &str| -> Vec<u64> {
         pages.split(' ').map(|pages| pages.parse().expect("a number")).collect()
     };
-    told.map(|pages| numbers(pages).try_into().expect("three nodes")).collect()
+    reports.map(|pages| numbers(pages).try_into().expect("three nodes")).collect()
 }
 
 /// Accesses all of its memory in a loop, and prints its placement periodically.
 fn program(name: &str) {
     let mut memory = vec![1u8; ALL];
     let begin = Instant::now();
-    let mut tell = begin;
-    tell_pages(name, &memory);
+    let mut last_report = begin;
+    print_pages(name, &memory);
     while begin.elapsed() < TIME {
         memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = byte.wrapping_add(1));
-        lab::forget_translations();
+        lab::flush_tlb();
         thread::sleep(Duration::from_millis(20));
-        if tell.elapsed() > Duration::from_secs(2) {
-            tell = Instant::now();
-            tell_pages(name, &memory);
+        if last_report.elapsed() > Duration::from_secs(2) {
+            last_report = Instant::now();
+            print_pages(name, &memory);
         }
     }
-    tell_pages(name, &memory);
+    print_pages(name, &memory);
     let first = memory[0];
-    assert!(memory.iter().step_by(PAGE).all(|&byte| byte == first), "a page lost its content");
+    assert!(memory.iter().step_by(PAGE).all(|&byte| byte == first), "a page changed its content");
 }
 
-fn tell_pages(name: &str, memory: &[u8]) {
+fn print_pages(name: &str, memory: &[u8]) {
     let first = memory.as_ptr() as u64 / PAGE as u64;
     let pages: Vec<u64> = (first..first + PAGES).collect();
     let nodes = nodes_of(rustix::process::getpid(), &pages).expect("nodes");

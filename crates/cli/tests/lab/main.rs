@@ -1,7 +1,9 @@
-//! Tests in the lab: real kernels in virtual machines with modelled clocks. One program, so that long tests
-//! run in parallel with short ones; `lab_ends.rs` is separate because it checks for leftovers, which other
-//! runs would add.
+//! Tests in the lab: real kernels in virtual machines with modelled clocks. One test program, so that long
+//! and short tests run in parallel. `lab_ends.rs` is separate: it checks for leftovers, which other runs
+//! would add.
 
+#[path = "../../../lab-model/tests/support/closed_form.rs"]
+mod closed_form;
 mod compare;
 mod conformance;
 mod costs;

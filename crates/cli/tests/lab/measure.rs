@@ -1,9 +1,9 @@
 //! `memtide measure` of writes, mixes and latency under load matches the lab's machine file.
 
 use memtide_core::machine::Machine;
-use memtide_lab_model::prepare;
 use serde_json::Value;
 
+use crate::closed_form;
 use crate::support::{lab, lab_is_here};
 
 /// Output of a script in a guest, in sections separated by `==`.
@@ -36,14 +36,17 @@ fn writes_and_mixes_match_machine_file() {
     let parts = printed("optane", 2, script);
     let machine =
         Machine::parse("optane", include_str!("../../../../machines/optane.toml")).expect("a machine");
-    let machine = prepare(&machine, 2).machine;
+    // Two of its CPUs, with their share of each node's bandwidth.
+    let share = 2.0 / machine.cpus() as f64;
     let rows = json(&parts[0])["nodes"].as_array().expect("rows").clone();
     assert_eq!(rows.len(), 2);
     for (row, name) in rows.iter().zip(["dram0", "optane0"]) {
         let node = machine.nodes.iter().find(|node| node.name == name).expect("a node");
         let fixed = node.fixed.as_ref().expect("a fixed node");
-        let read = fixed.read_bandwidth_mbps;
-        let write = fixed.write_bandwidth_mbps.unwrap_or(read);
+        let (_, link_mbps) = closed_form::links(&machine, "socket0", node);
+        assert!(fixed.read_bandwidth_mbps < link_mbps, "the node is the limit, not its link");
+        let read = fixed.read_bandwidth_mbps * share;
+        let write = fixed.write_bandwidth_mbps.map_or(read, |mbps| mbps * share);
         assert!(agrees(figure(row, "read_mbps"), read, 0.05), "{row}: {read} MB/s of reads");
         for reads in [0.67, 0.5] {
             let due = 1.0 / (reads / read + (1.0 - reads) / write);

@@ -31,8 +31,8 @@ const SAMPLING: RegionSampling = RegionSampling {
 /// Runs a test of this file in a guest, with its name as its role.
 fn in_guest(name: &str, timing: &str) {
     let test = lab::this_test();
-    let (out, told) = guest(name, timing, &format!("{test} {name} --nocapture"));
-    assert!(out.contains("1 passed"), "{out}\n{told}");
+    let (out, stderr) = guest(name, timing, &format!("{test} {name} --nocapture"));
+    assert!(out.contains("1 passed"), "{out}\n{stderr}");
 }
 
 /// Runs a script in a guest, with this test in this role. Returns its output.
@@ -79,7 +79,7 @@ fn sleep_s(seconds: f64) {
     thread::sleep(Duration::from_secs_f64(seconds));
 }
 
-fn let_damon_in() {
+fn free_damon() {
     // Missing files need no change.
     let _ = fs::write("/proc/sys/kernel/numa_balancing", "0");
     let _ = fs::write("/sys/module/damon_stat/parameters/enabled", "N");
@@ -90,16 +90,16 @@ fn without_huge_pages() {
 }
 
 /// Median age of pages, in aggregation intervals.
-fn middle_age(found: &[Found]) -> u32 {
+fn median_age(found: &[Found]) -> u32 {
     let mut ages: Vec<(u32, u64)> = found.iter().map(|found| (found.age, found.pages)).collect();
     ages.sort_unstable();
     let half = ages.iter().map(|(_, pages)| pages).sum::<u64>() / 2;
     let mut before = 0;
-    let middle = ages.iter().find(|(_, pages)| {
+    let median = ages.iter().find(|(_, pages)| {
         before += pages;
         before > half
     });
-    middle.expect("regions").0
+    median.expect("regions").0
 }
 
 #[test]
@@ -111,36 +111,36 @@ fn damon_keeps_ages_across_process_changes() {
         None => return,
         Some(_) => {}
     }
-    let_damon_in();
+    free_damon();
     let [first, second, third] = [(); 3].map(|()| Idle::start(name));
     sleep_s(1.0);
     let [a, b, c] = [&first, &second, &third].map(Idle::process);
     Damon::check().expect("DAMON");
     let mut damon = Damon::new(&SAMPLING);
-    let mut look = |processes: &[&Process], after_s: f64| {
+    let mut sample = |processes: &[&Process], after_s: f64| {
         let processes: Vec<Process> = processes.iter().map(|&process| process.clone()).collect();
-        damon.watch(&processes).expect("they are watched");
+        damon.watch(&processes).expect("DAMON's targets");
         sleep_s(after_s);
         let found = damon.read().expect("regions");
         let pages: Vec<u64> = found.iter().map(|found| found.iter().map(|found| found.pages).sum()).collect();
         assert!(pages.iter().all(|&pages| pages >= (48 * MIB / 4096) as u64), "{pages:?}");
-        let ages: Vec<u32> = found.iter().map(|found| middle_age(found)).collect();
+        let ages: Vec<u32> = found.iter().map(|found| median_age(found)).collect();
         println!("ages {ages:?}");
         ages
     };
-    let ages = look(&[&a, &b], 5.0);
+    let ages = sample(&[&a, &b], 5.0);
     assert!(ages.iter().all(|age| (25..60).contains(age)), "{ages:?}");
-    let ages = look(&[&b, &c], 2.0);
-    assert!(ages[0] > 55 && ages[1] < 25, "the second one stays, the third one is new: {ages:?}");
+    let ages = sample(&[&b, &c], 2.0);
+    assert!(ages[0] > 55 && ages[1] < 25, "the second process stays, the third is new: {ages:?}");
     drop(first);
-    let ages = look(&[&b], 2.0);
+    let ages = sample(&[&b], 2.0);
     assert!(ages[0] > 75, "{ages:?}");
     let fourth = Idle::start(name);
     sleep_s(1.0);
-    let ages = look(&[&b, &c, &fourth.process()], 2.0);
+    let ages = sample(&[&b, &c, &fourth.process()], 2.0);
     assert!(ages[0] > 105 && ages[1] < 25 && ages[2] < 25, "{ages:?}");
     drop(second);
-    let ages = look(&[&c, &fourth.process()], 2.0);
+    let ages = sample(&[&c, &fourth.process()], 2.0);
     assert!(ages.iter().all(|age| (25..60).contains(age)), "{ages:?}");
 }
 
@@ -161,11 +161,11 @@ fn three_parts() {
     }
 }
 
-/// Pages of each part that were seen as: long idle, idle, read, written.
-type Told = [[u64; 4]; 3];
+/// Pages of each part by how they were seen: long idle, idle, read, written.
+type Classes = [[u64; 4]; 3];
 
-fn told(seen: &Regions, starts: [u64; 3]) -> Told {
-    let mut told = Told::default();
+fn classify(seen: &Regions, starts: [u64; 3]) -> Classes {
+    let mut classes = Classes::default();
     for region in seen.iter() {
         let class = match (region.reads, region.writes) {
             (0, 0) if region.age >= 20 => 0,
@@ -176,10 +176,10 @@ fn told(seen: &Regions, starts: [u64; 3]) -> Told {
         let pages = region.start.0..region.start.0 + region.pages * region.size.base_pages();
         for (part, (start, bytes)) in starts.into_iter().zip(PARTS).enumerate() {
             let end = start + bytes as u64 / 4096 - 2;
-            told[part][class] += pages.end.min(end).saturating_sub(pages.start.max(start));
+            classes[part][class] += pages.end.min(end).saturating_sub(pages.start.max(start));
         }
     }
-    told
+    classes
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn read_written_and_idle_pages_are_distinguished() {
         None => return,
         Some(_) => {}
     }
-    let_damon_in();
+    free_damon();
     without_huge_pages();
     let mut command = Command::new(lab::this_test());
     command.args([name, "--nocapture"]).env(ROLE, "idle").stdout(Stdio::piped());
@@ -203,33 +203,33 @@ fn read_written_and_idle_pages_are_distinguished() {
             line.split_once("parts ")?.1.split(' ').map(|word| word.parse().ok()).collect();
         words?.try_into().ok()
     });
-    let starts: [u64; 3] = starts.expect("where its parts lie");
+    let starts: [u64; 3] = starts.expect("addresses of its parts");
     let sensors = Sensors::new(Delivery::Deployable, Time::from_ms(1000)).require(Sensor::Regions(SAMPLING));
     let numbers = Numbers { nodes: vec![NodeId(0), NodeId(1)], cpus: Vec::new(), scan_pages: 0 };
     let mut live =
         Live::new(numbers, &sensors, Some(Kind::Damon), Duration::from_millis(20), true).expect("DAMON");
     sleep_s(2.5);
-    let looks = (0..8).map(|_| {
+    let samples = (0..8).map(|_| {
         live.watch(vec![child.process()]);
         sleep_s(1.0);
         let mut view = View::default();
         live.observe(&mut view, &mut Vec::new());
         assert_eq!(live.take_troubles(), Vec::<String>::new());
-        let told = told(&view.regions, starts);
-        println!("{} regions: {told:?}", view.regions.len());
-        told
+        let classes = classify(&view.regions, starts);
+        println!("{} regions: {classes:?}", view.regions.len());
+        classes
     });
-    let looks: Vec<Told> = looks.skip(4).collect();
-    for told in &looks {
-        let [read, written, idle] = told;
-        assert_eq!((read[0], written[0]), (0, 0), "what is used looks idle: {told:?}");
-        let right = [read[2], written[3], idle[0] + idle[1]];
-        for (right, bytes) in right.into_iter().zip(PARTS) {
+    let samples: Vec<Classes> = samples.skip(4).collect();
+    for classes in &samples {
+        let [read, written, idle] = classes;
+        assert_eq!((read[0], written[0]), (0, 0), "accessed pages look idle: {classes:?}");
+        let correct = [read[2], written[3], idle[0] + idle[1]];
+        for (correct, bytes) in correct.into_iter().zip(PARTS) {
             let pages = bytes as u64 / 4096;
-            assert!(right * 10 >= pages * 9, "{right} of {pages} pages: {told:?}");
+            assert!(correct * 10 >= pages * 9, "{correct} of {pages} pages: {classes:?}");
         }
     }
-    assert_eq!(looks.len(), 4);
+    assert_eq!(samples.len(), 4);
 }
 
 /// Sizes of the next test's accessed and idle mappings.
@@ -244,12 +244,12 @@ fn two_mappings() {
     let unused = vec![1u8; UNUSED];
     let begin = Instant::now();
     let both = |used: &[u8]| [used, unused.as_slice()].map(fast_share);
-    println!("at first {:?}", both(&used));
+    println!("initial {:?}", both(&used));
     while begin.elapsed() < Duration::from_secs(40) {
         used.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
         sleep_s(0.007);
     }
-    println!("in the end {:?}", both(&used));
+    println!("final {:?}", both(&used));
     between.thread().unpark();
     between.join().expect("a thread");
 }
@@ -272,34 +272,37 @@ fn without_damon_whole_mappings_are_promoted() {
         return;
     }
     let test = lab::this_test();
-    let taken = "S=/sys/module/damon_stat/parameters/enabled; [ ! -e $S ] || echo N > $S\n\
+    let use_damon = "S=/sys/module/damon_stat/parameters/enabled; [ ! -e $S ] || echo N > $S\n\
         D=/sys/kernel/mm/damon/admin/kdamonds; echo 1 > $D/nr_kdamonds; echo 1 > $D/0/contexts/nr_contexts\n\
         echo vaddr > $D/0/contexts/0/operations; echo 1 > $D/0/contexts/0/targets/nr_targets\n\
         echo $$ > $D/0/contexts/0/targets/0/pid_target; echo on > $D/0/state || exit 1\n";
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing\n{taken}memtide daemon & daemon=$!\n\
+        "echo 0 > /proc/sys/kernel/numa_balancing\n{use_damon}memtide daemon & daemon=$!\n\
          memtide run -p interleave -- {test} {name} --nocapture || exit 1\n\
-         memtide status -o json\nkill $daemon; wait $daemon; echo ended $?\n"
+         memtide status -o json\nkill $daemon; wait $daemon; echo daemon exit status $?\n"
     );
-    let (out, told) = guest(name, "off", &script);
-    assert!(out.contains("ended 0") && out.contains("\"monitor\": \"smaps\""), "{out}\n{told}");
-    assert!(told.contains("memory is monitored by smaps (damon: another program uses DAMON"), "{told}");
+    let (out, stderr) = guest(name, "off", &script);
+    assert!(
+        out.contains("daemon exit status 0") && out.contains("\"monitor\": \"smaps\""),
+        "{out}\n{stderr}"
+    );
+    assert!(stderr.contains("memory is monitored by smaps (damon: another program uses DAMON"), "{stderr}");
     let share = |when: &str| -> Option<[f64; 2]> {
         let line = out.lines().find_map(|line| line.split_once(when))?.1;
         let shares: Result<Vec<f64>, _> = line.trim_matches(['[', ']']).split(", ").map(str::parse).collect();
         shares.ok()?.try_into().ok()
     };
-    let first = share("at first ").expect("what it began with");
+    let first = share("initial ").expect("initial shares");
     assert!(first.iter().all(|share| (0.3..0.7).contains(share)), "{first:?}");
-    let [used, unused] = share("in the end ").expect("how it ended");
+    let [used, unused] = share("final ").expect("final shares");
     assert!(
         used > 0.95 && unused < 0.05,
-        "{used} of what is used and {unused} of the rest are fast\n{out}\n{told}"
+        "{used} of the used mapping and {unused} of the other are on fast memory\n{out}\n{stderr}"
     );
 }
 
 /// Bounds from docs/live.md, in thousands of instructions per 4 KiB of memory.
-const LOOK: f64 = 1.2;
+const SMAPS: f64 = 1.2;
 const CLEAR: f64 = 0.1;
 const FAULT: f64 = 2.0;
 
@@ -315,24 +318,24 @@ fn monitoring_cost_without_damon() {
     let me = processes::one(rustix::process::getpid()).expect("this process");
     // Without the model, the guest's clock advances 8 ns per instruction.
     let pages = (64 * MIB / 4096) as f64;
-    let thousands = |began: Instant| began.elapsed().as_nanos() as f64 / 8.0 / 1000.0 / pages;
+    let thousands = |start: Instant| start.elapsed().as_nanos() as f64 / 8.0 / 1000.0 / pages;
     let mut touch = || {
-        let began = Instant::now();
+        let start = Instant::now();
         memory.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
-        thousands(began)
+        thousands(start)
     };
     let plain = touch();
     let mut smaps = Smaps::new(&SAMPLING);
     smaps.watch(std::slice::from_ref(&me)).expect("this process");
-    let began = Instant::now();
+    let start = Instant::now();
     smaps.read().expect("mappings");
-    let look = thousands(began) - SAMPLING.sampling.as_ns() / 8.0 / 1000.0 / pages;
+    let reading = thousands(start) - SAMPLING.sampling.as_ns() / 8.0 / 1000.0 / pages;
     touch();
     let mut writes = SoftDirty::default();
-    let began = Instant::now();
-    writes.written(&me, &[]).expect("its bits are cleared");
-    let clear = thousands(began);
+    let start = Instant::now();
+    writes.written(&me, &[]).expect("cleared bits");
+    let clear = thousands(start);
     let fault = touch() - plain;
-    println!("a look {look:.2}, clearing soft-dirty bits {clear:.2}, the next write {fault:.2}");
-    assert!(look < LOOK && clear < CLEAR && (0.5..FAULT).contains(&fault), "{look} {clear} {fault}");
+    println!("reading smaps {reading:.2}, clearing soft-dirty bits {clear:.2}, the next write {fault:.2}");
+    assert!(reading < SMAPS && clear < CLEAR && (0.5..FAULT).contains(&fault), "{reading} {clear} {fault}");
 }

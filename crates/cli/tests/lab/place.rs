@@ -3,10 +3,10 @@
 
 use crate::support::{lab, lab_is_here};
 
-/// Pages that the program fills; Perl takes a few more.
+/// Pages that the program fills; Perl uses a few more.
 const PAGES: u64 = 40 << 8;
 
-/// Fills 40 MiB, then shows where its pages are.
+/// Fills 40 MiB and prints its numa_maps.
 const PROGRAM: &str = r#"my $n = 40 << 20; my $x = "a" x $n; open F, "/proc/self/numa_maps"; print <F>"#;
 
 /// Each placement, and its shares of `hinuma`'s DRAM and NVM (bandwidth ratio 2:1).
@@ -31,16 +31,16 @@ fn placement_follows_rule_and_weights_are_restored() {
     let conflict = "memtide run -p ratio:weights=4:1 -- memtide run -p ratio:weights=2:1 -- perl -e 1 2>&1\n";
     let script = format!("{}echo == end\n{conflict}{weights}\n", lines.concat());
     let options = ["--machine", "hinuma", "--vcpus", "1", "--timing", "off"];
-    let (out, told) = lab::script(&options, &["/usr/bin/perl", "/bin/cat"], &script);
+    let (out, stderr) = lab::script(&options, &["/usr/bin/perl", "/bin/cat"], &script);
     let parts: Vec<&str> = out.split("== ").collect();
     for ((placement, weights), part) in PLACEMENTS.into_iter().zip(&parts[1..]) {
-        assert!(part.starts_with(placement), "{out}\n{told}");
+        assert!(part.starts_with(placement), "{out}\n{stderr}");
         let found = largest(part);
         let all: u64 = found.iter().sum();
         assert!((PAGES..PAGES + 10).contains(&all), "{placement}: {found:?}");
         for (node, weight) in weights.into_iter().enumerate() {
-            let due = all * weight / weights.iter().sum::<u64>();
-            assert!(found[node].abs_diff(due) <= PAGES / 1000, "{placement}: {found:?} for {weights:?}");
+            let expected = all * weight / weights.iter().sum::<u64>();
+            assert!(found[node].abs_diff(expected) <= PAGES / 1000, "{placement}: {found:?} for {weights:?}");
         }
     }
     let end = parts.last().expect("the end");

@@ -25,16 +25,16 @@ fn shell_runs_typed_commands_and_passes_interrupt() {
         .expect("a terminal");
     let mut keys = shell.stdin.take().expect("a pipe");
     let mut screen = shell.stdout.take().expect("a pipe");
-    let mut seen = String::new();
+    let mut output = String::new();
     let mut until = |text: &str| {
         let mut part = String::new();
         while !part.contains(text) {
             let mut buffer = [0; 4096];
             let length = screen.read(&mut buffer).expect("a screen");
-            assert!(length > 0, "no '{text}' in {seen}{part}");
+            assert!(length > 0, "no '{text}' in {output}{part}");
             part += &String::from_utf8_lossy(&buffer[..length]);
         }
-        seen += &part;
+        output += &part;
     };
     let mut type_in = |text: &str| keys.write_all(text.as_bytes()).and_then(|()| keys.flush()).expect("keys");
     // While the guest boots.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{MEMTIDE, lab_is_here};
 
-/// Output of a command in a guest of `ddr5-cxl`: two sockets with memory, CXL memory beside the first.
+/// Output of a command in a guest of `ddr5-cxl`: two sockets with memory, CXL memory attached to the first.
 fn printed(format: &str) -> String {
     let run = Command::new(MEMTIDE)
         .args(["lab", "run", "--machine", "ddr5-cxl", "--timing", "off", "--", MEMTIDE, "topo", "-o", format])
@@ -33,25 +33,25 @@ fn topo_shows_guest_nodes() {
     let latency = |node: usize| nodes[node]["read_latency_ns"].as_f64().expect("firmware's figure");
     assert!((latency(2) - latency(0) - 100.0).abs() < 5.0, "the link adds 100 ns: {shown}");
     let memory = column("memory_mib").iter().map(|mib| mib.as_u64().expect("MiB")).collect::<Vec<_>>();
-    assert!(memory.iter().all(|mib| (400..=512).contains(mib)), "of 512 MiB each: {shown}");
+    assert!(memory.iter().all(|mib| (400..=512).contains(mib)), "expected up to 512 MiB each: {shown}");
 }
 
 #[test]
-fn guest_machine_file_has_original_reaches() {
+fn guest_machine_file_has_original_latencies() {
     if !lab_is_here() {
         return;
     }
     let found = Machine::parse("host", &printed("machine")).expect("a machine file");
-    let made_of = include_str!("../../../../machines/ddr5-cxl.toml");
-    let made_of = Machine::parse("ddr5-cxl.toml", made_of).expect("a bundled machine");
+    let original = include_str!("../../../../machines/ddr5-cxl.toml");
+    let original = Machine::parse("ddr5-cxl.toml", original).expect("a bundled machine");
     for from in [0, 1].map(InitiatorId) {
         for to in [0, 1, 2].map(NodeId) {
             let ns = |machine: &Machine| machine.idle_latency(from, to).as_ns();
             assert!(
-                (ns(&found) / ns(&made_of) - 1.0).abs() < 0.08,
+                (ns(&found) / ns(&original) - 1.0).abs() < 0.08,
                 "{from} {to}: {} {}",
                 ns(&found),
-                ns(&made_of)
+                ns(&original)
             );
         }
     }

@@ -17,8 +17,8 @@ const MIB: usize = 1 << 20;
 fn lab(arguments: &[&str]) -> String {
     let run = Command::new(MEMTIDE).args(["lab", "run", "--timing", "on"]).args(arguments).output();
     let run = run.expect("memtide runs");
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success() && !told.contains("did not follow"), "{arguments:?}: {told}");
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && !stderr.contains("did not follow"), "{arguments:?}: {stderr}");
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
@@ -31,7 +31,7 @@ const HOT: std::ops::Range<usize> = 32 * MIB..56 * MIB;
 #[test]
 fn damon_finds_accessed_pages() {
     if env::var_os(IN_GUEST).is_some() {
-        return in_guest().expect("DAMON can be asked");
+        return in_guest().expect("DAMON");
     }
     if !lab_is_here() {
         return;
@@ -41,11 +41,11 @@ fn damon_finds_accessed_pages() {
     let arguments =
         ["--machine", "ddr5-cxl", "--scale", "64", "--vcpus", "1", "--env", &variable, "--", &test];
     let these = ["damon_finds_accessed_pages", "--nocapture"];
-    let said = lab(&[&arguments[..], &these].concat());
-    let line = said.lines().find_map(|line| line.split_once("agreement ")).expect("a result").1;
+    let stdout = lab(&[&arguments[..], &these].concat());
+    let line = stdout.lines().find_map(|line| line.split_once("agreement ")).expect("a result").1;
     println!("agreement {line}");
     let agreement: f64 = line.trim().parse().expect("a number");
-    assert!(agreement > 0.9, "DAMON agrees on {agreement} of the pages:\n{said}");
+    assert!(agreement > 0.9, "DAMON agrees on {agreement} of the pages:\n{stdout}");
 }
 
 /// Reads a part of its memory at random, and queries DAMON for it.
@@ -87,7 +87,7 @@ impl Damon {
         let scheme = "0/contexts/0/schemes/0";
         let context = "0/contexts/0";
         let pid = process.to_string();
-        let most = u32::MAX.to_string();
+        let unlimited = u32::MAX.to_string();
         let interval = |name: &str| format!("{context}/monitoring_attrs/intervals/{name}");
         let pattern = |name: &str| format!("{scheme}/access_pattern/{name}");
         let writes = [
@@ -102,8 +102,8 @@ impl Damon {
             (format!("{context}/schemes/nr_schemes"), "1"),
             (format!("{scheme}/action"), "stat"),
             (pattern("sz/max"), "1099511627776"),
-            (pattern("nr_accesses/max"), &most),
-            (pattern("age/max"), &most),
+            (pattern("nr_accesses/max"), &unlimited),
+            (pattern("age/max"), &unlimited),
             ("0/state".to_owned(), "on"),
         ];
         for (file, text) in writes {
@@ -150,16 +150,16 @@ fn guest_times_match_simulator() {
         "is:threads=1,footprint_mib=12,iterations=4",
     ] {
         let arguments = ["--machine", MACHINE, "--vcpus", "1", "--region", "marks", "--", &program, workload];
-        let said = lab(&arguments);
+        let stdout = lab(&arguments);
         let ns: f64 =
-            said.lines().find_map(|line| line.strip_prefix("time_ns ")?.parse().ok()).expect("a time");
+            stdout.lines().find_map(|line| line.strip_prefix("time_ns ")?.parse().ok()).expect("a time");
         let simulated = Command::new(MEMTIDE)
             .args(["simulate", "--policy", "local", "-o", "json", "--workload", workload, "--machine"])
             .arg(&prepared)
             .output()
-            .expect("it runs");
-        let answer: Value = serde_json::from_slice(&simulated.stdout).expect("JSON");
-        let ms = answer["report"]["time_ms"].as_f64().expect("a time");
+            .expect("memtide runs");
+        let parsed: Value = serde_json::from_slice(&simulated.stdout).expect("JSON");
+        let ms = parsed["report"]["time_ms"].as_f64().expect("a time");
         println!("{workload} | {:.1} | {ms:.1} | {:+.1} %", ns / 1e6, (ns / 1e6 / ms - 1.0) * 100.0);
         assert!(
             (ns / 1e6 / ms - 1.0).abs() < 0.1,
@@ -185,17 +185,17 @@ fn repeated_run_takes_identical_time() {
             let arguments =
                 ["lab", "run", "-o", "json", "--timing", "on", "--machine", "bmpm-5", "--vcpus", vcpus];
             let program = ["--file", &file, "--", "sort", "--parallel=2", &file];
-            let run = Command::new(MEMTIDE).args(arguments).args(program).output().expect("it runs");
-            let told = String::from_utf8_lossy(&run.stderr).into_owned();
-            assert!(run.status.success(), "{told}");
-            let from = told.find('{').expect("JSON");
-            let answer: Value = serde_json::from_str(&told[from..]).expect("JSON");
-            // Host time differs.
-            let row = |key: &str| answer["run"][0][key].clone();
+            let run = Command::new(MEMTIDE).args(arguments).args(program).output().expect("memtide runs");
+            let stderr = String::from_utf8_lossy(&run.stderr).into_owned();
+            assert!(run.status.success(), "{stderr}");
+            let from = stderr.find('{').expect("JSON");
+            let parsed: Value = serde_json::from_str(&stderr[from..]).expect("JSON");
+            // Without host time, which differs.
+            let row = |key: &str| parsed["run"][0][key].clone();
             let exact =
                 ["guest_ns", "faults", "instructions", "accesses", "llc_misses", "page_walks"].map(row);
             assert!(exact.iter().all(|value| value.as_u64().is_some_and(|n| n > 0)), "{exact:?}");
-            (exact, answer["nodes"].clone())
+            (exact, parsed["nodes"].clone())
         };
         let first = run();
         println!("{vcpus} virtual CPUs: {:?}", first.0);

@@ -1,4 +1,4 @@
-//! Calls of the command, and their input files.
+//! Runs the command; creates its input files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,17 +13,17 @@ pub fn memtide(args: &[&str]) -> Output {
 
 /// Standard output of a call that succeeds.
 #[track_caller]
-pub fn answer(args: &[&str]) -> String {
+pub fn stdout_of(args: &[&str]) -> String {
     let output = memtide(args);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The same, parsed as JSON.
+/// JSON output of a call that succeeds.
 #[track_caller]
 pub fn json(args: &[&str]) -> serde_json::Value {
-    serde_json::from_str(&answer(&[args, &["--output", "json"]].concat())).expect("one JSON value")
+    serde_json::from_str(&stdout_of(&[args, &["--output", "json"]].concat())).expect("one JSON value")
 }
 
 /// A call refused with this code and a message containing all these parts.
@@ -32,10 +32,10 @@ pub fn refused(code: i32, args: &[&str], parts: &[&str]) {
     let output = memtide(args);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
-    assert!(output.stdout.is_empty(), "{args:?} printed an answer");
+    assert!(output.stdout.is_empty(), "{args:?} printed output");
     assert!(error.starts_with("memtide: error: "), "{args:?}: {error}");
     for part in parts {
-        assert!(error.contains(part), "{args:?} does not say '{part}': {error}");
+        assert!(error.contains(part), "{args:?}: no '{part}' in {error}");
     }
     for foreign in ["panicked", "Error(", "Some(", "RUST_BACKTRACE"] {
         assert!(!error.contains(foreign), "{args:?}: {error}");

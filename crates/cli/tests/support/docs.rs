@@ -22,7 +22,9 @@ pub fn root() -> PathBuf {
 /// Every Markdown page for users, relative to [`root`], sorted.
 pub fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> =
-        ["README.md", "ARCHITECTURE.md", "SECURITY.md", "traces/README.md"].map(PathBuf::from).into();
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "traces/README.md"]
+            .map(PathBuf::from)
+            .into();
     for folder in ["docs", "docs/policies", "docs/comparison"] {
         for entry in fs::read_dir(root().join(folder)).expect("a folder of pages") {
             let name = entry.expect("an entry").file_name();

@@ -1,3 +1,4 @@
+// Fills 32 MiB in eight goroutines, verifies it and prints its numa_maps.
 package main
 
 import (
@@ -7,21 +8,21 @@ import (
 )
 
 func main() {
-	var all sync.WaitGroup
-	kept := make([][]byte, 8)
-	for i := range kept {
-		all.Add(1)
+	var done sync.WaitGroup
+	blocks := make([][]byte, 8)
+	for i := range blocks {
+		done.Add(1)
 		go func() {
-			defer all.Done()
-			kept[i] = make([]byte, 4<<20)
-			for at := range kept[i] {
-				kept[i][at] = byte(i + 1)
+			defer done.Done()
+			blocks[i] = make([]byte, 4<<20)
+			for at := range blocks[i] {
+				blocks[i][at] = byte(i + 1)
 			}
 		}()
 	}
-	all.Wait()
-	for i := range kept {
-		for _, value := range kept[i] {
+	done.Wait()
+	for i := range blocks {
+		for _, value := range blocks[i] {
 			if value != byte(i+1) {
 				os.Exit(9)
 			}

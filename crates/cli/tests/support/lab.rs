@@ -13,10 +13,10 @@ pub fn script(options: &[&str], files: &[&str], script: &str) -> (String, String
     command.args(["lab", "run", "--file", &format!("{MEMTIDE}:/bin/memtide")]).args(options);
     files.iter().for_each(|file| _ = command.args(["--file", file]));
     let run = command.args(["--", "sh", "-c", script]).output().expect("memtide runs");
-    let [out, told] = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    println!("{out}\n{told}");
-    assert!(run.status.success(), "{out}\n{told}");
-    (out, told)
+    let [out, stderr] = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    println!("{out}\n{stderr}");
+    assert!(run.status.success(), "{out}\n{stderr}");
+    (out, stderr)
 }
 
 /// The running test binary, to run it in a guest.
@@ -36,7 +36,7 @@ pub fn compile(folder: &Path, name: &str) -> String {
 
 /// Flushes the emulated CPU's TLB: without the model it never evicts translations, and pages would look idle.
 /// Unmapping memory flushes it.
-pub fn forget_translations() {
+pub fn flush_tlb() {
     let mut memory = vec![0u8; 64 << 20];
     memory.iter_mut().step_by(4096).take(64).for_each(|byte| *byte = 1);
     std::hint::black_box(&memory);

@@ -1,4 +1,5 @@
-/* shared DEVICE BYTES first|second: two guests say a word each through memory that both have, and read some of it. */
+/* Two guests exchange a word each through shared memory, then read 4 MiB of it:
+ * shared DEVICE BYTES first|second. The first word is whose turn it is, the last one the message. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,35 +10,35 @@
 
 typedef _Atomic unsigned long word;
 
-static unsigned long await(word *turn, unsigned long which, word *said) {
-    while (atomic_load(turn) != which) usleep(1000);
-    return atomic_load(said);
+static unsigned long receive(word *turn, unsigned long own_turn, word *message) {
+    while (atomic_load(turn) != own_turn) usleep(1000);
+    return atomic_load(message);
 }
 
-static void say(word *turn, unsigned long next, word *said, unsigned long what) {
-    atomic_store(said, what);
-    atomic_store(turn, next);
+static void send(word *turn, unsigned long next_turn, word *message, unsigned long value) {
+    atomic_store(message, value);
+    atomic_store(turn, next_turn);
 }
 
-int main(int count, char **arguments) {
-    if (count != 4) return 2;
-    size_t bytes = strtoul(arguments[2], NULL, 10);
-    int device = open(arguments[1], O_RDWR);
+int main(int argc, char **argv) {
+    if (argc != 4) return 2;
+    size_t bytes = strtoul(argv[2], NULL, 10);
+    int device = open(argv[1], O_RDWR);
     char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device, 0);
     if (start == MAP_FAILED) {
-        perror(arguments[1]);
+        perror(argv[1]);
         return 1;
     }
-    word *turn = (word *)start, *said = (word *)(start + bytes) - 1;
-    unsigned long heard, sum = 0;
-    if (strcmp(arguments[3], "first") == 0) {
-        say(turn, 1, said, 42);
-        heard = await(turn, 2, said);
+    word *turn = (word *)start, *message = (word *)(start + bytes) - 1;
+    unsigned long received, sum = 0;
+    if (strcmp(argv[3], "first") == 0) {
+        send(turn, 1, message, 42);
+        received = receive(turn, 2, message);
     } else {
-        heard = await(turn, 1, said);
-        say(turn, 2, said, 43);
+        received = receive(turn, 1, message);
+        send(turn, 2, message, 43);
     }
     for (size_t at = 1 << 20; at < 5 << 20; at += 64) sum += start[at];
-    printf("heard %lu, sum %lu\n", heard, sum);
+    printf("received %lu, sum %lu\n", received, sum);
     return 0;
 }

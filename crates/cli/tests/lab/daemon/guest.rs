@@ -14,21 +14,22 @@ use super::IN_GUEST;
 
 const OWNER: u32 = 1000;
 const OTHER: u32 = 1001;
-const HELD: usize = 64 << 20;
+const TARGET_BYTES: usize = 64 << 20;
 
-/// Holds memory until its input ends, and checks its content.
-pub fn hold() {
-    let memory: Vec<u64> = (0..HELD as u64 / 8).collect();
-    println!("holds");
+/// Keeps memory until its input ends, then verifies it.
+pub fn target() {
+    let memory: Vec<u64> = (0..TARGET_BYTES as u64 / 8).collect();
+    println!("ready");
     let mut end = String::new();
-    std::io::stdin().read_to_string(&mut end).expect("an end");
-    assert!((0..).zip(&memory).all(|(at, &word)| at == word), "a page lost its content");
+    std::io::stdin().read_to_string(&mut end).expect("the end of input");
+    assert!((0..).zip(&memory).all(|(at, &word)| at == word), "a page changed its content");
 }
 
+/// Waits until a condition is met, for up to 20 s.
 fn wait(what: &str, mut until: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let start = Instant::now();
     while !until() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        assert!(start.elapsed() < Duration::from_secs(20), "timed out: {what}");
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -38,7 +39,7 @@ fn memtide(uid: u32, arguments: &str) -> Output {
     command.args(arguments.split(' ')).uid(uid).gid(uid).output().expect("memtide runs")
 }
 
-fn answer(uid: u32, arguments: &str) -> Value {
+fn query(uid: u32, arguments: &str) -> Value {
     let output = memtide(uid, &format!("{arguments} -o json"));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments}: {error}");
@@ -73,7 +74,7 @@ fn daemon(config: &str, log: &str, blocks: u64) -> Running {
     let file = File::create(log).expect("a file");
     let daemon = Command::new("sh").args(["-c", &script]).stderr(file).spawn();
     let mut daemon = Running(daemon.expect("a daemon"));
-    wait("no daemon listens", || {
+    wait("the daemon listens", || {
         let ended = daemon.0.try_wait().expect("its status");
         assert!(ended.is_none(), "{}", fs::read_to_string(log).unwrap_or_default());
         memtide(0, "status").status.success()
@@ -88,72 +89,70 @@ fn reload(daemon: &Running, config: &str) {
 
 /// Pages found on a node and pages migrated from it.
 fn migrated(uid: u32, arguments: &str) -> (u64, u64, f64) {
-    let told = answer(uid, arguments);
-    let found = told["found_pages"].as_u64().expect("a number");
-    let moved = told["outcomes"][0]["pages"].as_u64().expect("a number");
-    (found, moved, told["seconds"].as_f64().expect("a number"))
+    let result = query(uid, arguments);
+    let found = result["found_pages"].as_u64().expect("a number");
+    let moved = result["outcomes"][0]["pages"].as_u64().expect("a number");
+    (found, moved, result["seconds"].as_f64().expect("a number"))
 }
 
 pub fn daemon_survives_requests_reload_and_kill() {
-    let dry = "policy = 'hot-cold:epoch_ms=500:cold_epochs=1'\njournal = '/second'\ndry_run = true\nwatch.uid = 1000\n";
-    let still = "policy = 'hot-cold:epoch_ms=500:cold_epochs=10000'\njournal = '/second'\nwatch.uid = 1000\n";
+    let dry_run = "policy = 'hot-cold:epoch_ms=500:cold_epochs=1'\njournal = '/second'\n\
+                   dry_run = true\nwatch.uid = 1000\n";
+    let idle = "policy = 'hot-cold:epoch_ms=500:cold_epochs=10000'\njournal = '/second'\nwatch.uid = 1000\n";
     let mut target = Command::new(env::current_exe().expect("this test"));
-    target.args(env::args().skip(1)).env(IN_GUEST, "holds").uid(OWNER).gid(OWNER);
+    target.args(env::args().skip(1)).env(IN_GUEST, "target").uid(OWNER).gid(OWNER);
     let target = target.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program");
     let mut target = Running(target);
     let pid = target.0.id();
-    let mut told = Vec::new();
+    let mut printed = Vec::new();
     let mut output = target.0.stdout.take().expect("its output");
-    wait("it holds nothing", || {
+    wait("the target starts", || {
         let mut part = [0; 256];
         let read = output.read(&mut part).expect("its output");
-        told.extend(&part[..read]);
-        String::from_utf8_lossy(&told).contains("holds")
+        printed.extend(&part[..read]);
+        String::from_utf8_lossy(&printed).contains("ready")
     });
 
     let log = || fs::read_to_string("/second.log").expect("the daemon's messages");
-    let running = daemon(dry, "/second.log", 1 << 20);
-    wait("nothing is told on a dry run", || log().contains("would move "));
-    let (there, none) = (answer(OWNER, "status"), answer(OTHER, "status"));
-    assert_eq!(there["processes"][0]["pid"], pid, "{there}");
-    assert!(
-        there["dry_run"] == true && there["journal"] == "/second" && there["monitor"] == "damon",
-        "{there}"
-    );
-    assert!(there["processes"][0]["node0_pages"].as_u64() > Some(8000), "{there}");
-    assert_eq!(none["processes"].as_array().map(Vec::len), Some(0), "{none}");
-    let leave = move |from: u8, to: u8| format!("migrate {pid} --from {from} --to {to} --max-rate 100");
-    refused(OTHER, &leave(0, 1), "dry run");
+    let running = daemon(dry_run, "/second.log", 1 << 20);
+    wait("the dry run prints a move", || log().contains("would move "));
+    let (own, other) = (query(OWNER, "status"), query(OTHER, "status"));
+    assert_eq!(own["processes"][0]["pid"], pid, "{own}");
+    assert!(own["dry_run"] == true && own["journal"] == "/second" && own["monitor"] == "damon", "{own}");
+    assert!(own["processes"][0]["node0_pages"].as_u64() > Some(8000), "{own}");
+    assert_eq!(other["processes"].as_array().map(Vec::len), Some(0), "{other}");
+    let migrate = move |from: u8, to: u8| format!("migrate {pid} --from {from} --to {to} --max-rate 100");
+    refused(OTHER, &migrate(0, 1), "dry run");
     refused(OTHER, &format!("why {pid} 0x1000"), "not yours");
     refused(OTHER, "pause", "only root");
 
     reload(&running, "policy = 'hot-cold'\nmax_rate_mbps = 0\n");
-    wait("a wrong configuration is not refused", || {
+    wait("the invalid configuration is refused", || {
         log().contains("the old configuration stays in effect: ")
     });
-    assert_eq!(answer(0, "status")["dry_run"], true);
-    reload(&running, still);
-    wait("it is not read again", || log().contains("configuration reloaded"));
-    wait("it does not take effect", || answer(0, "status")["dry_run"] == false);
+    assert_eq!(query(0, "status")["dry_run"], true);
+    reload(&running, idle);
+    wait("the configuration is reloaded", || log().contains("configuration reloaded"));
+    wait("the configuration takes effect", || query(0, "status")["dry_run"] == false);
 
-    refused(OTHER, &leave(0, 1), "not yours");
+    refused(OTHER, &migrate(0, 1), "not yours");
     refused(OTHER, "migrate 1 --from 0 --to 1", "not yours");
-    fails(OWNER, &leave(0, 0), 2, "both name node 0");
-    let mover = thread::spawn(move || migrated(OWNER, &leave(0, 1)));
-    let mut answers = 0;
+    fails(OWNER, &migrate(0, 0), 2, "both name node 0");
+    let mover = thread::spawn(move || migrated(OWNER, &migrate(0, 1)));
+    let mut replies = 0;
     while !mover.is_finished() {
-        let begun = Instant::now();
-        answer(0, "status");
-        assert!(begun.elapsed() < Duration::from_secs(2), "others wait for a migration");
-        answers += 1;
+        let start = Instant::now();
+        query(0, "status");
+        assert!(start.elapsed() < Duration::from_secs(2), "a migration blocks other requests");
+        replies += 1;
     }
     let (found, moved, seconds) = mover.join().expect("a migration");
-    assert!(found > 15_000 && moved * 100 > found * 95 && answers > 0, "{moved} of {found}, {answers}");
+    assert!(found > 15_000 && moved * 100 > found * 95 && replies > 0, "{moved} of {found}, {replies}");
     assert!(seconds > 0.5, "{moved} pages in {seconds} s");
 
-    // A killed daemon's journal replays, and its stale socket blocks no command.
+    // A killed daemon's journal replays, and its stale socket does not block commands.
     drop(running);
-    let replayed = answer(0, "replay /second");
+    let replayed = query(0, "replay /second");
     let parts = replayed["parts"].as_array().expect("parts");
     assert!(parts.len() == 2 && parts.iter().all(|part| part["differing_epochs"] == 0), "{replayed}");
     assert!(
@@ -167,23 +166,23 @@ pub fn daemon_survives_requests_reload_and_kill() {
     // kdamond outlives a killed daemon; the next daemon takes it over.
     let state = fs::read_to_string("/sys/kernel/mm/damon/admin/kdamonds/0/state");
     assert_eq!(state.expect("DAMON").trim(), "on");
-    full(still);
-    target.0.stdin.take().expect("its input").write_all(b"end").expect("an end");
-    assert!(target.0.wait().expect("its status").success(), "it lost a page's content");
+    full_journal_ends(idle);
+    target.0.stdin.take().expect("its input").write_all(b"end").expect("the target");
+    assert!(target.0.wait().expect("its status").success(), "a page of the target changed");
 }
 
 /// The journal cannot grow: it ends, the daemon continues.
-fn full(config: &str) {
+fn full_journal_ends(config: &str) {
     let _running = daemon(&config.replace("/second", "/third"), "/third.log", 16);
     let log = || fs::read_to_string("/third.log").expect("the daemon's messages");
-    wait("the journal is never full", || log().contains("the journal ends here, the daemon continues"));
-    let before = answer(0, "status");
+    wait("the journal is full", || log().contains("the journal ends here, the daemon continues"));
+    let before = query(0, "status");
     assert_eq!(before["monitor"], "damon", "{before}");
     let doctor = String::from_utf8_lossy(&memtide(0, "doctor -o csv").stdout).into_owned();
     assert!(doctor.contains("memtide's daemon, process") && !doctor.contains("kill "), "{doctor}");
-    wait("it stands still", || answer(0, "status")["epochs"].as_u64() > before["epochs"].as_u64());
+    wait("the epochs continue", || query(0, "status")["epochs"].as_u64() > before["epochs"].as_u64());
     assert!(before["journal"].is_null() && before["troubles"][0]["trouble"].is_string(), "{before}");
     assert_eq!(log().matches("the journal ends here").count(), 1);
-    let replayed = answer(0, "replay /third");
+    let replayed = query(0, "replay /third");
     assert_eq!(replayed["parts"][0]["differing_epochs"], 0, "{replayed}");
 }

@@ -41,10 +41,11 @@ fn hot_pages_are_promoted_and_cold_pages_demoted() {
         "echo 0 > /proc/sys/kernel/numa_balancing\necho 'journal = \"/journal\"' > /memtide.toml\n\
          memtide daemon --config /memtide.toml & daemon=$!\n\
          {IN_GUEST}=1 memtide run -p interleave -- {test} {name} --nocapture || exit 1\n\
-         memtide status -o json\nmemtide replay /journal || exit 1\nkill $daemon; wait $daemon; echo ended $?\n"
+         memtide status -o json\nmemtide replay /journal || exit 1\n\
+         kill $daemon; wait $daemon; echo daemon exit status $?\n"
     );
-    let (out, told) = lab::script(&[&GUEST[..], &["--timing", "on"]].concat(), &[&test], &script);
-    assert!(out.contains("ended 0"), "{out}\n{told}");
+    let (out, stderr) = lab::script(&[&GUEST[..], &["--timing", "on"]].concat(), &[&test], &script);
+    assert!(out.contains("daemon exit status 0"), "{out}\n{stderr}");
     let shares = |line: &str| -> Option<[f64; 4]> {
         let words: Vec<f64> =
             line.strip_prefix("at ")?.split(' ').filter_map(|word| word.parse().ok()).collect();
@@ -52,17 +53,17 @@ fn hot_pages_are_promoted_and_cold_pages_demoted() {
     };
     let seen: Vec<[f64; 4]> = out.lines().filter_map(shares).collect();
     let (first, last) = (seen[0], seen[seen.len() - 1]);
-    assert!((0.3..0.95).contains(&first[1]) && first[2] > 0.3, "it began on both nodes: {first:?}");
+    assert!((0.3..0.95).contains(&first[1]) && first[2] > 0.3, "the pages start on both nodes: {first:?}");
     let settled: Vec<[f64; 4]> = seen.into_iter().filter(|[at, ..]| *at > SETTLED).collect();
     let [from, hot, cold, migrated] = settled[0];
-    // Pages that were still misplaced then, and are not now: their move is no residual migration.
+    // Pages misplaced at that time but not at the end: they converge, which is not residual migration.
     let converged = (64.0 * (last[1] - hot) + 192.0 * (cold - last[2])) * 256.0;
     let a_minute = (last[3] - migrated - converged.max(0.0)) / (last[0] - from) * 60.0;
-    assert!(a_minute < 0.01 * (ALL / 4096) as f64, "{a_minute} pages a minute still move");
+    assert!(a_minute < 0.01 * (ALL / 4096) as f64, "{a_minute} pages per minute still move");
     for [at, hot, cold, _] in settled {
         assert!(
             hot > 0.95 && cold < 0.05,
-            "after {at} s {hot} of the hot part and {cold} of the cold one are fast"
+            "after {at} s, {hot} of the hot part and {cold} of the cold part are on fast memory"
         );
     }
     assert!(last[0] > from + 50.0, "{last:?}");
@@ -70,7 +71,7 @@ fn hot_pages_are_promoted_and_cold_pages_demoted() {
         out.lines().filter_map(|line| line.trim().strip_prefix("\"pages\": ")?.parse().ok()).collect();
     let misplaced = (1.0 - first[1]) * 64.0 + first[2] * 192.0;
     let moved_mib = moved.iter().sum::<u64>() as f64 / 256.0;
-    assert!(moved_mib < 1.6 * misplaced, "{moved_mib} MiB moved for {misplaced} that lay in the wrong place");
+    assert!(moved_mib < 1.6 * misplaced, "{moved_mib} MiB moved for {misplaced} MiB misplaced");
 }
 
 #[test]
@@ -80,7 +81,8 @@ fn node_traffic_is_reported_where_counted() {
     }
     let script = "echo \"policy = 'hot-cold:epoch_ms=500'\" > /memtide.toml\n\
                   memtide daemon --dry-run --config /memtide.toml & daemon=$!\n\
-                  memtide measure --nodes 1 --mib 24 --loads 1000 --rounds 10000 --limit 8 --reads 100% > /measured & program=$!\n\
+                  memtide measure --nodes 1 --mib 24 --loads 1000 --rounds 10000 --limit 8 --reads 100% \
+                  > /measured & program=$!\n\
                   sleep 7; memtide status -o json\nkill $program $daemon; wait $program; wait $daemon";
     let (out, _) = lab::script(&[&GUEST[..], &["--timing", "on"]].concat(), &["/bin/sleep"], script);
     let status: Value = serde_json::from_str(&out).expect("JSON");
@@ -97,8 +99,8 @@ fn node_traffic_is_reported_where_counted() {
 #[test]
 fn daemon_survives_requests_reload_and_kill() {
     match env::var(IN_GUEST).as_deref() {
-        Ok("asks") => return guest::daemon_survives_requests_reload_and_kill(),
-        Ok(_) => return guest::hold(),
+        Ok("requests") => return guest::daemon_survives_requests_reload_and_kill(),
+        Ok(_) => return guest::target(),
         Err(_) => {}
     }
     if !lab_is_here() {
@@ -106,7 +108,8 @@ fn daemon_survives_requests_reload_and_kill() {
     }
     let test = lab::this_test();
     let script = format!(
-        "echo 0 > /proc/sys/kernel/numa_balancing; {IN_GUEST}=asks {test} daemon_survives_requests_reload_and_kill --nocapture"
+        "echo 0 > /proc/sys/kernel/numa_balancing\n\
+         {IN_GUEST}=requests {test} daemon_survives_requests_reload_and_kill --nocapture"
     );
     lab::script(&[&GUEST[..], &["--timing", "off"]].concat(), &[&test], &script);
 }
@@ -115,29 +118,29 @@ fn daemon_survives_requests_reload_and_kill() {
 fn in_guest() {
     let mut memory = vec![1u8; ALL];
     let begin = Instant::now();
-    let mut tell = begin;
+    let mut last_report = begin;
     let middle = (HOT.start + HOT.end) / 2;
     let mut sum = 0u64;
     while begin.elapsed() < TIME {
         sum += (HOT.start..middle).step_by(4096).map(|at| u64::from(memory[at])).sum::<u64>();
         (middle..HOT.end).step_by(4096).for_each(|at| memory[at] = 1);
         thread::sleep(Duration::from_millis(40));
-        let seldom = begin.elapsed().as_secs_f64() > SETTLED + 1.0;
-        if tell.elapsed() > Duration::from_secs(if seldom { 10 } else { 2 }) {
-            tell = Instant::now();
+        let settled = begin.elapsed().as_secs_f64() > SETTLED + 1.0;
+        if last_report.elapsed() > Duration::from_secs(if settled { 10 } else { 2 }) {
+            last_report = Instant::now();
             let (hot, cold) =
                 (share(&memory, |page| HOT.contains(&page)), share(&memory, |page| !HOT.contains(&page)));
             println!("at {:.1} {hot:.4} {cold:.4} {}", begin.elapsed().as_secs_f64(), migrated());
         }
     }
     assert!(sum > 0);
-    assert!(memory.iter().all(|&byte| byte == 1), "a page lost its content");
+    assert!(memory.iter().all(|&byte| byte == 1), "a page changed its content");
 }
 
 /// Pages migrated by the kernel since boot.
 fn migrated() -> u64 {
-    let told = fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
-    let pages = told.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
+    let vmstat = fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
+    let pages = vmstat.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
     pages.expect("migrated pages")
 }
 

@@ -2,13 +2,13 @@
 
 mod support;
 
-use support::call::{ROWS, SMALL, answer, file, json, refused};
+use support::call::{ROWS, SMALL, file, json, refused, stdout_of};
 
 #[test]
 fn policy_is_shown_with_effective_parameters() {
     let of = |policy: &str| json(&["policy", "show", policy]);
-    let names = |answer: &serde_json::Value| -> Vec<String> {
-        let rows = answer["parameters"].as_array().unwrap();
+    let names = |parsed: &serde_json::Value| -> Vec<String> {
+        let rows = parsed["parameters"].as_array().unwrap();
         rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
     };
     let ratio = of("ratio:weights=4:1");
@@ -18,8 +18,8 @@ fn policy_is_shown_with_effective_parameters() {
     assert_eq!(both["kind"], "placement + migration");
     assert_eq!(names(&both), [names(&of("local")), names(&of("anb"))].concat());
     assert_eq!(of("+anb")["kind"], "migration");
-    let value = |answer: &serde_json::Value, name: &str| -> [String; 2] {
-        let rows = answer["parameters"].as_array().unwrap();
+    let value = |parsed: &serde_json::Value, name: &str| -> [String; 2] {
+        let rows = parsed["parameters"].as_array().unwrap();
         let row = rows.iter().find(|row| row["name"] == name).expect("the parameter");
         ["value", "default"].map(|key| row[key].as_str().unwrap().to_owned())
     };
@@ -27,7 +27,7 @@ fn policy_is_shown_with_effective_parameters() {
     assert_eq!(value(&of("local+hot-cold:epoch_ms=50"), "epoch_ms"), ["50", "2000"]);
     assert_eq!(value(&of("+hot-cold:epoch_ms=50"), "epoch_ms"), ["50", "2000"]);
     assert_eq!(value(&of("hot-cold"), "epoch_ms"), ["2000", "2000"]);
-    assert!(answer(&["policy", "show", "ratio:weights=4:1"]).contains("4:1  "));
+    assert!(stdout_of(&["policy", "show", "ratio:weights=4:1"]).contains("4:1  "));
     refused(2, &["policy", "show", "ratio:weight=4"], &["weights"]);
 }
 
@@ -62,7 +62,7 @@ fn trace_info_and_trace_runs() {
 }
 
 #[test]
-fn verdict_names_ties_and_idle_migration_and_caps_utilisation() {
+fn verdict_names_ties_and_idle_migration() {
     let verdict = |arguments: &[&str]| {
         json(&[&["compare"], arguments].concat())["verdict"].as_str().expect("a verdict").to_owned()
     };
@@ -70,8 +70,8 @@ fn verdict_names_ties_and_idle_migration_and_caps_utilisation() {
     let tie = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,bw-local,bw-local+bw-migration"]);
     assert!(tie.contains("bw-local and bw-local+bw-migration are equally best"), "{tie}");
     assert!(tie.contains("No NUMA hint fault occurred under bw-local+bw-migration"), "{tie}");
-    let alike = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+anb"]);
-    assert!(alike.contains("they place pages alike"), "{alike}");
+    let same = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+anb"]);
+    assert!(same.contains("they place pages alike"), "{same}");
     let early = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold"]);
     assert!(
         early.contains("No epoch ended under local+hot-cold,") && !early.contains("hint fault"),
@@ -97,7 +97,7 @@ fn saturated_link_is_in_verdict_and_every_format() {
     assert!((mbps / 24_000.0 - share).abs() < 1e-6, "{mbps} of 24000 MB/s is {share}");
     assert!(row["socket0_socket1_mbps"].is_number() && row["socket1_socket0_share"].is_number(), "{row}");
 
-    let csv = answer(&[&compare[..], &["-o", "csv"]].concat());
+    let csv = stdout_of(&[&compare[..], &["-o", "csv"]].concat());
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
     let at = csv.headers().unwrap().iter().position(|key| key == "cxl_socket0_share").expect("a column");
     let shares: Vec<f64> = csv.records().map(|row| row.unwrap()[at].parse().unwrap()).collect();
@@ -105,7 +105,7 @@ fn saturated_link_is_in_verdict_and_every_format() {
 
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html").display().to_string();
-    let table = answer(&[&compare[..], &["--report", &page]].concat());
+    let table = stdout_of(&[&compare[..], &["--report", &page]].concat());
     let page = std::fs::read_to_string(&page).unwrap();
     for title in ["cxl to socket0, MB/s", "cxl to socket0, %"] {
         assert!(table.contains(title) && page.contains(title), "{title} is missing:\n{table}");
@@ -131,8 +131,8 @@ fn verdict_separates_demand_prefetch_and_migration_traffic() {
         prefetched.push(percent("prefetch_share"));
     }
     let [a, b] = [&prefetched[0], &prefetched[1]];
-    let told = format!("Prefetching adds {a} of all lines under local, {b} under ratio:weights=1:1.");
-    assert!(verdict.contains(&told) && !verdict.contains("Migration adds "), "{told} {verdict}");
+    let expected = format!("Prefetching adds {a} of all lines under local, {b} under ratio:weights=1:1.");
+    assert!(verdict.contains(&expected) && !verdict.contains("Migration adds "), "{expected} {verdict}");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn run_shorter_than_epoch_suggests_epoch() {
     assert!(!then["verdict"].as_str().unwrap().contains("No epoch"), "{then}");
     assert!(then["policies"][1]["migrated_pages"].as_u64().unwrap() > 0, "{then}");
     let simulate = ["simulate", "-m", "bmpm-5", "-w", SMALL, "-p", "local+hot-cold"];
-    assert!(answer(&simulate).contains("No epoch ended under local+hot-cold"));
+    assert!(stdout_of(&simulate).contains("No epoch ended under local+hot-cold"));
     assert!(json(&simulate)["notes"][0].as_str().unwrap().contains("local+hot-cold:epoch_ms="));
 }
 
@@ -209,7 +209,7 @@ fn comparison_has_row_per_policy_in_given_order() {
     let shares = ["dram_page_share", "nvm_page_share"].map(|key| whole["policies"][2][key].as_f64().unwrap());
     assert!((shares[0] - 0.75).abs() < 0.02 && (shares[0] + shares[1] - 1.0).abs() < 1e-9, "{shares:?}");
 
-    let csv = answer(&[&base[..], &["-o", "csv"]].concat());
+    let csv = stdout_of(&[&base[..], &["-o", "csv"]].concat());
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
     let header: Vec<String> = csv.headers().unwrap().iter().map(str::to_owned).collect();
     assert_eq!(header[..7], ["machine", "scale", "program", "seed", "memtide", "policy", "time_ms"]);
@@ -217,7 +217,7 @@ fn comparison_has_row_per_policy_in_given_order() {
     assert_eq!(rows.len(), 3);
     assert!(rows.iter().all(|row| row.len() == header.len() && &row[2] == SMALL), "{rows:?}");
 
-    let table = answer(&base);
+    let table = stdout_of(&base);
     for part in ["machine bmpm-2", "seed 5", "speed-up over local", "dram, MB/s", " best: "] {
         assert!(table.contains(part), "{table}");
     }
@@ -225,7 +225,7 @@ fn comparison_has_row_per_policy_in_given_order() {
 
 #[test]
 fn verdict_reports_swapping_and_ties() {
-    // 20 MiB do not fit into the fast node, of 16 MiB at this scale, but into both.
+    // 20 MiB exceed the fast node (16 MiB at this scale), but not both nodes.
     let compared =
         ["compare", "-m", "bmpm-2", "--scale", "1024", "-w", "stream:footprint_mib=20,iterations=1"];
     let whole = json(&[&compared[..], &["-p", "local,fast-only"]].concat());
@@ -233,8 +233,8 @@ fn verdict_reports_swapping_and_ties() {
     assert!(verdict.contains("Under fast-only memory runs out"), "{whole}");
     let swapped = [0, 1].map(|row| whole["policies"][row]["swapped_pages"].as_u64().unwrap());
     assert!(swapped[0] == 0 && swapped[1] > 1000, "{whole}");
-    assert!(answer(&[&compared[..], &["-p", "local,fast-only"]].concat()).contains("pages swapped"));
-    assert!(!answer(&[&compared[..], &["-p", "local"]].concat()).contains("swapped"));
+    assert!(stdout_of(&[&compared[..], &["-p", "local,fast-only"]].concat()).contains("pages swapped"));
+    assert!(!stdout_of(&[&compared[..], &["-p", "local"]].concat()).contains("swapped"));
     let tied = ["-m", "bmpm-1", "--scale", "2048", "-w", "stream:footprint_mib=20,iterations=1"];
     let tied = json(&[&["compare", "-p", "local,local+anb,interleave"], &tied[..]].concat());
     let verdict = tied["verdict"].as_str().unwrap();
@@ -249,10 +249,10 @@ fn verdict_reports_swapping_and_ties() {
 #[test]
 fn same_seed_gives_same_output() {
     let base = ["compare", "-m", "bmpm-5", "-w", SMALL, "-p", "local,bw-random", "-o", "json"];
-    assert_eq!(answer(&base), answer(&base));
+    assert_eq!(stdout_of(&base), stdout_of(&base));
     let probe = ["machine", "probe", "bmpm-2", "--load", "50%", "--requests", "5000", "-o", "csv"];
-    assert_eq!(answer(&probe), answer(&probe));
-    assert_ne!(answer(&probe), answer(&[&probe[..], &["--seed", "2"]].concat()));
+    assert_eq!(stdout_of(&probe), stdout_of(&probe));
+    assert_ne!(stdout_of(&probe), stdout_of(&[&probe[..], &["--seed", "2"]].concat()));
 }
 
 #[test]
@@ -268,21 +268,21 @@ fn simulation_prints_all_figures_as_json_and_nodes_as_table() {
         timeline["bandwidth_mbps"].as_array().unwrap().iter().zip(report["nodes"].as_array().unwrap())
     {
         let rates: Vec<f64> = rates.as_array().unwrap().iter().map(|rate| rate.as_f64().unwrap()).collect();
-        assert_eq!(rates.len(), (time / bucket).ceil() as usize, "the run's end is left out");
+        assert_eq!(rates.len(), (time / bucket).ceil() as usize, "the timeline omits the run's end");
         let length = |index: usize| (time - index as f64 * bucket).min(bucket);
         let mean = rates.iter().enumerate().map(|(index, rate)| rate * length(index)).sum::<f64>() / time;
         let whole = node["bandwidth_mbps"].as_f64().unwrap();
-        assert!((mean - whole).abs() <= whole * 1e-6, "{mean} against {whole}");
+        assert!((mean - whole).abs() <= whole * 1e-6, "{mean}, expected {whole}");
     }
-    let csv = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-o", "csv"]);
+    let csv = stdout_of(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-o", "csv"]);
     assert!(
         csv.contains("user_share,0.") && !csv.contains('%'),
-        "shares go to 1, and are no per cent: {csv}"
+        "shares are fractions, not percentages: {csv}"
     );
-    let table = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL]);
+    let table = stdout_of(&["simulate", "-m", "bmpm-2", "-w", SMALL]);
     assert!(table.contains("page walks") && table.contains("nvm"), "{table}");
-    let fast = answer(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-p", "fast-only"]);
-    let unused = fast.lines().find(|line| line.starts_with("nvm ")).expect("a row a node");
+    let fast = stdout_of(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-p", "fast-only"]);
+    let unused = fast.lines().find(|line| line.starts_with("nvm ")).expect("a row per node");
     let unused: Vec<&str> = unused.split_whitespace().collect();
     assert_eq!(
         unused[4..12],
@@ -298,7 +298,7 @@ fn program_times_are_in_every_format() {
     let times: Vec<f64> =
         report["program_times_ms"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap()).collect();
     assert_eq!(times.len(), 2);
-    let [csv, table] = ["csv", "table"].map(|format| answer(&[&run[..], &["-o", format]].concat()));
+    let [csv, table] = ["csv", "table"].map(|format| stdout_of(&[&run[..], &["-o", format]].concat()));
     for (number, time) in (1..).zip(&times) {
         assert!(csv.contains(&format!("program_{number}_time_ms,{time},ms")), "{csv}");
         let row = table.lines().find(|line| line.starts_with(&format!("program {number} (")));
@@ -310,7 +310,7 @@ fn program_times_are_in_every_format() {
 fn probe_matches_shown_idle_latency_and_peak() {
     for name in ["bmpm-2", "pms", "optane"] {
         let probe = json(&["machine", "probe", name, "--load", "50%", "--requests", "20000"]);
-        let shown = answer(&["machine", "show", name]);
+        let shown = stdout_of(&["machine", "show", name]);
         for row in probe["nodes"].as_array().unwrap() {
             let (from, node) = (row["initiator"].as_str().unwrap(), row["node"].as_str().unwrap());
             let of_row = |line: &&str| line.split_whitespace().take(2).eq([from, node]);
@@ -318,13 +318,13 @@ fn probe_matches_shown_idle_latency_and_peak() {
                 shown.lines().find(of_row).expect("the same row").split_whitespace().collect();
             let idle: f64 = line[4].parse().unwrap();
             let measured = row["idle_ns"].as_f64().unwrap();
-            // A chase meets refreshes and, where rows stay open, rows that must be closed first.
+            // A chase also meets refreshes and, with open rows, row conflicts.
             assert!(
                 (0.99..1.2).contains(&(measured / idle)),
-                "{name} {from} {node}: {measured} against {idle}"
+                "{name} {from} {node}: {measured}, expected {idle}"
             );
             let closed = row["closed_row_ns"].as_f64();
-            assert!(closed.is_none_or(|closed| (closed - idle).abs() < 0.1), "{closed:?} against {idle}");
+            assert!(closed.is_none_or(|closed| (closed - idle).abs() < 0.1), "{closed:?}, expected {idle}");
         }
         assert_eq!(probe["curve"].as_array().unwrap().len(), probe["nodes"].as_array().unwrap().len());
         for row in probe["curve"].as_array().unwrap() {
@@ -357,9 +357,9 @@ fn demo_shows_benefit_of_placement() {
     assert!(random["speedup"].as_f64().unwrap() > 1.1, "{random}");
     assert!(
         local["llc_misses_per_kilo_instruction"].as_f64().unwrap() > 1.0,
-        "the trace stays in the caches: {local}"
+        "the trace fits into the caches: {local}"
     );
     let mbps: f64 =
         ["dram", "nvm"].iter().map(|n| random[format!("{n}_bandwidth_mbps")].as_f64().unwrap()).sum();
-    assert!(mbps > 5_000.0, "{mbps} MB/s is no load");
+    assert!(mbps > 5_000.0, "{mbps} MB/s is too low a load");
 }
