@@ -16,13 +16,12 @@ const HELP_COLUMNS: usize = 70;
 /// Longest line of a source file, strings and comments included, which rustfmt does not wrap.
 const SOURCE_COLUMNS: usize = 110;
 
-/// Every Rust file below a folder, except for build output and the tests of the command.
+/// Every Rust file below a folder, except for build output.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("an entry").path();
         match path.file_name().and_then(|name| name.to_str()) {
             Some("target") => {}
-            _ if path.ends_with("cli/tests") => {}
             _ if path.is_dir() => sources(&path, found),
             Some(name) if name.ends_with(".rs") => found.push(path),
             _ => {}

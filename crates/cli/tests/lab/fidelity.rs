@@ -40,15 +40,15 @@ fn lab(machine: &str, vcpus: u16) -> Measured {
         .args(["-o", "json"])
         .output()
         .expect("memtide runs");
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success() && !told.contains("did not follow"), "{machine}: {told}");
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && !stderr.contains("did not follow"), "{machine}: {stderr}");
     let rows = |text: &str| {
         let answer: Value = serde_json::from_str(text).expect("JSON");
         answer["nodes"].as_array().expect("rows").clone()
     };
     let name = |row: &Value| row["node"].as_str().expect("a name").to_owned();
-    let from = told.find('{').expect("JSON");
-    let nodes = rows(&told[from..]).iter().map(name).collect();
+    let from = stderr.find('{').expect("JSON");
+    let nodes = rows(&stderr[from..]).iter().map(name).collect();
     Measured { rows: rows(&String::from_utf8_lossy(&run.stdout)), nodes }
 }
 

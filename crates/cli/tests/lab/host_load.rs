@@ -13,9 +13,9 @@ const SCRIPT: &str = "memtide-workload stream:threads=2,footprint_mib=8,iteratio
      cat /proc/uptime /proc/self/schedstat /proc/schedstat /proc/interrupts /proc/stat /proc/vmstat\n";
 
 /// Stops the busy threads, also if the run fails.
-struct Ends<'a>(&'a AtomicBool);
+struct StopsThreads<'a>(&'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for StopsThreads<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -26,7 +26,7 @@ fn printed(timing: &str, busy_threads: usize) -> String {
     let end = AtomicBool::new(false);
     let workload = Path::new(MEMTIDE).with_file_name("memtide-workload").display().to_string();
     thread::scope(|scope| {
-        let _ends = Ends(&end);
+        let _ends = StopsThreads(&end);
         for _ in 0..busy_threads {
             scope.spawn(|| {
                 while !end.load(Ordering::Relaxed) {

@@ -9,8 +9,8 @@ use crate::support::{lab, lab_is_here};
 /// Output of a script in a guest, in sections separated by `==`.
 fn printed(machine: &str, vcpus: u16, script: &str) -> Vec<String> {
     let options = ["--timing", "on", "--machine", machine, "--vcpus", &vcpus.to_string()];
-    let (out, told) = lab::script(&options, &["/bin/cat"], script);
-    assert!(!told.contains("did not follow"), "{machine}: {told}");
+    let (out, stderr) = lab::script(&options, &["/bin/cat"], script);
+    assert!(!stderr.contains("did not follow"), "{machine}: {stderr}");
     out.split("==\n").map(str::to_owned).collect()
 }
 
@@ -31,8 +31,9 @@ fn writes_and_mixes_match_machine_file() {
     if !lab_is_here() {
         return;
     }
-    let script = "memtide measure --initiators 0 --nodes 0,2 --mib 8 --loads 40000 --rounds 2 -o json\necho ==\n\
-                  memtide measure --loaded 2>&1\necho code $?\n";
+    let script = "memtide measure --initiators 0 --nodes 0,2 --mib 8 --loads 40000 --rounds 2 -o json\n\
+                  echo ==\n\
+                  memtide measure --loaded 2>&1\necho exit status $?\n";
     let parts = printed("optane", 2, script);
     let machine =
         Machine::parse("optane", include_str!("../../../../machines/optane.toml")).expect("a machine");
@@ -57,7 +58,7 @@ fn writes_and_mixes_match_machine_file() {
     }
     assert!(figure(&rows[1], "write_mbps") < 0.5 * figure(&rows[1], "read_mbps"), "Optane writes slowly");
     assert!(
-        parts[1].contains("needs a node with two CPUs") && parts[1].ends_with("code 2\n"),
+        parts[1].contains("needs a node with two CPUs") && parts[1].ends_with("exit status 2\n"),
         "{}",
         parts[1]
     );
@@ -69,8 +70,10 @@ fn loaded_latency_curve_reaches_machine_file() {
         return;
     }
     let script = "memtide measure --nodes 0 --mib 6 --loads 30000 --rounds 2 --reads 50% --loaded \
-                  --rates 0%,30%,60%,100% -o json > /m\ncat /m\necho ==\nmemtide topo -o machine --measured /m > /m.toml\ncat /m.toml\n\
-                  echo ==\nmemtide run -p bw-interleave --machine /m.toml -- sh -c 'exit 3' 2>&1\necho code $?\n";
+                  --rates 0%,30%,60%,100% -o json > /m\ncat /m\necho ==\n\
+                  memtide topo -o machine --measured /m > /m.toml\ncat /m.toml\necho ==\n\
+                  memtide run -p bw-interleave --machine /m.toml -- sh -c 'exit 3' 2>&1\n\
+                  echo exit status $?\n";
     let parts = printed("memos", 2, script);
     let found = json(&parts[0]);
     let idle_ns = figure(&found["nodes"][0], "idle_ns");
@@ -90,5 +93,8 @@ fn loaded_latency_curve_reaches_machine_file() {
         (idle_ns, Some(full.1))
     );
     let run = &parts[2];
-    assert!(run.contains("placement 'bw-interleave' by the kernel") && run.ends_with("code 3\n"), "{run}");
+    assert!(
+        run.contains("placement 'bw-interleave' by the kernel") && run.ends_with("exit status 3\n"),
+        "{run}"
+    );
 }
