@@ -70,7 +70,7 @@ deny:
 	$(DENY) $(CLOCK_WORKSPACE) check $(DENIED)
 
 bench: ## measure speeds
-	$(CARGO) bench --workspace
+	$(CARGO) bench --workspace --bench '*'
 	$(MAKE) lab
 	@sh scripts/bench-lab $(MEMTIDE)
 
