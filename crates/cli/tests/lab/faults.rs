@@ -147,11 +147,12 @@ fn process_events_during_migration_are_reported() {
     assert!(moved[0] >= PAGES / 2 && moved[1] > 0, "{moved:?}");
     let locks = part(&parts, "mlock");
     let outcomes = locks.outcomes();
-    assert!(outcomes[0]["found"] >= PAGES, "{outcomes:?}");
+    assert!(outcomes[0].get("moved").is_some_and(|&moved| moved >= PAGES), "{outcomes:?}");
     for of in &outcomes {
-        // The policy may have promoted some before.
-        let already_there = of.get("already-there").copied().unwrap_or(0);
-        assert_eq!(of.get("moved").copied().unwrap_or(0) + already_there, of["found"], "{outcomes:?}");
+        // The policy may have promoted some before; pages of shared files stay.
+        let counted =
+            ["moved", "already-there", "not-allowed"].map(|name| of.get(name).copied().unwrap_or(0));
+        assert_eq!(counted.iter().sum::<u64>(), of["found"], "{outcomes:?}");
     }
     let left = locks.after("anonymous: ");
     assert!(!left.is_empty() && left.iter().all(|line| !line.contains("N1=")), "{left:#?}");
