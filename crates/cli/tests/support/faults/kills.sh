@@ -12,7 +12,10 @@ for delay_s; do
         read -r stat < "$file" && case $stat in *") T "*|*") t "*) echo "stopped: $stat";; esac
     done 2> /tmp/exited
 done
-echo "== restart"; start_daemon; sleep 3; memtide status -o json; stop_daemon
+echo "== restart"
+while read -r line; do echo "record: $line"; done < /run/memtide/damon
+read -r thread < /sys/kernel/mm/damon/admin/kdamonds/0/pid; echo "thread: $thread"
+start_daemon; sleep 3; memtide status -o json; stop_daemon
 kdamonds=/sys/kernel/mm/damon/admin/kdamonds
 read -r nr_kdamonds < $kdamonds/nr_kdamonds; echo "nr_kdamonds $nr_kdamonds"
 echo "== damon in use"; start_daemon; sleep 3

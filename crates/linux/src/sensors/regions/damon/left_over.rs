@@ -22,7 +22,14 @@ pub fn record(thread: Option<i32>) -> io::Result<()> {
     let thread = thread.map_or_else(|| Ok(STARTING.to_owned()), known)?;
     let file = Path::new(FILE);
     fs::create_dir_all(file.parent().expect("a folder"))
-        .and_then(|()| fs::write(file, format!("{daemon}\n{thread}\n")))
+        .and_then(|()| replace(file, &format!("{daemon}\n{thread}\n")))
+}
+
+/// Replaces a file's text in one step: a daemon killed in the middle leaves the earlier text.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let next = file.with_extension("next");
+    fs::write(&next, text)?;
+    fs::rename(next, file)
 }
 
 /// Who started a DAMON kernel thread.
@@ -60,6 +67,23 @@ fn identity(pid: i32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn record_is_complete_at_any_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("damon");
+        let records = ["5 50\ncoming\n", "5 50\n9 90\n"];
+        replace(&file, records[0]).expect("a record");
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                (0..500).for_each(|round| replace(&file, records[round % 2]).expect("a record"));
+            });
+            while !writer.is_finished() {
+                let text = fs::read_to_string(&file).expect("a record");
+                assert!(records.contains(&text.as_str()), "{text:?}");
+            }
+        });
+    }
 
     #[test]
     fn thread_belongs_to_its_starter_dead_or_alive() {
