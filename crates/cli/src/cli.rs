@@ -91,7 +91,7 @@ fn refusal(parser: &ValueParser, value: &str) -> Option<String> {
 /// The definition that help, completions and man pages are made from.
 pub fn definition() -> clap::Command {
     // `-o` of `record` is the trace: memtide record -o FILE -- PROGRAM.
-    with_exit_codes(Cli::command())
+    with_exit_codes(with_negative_values(Cli::command()))
         .mut_subcommand("record", |record| {
             record.mut_arg("output", |arg| arg.short(None)).after_help(PROGRAM_EXIT_CODES)
         })
@@ -99,6 +99,15 @@ pub fn definition() -> clap::Command {
         .mut_subcommand("daemon", |daemon| daemon.after_help(DAEMON_EXIT_CODES))
         .mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES))
         .mut_subcommand("lab", |lab| lab.mut_subcommand("run", |run| run.after_help(PROGRAM_EXIT_CODES)))
+}
+
+/// A negative value is refused as one, instead of as an unknown option.
+fn with_negative_values(command: clap::Command) -> clap::Command {
+    let negative = |arg: Arg| {
+        let takes_value = arg.get_long().is_some() && arg.get_action().takes_values();
+        if takes_value { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(negative).mut_subcommands(with_negative_values)
 }
 
 fn with_exit_codes(command: clap::Command) -> clap::Command {

@@ -109,6 +109,14 @@ impl Display for Failure {
 }
 
 impl Failure {
+    /// A failure of a command that passes a program's exit status on: code 1 is the program's.
+    pub fn of_program_runner(self) -> Failure {
+        match self {
+            Failure::Run(why) => Failure::NotRun(why),
+            other => other,
+        }
+    }
+
     /// A program that could not be started: missing, not executable, or for another reason, which is
     /// memtide's own failure.
     pub fn not_started(message: String, error: &io::Error) -> Failure {

@@ -16,6 +16,7 @@ mod commands;
 mod failure;
 mod interrupt;
 mod machines;
+mod memory_guard;
 mod options;
 mod output;
 mod parallel;

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::Cell;
 use crate::output::VERSION;
 use crate::progress::Progress;
-use crate::{advice, interrupt, machines};
+use crate::{advice, interrupt, machines, memory_guard};
 
 /// A machine and the programs to run on it.
 #[derive(Debug, Args)]
@@ -77,6 +77,7 @@ impl RunOptions {
         }
         let limit = self.limit.unwrap_or(u64::MAX);
         let options = ReplayOptions { skip: self.skip, limit, cpus: false };
+        memory_guard::start();
         let runs = Runs { machine, programs, copies: self.copies, options, seed };
         runs.jobs()?;
         Ok(runs)
@@ -156,7 +157,11 @@ impl Runs {
     fn jobs(&self) -> Result<Vec<Job<'static>>, Failure> {
         let copies = |program| (0..self.copies).map(move |copy| (program, self.seed.wrapping_add(copy)));
         let all = self.programs.iter().flat_map(copies);
-        all.map(|(program, seed): (&Source, u64)| program.job(self.options, seed)).collect()
+        all.map(|(program, seed): (&Source, u64)| {
+            interrupt::check()?;
+            program.job(self.options, seed)
+        })
+        .collect()
     }
 }
 

@@ -211,11 +211,20 @@ fn trace_does_not_overwrite_program() {
 }
 
 #[test]
-fn empty_trace_reports_reason() {
+fn recording_without_accesses_fails_and_keeps_earlier_trace() {
     if can_record() {
-        let output = record(&["--skip", "99999999999", "--", "/bin/true"]);
+        let folder = tempfile::tempdir().unwrap();
+        let first = recording(folder.path(), &["--", "/bin/true"]).wait_with_output().unwrap();
+        assert!(first.status.success(), "{first:?}");
+        let earlier = std::fs::read(folder.path().join("trace")).unwrap();
+        let skip = ["--skip", "99999999999", "--", "/bin/true"];
+        let output = recording(folder.path(), &skip).wait_with_output().unwrap();
+        assert_eq!(std::fs::read(folder.path().join("trace")).unwrap(), earlier);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && error.contains("--skip 99999999999 omits all"), "{error}");
+        assert!(
+            output.status.code() == Some(125) && error.contains("--skip 99999999999 omits all"),
+            "{error}"
+        );
     }
 }
 

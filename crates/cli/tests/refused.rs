@@ -48,6 +48,10 @@ fn out_of_range_values_are_refused_with_range() {
     );
     refused(2, &["simulate", "-m", "laptop", "-w", SMALL, "--scale", "99999"], &["no memory left"]);
     refused(2, &["compare", "-m", "laptop", "-w", SMALL, "-p", "local,local"], &["'local' is named twice"]);
+    for option in ["--copies", "--seed", "--scale"] {
+        let negative = ["simulate", "-m", "laptop", "-w", SMALL, option, "-1"];
+        refused(2, &negative, &[&format!("invalid value '-1' for '{option}"), "an integer"]);
+    }
     refused(2, &["simulate", "-m", "laptop"], &["--workload"]);
     refused(2, &["simulate", "-w", SMALL], &["--machine"]);
     refused(2, &["measure", "--nodes", "0,250"], &["--nodes", "'0,250' names 250", "known: 0"]);
@@ -57,7 +61,7 @@ fn out_of_range_values_are_refused_with_range() {
     let folder = tempfile::tempdir().unwrap();
     let script = file(folder.path(), "script", "#!/bin/sh -e\n");
     let instead = format!("a script; record what runs it: memtide record -o FILE -- /bin/sh -e {script}");
-    refused(125, &["record", "-o", "x", "--", &script], &[&instead]);
+    refused(126, &["record", "-o", "x", "--", &script], &[&instead]);
 }
 
 /// As `env` and `timeout` do.
@@ -192,10 +196,7 @@ fn non_numbers_are_refused_with_range() {
             vec!["migrate", "x", "--from", "0", "--to", "1"],
             "invalid value 'x' for '<PID>': expected an integer from 1 to 2147483647",
         ),
-        (
-            vec!["why", "1", "0xyz"],
-            "invalid value '0xyz' for '<ADDRESS>': expected an integer, decimal or 0x hexadecimal",
-        ),
+        (vec!["why", "1", "0xyz"], "invalid value '0xyz' for '<ADDRESS>': expected a hexadecimal address"),
         (vec!["lab", "run", "--vcpus", "no", "--", "true"], "expected an integer from 1 to 64"),
         (
             vec!["machine", "probe", "laptop", "--requests", "many"],
@@ -229,6 +230,23 @@ fn invalid_machine_file_is_refused_with_line_and_field() {
     let mine = file(folder.path(), "mine.toml", good.replacen("\"laptop\"", "\"mine\"", 1));
     assert!(stdout_of(&["machine", "check", &mine]).contains("sound"));
     refused(3, &["machine", "show", "no/such.toml"], &["no/such.toml", "cannot be read"]);
+}
+
+#[test]
+fn empty_machine_file_is_refused_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = file(folder.path(), "empty.toml", " \n");
+    refused(3, &["machine", "show", &empty], &["empty.toml:1: an empty file"]);
+}
+
+#[test]
+fn shown_machine_file_is_a_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = stdout_of(&["machine", "show", "ddr5-cxl", "-o", "machine"]);
+    let copy = file(folder.path(), "copy.toml", &text);
+    let [original, copied] =
+        ["ddr5-cxl", &copy].map(|name| stdout_of(&["machine", "show", name, "-o", "json"]));
+    assert_eq!(original, copied);
 }
 
 #[test]

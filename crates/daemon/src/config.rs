@@ -204,6 +204,10 @@ impl Config {
                 Some(path) if path.is_dir() => {
                     return Err(self.fault(key, format!("{} is a folder; name a file in it", path.display())));
                 }
+                Some(path) if !has_folder(path) => {
+                    let folder = path.parent().unwrap_or(path).display();
+                    return Err(self.fault(key, format!("there is no folder {folder}; make it first")));
+                }
                 _ => {}
             }
         }
@@ -323,6 +327,12 @@ impl Filter {
     }
 }
 
+/// Whether a file's folder exists; the default socket's is made when the daemon starts.
+fn has_folder(file: &Path) -> bool {
+    let folder = file.parent().unwrap_or(file);
+    folder.as_os_str().is_empty() || folder.is_dir() || control::is_made(folder)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -399,6 +409,8 @@ mod tests {
             ("watch.any = []", "watch.any: has no condition"),
             ("journal = ''", "journal: is empty"),
             ("socket = '/tmp'", "socket: /tmp is a folder"),
+            ("socket = '/tmp/no/folder/s'", "socket: there is no folder /tmp/no/folder; make it first"),
+            ("journal = '/nonexistent/j'", "journal: there is no folder /nonexistent; make it first"),
             (
                 "watch.not.all = [{ uid = 7 }, { pid = -1 }]",
                 "watch.not.all[1].pid: invalid value -1: expected",

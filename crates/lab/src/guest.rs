@@ -12,7 +12,7 @@ use crate::options::{Options, Output};
 use crate::qemu::{CommandLine, Process, Pump, Tail};
 use crate::run_dir::{self, RunDir};
 
-/// Host time limit of a boot, and the increment per virtual CPU: many times the usual time, for busy hosts.
+/// Limit of a boot in [`Process::elapsed`], and the increment per virtual CPU: many times the usual time.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 const BOOT_LIMIT_OF_VCPU: Duration = Duration::from_secs(5);
 
@@ -22,6 +22,9 @@ const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Bytes kept of the console (the last ones) and of the agent's messages (all).
 const CONSOLE_BYTES: usize = 64 << 10;
 const MESSAGE_BYTES: usize = 64 << 20;
+
+/// Part of QEMU's message if it cannot map the guest's memory (strerror of ENOMEM).
+const NO_MEMORY: &str = "Cannot allocate memory";
 
 /// Console lines in an error.
 const SHOWN_LINES: usize = 12;
@@ -56,6 +59,7 @@ pub struct Guest {
     ended: Option<Instant>,
     kernel: PathBuf,
     boot_limit: Duration,
+    mib: u64,
     timeout: Option<Duration>,
 }
 
@@ -105,6 +109,7 @@ impl Guest {
             ended: None,
             kernel: spec.kernel.clone(),
             boot_limit: BOOT_LIMIT + BOOT_LIMIT_OF_VCPU * spec.layout.vcpu_initiators.len() as u32,
+            mib: spec.layout.nodes.iter().map(|node| node.mib).sum(),
             timeout: supervision.timeout,
         })
     }
@@ -143,6 +148,12 @@ impl Guest {
             if let Some(status) = gone {
                 return Err(self.failure(match self.hello {
                     Some(_) => format!("the virtual machine ended while the program ran (QEMU: {status})"),
+                    None if self.process.output.last(SHOWN_LINES).contains(NO_MEMORY) => {
+                        format!(
+                            "this system has no {} MiB of memory for the guest; make the machine smaller",
+                            self.mib
+                        )
+                    }
                     None => format!("the kernel {} did not boot (QEMU: {status})", self.kernel.display()),
                 }));
             }
@@ -166,7 +177,7 @@ impl Guest {
             });
         }
         match &self.hello {
-            None if self.started.elapsed() > self.boot_limit => {
+            None if self.started.elapsed() > self.boot_limit && self.process.elapsed() > self.boot_limit => {
                 let (kernel, seconds) = (self.kernel.display(), self.boot_limit.as_secs());
                 Err(self.failure(format!("the kernel {kernel} did not boot within {seconds} s")))
             }

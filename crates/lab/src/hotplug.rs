@@ -11,7 +11,7 @@ use crate::qemu::Qmp;
 use crate::running::{HotplugNode, Running, running};
 
 /// Host time limit for a guest to take or release memory.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Event in a guest's report: memory added, memory to be removed (ACPI 6.5, section 6.3.5: `_OST`).
 const EVENT_ADD: u64 = 1;

@@ -151,8 +151,9 @@ pub struct WearReport {
     pub page_writes_max: u64,
     /// Lines written to a page on average.
     pub page_writes_mean: f64,
-    /// Years until the most written page wears out if the run repeats and its lines are written equally.
-    pub life_years: f64,
+    /// Years until the most written page wears out if the run repeats and its lines are written equally;
+    /// `None` without writes.
+    pub life_years: Option<f64>,
 }
 
 /// Traffic of a link.
@@ -354,7 +355,7 @@ fn wear(engine: &Engine<'_>, node: NodeId, time: Time) -> Option<WearReport> {
     Some(WearReport {
         page_writes_max: most.into(),
         page_writes_mean: share(sum, count),
-        life_years: endurance * lines_of_page / f64::from(most.max(1)) * years,
+        life_years: (most > 0).then(|| endurance * lines_of_page / f64::from(most) * years),
     })
 }
 

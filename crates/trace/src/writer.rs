@@ -116,6 +116,11 @@ impl TraceWriter {
         if self.columns.len() >= GROUP_ROWS { self.write_group() } else { Ok(()) }
     }
 
+    /// Accesses so far.
+    pub fn accesses(&self) -> u64 {
+        self.metadata.groups.iter().map(|group| group.accesses).sum::<u64>() + self.columns.accesses()
+    }
+
     /// Completes the file.
     ///
     /// # Errors

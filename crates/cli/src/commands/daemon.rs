@@ -1,7 +1,7 @@
 //! `memtide daemon`, `status`, `why`, `pause` and `resume`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 use memtide_daemon::control::{self, Reply, Request, Socket};
@@ -45,7 +45,8 @@ SIGHUP reloads the configuration, a TOML file. Keys and defaults:
   journal_mib = 64
       maximum size of the journal, in MiB
   socket = /run/memtide/memtide.sock
-      control socket; for users $XDG_RUNTIME_DIR/memtide.sock
+      control socket; for users $XDG_RUNTIME_DIR/memtide.sock,
+      if that is set
 
 Relative paths start at the configuration's folder.";
 
@@ -79,7 +80,7 @@ pub struct Why {
     /// Process id
     #[arg(value_name = "PID")]
     pid: i32,
-    /// Address in the process, such as 0x7f0012345000
+    /// Hexadecimal address in the process, such as 7f0012345000
     #[arg(value_name = "ADDRESS", value_parser = address)]
     address: u64,
     #[command(flatten)]
@@ -90,6 +91,8 @@ pub struct Why {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let source = ConfigSource { file: arguments.config.clone(), dry_run: arguments.dry_run };
     if arguments.check {
+        let file = source.read().map_err(advice::on_daemon)?.socket();
+        Socket::check(&file).map_err(|error| refused_socket(&file, &error))?;
         for line in Daemon::check(&source).map_err(advice::on_daemon)? {
             message!("memtide daemon: {line}");
         }
@@ -98,9 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     interrupt::install()?;
     let config = source.read().map_err(advice::on_daemon)?;
     let file = config.socket();
-    let socket = Socket::listen(&file).map_err(|error| {
-        Failure::Run(format!("{}: {error}; set `socket` in the configuration to another one", file.display()))
-    })?;
+    let socket = Socket::listen(&file).map_err(|error| refused_socket(&file, &error))?;
     let dry_run = config.dry_run;
     let log = Box::new(|message: &str| message!("memtide daemon: {message}"));
     let mut daemon = Daemon::new(source, config, log).map_err(advice::on_daemon)?;
@@ -122,6 +123,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     daemon.run(&socket, interrupt::flag()).map_err(advice::on_daemon)
 }
 
+fn refused_socket(file: &Path, error: &io::Error) -> Failure {
+    Failure::Run(format!("{}: {error}; set `socket` in the configuration to another one", file.display()))
+}
+
 /// `memtide status`.
 pub fn status(at: &SocketOptions) -> Result<(), Failure> {
     tables::daemon::status(&request_data::<Status>(at, &Request::Status)?).print(at.common.output)
@@ -139,7 +144,7 @@ pub fn resume(at: &SocketOptions) -> Result<(), Failure> {
 
 fn paused(at: &SocketOptions, request: &Request) -> Result<(), Failure> {
     let state = request_data::<String>(at, request)?;
-    let mut table = Table::new("daemon", &[("state", "the daemon")]);
+    let mut table = Table::new("daemon", &[("state", "daemon")]);
     table.rows.push(vec![Cell::text(state)]);
     Document::of(table).print(at.common.output)
 }
@@ -171,11 +176,9 @@ fn request_data<T: DeserializeOwned>(at: &SocketOptions, request: &Request) -> R
 }
 
 fn address(text: &str) -> Result<u64, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| "expected an integer, decimal or 0x hexadecimal".to_owned())
+    let hex = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(hex, 16)
+        .map_err(|_| "expected a hexadecimal address, as in /proc/PID/maps, with or without 0x".to_owned())
 }
 
 #[cfg(test)]

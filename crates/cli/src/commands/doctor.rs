@@ -63,9 +63,10 @@ fn document(
     // A remedy is a command to copy: tables print it on a separate line.
     let inline = format != Format::Table;
     tables.push(table(&shown, inline));
-    let remedies = shown.iter().filter(|_| !inline).filter_map(|finding| {
-        Some(format!("To mend {}:\n    {}", finding.subject, finding.remedy.as_ref()?))
-    });
+    let remedies = shown
+        .iter()
+        .filter(|_| !inline)
+        .filter_map(|finding| Some(format!("To fix {}:\n    {}", finding.subject, finding.remedy.as_ref()?)));
     Document { tables, notes: remedies.collect(), ..Document::default() }
 }
 

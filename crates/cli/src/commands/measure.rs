@@ -119,7 +119,7 @@ impl Measured {
 }
 
 /// Spread above which other work interfered.
-const STEADY: f64 = 0.5;
+pub const STEADY: f64 = 0.5;
 
 /// Measures and shows latency and bandwidth of every node from every initiator.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

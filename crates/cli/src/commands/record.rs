@@ -76,14 +76,15 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             let message = advice::trace::message(&other);
             match other {
                 TraceError::Record { why: Unrecordable::NotFound, .. } => Failure::NotFound(message),
-                TraceError::Record { why: Unrecordable::NotExecutable(_), .. } => {
-                    Failure::NotExecutable(message)
-                }
+                TraceError::Record {
+                    why: Unrecordable::NotExecutable(_) | Unrecordable::Script { .. },
+                    ..
+                } => Failure::NotExecutable(message),
                 _ => Failure::NotRun(message),
             }
         }
     })?;
-    let document = document(&arguments.trace, arguments.skip, &summary);
+    let document = document(&arguments.trace, &summary);
     arguments.figures.write(&document, arguments.common.output)?;
     let status = summary.status;
     match status.code().or_else(|| Some(128 + status.signal()?)) {
@@ -92,11 +93,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
+fn document(trace: &Path, summary: &RecordSummary) -> Document {
     let columns = [
         ("file", "trace"),
         ("accesses", "accesses"),
-        ("made_accesses", "of the program"),
+        ("made_accesses", "accesses of the program"),
         ("instructions", "instructions"),
         ("threads", "threads"),
         ("file_bytes", "size, B"),
@@ -112,13 +113,9 @@ fn document(trace: &Path, skip: u64, summary: &RecordSummary) -> Document {
         Cell::Whole(summary.bytes),
         Cell::text(summary.status.to_string()),
     ]);
-    let made = summary.accesses_made;
-    let empty = (summary.totals.accesses == 0).then(|| {
-        format!("the trace is empty: --skip {skip} omits all {made} accesses of the program; skip fewer")
-    });
-    let why = summary.stopped.as_ref();
-    let stopped = why.map(|why| format!("recording stopped before the program ended: {why}"));
-    Document { notes: empty.into_iter().chain(stopped).collect(), ..Document::of(table) }
+    let stopped =
+        summary.stopped.iter().map(|why| format!("recording stopped before the program ended: {why}"));
+    Document { notes: stopped.collect(), ..Document::of(table) }
 }
 
 /// Prints a recording's progress as whole lines, at doubling intervals up to a minute, since the program

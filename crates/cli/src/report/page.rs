@@ -34,7 +34,10 @@ impl Page<'_> {
             ("{{facts}}", document.about.iter().map(fact).collect()),
             ("{{verdict}}", document.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect()),
             ("{{charts}}", sections.concat()),
-            ("{{tables}}", document.tables.iter().map(table).collect()),
+            (
+                "{{tables}}",
+                document.tables.iter().filter(|table| !table.rows.is_empty()).map(table).collect(),
+            ),
             ("{{command}}", escaped(&command.join(" "))),
             ("{{library}}", library()),
         ];

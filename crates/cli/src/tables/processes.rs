@@ -9,7 +9,7 @@ pub fn table(processes: &[Process]) -> Table {
     let columns = [
         ("process", "process"),
         ("name", "name"),
-        ("who", "whose"),
+        ("who", "owner"),
         ("instructions", "instructions"),
         ("kernel_instructions", "in the kernel"),
         ("llc_misses", "LLC misses"),

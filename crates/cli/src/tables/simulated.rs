@@ -164,7 +164,7 @@ pub fn nodes(report: &Report) -> Table {
             latency(node.latency_p99_ns),
             node.row_hit_rate.map_or(Cell::Absent, Cell::Percent),
             if node.energy_mj > 0.0 { Cell::Real(node.energy_mj, 2) } else { Cell::Absent },
-            node.wear.map_or(Cell::Absent, |wear| Cell::Real(wear.life_years, 2)),
+            node.wear.and_then(|wear| wear.life_years).map_or(Cell::Absent, |years| Cell::Real(years, 2)),
         ]);
     }
     table

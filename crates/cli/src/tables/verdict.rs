@@ -77,10 +77,15 @@ impl Verdict<'_> {
 
     fn alike(&self) -> String {
         let best = self.best();
+        let slower = self.spread() - 1.0;
         format!(
-            "All these policies are within {:.1} %{} ({:.2} LLC misses in 1,000 instructions, no node or \
+            "All these policies take {}{} ({:.2} LLC misses in 1,000 instructions, no node or \
              link busier than {:.0} %).",
-            (self.spread() - 1.0) * 100.0,
+            if slower < 0.0005 {
+                "the same time".to_owned()
+            } else {
+                format!("times within {:.1} %", slower * 100.0)
+            },
             if self.place_alike() {
                 ": they place pages alike"
             } else {

@@ -64,12 +64,17 @@ fn writes_and_mixes_match_machine_file() {
     );
 }
 
+/// Figures of a machine file are to 0.1 ns.
+fn tenth(ns: f64) -> f64 {
+    (ns * 10.0).round() / 10.0
+}
+
 #[test]
 fn loaded_latency_curve_reaches_machine_file() {
     if !lab_is_here() {
         return;
     }
-    let script = "memtide measure --nodes 0 --mib 6 --loads 30000 --rounds 2 --reads 50% --loaded \
+    let script = "memtide measure --nodes 0 --mib 6 --loads 30000 --rounds 5 --reads 50% --loaded \
                   --rates 0%,30%,60%,100% -o json > /m\ncat /m\necho ==\n\
                   memtide topo -o machine --measured /m > /m.toml\ncat /m.toml\necho ==\n\
                   memtide run -p bw-interleave --machine /m.toml -- sh -c 'exit 3' 2>&1\n\
@@ -83,14 +88,16 @@ fn loaded_latency_curve_reaches_machine_file() {
     let [idle, low, middle, full] = curve[..] else { panic!("{curve:?}") };
     assert!(agrees(idle.1, idle_ns, 0.02) && agrees(idle.0, 64e3 / idle_ns, 0.02), "{idle_ns} {curve:?}");
     assert!(idle.0 < low.0 && low.0 < middle.0 && low.0 < 0.8 * full.0, "{curve:?}");
-    assert!(low.1 > 0.99 * idle.1 && middle.1 > 0.99 * low.1 && full.1 > 0.99 * middle.1, "{curve:?}");
-    assert!(full.1 > 1.15 * idle.1, "{curve:?}");
+    // Close to saturation, at 60 % and 100 %, two points of the curve may be in either order.
+    assert!(low.1 > 0.99 * idle.1 && middle.1.min(full.1) > low.1, "{curve:?}");
+    let highest_ns = middle.1.max(full.1);
+    assert!(highest_ns > 1.15 * idle.1, "{curve:?}");
     let machine = Machine::parse("host", &parts[1]).expect("a machine file");
     let fixed = machine.nodes[0].fixed.as_ref().expect("a fixed node");
     assert!(fixed.loaded.len() >= 3 && fixed.write_bandwidth_mbps.is_some(), "{fixed:?}");
     assert_eq!(
         (fixed.read_latency_ns, fixed.loaded.last().map(|point| point.latency_ns)),
-        (idle_ns, Some(full.1))
+        (tenth(idle_ns), Some(tenth(highest_ns)))
     );
     let run = &parts[2];
     assert!(

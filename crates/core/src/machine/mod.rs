@@ -107,6 +107,10 @@ impl Machine {
             let message = format!("longer than {} bytes: not a machine file", Machine::FILE_BYTES_MAX);
             return Err(FileError { file: file.to_owned(), line: 1, field: String::new(), message });
         }
+        if text.trim().is_empty() {
+            let message = "an empty file: not a machine file".to_owned();
+            return Err(FileError { file: file.to_owned(), line: 1, field: String::new(), message });
+        }
         let mut machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
         let sources = machine.sources.into_iter();
         machine.sources = sources.map(|(path, source)| (current_path(&path), source)).collect();

@@ -115,6 +115,11 @@ pub fn default_file() -> PathBuf {
     runtime.map_or_else(|| PathBuf::from(OF_SYSTEM), |folder| PathBuf::from(folder).join("memtide.sock"))
 }
 
+/// Whether the daemon makes this folder: that of the system's socket.
+pub(crate) fn is_made(folder: &Path) -> bool {
+    Path::new(OF_SYSTEM).parent() == Some(folder)
+}
+
 /// Socket path of the running daemon: this user's if there is one, else the system's.
 pub fn found_file() -> PathBuf {
     let listens = |file: &PathBuf| UnixStream::connect(file).is_ok();
@@ -130,6 +135,17 @@ impl Socket {
         Socket::listen_with(file, peer)
     }
 
+    /// Checks that a socket could be made there, without making it.
+    ///
+    /// # Errors
+    /// The system's: there is no such folder, or this process may not write to it.
+    pub fn check(file: &Path) -> io::Result<()> {
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = folder.parent().filter(|_| is_made(folder) && !folder.exists());
+        let folder = parent.unwrap_or(folder);
+        Ok(rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)?)
+    }
+
     /// Listens, with another function that identifies a client's user.
     fn listen_with(
         file: &Path,
@@ -138,7 +154,7 @@ impl Socket {
         if UnixStream::connect(file).is_ok() {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "another daemon listens there"));
         }
-        if let Some(folder) = file.parent() {
+        if let Some(folder) = file.parent().filter(|folder| is_made(folder)) {
             fs::create_dir_all(folder)?;
         }
         match fs::symlink_metadata(file) {

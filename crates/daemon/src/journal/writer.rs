@@ -161,9 +161,6 @@ impl Watcher for Journal {
 /// Opens a journal's file, readable by its owner only, and truncates an incomplete last record left by a
 /// crash. Returns its length.
 fn open(path: &Path) -> io::Result<(File, u64)> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     options

@@ -17,7 +17,7 @@ use crate::error::LabError;
 /// `setpriv` (util-linux): the kernel kills the program when its parent exits.
 const SETPRIV: &str = "setpriv";
 
-/// Time limit for QEMU to exit cleanly, with its plugin's results written.
+/// Limit of [`Process::elapsed`] for QEMU to exit cleanly, with its plugin's results written.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -30,6 +30,7 @@ const UNLESS_ORPHANED: &str = r#"test "$PPID" = "$1" || exit 1; shift; exec "$@"
 /// A running QEMU.
 pub struct Process {
     child: Child,
+    started: Instant,
     /// QEMU's own output.
     pub output: Tail,
 }
@@ -60,7 +61,7 @@ impl Process {
         let mut child = command.spawn().map_err(LabError::file(Path::new(SETPRIV), "run it"))?;
         let output = child.stderr.take().map(OwnedFd::from).map(File::from).expect("a pipe was asked for");
         let output = Tail::of(output, OUTPUT_BYTES).map_err(LabError::file(qemu, "read what it says"))?;
-        Ok(Process { child, output })
+        Ok(Process { child, started: Instant::now(), output })
     }
 
     /// Its exit status, if it has exited.
@@ -68,16 +69,30 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
+    /// Time since its start, less what its threads have waited for a CPU (the one that waited longest): on a
+    /// busy host as long as on an idle one.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed().saturating_sub(cpu_wait(self.child.id()))
+    }
+
     /// Stops it cleanly.
     pub fn end(&mut self) {
         // Fails only if it has just exited.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let asked = Instant::now();
-        while self.ended().is_none() && asked.elapsed() < EXIT_TIMEOUT {
+        let asked = self.elapsed();
+        while self.ended().is_none() && self.elapsed().saturating_sub(asked) < EXIT_TIMEOUT {
             self.output.read();
             thread::sleep(POLL);
         }
     }
+}
+
+/// Longest time that a thread of a process has waited for a CPU; 0 if the kernel does not tell
+/// (`/proc/PID/task/TID/schedstat`).
+fn cpu_wait(pid: u32) -> Duration {
+    let tasks = procfs::process::Process::new(pid as i32).and_then(|process| process.tasks());
+    let waits = tasks.into_iter().flatten().filter_map(|task| task.ok()?.schedstat().ok());
+    waits.map(|stat| Duration::from_nanos(stat.run_delay)).max().unwrap_or_default()
 }
 
 impl Drop for Process {

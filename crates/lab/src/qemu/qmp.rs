@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::run_dir;
 
 /// Host time limit for an answer; QEMU serves one client at a time.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Longest accepted message.
 const MOST_BYTES: usize = 1 << 20;

@@ -35,8 +35,8 @@ struct Converter<'a> {
     watch: &'a mut dyn FnMut(f64) -> bool,
 }
 
-/// Writes the trace. Calls `watch` with the share done, every few thousand records; it stops if that returns
-/// false.
+/// Writes the trace, unless it would have no access: then `None`. Calls `watch` with the share done, every
+/// few thousand records; it stops if that returns false.
 ///
 /// # Errors
 /// If a stream cannot be read or is damaged, the trace cannot be written, or `watch` stops it.
@@ -46,7 +46,7 @@ pub fn convert(
     header: Header,
     last_epoch: u64,
     watch: &mut dyn FnMut(f64) -> bool,
-) -> Result<Totals, TraceError> {
+) -> Result<Option<Totals>, TraceError> {
     let mut waiting = Vec::new();
     for path in streams {
         if !watch(0.0) {
@@ -71,7 +71,10 @@ pub fn convert(
         converter.check()?;
         converter.epoch(epoch)?;
     }
-    converter.writer.finish()
+    if converter.writer.accesses() == 0 {
+        return Ok(None);
+    }
+    converter.writer.finish().map(Some)
 }
 
 impl Converter<'_> {
@@ -215,7 +218,10 @@ mod tests {
     }
 
     /// Converts one stream of these records.
-    fn converted(records: &[Record], watch: &mut dyn FnMut(f64) -> bool) -> Result<Totals, TraceError> {
+    fn converted(
+        records: &[Record],
+        watch: &mut dyn FnMut(f64) -> bool,
+    ) -> Result<Option<Totals>, TraceError> {
         let dir = tempfile::tempdir().unwrap();
         let mut encoder = Encoder::default();
         let mut stream = Vec::new();
@@ -231,13 +237,13 @@ mod tests {
         let header = Header { program, arch, recorder, epoch_instructions: 1 };
         let output = dir.path().join("trace");
         let totals = convert(&find(dir.path()).unwrap(), &output, header, 1, watch);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + usize::from(totals.is_ok()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + usize::from(matches!(totals, Ok(Some(_)))));
         totals
     }
 
     #[test]
     fn stream_that_no_recorder_writes_is_refused() {
-        let totals = converted(&[START, access(3, 8), access(4, 8)], &mut |_| true).unwrap();
+        let totals = converted(&[START, access(3, 8), access(4, 8)], &mut |_| true).unwrap().unwrap();
         assert_eq!((totals.accesses, totals.instructions), (2, 7));
         for (records, expected) in [
             (&[START, START][..], "stream-0: damaged recording: a second start record"),
@@ -252,6 +258,14 @@ mod tests {
         ] {
             let error = converted(records, &mut |_| true).expect_err(expected).to_string();
             assert!(error.contains(expected), "{error:?} instead of {expected:?}");
+        }
+    }
+
+    #[test]
+    fn recording_without_accesses_makes_no_file() {
+        let mapped = Record::Map { start: 4096, bytes: 4096, name: String::new() };
+        for records in [&[START][..], &[START, mapped]] {
+            assert_eq!(converted(records, &mut |_| true).unwrap(), None);
         }
     }
 

@@ -106,6 +106,15 @@ impl Launch {
         refused(&self.command[0], Unrecordable::Other(what))
     }
 
+    /// The error of a recording without accesses, of a program that made so many.
+    pub fn nothing_recorded(&self, made: u64, skip: u64) -> TraceError {
+        let what = match made {
+            0 => "it made no memory access".to_owned(),
+            _ => format!("--skip {skip} omits all {made} accesses of the program; skip fewer"),
+        };
+        refused(&self.command[0], Unrecordable::Other(what))
+    }
+
     /// The command as entered.
     pub fn command_line(&self) -> String {
         let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
@@ -171,7 +180,7 @@ fn check_program(path: &Path) -> Result<(), Unrecordable> {
     }
     const X86_64: &[u8] = &[62, 0];
     if !header.starts_with(ELF64) || header.get(18..20) != Some(X86_64) {
-        let what = format!("{} is no x86-64 Linux executable", path.display());
+        let what = format!("{} is not an x86-64 Linux executable", path.display());
         return Err(Unrecordable::NotExecutable(what));
     }
     if found.permissions().mode() & 0o111 == 0 {

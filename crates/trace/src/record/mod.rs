@@ -102,8 +102,8 @@ pub struct RecordSummary {
 /// into the same folder removes the leftovers.
 ///
 /// # Errors
-/// If QEMU or the plugin is missing, the program cannot be run under them, or the trace cannot be written or
-/// is aborted.
+/// If QEMU or the plugin is missing, the program cannot be run under them, no access was recorded (an earlier
+/// trace of that name stays), or the trace cannot be written or is aborted.
 pub fn record(
     options: &RecordOptions,
     progress: &mut dyn FnMut(RecordProgress),
@@ -144,14 +144,20 @@ pub fn record(
         progress(RecordProgress::Writing { share });
         !signals.any()
     })?;
-    let bytes = fs::metadata(&options.output).map_err(TraceError::io(&options.output, "read it"))?.len();
-    let failure = control::read(&page, Word::Failure);
-    let stopped = (failure != 0).then(|| {
-        let error = io::Error::from_raw_os_error(failure as i32);
-        format!("{error}{}", advice(&error))
-    });
+    let failure = match control::read(&page, Word::Failure) {
+        0 => None,
+        errno => Some(io::Error::from_raw_os_error(errno as i32)),
+    };
     let made = control::read(&page, Word::Accesses);
     let accesses_made = made.saturating_sub(control::read(&page, Word::Unmade));
+    let Some(totals) = totals else {
+        return Err(match failure {
+            Some(error) => TraceError::io(beside, "keep the recording in it")(error),
+            None => launch.nothing_recorded(accesses_made, options.skip),
+        });
+    };
+    let bytes = fs::metadata(&options.output).map_err(TraceError::io(&options.output, "read it"))?.len();
+    let stopped = failure.map(|error| format!("{error}{}", advice(&error)));
     Ok(RecordSummary { status, totals, accesses_made, bytes, stopped })
 }
 
@@ -160,14 +166,17 @@ pub fn record(
 /// that returns false.
 ///
 /// # Errors
-/// If a stream cannot be read or is damaged, the trace cannot be written, or `watch` stops it.
+/// If a stream cannot be read or is damaged, no access was recorded, the trace cannot be written, or `watch`
+/// stops it.
 pub fn convert_recording(
     folder: &Path,
     output: &Path,
     header: Header,
     watch: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Totals, TraceError> {
-    convert::convert(&streams::find(folder)?, output, header, 0, watch)
+    convert::convert(&streams::find(folder)?, output, header, 0, watch)?.ok_or_else(|| {
+        TraceError::Recording { path: folder.to_owned(), what: "no access was recorded".to_owned() }
+    })
 }
 
 /// The control page, which the recorded program may have modified.

@@ -63,6 +63,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let subjects =
         arguments.subjects.iter().map(|list| Subject::parse_list(list)).collect::<Result<Vec<_>, _>>();
     let subjects = subjects.map_err(|error| Failure::Usage(advice::lab::message(&error)))?.concat();
+    refuse_equal(&subjects)?;
     let draft = arguments.report.draft()?;
     let (options, tools) = arguments.guest.options(arguments.command, common.seed).map_err(failure)?;
     subjects
@@ -98,6 +99,18 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         draft.write(&report::of_lab(&guest::line(&options.command), &options.machine, &runs, &document))?;
     }
     document.print(common.output)
+}
+
+fn refuse_equal(subjects: &[Subject]) -> Result<(), Failure> {
+    let is_equal = |(index, subject): &(usize, &Subject)| {
+        subjects[..*index].iter().any(|other| other.name() == subject.name())
+    };
+    match subjects.iter().enumerate().find(is_equal) {
+        Some((_, twice)) => {
+            Err(Failure::Usage(format!("subject '{}' is named twice; name it once", twice.name())))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses unavailable policies before boot.

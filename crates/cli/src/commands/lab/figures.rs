@@ -1,9 +1,10 @@
 //! Figures of a run in the lab.
 
-use memtide_lab::{RegionOfInterest, RunOutcome};
+use memtide_lab::{Options, RegionOfInterest, RunOutcome};
 use memtide_lab_protocol::clock::{RegionTotals, Results};
 
-use crate::output::{Cell, Document, Table};
+use super::guest;
+use crate::output::{Cell, Document, Table, VERSION};
 use crate::tables;
 
 /// Time of the measured region on the guest's clock, in ns: between all marks, if those were asked for and
@@ -46,7 +47,8 @@ pub fn migration_note(outcome: &RunOutcome) -> Option<&'static str> {
 }
 
 /// All figures of a run.
-pub fn document(outcome: &RunOutcome, measured: RegionOfInterest) -> Document {
+pub fn document(outcome: &RunOutcome, options: &Options) -> Document {
+    let measured = options.region;
     let mut notes = outcome.notes.clone();
     notes.extend(
         [region_note(outcome, measured), migration_note(outcome)].into_iter().flatten().map(str::to_owned),
@@ -65,7 +67,7 @@ pub fn document(outcome: &RunOutcome, measured: RegionOfInterest) -> Document {
         .chain([nodes(outcome, region)]);
     Document {
         about: [
-            &about(outcome)[..],
+            &about(outcome, options)[..],
             &[
                 ("mode", Cell::text(if outcome.parallel { "parallel" } else { "deterministic" })),
                 ("status", Cell::Whole(outcome.status.into())),
@@ -78,13 +80,17 @@ pub fn document(outcome: &RunOutcome, measured: RegionOfInterest) -> Document {
 }
 
 /// Versions and settings of a run.
-pub fn about(outcome: &RunOutcome) -> [(&'static str, Cell); 5] {
+pub fn about(outcome: &RunOutcome, options: &Options) -> [(&'static str, Cell); 9] {
     [
         ("machine", Cell::text(&outcome.machine)),
+        ("scale", Cell::Whole(options.machine.scale.into())),
+        ("program", Cell::text(guest::line(&options.command))),
         ("vcpus", Cell::Whole(outcome.vcpus.into())),
         ("kernel", Cell::text(&outcome.kernel)),
         ("qemu", Cell::text(outcome.qemu.split(' ').next().unwrap_or_default())),
         ("timing", Cell::text(timing(outcome))),
+        ("seed", Cell::Whole(options.seed)),
+        ("memtide", Cell::text(VERSION)),
     ]
 }
 
@@ -118,12 +124,12 @@ fn run(outcome: &RunOutcome, measured: RegionOfInterest, region: Option<&RegionT
         ("boot_seconds", "boot on the host, s", Cell::Real(outcome.boot_seconds, 1)),
         ("program_seconds", "program on the host, s", Cell::Real(outcome.program_seconds, 1)),
         ("faults", "page faults", Cell::Whole(events.faults)),
-        ("huge_faults", "of 2 MiB", Cell::Whole(events.huge_faults)),
+        ("huge_faults", "huge page faults", Cell::Whole(events.huge_faults)),
         ("hint_faults", "NUMA hint faults", Cell::Whole(events.hint_faults)),
         ("migrated_pages", "migrated pages", Cell::Whole(events.migrated_pages)),
         ("kernel_promoted_pages", "promoted by the kernel", Cell::Whole(events.promoted_pages)),
         ("kernel_demoted_pages", "demoted by the kernel", Cell::Whole(events.demoted_pages)),
-        ("out_of_memory_kills", "ended for memory", Cell::Whole(events.out_of_memory_kills)),
+        ("out_of_memory_kills", "out-of-memory kills", Cell::Whole(events.out_of_memory_kills)),
     ];
     let mut table = Table::new("run", &[]);
     let mut row = Vec::new();
@@ -143,7 +149,7 @@ fn timed(region: &RegionTotals) -> [(&'static str, &'static str, u64); 6] {
     let total = &region.total;
     [
         ("instructions", "instructions", total.instructions),
-        ("outside_instructions", "outside the program", region.outside_instructions()),
+        ("outside_instructions", "instructions outside the program", region.outside_instructions()),
         ("accesses", "loads and stores", total.accesses),
         ("llc_misses", "LLC misses", total.llc_misses),
         ("page_walks", "page walks", total.page_walks),
@@ -214,6 +220,12 @@ pub mod tests {
         }
     }
 
+    fn options(region: RegionOfInterest) -> Options {
+        let text = include_str!("../../../../../machines/bmpm-2.toml");
+        let machine = memtide_core::Machine::parse("bmpm-2.toml", text).expect("a bundled machine");
+        Options { region, ..Options::new(machine, vec!["true".into()]) }
+    }
+
     /// A program of 9 ms with two regions of 1 and 2 ms, and page migrations.
     pub fn marked_run() -> RunOutcome {
         let regions = vec![region(1e6, 10, &[1]), region(2e6, 20, &[1, 2])];
@@ -233,7 +245,7 @@ pub mod tests {
 
     #[test]
     fn run_with_marks_prints_the_time_and_counts_of_all_regions() {
-        let document = document(&marked_run(), RegionOfInterest::Marks);
+        let document = document(&marked_run(), &options(RegionOfInterest::Marks));
         let json = document.json();
         let figure = |key: &str| json["run"][0][key].as_u64();
         assert_eq!(
@@ -251,18 +263,18 @@ pub mod tests {
 
     #[test]
     fn run_without_marks_prints_one_time() {
-        let json = document(&marked_run(), RegionOfInterest::Program).json();
+        let json = document(&marked_run(), &options(RegionOfInterest::Program)).json();
         assert_eq!(json["run"][0]["guest_ns"], 9_000_000);
         assert!(json["run"][0].get("program_guest_ns").is_none());
         let none = RunOutcome { timing: Some(Results::default()), ..marked_run() };
-        let document = document(&none, RegionOfInterest::Marks);
+        let document = document(&none, &options(RegionOfInterest::Marks));
         assert_eq!(document.json()["run"][0]["guest_ns"], 9_000_000);
         assert!(document.notes.iter().any(|note| note.contains("made no marks")), "{:?}", document.notes);
     }
 
     #[test]
     fn pages_that_the_kernel_did_not_promote_are_explained() {
-        let moved = document(&marked_run(), RegionOfInterest::Program);
+        let moved = document(&marked_run(), &options(RegionOfInterest::Program));
         let text = moved.text(crate::output::Format::Table, None);
         assert!(text.contains("promoted by the kernel") && text.contains("by NUMA balancing"), "{text}");
         assert_eq!(moved.json()["run"][0]["kernel_promoted_pages"], 0);

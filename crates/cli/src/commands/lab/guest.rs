@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{ValueEnum, ValueHint};
-use memtide_lab::{GuestFile, LabError, Options, Tools};
+use memtide_lab::{GuestFile, LabError, Options, Remedy, Tools};
 
 use crate::failure::Failure;
 use crate::{advice, machines};
@@ -104,6 +104,12 @@ pub fn failure(error: LabError) -> Failure {
         LabError::NoSuchProgram { .. } => Failure::NotFound(error.to_string()),
         LabError::NotExecutable { .. } => Failure::NotExecutable(error.to_string()),
         LabError::Output(error) => Failure::unwritable("the program's output", &error),
+        LabError::Missing { remedy: Remedy::SetupKernel(_), .. } => {
+            Failure::Usage(advice::lab::message(&error))
+        }
+        LabError::Subject { .. } | LabError::Comparison(_) | LabError::Node { .. } => {
+            Failure::Usage(advice::lab::message(&error))
+        }
         other => Failure::NotRun(advice::lab::message(&other)),
     }
 }

@@ -35,7 +35,7 @@ pub enum Command {
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Setup(arguments) => setup::run(&arguments),
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => run::run(arguments).map_err(Failure::of_program_runner),
         Command::Compare(arguments) => compare::run(arguments),
         Command::Shell(arguments) => shell::run(arguments),
         Command::Node(command) => node::run(command),

@@ -21,7 +21,9 @@ const COUNTS: [Count; 8] = [
     ("kernel_promoted_pages", "promoted by the kernel", |run| Some(run.events.promoted_pages)),
     ("kernel_demoted_pages", "demoted by the kernel", |run| Some(run.events.demoted_pages)),
     ("instructions", "instructions", |run| timed(run, |region| region.total.instructions)),
-    ("outside_instructions", "outside the program", |run| timed(run, |region| region.outside_instructions())),
+    ("outside_instructions", "instructions outside the program", |run| {
+        timed(run, |region| region.outside_instructions())
+    }),
     ("llc_misses", "LLC misses", |run| timed(run, |region| region.total.llc_misses)),
 ];
 
@@ -40,11 +42,7 @@ pub fn document(comparison: &Comparison, compared: &[Compared], common: Common) 
         Format::Table => vec![runs, nodes],
         _ => vec![runs.join(nodes)],
     };
-    Document {
-        about: about(comparison, &compared[0].outcomes[0], common.seed),
-        tables,
-        notes: notes(compared, region),
-    }
+    Document { about: about(comparison, &compared[0].outcomes[0]), tables, notes: notes(compared, region) }
 }
 
 /// What a report shows of each subject.
@@ -58,9 +56,9 @@ pub fn lab_runs<'a>(comparison: &Comparison, compared: &'a [Compared]) -> Vec<La
     compared.iter().map(of).collect()
 }
 
-fn about(comparison: &Comparison, run: &RunOutcome, seed: u64) -> Vec<(&'static str, Cell)> {
-    let all = [("layouts", Cell::Whole(comparison.layouts.into())), ("seed", Cell::Whole(seed))];
-    [&figures::about(run)[..], &all].concat()
+fn about(comparison: &Comparison, run: &RunOutcome) -> Vec<(&'static str, Cell)> {
+    let layouts = ("layouts", Cell::Whole(comparison.layouts.into()));
+    figures::about(run, &comparison.options).into_iter().chain([layouts]).collect()
 }
 
 fn add(table: &mut Table, subject: &str, figures: Vec<Figure>) {
@@ -164,6 +162,12 @@ fn notes(compared: &[Compared], region: RegionOfInterest) -> Vec<String> {
             let words: Vec<String> =
                 nodes.map(|(node, weight)| format!("{weight} to {}", node.name)).collect();
             notes.push(format!("{name}: pages in turn, {}", words.join(", ")));
+        }
+        if setting.memtide.is_some() && region == RegionOfInterest::Program {
+            notes.push(format!(
+                "{name}: its time includes the start and end of `memtide run` and of its daemon, which weigh \
+                 in short programs; mark the program's region of interest, and use --region marks"
+            ));
         }
         notes.extend(setting.memtide.iter().flat_map(Memtide::lines).map(|line| format!("{name}: {line}")));
         notes.extend(setting.damo.iter().flat_map(Damo::lines).map(|line| format!("{name}: {line}")));

@@ -44,7 +44,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let options = arguments.memory.of(arguments.region_options.of(options));
     let output = Output { out: Box::new(stdout()), err: Box::new(stderr()) };
     let outcome = run_in_lab(&options, &tools, output, &interrupt::requested).map_err(guest::failure)?;
-    let document = figures::document(&outcome, options.region);
+    let document = figures::document(&outcome, &options);
     arguments.figures.write(&document, arguments.common.output)?;
     if let Some(draft) = draft {
         let guest_ms = figures::guest_ns(&outcome, options.region) / 1e6;

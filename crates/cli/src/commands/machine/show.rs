@@ -1,12 +1,11 @@
 //! `memtide machine show`.
 
-use clap::ValueHint;
+use clap::{ValueEnum, ValueHint};
 use memtide_core::{InitiatorId, Machine};
 use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::machines;
-use crate::options::Common;
 use crate::output::{Cell, Document, Format, Table, pretty, print};
 
 /// Its arguments.
@@ -18,28 +17,44 @@ pub struct Arguments {
     /// Print it as simulated: divided by its `scale`, or by N
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     scale: Option<Option<u32>>,
-    #[command(flatten)]
-    common: Common,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
+    output: Output,
 }
 
-/// Prints the machine: as JSON the whole file, in other formats its figures.
+/// How a machine is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Rounded figures, for people
+    Table,
+    /// One object with all figures
+    Json,
+    /// A header and one line per figure
+    Csv,
+    /// A machine file, to copy and edit
+    Machine,
+}
+
+/// Prints the machine: as JSON or machine file the whole file, in other formats its figures.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let common = arguments.common;
     let mut machine = machines::load_at(&arguments.machine, arguments.scale.flatten())?;
     if arguments.scale.is_some() {
         machine = machine.scaled();
     }
     let tree = serde_json::to_value(&machine).map_err(|error| Failure::Run(error.to_string()))?;
-    if common.output == Format::Json {
-        return print(&pretty(&tree));
-    }
+    let format = match arguments.output {
+        Output::Table => Format::Table,
+        Output::Csv => Format::Csv,
+        Output::Json => return print(&pretty(&tree)),
+        Output::Machine => return print(&machine.to_toml()),
+    };
     let about = vec![("machine", Cell::text(&machine.name)), ("summary", Cell::text(&machine.summary))];
-    let about = if common.output == Format::Table { about } else { Vec::new() };
+    let about = if format == Format::Table { about } else { Vec::new() };
     let dram = machine.nodes.iter().any(|node| node.dram.is_some());
     let note = "Idle read of a dram node is a single read of a bank without an open row. A pointer chase \
         also meets refreshes and rows that must be closed first: see the idle latency of machine probe.";
     let notes = dram.then(|| note.to_owned()).into_iter().collect();
-    Document { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(common.output)
+    Document { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(format)
 }
 
 /// Latency and bandwidth of every node from every initiator.

@@ -6,6 +6,7 @@ use std::path::Path;
 use memtide_linux::input;
 use memtide_linux::topology::{MeasuredFile, NoMachine, System};
 
+use crate::commands::measure::STEADY;
 use crate::failure::Failure;
 
 fn read(file: &str) -> Result<MeasuredFile, Failure> {
@@ -20,12 +21,16 @@ fn read(file: &str) -> Result<MeasuredFile, Failure> {
 
 /// Notes on doubtful figures.
 fn doubts(measured: &MeasuredFile) -> impl Iterator<Item = String> {
-    measured.cached().map(|(initiator, node)| {
+    let cached = measured.cached().map(|(initiator, node)| {
         format!(
             "a cache held much of the measured memory of {node} from {initiator}: its figures may be too \
              good; raise --mib"
         )
-    })
+    });
+    let unsteady = measured.unsteady(STEADY).map(|(initiator, node)| {
+        format!("measurements of {node} from {initiator} differ widely: the system was busy; measure again")
+    });
+    cached.chain(unsteady)
 }
 
 /// A machine file of this system: measurements from `file` override the firmware's figures. Prints which of
@@ -64,11 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cached_figures_are_doubted() {
-        let text = r#"{"nodes": [{"initiator": 0, "node": 0, "cached": true}, {"initiator": 0, "node": 1}]}"#;
+    fn cached_and_unsteady_figures_are_doubted() {
+        let text = r#"{"nodes": [{"initiator": 0, "node": 0, "cached": true}, {"initiator": 0, "node": 1,
+            "spread": 0.6}]}"#;
         let measured = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
         let doubts: Vec<String> = doubts(&measured).collect();
-        assert!(doubts.len() == 1 && doubts[0].contains("the measured memory of node0"), "{doubts:?}");
+        assert_eq!(doubts.len(), 2);
+        assert!(doubts[0].contains("the measured memory of node0"), "{doubts:?}");
+        assert!(doubts[1].contains("of node1 from node0 differ widely"), "{doubts:?}");
     }
 
     #[test]

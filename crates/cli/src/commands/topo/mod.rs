@@ -18,7 +18,7 @@ pub struct Arguments {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
-    /// JSON of `memtide measure`, instead of the firmware's figures
+    /// JSON of `memtide measure`, for -o machine [default: the firmware]
     #[arg(long, value_name = "FILE")]
     measured: Option<String>,
     /// Name of the machine in a machine file [default: host]
