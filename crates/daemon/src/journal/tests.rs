@@ -285,7 +285,7 @@ fn journal_of_another_user_or_with_hard_links_is_refused_untouched() {
 #[test]
 fn removed_journal_is_created_again() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("new/journal");
+    let path = folder.path().join("journal");
     let policy = migration(POLICY, &machine()).expect("a policy");
     let mut journal = Journal::open(&path, 1 << 30, head(POLICY, policy.as_ref())).expect("a journal");
     fs::rename(&path, folder.path().join("elsewhere")).expect("a file");
