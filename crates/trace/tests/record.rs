@@ -262,7 +262,7 @@ fn unrecordable_programs_are_explained() {
         ),
         "{of_script:?}"
     );
-    assert!(told("/etc/passwd", 100_000).contains("no x86-64 Linux executable"));
+    assert!(told("/etc/passwd", 100_000).contains("not an x86-64 Linux executable"));
     assert!(told("true", 1).contains("allowed are 10000 to 1000000"));
     let onto_a_folder = RecordOptions::new(dir.path(), vec!["true".into()]);
     assert!(record(&onto_a_folder, &mut |_| ()).unwrap_err().to_string().contains("not a regular file"));
