@@ -113,7 +113,7 @@ fn single_tier_machine_is_refused_before_boot() {
         return;
     }
     let output = compare(&["--machine", "ddr4-2400", "--timing", "on"], &["/bin/true"]);
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("the machine has 1 tier"), "{}", stderr(&output));
     assert!(!stderr(&output).contains("1 of 3"), "the subject before damo ran: {}", stderr(&output));
 }

@@ -87,12 +87,19 @@ fn reload(daemon: &Running, config: &str) {
     kill_process(Pid::from_child(&daemon.0), Signal::HUP).expect("a signal");
 }
 
-/// Pages found on a node and pages migrated from it.
-fn migrated(uid: u32, arguments: &str) -> (u64, u64, f64) {
+/// Migrates the target: all of its memory moves, but pages of files that other processes map too. Returns the
+/// seconds.
+fn migrates(uid: u32, arguments: &str) -> f64 {
     let result = query(uid, arguments);
-    let found = result["found_pages"].as_u64().expect("a number");
-    let moved = result["outcomes"][0]["pages"].as_u64().expect("a number");
-    (found, moved, result["seconds"].as_f64().expect("a number"))
+    let outcomes = result["outcomes"].as_array().expect("outcomes");
+    let pages = |outcome: &Value| outcome["pages"].as_u64().expect("a number");
+    assert_eq!(result["found_pages"].as_u64(), Some(outcomes.iter().map(pages).sum()), "{result}");
+    assert!(
+        outcomes[0]["outcome"] == "moved" && pages(&outcomes[0]) >= TARGET_BYTES as u64 / 4096,
+        "{result}"
+    );
+    assert!(outcomes[1..].iter().all(|outcome| outcome["outcome"] == "not-allowed"), "{result}");
+    result["seconds"].as_f64().expect("a number")
 }
 
 pub fn daemon_survives_requests_reload_and_kill() {
@@ -138,7 +145,7 @@ pub fn daemon_survives_requests_reload_and_kill() {
     refused(OTHER, &migrate(0, 1), "not yours");
     refused(OTHER, "migrate 1 --from 0 --to 1", "not yours");
     fails(OWNER, &migrate(0, 0), 2, "both name node 0");
-    let mover = thread::spawn(move || migrated(OWNER, &migrate(0, 1)));
+    let mover = thread::spawn(move || migrates(OWNER, &migrate(0, 1)));
     let mut replies = 0;
     while !mover.is_finished() {
         let start = Instant::now();
@@ -146,9 +153,8 @@ pub fn daemon_survives_requests_reload_and_kill() {
         assert!(start.elapsed() < Duration::from_secs(2), "a migration blocks other requests");
         replies += 1;
     }
-    let (found, moved, seconds) = mover.join().expect("a migration");
-    assert!(found > 15_000 && moved * 100 > found * 95 && replies > 0, "{moved} of {found}, {replies}");
-    assert!(seconds > 0.5, "{moved} pages in {seconds} s");
+    let seconds = mover.join().expect("a migration");
+    assert!(replies > 0 && seconds > 0.5, "{replies} replies in {seconds} s");
 
     // A killed daemon's journal replays, and its stale socket does not block commands.
     drop(running);
@@ -160,8 +166,7 @@ pub fn daemon_survives_requests_reload_and_kill() {
         "{replayed}"
     );
     refused(OTHER, &format!("migrate {pid} --from 1 --to 0"), "not yours");
-    let (found, moved, _) = migrated(OWNER, &format!("migrate {pid} --from 1 --to 0 --max-rate 10000"));
-    assert!(found > 15_000 && moved * 100 > found * 95, "{moved} of {found} without a daemon");
+    migrates(OWNER, &format!("migrate {pid} --from 1 --to 0 --max-rate 10000"));
 
     // kdamond outlives a killed daemon; the next daemon takes it over.
     let state = fs::read_to_string("/sys/kernel/mm/damon/admin/kdamonds/0/state");
