@@ -289,7 +289,7 @@ fn full_disk_is_reported() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
     let output = lab.command(&[], &["echo", "words"]).stdout(full).output().expect("memtide runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
     assert!(stderr.contains("the program's output: cannot be written"), "{stderr}");
     lab.assert_clean();
 }
