@@ -352,7 +352,7 @@ fn unrunnable_program_is_refused_before_boot() {
         (&["--file", "/no/such/file"], "true", 125, "/no/such/file"),
         (&["--file", "/dev/zero"], "true", 125, "/dev/zero: is neither a regular file nor a folder"),
         (&["--kernel", name, "--file", name], "true", 125, "not an x86 Linux kernel"),
-        (&["--kernel", "linux-image-0"], "true", 125, "lab setup --kernel linux-image-0"),
+        (&["--kernel", "linux-image-0"], "true", 2, "lab setup --kernel linux-image-0"),
     ] {
         let output = lab.command(options, &[program]).env("PATH", &path).output().expect("memtide runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
