@@ -20,7 +20,7 @@ const PAGES: usize = 6 << 10;
 /// Set where the test below runs in the guest.
 const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";
 
-/// Time in which pages are promoted: some intervals of 2 s, damo's period in its configuration for Linux 6.12.
+/// Time for promotion: some intervals of 2 s, damo's period in its configuration for Linux 6.12.
 const SETTLING: Duration = Duration::from_secs(8);
 
 /// Time after that in which traffic is measured.
