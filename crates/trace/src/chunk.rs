@@ -16,6 +16,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
 use crate::columns::{MAX_GROUP_ROWS, MAX_NAME_BYTES};
+use crate::thrift::{field_header, int, wire};
 
 /// Maximum bytes of a decoded page: a number per row, plus overhead of encodings.
 const MAX_PAGE_BYTES: u64 = MAX_GROUP_ROWS as u64 * 9 + SLACK_BYTES;
@@ -225,8 +226,9 @@ impl PageHeader {
                 (1, wire::INT32) => kind = Some(int(bytes)?),
                 (2, wire::INT32) => uncompressed = Some(u64::try_from(int(bytes)?).ok()?),
                 (3, wire::INT32) => compressed = Some(u64::try_from(int(bytes)?).ok()?),
+                (4, wire::INT32) => drop(int(bytes)?),
                 (5 | 7 | 8, wire::STRUCT) => body = Body::take(bytes)?,
-                (_, wire) => skip(bytes, wire, 0)?,
+                _ => return None,
             }
         }
         let kind = kind?;
@@ -242,19 +244,11 @@ impl PageHeader {
     }
 }
 
-/// Types of fields by their numbers in Thrift's compact protocol.
-mod wire {
-    pub const FALSE: u8 = 2;
-    pub const INT32: u8 = 5;
-    pub const LIST: u8 = 9;
-    pub const STRUCT: u8 = 12;
-}
-
 /// Fields of a page header that depend on the page's type.
 #[derive(Default)]
 struct Body {
     /// The 32-bit integers by field number.
-    integers: [Option<i64>; 5],
+    integers: [Option<i64>; 7],
     /// Whether field 7, `is_compressed`, is present and false.
     plain: bool,
 }
@@ -264,99 +258,14 @@ impl Body {
         let mut body = Body::default();
         let mut field = 0;
         while let Some(wire) = field_header(bytes, &mut field)? {
-            match usize::try_from(field).ok().and_then(|field| body.integers.get_mut(field)) {
-                Some(slot) if wire == wire::INT32 => *slot = Some(int(bytes)?),
-                _ => skip(bytes, wire, 1)?,
+            match (field, wire) {
+                (1..=6, wire::INT32) => body.integers[field as usize] = Some(int(bytes)?),
+                (3 | 7, wire::TRUE | wire::FALSE) => body.plain |= (field, wire) == (7, wire::FALSE),
+                _ => return None,
             }
-            body.plain |= (field, wire) == (7, wire::FALSE);
         }
         Some(body)
     }
-}
-
-/// The next field's type: `None` at the end of the structure.
-fn field_header(bytes: &mut &[u8], field: &mut i64) -> Option<Option<u8>> {
-    let header = byte(bytes)?;
-    if header == 0 {
-        return Some(None);
-    }
-    *field = match header >> 4 {
-        0 => int(bytes)?,
-        step => field.checked_add(i64::from(step))?,
-    };
-    Some(Some(header & 15))
-}
-
-fn skip(bytes: &mut &[u8], wire: u8, depth: u32) -> Option<()> {
-    match wire {
-        1 | 2 => {}
-        3 => drop(byte(bytes)?),
-        4..=6 => drop(varint(bytes)?),
-        7 => *bytes = bytes.get(8..)?,
-        8 => {
-            let length = usize::try_from(varint(bytes)?).ok()?;
-            *bytes = bytes.get(length..)?;
-        }
-        wire::STRUCT if depth < 8 => {
-            let mut field = 0;
-            while let Some(wire) = field_header(bytes, &mut field)? {
-                skip(bytes, wire, depth + 1)?;
-            }
-        }
-        _ => return None,
-    }
-    Some(())
-}
-
-/// Whether a footer is a structure of Thrift's compact protocol whose lists are no longer than the footer:
-/// the Parquet library iterates over a list of 2^64 booleans, which take no bytes there.
-pub(crate) fn is_walkable(footer: &[u8]) -> bool {
-    walk(&mut &*footer, wire::STRUCT, 0).is_some()
-}
-
-fn walk(bytes: &mut &[u8], wire: u8, depth: u32) -> Option<()> {
-    match wire {
-        wire::STRUCT if depth < 16 => {
-            let mut field = 0;
-            while let Some(wire) = field_header(bytes, &mut field)? {
-                walk(bytes, wire, depth + 1)?;
-            }
-            Some(())
-        }
-        wire::LIST if depth < 16 => {
-            let header = byte(bytes)?;
-            let length = if header >> 4 == 15 { varint(bytes)? } else { u64::from(header >> 4) };
-            let element = header & 15;
-            // Each element of another type takes at least a byte.
-            (element > wire::FALSE && length <= bytes.len() as u64).then_some(())?;
-            (0..length).try_for_each(|_| walk(bytes, element, depth + 1))
-        }
-        wire::STRUCT | wire::LIST => None,
-        wire => skip(bytes, wire, depth),
-    }
-}
-
-fn byte(bytes: &mut &[u8]) -> Option<u8> {
-    let (&first, rest) = bytes.split_first()?;
-    *bytes = rest;
-    Some(first)
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let next = byte(bytes)?;
-        number |= u64::from(next & 0x7f) << shift;
-        if next < 0x80 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-fn int(bytes: &mut &[u8]) -> Option<i64> {
-    let number = varint(bytes)?;
-    Some((number >> 1) as i64 ^ -((number & 1) as i64))
 }
 
 #[cfg(test)]
@@ -403,15 +312,6 @@ mod tests {
             left.page(&header, column)?;
         }
         Ok(())
-    }
-
-    #[test]
-    fn footer_with_a_list_longer_than_itself_is_refused() {
-        let endless = [vec![1 << 4 | wire::LIST, 0xf1], vec![0xff; 9], vec![1, 0]].concat();
-        assert!(!is_walkable(&endless));
-        assert!(!is_walkable(&[1 << 4 | wire::LIST, 3 << 4 | wire::INT32, 2, 0]));
-        assert!(is_walkable(&[1 << 4 | wire::LIST, 1 << 4 | wire::INT32, 2, 0]));
-        assert!(!is_walkable(&[1 << 4 | wire::STRUCT; 1000]));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod chunk;
 mod columns;
 mod error;
+mod footer;
 mod guarded;
 mod import;
 mod info;
@@ -16,6 +17,7 @@ mod names;
 mod program;
 mod reader;
 mod record;
+mod thrift;
 mod writer;
 
 pub use columns::{Kind, MAX_EPOCH_ROWS, MAX_THREADS, Row, VERSION};

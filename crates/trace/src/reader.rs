@@ -16,8 +16,9 @@ use parquet::file::metadata::{
 use parquet::file::serialized_reader::SerializedPageReader;
 use rustix::fs::OFlags;
 
-use crate::chunk::{Chunk, is_walkable, read_range};
+use crate::chunk::{Chunk, read_range};
 use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, is_range, schema};
+use crate::footer::is_footer;
 use crate::guarded::guarded;
 use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
 use crate::{Foreign, TraceError};
@@ -208,7 +209,7 @@ fn read_footer(file: &File, bytes: u64) -> io::Result<Option<Result<Vec<u8>, Str
 }
 
 fn decode_footer(footer: Vec<u8>) -> Result<ParquetMetaData, String> {
-    if !is_walkable(&footer) {
+    if !is_footer(&footer) {
         return Err("its structure is damaged".to_owned());
     }
     guarded(|| ParquetMetaDataReader::decode_metadata(&footer))
