@@ -227,7 +227,7 @@ impl PageHeader {
                 (2, wire::INT32) => uncompressed = Some(u64::try_from(int(bytes)?).ok()?),
                 (3, wire::INT32) => compressed = Some(u64::try_from(int(bytes)?).ok()?),
                 (4, wire::INT32) => drop(int(bytes)?),
-                (5 | 7 | 8, wire::STRUCT) => body = Body::take(bytes)?,
+                (5 | 7 | 8, wire::STRUCT) => body = Body::take(bytes, field)?,
                 _ => return None,
             }
         }
@@ -254,13 +254,18 @@ struct Body {
 }
 
 impl Body {
-    fn take(bytes: &mut &[u8]) -> Option<Body> {
+    /// Takes the body in this field of the header: of a data page (5), a dictionary (7) or a data page of
+    /// version 2 (8).
+    fn take(bytes: &mut &[u8], header: i64) -> Option<Body> {
         let mut body = Body::default();
         let mut field = 0;
         while let Some(wire) = field_header(bytes, &mut field)? {
-            match (field, wire) {
-                (1..=6, wire::INT32) => body.integers[field as usize] = Some(int(bytes)?),
-                (3 | 7, wire::TRUE | wire::FALSE) => body.plain |= (field, wire) == (7, wire::FALSE),
+            match (header, field, wire) {
+                (5, 1..=4, wire::INT32) | (7, 1..=2, wire::INT32) | (8, 1..=6, wire::INT32) => {
+                    body.integers[field as usize] = Some(int(bytes)?);
+                }
+                (7, 3, wire::TRUE | wire::FALSE) => {}
+                (8, 7, wire::TRUE | wire::FALSE) => body.plain = wire == wire::FALSE,
                 _ => return None,
             }
         }
@@ -312,6 +317,21 @@ mod tests {
             left.page(&header, column)?;
         }
         Ok(())
+    }
+
+    #[test]
+    fn page_header_of_another_type_is_refused() {
+        let taken = |kind, added: &[u8]| {
+            let mut bytes = header(kind, 8, 1, 0);
+            let end_of_body = bytes.len() - 2;
+            bytes.splice(end_of_body..end_of_body, added.iter().copied());
+            PageHeader::take(&mut &*bytes).is_some()
+        };
+        assert!(taken(0, &[1 << 4 | wire::INT32, 0]));
+        assert!(!taken(0, &[3 << 4 | wire::INT32, 0]), "a number for the statistics of a data page");
+        assert!(!taken(0, &[1 << 4 | wire::TRUE]), "a boolean for an encoding");
+        assert!(!taken(0, &[3 << 4 | wire::BINARY, 0]), "a binary for the statistics");
+        assert!(taken(2, &[1 << 4 | wire::TRUE]) && !taken(2, &[1 << 4 | wire::INT32, 0]), "is_sorted");
     }
 
     #[test]

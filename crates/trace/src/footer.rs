@@ -18,7 +18,7 @@ enum Shape {
 
 use Shape::{Binary, Bool, Int8, Int16, Int32, Int64, List, Struct};
 
-/// `FileMetaData` of parquet.thrift, as `memtide` writes it.
+/// `FileMetaData` of parquet.thrift, with the fields that a trace has or may have.
 const FOOTER: Shape = Struct(&[
     (1, Int32),
     (2, List(&SCHEMA_ELEMENT)),
@@ -63,7 +63,7 @@ const COLUMN_METADATA: Shape = Struct(&[
 
 const KEY_VALUE: Shape = Struct(&[(1, Binary), (2, Binary)]);
 
-/// Whether a footer consists of the fields that `memtide` writes, and no list is longer than the footer.
+/// Whether a footer consists of these fields, and no list is longer than the footer.
 pub(crate) fn is_footer(mut bytes: &[u8]) -> bool {
     FOOTER.take(&mut bytes).is_some()
 }

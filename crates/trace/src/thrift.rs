@@ -2,7 +2,7 @@
 //!
 //! The Parquet library reads known fields by number, whatever type they announce: a false type shifts what it
 //! reads next, for example to a list of 2^31 booleans, which take no bytes. So headers are accepted only if
-//! they consist of the fields that `memtide` writes, with their types.
+//! they consist of fields that a trace may have, with their types.
 
 /// Types of fields.
 pub(crate) mod wire {
