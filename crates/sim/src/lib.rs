@@ -83,6 +83,15 @@ pub enum SimError {
         /// The node.
         node: NodeId,
     },
+    /// All nodes that a program is bound to are full.
+    #[error("out of memory: the policy binds the program to node{} {}, without free memory; use a smaller \
+        workload or scale, or a placement that spills, such as `preferred`",
+        if .nodes.len() == 1 { "" } else { "s" },
+        .nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", "))]
+    Bound {
+        /// The nodes.
+        nodes: Vec<NodeId>,
+    },
     /// A program's threads deadlock, refer to threads that do not exist, or continue for ever without doing
     /// anything; or it has too many processes.
     #[error("program '{program}' cannot continue: {why}")]

@@ -30,6 +30,8 @@ pub enum Mode {
     Interleave = libc::MPOL_INTERLEAVE,
     /// The nearest node.
     Local = libc::MPOL_LOCAL,
+    /// The nearest of these nodes, or the nearest one with free memory (Linux 5.15; linux/mempolicy.h).
+    PreferredMany = 5,
     /// Weighted round robin over the nodes (Linux 6.9; linux/mempolicy.h).
     WeightedInterleave = 6,
 }
