@@ -153,18 +153,64 @@ fn written_row_closes_after_write_recovery() {
     assert_eq!(r.ends[1], Some(written + u64::from(d.rp) + miss));
 }
 
+/// Distance of the column commands of two requests, to open rows of the given banks.
+fn column_distance(d: &Dram, first: (u16, bool), then: (u16, bool)) -> u64 {
+    let request = |at, (bank, write): (u16, bool), column| {
+        let place = Place { bank, column, row: 1 };
+        Arrival { at, place, write }
+    };
+    let open = |(bank, _)| request(0, (bank, false), 0);
+    let arrivals = [open(first), open(then), request(1000, first, 1), request(1001, then, 1)];
+    let columns = columns(&run(d, &arrivals));
+    columns[3] - columns[2]
+}
+
+#[test]
+fn each_pair_of_ranks_has_its_own_gap() {
+    let d = ddr4();
+    let (read, write) = ((0, false), (16, true));
+    let data = |latency: u16| u64::from(latency + d.burst);
+    assert_eq!(column_distance(&d, (0, true), (16, true)), u64::from(d.burst), "no gap between writes");
+    let own = Dram {
+        rank_switch_rr: Some(3),
+        rank_switch_rw: Some(5),
+        rank_switch_wr: Some(11),
+        rank_switch_ww: 4,
+        ..d.clone()
+    };
+    assert_eq!(column_distance(&own, read, (16, false)), u64::from(d.burst) + 3);
+    assert_eq!(column_distance(&own, read, write), data(d.cl) + 5 - u64::from(d.cwl));
+    assert_eq!(column_distance(&own, write, read), data(d.cwl) + 11 - u64::from(d.cl));
+    assert_eq!(column_distance(&own, (0, true), write), u64::from(d.burst) + 4);
+    let short = Dram { rank_switch_rw: Some(0), ..own };
+    let turnaround = u64::from(d.turnaround);
+    assert_eq!(column_distance(&short, read, write), data(d.cl) + turnaround - u64::from(d.cwl));
+}
+
 #[test]
 fn bus_is_idle_between_ranks() {
     let d = ddr4();
-    let read = |bank: u16, column| Arrival { at: 1000, place: Place { bank, column, row: 1 }, write: false };
-    let open = |bank| Arrival { at: 0, ..read(bank, 0) };
-    let gap = |a: u16, b: u16| {
-        let columns = columns(&run(&d, &[open(a), open(b), read(a, 1), read(b, 1)]));
-        columns[3] - columns[2]
-    };
+    let gap = |a: u16, b: u16| column_distance(&d, (a, false), (b, false));
     assert_eq!(gap(0, 4), u64::from(d.ccd_s));
     assert_eq!(gap(0, 1), u64::from(d.ccd_l));
     assert_eq!(gap(0, 16), u64::from(d.burst + d.rank_switch));
+}
+
+#[test]
+fn request_leaves_its_queue_at_its_activate() {
+    // With queues of one read, the next one enters when the row of the first is opened.
+    let d = Dram { read_queue: 1, ..ddr4() };
+    let reads = [0, 1, 2].map(|group| arrival(0, &d, group, 0, 1, 0, false));
+    let opened = activates(&run(&d, &reads));
+    assert_eq!(opened, [0, u64::from(d.rrd_s), u64::from(2 * d.rrd_s)]);
+    // A row hit stays until its column command.
+    let hits = [arrival(0, &d, 0, 0, 1, 0, false), arrival(1000, &d, 0, 0, 1, 1, false)];
+    let (hit, other) = (arrival(1000, &d, 0, 0, 1, 2, false), arrival(1000, &d, 1, 0, 1, 0, false));
+    let r = run(&d, &[hits[0], hits[1], hit, other]);
+    assert_eq!(
+        (columns(&r)[2], activates(&r)[1]),
+        (1000 + u64::from(d.ccd_l), 1000 + u64::from(d.ccd_l) + 1)
+    );
 }
 
 #[test]

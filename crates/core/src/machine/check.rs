@@ -361,7 +361,7 @@ fn dram(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
         );
     }
     whole(&field("t_ck_ps"), d.t_ck_ps.into(), 1, 1_000_000)?;
-    let cycles: [(&str, u16, u64); 21] = [
+    let cycles: [(&str, u16, u64); 25] = [
         ("burst", d.burst, 1),
         ("cl", d.cl, 1),
         ("cwl", d.cwl, 1),
@@ -379,6 +379,10 @@ fn dram(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
         ("wr", d.wr, 0),
         ("rtp", d.rtp, 0),
         ("rank_switch", d.rank_switch, 0),
+        ("rank_switch_rr", d.rank_switch_rr.unwrap_or(0), 0),
+        ("rank_switch_rw", d.rank_switch_rw.unwrap_or(0), 0),
+        ("rank_switch_wr", d.rank_switch_wr.unwrap_or(0), 0),
+        ("rank_switch_ww", d.rank_switch_ww, 0),
         ("turnaround", d.turnaround, 0),
         ("activate_cycles", d.activate_cycles, 1),
         ("column_cycles", d.column_cycles, 1),

@@ -65,8 +65,22 @@ pub struct Dram {
     pub wr: u16,
     /// Read to precharge.
     pub rtp: u16,
-    /// Idle cycles on the data bus when it switches ranks.
+    /// Idle cycles on the data bus when it switches ranks, unless both bursts are writes.
     pub rank_switch: u16,
+    /// Idle cycles from read to read of another rank. Default: `rank_switch`.
+    #[serde(default)]
+    pub rank_switch_rr: Option<u16>,
+    /// Idle cycles from read to write of another rank, at least `turnaround`. Default: `rank_switch`.
+    #[serde(default)]
+    pub rank_switch_rw: Option<u16>,
+    /// Idle cycles from write to read of another rank. Default: `rank_switch`.
+    #[serde(default)]
+    pub rank_switch_wr: Option<u16>,
+    /// Idle cycles from write to write of another rank. Default: 0. The controller drives both bursts, so the
+    /// bus changes no driver; JESD79-4 leaves the gap to the system. DRAMsim3 (`write_to_write_o`) and
+    /// Ramulator 2.1 (DDR4, `nBL` from write to write of a channel) have none either.
+    #[serde(default)]
+    pub rank_switch_ww: u16,
     /// Idle cycles on the data bus between read data and write data (preamble and turnaround). Default: 2, as
     /// in the read to write delay `CL + burst + 2 - CWL` of JESD79-3 and JESD79-4.
     #[serde(default = "default_turnaround")]
@@ -187,6 +201,17 @@ impl Dram {
     /// Data rate of one channel's bus.
     pub fn channel_peak(&self) -> Bandwidth {
         Bandwidth::of(LINE_BYTES, self.cycles(u64::from(self.burst)))
+    }
+
+    /// Idle cycles on the data bus between two bursts of different ranks, the first and the second a write or
+    /// not.
+    pub fn rank_gap(&self, first_writes: bool, then_writes: bool) -> u16 {
+        match (first_writes, then_writes) {
+            (false, false) => self.rank_switch_rr.unwrap_or(self.rank_switch),
+            (false, true) => self.rank_switch_rw.unwrap_or(self.rank_switch).max(self.turnaround),
+            (true, false) => self.rank_switch_wr.unwrap_or(self.rank_switch),
+            (true, true) => self.rank_switch_ww,
+        }
     }
 
     /// Capacity of one channel in bytes.

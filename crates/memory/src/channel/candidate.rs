@@ -97,7 +97,10 @@ impl<O: Observer> Channel<O> {
             false => Some(fifo.head).filter(|&slot| self.slots.get(slot).row == b.row),
         };
         let (slot, kind, ready) = if let Some((slot, write)) = b.opened_for {
-            (slot, COLUMN[usize::from(write)], b.column_at)
+            match b.row {
+                CLOSED => (slot, Kind::Activate, b.activate_at),
+                _ => (slot, COLUMN[usize::from(write)], b.column_at),
+            }
         } else if fifo.head == NONE {
             return None;
         } else if b.row == CLOSED {

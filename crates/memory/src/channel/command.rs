@@ -12,14 +12,25 @@ use super::{Channel, Completion};
 const STARVATION_AGE: u32 = 2048;
 
 impl<O: Observer> Channel<O> {
-    /// Sends a candidate now; returns whether a request was served.
+    /// Sends a candidate now; returns whether a request left its queue or was served.
     pub(super) fn send(&mut self, handle: Handle, done: &mut Vec<Completion>) -> bool {
         let candidate = *self.schedule.get(handle);
         let at = self.now;
         let bus = self.command_bus(candidate.kind, at);
         match candidate.kind {
-            Kind::Activate => self.activate(&candidate, at),
-            Kind::Precharge => self.precharge(&candidate, at),
+            Kind::Activate => {
+                let released = self.activate(&candidate, at);
+                self.schedule.sent(candidate.bank, candidate.kind, bus);
+                if released {
+                    self.turn();
+                }
+                released
+            }
+            Kind::Precharge => {
+                self.precharge(&candidate, at);
+                self.schedule.sent(candidate.bank, candidate.kind, bus);
+                false
+            }
             Kind::Read | Kind::Write => {
                 if !self.column(&candidate, at, done) {
                     self.schedule.end_priority(candidate.bank);
@@ -30,15 +41,16 @@ impl<O: Observer> Channel<O> {
                 if !self.turn() {
                     self.update(candidate.bank);
                 }
-                return true;
+                true
             }
         }
-        self.schedule.sent(candidate.bank, candidate.kind, bus);
-        false
     }
 
-    fn activate(&mut self, candidate: &Candidate, at: Cycle) {
+    /// Opens the row of a request, which leaves its queue unless it already has; returns whether it did.
+    fn activate(&mut self, candidate: &Candidate, at: Cycle) -> bool {
+        let writing = self.writing;
         let bank = &mut self.banks[usize::from(candidate.bank)];
+        let reopened = bank.opened_for;
         let slot = self.slots.get_mut(candidate.slot);
         if slot.row_state == RowState::Hit {
             slot.row_state = RowState::Miss;
@@ -46,13 +58,28 @@ impl<O: Observer> Channel<O> {
         bank.row = slot.row;
         bank.column_at = at + self.timing.rcd;
         bank.precharge_at = at + self.timing.ras;
-        bank.opened_for = Some((candidate.slot, self.writing));
+        let (_, write) = *bank.opened_for.get_or_insert((candidate.slot, writing));
         self.limits.activate(usize::from(bank.group), at);
         self.counters.activates += 1;
         let command = Command::Activate { bank: candidate.bank, row: bank.row };
         let then = Candidate { ready: bank.column_at, ..*candidate };
-        self.want(then, COLUMN[usize::from(self.writing)]);
+        self.want(then, COLUMN[usize::from(write)]);
         self.observer.command(self.base + u64::from(at), command);
+        if reopened.is_none() {
+            self.activated += 1;
+            self.leave_queue(write);
+        }
+        reopened.is_none()
+    }
+
+    /// Counts a request that leaves its queue.
+    fn leave_queue(&mut self, write: bool) {
+        self.queued[usize::from(write)] -= 1;
+        if write {
+            self.drained = if self.queued[0] == 0 { 0 } else { self.drained + 1 };
+        } else {
+            self.owed = self.owed.saturating_sub(1);
+        }
     }
 
     fn precharge(&mut self, candidate: &Candidate, at: Cycle) {
@@ -71,13 +98,12 @@ impl<O: Observer> Channel<O> {
             return false;
         }
         bank.precharge_at = precharge_at;
-        bank.opened_for = None;
+        let was_activated = bank.opened_for.take().is_some();
         let fifo = &mut bank.queues[usize::from(write)];
         bank.overtaken = if fifo.head == candidate.slot { 0 } else { bank.overtaken + 1 };
         self.slots.remove(fifo, candidate.slot);
         self.limits.column(candidate.kind, usize::from(bank.group), at);
         self.schedule.end_priority(candidate.bank);
-
         let row = bank.row;
         let auto_precharge =
             self.policy.closed_page && bank.queues.iter().all(|&q| self.slots.first_of_row(q, row).is_none());
@@ -92,20 +118,17 @@ impl<O: Observer> Channel<O> {
             done.push(Completion { id: slot.id, at: self.time(at + self.timing.read_done) });
         }
         let row_state = slot.row_state;
+        match was_activated {
+            true => self.activated -= 1,
+            false => self.leave_queue(write),
+        }
         self.count(write, row_state);
         true
     }
 
     fn count(&mut self, write: bool, row_state: RowState) {
-        self.queued[usize::from(write)] -= 1;
         let counters = &mut self.counters;
-        if write {
-            counters.writes += 1;
-            self.drained = if self.queued[0] == 0 { 0 } else { self.drained + 1 };
-        } else {
-            counters.reads += 1;
-            self.owed = self.owed.saturating_sub(1);
-        }
+        *if write { &mut counters.writes } else { &mut counters.reads } += 1;
         *match row_state {
             RowState::Hit => &mut counters.row_hits,
             RowState::Miss => &mut counters.row_misses,

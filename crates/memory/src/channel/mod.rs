@@ -52,8 +52,11 @@ pub struct Channel<O = ()> {
     schedule: Schedule,
     refreshes: Refreshes,
     backlog: Backlog,
-    /// Number of queued reads and writes.
+    /// Number of reads and writes in the controller's queues. A request leaves its queue when a row is opened
+    /// for it, or at its column command if the row was open.
     queued: [u16; 2],
+    /// Number of requests that left the queue and wait for their column command.
+    activated: u16,
     /// Whether the channel serves writes, and how many it has sent since a read waited.
     writing: bool,
     drained: u32,
@@ -108,11 +111,14 @@ impl<O: Observer> Channel<O> {
             policy,
             limits: Limits::new(dram),
             banks: (0..groups * of_group).map(|bank| Bank::new(bank / of_group)).collect(),
-            slots: Slots::new(usize::from(dram.read_queue) + usize::from(dram.write_queue)),
+            slots: Slots::new(
+                usize::from(dram.read_queue) + usize::from(dram.write_queue) + groups * of_group,
+            ),
             schedule: Schedule::new(dram.arbitration, groups * of_group),
             refreshes: Refreshes::new(dram),
             backlog: Backlog::default(),
             queued: [0; 2],
+            activated: 0,
             writing: false,
             drained: 0,
             owed: 0,
@@ -135,8 +141,8 @@ impl<O: Observer> Channel<O> {
     #[inline]
     pub fn next_event(&self) -> Time {
         match self.backlog.first() {
-            None if self.queued == [0; 2] => Time::NEVER,
-            Some(arrival) if self.queued == [0; 2] => Time(arrival.at * self.policy.clock_ps),
+            None if self.is_idle() => Time::NEVER,
+            Some(arrival) if self.is_idle() => Time(arrival.at * self.policy.clock_ps),
             _ => {
                 let next = self.schedule.peek(self.limits.earliest()).map_or(NEVER, |(at, _)| at);
                 let next = next.min(self.next_refresh()).min(self.next_admission());
@@ -150,7 +156,7 @@ impl<O: Observer> Channel<O> {
     pub fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let until = (until.0 / self.policy.clock_ps).max(self.base + u64::from(self.now));
         loop {
-            if self.queued == [0; 2] {
+            if self.is_idle() {
                 match self.backlog.first() {
                     Some(arrival) if arrival.at <= until => self.wake(arrival.at),
                     _ => return,
@@ -158,7 +164,7 @@ impl<O: Observer> Channel<O> {
             }
             let horizon = (until - self.base).min(SPAN.into());
             self.run(horizon as Cycle, done);
-            if self.queued != [0; 2] && horizon < u64::from(SPAN) {
+            if !self.is_idle() && horizon < u64::from(SPAN) {
                 return;
             }
             if self.now > SPAN / 2 {
@@ -180,6 +186,12 @@ impl<O: Observer> Channel<O> {
     /// The observer.
     pub fn observer(&self) -> &O {
         &self.observer
+    }
+
+    /// Whether no request is in the controller.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.queued == [0; 2] && self.activated == 0
     }
 
     /// Processes events up to `until`, or until nothing is queued.
@@ -205,7 +217,7 @@ impl<O: Observer> Channel<O> {
                 self.now = at;
                 if self.send(handle, done) {
                     arrival = self.next_admission();
-                    if self.queued == [0; 2] {
+                    if self.is_idle() {
                         return;
                     }
                 }

@@ -65,22 +65,21 @@ enum Relation {
 /// Minimum distance of two column commands of the kinds `first` and `then`.
 ///
 /// Same rank: JESD79-4, tables of tCCD, tWTR, and the read to write delay `CL + burst + turnaround - CWL`.
-/// Other rank: the data bus alone, with `rank_switch` idle cycles between the two bursts.
+/// Other rank: the data bus alone, with [`Dram::rank_gap`] idle cycles between the two bursts.
 fn column_distance(dram: &Dram, first: Kind, then: Kind, relation: Relation) -> Cycle {
     let d = |cycles: u16| i64::from(cycles);
     let latency = |kind| if kind == Kind::Read { d(dram.cl) } else { d(dram.cwl) };
     let on_bus = |gap: u16| latency(first) + d(dram.burst) + d(gap) - latency(then);
-    let turnaround = if (first, then) == (Kind::Read, Kind::Write) { dram.turnaround } else { 0 };
     let in_rank = |ccd: u16, wtr: u16| match (first, then) {
         (Kind::Write, Kind::Read) => d(dram.cwl) + d(dram.burst) + d(wtr),
-        (Kind::Read, Kind::Write) => on_bus(turnaround),
+        (Kind::Read, Kind::Write) => on_bus(dram.turnaround),
         _ => on_bus(0).max(d(ccd)),
     };
     let ccd_l = if first == Kind::Write && then == Kind::Write { dram.ccd_l_wr } else { None };
     let distance = match relation {
         Relation::SameGroup => in_rank(ccd_l.unwrap_or(dram.ccd_l), dram.wtr_l),
         Relation::SameRank => in_rank(dram.ccd_s, dram.wtr_s),
-        Relation::OtherRank => on_bus(dram.rank_switch.max(turnaround)),
+        Relation::OtherRank => on_bus(dram.rank_gap(first == Kind::Write, then == Kind::Write)),
     };
     distance.max(1) as Cycle
 }

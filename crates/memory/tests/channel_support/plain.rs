@@ -10,6 +10,8 @@ struct Waiting {
     id: usize,
     place: Place,
     write: bool,
+    /// Whether a row was opened for it: it has left its queue.
+    activated: bool,
 }
 
 struct Unit {
@@ -68,7 +70,7 @@ impl<'a> Plain<'a> {
     }
 
     fn queued(&self, write: bool) -> usize {
-        self.waiting.iter().filter(|w| w.write == write).count()
+        self.waiting.iter().filter(|w| w.write == write && !w.activated).count()
     }
 
     fn admit(&mut self, id: usize, arrival: &Arrival) -> bool {
@@ -80,7 +82,7 @@ impl<'a> Plain<'a> {
             self.ends[id] = (!arrival.write).then_some(self.now + 1);
             return true;
         }
-        self.waiting.push(Waiting { id, place: arrival.place, write: arrival.write });
+        self.waiting.push(Waiting { id, place: arrival.place, write: arrival.write, activated: false });
         self.turn();
         true
     }
@@ -129,7 +131,7 @@ impl<'a> Plain<'a> {
                         self.units[i] = Unit { banks, due: due + u64::from(self.dram.refi), deadline: None };
                     }
                     for bank in banks.iter().map(usize::from) {
-                        (self.opened_for[bank], self.overtaken[bank]) = (None, 0);
+                        self.overtaken[bank] = 0;
                     }
                     return true;
                 }
@@ -151,14 +153,15 @@ impl<'a> Plain<'a> {
             let auto_precharge = last && self.dram.page_policy == PagePolicy::Closed;
             (i, Command::Column { bank, row: place.row, column: place.column, write, auto_precharge })
         };
+        let open_row = self.past.open_row(bank);
+        let activate = |i: usize| (i, Command::Activate { bank, row: self.waiting[i].place.row });
         if let Some(id) = self.opened_for[usize::from(bank)] {
-            return self.waiting.iter().position(|w| w.id == id).map(column);
+            let activated = self.waiting.iter().position(|w| w.id == id);
+            return activated.map(|i| if open_row.is_some() { column(i) } else { activate(i) });
         }
         let here = |w: &Waiting| w.place.bank == bank && w.write == self.writing;
         let first = self.waiting.iter().position(here)?;
-        let Some(row) = self.past.open_row(bank) else {
-            return Some((first, Command::Activate { bank, row: self.waiting[first].place.row }));
-        };
+        let Some(row) = open_row else { return Some(activate(first)) };
         let hit = self.waiting.iter().position(|w| here(w) && w.place.row == row);
         let capped = self.overtaken[usize::from(bank)] >= self.dram.hit_cap;
         match hit {
@@ -198,26 +201,45 @@ impl<'a> Plain<'a> {
         self.send(command);
         self.rotation = (bank + 1) % banks;
         match command {
-            Command::Activate { .. } => self.opened_for[usize::from(bank)] = Some(self.waiting[i].id),
+            Command::Activate { .. } => self.activated(bank, i),
             Command::Column { .. } => self.served(i),
             _ => {}
         }
         true
     }
 
-    fn served(&mut self, i: usize) {
-        let Waiting { id, place, write } = self.waiting.remove(i);
-        let bank = usize::from(place.bank);
-        self.opened_for[bank] = None;
-        let overtook = self.waiting[..i].iter().any(|w| w.place.bank == place.bank && w.write == write);
-        self.overtaken[bank] = if overtook { self.overtaken[bank] + 1 } else { 0 };
+    fn activated(&mut self, bank: u16, i: usize) {
+        let request = &mut self.waiting[i];
+        self.opened_for[usize::from(bank)] = Some(request.id);
+        if !std::mem::replace(&mut request.activated, true) {
+            let write = request.write;
+            self.left_queue(write);
+        }
+    }
+
+    fn left_queue(&mut self, write: bool) {
         if write {
             self.drained = if self.queued(false) == 0 { 0 } else { self.drained + 1 };
         } else {
             self.owed = self.owed.saturating_sub(1);
-            self.ends[id] = Some(self.now + u64::from(self.dram.cl) + u64::from(self.dram.burst));
         }
         self.turn();
+    }
+
+    fn served(&mut self, i: usize) {
+        let Waiting { id, place, write, activated } = self.waiting.remove(i);
+        let bank = usize::from(place.bank);
+        self.opened_for[bank] = None;
+        let overtook = self.waiting[..i].iter().any(|w| w.place.bank == place.bank && w.write == write);
+        self.overtaken[bank] = if overtook { self.overtaken[bank] + 1 } else { 0 };
+        if !write {
+            self.ends[id] = Some(self.now + u64::from(self.dram.cl) + u64::from(self.dram.burst));
+        }
+        if activated {
+            self.turn();
+        } else {
+            self.left_queue(write);
+        }
     }
 }
 

@@ -12,10 +12,12 @@ pub fn device() -> impl Strategy<Value = Dram> {
     let latencies = (1..60u16, 1..40u16, 1..40u16, 1..40u16, 1..80u16, 1..9u16);
     let distances = (1..9u16, 0..9u16, 1..9u16, 0..9u16, 1..60u16, 0..9u16, 0..12u16, 0..400u16, 0..20u16);
     let buses = (0..5u16, 0..5u16, 1..4u16, 1..3u16, any::<bool>(), proptest::option::of(0..20u16));
+    let gaps = || proptest::option::of(0..6u16);
+    let gaps = (gaps(), gaps(), gaps(), 0..6u16);
     let controller = (any::<bool>(), any::<bool>(), 0..20u16, 1..40u16, 2..40u16, 0.0..1.0f64, 0.0..1.0f64);
     let refresh = (0..600u16, prop_oneof![Just(0u32), 1500..6000u32]);
-    (shape, latencies, distances, buses, controller, refresh).prop_map(
-        |(shape, lat, dist, buses, how, refresh)| {
+    (shape, latencies, distances, buses, gaps, controller, refresh).prop_map(
+        |(shape, lat, dist, buses, gaps, how, refresh)| {
             let (ranks, bank_groups, banks, staggered, bank_hash, unit) = shape;
             let drain_high = 1 + (how.5 * f64::from(how.4 - 1)) as u16;
             Dram {
@@ -42,6 +44,10 @@ pub fn device() -> impl Strategy<Value = Dram> {
                 wr: dist.7,
                 rtp: dist.8,
                 rank_switch: buses.0,
+                rank_switch_rr: gaps.0,
+                rank_switch_rw: gaps.1,
+                rank_switch_wr: gaps.2,
+                rank_switch_ww: gaps.3,
                 turnaround: buses.1,
                 activate_cycles: buses.2,
                 column_cycles: buses.3,

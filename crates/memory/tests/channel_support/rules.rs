@@ -146,7 +146,13 @@ impl<'a> Past<'a> {
             if same_rank && wrote && !write && at < data_end + u64::from(wtr) {
                 return Some("tWTR".into());
             }
-            let switch = if same_rank { 0 } else { d.rank_switch };
+            let switch = match (same_rank, wrote, write) {
+                (true, _, _) => 0,
+                (false, false, false) => d.rank_switch_rr.unwrap_or(d.rank_switch),
+                (false, false, true) => d.rank_switch_rw.unwrap_or(d.rank_switch),
+                (false, true, false) => d.rank_switch_wr.unwrap_or(d.rank_switch),
+                (false, true, true) => d.rank_switch_ww,
+            };
             let turn = if !wrote && write { d.turnaround } else { 0 };
             if !(same_rank && wrote && !write) && at + latency(write) < data_end + u64::from(switch.max(turn))
             {

@@ -147,21 +147,7 @@ fn is_dram(path: &str) -> bool {
 
 /// The unit at the end of a figure's name.
 fn unit(key: &str, dram: bool) -> &'static str {
-    let cycles = [
-        "burst",
-        "cl",
-        "cwl",
-        "rcd",
-        "rp",
-        "ras",
-        "faw",
-        "wr",
-        "rtp",
-        "rank_switch",
-        "rfc",
-        "refi",
-        "turnaround",
-    ];
+    let cycles = ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rfc", "refi", "turnaround"];
     let suffixes = [
         ("_ns", "ns"),
         ("_ps", "ps"),
@@ -181,7 +167,7 @@ fn unit(key: &str, dram: bool) -> &'static str {
         None if dram
             && (cycles.contains(&key)
                 || key.ends_with("_cycles")
-                || ["ccd_", "rrd_", "wtr_"].iter().any(|start| key.starts_with(start))) =>
+                || ["ccd_", "rrd_", "wtr_", "rank_switch"].iter().any(|start| key.starts_with(start))) =>
         {
             "tCK"
         }
