@@ -16,10 +16,12 @@ mod os;
 mod report;
 mod samples;
 mod sensors;
+mod stages;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
 mod support;
 mod thread;
+mod totals;
 
 use memtide_core::epoch::Limits;
 use memtide_core::machine::Machine;
@@ -28,8 +30,8 @@ use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::comparison::{Comparison, Reach};
 pub use self::report::{
-    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, TimeReport,
-    TimelineReport, WearReport,
+    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, StageReport,
+    TimeReport, TimelineReport, WearReport,
 };
 
 /// A program and its CPUs.

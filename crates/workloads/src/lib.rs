@@ -27,7 +27,7 @@ mod workload;
 mod zipf;
 
 pub use array::{Array, Element, Space};
-pub use entry::{BoxedProgram, Edge};
+pub use entry::{BoxedProgram, OnMark};
 pub use error::WorkloadError;
 pub use info::Info;
 pub use memory::{Index, Loaded, Memory, Native, Origin, Traced};

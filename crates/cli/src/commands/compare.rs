@@ -86,12 +86,13 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
             table.rows.push(row);
         }
     }
+    let stages = simulated::stages_of_all(&comparison.names, &comparison.reports);
     let sensors = simulated::sensors_of_all(&comparison.names, &comparison.reports);
     match format {
         // A machine without links has no columns for them.
-        Format::Table if links.columns.len() == links.keys => vec![runs, nodes, sensors],
-        Format::Table => vec![runs, nodes, links, sensors],
-        Format::Json => vec![runs.join(nodes).join(links), sensors],
+        Format::Table if links.columns.len() == links.keys => vec![runs, stages, nodes, sensors],
+        Format::Table => vec![runs, stages, nodes, links, sensors],
+        Format::Json => vec![runs.join(nodes).join(links), stages, sensors],
         Format::Csv => vec![runs.join(nodes).join(links)],
     }
 }

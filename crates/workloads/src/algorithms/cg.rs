@@ -1,5 +1,7 @@
 //! Conjugate gradients on a sparse symmetric matrix with random columns.
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -171,6 +173,10 @@ impl Workload for Cg {
         let round = [Step::Multiply, Step::Advance, Step::Turn].repeat(self.iterations);
         let blocks = self.x.len() / BLOCK;
         std::iter::once(Step::Init).chain(round).map(|step| Phase::new(step, blocks)).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Local {

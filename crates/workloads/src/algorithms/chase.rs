@@ -1,5 +1,6 @@
 //! A chain of pointers.
 
+use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -102,6 +103,10 @@ impl Workload for Chase {
             Phase::grouped(Step::Link, self.threads, self.slots),
             Phase::grouped(Step::Chase, self.threads, self.blocks_each),
         ]
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Link) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Loaded<usize> {

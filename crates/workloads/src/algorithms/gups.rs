@@ -1,5 +1,7 @@
 //! Random updates of a table (HPC Challenge RandomAccess).
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -65,6 +67,10 @@ impl Workload for Gups {
 
     fn phases(&self) -> Vec<Phase<Step>> {
         vec![Phase::new(Step::Init, self.table.len() / BLOCK), Phase::new(Step::Update, self.blocks)]
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Random {

@@ -1,5 +1,7 @@
 //! PageRank on a power-law graph.
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -165,6 +167,10 @@ impl Workload for Pagerank {
         let rounds = [Step::Share, Step::Gather].repeat(self.iterations);
         let blocks = self.vertices / BLOCK;
         std::iter::once(Step::Init).chain(rounds).map(|step| Phase::new(step, blocks)).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Local {

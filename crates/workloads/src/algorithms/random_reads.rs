@@ -1,7 +1,7 @@
 //! Random reads, uniform over all lines (`uniform`) or by popularity (`zipf`), without computation.
 
-use memtide_core::LINE_BYTES;
 use memtide_core::params::Parameter;
+use memtide_core::{LINE_BYTES, Stage};
 
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
@@ -88,6 +88,10 @@ impl<const ZIPFIAN: bool> Workload for RandomReads<ZIPFIAN> {
 
     fn phases(&self) -> Vec<Phase<Step>> {
         vec![Phase::new(Step::Touch, self.data.len() / PAGE_WORDS), Phase::new(Step::Read, self.blocks)]
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Touch) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Random {
