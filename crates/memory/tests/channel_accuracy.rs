@@ -79,8 +79,8 @@ fn mixed(read_share: f64, rate: f64) -> (f64, f64) {
     (mean(points, |p| p.mean_ns), mean(points, |p| p.achieved.as_mbps()))
 }
 
-/// Against Ramulator 2.1 alone, whose drain the controller's defaults follow: watermarks of 80 and 20 % of the
-/// write queue. DRAMsim3 starts a drain only when its queue is full, and reads wait longer.
+/// Against Ramulator 2.1 alone, whose drain the controller's defaults follow: watermarks of 80 and 20 % of
+/// the write queue. DRAMsim3 starts a drain only when its queue is full, and reads wait longer.
 #[test]
 fn random_reads_and_writes_one_to_one_up_to_70_percent_load() {
     for (rate, dramsim3, ramulator) in MIXED {
@@ -137,8 +137,8 @@ fn tail_and_median_of_random_reads() {
 
 #[test]
 fn arbitration_explains_the_difference_of_the_simulators_near_saturation() {
-    // Ramulator 2.1 serves the oldest request first, DRAMsim3 the banks in rotation. At 90 % load the first is
-    // not saturated, the second is.
+    // Ramulator 2.1 serves the oldest request first, DRAMsim3 the banks in rotation. At 90 % load the first
+    // is not saturated, the second is.
     let mut node = matched();
     let points = |node: &Node, rate: f64| {
         [1, 2, 3].map(|seed| probe(node, load(Pattern::Random, rate / 19_207.7, 200_000, seed)))

@@ -98,13 +98,30 @@ fn refresh_takes_its_share_of_the_bandwidth() {
 }
 
 #[test]
+fn refresh_follows_precharge_of_all_banks() {
+    let d = Dram { refi: 1000, rfc: 100, ranks: 1, rp_ab: Some(30), ..ddr4() };
+    let reads = [arrival(900, &d, 0, 0, 1, 0, false), arrival(900, &d, 1, 0, 1, 0, false)];
+    let last = arrival(1001, &d, 0, 0, 1, 1, false);
+    let r = run(&d, &[reads[0], reads[1], last]);
+    let banks = Banks { first: 0, step: 1, count: 16 };
+    let closed = r.commands.iter().position(|c| c.1 == Command::PrechargeAll(banks)).unwrap();
+    let (at, refresh) = (r.commands[closed].0, r.commands[closed + 1]);
+    assert_eq!((at, refresh), (1000, (1000 + 30, Command::Refresh(banks))));
+    assert_eq!(r.ends[2], Some(1000 + 30 + 100 + u64::from(d.rcd + d.cl + d.burst)));
+    // A precharge of one bank takes tRP.
+    let d = Dram { refi: 0, ..d };
+    let conflict = run(&d, &[reads[0], arrival(1900, &d, 0, 0, 2, 0, false)]);
+    assert_eq!(conflict.ends[1], Some(1900 + u64::from(d.rp + d.rcd + d.cl + d.burst)));
+}
+
+#[test]
 fn single_bank_refresh_leaves_others_open() {
     let d = Dram { refi: 3200, rfc: 100, ranks: 1, refresh: Refresh::PerBank, ..ddr4() };
     // Per bank: bank 0 goes first, after a sixteenth of the interval.
     let other = arrival(210, &d, 1, 0, 3, 0, false);
     let refreshed = arrival(210, &d, 0, 0, 3, 0, false);
     let r = run(&d, &[other, refreshed]);
-    assert_eq!(r.commands[0], (200, Command::Refresh(Banks::one(0))));
+    assert_eq!(r.commands[0], (200, Command::Refresh(Banks { first: 0, step: 1, count: 1 })));
     let miss = u64::from(d.rcd + d.cl + d.burst);
     assert_eq!(r.ends, [Some(210 + miss), Some(200 + 100 + miss)]);
     let same = Dram { refresh: Refresh::SameBank, ..d };

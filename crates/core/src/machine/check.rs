@@ -361,12 +361,13 @@ fn dram(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
         );
     }
     whole(&field("t_ck_ps"), d.t_ck_ps.into(), 1, 1_000_000)?;
-    let cycles: [(&str, u16, u64); 25] = [
+    let cycles: [(&str, u16, u64); 26] = [
         ("burst", d.burst, 1),
         ("cl", d.cl, 1),
         ("cwl", d.cwl, 1),
         ("rcd", d.rcd, 1),
         ("rp", d.rp, 1),
+        ("rp_ab", d.rp_ab.unwrap_or(d.rp), d.rp.into()),
         ("ras", d.ras, 1),
         ("ccd_s", d.ccd_s, 1),
         ("ccd_l", d.ccd_l, d.ccd_s.into()),
@@ -401,6 +402,7 @@ fn dram(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
     whole(&field("drain_low"), d.drain_low.into(), 0, u64::from(d.drain_high) - 1)?;
     figure(&field("controller_ns"), d.controller_ns, 0.0, LONGEST_NS)?;
     d.map_fields().map_err(|message| FieldError::new(field("address_map"), message))?;
+    d.map_hashes().map_err(|message| FieldError::new(field("address_hash"), message))?;
     let device_mib = (d.channel_bytes() * u64::from(d.channels)) >> 20;
     if device_mib < capacity_mib {
         let message = format!("is {capacity_mib}, but the device has only {device_mib} MiB");

@@ -27,9 +27,14 @@ pub struct Dram {
     /// `column` the rest. A field of size 1 may be omitted.
     pub address_map: String,
     /// XORs the bank's number in the rank (bank group and bank) with the row's low bits (permutation-based
-    /// interleaving).
+    /// interleaving): short for `address_hash` entries `bank[0] ^= row[0]` and so on.
     #[serde(default)]
     pub bank_hash: bool,
+    /// Bits of channel, rank, bank group and bank, and the bits of any field of `address_map` that are XORed
+    /// into them, each entry as `bank[0] ^= row[2] ^ column[1]`; the bits on the right are those before
+    /// hashing. Intel's memory controllers hash so (Pessl et al., DRAMA, USENIX Security 2016).
+    #[serde(default)]
+    pub address_hash: Vec<String>,
     /// Command clock period in ps.
     pub t_ck_ps: u32,
     /// Cycles that a line occupies the data bus.
@@ -42,6 +47,10 @@ pub struct Dram {
     pub rcd: u16,
     /// Precharge to activate.
     pub rp: u16,
+    /// Precharge of all banks, which precedes a refresh of all banks, to that refresh (tRPab), where it is
+    /// longer than `rp`: 21 and 18 ns on LPDDR4 (JESD209-4). Default: `rp`.
+    #[serde(default)]
+    pub rp_ab: Option<u16>,
     /// Activate to precharge.
     pub ras: u16,
     /// Column command to column command, other bank group.
@@ -219,102 +228,4 @@ impl Dram {
         let banks = u64::from(self.ranks) * u64::from(self.bank_groups) * u64::from(self.banks);
         banks * u64::from(self.rows) * u64::from(self.row_bytes)
     }
-}
-
-/// A field of the physical address that is part of a device coordinate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapField {
-    /// The coordinate.
-    pub what: Coordinate,
-    /// Lowest bit of the field, counted from bit 0 of the line number.
-    pub shift: u8,
-    /// Number of bits.
-    pub bits: u8,
-    /// Position of the lowest bit in the coordinate.
-    pub into: u8,
-}
-
-/// A coordinate of a line in a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coordinate {
-    /// Channel of the node.
-    Channel,
-    /// Rank of the channel.
-    Rank,
-    /// Bank group of the rank.
-    BankGroup,
-    /// Bank of the bank group.
-    Bank,
-    /// Row of the bank.
-    Row,
-    /// Line of the row.
-    Column,
-}
-
-const COORDINATES: [(&str, Coordinate); 6] = [
-    ("channel", Coordinate::Channel),
-    ("rank", Coordinate::Rank),
-    ("bank_group", Coordinate::BankGroup),
-    ("bank", Coordinate::Bank),
-    ("row", Coordinate::Row),
-    ("column", Coordinate::Column),
-];
-
-impl Dram {
-    /// Number of bits of a coordinate.
-    pub fn bits_of(&self, what: Coordinate) -> u8 {
-        let size = match what {
-            Coordinate::Channel => u32::from(self.channels),
-            Coordinate::Rank => u32::from(self.ranks),
-            Coordinate::BankGroup => u32::from(self.bank_groups),
-            Coordinate::Bank => u32::from(self.banks),
-            Coordinate::Row => self.rows,
-            Coordinate::Column => self.row_bytes / LINE_BYTES as u32,
-        };
-        size.trailing_zeros() as u8
-    }
-
-    /// The fields of `address_map`, least significant first.
-    ///
-    /// # Errors
-    /// If a name is unknown, or the fields of a coordinate do not cover all of its bits.
-    pub fn map_fields(&self) -> Result<Vec<MapField>, String> {
-        let mut fields = Vec::new();
-        let mut shift = 0;
-        let mut left = COORDINATES.map(|(_, what)| self.bits_of(what));
-        let parts: Vec<(usize, Option<u8>)> =
-            self.address_map.split('|').rev().map(parse_map_field).collect::<Result<_, _>>()?;
-        for (index, (which, bits)) in parts.iter().enumerate() {
-            let (name, what) = COORDINATES[*which];
-            let later: u8 = parts[index + 1..].iter().filter(|p| p.0 == *which).filter_map(|p| p.1).sum();
-            let bits = bits.unwrap_or(left[*which].saturating_sub(later));
-            let into = self.bits_of(what) - left[*which];
-            left[*which] = left[*which]
-                .checked_sub(bits)
-                .ok_or_else(|| format!("takes more bits for `{name}` than its {}", self.bits_of(what)))?;
-            fields.push(MapField { what, shift, bits, into });
-            shift += bits;
-        }
-        match left.iter().position(|&bits| bits > 0) {
-            None => Ok(fields),
-            Some(which) => {
-                Err(format!("leaves {} bits of `{}` unassigned", left[which], COORDINATES[which].0))
-            }
-        }
-    }
-}
-
-fn parse_map_field(part: &str) -> Result<(usize, Option<u8>), String> {
-    let (name, bits) = match part.trim().split_once(':') {
-        Some((name, bits)) => (
-            name,
-            Some(bits.parse().map_err(|_| {
-                format!("`{part}`: `{bits}` is not a number of bits: expected an integer from 0 to 255")
-            })?),
-        ),
-        None => (part.trim(), None),
-    };
-    let known = COORDINATES.map(|(name, _)| name).join(", ");
-    let which = COORDINATES.iter().position(|(known, _)| *known == name);
-    which.map(|which| (which, bits)).ok_or_else(|| format!("`{name}` is not a field; allowed are {known}"))
 }

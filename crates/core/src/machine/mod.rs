@@ -1,5 +1,6 @@
 //! Machines as data: the content of a machine file, checked, and its topology.
 
+mod address_map;
 pub mod bundled;
 mod check;
 mod dram;
@@ -16,8 +17,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use address_map::{Coordinate, MapField, MapHash};
 pub use check::check_name;
-pub use dram::{Arbitration, Coordinate, Dram, MapField, PagePolicy, Refresh};
+pub use dram::{Arbitration, Dram, PagePolicy, Refresh};
 pub use kernel::Kernel;
 pub use node::{Energy, Fixed, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};

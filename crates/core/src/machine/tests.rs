@@ -241,6 +241,35 @@ fn split_address_fields_cover_their_coordinate() {
 }
 
 #[test]
+fn wrong_address_hash_is_refused_with_its_bits() {
+    let text = include_str!("../../../../machines/ddr4-2400.toml");
+    let with = |entries: &str| {
+        let text = text.replacen("t_ck_ps", &format!("address_hash = {entries}\nt_ck_ps"), 1);
+        Machine::parse("ddr4-2400.toml", &text)
+    };
+    with("[\"rank[0] ^= row[0] ^ column[6]\", \"bank[1] ^= rank[0]\"]").unwrap();
+    for (entries, says) in [
+        ("[\"bank[0] = row[0]\"]", "expected a bit, `^=`, and the bits XORed into it"),
+        ("[\"bank[0] ^= row\"]", "`row` is not a bit, such as `row[2]`"),
+        ("[\"bank[0] ^= line[0]\"]", "`line` is not a field; allowed are channel, rank,"),
+        ("[\"bank[2] ^= row[0]\"]", "`bank[2]`: `bank` has bits 0 to 1"),
+        ("[\"channel[0] ^= row[0]\"]", "the device has no bits of `channel`"),
+        ("[\"row[0] ^= column[0]\"]", "cannot hash `row[0]`; allowed are bits of channel, rank, bank_group"),
+        ("[\"bank[0] ^= row[0] ^ row[0]\"]", "names `row[0]` twice"),
+        ("[\"bank[0] ^= row[0]\", \"bank[0] ^= row[1]\"]", "has two entries for `bank[0]`"),
+        ("[\"bank[0] ^= bank[0]\"]", "the bits `bank[0]` depend on each other"),
+        (
+            "[\"bank[0] ^= bank[1] ^ row[3]\", \"rank[0] ^= bank[0] ^ bank[1] ^ rank[0] ^ row[3]\"]",
+            "the bits `rank[0]`, `bank[0]` depend on each other after hashing",
+        ),
+    ] {
+        let error = with(entries).expect_err("accepted");
+        assert_eq!(error.field, "node[0].dram.address_hash", "{error}");
+        assert!(error.message.contains(says), "{error}");
+    }
+}
+
+#[test]
 fn scale_divides_shared_and_keeps_private_resources() {
     let text = GOOD.replacen("name = \"two\"", "scale = 4\nname = \"two\"", 1);
     let m = Machine::parse("m.toml", &text).unwrap().scaled();

@@ -1,7 +1,7 @@
 //! Effects of a command on bank, limits and queues.
 
 use super::candidate::COLUMN;
-use super::observer::{Banks, Command, Observer};
+use super::observer::{Command, Observer};
 use super::queues::RowState;
 use super::schedule::{Candidate, Handle};
 use super::timing::{Cycle, Kind, NEVER};
@@ -83,10 +83,12 @@ impl<O: Observer> Channel<O> {
     }
 
     fn precharge(&mut self, candidate: &Candidate, at: Cycle) {
-        self.banks[usize::from(candidate.bank)].close(at + self.timing.rp);
+        let bank = &mut self.banks[usize::from(candidate.bank)];
+        let command = Command::Precharge { bank: candidate.bank, row: bank.row };
+        bank.close(at + self.timing.rp);
         self.slots.get_mut(candidate.slot).row_state = RowState::Conflict;
         self.want(Candidate { ready: at + self.timing.rp, ..*candidate }, Kind::Activate);
-        self.observer.command(self.base + u64::from(at), Command::Precharge(Banks::one(candidate.bank)));
+        self.observer.command(self.base + u64::from(at), command);
     }
 
     /// Sends a column command, unless it would delay a refresh; returns whether it did.

@@ -131,12 +131,12 @@ impl<O: Observer> Channel<O> {
             if self.banks[bank].row == CLOSED {
                 continue;
             }
-            self.banks[bank].close(at + self.timing.rp);
+            self.banks[bank].close(at + self.timing.rp_refresh);
             any = true;
         }
         self.hold_back(banks, at, |_| true);
         if any {
-            self.row_command(at, Command::Precharge(banks));
+            self.row_command(at, Command::PrechargeAll(banks));
         }
         (Step::Refresh, self.closed_by(banks).max(at))
     }

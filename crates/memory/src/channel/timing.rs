@@ -1,6 +1,6 @@
 //! The timing set, and the earliest time of each kind of command in each bank group.
 
-use memtide_core::machine::Dram;
+use memtide_core::machine::{Dram, Refresh};
 
 /// Command clock cycles since the channel's moving base.
 pub(super) type Cycle = u32;
@@ -29,6 +29,8 @@ pub(super) struct BankTiming {
     pub ras: Cycle,
     /// Precharge to activate.
     pub rp: Cycle,
+    /// Precharge of all banks that a refresh command refreshes, to that command.
+    pub rp_refresh: Cycle,
     /// Read and write command to precharge.
     pub to_precharge: [Cycle; 2],
     /// Read command to the end of its data.
@@ -46,6 +48,11 @@ impl BankTiming {
             rcd: d(dram.rcd),
             ras: d(dram.ras),
             rp: d(dram.rp),
+            rp_refresh: d(if dram.refresh == Refresh::AllBank {
+                dram.rp_ab.unwrap_or(dram.rp)
+            } else {
+                dram.rp
+            }),
             to_precharge: [d(dram.rtp), d(dram.cwl) + d(dram.burst) + d(dram.wr)],
             read_done: d(dram.cl) + d(dram.burst),
             rfc: d(dram.rfc),

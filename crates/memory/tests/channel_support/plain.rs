@@ -119,7 +119,7 @@ impl<'a> Plain<'a> {
                 }
                 Some(deadline) if deadline <= self.now => {
                     let command = if precharge_at.is_some() {
-                        Command::Precharge(banks)
+                        Command::PrechargeAll(banks)
                     } else {
                         Command::Refresh(banks)
                     };
@@ -166,7 +166,7 @@ impl<'a> Plain<'a> {
         let capped = self.overtaken[usize::from(bank)] >= self.dram.hit_cap;
         match hit {
             Some(hit) if hit == first || !capped => Some(column(hit)),
-            _ => Some((first, Command::Precharge(Banks::one(bank)))),
+            _ => Some((first, Command::Precharge { bank, row })),
         }
     }
 

@@ -13,7 +13,7 @@ pub fn device() -> impl Strategy<Value = Dram> {
     let distances = (1..9u16, 0..9u16, 1..9u16, 0..9u16, 1..60u16, 0..9u16, 0..12u16, 0..400u16, 0..20u16);
     let buses = (0..5u16, 0..5u16, 1..4u16, 1..3u16, any::<bool>(), proptest::option::of(0..20u16));
     let gaps = || proptest::option::of(0..6u16);
-    let gaps = (gaps(), gaps(), gaps(), 0..6u16);
+    let gaps = (gaps(), gaps(), gaps(), 0..6u16, proptest::option::of(0..20u16));
     let controller = (any::<bool>(), any::<bool>(), 0..20u16, 1..40u16, 2..40u16, 0.0..1.0f64, 0.0..1.0f64);
     let refresh = (0..600u16, prop_oneof![Just(0u32), 1500..6000u32]);
     (shape, latencies, distances, buses, gaps, controller, refresh).prop_map(
@@ -32,6 +32,7 @@ pub fn device() -> impl Strategy<Value = Dram> {
                 cwl: lat.1,
                 rcd: lat.2,
                 rp: lat.3,
+                rp_ab: gaps.4.map(|more| lat.3 + more),
                 ras: lat.4,
                 burst: lat.5,
                 ccd_s: dist.0,

@@ -1,6 +1,6 @@
 //! Plain rules of DDR devices: which command is allowed when, given all previous ones.
 
-use memtide_core::machine::Dram;
+use memtide_core::machine::{Dram, Refresh};
 use memtide_memory::channel::{Banks, Command};
 
 /// The first violation in a log of commands, if any.
@@ -30,7 +30,8 @@ struct BankPast {
     activate: Option<u64>,
     read: Option<u64>,
     write: Option<u64>,
-    precharge: Option<u64>,
+    /// When its last precharge ends.
+    closed: Option<u64>,
     refresh: Option<u64>,
 }
 
@@ -80,7 +81,8 @@ impl<'a> Past<'a> {
         }
         match command {
             Command::Activate { bank, .. } => self.activate(at, bank),
-            Command::Precharge(banks) => self.precharge(at, banks),
+            Command::Precharge { bank, row } => self.precharge(at, bank, row),
+            Command::PrechargeAll(banks) => self.precharge_all(at, banks),
             Command::Column { bank, row, write, .. } => self.column(at, bank, row, write),
             Command::Refresh(banks) => banks.iter().find_map(|bank| self.idle(at, bank)),
         }
@@ -93,7 +95,7 @@ impl<'a> Past<'a> {
             return Some(format!("bank {bank} has an open row"));
         }
         let after = |since: Option<u64>, distance: u16| since.is_some_and(|t| at < t + u64::from(distance));
-        (after(b.precharge, d.rp).then(|| "tRP".into()))
+        (b.closed.is_some_and(|t| at < t).then(|| "tRP".into()))
             .or(after(b.refresh, d.rfc).then(|| "tRFC".into()))
             .or(after(b.activate, d.ras + d.rp).then(|| "tRC".into()))
     }
@@ -113,7 +115,14 @@ impl<'a> Past<'a> {
         self.idle(at, bank)
     }
 
-    fn precharge(&self, at: u64, banks: Banks) -> Option<String> {
+    fn precharge(&self, at: u64, bank: u16, row: u32) -> Option<String> {
+        if self.open_row(bank) != Some(row) {
+            return Some(format!("the open row is {:?}", self.open_row(bank)));
+        }
+        (at < self.precharge_at(bank)).then(|| format!("bank {bank}: tRAS, tRTP or tWR"))
+    }
+
+    fn precharge_all(&self, at: u64, banks: Banks) -> Option<String> {
         let open = banks.iter().filter(|&bank| self.open_row(bank).is_some());
         let early = open.clone().find(|&bank| at < self.precharge_at(bank));
         early
@@ -162,13 +171,18 @@ impl<'a> Past<'a> {
         None
     }
 
+    fn close(&mut self, bank: u16, end: u64) {
+        let b = &mut self.banks[usize::from(bank)];
+        (b.row, b.closed) = (None, Some(end));
+    }
+
     /// Records a command.
     pub fn add(&mut self, at: u64, command: Command) {
         let d = self.dram;
         let cycles = match command {
             Command::Activate { .. } => d.activate_cycles,
             Command::Column { .. } => d.column_cycles,
-            Command::Precharge(_) | Command::Refresh(_) => 1,
+            Command::Precharge { .. } | Command::PrechargeAll(_) | Command::Refresh(_) => 1,
         };
         let column = matches!(command, Command::Column { .. });
         for (bus, own) in [(&mut self.column_bus, column), (&mut self.row_bus, !column)] {
@@ -183,20 +197,18 @@ impl<'a> Past<'a> {
                 let b = &mut self.banks[usize::from(bank)];
                 *b = BankPast { row: Some(row), activate: Some(at), ..*b };
             }
-            Command::Precharge(banks) => banks.iter().for_each(|bank| {
-                let b = &mut self.banks[usize::from(bank)];
-                if b.row.take().is_some() {
-                    b.precharge = Some(at);
-                }
-            }),
+            Command::Precharge { bank, .. } => self.close(bank, at + u64::from(d.rp)),
+            Command::PrechargeAll(banks) => {
+                let rp = if d.refresh == Refresh::AllBank { d.rp_ab.unwrap_or(d.rp) } else { d.rp };
+                let open = banks.iter().filter(|&bank| self.open_row(bank).is_some());
+                open.collect::<Vec<_>>().into_iter().for_each(|bank| self.close(bank, at + u64::from(rp)));
+            }
             Command::Column { bank, write, auto_precharge, .. } => {
                 self.columns.push((at, bank, write));
                 let b = &mut self.banks[usize::from(bank)];
                 *(if write { &mut b.write } else { &mut b.read }) = Some(at);
                 if auto_precharge {
-                    let precharge_at = self.precharge_at(bank);
-                    let b = &mut self.banks[usize::from(bank)];
-                    (b.row, b.precharge) = (None, Some(precharge_at));
+                    self.close(bank, self.precharge_at(bank) + u64::from(d.rp));
                 }
             }
             Command::Refresh(banks) => {

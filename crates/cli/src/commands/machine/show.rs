@@ -167,7 +167,9 @@ fn unit(key: &str, dram: bool) -> &'static str {
         None if dram
             && (cycles.contains(&key)
                 || key.ends_with("_cycles")
-                || ["ccd_", "rrd_", "wtr_", "rank_switch"].iter().any(|start| key.starts_with(start))) =>
+                || ["ccd_", "rrd_", "wtr_", "rank_switch", "rp_"]
+                    .iter()
+                    .any(|start| key.starts_with(start))) =>
         {
             "tCK"
         }
