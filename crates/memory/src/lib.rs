@@ -20,6 +20,7 @@ mod private;
 pub mod probe;
 mod tlb;
 mod uncore;
+mod walker;
 
 pub use cache::{Access, Cache, Victim};
 pub use counters::Counters;
@@ -28,3 +29,4 @@ pub use prefetch::{Ahead, Prefetcher};
 pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};
 pub use uncore::{Requested, Uncore, UncoreCounts, Waiter};
+pub use walker::{PageWalkers, Walk};

@@ -76,6 +76,22 @@ impl PrivateCaches {
         }
     }
 
+    /// Reads a line of a page table: returns whether a private level contained it, and inserts it into those
+    /// that did not. Does not count as a hit of the program.
+    pub(crate) fn read_table(&mut self, line: u64, spilled: &mut Vec<u64>) -> bool {
+        for at in 0..self.levels.len() {
+            match self.levels[at].cache.access(line, false) {
+                Access::Hit => return true,
+                Access::Miss(victim) => {
+                    if let Some(victim) = victim.filter(|v| v.dirty) {
+                        self.write_back(at + 1, victim.line, spilled);
+                    }
+                }
+            }
+        }
+        false
+    }
+
     /// Hits of each level so far, nearest to the core first.
     pub fn hits(&self) -> impl Iterator<Item = u64> + '_ {
         self.levels.iter().map(|level| level.hits)

@@ -206,7 +206,16 @@ fn tlb_level(at: &str, tlb: &Tlb) -> Checked {
     whole(&format!("{at}.entries"), tlb.entries.into(), 1, 1 << 20)?;
     whole(&format!("{at}.ways"), tlb.ways.into(), 1, tlb.entries.min(4096).into())?;
     figure(&format!("{at}.latency_cycles"), tlb.latency_cycles, 0.0, 10_000.0)?;
-    figure(&format!("{at}.walk_cycles"), tlb.walk_cycles, 0.0, 100_000.0)
+    figure(&format!("{at}.walk_cycles"), tlb.walk_cycles, 0.0, 100_000.0)?;
+    whole(&format!("{at}.walkers"), tlb.walkers.into(), 1, 64)?;
+    match tlb.cold_walk_cycles {
+        Some(cycles) => figure(&format!("{at}.cold_walk_cycles"), cycles, tlb.walk_cycles, 100_000.0),
+        None if tlb.nested_walks => refuse(
+            format!("{at}.nested_walks"),
+            "has no effect without `cold_walk_cycles`: walks then read no lines",
+        ),
+        None => Ok(()),
+    }
 }
 
 fn kernel(machine: &Machine) -> Checked {
