@@ -30,7 +30,7 @@ fn durations(machine: &Machine, pages: impl IntoIterator<Item = u64>) -> Vec<Tim
     let mut walk = |page| {
         let Walk { takes, .. } =
             walkers.walk(PageKey::new(0, page, false), now, &mut caches, &mut Vec::new());
-        now = now + takes;
+        now += takes;
         takes
     };
     pages.into_iter().map(&mut walk).collect()

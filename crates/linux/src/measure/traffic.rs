@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use memtide_core::{CpuId, NodeId};
+use memtide_core::{CpuId, NodeId, PageSize};
 
 use super::{Effort, Figure, MeasureError, on};
 
@@ -96,7 +96,7 @@ fn thread(
     effort: &Effort,
     together: &Shared,
 ) -> Result<Vec<Duration>, MeasureError> {
-    let mut warm = on(cpu, node, effort.mib).map(|mut words| {
+    let mut warm = on(cpu, node, effort.bytes(), PageSize::Huge).map(|mut words| {
         run(&mut words, kernel);
         words
     });

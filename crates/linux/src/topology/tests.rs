@@ -7,7 +7,7 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, InitiatorId, NodeId};
 use tempfile::TempDir;
 
-use super::{Capacity, Measured, NoMachine, System};
+use super::{Capacity, Measured, Measurements, NoMachine, System};
 
 fn write(sysfs: &Path, file: &str, text: &str) {
     let path = sysfs.join(file);
@@ -95,7 +95,7 @@ fn nodes_match_sysfs() {
 fn system_toml_parses_to_same_distances() {
     let folder = sysfs();
     let host = System::of(folder.path()).expect("a topology");
-    let text = host.machine("host", &[]).expect("a machine").to_toml();
+    let text = host.machine("host", &Measurements::default()).expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     assert_eq!(machine.initiators.iter().map(|cpus| cpus.cpus).collect::<Vec<_>>(), [2, 2]);
     assert_eq!(machine.core.clock_mhz, 3100.0);
@@ -122,13 +122,15 @@ fn measurement_overrides_firmware() {
         write_mbps: Some(2e3),
         loaded: vec![(5.5e3, 400.0), (1e3, 88.0), (2.5e3, 130.0), (3e3, 120.0)],
     };
-    let measured = [found(0, 0, 90.0), found(1, 0, 140.0)];
+    let pairs = vec![found(0, 0, 90.0), found(1, 0, 140.0)];
+    let measured = Measurements { pairs, processor: None };
     let text = host.machine("host", &measured).expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     let fixed = machine.nodes[0].fixed.as_ref().expect("a fixed node");
     assert_eq!((fixed.read_latency_ns, fixed.write_bandwidth_mbps), (90.0, Some(2e3)));
     let curve: Vec<(f64, f64)> = fixed.loaded.iter().map(|point| (point.load, point.latency_ns)).collect();
-    assert_eq!(curve, [(0.2, 90.0), (0.5, 130.0), (0.6, 130.0), (1.0, 400.0)]);
+    // Load adds to 90 ns what it adds to the curve's own 88.
+    assert_eq!(curve, [(0.2, 90.0), (0.5, 132.0), (0.6, 132.0), (1.0, 402.0)]);
     assert!(machine.source_of("node.node0.fixed").starts_with("measured"));
 }
 
@@ -137,7 +139,7 @@ fn missing_figures_are_an_error() {
     let folder = sysfs();
     fs::remove_dir_all(folder.path().join("devices/system/node/node3/access1")).expect("a folder");
     let host = System::of(folder.path()).expect("a topology");
-    let refused = host.machine("host", &[]);
+    let refused = host.machine("host", &Measurements::default());
     assert!(matches!(refused, Err(NoMachine::Unknown { node: NodeId(3), .. })), "{refused:?}");
     // `machine_without_figures` derives missing figures; the firmware's remain.
     let text = host.machine_without_figures("host").expect("a machine").to_toml();
