@@ -336,6 +336,30 @@ fn probe_matches_shown_idle_latency_and_peak() {
 }
 
 #[test]
+fn probe_in_flight_obeys_littles_law_and_default_curve_rises_to_the_cap() {
+    let probe = ["machine", "probe", "ddr5-cxl", "--initiator", "socket0", "--node", "cxl", "--requests"];
+    let closed = json(&[&probe[..], &["20000", "--in-flight", "1,64"]].concat());
+    for row in closed["curve"].as_array().unwrap() {
+        let of = |key: &str| row[key].as_f64().unwrap();
+        let in_flight = of("achieved_mbps") / 64e3 * of("mean_ns");
+        assert!((in_flight / of("reads_in_flight") - 1.0).abs() < 0.03, "{row}");
+        assert!(row["load_share"].is_null(), "{row}");
+    }
+    let open = json(&[&probe[..], &["100000"]].concat());
+    let node = &open["nodes"][0];
+    let [peak, cap] = ["peak_mbps", "cap_mbps"].map(|key| node[key].as_f64().unwrap());
+    assert!(peak == 24_000.0 && (0.99..1.01).contains(&(cap / peak)), "the link's bandwidth: {node}");
+    let curve: Vec<(f64, f64)> = open["curve"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["offered_mbps"].as_f64().unwrap() / cap, row["mean_ns"].as_f64().unwrap()))
+        .collect();
+    assert!(curve.len() >= 7 && curve.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{curve:?}");
+    assert!((curve[0].0 - 0.05).abs() < 0.002 && (curve.last().unwrap().0 - 0.95).abs() < 0.01, "{curve:?}");
+}
+
+#[test]
 fn demo_shows_benefit_of_placement() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
     let demo = [

@@ -88,7 +88,7 @@ fn slice(cache: &Cache, cpus: u16, vcpus: u16) -> Cache {
 
 /// A dram node's figures as those of a fixed node, including the path through the caches (`out`).
 fn measured(node: &Node, out: Time) -> Fixed {
-    let peak_mbps = memtide_memory::model(node).peak().as_mbps();
+    let peak_mbps = node.bandwidth(1.0).as_mbps();
     let requests = (peak_mbps * 1e6 * PROBE_TIME.as_seconds()) as u64 / LINE_BYTES;
     let requests = requests.max(REQUESTS);
     let probe = |pattern, read_share, share_of_peak| -> ProbePoint {

@@ -123,7 +123,7 @@ fn curve_matches_channel_model() {
             let most = 0.9 * fixed.loaded.last().unwrap().load;
             for share in [0.05, 0.25, 0.5, 0.65].into_iter().filter(|&share| share < most) {
                 let mbps = share * fixed.read_bandwidth_mbps;
-                let peak = memtide_memory::model(full).peak().as_mbps();
+                let peak = full.bandwidth(1.0).as_mbps();
                 let load = Load {
                     pattern: Pattern::Random,
                     read_share: 1.0,
