@@ -8,7 +8,8 @@ use memtide_memory::probe::{InFlight, Load, Pattern, Target, probe};
 fn linked(node: &str, link_ns: f64, link_mbps: f64) -> Machine {
     let text = format!(
         "name = 'm'\nsummary = 'made for a test'\nsources = {{ default = 'assumed: made for a test' }}\n\
-         [core]\nclock_mhz = 1000\ninstructions_per_cycle = 4\nreorder_buffer = 224\noutstanding_misses = 12\n\
+         [core]\nclock_mhz = 1000\ninstructions_per_cycle = 4\nreorder_buffer = 224\n\
+         outstanding_misses = 12\n\
          [[cache]]\nname = 'L1'\ncapacity_kib = 32\nways = 8\nlatency_cycles = 20\n\
          [[initiator]]\nname = 'near'\ncpus = 1\n[[initiator]]\nname = 'far'\ncpus = 1\n\
          [[node]]\nname = 'n'\ntier = 0\ncapacity_mib = 1024\ninitiator = 'near'\n{node}\n\

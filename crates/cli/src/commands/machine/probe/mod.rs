@@ -62,12 +62,12 @@ enum Order {
 }
 
 /// Explains the figures, below the tables.
-const NOTE: &str = "Latencies are load-to-use, with caches, links and their queues. Idle is that of a pointer \
-    chase over the whole node, as Intel MLC measures it: on a dram node it also meets rows that must be closed \
-    first, and refreshes. Closed row is that of a single read of a bank without an open row, as in machine \
-    show. Peak is that of the figures of node and links, for this share of reads; the cap is what they carry \
-    of this pattern, and loads are shares of it. Latency doubles: the rate at which the mean is twice the \
-    idle latency. Latencies of a saturated point depend on the length of the probe.";
+const NOTE: &str = "Latencies are load-to-use, with caches, links and their queues. Idle is that of a \
+    pointer chase over the whole node, as Intel MLC measures it: on a dram node it also meets rows that must \
+    be closed first, and refreshes. Closed row is that of a single read of a bank without an open row, as in \
+    machine show. Peak is that of the figures of node and links, for this share of reads; the cap is what \
+    they carry of this pattern, and loads are shares of it. Latency doubles: the rate at which the mean is \
+    twice the idle latency. Latencies of a saturated point depend on the length of the probe.";
 
 /// Probes the machine's nodes from every initiator and prints the figures.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
