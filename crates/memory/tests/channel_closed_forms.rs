@@ -2,19 +2,10 @@
 
 mod channel_support;
 
-use channel_support::{Arrival, Run, arrival, ddr4, near, rate, run};
+use channel_support::{Arrival, activates, arrival, column_distance, columns, ddr4, near, rate, run};
 use memtide_core::Time;
 use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
 use memtide_memory::channel::{Banks, Command, Place};
-
-/// Cycles of the column commands, in order.
-fn columns(run: &Run) -> Vec<u64> {
-    run.commands.iter().filter(|c| matches!(c.1, Command::Column { .. })).map(|c| c.0).collect()
-}
-
-fn activates(run: &Run) -> Vec<u64> {
-    run.commands.iter().filter(|c| matches!(c.1, Command::Activate { .. })).map(|c| c.0).collect()
-}
 
 /// Cycles per line at the end of a long run of reads that are all queued from the start.
 fn cycles_a_line(dram: &Dram, place: impl Fn(u64) -> Place) -> f64 {
@@ -98,23 +89,6 @@ fn refresh_takes_its_share_of_the_bandwidth() {
 }
 
 #[test]
-fn refresh_follows_precharge_of_all_banks() {
-    let d = Dram { refi: 1000, rfc: 100, ranks: 1, rp_ab: Some(30), ..ddr4() };
-    let reads = [arrival(900, &d, 0, 0, 1, 0, false), arrival(900, &d, 1, 0, 1, 0, false)];
-    let last = arrival(1001, &d, 0, 0, 1, 1, false);
-    let r = run(&d, &[reads[0], reads[1], last]);
-    let banks = Banks { first: 0, step: 1, count: 16 };
-    let closed = r.commands.iter().position(|c| c.1 == Command::PrechargeAll(banks)).unwrap();
-    let (at, refresh) = (r.commands[closed].0, r.commands[closed + 1]);
-    assert_eq!((at, refresh), (1000, (1000 + 30, Command::Refresh(banks))));
-    assert_eq!(r.ends[2], Some(1000 + 30 + 100 + u64::from(d.rcd + d.cl + d.burst)));
-    // A precharge of one bank takes tRP.
-    let d = Dram { refi: 0, ..d };
-    let conflict = run(&d, &[reads[0], arrival(1900, &d, 0, 0, 2, 0, false)]);
-    assert_eq!(conflict.ends[1], Some(1900 + u64::from(d.rp + d.rcd + d.cl + d.burst)));
-}
-
-#[test]
 fn single_bank_refresh_leaves_others_open() {
     let d = Dram { refi: 3200, rfc: 100, ranks: 1, refresh: Refresh::PerBank, ..ddr4() };
     // Per bank: bank 0 goes first, after a sixteenth of the interval.
@@ -168,40 +142,6 @@ fn written_row_closes_after_write_recovery() {
     assert_eq!(r.ends[1], Some(500 + u64::from(d.rp) + miss));
     let r = run(&d, &[arrival(0, &d, 0, 0, 1, 0, true), arrival(100, &d, 0, 0, 2, 0, false)]);
     assert_eq!(r.ends[1], Some(written + u64::from(d.rp) + miss));
-}
-
-/// Distance of the column commands of two requests, to open rows of the given banks.
-fn column_distance(d: &Dram, first: (u16, bool), then: (u16, bool)) -> u64 {
-    let request = |at, (bank, write): (u16, bool), column| {
-        let place = Place { bank, column, row: 1 };
-        Arrival { at, place, write }
-    };
-    let open = |(bank, _)| request(0, (bank, false), 0);
-    let arrivals = [open(first), open(then), request(1000, first, 1), request(1001, then, 1)];
-    let columns = columns(&run(d, &arrivals));
-    columns[3] - columns[2]
-}
-
-#[test]
-fn each_pair_of_ranks_has_its_own_gap() {
-    let d = ddr4();
-    let (read, write) = ((0, false), (16, true));
-    let data = |latency: u16| u64::from(latency + d.burst);
-    assert_eq!(column_distance(&d, (0, true), (16, true)), u64::from(d.burst), "no gap between writes");
-    let own = Dram {
-        rank_switch_rr: Some(3),
-        rank_switch_rw: Some(5),
-        rank_switch_wr: Some(11),
-        rank_switch_ww: 4,
-        ..d.clone()
-    };
-    assert_eq!(column_distance(&own, read, (16, false)), u64::from(d.burst) + 3);
-    assert_eq!(column_distance(&own, read, write), data(d.cl) + 5 - u64::from(d.cwl));
-    assert_eq!(column_distance(&own, write, read), data(d.cwl) + 11 - u64::from(d.cl));
-    assert_eq!(column_distance(&own, (0, true), write), u64::from(d.burst) + 4);
-    let short = Dram { rank_switch_rw: Some(0), ..own };
-    let turnaround = u64::from(d.turnaround);
-    assert_eq!(column_distance(&short, read, write), data(d.cl) + turnaround - u64::from(d.cwl));
 }
 
 #[test]

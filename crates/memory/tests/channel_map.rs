@@ -92,7 +92,7 @@ proptest! {
         let dram = small(MAPS[map], entries(&hashes), bank_hash);
         // Each hashed bit is its own XOR the parity of the named bits, all before hashing.
         let hashed = |&place: &(usize, Place)| {
-            let parity = |set: u16| sources(set).iter().filter(|name| bit(&plain, place, name)).count() % 2 == 1;
+            let parity = |set| sources(set).iter().filter(|name| bit(&plain, place, name)).count() % 2 == 1;
             let flipped = |name: &str| {
                 let own = hashes.iter().any(|&(target, set)| target == name && parity(set));
                 let row = match name {

@@ -130,6 +130,14 @@ pub struct Dram {
     /// Size of the controller's write queue.
     #[serde(default = "default_queue")]
     pub write_queue: u16,
+    /// Entries of each bank for reads and as many for writes, beside the shared queues (DRAMsim3's command
+    /// queues per bank): a request takes a shared entry only if all of its bank are taken, and waits in front
+    /// of the queues if none is free. Default: 0.
+    #[serde(default)]
+    pub bank_queue: u16,
+    /// Row buffers of a bank, if it has several.
+    #[serde(default)]
+    pub subarrays: Option<Subarrays>,
     /// Queued writes at which the controller starts to drain them.
     #[serde(default = "default_drain_high")]
     pub drain_high: u16,
@@ -163,6 +171,21 @@ fn default_drain_high() -> u16 {
 
 fn default_drain_low() -> u16 {
     7
+}
+
+/// Banks in which several rows can be open at once, one in each subarray: MASA (Kim et al., A Case for
+/// Exploiting Subarray-Level Parallelism in DRAM, ISCA 2012), and PCM with several row buffers (Lee et al.,
+/// Architecting Phase Change Memory as a Scalable DRAM Alternative, ISCA 2009). Subarrays of a bank activate,
+/// precharge and recover from writes independently; column commands share the bank's data path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subarrays {
+    /// Subarrays of a bank, a power of two; the row's highest bits select one.
+    pub per_bank: u8,
+    /// Minimum distance in cycles of column commands to two subarrays of a bank, where it is longer than
+    /// `ccd_l`: the second one is connected to the bank's data path. Default: 0.
+    #[serde(default)]
+    pub select: u16,
 }
 
 /// When a row is closed.
@@ -223,9 +246,18 @@ impl Dram {
         }
     }
 
+    /// Banks of a channel.
+    pub fn channel_banks(&self) -> usize {
+        usize::from(self.ranks) * usize::from(self.bank_groups) * usize::from(self.banks)
+    }
+
+    /// Row buffers of a bank: its subarrays, or 1.
+    pub fn row_buffers(&self) -> u16 {
+        self.subarrays.map_or(1, |subarrays| subarrays.per_bank.into())
+    }
+
     /// Capacity of one channel in bytes.
     pub fn channel_bytes(&self) -> u64 {
-        let banks = u64::from(self.ranks) * u64::from(self.bank_groups) * u64::from(self.banks);
-        banks * u64::from(self.rows) * u64::from(self.row_bytes)
+        self.channel_banks() as u64 * u64::from(self.rows) * u64::from(self.row_bytes)
     }
 }

@@ -3,6 +3,7 @@
 mod address_map;
 pub mod bundled;
 mod check;
+mod check_dram;
 mod dram;
 mod field_error;
 mod kernel;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use address_map::{Coordinate, MapField, MapHash};
 pub use check::check_name;
-pub use dram::{Arbitration, Dram, PagePolicy, Refresh};
+pub use dram::{Arbitration, Dram, PagePolicy, Refresh, Subarrays};
 pub use kernel::Kernel;
 pub use node::{Energy, Fixed, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};

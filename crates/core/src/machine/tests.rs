@@ -270,6 +270,22 @@ fn wrong_address_hash_is_refused_with_its_bits() {
 }
 
 #[test]
+fn row_buffers_and_bank_queues_are_limited() {
+    let text = include_str!("../../../../machines/ddr4-2400.toml");
+    let with = |more: &str| Machine::parse("ddr4-2400.toml", &format!("{text}{more}"));
+    with("bank_queue = 256\n[node.dram.subarrays]\nper_bank = 8\nselect = 4\n").unwrap();
+    for (more, field, says) in [
+        ("bank_queue = 257\n", "bank_queue", "expected an integer from 0 to 256"),
+        ("[node.dram.subarrays]\nper_bank = 3\n", "subarrays.per_bank", "expected a power of two up to 128"),
+        ("[node.dram.subarrays]\nper_bank = 2\nselect = 20001\n", "subarrays.select", "from 0 to 20000"),
+    ] {
+        let error = with(more).expect_err("accepted");
+        assert_eq!(error.field, format!("node[0].dram.{field}"), "{error}");
+        assert!(error.message.contains(says), "{error}");
+    }
+}
+
+#[test]
 fn scale_divides_shared_and_keeps_private_resources() {
     let text = GOOD.replacen("name = \"two\"", "scale = 4\nname = \"two\"", 1);
     let m = Machine::parse("m.toml", &text).unwrap().scaled();

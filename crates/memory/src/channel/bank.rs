@@ -20,8 +20,8 @@ pub(super) struct Bank {
     /// Queued reads and writes.
     pub queues: [Fifo; 2],
     /// The request for which a row was opened, until its column command, and whether it is a write. It has
-    /// left its queue, and is served even if the channel switches direction meanwhile; if a refresh closes the
-    /// row first, it is opened again.
+    /// left its queue, and is served even if the channel switches direction meanwhile; if a refresh closes
+    /// the row first, it is opened again.
     pub opened_for: Option<(u16, bool)>,
     /// Row hits that overtook the oldest request since it was the oldest.
     pub overtaken: u16,

@@ -21,7 +21,7 @@ impl<O: Observer> Channel<O> {
             return self.answer_from_write_queue(arrival.write, arrival.id, done);
         }
         let slot = self.slots.append(&mut bank.queues[usize::from(arrival.write)], arrival.id, arrival.place);
-        self.queued[usize::from(arrival.write)] += 1;
+        self.queued.enter(self.units.bank(arrival.place.bank), arrival.write);
         if !self.turn() && arrival.write == self.writing {
             self.offer(arrival.place.bank, slot);
         }
@@ -119,9 +119,9 @@ impl<O: Observer> Channel<O> {
 
     /// Switches between reads and writes if due; returns whether it did.
     pub(super) fn turn(&mut self) -> bool {
-        let [reads, writes] = self.queued;
+        let [reads, writes] = self.queued.total;
         let turn = if self.writing {
-            let long = self.drained >= 4 * u32::from(self.policy.capacity[1]);
+            let long = self.drained >= 4 * u32::from(self.policy.write_queue);
             if long {
                 self.owed = reads;
             }

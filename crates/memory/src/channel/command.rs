@@ -56,27 +56,27 @@ impl<O: Observer> Channel<O> {
             slot.row_state = RowState::Miss;
         }
         bank.row = slot.row;
-        bank.column_at = at + self.timing.rcd;
+        bank.column_at = bank.column_at.max(at + self.timing.rcd);
         bank.precharge_at = at + self.timing.ras;
         let (_, write) = *bank.opened_for.get_or_insert((candidate.slot, writing));
         self.limits.activate(usize::from(bank.group), at);
         self.counters.activates += 1;
-        let command = Command::Activate { bank: candidate.bank, row: bank.row };
+        let command = Command::Activate { bank: self.units.bank(candidate.bank), row: bank.row };
         let then = Candidate { ready: bank.column_at, ..*candidate };
         self.want(then, COLUMN[usize::from(write)]);
         self.observer.command(self.base + u64::from(at), command);
         if reopened.is_none() {
             self.activated += 1;
-            self.leave_queue(write);
+            self.leave_queue(candidate.bank, write);
         }
         reopened.is_none()
     }
 
     /// Counts a request that leaves its queue.
-    fn leave_queue(&mut self, write: bool) {
-        self.queued[usize::from(write)] -= 1;
+    fn leave_queue(&mut self, unit: u16, write: bool) {
+        self.queued.leave(self.units.bank(unit), write);
         if write {
-            self.drained = if self.queued[0] == 0 { 0 } else { self.drained + 1 };
+            self.drained = if self.queued.total[0] == 0 { 0 } else { self.drained + 1 };
         } else {
             self.owed = self.owed.saturating_sub(1);
         }
@@ -84,7 +84,7 @@ impl<O: Observer> Channel<O> {
 
     fn precharge(&mut self, candidate: &Candidate, at: Cycle) {
         let bank = &mut self.banks[usize::from(candidate.bank)];
-        let command = Command::Precharge { bank: candidate.bank, row: bank.row };
+        let command = Command::Precharge { bank: self.units.bank(candidate.bank), row: bank.row };
         bank.close(at + self.timing.rp);
         self.slots.get_mut(candidate.slot).row_state = RowState::Conflict;
         self.want(Candidate { ready: at + self.timing.rp, ..*candidate }, Kind::Activate);
@@ -113,8 +113,13 @@ impl<O: Observer> Channel<O> {
             bank.close(precharge_at + self.timing.rp);
         }
         let slot = self.slots.get(candidate.slot);
-        let command =
-            Command::Column { bank: candidate.bank, row, column: slot.column, write, auto_precharge };
+        let command = Command::Column {
+            bank: self.units.bank(candidate.bank),
+            row,
+            column: slot.column,
+            write,
+            auto_precharge,
+        };
         self.observer.command(self.base + u64::from(at), command);
         if !write {
             done.push(Completion { id: slot.id, at: self.time(at + self.timing.read_done) });
@@ -122,10 +127,25 @@ impl<O: Observer> Channel<O> {
         let row_state = slot.row_state;
         match was_activated {
             true => self.activated -= 1,
-            false => self.leave_queue(write),
+            false => self.leave_queue(candidate.bank, write),
         }
         self.count(write, row_state);
+        if self.policy.subarray_select > 0 {
+            self.select_subarray(candidate.bank, at);
+        }
         true
+    }
+
+    /// Delays column commands to the other subarrays of a bank.
+    fn select_subarray(&mut self, unit: u16, at: Cycle) {
+        let from = at + self.policy.subarray_select;
+        for sibling in self.units.siblings(unit) {
+            let bank = &mut self.banks[usize::from(sibling)];
+            bank.column_at = bank.column_at.max(from);
+            if bank.candidate.is_some() {
+                self.update(sibling);
+            }
+        }
     }
 
     fn count(&mut self, write: bool, row_state: RowState) {

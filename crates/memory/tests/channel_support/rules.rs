@@ -13,9 +13,22 @@ pub fn broken(dram: &Dram, log: &[(u64, Command)]) -> Option<String> {
     })
 }
 
+/// Number of the subarray of a row in its channel; without subarrays, of the bank.
+pub fn subarray(dram: &Dram, bank: u16, row: u32) -> u16 {
+    let of_bank = dram.row_buffers();
+    bank * of_bank + (row / (dram.rows / u32::from(of_bank))) as u16 % of_bank
+}
+
+/// The subarrays of some banks.
+pub fn subarrays(dram: &Dram, banks: Banks) -> impl Iterator<Item = u16> + Clone {
+    let of_bank = dram.row_buffers();
+    banks.iter().flat_map(move |bank| bank * of_bank..(bank + 1) * of_bank)
+}
+
 /// The relevant history of commands.
 pub struct Past<'a> {
     dram: &'a Dram,
+    /// By subarray.
     banks: Vec<BankPast>,
     /// Activates, by rank.
     activates: Vec<Vec<(u64, u16)>>,
@@ -38,10 +51,10 @@ struct BankPast {
 impl<'a> Past<'a> {
     pub fn new(dram: &'a Dram) -> Past<'a> {
         let ranks = usize::from(dram.ranks);
-        let banks = ranks * usize::from(dram.bank_groups) * usize::from(dram.banks);
+        let subarrays = dram.channel_banks() * usize::from(dram.row_buffers());
         Past {
             dram,
-            banks: vec![BankPast::default(); banks],
+            banks: vec![BankPast::default(); subarrays],
             activates: vec![Vec::new(); ranks],
             columns: Vec::new(),
             row_bus: 0,
@@ -49,20 +62,24 @@ impl<'a> Past<'a> {
         }
     }
 
-    /// The open row of a bank; `None` if the bank is about to precharge automatically.
-    pub fn open_row(&self, bank: u16) -> Option<u32> {
-        self.banks[usize::from(bank)].row
+    /// The open row of a subarray; `None` if it is about to precharge automatically.
+    pub fn open_row(&self, subarray: u16) -> Option<u32> {
+        self.banks[usize::from(subarray)].row
     }
 
-    fn group(&self, bank: u16) -> u16 {
-        bank / u16::from(self.dram.banks)
+    fn bank(&self, subarray: u16) -> u16 {
+        subarray / self.dram.row_buffers()
     }
 
-    fn rank(&self, bank: u16) -> u16 {
-        self.group(bank) / u16::from(self.dram.bank_groups)
+    fn group(&self, subarray: u16) -> u16 {
+        self.bank(subarray) / u16::from(self.dram.banks)
     }
 
-    /// Earliest precharge of an open bank.
+    fn rank(&self, subarray: u16) -> u16 {
+        self.group(subarray) / u16::from(self.dram.bank_groups)
+    }
+
+    /// Earliest precharge of an open subarray.
     pub fn precharge_at(&self, bank: u16) -> u64 {
         let (b, d) = (&self.banks[usize::from(bank)], self.dram);
         let write_data = u64::from(d.cwl) + u64::from(d.burst);
@@ -80,15 +97,17 @@ impl<'a> Past<'a> {
             return Some(format!("the command bus is taken until {bus}"));
         }
         match command {
-            Command::Activate { bank, .. } => self.activate(at, bank),
-            Command::Precharge { bank, row } => self.precharge(at, bank, row),
+            Command::Activate { bank, row } => self.activate(at, subarray(self.dram, bank, row)),
+            Command::Precharge { bank, row } => self.precharge(at, subarray(self.dram, bank, row), row),
             Command::PrechargeAll(banks) => self.precharge_all(at, banks),
-            Command::Column { bank, row, write, .. } => self.column(at, bank, row, write),
-            Command::Refresh(banks) => banks.iter().find_map(|bank| self.idle(at, bank)),
+            Command::Column { bank, row, write, .. } => {
+                self.column(at, subarray(self.dram, bank, row), row, write)
+            }
+            Command::Refresh(banks) => subarrays(self.dram, banks).find_map(|bank| self.idle(at, bank)),
         }
     }
 
-    /// Whether a bank by itself can take an activate or refresh.
+    /// Whether a subarray by itself can take an activate or refresh.
     fn idle(&self, at: u64, bank: u16) -> Option<String> {
         let (b, d) = (&self.banks[usize::from(bank)], self.dram);
         if b.row.is_some() {
@@ -123,7 +142,7 @@ impl<'a> Past<'a> {
     }
 
     fn precharge_all(&self, at: u64, banks: Banks) -> Option<String> {
-        let open = banks.iter().filter(|&bank| self.open_row(bank).is_some());
+        let open = subarrays(self.dram, banks).filter(|&bank| self.open_row(bank).is_some());
         let early = open.clone().find(|&bank| at < self.precharge_at(bank));
         early
             .map(|bank| format!("bank {bank}: tRAS, tRTP or tWR"))
@@ -148,6 +167,10 @@ impl<'a> Past<'a> {
                 (true, false) => d.ccd_l,
                 (false, _) => d.ccd_s,
             };
+            let select = d.subarrays.map_or(0, |subarrays| subarrays.select);
+            if self.bank(other) == self.bank(bank) && other != bank && at < t + u64::from(select) {
+                return Some("selection of a subarray".into());
+            }
             if same_rank && wrote == write && at < t + u64::from(ccd) {
                 return Some("tCCD".into());
             }
@@ -192,18 +215,20 @@ impl<'a> Past<'a> {
         }
         match command {
             Command::Activate { bank, row } => {
-                let rank = usize::from(self.rank(bank));
-                self.activates[rank].push((at, bank));
-                let b = &mut self.banks[usize::from(bank)];
+                let subarray = subarray(d, bank, row);
+                let rank = usize::from(self.rank(subarray));
+                self.activates[rank].push((at, subarray));
+                let b = &mut self.banks[usize::from(subarray)];
                 *b = BankPast { row: Some(row), activate: Some(at), ..*b };
             }
-            Command::Precharge { bank, .. } => self.close(bank, at + u64::from(d.rp)),
+            Command::Precharge { bank, row } => self.close(subarray(d, bank, row), at + u64::from(d.rp)),
             Command::PrechargeAll(banks) => {
                 let rp = if d.refresh == Refresh::AllBank { d.rp_ab.unwrap_or(d.rp) } else { d.rp };
-                let open = banks.iter().filter(|&bank| self.open_row(bank).is_some());
+                let open = subarrays(d, banks).filter(|&bank| self.open_row(bank).is_some());
                 open.collect::<Vec<_>>().into_iter().for_each(|bank| self.close(bank, at + u64::from(rp)));
             }
-            Command::Column { bank, write, auto_precharge, .. } => {
+            Command::Column { bank, row, write, auto_precharge, .. } => {
+                let bank = subarray(d, bank, row);
                 self.columns.push((at, bank, write));
                 let b = &mut self.banks[usize::from(bank)];
                 *(if write { &mut b.write } else { &mut b.read }) = Some(at);
@@ -212,7 +237,7 @@ impl<'a> Past<'a> {
                 }
             }
             Command::Refresh(banks) => {
-                banks.iter().for_each(|bank| self.banks[usize::from(bank)].refresh = Some(at));
+                subarrays(d, banks).for_each(|bank| self.banks[usize::from(bank)].refresh = Some(at));
             }
         }
     }

@@ -147,7 +147,8 @@ fn is_dram(path: &str) -> bool {
 
 /// The unit at the end of a figure's name.
 fn unit(key: &str, dram: bool) -> &'static str {
-    let cycles = ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rfc", "refi", "turnaround"];
+    let cycles =
+        ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rfc", "refi", "turnaround", "select"];
     let suffixes = [
         ("_ns", "ns"),
         ("_ps", "ps"),
