@@ -11,6 +11,7 @@ use memtide_trace::{ReplayOptions, Trace};
 use memtide_workloads::WorkloadError;
 
 use crate::failure::Failure;
+use crate::options::Reduction;
 use crate::output::Cell;
 use crate::output::VERSION;
 use crate::progress::Progress;
@@ -29,11 +30,8 @@ pub struct RunOptions {
     /// Recorded trace; repeatable
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: Vec<PathBuf>,
-    /// Divide capacities, shared caches and the kernel's periods by N
-    ///
-    /// TLB reach too. [default: the machine's `scale`]
-    #[arg(long, value_name = "N")]
-    scale: Option<u32>,
+    #[command(flatten)]
+    reduction: Reduction,
     /// Copies of every program to run at once
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -48,7 +46,7 @@ pub struct RunOptions {
 
 /// Checked options. Can be run any number of times.
 pub struct Runs {
-    /// The machine at its simulated scale.
+    /// The whole machine, with the slice and scale to simulate.
     pub machine: Machine,
     programs: Vec<Source>,
     copies: u64,
@@ -69,7 +67,7 @@ enum Source {
 impl RunOptions {
     /// Checks the options.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
-        let machine = machines::load_at(&self.machine, self.scale)?;
+        let machine = machines::load_at(&self.machine, self.reduction)?;
         let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;
         for path in &self.trace {
             self.check_left(&open(path)?)?;
@@ -127,6 +125,7 @@ impl Runs {
     pub fn about(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("machine", Cell::text(&self.machine.name)),
+            ("slice", Cell::Whole(self.machine.slice.into())),
             ("scale", Cell::Whole(self.machine.scale.into())),
             ("program", Cell::text(self.program_names())),
             ("seed", Cell::Whole(self.seed)),

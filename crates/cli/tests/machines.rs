@@ -29,17 +29,17 @@ fn near(value: f64, expected: f64, tolerance: f64) {
 }
 
 #[test]
-fn machine_files_are_valid_named_and_scalable() {
+fn machine_files_are_valid_named_and_reducible() {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let machine = machine(&name);
         assert_eq!(machine.name, name);
-        let scaled = machine.scaled();
-        assert!(scaled.nodes.iter().all(|node| node.capacity_mib >= 1), "{name} has a node without memory");
+        let reduced = machine.reduced();
+        assert!(reduced.nodes.iter().all(|node| node.capacity_mib >= 1), "{name} has a node without memory");
         assert!(
-            scaled.caches.iter().all(|cache| cache.capacity_kib >= 1),
+            reduced.caches.iter().all(|cache| cache.capacity_kib >= 1),
             "{name} has a cache without lines"
         );
         names.push(name);

@@ -32,14 +32,23 @@ fn policy_is_shown_with_effective_parameters() {
 }
 
 #[test]
-fn machine_show_applies_scale() {
-    let capacity =
-        |args: &[&str]| json(&[&["machine", "show"], args].concat())["node"][0]["capacity_mib"].clone();
-    let whole = capacity(&["ddr5-cxl"]).as_u64().unwrap();
-    let scale = json(&["machine", "show", "ddr5-cxl"])["scale"].as_u64().unwrap();
-    assert!(scale > 1);
-    assert_eq!(capacity(&["--scale", "ddr5-cxl"]), whole / scale);
-    assert_eq!(capacity(&["ddr5-cxl", "--scale=2"]), whole / 2);
+fn machine_show_applies_slice_and_scale() {
+    let show = |args: &[&str]| json(&[&["machine", "show", "ddr5-cxl"], args].concat());
+    let capacity = |args: &[&str]| show(args)["node"][0]["capacity_mib"].as_u64().unwrap();
+    let whole = capacity(&[]);
+    let [slice, scale] = ["slice", "scale"].map(|key| show(&[])[key].as_u64().unwrap());
+    assert!(slice * scale > 1);
+    assert_eq!(capacity(&["--reduced"]), whole / slice / scale);
+    for scale in [&["--scale", "2"][..], &["--scale=2"]] {
+        assert_eq!(capacity(scale), whole / slice / 2);
+    }
+    for slice in [&["--slice", "4"][..], &["--slice=4"]] {
+        let all = [slice, &["--scale", "2"]].concat();
+        assert_eq!(capacity(&all), whole / 8);
+        assert_eq!(show(&all)["initiator"][0]["cpus"], 8);
+        assert_eq!(show(&all)["slice"], 1);
+    }
+    refused(2, &["machine", "show", "ddr5-cxl", "--slice", "5"], &["'--slice'", "1, 2, 4, 8, 16, 32"]);
 }
 
 #[test]
@@ -212,10 +221,10 @@ fn comparison_has_row_per_policy_in_given_order() {
     let csv = stdout_of(&[&base[..], &["-o", "csv"]].concat());
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
     let header: Vec<String> = csv.headers().unwrap().iter().map(str::to_owned).collect();
-    assert_eq!(header[..7], ["machine", "scale", "program", "seed", "memtide", "policy", "time_ms"]);
+    assert_eq!(header[..7], ["machine", "slice", "scale", "program", "seed", "memtide", "policy"]);
     let rows: Vec<csv::StringRecord> = csv.records().collect::<Result<_, _>>().unwrap();
     assert_eq!(rows.len(), 3);
-    assert!(rows.iter().all(|row| row.len() == header.len() && &row[2] == SMALL), "{rows:?}");
+    assert!(rows.iter().all(|row| row.len() == header.len() && &row[3] == SMALL), "{rows:?}");
 
     let table = stdout_of(&base);
     for part in ["machine bmpm-2", "seed 5", "speed-up over local", "dram, MB/s", " best: "] {

@@ -133,6 +133,6 @@ pub fn of_host(host: &System, name: Option<&str>, figures: bool) -> Result<Machi
         let nodes = machine.nodes.len();
         return Err(MachineError::OtherNodes { machine: machine.name, nodes, here });
     }
-    // A real machine is not scaled.
-    Ok(Machine { scale: 1, ..machine })
+    // A real machine is whole.
+    Ok(Machine { slice: 1, scale: 1, ..machine })
 }

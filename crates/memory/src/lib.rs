@@ -18,6 +18,7 @@ pub mod node;
 mod prefetch;
 mod private;
 pub mod probe;
+mod slices;
 mod tlb;
 mod uncore;
 mod walker;

@@ -44,7 +44,7 @@ pub struct Job<'p> {
     pub cpus: Vec<CpuId>,
 }
 
-/// A policy, created for the machine before it is scaled: its epoch and its monitor's intervals are divided
+/// A policy, created for the machine before it is reduced: its epoch and its monitor's intervals are divided
 /// by the scale, too.
 pub struct Policy {
     /// Chooses nodes at first touch.
@@ -146,8 +146,8 @@ pub enum SimError {
 
 /// Runs programs on a machine under a policy, from their start until all have ended.
 ///
-/// Applies the machine's `scale`. Calls `watch` regularly with the share of the work done, if known; the run
-/// stops when it returns false.
+/// Applies the machine's `slice` and `scale`. Calls `watch` regularly with the share of the work done, if
+/// known; the run stops when it returns false.
 ///
 /// # Errors
 /// See [`SimError`].

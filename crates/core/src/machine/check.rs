@@ -2,7 +2,7 @@
 
 use super::check_dram::dram;
 use super::field_error::FieldError;
-use super::{Cache, Fixed, Machine, Node, Tlb, current_path, plausible};
+use super::{Cache, Fixed, Kernel, Machine, Node, Tlb, current_path, plausible};
 
 pub(super) type Checked = Result<(), FieldError>;
 
@@ -19,6 +19,7 @@ pub(super) fn check(machine: &Machine) -> Checked {
     few("cache", machine.caches.len(), 8)?;
     few("tlb", machine.tlbs.len(), 8)?;
     few("link", machine.links.len(), LINKS_MAX)?;
+    whole("slice", machine.slice.into(), 1, 1024)?;
     whole("scale", machine.scale.into(), 1, 1 << 20)?;
     sources(machine)?;
     core(machine)?;
@@ -234,7 +235,7 @@ fn kernel(machine: &Machine) -> Checked {
         figure(field, value, 0.0, 1e9)?;
     }
     figure("kernel.numa_scan_period_ms", k.numa_scan_period_ms, 0.001, 1e6)?;
-    whole("kernel.numa_scan_mib", k.numa_scan_mib, 1, 1 << 20)?;
+    figure("kernel.numa_scan_mib", k.numa_scan_mib, Kernel::SCAN_MIB_MIN, f64::from(1 << 20))?;
     whole("kernel.watermark_low_bp", k.watermark_low_bp.into(), 0, 5000)?;
     whole("kernel.watermark_high_bp", k.watermark_high_bp.into(), k.watermark_low_bp.into(), 5000)
 }
@@ -245,6 +246,12 @@ fn initiators(machine: &Machine) -> Checked {
     }
     for (i, initiator) in machine.initiators.iter().enumerate() {
         whole(&format!("initiator[{i}].cpus"), initiator.cpus.into(), 1, 1024)?;
+        if !u32::from(initiator.cpus).is_multiple_of(machine.slice) {
+            let (name, cpus) = (&initiator.name, initiator.cpus);
+            let message =
+                format!("invalid value {}: expected a divisor of the {cpus} CPUs of '{name}'", machine.slice);
+            return refuse("slice", message);
+        }
     }
     names("initiator", machine.initiators.iter().map(|initiator| initiator.name.as_str()))
 }
@@ -274,13 +281,17 @@ fn nodes(machine: &Machine) -> Checked {
 
 fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
     whole(&format!("{at}.capacity_mib"), node.capacity_mib, 1, 1 << 30)?;
-    if node.capacity_mib < u64::from(machine.scale) {
+    if node.capacity_mib < machine.reduction() {
+        let (slice, scale) = (machine.slice, machine.scale);
+        let by = if slice == 1 { String::new() } else { format!("a slice of {slice} and ") };
+        let most = node.capacity_mib / u64::from(slice);
         let message = format!(
-            "is {}; a scale of {} leaves no memory: lower `scale` to {} or less",
-            node.capacity_mib, machine.scale, node.capacity_mib
+            "is {}; {by}a scale of {scale} leaves no memory: lower `scale` to {most} or less",
+            node.capacity_mib
         );
         return refuse(format!("{at}.capacity_mib"), message);
     }
+    whole(&format!("{at}.sharing_slices"), node.sharing_slices.into(), 1, 1024)?;
     if let Some(name) = &node.initiator
         && !machine.initiators.iter().any(|i| i.name == *name)
     {
@@ -368,6 +379,7 @@ fn links(machine: &Machine) -> Checked {
         }
         figure(&format!("{at}.latency_ns"), link.latency_ns, 0.0, LONGEST_NS)?;
         bandwidth(&format!("{at}.bandwidth_mbps"), link.bandwidth_mbps)?;
+        whole(&format!("{at}.sharing_slices"), link.sharing_slices.into(), 1, 1024)?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod performance;
 mod plausible;
 mod processor;
 mod scale;
+mod slice;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -33,8 +34,8 @@ use crate::ids::{CpuId, InitiatorId, NodeId, TierId};
 
 /// A machine: all data of its model. Created from a machine file by [`Machine::parse`].
 ///
-/// Figures keep the file's units, which are part of their names. Private caches, latencies and bandwidths are
-/// those of the real machine, and so are capacities, until [`Machine::scaled`] divides them.
+/// Figures keep the file's units, which are part of their names. They are those of the whole machine until
+/// [`Machine::reduced`] applies its `slice` and its `scale`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -42,7 +43,11 @@ pub struct Machine {
     pub name: String,
     /// One-line description.
     pub summary: String,
-    /// Divisor of capacities, shared caches, TLB reach and the kernel's time constants together; at least 1.
+    /// Divisor of cores, channels, links, shared caches and capacities together ([`Machine::sliced`]); 1 to
+    /// 1024, a divisor of the CPUs of each initiator.
+    #[serde(default = "one")]
+    pub slice: u32,
+    /// Divisor of capacities, caches, TLB reach and the kernel's time constants together; at least 1.
     #[serde(default = "one")]
     pub scale: u32,
     /// Sources of figures: `default`, and for any dotted path of the file (such as `node.dram.fixed`) the
@@ -202,5 +207,7 @@ impl Machine {
     }
 }
 
+#[cfg(test)]
+mod reduction_tests;
 #[cfg(test)]
 mod tests;

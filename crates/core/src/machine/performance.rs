@@ -7,7 +7,7 @@ use crate::units::{Bandwidth, Time};
 impl Node {
     /// Maximum data rate of a checked node without links, reads and writes together, for a share of reads
     /// from 0 to 1: a fixed node's figures, whose reads and writes share its time, or the peak of a dram
-    /// node's channels.
+    /// node's channels; of a device that slices share, one slice's part.
     pub fn bandwidth(&self, read_share: f64) -> Bandwidth {
         match (&self.fixed, &self.dram) {
             (Some(fixed), _) => {
@@ -15,7 +15,10 @@ impl Node {
                 // As a multiple of the read bandwidth, which is exact for reads alone.
                 Bandwidth(read / (read_share + (1.0 - read_share) * read / write.unwrap_or(read)))
             }
-            (None, Some(dram)) => Bandwidth(dram.channel_peak().as_mbps() * f64::from(dram.channels)),
+            (None, Some(dram)) => {
+                let channels = f64::from(dram.channels) / f64::from(self.sharing_slices);
+                Bandwidth(dram.channel_peak().as_mbps() * channels)
+            }
             (None, None) => unreachable!("a checked node is fixed or dram"),
         }
     }
@@ -44,7 +47,8 @@ impl Machine {
         Bandwidth(hops.map(|hop| self.links[hop.link].bandwidth_mbps / busier).fold(node, f64::min))
     }
 
-    /// Read bandwidth of a node's device: a fixed node's figure, or the peak of a dram node's channels.
+    /// Read bandwidth of a node's device: a fixed node's figure, or the peak of a dram node's channels; of a
+    /// device that slices share, one slice's part.
     pub fn device_bandwidth(&self, node: NodeId) -> Bandwidth {
         self.nodes[node.index()].bandwidth(1.0)
     }

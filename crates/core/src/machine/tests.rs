@@ -286,15 +286,6 @@ fn row_buffers_and_bank_queues_are_limited() {
 }
 
 #[test]
-fn scale_divides_shared_and_keeps_private_resources() {
-    let text = GOOD.replacen("name = \"two\"", "scale = 4\nname = \"two\"", 1);
-    let m = Machine::parse("m.toml", &text).unwrap().scaled();
-    assert_eq!((m.nodes[0].capacity_mib, m.caches[0].capacity_kib, m.scale), (16, 32, 1));
-    assert_eq!((m.kernel.numa_scan_mib, m.kernel.sample_ns), (64, 62.5));
-    assert_eq!(m.idle_latency(InitiatorId(0), NodeId(0)), Time::from_ns(80.0));
-}
-
-#[test]
 fn long_files_names_and_lists_are_refused_early() {
     let long = "x".repeat(1 << 19);
     let error = refused("name = \"two\"", &format!("name = \"{long}\"")).to_string();

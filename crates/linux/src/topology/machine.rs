@@ -104,6 +104,7 @@ impl System {
         let mut machine = Machine {
             name: name.to_owned(),
             summary: format!("{}, as Linux shows it", self.summary()),
+            slice: 1,
             scale: 1,
             core: self.core(),
             caches: self.caches(),
@@ -187,6 +188,7 @@ impl System {
                 }),
                 energy: Energy::default(),
                 endurance_writes: None,
+                sharing_slices: 1,
                 name,
             });
         }
@@ -224,6 +226,7 @@ impl System {
                     between: [cpus_of(first), cpus_of(second)],
                     latency_ns: more.iter().map(|more| more.0).sum::<f64>() / more.len() as f64,
                     bandwidth_mbps: more.iter().map(|more| more.1).fold(0.0, f64::max),
+                    sharing_slices: 1,
                 });
             }
         }

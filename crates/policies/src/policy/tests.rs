@@ -153,7 +153,7 @@ fn default_comparison_runs_on_every_bundled_machine() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let machine =
-            Machine::parse(&path.to_string_lossy(), &text).unwrap_or_else(|e| panic!("{e}")).scaled();
+            Machine::parse(&path.to_string_lossy(), &text).unwrap_or_else(|e| panic!("{e}")).reduced();
         for policy in default_comparison() {
             let mut thread = Toucher::new(policy.name(), &machine, 0);
             assert!(thread.touch(CpuId(0), &Full::default()).is_some(), "{policy} on {}", machine.name);

@@ -59,9 +59,10 @@ pub(crate) struct Engine<'p> {
 
 /// Parameters of a run.
 pub(crate) struct Setup {
-    /// The machine, scaled.
+    /// The machine, reduced.
     pub machine: Machine,
-    /// Its scale.
+    /// Its slice and its scale before.
+    pub slice: u32,
     pub scale: u32,
     pub seed: u64,
     /// Nodes that go offline, and when.
@@ -93,8 +94,8 @@ impl<'p> Engine<'p> {
         policy: Policy,
         seed: u64,
     ) -> Result<Engine<'p>, SimError> {
-        let scale = machine.scale;
-        let machine = machine.scaled();
+        let (slice, scale) = (machine.slice, machine.scale);
+        let machine = machine.reduced();
         size::check(&machine)?;
         let requests = policy.migration.as_ref().map(|migration| migration.sensors().scaled(scale));
         let sensors = match &requests {
@@ -120,7 +121,7 @@ impl<'p> Engine<'p> {
             samples: Samples::new(nodes, stage == Stage::Region),
             stages: Stages::new(stage),
             idle: IdleTurns::default(),
-            setup: Setup { machine, scale, seed, unplugs: policy.unplugs },
+            setup: Setup { machine, slice, scale, seed, unplugs: policy.unplugs },
         };
         engine.start_timers(requests.as_ref());
         for job in jobs {
@@ -301,7 +302,7 @@ impl<'p> Engine<'p> {
 
     /// The hint scanner's step on every task.
     fn scan(&mut self) {
-        let pages = (self.setup.machine.kernel.numa_scan_mib << 20) / memtide_core::PAGE_BYTES;
+        let pages = self.setup.machine.kernel.numa_scan_pages();
         for task in 0..self.os.spaces.len() {
             self.os.scan(TaskId::from(task), pages);
             self.shoot_down(None);

@@ -22,6 +22,7 @@ impl Report {
         let all = region.latencies();
         Report {
             machine: engine.setup.machine.name.clone(),
+            slice: engine.setup.slice,
             scale: engine.setup.scale,
             programs: engine.programs.iter().map(|p| p.name.clone()).collect(),
             seed: engine.setup.seed,

@@ -13,6 +13,8 @@ mod collect;
 pub struct Report {
     /// The machine's name.
     pub machine: String,
+    /// The slice of it that was simulated.
+    pub slice: u32,
     /// The scale at which it was simulated.
     pub scale: u32,
     /// The programs' names.

@@ -80,9 +80,10 @@ pub fn document(outcome: &RunOutcome, options: &Options) -> Document {
 }
 
 /// Versions and settings of a run.
-pub fn about(outcome: &RunOutcome, options: &Options) -> [(&'static str, Cell); 9] {
+pub fn about(outcome: &RunOutcome, options: &Options) -> [(&'static str, Cell); 10] {
     [
         ("machine", Cell::text(&outcome.machine)),
+        ("slice", Cell::Whole(options.machine.slice.into())),
         ("scale", Cell::Whole(options.machine.scale.into())),
         ("program", Cell::text(guest::line(&options.command))),
         ("vcpus", Cell::Whole(outcome.vcpus.into())),
