@@ -84,6 +84,8 @@ pub struct Access {
     pub write: bool,
     /// When its address is known, if later than its dispatch.
     pub ready: Time,
+    /// When its line arrives in the private caches, if they contain it but it is in flight.
+    pub arrival: Time,
     /// Time of the address translation.
     pub translation: Time,
 }
@@ -177,19 +179,6 @@ impl Curve {
         self.cpus[cpu.index()].reach.flush();
     }
 
-    /// Whether a missed line may still be in flight at an instruction.
-    #[inline]
-    pub fn waits_for_lines(&self, cpu: CpuId, instruction: u64) -> bool {
-        let cpu = &self.cpus[cpu.index()];
-        cpu.window.latest_line() > cpu.clock.at(instruction)
-    }
-
-    /// Arrival time of a line in the CPU's private caches.
-    #[inline]
-    pub fn line_arrival(&self, cpu: CpuId, line: u64) -> Time {
-        self.cpus[cpu.index()].window.line_arrival(line)
-    }
-
     /// Looks a line up in the CPU's private caches, and inserts it.
     #[inline]
     pub fn touch(&mut self, cpu: CpuId, line: u64, write: bool) -> Touched {
@@ -201,8 +190,9 @@ impl Curve {
         }
     }
 
-    /// Performs an access that takes longer than a first-cache hit, or whose translation takes time.
-    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) {
+    /// Performs an access that takes longer than a first-cache hit, or whose translation takes time. Returns
+    /// when it ends: a load's value is known, or a store's line is there.
+    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) -> Time {
         let Curve { cpus, shared, hidden } = self;
         let c = &mut cpus[cpu.index()];
         let Access { instruction, line, write, .. } = access;
@@ -213,8 +203,8 @@ impl Curve {
         let now = c.clock.at(instruction);
         let begin = c.translated(now, access);
         let end = match touched {
-            Touched::First => (begin + c.first_hit).max(c.window.line_arrival(line)),
-            Touched::Private(latency) => (begin + latency).max(c.window.line_arrival(line)),
+            Touched::First => (begin + c.first_hit).max(access.arrival),
+            Touched::Private(latency) => (begin + latency).max(access.arrival),
             Touched::Missed => c.miss(shared, cpu, line, begin),
         };
         for line in c.spilled.drain(..) {
@@ -223,6 +213,7 @@ impl Curve {
         if !write && end > now + *hidden {
             c.window.must_retire(instruction, end);
         }
+        end
     }
 
     /// A CPU's counters: misses, page walks and node traffic. The emulator counts instructions.
@@ -256,7 +247,6 @@ impl Cpu {
         let end = shared.demand(cpu, line, at, alone);
         self.window.hold(register, end);
         self.window.opened(end);
-        self.window.set_line_arrival(line, end);
         let ahead = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.see(line));
         for line in ahead.into_iter().flat_map(Ahead::lines) {
             shared.prefetch(cpu, line, at);

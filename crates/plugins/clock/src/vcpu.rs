@@ -3,7 +3,8 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::op::{MAX_VCPUS, Writers};
+use crate::flow::Flow;
+use crate::op::MAX_VCPUS;
 
 /// First address of the kernel's half.
 const KERNEL: u64 = 1 << 63;
@@ -82,8 +83,8 @@ pub struct Vcpu {
     /// its set in the first cache, where an access to it changes nothing. Twice its number, plus 1 if it is
     /// dirty there.
     latest: [u64; SETS],
-    /// The load that last fed each register.
-    pub writers: Writers,
+    /// When its values are known.
+    pub flow: Flow,
     system: [Translation; SYSTEM],
     /// User pages that QEMU translates, in the modelled TLB or not.
     known: [Translation; SYSTEM],
@@ -97,7 +98,7 @@ impl Vcpu {
         Vcpu {
             user: [NONE; USER],
             latest: [u64::MAX; SETS],
-            writers: Writers::NONE,
+            flow: Flow::new(),
             system: [NONE; SYSTEM],
             known: [NONE; SYSTEM],
             evicted: [NO_PAGE; EVICTED],
