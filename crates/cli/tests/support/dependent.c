@@ -1,6 +1,6 @@
 // Loads whose addresses depend on the load before, in one of several ways, over memory in which no two
 // successive lines are near each other. Prints the time of a load in each of some intervals of 0.1 s, in ns.
-// Usage: dependent WAY MIB INTERVALS
+// Usage: dependent WAY MIB INTERVALS, with MIB a power of two
 
 #include <stdint.h>
 #include <stdio.h>
@@ -12,18 +12,20 @@ static char *memory;
 static uint64_t lines;
 static uint64_t random_state = 1;
 
-// Offset of a line that depends on nothing.
-static uint64_t any_line(void) {
-    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
-    return (random_state >> 33) % lines * 64;
+static uint64_t next_random(void) {
+    return random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
 }
+
+// Offset of a line that depends on nothing. As the number of lines is a power of two, each comes once in as
+// many calls, so that no cache has it still.
+static uint64_t any_line(void) { return next_random() % lines * 64; }
 
 // Links all lines to one ring, in random order.
 static void link_lines(void) {
     uint64_t *order = malloc(lines * sizeof *order);
     for (uint64_t i = 0; i < lines; i++) order[i] = i;
     for (uint64_t i = lines - 1; i > 0; i--) {
-        uint64_t other = any_line() / 64 % (i + 1), line = order[i];
+        uint64_t other = (next_random() >> 33) % (i + 1), line = order[i];
         order[i] = order[other];
         order[other] = line;
     }
