@@ -42,6 +42,11 @@ pub struct RunOptions {
     /// Maximum number of accesses to replay per trace [default: all]
     #[arg(long, value_name = "N", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
+    /// Accesses to run before the region of interest
+    ///
+    /// Of all threads, after --skip, or after a workload's initialisation.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    warmup: u64,
 }
 
 /// Checked options. Can be run any number of times.
@@ -74,7 +79,7 @@ impl RunOptions {
             programs.push(Source::Trace(path.clone()));
         }
         let limit = self.limit.unwrap_or(u64::MAX);
-        let options = ReplayOptions { skip: self.skip, limit, cpus: false };
+        let options = ReplayOptions { skip: self.skip, limit, warm_up: self.warmup, cpus: false };
         memory_guard::start();
         let runs = Runs { machine, programs, copies: self.copies, options, seed };
         runs.jobs()?;
@@ -84,8 +89,13 @@ impl RunOptions {
     /// Refuses a trace with no accesses left to run.
     fn check_left(&self, trace: &Trace) -> Result<(), Failure> {
         let (path, accesses) = (trace.path().display(), trace.totals().accesses);
+        let left = accesses.saturating_sub(self.skip).min(self.limit.unwrap_or(u64::MAX));
         match (accesses > self.skip, accesses) {
-            (true, _) => Ok(()),
+            (true, _) if self.warmup < left => Ok(()),
+            (true, _) => Err(Failure::Usage(format!(
+                "--warmup {}: {path} has {left} accesses to run; the region of interest needs some of them",
+                self.warmup
+            ))),
             (false, 0) => {
                 Err(Failure::Input(format!("{path}: a trace without accesses; there is nothing to run")))
             }
@@ -105,16 +115,21 @@ impl Runs {
             Source::Trace(_) => source.name() + &self.part(),
         };
         let names: Vec<String> = self.programs.iter().map(each).collect();
-        match (self.copies, &names[..]) {
+        let names = match (self.copies, &names[..]) {
             (1, names) => names.join(" and "),
             (copies, [name]) => format!("{copies} x {name}"),
             (copies, names) => format!("{copies} x ({})", names.join(" and ")),
+        };
+        match self.options.warm_up {
+            0 => names,
+            warm_up => format!("{names} after a warm-up of {warm_up} accesses"),
         }
     }
 
     /// Range of replayed accesses, unless all.
     fn part(&self) -> String {
-        match (self.options.skip, self.options.limit) {
+        let ReplayOptions { skip, limit, .. } = self.options;
+        match (skip, limit) {
             (0, u64::MAX) => String::new(),
             (skip, u64::MAX) => format!(" from access {skip}"),
             (skip, limit) => format!(" [{limit} accesses from {skip}]"),
@@ -177,7 +192,8 @@ impl Source {
             Source::Workload { name, params, .. } => {
                 let (name, params) = (name.clone(), params.clone());
                 interrupt::interruptible(move || {
-                    memtide_workloads::program(&name, &params, seed).map_err(workload_error)
+                    let program = memtide_workloads::program(&name, &params, seed).map_err(workload_error)?;
+                    Ok(memtide_workloads::begin_later(program, options.warm_up))
                 })?
             }
             Source::Trace(path) => Box::new(

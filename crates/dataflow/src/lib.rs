@@ -6,10 +6,14 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod marks;
+
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic,
     OpAccess, OpKind, Register, RflagsBits,
 };
+
+pub use self::marks::marks;
 
 /// General registers, vector registers 0 to 15, and the arithmetic flags as one register.
 pub const REGISTERS: usize = 33;
