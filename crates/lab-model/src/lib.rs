@@ -14,6 +14,7 @@ mod node;
 mod prepare;
 mod reach;
 mod shared;
+mod walker;
 mod window;
 
 use memtide_core::machine::Machine;
@@ -27,6 +28,7 @@ pub use prepare::{Prepared, prepare};
 pub use reach::Lookup;
 use reach::Reach;
 use shared::Shared;
+use walker::Walker;
 use window::Window;
 
 /// Fractional bits of a picosecond in clocks.
@@ -49,7 +51,7 @@ struct Cpu {
     window: Window,
     reach: Reach,
     prefetcher: Option<Prefetcher>,
-    walker_free: Time,
+    walker: Walker,
     spilled: Vec<u64>,
 }
 
@@ -121,7 +123,7 @@ impl Curve {
             window: Window::new(&machine.core),
             reach: Reach::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
-            walker_free: Time::ZERO,
+            walker: Walker::default(),
             spilled: Vec::new(),
         };
         Curve {
@@ -210,8 +212,10 @@ impl Curve {
         for line in c.spilled.drain(..) {
             shared.spill(cpu, line, begin);
         }
-        if !write && end > now + *hidden {
-            c.window.must_retire(instruction, end);
+        // A store retires once its address is translated, and its line comes later.
+        let retires = if write { begin } else { end };
+        if retires > now + *hidden {
+            c.window.must_retire(instruction, retires);
         }
         end
     }
@@ -235,9 +239,7 @@ impl Cpu {
         if access.translation == Time::ZERO {
             return begin;
         }
-        let end = begin.max(self.walker_free) + access.translation;
-        self.walker_free = end;
-        end
+        self.walker.walk(now, begin, access.translation)
     }
 
     fn miss(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, begin: Time) -> Time {

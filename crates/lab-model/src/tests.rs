@@ -173,6 +173,30 @@ fn clock_is_continuous_across_rate_change() {
     assert_eq!(clock.at(2001), Time(10_164_000));
 }
 
+/// Stores to lines in the first cache, each with a page walk, are as slow as the walker.
+#[test]
+fn stores_wait_for_their_translations() {
+    let mut run = Run::new();
+    (0..64).for_each(|line| _ = run.access(line * LINE_BYTES, true, Time::ZERO));
+    let before = run.end();
+    for line in 0..10_000 {
+        run.instruction += STEP;
+        let access = Access {
+            instruction: run.instruction,
+            line: line % 64,
+            write: true,
+            ready: Time::ZERO,
+            arrival: Time::ZERO,
+            translation: Time::from_ns(50.0),
+        };
+        run.curve.open(CpuId(0), access, Touched::First);
+    }
+    // The walks of at most 200 instructions are still to come.
+    let at = run.curve.clock(CpuId(0), run.instruction).at(run.instruction);
+    let (waited, bound) = (at.since(before).as_ns(), 10_000.0 * 50.0);
+    assert!(waited <= bound && waited >= bound - 51.0 * 50.0, "{waited} ns, {bound} for all walks");
+}
+
 #[test]
 fn slow_translation_delays_cache_hit() {
     let mut run = Run::new();

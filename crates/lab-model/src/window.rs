@@ -13,7 +13,7 @@ const OPEN: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     reorder_buffer: u64,
-    /// Instruction and end time of loads not known to have retired.
+    /// Loads and stores not known to have retired, and when they can.
     loads: VecDeque<(u64, Time)>,
     /// End times of the last queued accesses.
     open: [Time; OPEN],
@@ -67,7 +67,7 @@ impl Window {
         self.next_open = (self.next_open + 1) % OPEN;
     }
 
-    /// Records a load's end time.
+    /// Records when an instruction can retire: a load when it has ended, a store when its address is known.
     #[inline]
     pub fn must_retire(&mut self, instruction: u64, end: Time) {
         self.loads.push_back((instruction, end));
