@@ -369,6 +369,25 @@ fn probe_in_flight_obeys_littles_law_and_default_curve_rises_to_the_cap() {
 }
 
 #[test]
+fn every_device_is_listed_with_sources_and_a_probed_row_in_its_page() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/devices.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let listed = json(&["machine", "devices"]);
+    let devices = listed["devices"].as_array().unwrap();
+    assert!(devices.len() >= 8);
+    for row in devices {
+        let (name, channels) = (row["name"].as_str().unwrap(), row["channels"].as_f64().unwrap());
+        let peak_mbps = channels * row["channel_mbps"].as_f64().unwrap();
+        let begin = format!("| `{name}` | {channels} | {peak_mbps:.0} |");
+        assert!(page.contains(&begin), "docs/devices.md lacks {begin}: run scripts/devices");
+        let fields = json(&["machine", "devices", name]);
+        for field in fields["fields"].as_array().unwrap() {
+            assert!(field["source"].as_str().is_some_and(|source| source.len() > 3), "{name}: {field}");
+        }
+    }
+}
+
+#[test]
 fn demo_shows_benefit_of_placement() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
     let demo = [

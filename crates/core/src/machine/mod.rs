@@ -4,6 +4,7 @@ mod address_map;
 pub mod bundled;
 mod check;
 mod check_dram;
+pub mod device;
 mod dram;
 mod field_error;
 mod kernel;
@@ -27,6 +28,7 @@ pub use node::{Energy, Fixed, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};
 pub use topology::{Hop, Topology};
 
+use device::Expanded;
 use field_error::FieldError;
 
 use crate::FileError;
@@ -119,11 +121,17 @@ impl Machine {
             let message = "an empty file: not a machine file".to_owned();
             return Err(FileError { file: file.to_owned(), line: 1, field: String::new(), message });
         }
-        let mut machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
+        let expanded = Expanded::of(file, text)?;
+        let read = toml::from_str(&expanded.text);
+        let mut machine: Machine =
+            read.map_err(|error| expanded.in_file(FileError::of_toml(file, &expanded.text, &error)))?;
         let sources = machine.sources.into_iter();
         machine.sources = sources.map(|(path, source)| (current_path(&path), source)).collect();
+        for (path, source) in &expanded.sources {
+            machine.sources.entry(path.clone()).or_insert_with(|| source.clone());
+        }
         machine.calibrated.iter_mut().for_each(|path| *path = current_path(path));
-        machine.complete().map_err(|error| error.within(file, text))
+        machine.complete().map_err(|error| expanded.in_file(error.within(file, &expanded.text)))
     }
 
     /// Checks a machine created as a value, and computes its [`topology`](Machine::topology).
@@ -138,7 +146,10 @@ impl Machine {
     /// Warnings about allowed but implausible figures, such as a bandwidth in GB/s instead of MB/s: each with
     /// its value and the plausible range. `file` and `text` are the machine file's name and content.
     pub fn warnings(&self, file: &str, text: &str) -> Vec<FileError> {
-        plausible::doubts(self).into_iter().map(|doubt| doubt.within(file, text)).collect()
+        // The text of a machine that was parsed can be expanded.
+        let Ok(expanded) = Expanded::of(file, text) else { return Vec::new() };
+        let doubts = plausible::doubts(self).into_iter();
+        doubts.map(|doubt| expanded.in_file(doubt.within(file, &expanded.text))).collect()
     }
 
     fn complete(mut self) -> Result<Machine, FieldError> {

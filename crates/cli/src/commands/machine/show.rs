@@ -149,7 +149,7 @@ fn is_dram(path: &str) -> bool {
 }
 
 /// The unit at the end of a figure's name.
-fn unit(key: &str, dram: bool) -> &'static str {
+pub(super) fn unit(key: &str, dram: bool) -> &'static str {
     let cycles =
         ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rfc", "refi", "turnaround", "select"];
     let suffixes = [
