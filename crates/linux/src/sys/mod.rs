@@ -5,6 +5,7 @@
 pub mod pagemap;
 pub mod trace;
 pub mod userfaultfd;
+pub mod vector;
 
 use std::fs::File;
 use std::io::{self, Read, pipe};
