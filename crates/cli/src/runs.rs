@@ -108,6 +108,13 @@ impl RunOptions {
 }
 
 impl Runs {
+    /// One workload on a machine at its scale.
+    pub fn of_workload(machine: Machine, text: &str, seed: u64) -> Result<Runs, Failure> {
+        let programs = vec![workload(text)?];
+        let options = ReplayOptions::default();
+        Ok(Runs { machine, programs, copies: 1, options, seed })
+    }
+
     /// Description of the programs, for tables and reports.
     pub fn program_names(&self) -> String {
         let each = |source: &Source| match source {

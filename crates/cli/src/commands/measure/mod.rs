@@ -175,6 +175,25 @@ pub fn document(arguments: &Arguments, progress: impl Fn(f64)) -> Result<Documen
     Ok(document)
 }
 
+/// Measures everything that a machine file needs, with this much memory in MiB or the default.
+pub fn everything(mib: Option<u32>, seed: u64, progress: impl Fn(f64)) -> Result<Document, Failure> {
+    /// Options alone, as a command line.
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+    let mut arguments = <Line as clap::Parser>::try_parse_from(["measure"])
+        .map_err(|error| Failure::Run(error.to_string()))?
+        .arguments;
+    let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
+    arguments.mib = mib;
+    arguments.processor = true;
+    arguments.loaded = host.with_cpus().any(|node| node.cpus.len() > 1);
+    arguments.common.seed = seed;
+    document(&arguments, progress)
+}
+
 /// Share of the time for nodes and bandwidths, if a processor is measured too.
 const NODES_SHARE: f64 = 0.4;
 
