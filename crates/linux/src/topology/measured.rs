@@ -118,6 +118,8 @@ impl MeasuredProcessor {
             cache.latency_cycles = cycles(ns);
             measured(sources, &format!("cache.{}.latency_cycles", cache.name), "");
         }
+        order_caches(machine);
+        let sources = &mut machine.sources;
         if let Some(tlb) = &self.tlb {
             machine.tlbs = tlb.levels(cycles, &machine.tlbs);
             measured(sources, "tlb", "; assumed: 4 and 8 ways, and a figure that could not be measured");
@@ -131,6 +133,18 @@ impl MeasuredProcessor {
                 measured(sources, path, "");
             }
         }
+    }
+}
+
+/// Makes no cache slower than a later one or memory: other work on the system only adds to a latency, and
+/// assumed latencies of levels that were not measured have no part in it.
+fn order_caches(machine: &mut Machine) {
+    let memory = machine.nodes.iter().filter_map(|node| Some(node.fixed.as_ref()?.read_latency_ns));
+    let memory_ns = memory.fold(f64::INFINITY, f64::min);
+    let mut most = (memory_ns * machine.core.clock_mhz / 1e2).floor() / 10.0;
+    for cache in machine.caches.iter_mut().rev() {
+        cache.latency_cycles = tenth(cache.latency_cycles.min(most));
+        most = cache.latency_cycles - 0.1;
     }
 }
 
