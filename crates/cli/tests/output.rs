@@ -345,6 +345,34 @@ fn probe_matches_shown_idle_latency_and_peak() {
 }
 
 #[test]
+fn probe_prints_map_hashes_and_page_policy_of_each_dram_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("hashed.toml");
+    let machine = stdout_of(&["machine", "show", "bmpm-2", "-o", "machine"]);
+    // One device has a hash of its own and leaves rows open, the other stays as it is.
+    let (before, nvm) = machine.split_at(machine.rfind("[node.dram]").unwrap());
+    let hash = "address_hash = [\"rank[0] ^= column[3] ^ row[9]\"]";
+    let nvm = nvm.replacen("address_hash = []", hash, 1).replacen("\"closed\"", "\"open\"", 1);
+    std::fs::write(&file, format!("{before}{nvm}")).unwrap();
+    let file = file.to_str().unwrap();
+    let probe = json(&["machine", "probe", file, "--load", "50%", "--requests", "1000"]);
+    let devices = probe["devices"].as_array().unwrap();
+    let of_rows = ["bank[0]^=row[0]", "bank[1]^=row[1]", "bank_group[0]^=row[2]", "bank_group[1]^=row[3]"];
+    let map = "row 33-18 | column 17-14 | rank 13 | bank 12-11 | column 10-8 | bank_group 7-6";
+    assert_eq!(devices.len(), 2);
+    for (device, (policy, own)) in
+        devices.iter().zip([("closed", None), ("open", Some("rank[0]^=column[3]^row[9]"))])
+    {
+        let hashes: Vec<&str> = of_rows.into_iter().chain(own).collect();
+        assert_eq!(device["address_map"], map, "{device}");
+        assert_eq!(device["address_hash"], serde_json::json!(hashes), "{device}");
+        assert_eq!((&device["page_policy"], &device["open_rows"]), (&policy.into(), &1.into()), "{device}");
+    }
+    let fixed = json(&["machine", "probe", "optane", "--load", "50%", "--requests", "1000"]);
+    assert!(fixed.get("devices").is_none(), "it has no dram device");
+}
+
+#[test]
 fn probe_in_flight_obeys_littles_law_and_default_curve_rises_to_the_cap() {
     let probe = ["machine", "probe", "ddr5-cxl", "--initiator", "socket0", "--node", "cxl", "--requests"];
     let closed = json(&[&probe[..], &["20000", "--in-flight", "1,64"]].concat());

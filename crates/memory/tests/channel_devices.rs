@@ -5,7 +5,7 @@ mod channel_support;
 
 use channel_support::{Arrival, activates, arrival, column_distance, columns, ddr4, run};
 use memtide_core::Time;
-use memtide_core::machine::{Dram, Subarrays};
+use memtide_core::machine::{Dram, Machine, Subarrays};
 use memtide_memory::channel::{Banks, Command};
 
 #[test]
@@ -109,4 +109,16 @@ fn subarrays_activate_at_trrd_and_share_the_data_path() {
         activates(&r)[2..],
         [1000 + u64::from(d.rp) + 100, 1000 + u64::from(d.rp) + 100 + u64::from(d.rrd_l)]
     );
+}
+
+#[test]
+fn device_survives_its_machine_file() {
+    let text = include_str!("../../../machines/ddr4-2400.toml");
+    let more = "rank_switch_rr = 3\nrp_ab = 21\naddress_hash = [\"rank[0] ^= row[3]\"]\nbank_queue = 8\n\
+        [node.dram.subarrays]\nper_bank = 4\nselect = 5\n";
+    let machine = Machine::parse("m.toml", &format!("{text}{more}")).unwrap();
+    let again = Machine::parse("m.toml", &machine.to_toml()).unwrap();
+    let [device, read_again] = [&machine, &again].map(|m| m.nodes[0].dram.clone().unwrap());
+    assert_eq!(device, read_again);
+    assert_eq!((device.subarrays, device.bank_queue), (Some(Subarrays { per_bank: 4, select: 5 }), 8));
 }

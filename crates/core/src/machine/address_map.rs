@@ -142,6 +142,37 @@ impl Dram {
         }
     }
 
+    /// The fields of `address_map` with their bits in the node's addresses, most significant first:
+    /// `row 32-17 | bank 16-15`. Fields without bits are left out.
+    ///
+    /// # Errors
+    /// As [`map_fields`](Dram::map_fields).
+    pub fn describe_map(&self) -> Result<String, String> {
+        let line = LINE_BYTES.trailing_zeros();
+        let text = |field: &MapField| {
+            let low = line + u32::from(field.shift);
+            match field.bits {
+                1 => format!("{} {low}", field.what.name()),
+                bits => format!("{} {}-{low}", field.what.name(), low + u32::from(bits) - 1),
+            }
+        };
+        let fields = self.map_fields()?;
+        let known = fields.iter().rev().filter(|field| field.bits > 0);
+        Ok(known.map(text).collect::<Vec<_>>().join(" | "))
+    }
+
+    /// All hashes as entries of `address_hash` without spaces, those of `bank_hash` included.
+    pub fn describe_hashes(&self) -> Vec<String> {
+        let row_bits = self.bits_of(Coordinate::Row);
+        let banks = [Coordinate::Bank, Coordinate::BankGroup]
+            .into_iter()
+            .flat_map(|what| (0..self.bits_of(what)).map(move |bit| (what, bit)));
+        let rows = banks.zip(0..row_bits).filter(|_| self.bank_hash);
+        let of_rows =
+            rows.map(|(bank, row)| format!("{}^={}", bit_name(bank), bit_name((Coordinate::Row, row))));
+        of_rows.chain(self.address_hash.iter().map(|entry| entry.replace(' ', ""))).collect()
+    }
+
     /// Target and sources of an entry of `address_hash`.
     fn hash_entry(&self, entry: &str) -> Result<(Bit, Vec<Bit>), String> {
         let (target, sources) = entry.split_once("^=").ok_or_else(|| {

@@ -199,6 +199,16 @@ pub enum PagePolicy {
     Closed,
 }
 
+impl PagePolicy {
+    /// Its name in machine files.
+    pub fn name(self) -> &'static str {
+        match self {
+            PagePolicy::Open => "open",
+            PagePolicy::Closed => "closed",
+        }
+    }
+}
+
 /// Banks that a refresh command refreshes; they stay closed meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -270,6 +270,21 @@ fn wrong_address_hash_is_refused_with_its_bits() {
 }
 
 #[test]
+fn address_map_is_described_by_address_bits() {
+    let text = include_str!("../../../../machines/ddr4-2400.toml");
+    let m = Machine::parse("ddr4-2400.toml", text).unwrap();
+    let mut dram = m.nodes[0].dram.clone().unwrap();
+    let map = "row 33-18 | bank 17-16 | bank_group 15-14 | rank 13 | column 12-6";
+    assert_eq!((dram.describe_map().unwrap().as_str(), dram.describe_hashes()), (map, vec![]));
+    dram.address_map = "row|channel|column:4|rank|bank|column:3|bank_group".into();
+    (dram.bank_hash, dram.address_hash) = (true, vec!["rank[0] ^= column[3] ^ row[9]".into()]);
+    let map = "row 33-18 | column 17-14 | rank 13 | bank 12-11 | column 10-8 | bank_group 7-6";
+    assert_eq!(dram.describe_map().unwrap(), map);
+    let of_rows = ["bank[0]^=row[0]", "bank[1]^=row[1]", "bank_group[0]^=row[2]", "bank_group[1]^=row[3]"];
+    assert_eq!(dram.describe_hashes(), [&of_rows[..], &["rank[0]^=column[3]^row[9]"]].concat());
+}
+
+#[test]
 fn row_buffers_and_bank_queues_are_limited() {
     let text = include_str!("../../../../machines/ddr4-2400.toml");
     let with = |more: &str| Machine::parse("ddr4-2400.toml", &format!("{text}{more}"));

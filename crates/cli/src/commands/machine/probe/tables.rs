@@ -1,6 +1,8 @@
 //! The tables of `memtide machine probe`.
 
-use memtide_core::Machine;
+use std::collections::BTreeSet;
+
+use memtide_core::{Machine, NodeId};
 use memtide_memory::probe::{ProbePoint, Target};
 
 use super::curve::doubles_at;
@@ -15,7 +17,34 @@ pub fn of(machine: &Machine, reads: f64, pairs: &[Pair], measured: &[Measured]) 
         let row = |(at, point): &(At, ProbePoint)| curve_row(machine, pair, *at, point);
         curve.rows.extend(measured.curve.iter().map(row));
     }
-    vec![summary, curve]
+    let mut tables = vec![summary, curve];
+    tables.extend(devices(machine, pairs));
+    tables
+}
+
+/// Address map, hashes and page policy of the dram devices, if any.
+fn devices(machine: &Machine, pairs: &[Pair]) -> Option<Table> {
+    let columns = [
+        ("node", "node"),
+        ("address_map", "address map, bits of the node's addresses"),
+        ("address_hash", "address hash"),
+        ("page_policy", "page policy"),
+        ("open_rows", "open rows per bank"),
+    ];
+    let mut table = Table { vertical: true, ..Table::new("devices", &columns) };
+    let nodes: BTreeSet<NodeId> = pairs.iter().map(|pair| pair.to).collect();
+    for node in nodes.into_iter().map(|node| &machine.nodes[node.index()]) {
+        let Some(dram) = &node.dram else { continue };
+        let hashes = dram.describe_hashes();
+        table.rows.push(vec![
+            Cell::text(&node.name),
+            dram.describe_map().map_or(Cell::Absent, Cell::Text),
+            if hashes.is_empty() { Cell::Absent } else { Cell::List(hashes) },
+            Cell::text(dram.page_policy.name()),
+            Cell::Whole(dram.row_buffers().into()),
+        ]);
+    }
+    (!table.rows.is_empty()).then_some(table)
 }
 
 fn summary_table() -> Table {
