@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let document_as = |format| Document {
         about: runs.about(),
         tables: tables(&comparison, format),
-        notes: verdict(&comparison),
+        notes: verdict(&comparison).into_iter().chain(simulated::region_note(&comparison.reports)).collect(),
     };
     if let Some(draft) = draft {
         draft.write(&report::of_simulation(&runs, &comparison, &document_as(Format::Table)))?;
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let document = document_as(common.output);
     if common.output == Format::Json {
         let mut whole = document.json();
-        whole["verdict"] = document.notes.join(" ").into();
+        whole["verdict"] = verdict(&comparison).join(" ").into();
         return output::print(&output::pretty(&whole));
     }
     document.print(common.output)

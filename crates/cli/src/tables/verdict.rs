@@ -5,7 +5,7 @@ use std::ops::Deref;
 use memtide_core::params::{Kind, split_name};
 use memtide_sim::{Comparison, NodeReport, Report};
 
-use super::simulated::{region_note, share_of_lines};
+use super::simulated::share_of_lines;
 use crate::output::Cell;
 
 /// Times closer than this share of each other count as equal.
@@ -55,7 +55,6 @@ impl Verdict<'_> {
             _ => self.ranked(),
         };
         sentences.extend(self.shortage());
-        sentences.extend(region_note(&self.reports));
         if self.nodes.len() > 1 {
             sentences.extend(without_occasion(&self.names, &self.reports));
         }
