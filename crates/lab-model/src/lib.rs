@@ -21,6 +21,7 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
 use memtide_lab_protocol::Counts;
 use memtide_lab_protocol::clock::Config;
+pub use memtide_memory::{Access as CacheAccess, Cache, Victim};
 use memtide_memory::{Ahead, Prefetcher, PrivateCaches};
 
 pub use node::CurveNode;
@@ -181,15 +182,25 @@ impl Curve {
         self.cpus[cpu.index()].reach.flush();
     }
 
+    /// Takes a CPU's first cache, for a caller that looks lines up there itself; `None` if it has none.
+    pub fn take_first_cache(&mut self, cpu: CpuId) -> Option<Cache> {
+        self.cpus[cpu.index()].private.take_first()
+    }
+
+    /// As [`Curve::touch`], for a line that missed the first cache taken out, which replaced `victim` by it.
+    #[inline]
+    pub fn missed_first(&mut self, cpu: CpuId, line: u64, victim: Option<Victim>) -> Touched {
+        let cpu = &mut self.cpus[cpu.index()];
+        let latency = cpu.private.missed_first(line, victim, &mut cpu.spilled);
+        cpu.touched(latency)
+    }
+
     /// Looks a line up in the CPU's private caches, and inserts it.
     #[inline]
     pub fn touch(&mut self, cpu: CpuId, line: u64, write: bool) -> Touched {
         let cpu = &mut self.cpus[cpu.index()];
-        match cpu.private.access(line, write, &mut cpu.spilled) {
-            Some(latency) if latency <= cpu.first_hit => Touched::First,
-            Some(latency) => Touched::Private(latency),
-            None => Touched::Missed,
-        }
+        let latency = cpu.private.access(line, write, &mut cpu.spilled);
+        cpu.touched(latency)
     }
 
     /// Performs an access that takes longer than a first-cache hit, or whose translation takes time. Returns
@@ -227,6 +238,16 @@ impl Curve {
 }
 
 impl Cpu {
+    /// Where a line was found, given the latency of the private level that has it.
+    #[inline]
+    fn touched(&self, latency: Option<Time>) -> Touched {
+        match latency {
+            Some(latency) if latency <= self.first_hit => Touched::First,
+            Some(latency) => Touched::Private(latency),
+            None => Touched::Missed,
+        }
+    }
+
     #[inline]
     fn settle(&mut self, instruction: u64) {
         let clock = &mut self.clock;

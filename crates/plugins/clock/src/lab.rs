@@ -2,7 +2,7 @@
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
-use memtide_lab_model::{Access, Curve, Touched};
+use memtide_lab_model::{Access, CacheAccess, Curve, Touched};
 use memtide_lab_protocol::clock::{Config, RegionTotals, Results, Timeline};
 use memtide_lab_protocol::counters::{self, Writer};
 use memtide_lab_protocol::{Counts, Process, between};
@@ -62,6 +62,8 @@ pub struct Touch {
     pub write: bool,
     /// Time of its translation; zero if it is cached.
     pub translation: Time,
+    /// What the first cache said; `None` if there is none.
+    pub first: Option<CacheAccess>,
     /// When its address is known.
     pub ready: Time,
     /// When its line arrives, if it is in flight.
@@ -249,8 +251,12 @@ impl Lab {
     /// took no time.
     #[inline]
     pub fn access(&mut self, cpu: CpuId, touch: Touch, instruction: impl FnOnce() -> u64) -> Option<Took> {
-        let Touch { line, write, translation, ready, arrival } = touch;
-        let touched = self.curve.touch(cpu, line, write);
+        let Touch { line, write, translation, first, ready, arrival } = touch;
+        let touched = match first {
+            Some(CacheAccess::Hit) => Touched::First,
+            Some(CacheAccess::Miss(victim)) => self.curve.missed_first(cpu, line, victim),
+            None => self.curve.touch(cpu, line, write),
+        };
         if touched == Touched::First && translation == Time::ZERO {
             return None;
         }

@@ -3,6 +3,8 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memtide_lab_model::{Cache, CacheAccess};
+
 use crate::flow::Flow;
 use crate::op::MAX_VCPUS;
 
@@ -83,6 +85,8 @@ pub struct Vcpu {
     /// its set in the first cache, where an access to it changes nothing. Twice its number, plus 1 if it is
     /// dirty there.
     latest: [u64; SETS],
+    /// The first cache, if the machine has one. Here, most hits need no other state.
+    pub first: Option<Cache>,
     /// When its values are known.
     pub flow: Flow,
     system: [Translation; SYSTEM],
@@ -98,6 +102,7 @@ impl Vcpu {
         Vcpu {
             user: [NONE; USER],
             latest: [u64::MAX; SETS],
+            first: None,
             flow: Flow::new(),
             system: [NONE; SYSTEM],
             known: [NONE; SYSTEM],
@@ -128,6 +133,13 @@ impl Vcpu {
     pub fn changes_nothing(&self, line: u64, write: bool) -> bool {
         let latest = self.latest[line as usize % SETS];
         latest == (line << 1 | 1) || (!write && latest == line << 1)
+    }
+
+    /// Looks a line up in the first cache, and inserts it; `None` if there is none.
+    #[inline]
+    pub fn touch_first(&mut self, line: u64, write: bool) -> Option<CacheAccess> {
+        self.record(line, write);
+        self.first.as_mut().map(|first| first.access(line, write))
     }
 
     /// Records an access passed to the first cache.

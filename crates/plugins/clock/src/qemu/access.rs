@@ -3,6 +3,7 @@
 use std::ffi::{c_uint, c_void};
 
 use memtide_core::{CpuId, Time};
+use memtide_lab_model::CacheAccess;
 use qemu_plugin_sys as sys;
 
 use super::{Plugin, own};
@@ -60,19 +61,33 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
 /// In a callback that has not entered the state.
 #[inline(never)]
 unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place) {
+    let first = vcpu.touch_first(place.line(), place.write);
+    if first == Some(CacheAccess::Hit) {
+        if vcpu.flow.is_busy() {
+            vcpu.flow.hits(op, place);
+        }
+        return;
+    }
     // SAFETY: as the caller promises.
     let mut state = unsafe { Plugin::get().enter() };
-    model(&mut state.lab, cpu, vcpu, op, place, Time::ZERO);
+    model(&mut state.lab, cpu, vcpu, op, place, (first, Time::ZERO));
 }
 
 #[inline]
-fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, translation: Time) {
+fn model(
+    lab: &mut Lab,
+    cpu: usize,
+    vcpu: &mut Vcpu,
+    op: &Op,
+    place: Place,
+    (first, translation): (Option<CacheAccess>, Time),
+) {
     let shared = &SHARED[cpu];
     let (line, write) = (place.line(), place.write);
     let before = lab.curve.clock_as_is(CpuId::from(cpu)).offset;
     let instruction = || shared.instructions() - u64::from(op.left);
     let (ready, arrival) = (vcpu.flow.address(op, write), vcpu.flow.arrival(line));
-    let touch = Touch { line, write, translation, ready, arrival };
+    let touch = Touch { line, write, translation, first, ready, arrival };
     match lab.access(CpuId::from(cpu), touch, instruction) {
         Some(took) => {
             let clock = lab.curve.clock_as_is(CpuId::from(cpu));
@@ -86,7 +101,6 @@ fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, tran
         None if vcpu.flow.is_busy() => vcpu.flow.hits(op, place),
         None => {}
     }
-    vcpu.record(line, write);
 }
 
 /// An access to a page without cached translation.
@@ -136,5 +150,6 @@ unsafe fn on_new_page(
         }
     }
     let place = Place::new(line, address, write);
-    model(lab, cpu, vcpu, op, place, translation);
+    let first = vcpu.touch_first(line, write);
+    model(lab, cpu, vcpu, op, place, (first, translation));
 }

@@ -159,6 +159,10 @@ impl Plugin {
         } else {
             Internals::find()
         };
+        for (cpu, slot) in VCPUS.iter().enumerate().take(lab.vcpus()) {
+            // SAFETY: no virtual CPU exists yet.
+            unsafe { (*slot.get()).first = lab.curve.take_first_cache(CpuId::from(cpu)) };
+        }
         let internals = internals.map_err(|why| lab.results.why = Some(why)).ok();
         let state = State { lab, blocks: Blocks::default(), registers: Registers::new() };
         Plugin { state: Exclusive::new(state, parallel), parallel, by_instruction, internals, scores, id }
