@@ -2,9 +2,9 @@
 //!
 //! A walk ends with the read of a page table entry. Eight of them share a cache line, and these lines compete
 //! with data for the private caches: a walk takes `walk_cycles` if its lines are there, else
-//! `cold_walk_cycles`. In a virtual machine (`nested_walks`), the entry of the hypervisor's table is read too:
-//! each page takes twice the space. The upper levels of the tables are taken to be in the walker's own caches,
-//! and the shared caches and channels do not carry what a cold walk reads.
+//! `cold_walk_cycles`. In a virtual machine (`nested_walks`), the hypervisor's entry is read too: each page
+//! takes twice the space. The upper levels of the tables are taken to be in the walker's own caches, and the
+//! shared caches and channels do not carry what a cold walk reads.
 
 use memtide_core::machine::Machine;
 use memtide_core::{LINE_BYTES, PAGE_BYTES, Time};

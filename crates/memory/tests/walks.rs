@@ -36,7 +36,7 @@ fn durations(machine: &Machine, pages: impl IntoIterator<Item = u64>) -> Vec<Tim
     pages.into_iter().map(&mut walk).collect()
 }
 
-/// Mean duration of walks to one page of each of so many lines of the page table, once the first pass is over.
+/// Mean duration of walks to one page of each of so many lines of the page table, in the second pass.
 fn second_pass_ns(machine: &Machine, table_lines: u64) -> f64 {
     let pass = || (0..table_lines).map(|line| line * PER_LINE);
     let both = durations(machine, pass().chain(pass()));
