@@ -21,11 +21,16 @@ pub fn load_with_warnings(name_or_path: &str) -> Result<(Machine, Vec<FileError>
 pub fn load_at(name_or_path: &str, reduction: Reduction) -> Result<Machine, Failure> {
     let mut machine = load(name_or_path)?;
     let Reduction { slice, scale } = reduction;
+    let measured_at = (machine.slice, machine.scale);
     if let Some(slice) = slice {
         check_slice(&machine, slice)?;
         machine.slice = slice;
     }
     let scale = scale.unwrap_or(machine.scale);
+    if (machine.slice, scale) != measured_at {
+        // It was measured at the file's slice and scale.
+        machine.reduction_deviation_percent = None;
+    }
     let least_mib = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);
     let most = least_mib / u64::from(machine.slice);
     if scale == 0 || u64::from(scale) > most {

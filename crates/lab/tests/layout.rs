@@ -182,7 +182,7 @@ fn cxl_windows_are_above_other_memory_and_nodes_last() {
 
 #[test]
 fn cxl_memory_has_multiples_of_256_mib() {
-    let text = bundled("ddr5-cxl").to_toml().replacen("scale = 256", "scale = 1024", 1);
+    let text = bundled("ddr5-cxl").to_toml().replacen("scale = 32", "scale = 128", 1);
     let machine = Machine::parse("changed", &text).unwrap();
     let layout = Layout::with(&machine, Some(1), &[cxl("cxl")]).unwrap();
     assert_eq!(layout.nodes[2].mib, 256);

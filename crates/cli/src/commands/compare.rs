@@ -10,8 +10,8 @@ use crate::parallel;
 use crate::progress::Progress;
 use crate::report::{self, ReportFile};
 use crate::runs::{self, RunOptions};
-use crate::tables::simulated;
 use crate::tables::verdict::verdict;
+use crate::tables::{reduction, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -42,10 +42,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let reports = reports.into_iter().collect::<Result<Vec<Report>, Failure>>()?;
     let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
     let comparison = Comparison::new(&runs.machine, names, reports);
+    let mut notes: Vec<String> = simulated::region_note(&comparison.reports).into_iter().collect();
+    notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
     let document_as = |format| Document {
         about: runs.about(),
         tables: tables(&comparison, format),
-        notes: verdict(&comparison).into_iter().chain(simulated::region_note(&comparison.reports)).collect(),
+        notes: [verdict(&comparison), notes.clone()].concat(),
     };
     if let Some(draft) = draft {
         draft.write(&report::of_simulation(&runs, &comparison, &document_as(Format::Table)))?;
@@ -54,6 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if common.output == Format::Json {
         let mut whole = document.json();
         whole["verdict"] = verdict(&comparison).join(" ").into();
+        whole["notes"] = notes.into();
         return output::print(&output::pretty(&whole));
     }
     document.print(common.output)

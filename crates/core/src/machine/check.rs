@@ -21,6 +21,9 @@ pub(super) fn check(machine: &Machine) -> Checked {
     few("link", machine.links.len(), LINKS_MAX)?;
     whole("slice", machine.slice.into(), 1, 1024)?;
     whole("scale", machine.scale.into(), 1, 1 << 20)?;
+    if let Some(percent) = machine.reduction_deviation_percent {
+        figure("reduction_deviation_percent", percent, 0.0, 1e6)?;
+    }
     sources(machine)?;
     core(machine)?;
     initiators(machine)?;

@@ -12,6 +12,7 @@ mod node;
 mod performance;
 mod plausible;
 mod processor;
+mod proportions;
 mod scale;
 mod slice;
 mod topology;
@@ -52,6 +53,10 @@ pub struct Machine {
     /// Divisor of capacities, caches, TLB reach and the kernel's time constants together; at least 1.
     #[serde(default = "one")]
     pub scale: u32,
+    /// Largest measured deviation of a policy's ratio to `local` from that at half and a quarter of the
+    /// file's slice and scale, in per cent; `None` until measured (`docs/reductions.md`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduction_deviation_percent: Option<f64>,
     /// Sources of figures: `default`, and for any dotted path of the file (such as `node.dram.fixed`) the
     /// source of everything below it. A source that starts with `assumed` says why.
     pub sources: BTreeMap<String, String>,
@@ -143,12 +148,13 @@ impl Machine {
         self.complete().map_err(|error| error.within(file, &text))
     }
 
-    /// Warnings about allowed but implausible figures, such as a bandwidth in GB/s instead of MB/s: each with
-    /// its value and the plausible range. `file` and `text` are the machine file's name and content.
+    /// Warnings about allowed but implausible figures, such as a bandwidth in GB/s instead of MB/s, each with
+    /// its value and the plausible range, and those of [`Machine::reduction_warnings`]. `file` and `text` are
+    /// the machine file's name and content.
     pub fn warnings(&self, file: &str, text: &str) -> Vec<FileError> {
         // The text of a machine that was parsed can be expanded.
         let Ok(expanded) = Expanded::of(file, text) else { return Vec::new() };
-        let doubts = plausible::doubts(self).into_iter();
+        let doubts = plausible::doubts(self).into_iter().chain(proportions::disproportions(self));
         doubts.map(|doubt| expanded.in_file(doubt.within(file, &expanded.text))).collect()
     }
 

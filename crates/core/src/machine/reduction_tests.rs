@@ -108,13 +108,13 @@ fn scale_divides_capacities_and_keeps_the_first_cache_latencies_and_bandwidths()
 }
 
 #[test]
-fn second_private_cache_keeps_twice_the_first() {
+fn second_private_cache_keeps_the_capacity_of_the_first() {
     let kib = |scale| -> Vec<u64> {
         let small = Machine { scale, ..machine("bmpm-1") }.scaled();
         small.caches.iter().map(|cache| cache.capacity_kib).collect()
     };
     assert_eq!(kib(2), [32, 128, 10240]);
-    assert_eq!(kib(64), [32, 64, 320]);
+    assert_eq!(kib(64), [32, 32, 320]);
 }
 
 #[test]
@@ -134,7 +134,43 @@ fn hint_scanner_marks_as_much_per_second_at_every_reduction() {
 #[test]
 fn reduction_of_one_changes_nothing() {
     for whole in bundled::names().into_iter().map(machine) {
-        let whole = Machine { slice: 1, scale: 1, ..whole };
+        let whole = Machine { slice: 1, scale: 1, reduction_deviation_percent: None, ..whole };
         assert_eq!(whole.reduced().to_toml(), whole.to_toml());
     }
+}
+
+#[test]
+fn bundled_machines_keep_their_proportions_at_their_slice_and_scale() {
+    for whole in bundled::names().into_iter().map(machine) {
+        assert_eq!(whole.reduction_warnings(), [""; 0], "{}", whole.name);
+    }
+}
+
+#[test]
+fn lost_proportions_are_named_with_a_scale_that_keeps_them() {
+    let warnings = |name, slice, scale| Machine { slice, scale, ..machine(name) }.reduction_warnings();
+    let of_cache = warnings("ddr5-cxl", 1, 256);
+    assert_eq!(
+        of_cache,
+        [
+            "scale: at slice 1 and scale 256, 'L2' has 48 KiB and a CPU's share of 'L3' 8 KiB (whole \
+             machine: 2048 and 1920); lower `scale` to 32 or less",
+            "prefetcher: at slice 1 and scale 256, the prefetcher fetches up to 40 KiB ahead into a CPU's \
+             share of 'L3' of 8 KiB; lower `scale` to 32 or less",
+        ]
+    );
+    assert_eq!(warnings("ddr5-cxl", 8, 32), [""; 0]);
+    let of_scan = warnings("memos", 1, 1 << 17);
+    let scan = of_scan.iter().find(|w| w.starts_with("kernel.numa_scan_period_ms")).expect("a warning");
+    assert!(scan.contains("a page each 0.015 ms: its part of 256 MiB each 0.008 ms"), "{scan}");
+}
+
+#[test]
+fn check_warns_about_lost_proportions_at_the_scale() {
+    let text = bundled::text("ddr5-cxl").unwrap().replacen("\nscale = 32\n", "\nscale = 128\n", 1);
+    let machine = Machine::parse("m.toml", &text).unwrap();
+    let warnings = machine.warnings("m.toml", &text);
+    let [cache, prefetcher] = &warnings[..] else { panic!("{warnings:#?}") };
+    assert_eq!((cache.field.as_str(), prefetcher.field.as_str()), ("scale", "prefetcher"));
+    assert_eq!(text.lines().nth(cache.line - 1), Some("scale = 128"));
 }

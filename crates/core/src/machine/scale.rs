@@ -7,7 +7,7 @@ impl Machine {
     /// and page counts by it; latencies and bandwidths stay. The result has scale 1.
     ///
     /// The first private cache stays, as the accesses that it serves have the distances of the whole program;
-    /// a further one keeps at least twice the capacity of the one before it, or its own. The cost of a
+    /// a further one keeps at least the capacity of the one before it, or its own. The cost of a
     /// monitor's sample is divided, too: as many regions are sampled in a shorter time, at the same share of
     /// a CPU.
     ///
@@ -29,7 +29,7 @@ impl Machine {
             cache.capacity_kib = match before_kib {
                 _ if cache.is_shared() => scaled_kib,
                 None => whole_kib,
-                Some(before_kib) => scaled_kib.max(cache.whole_sets(2 * before_kib)).min(whole_kib),
+                Some(before_kib) => scaled_kib.max(cache.sets_for(before_kib)).min(whole_kib),
             };
             before_kib = Some(cache.capacity_kib);
         }

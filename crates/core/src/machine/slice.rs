@@ -33,11 +33,11 @@ impl Machine {
     /// it; private caches, TLBs, latencies and times stay. The result has slice 1.
     ///
     /// What the kernel does once for all cores is divided or multiplied so that each core bears the same
-    /// share: the hint scanner marks a part of the pages, a monitor's sample costs a part, and a page that moves
-    /// interrupts each CPU as often as all slices' pages do.
+    /// share: the hint scanner marks a part of the pages, a monitor's sample costs a part, and a page that
+    /// moves interrupts each CPU as often as all slices' pages do.
     pub fn sliced(&self) -> Machine {
         let by = self.slice as u16;
-        let mut machine = Machine { slice: 1, ..self.clone() };
+        let mut machine = Machine { slice: 1, reduction_deviation_percent: None, ..self.clone() };
         if by <= 1 {
             return machine;
         }
@@ -85,8 +85,9 @@ fn slice_node(node: &mut Node, by: u16) {
 }
 
 impl Dram {
-    /// The device with fewer channels, a power of two: the channel's fields of the address map lose their upper
-    /// bits, and address hashes those terms. `None` if the remaining hashes give two lines the same place.
+    /// The device with fewer channels, a power of two: the channel's fields of the address map lose their
+    /// upper bits, and address hashes those terms. `None` if the remaining hashes give two lines the same
+    /// place.
     fn with_channels(&self, channels: u16) -> Option<Dram> {
         let is_left = |bit: &str| {
             let number = bit.strip_prefix("channel[").and_then(|bit| bit.strip_suffix(']'));
@@ -130,9 +131,19 @@ impl Cache {
 
     /// A capacity in KiB, rounded down to whole sets, at least one.
     pub(super) fn whole_sets(&self, capacity_kib: u64) -> u64 {
-        let ways = u64::from(self.ways);
-        let step_kib = (1..=ways).find(|kib| (kib * 16).is_multiple_of(ways)).unwrap_or(1);
+        let step_kib = self.step_kib();
         (capacity_kib / step_kib * step_kib).max(step_kib)
+    }
+
+    /// A capacity in KiB, rounded up to whole sets.
+    pub(super) fn sets_for(&self, capacity_kib: u64) -> u64 {
+        capacity_kib.next_multiple_of(self.step_kib())
+    }
+
+    /// Smallest number of KiB that are whole sets.
+    fn step_kib(&self) -> u64 {
+        let ways = u64::from(self.ways);
+        (1..=ways).find(|kib| (kib * 16).is_multiple_of(ways)).unwrap_or(1)
     }
 }
 

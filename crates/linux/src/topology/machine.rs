@@ -106,6 +106,7 @@ impl System {
             summary: format!("{}, as Linux shows it", self.summary()),
             slice: 1,
             scale: 1,
+            reduction_deviation_percent: None,
             core: self.core(),
             caches: self.caches(),
             tlbs: tlbs(),
