@@ -103,7 +103,8 @@ fn saturated_link_is_in_verdict_and_every_format() {
     let row = &whole["policies"][1];
     let [share, mbps] = ["share", "mbps"].map(|unit| row[format!("cxl_socket0_{unit}")].as_f64().unwrap());
     assert!((0.7..=1.0).contains(&share) && (busy - share * 100.0).abs() <= 0.5, "{share}: {verdict}");
-    assert!((mbps / 24_000.0 - share).abs() < 1e-6, "{mbps} of 24000 MB/s is {share}");
+    let slice_mbps = 24_000.0 / whole["slice"].as_f64().unwrap();
+    assert!((mbps / slice_mbps - share).abs() < 1e-6, "{mbps} of {slice_mbps} MB/s is {share}");
     assert!(row["socket0_socket1_mbps"].is_number() && row["socket1_socket0_share"].is_number(), "{row}");
 
     let csv = stdout_of(&[&compare[..], &["-o", "csv"]].concat());
