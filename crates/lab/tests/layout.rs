@@ -10,6 +10,7 @@ fn machines() -> Vec<Machine> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files
+        .filter(|path| path.is_file())
         .map(|path| Machine::parse(&path.display().to_string(), &fs::read_to_string(&path).unwrap()).unwrap())
         .collect()
 }
