@@ -159,8 +159,8 @@ pub trait Program {
     /// If the source cannot be read further, such as a damaged trace.
     fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError>;
 
-    /// Whether the program makes a [`Mark::Begin`]. If not, all of it is the region of interest, and its other
-    /// marks do not count.
+    /// Whether the program makes a [`Mark::Begin`]. If not, all of it is the region of interest, and its
+    /// other marks do not count.
     fn has_region(&self) -> bool {
         false
     }

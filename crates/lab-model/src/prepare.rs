@@ -28,8 +28,8 @@ pub struct Prepared {
 /// Prepares a checked machine for `vcpus` virtual CPUs, assigned to its initiators round-robin.
 ///
 /// The machine's slice and scale apply to capacities, caches and TLBs. Bandwidths of nodes and links are
-/// those of the whole machine divided by its CPUs / virtual CPUs, so that few virtual CPUs load a node as all CPUs
-/// would; and each virtual CPU has a CPU's share of the shared caches.
+/// those of the whole machine divided by its CPUs / virtual CPUs, so that few virtual CPUs load a node as all
+/// CPUs would; and each virtual CPU has a CPU's share of the shared caches.
 ///
 /// A dram node becomes a fixed one: its idle latency is a pointer chase's, its bandwidth that of reads as
 /// fast as it takes them, its curve that of random reads, all by [`probe`].

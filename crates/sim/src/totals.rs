@@ -11,8 +11,8 @@ use crate::engine::Engine;
 use crate::os::OsCounts;
 use crate::thread::{Spent, State, ThreadCounts};
 
-/// Counts of a run up to a time. Each only grows, so that a difference is what happened between two times, and
-/// the sum of a run's parts is the run.
+/// Counts of a run up to a time. Each only grows, so that a difference is what happened between two times,
+/// and the sum of a run's parts is the run.
 #[derive(Clone)]
 pub(crate) struct Totals {
     pub time: Time,

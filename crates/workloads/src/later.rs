@@ -6,7 +6,8 @@ use crate::entry::BoxedProgram;
 
 /// A program that warms up for a number of accesses at the start of its region of interest.
 ///
-/// Thread 0 counts its share of them and makes the mark, so that no thread's stream depends on another's speed.
+/// Thread 0 counts its share of them and makes the mark, so that no thread's stream depends on another's
+/// speed.
 struct Later {
     program: BoxedProgram,
     /// Stage of the program itself.

@@ -7,7 +7,9 @@ use clap::Args;
 pub struct Reduction {
     /// Divide cores, channels, links and shared caches by N
     ///
-    /// Capacities too; a divisor of each initiator's CPUs. [default: the machine's `slice`]
+    /// Capacities too; N divides each initiator's CPUs.
+    ///
+    /// [default: the machine's `slice`]
     #[arg(long, value_name = "N")]
     pub slice: Option<u32>,
     /// Then divide capacities, caches and the kernel's periods by N

@@ -18,7 +18,8 @@ pub enum Value {
 }
 
 impl fmt::Display for Value {
-    /// As [`Parameter::parse`](super::Parameter::parse) reads it; nothing for the default of weights and nodes.
+    /// As [`Parameter::parse`](super::Parameter::parse) reads it; nothing for the default of weights and
+    /// nodes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Integer(value) => value.fmt(f),

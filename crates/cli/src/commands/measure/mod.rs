@@ -56,7 +56,7 @@ pub struct Arguments {
     loaded: bool,
     /// Read rates of the other CPUs, as shares of full speed
     ///
-    /// 2% is added if all are higher: latencies in machine files are relative to it.
+    /// 2% is added if all are higher: the curve is relative to it.
     #[arg(
         long, value_name = "SHARES", value_delimiter = ',', requires = "loaded", value_parser = share::parse,
         default_value = "2%,20%,40%,60%,70%,80%,90%,100%"
