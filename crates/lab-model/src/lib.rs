@@ -14,14 +14,12 @@ mod node;
 mod prepare;
 mod reach;
 mod shared;
-mod walker;
 mod window;
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
 use memtide_lab_protocol::Counts;
 use memtide_lab_protocol::clock::Config;
-pub use memtide_memory::{Access as CacheAccess, Cache, Victim};
 use memtide_memory::{Ahead, Prefetcher, PrivateCaches};
 
 pub use node::CurveNode;
@@ -29,7 +27,6 @@ pub use prepare::{Prepared, prepare};
 pub use reach::Lookup;
 use reach::Reach;
 use shared::Shared;
-use walker::Walker;
 use window::Window;
 
 /// Fractional bits of a picosecond in clocks.
@@ -52,7 +49,7 @@ struct Cpu {
     window: Window,
     reach: Reach,
     prefetcher: Option<Prefetcher>,
-    walker: Walker,
+    walker_free: Time,
     spilled: Vec<u64>,
 }
 
@@ -87,8 +84,6 @@ pub struct Access {
     pub write: bool,
     /// When its address is known, if later than its dispatch.
     pub ready: Time,
-    /// When its line arrives in the private caches, if they contain it but it is in flight.
-    pub arrival: Time,
     /// Time of the address translation.
     pub translation: Time,
 }
@@ -124,7 +119,7 @@ impl Curve {
             window: Window::new(&machine.core),
             reach: Reach::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
-            walker: Walker::default(),
+            walker_free: Time::ZERO,
             spilled: Vec::new(),
         };
         Curve {
@@ -182,30 +177,32 @@ impl Curve {
         self.cpus[cpu.index()].reach.flush();
     }
 
-    /// Takes a CPU's first cache, for a caller that looks lines up there itself; `None` if it has none.
-    pub fn take_first_cache(&mut self, cpu: CpuId) -> Option<Cache> {
-        self.cpus[cpu.index()].private.take_first()
+    /// Whether a missed line may still be in flight at an instruction.
+    #[inline]
+    pub fn waits_for_lines(&self, cpu: CpuId, instruction: u64) -> bool {
+        let cpu = &self.cpus[cpu.index()];
+        cpu.window.latest_line() > cpu.clock.at(instruction)
     }
 
-    /// As [`Curve::touch`], for a line that missed the first cache taken out, which replaced `victim` by it.
+    /// Arrival time of a line in the CPU's private caches.
     #[inline]
-    pub fn missed_first(&mut self, cpu: CpuId, line: u64, victim: Option<Victim>) -> Touched {
-        let cpu = &mut self.cpus[cpu.index()];
-        let latency = cpu.private.missed_first(line, victim, &mut cpu.spilled);
-        cpu.touched(latency)
+    pub fn line_arrival(&self, cpu: CpuId, line: u64) -> Time {
+        self.cpus[cpu.index()].window.line_arrival(line)
     }
 
     /// Looks a line up in the CPU's private caches, and inserts it.
     #[inline]
     pub fn touch(&mut self, cpu: CpuId, line: u64, write: bool) -> Touched {
         let cpu = &mut self.cpus[cpu.index()];
-        let latency = cpu.private.access(line, write, &mut cpu.spilled);
-        cpu.touched(latency)
+        match cpu.private.access(line, write, &mut cpu.spilled) {
+            Some(latency) if latency <= cpu.first_hit => Touched::First,
+            Some(latency) => Touched::Private(latency),
+            None => Touched::Missed,
+        }
     }
 
-    /// Performs an access that takes longer than a first-cache hit, or whose translation takes time. Returns
-    /// when it ends: a load's value is known, or a store's line is there.
-    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) -> Time {
+    /// Performs an access that takes longer than a first-cache hit, or whose translation takes time.
+    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) {
         let Curve { cpus, shared, hidden } = self;
         let c = &mut cpus[cpu.index()];
         let Access { instruction, line, write, .. } = access;
@@ -216,19 +213,16 @@ impl Curve {
         let now = c.clock.at(instruction);
         let begin = c.translated(now, access);
         let end = match touched {
-            Touched::First => (begin + c.first_hit).max(access.arrival),
-            Touched::Private(latency) => (begin + latency).max(access.arrival),
+            Touched::First => (begin + c.first_hit).max(c.window.line_arrival(line)),
+            Touched::Private(latency) => (begin + latency).max(c.window.line_arrival(line)),
             Touched::Missed => c.miss(shared, cpu, line, begin),
         };
         for line in c.spilled.drain(..) {
             shared.spill(cpu, line, begin);
         }
-        // A store retires once its address is translated, and its line comes later.
-        let retires = if write { begin } else { end };
-        if retires > now + *hidden {
-            c.window.must_retire(instruction, retires);
+        if !write && end > now + *hidden {
+            c.window.must_retire(instruction, end);
         }
-        end
     }
 
     /// A CPU's counters: misses, page walks and node traffic. The emulator counts instructions.
@@ -238,16 +232,6 @@ impl Curve {
 }
 
 impl Cpu {
-    /// Where a line was found, given the latency of the private level that has it.
-    #[inline]
-    fn touched(&self, latency: Option<Time>) -> Touched {
-        match latency {
-            Some(latency) if latency <= self.first_hit => Touched::First,
-            Some(latency) => Touched::Private(latency),
-            None => Touched::Missed,
-        }
-    }
-
     #[inline]
     fn settle(&mut self, instruction: u64) {
         let clock = &mut self.clock;
@@ -260,7 +244,9 @@ impl Cpu {
         if access.translation == Time::ZERO {
             return begin;
         }
-        self.walker.walk(now, begin, access.translation)
+        let end = begin.max(self.walker_free) + access.translation;
+        self.walker_free = end;
+        end
     }
 
     fn miss(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, begin: Time) -> Time {
@@ -270,6 +256,7 @@ impl Cpu {
         let end = shared.demand(cpu, line, at, alone);
         self.window.hold(register, end);
         self.window.opened(end);
+        self.window.set_line_arrival(line, end);
         let ahead = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.see(line));
         for line in ahead.into_iter().flat_map(Ahead::lines) {
             shared.prefetch(cpu, line, at);

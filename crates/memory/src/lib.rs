@@ -18,10 +18,8 @@ pub mod node;
 mod prefetch;
 mod private;
 pub mod probe;
-mod slices;
 mod tlb;
 mod uncore;
-mod walker;
 
 pub use cache::{Access, Cache, Victim};
 pub use counters::Counters;
@@ -30,4 +28,3 @@ pub use prefetch::{Ahead, Prefetcher};
 pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};
 pub use uncore::{Requested, Uncore, UncoreCounts, Waiter};
-pub use walker::{PageWalkers, Walk};

@@ -2,7 +2,6 @@
 
 pub mod daemon;
 pub mod processes;
-pub mod reduction;
 pub mod simulated;
 pub mod verdict;
 

@@ -2,7 +2,6 @@
 
 mod frames;
 mod machine;
-mod measured;
 mod measured_file;
 mod node;
 pub mod nodelist;
@@ -17,8 +16,7 @@ use std::path::{Path, PathBuf};
 use memtide_core::NodeId;
 
 pub use frames::FrameNodes;
-pub use machine::NoMachine;
-pub use measured::{Measured, MeasuredProcessor, MeasuredTlb, Measurements};
+pub use machine::{Measured, NoMachine};
 pub use measured_file::MeasuredFile;
 pub use node::{Capacity, Node, Performance, memory_of};
 pub use numbers::{FewInitiators, Numbers};

@@ -21,7 +21,7 @@ impl<O: Observer> Channel<O> {
             return self.answer_from_write_queue(arrival.write, arrival.id, done);
         }
         let slot = self.slots.append(&mut bank.queues[usize::from(arrival.write)], arrival.id, arrival.place);
-        self.queued.enter(self.units.bank(arrival.place.bank), arrival.write);
+        self.queued[usize::from(arrival.write)] += 1;
         if !self.turn() && arrival.write == self.writing {
             self.offer(arrival.place.bank, slot);
         }
@@ -97,10 +97,7 @@ impl<O: Observer> Channel<O> {
             false => Some(fifo.head).filter(|&slot| self.slots.get(slot).row == b.row),
         };
         let (slot, kind, ready) = if let Some((slot, write)) = b.opened_for {
-            match b.row {
-                CLOSED => (slot, Kind::Activate, b.activate_at),
-                _ => (slot, COLUMN[usize::from(write)], b.column_at),
-            }
+            (slot, COLUMN[usize::from(write)], b.column_at)
         } else if fifo.head == NONE {
             return None;
         } else if b.row == CLOSED {
@@ -119,9 +116,9 @@ impl<O: Observer> Channel<O> {
 
     /// Switches between reads and writes if due; returns whether it did.
     pub(super) fn turn(&mut self) -> bool {
-        let [reads, writes] = self.queued.total;
+        let [reads, writes] = self.queued;
         let turn = if self.writing {
-            let long = self.drained >= 4 * u32::from(self.policy.write_queue);
+            let long = self.drained >= 4 * u32::from(self.policy.capacity[1]);
             if long {
                 self.owed = reads;
             }

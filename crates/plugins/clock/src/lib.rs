@@ -13,7 +13,6 @@
 
 mod clocks;
 mod exclusive;
-mod flow;
 mod lab;
 mod ledger;
 mod marks;

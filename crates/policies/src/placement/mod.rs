@@ -1,6 +1,5 @@
 //! Placement policies, one file each.
 
-mod bind;
 mod bw_interleave;
 mod bw_local;
 mod bw_random;
@@ -9,7 +8,6 @@ mod hi_bandwidth;
 mod interleave;
 mod local;
 mod low_latency;
-mod preferred;
 mod ratio;
 mod rules;
 
@@ -20,8 +18,6 @@ pub(crate) const ALL: &[PlacementEntry] = &[
     local::ENTRY,
     interleave::ENTRY,
     fast_only::ENTRY,
-    bind::ENTRY,
-    preferred::ENTRY,
     ratio::ENTRY,
     bw_interleave::ENTRY,
     bw_random::ENTRY,

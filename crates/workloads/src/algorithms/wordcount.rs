@@ -1,6 +1,5 @@
 //! Word count: map and reduce over a text.
 
-use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -194,10 +193,6 @@ impl Workload for Wordcount {
             Phase::new(Step::Reduce, self.vocabulary),
         ];
         std::iter::once(Phase::new(Step::Write, blocks)).chain(rounds.repeat(self.iterations)).collect()
-    }
-
-    fn stage(&self, _: usize, step: Step) -> Stage {
-        if matches!(step, Step::Write) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Local {

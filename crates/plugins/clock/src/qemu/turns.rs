@@ -9,7 +9,6 @@ use super::{AT_ONCE, Plugin, State, guest_time, own};
 use crate::clocks::{LATEST, SHARED, SKIPPED_NS, common_time_ns, executed};
 use crate::internals::current_cpu;
 use crate::lab::QUANTUM;
-use crate::op::Block;
 use crate::vcpu::Vcpu;
 
 impl State {
@@ -78,27 +77,11 @@ pub(super) extern "C" fn clock_set(to: i64) {
     state.publish_all();
 }
 
-/// Start of a block of a virtual CPU that is busy or whose turn ends.
-pub(super) unsafe extern "C" fn on_block(cpu: c_uint, block: *mut c_void) {
-    let cpu = cpu as usize;
-    let shared = &SHARED[cpu];
-    // SAFETY: a block that `on_translation` handed over; it lives until QEMU drops all blocks.
-    let block = unsafe { &*block.cast::<Block>() };
-    // SAFETY: a callback of the virtual CPU.
-    let vcpu = unsafe { own(cpu) };
-    if !vcpu.flow.block(block, shared.time_at(shared.instructions() - u64::from(block.counted))) {
-        shared.set_busy(false);
-    }
-    if shared.turn() >= block.turn {
-        on_turn_end(cpu, vcpu);
-    }
-}
-
-#[inline(never)]
-fn on_turn_end(cpu: usize, vcpu: &mut Vcpu) {
+pub(super) unsafe extern "C" fn on_turn_end(cpu: c_uint, _: *mut c_void) {
     let plugin = Plugin::get();
+    let cpu = cpu as usize;
     // SAFETY: a callback of the virtual CPU.
-    let mut state = unsafe { plugin.enter() };
+    let (mut state, vcpu) = unsafe { (plugin.enter(), own(cpu)) };
     if plugin.parallel {
         return state.keep_up(cpu, vcpu);
     }
