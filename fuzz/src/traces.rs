@@ -22,6 +22,7 @@ pub fn trace(data: &[u8]) {
     let Ok(trace) = Trace::open(&file.path()) else { return };
     let Ok(info) = trace.info(&mut |_| true) else { return };
     assert_eq!(info.accesses, trace.totals().accesses);
+    assert_eq!(info.regions, trace.totals().regions);
     replay(trace);
 }
 
@@ -54,7 +55,8 @@ fn header() -> Header {
 }
 
 fn row(operation: u8, thread: u8, rest: &mut &[u8]) -> Row {
-    let kind = Kind::from_number(i32::from(operation % 10 % 8)).expect("one of eight kinds");
+    let kind = if operation % 10 == 9 { Kind::Mark as u8 } else { operation % 10 % 8 };
+    let kind = Kind::from_number(kind.into()).expect("one of nine kinds");
     let wide = operation >= 200;
     let mut number = || {
         let bytes = if wide { 8 } else { 2 }.min(rest.len());
@@ -63,6 +65,8 @@ fn row(operation: u8, thread: u8, rest: &mut &[u8]) -> Row {
         number.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
     };
     let (instructions, address, size) = (number(), number(), number());
+    // Three of four are marks.
+    let address = if kind == Kind::Mark { 1 << (address % 4) } else { address };
     Row {
         address,
         size,
@@ -85,16 +89,16 @@ fn read_back(path: &Path, totals: Totals) {
 
 /// Replays a trace to its end or first error, as a machine would.
 fn replay(trace: Trace) {
-    let accesses = trace.totals().accesses;
+    let totals = trace.totals();
     let Ok(mut replay) = trace.program(ReplayOptions::default()) else { return };
-    if let Some(replayed) = run(&mut replay) {
-        assert!(replayed <= accesses);
+    if let Some((replayed, marks)) = run(&mut replay) {
+        assert!(replayed <= totals.accesses && marks <= totals.marks);
     }
 }
 
-/// Number of accesses; `None` if the trace is invalid.
-fn run(replay: &mut Replay) -> Option<u64> {
-    let mut accesses = 0;
+/// Numbers of accesses and marks; `None` if the trace is invalid.
+fn run(replay: &mut Replay) -> Option<(u64, u64)> {
+    let (mut accesses, mut marks) = (0, 0);
     let mut batches = 0;
     let (mut ready, mut waiting) = (vec![ThreadId(0)], Vec::new());
     let mut batch = Batch::default();
@@ -107,6 +111,7 @@ fn run(replay: &mut Replay) -> Option<u64> {
             match batch.then {
                 Then::Spawn(started) | Then::Fork(started) => ready.push(started),
                 Then::Barrier => waiting.push(thread),
+                Then::Mark(_) => marks += 1,
                 _ => {}
             }
             if matches!(batch.then, Then::Barrier | Then::End) {
@@ -117,7 +122,7 @@ fn run(replay: &mut Replay) -> Option<u64> {
             std::mem::swap(&mut ready, &mut waiting);
         }
     }
-    Some(accesses)
+    Some((accesses, marks))
 }
 
 /// Text of valgrind's lackey.
@@ -191,6 +196,8 @@ pub fn code(data: &[u8]) {
         instructions.push((0x40_0000 + 16 * instructions.len() as u64, bytes));
         rest = after;
     }
+    let marks = memtide_dataflow::marks(instructions.iter().copied());
+    assert!(marks.iter().all(|&(position, _)| instructions[position].1 == [0x66, 0x87, 0xdb]));
     let (block, ops) = memtide_dataflow::analyse(instructions.iter().copied());
     assert_eq!(block.instructions as usize, instructions.len());
     assert_eq!(ops.len(), instructions.len());

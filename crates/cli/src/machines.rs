@@ -5,6 +5,7 @@ use memtide_linux::machines;
 
 use crate::advice;
 use crate::failure::Failure;
+use crate::options::Reduction;
 
 /// Loads a bundled machine by name, or a machine file by path.
 pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
@@ -16,11 +17,22 @@ pub fn load_with_warnings(name_or_path: &str) -> Result<(Machine, Vec<FileError>
     machines::load_with_warnings(name_or_path).map_err(advice::on_machine)
 }
 
-/// As [`load`], with another `scale` if one is given.
-pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failure> {
+/// As [`load`], with another `slice` and `scale` if they are given.
+pub fn load_at(name_or_path: &str, reduction: Reduction) -> Result<Machine, Failure> {
     let mut machine = load(name_or_path)?;
-    let Some(scale) = scale else { return Ok(machine) };
-    let most = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);
+    let Reduction { slice, scale } = reduction;
+    let measured_at = (machine.slice, machine.scale);
+    if let Some(slice) = slice {
+        check_slice(&machine, slice)?;
+        machine.slice = slice;
+    }
+    let scale = scale.unwrap_or(machine.scale);
+    if (machine.slice, scale) != measured_at {
+        // It was measured at the file's slice and scale.
+        machine.reduction_deviation_percent = None;
+    }
+    let least_mib = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);
+    let most = least_mib / u64::from(machine.slice);
     if scale == 0 || u64::from(scale) > most {
         let message = format!(
             "invalid value '{scale}' for '--scale': expected an integer from 1 to {most}, or a node of '{}' \
@@ -31,4 +43,22 @@ pub fn load_at(name_or_path: &str, scale: Option<u32>) -> Result<Machine, Failur
     }
     machine.scale = scale;
     Ok(machine)
+}
+
+/// Refuses a slice that would divide a core.
+fn check_slice(machine: &Machine, slice: u32) -> Result<(), Failure> {
+    let divides = |by: u32| machine.initiators.iter().all(|i| u32::from(i.cpus).is_multiple_of(by));
+    let least_mib = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);
+    let allowed = |by: &u32| divides(*by) && u64::from(*by) <= least_mib;
+    let most = machine.initiators.iter().map(|i| u32::from(i.cpus)).min().unwrap_or(1);
+    if slice > 0 && allowed(&slice) {
+        return Ok(());
+    }
+    let known: Vec<String> = (1..=most).filter(allowed).map(|by| by.to_string()).collect();
+    let message = format!(
+        "invalid value '{slice}' for '--slice': expected a divisor of the CPUs of each initiator of '{}': {}",
+        machine.name,
+        known.join(", ")
+    );
+    Err(Failure::Usage(message))
 }

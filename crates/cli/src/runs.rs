@@ -11,6 +11,7 @@ use memtide_trace::{ReplayOptions, Trace};
 use memtide_workloads::WorkloadError;
 
 use crate::failure::Failure;
+use crate::options::Reduction;
 use crate::output::Cell;
 use crate::output::VERSION;
 use crate::progress::Progress;
@@ -29,11 +30,8 @@ pub struct RunOptions {
     /// Recorded trace; repeatable
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: Vec<PathBuf>,
-    /// Divide capacities, shared caches and the kernel's periods by N
-    ///
-    /// TLB reach too. [default: the machine's `scale`]
-    #[arg(long, value_name = "N")]
-    scale: Option<u32>,
+    #[command(flatten)]
+    reduction: Reduction,
     /// Copies of every program to run at once
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -44,11 +42,16 @@ pub struct RunOptions {
     /// Maximum number of accesses to replay per trace [default: all]
     #[arg(long, value_name = "N", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
+    /// Accesses to run before the region of interest
+    ///
+    /// Of all threads, after --skip, or after a workload's initialisation.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    warmup: u64,
 }
 
 /// Checked options. Can be run any number of times.
 pub struct Runs {
-    /// The machine at its simulated scale.
+    /// The whole machine, with the slice and scale to simulate.
     pub machine: Machine,
     programs: Vec<Source>,
     copies: u64,
@@ -69,14 +72,14 @@ enum Source {
 impl RunOptions {
     /// Checks the options.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
-        let machine = machines::load_at(&self.machine, self.scale)?;
+        let machine = machines::load_at(&self.machine, self.reduction)?;
         let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;
         for path in &self.trace {
             self.check_left(&open(path)?)?;
             programs.push(Source::Trace(path.clone()));
         }
         let limit = self.limit.unwrap_or(u64::MAX);
-        let options = ReplayOptions { skip: self.skip, limit, cpus: false };
+        let options = ReplayOptions { skip: self.skip, limit, warm_up: self.warmup, cpus: false };
         memory_guard::start();
         let runs = Runs { machine, programs, copies: self.copies, options, seed };
         runs.jobs()?;
@@ -86,8 +89,13 @@ impl RunOptions {
     /// Refuses a trace with no accesses left to run.
     fn check_left(&self, trace: &Trace) -> Result<(), Failure> {
         let (path, accesses) = (trace.path().display(), trace.totals().accesses);
+        let left = accesses.saturating_sub(self.skip).min(self.limit.unwrap_or(u64::MAX));
         match (accesses > self.skip, accesses) {
-            (true, _) => Ok(()),
+            (true, _) if self.warmup < left => Ok(()),
+            (true, _) => Err(Failure::Usage(format!(
+                "--warmup {}: {path} has {left} accesses to run; the region of interest needs some of them",
+                self.warmup
+            ))),
             (false, 0) => {
                 Err(Failure::Input(format!("{path}: a trace without accesses; there is nothing to run")))
             }
@@ -100,6 +108,13 @@ impl RunOptions {
 }
 
 impl Runs {
+    /// One workload on a machine at its scale.
+    pub fn of_workload(machine: Machine, text: &str, seed: u64) -> Result<Runs, Failure> {
+        let programs = vec![workload(text)?];
+        let options = ReplayOptions::default();
+        Ok(Runs { machine, programs, copies: 1, options, seed })
+    }
+
     /// Description of the programs, for tables and reports.
     pub fn program_names(&self) -> String {
         let each = |source: &Source| match source {
@@ -107,16 +122,21 @@ impl Runs {
             Source::Trace(_) => source.name() + &self.part(),
         };
         let names: Vec<String> = self.programs.iter().map(each).collect();
-        match (self.copies, &names[..]) {
+        let names = match (self.copies, &names[..]) {
             (1, names) => names.join(" and "),
             (copies, [name]) => format!("{copies} x {name}"),
             (copies, names) => format!("{copies} x ({})", names.join(" and ")),
+        };
+        match self.options.warm_up {
+            0 => names,
+            warm_up => format!("{names} after a warm-up of {warm_up} accesses"),
         }
     }
 
     /// Range of replayed accesses, unless all.
     fn part(&self) -> String {
-        match (self.options.skip, self.options.limit) {
+        let ReplayOptions { skip, limit, .. } = self.options;
+        match (skip, limit) {
             (0, u64::MAX) => String::new(),
             (skip, u64::MAX) => format!(" from access {skip}"),
             (skip, limit) => format!(" [{limit} accesses from {skip}]"),
@@ -127,6 +147,7 @@ impl Runs {
     pub fn about(&self) -> Vec<(&'static str, Cell)> {
         vec![
             ("machine", Cell::text(&self.machine.name)),
+            ("slice", Cell::Whole(self.machine.slice.into())),
             ("scale", Cell::Whole(self.machine.scale.into())),
             ("program", Cell::text(self.program_names())),
             ("seed", Cell::Whole(self.seed)),
@@ -178,7 +199,8 @@ impl Source {
             Source::Workload { name, params, .. } => {
                 let (name, params) = (name.clone(), params.clone());
                 interrupt::interruptible(move || {
-                    memtide_workloads::program(&name, &params, seed).map_err(workload_error)
+                    let program = memtide_workloads::program(&name, &params, seed).map_err(workload_error)?;
+                    Ok(memtide_workloads::begin_later(program, options.warm_up))
                 })?
             }
             Source::Trace(path) => Box::new(

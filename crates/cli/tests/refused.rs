@@ -33,6 +33,9 @@ fn out_of_range_values_are_refused_with_range() {
     refused(2, &["machine", "probe", "laptop", "--load", "0%"], &["--load", "above 0%"]);
     refused(2, &["machine", "probe", "laptop", "--load", "50%,120%"], &["120%", "0% to 100%"]);
     refused(2, &["machine", "probe", "laptop", "--reads", "67"], &["67% or 0.67"]);
+    refused(2, &["machine", "probe", "laptop", "--in-flight", "0"], &["1"]);
+    refused(2, &["machine", "devices", "hbm4"], &["'hbm4'", "hbm3", "ddr5-4800"]);
+    refused(2, &["machine", "probe", "laptop", "--in-flight", "1", "--reads", "0%"], &["--reads above 0%"]);
     refused(2, &["machine", "probe", "laptop", "--requests", "1"], &["100"]);
     refused(2, &["simulate", "-m", "laptop", "-w", "stream:threads=0"], &["threads", "from 1 to 1024"]);
     refused(2, &["simulate", "-m", "laptop", "-w", "stream:thread=1"], &["thread", "footprint_mib"]);

@@ -53,7 +53,7 @@ fn charts_render_offline() {
     }
 
     // No policy of these asks for a sensor.
-    assert_eq!(own.matches("<table>").count(), 3, "tables of runs, nodes and links");
+    assert_eq!(own.matches("<table>").count(), 5, "runs in two parts, stages, nodes and links");
 
     let Some(browser) = chromium() else { return };
     let dom = render(browser, &page, &folder.path().join("profile"));

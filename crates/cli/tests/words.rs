@@ -16,7 +16,7 @@ use support::docs::{Example, examples, pages, root};
 const DOCS_COLUMNS: usize = 110;
 
 /// Prefixes of commands that are only parsed, and why they do not run here.
-const PARSED_ONLY: [(&str, &str); 13] = [
+const PARSED_ONLY: [(&str, &str); 14] = [
     ("memtide lab", "boots a virtual machine; tests/lab runs such commands"),
     ("memtide run", "needs nodes of several tiers or root; tests/lab/place.rs runs such"),
     ("memtide daemon", "runs until it is stopped; tests/lab/daemon/mod.rs runs it"),
@@ -29,6 +29,7 @@ const PARSED_ONLY: [(&str, &str); 13] = [
     ("memtide counters", "runs in a guest of the lab; tests/lab/counters.rs runs it"),
     ("memtide record", "needs qemu-user; tests/record.rs runs it"),
     ("memtide measure", "its time is the host's; tests/lab/measure.rs runs it"),
+    ("memtide validate", "takes minutes; tests/validate.rs runs it in a small size"),
     ("memtide topo -o machine --measured", "needs the output of measure; tests/lab/measure.rs runs it"),
 ];
 

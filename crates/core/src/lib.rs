@@ -17,5 +17,5 @@ mod units;
 pub use file_error::FileError;
 pub use ids::{ActionId, CpuId, InitiatorId, NodeId, TaskId, ThreadId, TierId};
 pub use machine::Machine;
-pub use program::{Access, Batch, Mapping, Program, ProgramError, Then};
+pub use program::{Access, Batch, Mapping, Mark, Program, ProgramError, Stage, Then};
 pub use units::{Bandwidth, HUGE_PAGE_BYTES, LINE_BYTES, PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};

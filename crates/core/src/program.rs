@@ -49,8 +49,63 @@ pub enum Then {
     Exec,
     /// Continues on this CPU (modulo the number of CPUs).
     OnCpu(CpuId),
+    /// Makes a mark, which holds for the whole program.
+    Mark(Mark),
     /// Has ended; [`Program::next`] is not called again.
     End,
+}
+
+/// A mark: a program's statement about what it does from here on. It changes nothing but what is counted.
+///
+/// `memtide mark` and `crates/lab-protocol` make the same ones on a live system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Warm-up begins: no effect within the region of interest.
+    WarmUp,
+    /// The region of interest begins.
+    Begin,
+    /// The region of interest ends. It may begin again: its counts are the sum.
+    End,
+}
+
+/// What a program does at a time, by its marks. Ordered by how much a stage counts: a run of several programs
+/// is in the least of its programs' stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Before the first mark: creates its data.
+    Initialisation,
+    /// Between and after regions of interest.
+    Outside,
+    /// Warms up caches and page placement.
+    WarmUp,
+    /// The region of interest, which answers are about.
+    Region,
+}
+
+impl Stage {
+    /// All stages, in their order.
+    pub const ALL: [Stage; 4] = [Stage::Initialisation, Stage::Outside, Stage::WarmUp, Stage::Region];
+
+    /// The stage after a mark. As in the lab, a mark that does not fit changes nothing: a second
+    /// [`Mark::Begin`] or a [`Mark::WarmUp`] within the region, or a [`Mark::End`] outside.
+    pub fn after(self, mark: Mark) -> Stage {
+        match (self, mark) {
+            (Stage::Region, Mark::End) => Stage::Outside,
+            (Stage::Region, _) | (_, Mark::Begin) => Stage::Region,
+            (_, Mark::WarmUp) => Stage::WarmUp,
+            (_, Mark::End) => self,
+        }
+    }
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Initialisation => "initialisation",
+            Stage::Outside => "outside",
+            Stage::WarmUp => "warm-up",
+            Stage::Region => "region",
+        }
+    }
 }
 
 /// Memory that a thread maps.
@@ -104,8 +159,33 @@ pub trait Program {
     /// If the source cannot be read further, such as a damaged trace.
     fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError>;
 
+    /// Whether the program makes a [`Mark::Begin`]. If not, all of it is the region of interest, and its
+    /// other marks do not count.
+    fn has_region(&self) -> bool {
+        false
+    }
+
     /// Share of the program that was returned so far, from 0 to 1, if known; for progress bars.
     fn progress(&self) -> Option<f64> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mark_that_does_not_fit_changes_nothing() {
+        use Stage::{Initialisation, Outside, Region, WarmUp};
+        for (stage, after) in [
+            (Initialisation, [WarmUp, Region, Initialisation]),
+            (WarmUp, [WarmUp, Region, WarmUp]),
+            (Region, [Region, Region, Outside]),
+            (Outside, [WarmUp, Region, Outside]),
+        ] {
+            let marks = [Mark::WarmUp, Mark::Begin, Mark::End];
+            assert_eq!(marks.map(|mark| stage.after(mark)), after, "{stage:?}");
+        }
     }
 }

@@ -6,10 +6,14 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod marks;
+
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register, RflagsBits,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register, RflagsBits,
 };
+
+pub use self::marks::marks;
 
 /// General registers, vector registers 0 to 15, and the arithmetic flags as one register.
 pub const REGISTERS: usize = 33;
@@ -41,8 +45,16 @@ pub struct Op {
     pub load_address: Set,
     /// Registers that its store address depends on.
     pub store_address: Set,
+    /// Whether it loads.
+    pub loads: bool,
     /// Registers that receive the loaded value.
     pub loaded: Set,
+    /// Registers whose previous values go into the new ones of `loaded`, beside the loaded value.
+    pub combined: Set,
+    /// Registers whose values go into the stored one.
+    pub stored: Set,
+    /// Whether the loaded value does, too.
+    pub stores_loaded: bool,
     /// Bytes per operand: QEMU reports wider ones in pieces.
     pub width: u16,
     /// Whether it loads and stores the same bytes.
@@ -140,6 +152,9 @@ struct Effect {
     store_address: Set,
     read: Set,
     written: Set,
+    combined: Set,
+    stored: Set,
+    stores_loaded: bool,
     width: u16,
 }
 
@@ -159,6 +174,7 @@ impl Effect {
             effect.read = 0;
             effect.written = set(Register::RAX) | set(Register::RCX) | set(Register::R11);
         }
+        effect.values(instruction, info);
         effect
     }
 
@@ -206,6 +222,26 @@ impl Effect {
         }
     }
 
+    /// What loaded registers and stored values are made of. To exchange is to take the other's value alone.
+    fn values(&mut self, instruction: &Instruction, info: &InstructionInfo) {
+        let exchanges = instruction.mnemonic() == Mnemonic::Xchg;
+        if self.loads && !exchanges {
+            self.combined = self.read;
+        }
+        if !self.stores {
+            return;
+        }
+        // A call stores its return address.
+        self.stores_loaded = self.loads && !exchanges && instruction.flow_control() == FlowControl::Next;
+        for operand in 0..instruction.op_count() {
+            let (reads, _) = access(info.op_access(operand));
+            if reads && instruction.op_kind(operand) == OpKind::Register {
+                self.stored |= set(instruction.op_register(operand));
+            }
+        }
+        self.stored |= self.read & FLAGS;
+    }
+
     fn op(&self, pc: u64, position: u32, before: Box<[Transfer]>) -> Op {
         Op {
             pc,
@@ -213,6 +249,10 @@ impl Effect {
             before,
             load_address: self.load_address,
             store_address: self.store_address,
+            loads: self.loads,
+            combined: self.combined,
+            stored: self.stored,
+            stores_loaded: self.stores_loaded,
             loaded: if self.loads { self.written } else { 0 },
             width: self.width,
             modifies: self.loads && self.stores && self.load_address == self.store_address,
@@ -305,6 +345,31 @@ mod tests {
         let (_, ops) = block(&[&[0x01, 0x08], &[0xa4]]);
         assert!(ops[0].as_ref().unwrap().modifies);
         assert!(!ops[1].as_ref().unwrap().modifies);
+    }
+
+    #[test]
+    fn loaded_and_stored_values_name_their_registers() {
+        // add rax, [rbx]; mov rcx, [rbx]; mov [rbx], rcx; add [rbx], rcx; xchg [rbx], rcx; push rcx;
+        // call [rbx]
+        let code: [&[u8]; 7] = [
+            &[0x48, 0x03, 0x03],
+            &[0x48, 0x8b, 0x0b],
+            &[0x48, 0x89, 0x0b],
+            &[0x48, 0x01, 0x0b],
+            &[0x48, 0x87, 0x0b],
+            &[0x51],
+            &[0xff, 0x13],
+        ];
+        let (_, ops) = block(&code);
+        let ops: Vec<&Op> = ops.iter().map(|op| op.as_ref().unwrap()).collect();
+        const RBX: u8 = 3;
+        assert_eq!(ops[0].combined, 1 << RAX | 1 << RBX, "a value is never there before its address");
+        assert_eq!((ops[1].combined, ops[1].stored), (1 << RBX, 0));
+        assert_eq!(ops[4].combined, 0, "an exchange loads the other's value alone");
+        let stored: Vec<_> = ops[2..].iter().map(|op| (op.stored, op.stores_loaded)).collect();
+        const VALUE: Set = 1 << RCX;
+        assert_eq!(stored, [(VALUE, false), (VALUE, true), (VALUE, false), (VALUE, false), (0, false)]);
+        assert!(!ops[2].loads && ops[3].loads);
     }
 
     #[test]

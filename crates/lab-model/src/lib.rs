@@ -14,12 +14,14 @@ mod node;
 mod prepare;
 mod reach;
 mod shared;
+mod walker;
 mod window;
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
 use memtide_lab_protocol::Counts;
 use memtide_lab_protocol::clock::Config;
+pub use memtide_memory::{Access as CacheAccess, Cache, Victim};
 use memtide_memory::{Ahead, Prefetcher, PrivateCaches};
 
 pub use node::CurveNode;
@@ -27,6 +29,7 @@ pub use prepare::{Prepared, prepare};
 pub use reach::Lookup;
 use reach::Reach;
 use shared::Shared;
+use walker::Walker;
 use window::Window;
 
 /// Fractional bits of a picosecond in clocks.
@@ -49,7 +52,7 @@ struct Cpu {
     window: Window,
     reach: Reach,
     prefetcher: Option<Prefetcher>,
-    walker_free: Time,
+    walker: Walker,
     spilled: Vec<u64>,
 }
 
@@ -84,6 +87,8 @@ pub struct Access {
     pub write: bool,
     /// When its address is known, if later than its dispatch.
     pub ready: Time,
+    /// When its line arrives in the private caches, if they contain it but it is in flight.
+    pub arrival: Time,
     /// Time of the address translation.
     pub translation: Time,
 }
@@ -119,7 +124,7 @@ impl Curve {
             window: Window::new(&machine.core),
             reach: Reach::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
-            walker_free: Time::ZERO,
+            walker: Walker::default(),
             spilled: Vec::new(),
         };
         Curve {
@@ -177,32 +182,30 @@ impl Curve {
         self.cpus[cpu.index()].reach.flush();
     }
 
-    /// Whether a missed line may still be in flight at an instruction.
-    #[inline]
-    pub fn waits_for_lines(&self, cpu: CpuId, instruction: u64) -> bool {
-        let cpu = &self.cpus[cpu.index()];
-        cpu.window.latest_line() > cpu.clock.at(instruction)
+    /// Takes a CPU's first cache, for a caller that looks lines up there itself; `None` if it has none.
+    pub fn take_first_cache(&mut self, cpu: CpuId) -> Option<Cache> {
+        self.cpus[cpu.index()].private.take_first()
     }
 
-    /// Arrival time of a line in the CPU's private caches.
+    /// As [`Curve::touch`], for a line that missed the first cache taken out, which replaced `victim` by it.
     #[inline]
-    pub fn line_arrival(&self, cpu: CpuId, line: u64) -> Time {
-        self.cpus[cpu.index()].window.line_arrival(line)
+    pub fn missed_first(&mut self, cpu: CpuId, line: u64, victim: Option<Victim>) -> Touched {
+        let cpu = &mut self.cpus[cpu.index()];
+        let latency = cpu.private.missed_first(line, victim, &mut cpu.spilled);
+        cpu.touched(latency)
     }
 
     /// Looks a line up in the CPU's private caches, and inserts it.
     #[inline]
     pub fn touch(&mut self, cpu: CpuId, line: u64, write: bool) -> Touched {
         let cpu = &mut self.cpus[cpu.index()];
-        match cpu.private.access(line, write, &mut cpu.spilled) {
-            Some(latency) if latency <= cpu.first_hit => Touched::First,
-            Some(latency) => Touched::Private(latency),
-            None => Touched::Missed,
-        }
+        let latency = cpu.private.access(line, write, &mut cpu.spilled);
+        cpu.touched(latency)
     }
 
-    /// Performs an access that takes longer than a first-cache hit, or whose translation takes time.
-    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) {
+    /// Performs an access that takes longer than a first-cache hit, or whose translation takes time. Returns
+    /// when it ends: a load's value is known, or a store's line is there.
+    pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) -> Time {
         let Curve { cpus, shared, hidden } = self;
         let c = &mut cpus[cpu.index()];
         let Access { instruction, line, write, .. } = access;
@@ -213,16 +216,19 @@ impl Curve {
         let now = c.clock.at(instruction);
         let begin = c.translated(now, access);
         let end = match touched {
-            Touched::First => (begin + c.first_hit).max(c.window.line_arrival(line)),
-            Touched::Private(latency) => (begin + latency).max(c.window.line_arrival(line)),
+            Touched::First => (begin + c.first_hit).max(access.arrival),
+            Touched::Private(latency) => (begin + latency).max(access.arrival),
             Touched::Missed => c.miss(shared, cpu, line, begin),
         };
         for line in c.spilled.drain(..) {
             shared.spill(cpu, line, begin);
         }
-        if !write && end > now + *hidden {
-            c.window.must_retire(instruction, end);
+        // A store retires once its address is translated, and its line comes later.
+        let retires = if write { begin } else { end };
+        if retires > now + *hidden {
+            c.window.must_retire(instruction, retires);
         }
+        end
     }
 
     /// A CPU's counters: misses, page walks and node traffic. The emulator counts instructions.
@@ -232,6 +238,16 @@ impl Curve {
 }
 
 impl Cpu {
+    /// Where a line was found, given the latency of the private level that has it.
+    #[inline]
+    fn touched(&self, latency: Option<Time>) -> Touched {
+        match latency {
+            Some(latency) if latency <= self.first_hit => Touched::First,
+            Some(latency) => Touched::Private(latency),
+            None => Touched::Missed,
+        }
+    }
+
     #[inline]
     fn settle(&mut self, instruction: u64) {
         let clock = &mut self.clock;
@@ -244,9 +260,7 @@ impl Cpu {
         if access.translation == Time::ZERO {
             return begin;
         }
-        let end = begin.max(self.walker_free) + access.translation;
-        self.walker_free = end;
-        end
+        self.walker.walk(now, begin, access.translation)
     }
 
     fn miss(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, begin: Time) -> Time {
@@ -256,7 +270,6 @@ impl Cpu {
         let end = shared.demand(cpu, line, at, alone);
         self.window.hold(register, end);
         self.window.opened(end);
-        self.window.set_line_arrival(line, end);
         let ahead = self.prefetcher.as_mut().and_then(|prefetcher| prefetcher.see(line));
         for line in ahead.into_iter().flat_map(Ahead::lines) {
             shared.prefetch(cpu, line, at);

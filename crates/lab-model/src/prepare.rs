@@ -1,6 +1,6 @@
-//! Prepares a machine for the lab: scaled, on few virtual CPUs, every node fixed.
+//! Prepares a machine for the lab: reduced, on few virtual CPUs, every node fixed.
 
-use memtide_core::machine::{Cache, Dram, Fixed, LoadPoint, Machine, Node};
+use memtide_core::machine::{Cache, Dram, Fixed, Link, LoadPoint, Machine, Node};
 use memtide_core::{InitiatorId, LINE_BYTES, Time};
 
 use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
@@ -18,7 +18,7 @@ const SEED: u64 = 1;
 /// A machine for the lab.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// The machine: scaled, nodes fixed, with bandwidth and shared cache for its virtual CPUs. An initiator
+    /// The machine: reduced, nodes fixed, with bandwidth and shared cache for its virtual CPUs. An initiator
     /// without a virtual CPU keeps one idle CPU.
     pub machine: Machine,
     /// The initiator of each virtual CPU.
@@ -27,21 +27,23 @@ pub struct Prepared {
 
 /// Prepares a checked machine for `vcpus` virtual CPUs, assigned to its initiators round-robin.
 ///
-/// Bandwidths of nodes and links and capacities of shared caches are divided by CPUs / virtual CPUs, so that
-/// few virtual CPUs load a node as all CPUs would. A dram node becomes a fixed one: its idle latency is a
-/// pointer chase's, its bandwidth that of reads as fast as it takes them, its curve that of random reads, all
-/// by [`probe`].
+/// The machine's slice and scale apply to capacities, caches and TLBs. Bandwidths of nodes and links are
+/// those of the whole machine divided by its CPUs / virtual CPUs, so that few virtual CPUs load a node as all
+/// CPUs would; and each virtual CPU has a CPU's share of the shared caches.
+///
+/// A dram node becomes a fixed one: its idle latency is a pointer chase's, its bandwidth that of reads as
+/// fast as it takes them, its curve that of random reads, all by [`probe`].
 ///
 /// # Panics
 /// If `vcpus` is 0.
 pub fn prepare(machine: &Machine, vcpus: u16) -> Prepared {
     assert!(vcpus > 0, "a machine needs a CPU");
-    let mut small = machine.scaled();
+    let mut small = machine.reduced();
     let share = f64::from(vcpus) / machine.cpus() as f64;
     let initiators = small.initiators.len() as u16;
     let of = |initiator: u16| vcpus / initiators + u16::from(initiator < vcpus % initiators);
     for cache in small.caches.iter_mut().filter(|cache| cache.is_shared()) {
-        *cache = slice(cache, machine.initiators[0].cpus, of(0).max(1));
+        *cache = cache_share(cache, small.initiators[0].cpus, of(0).max(1));
     }
     let out = machine.core.cycles(machine.caches.last().map_or(0.0, |cache| cache.latency_cycles));
     let mut known: Vec<(&Dram, Fixed)> = Vec::new();
@@ -57,10 +59,10 @@ pub fn prepare(machine: &Machine, vcpus: u16) -> Prepared {
         known.extend(full.dram.as_ref().map(|dram| (dram, fixed.clone())));
         fixed.read_bandwidth_mbps *= share;
         fixed.write_bandwidth_mbps = fixed.write_bandwidth_mbps.map(|mbps| mbps * share);
-        (node.dram, node.fixed) = (None, Some(fixed));
+        (node.dram, node.fixed, node.sharing_slices) = (None, Some(fixed), 1);
     }
-    for link in &mut small.links {
-        link.bandwidth_mbps *= share;
+    for (link, full) in small.links.iter_mut().zip(&machine.links) {
+        *link = Link { bandwidth_mbps: full.bandwidth_mbps * share, ..full.clone() };
     }
     for (number, initiator) in (0..).zip(&mut small.initiators) {
         initiator.cpus = of(number).max(1);
@@ -75,20 +77,16 @@ pub fn prepare(machine: &Machine, vcpus: u16) -> Prepared {
 }
 
 /// A shared cache's share for some of an initiator's CPUs.
-fn slice(cache: &Cache, cpus: u16, vcpus: u16) -> Cache {
+fn cache_share(cache: &Cache, cpus: u16, vcpus: u16) -> Cache {
     let instances = cpus.div_ceil(cache.shared_by).max(1);
     let most = vcpus.div_ceil(instances);
     let sharers = (1..=most).rev().find(|sharers| vcpus.is_multiple_of(*sharers)).unwrap_or(1);
-    let lines = cache.capacity_kib * 16 * u64::from(sharers) / u64::from(cache.shared_by);
-    let step_kib =
-        (1..=u64::from(cache.ways)).find(|kib| (kib * 16).is_multiple_of(cache.ways.into())).unwrap_or(1);
-    let capacity_kib = (lines / 16 / step_kib * step_kib).max(step_kib);
-    Cache { capacity_kib, shared_by: sharers, slice: true, ..cache.clone() }
+    Cache { slice: true, ..cache.share(sharers) }
 }
 
 /// A dram node's figures as those of a fixed node, including the path through the caches (`out`).
 fn measured(node: &Node, out: Time) -> Fixed {
-    let peak_mbps = memtide_memory::model(node).peak().as_mbps();
+    let peak_mbps = node.bandwidth(1.0).as_mbps();
     let requests = (peak_mbps * 1e6 * PROBE_TIME.as_seconds()) as u64 / LINE_BYTES;
     let requests = requests.max(REQUESTS);
     let probe = |pattern, read_share, share_of_peak| -> ProbePoint {

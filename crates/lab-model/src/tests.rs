@@ -70,15 +70,21 @@ impl Run {
         Run { curve: Curve::new(&machine, &config), instruction: 0 }
     }
 
-    fn access(&mut self, address: u64, write: bool, ready: Time) {
+    /// Accesses an address that is known at a time; returns when the value is.
+    fn access(&mut self, address: u64, write: bool, ready: Time) -> Time {
         self.instruction += STEP;
         let line = address / LINE_BYTES;
-        let access = Access { instruction: self.instruction, line, write, ready, translation: Time::ZERO };
+        let access = Access {
+            instruction: self.instruction,
+            line,
+            write,
+            ready,
+            arrival: Time::ZERO,
+            translation: Time::ZERO,
+        };
         match self.curve.touch(CpuId(0), line, write) {
-            Touched::First => {}
-            touched => {
-                self.curve.open(CpuId(0), access, touched);
-            }
+            Touched::First => ready,
+            touched => self.curve.open(CpuId(0), access, touched),
         }
     }
 
@@ -100,8 +106,7 @@ fn chase_takes_configured_latency_including_links() {
         let mut run = Run::new();
         let mut ready = Time::ZERO;
         for address in scattered(node, 20_000) {
-            run.access(address, false, ready);
-            ready = run.curve.line_arrival(CpuId(0), address / LINE_BYTES);
+            ready = run.access(address, false, ready);
         }
         let ns = run.end().as_ns() / 20_000.0;
         // A line's own 40 ns on the slow node's link are part of a chase there.
@@ -114,7 +119,7 @@ fn chase_takes_configured_latency_including_links() {
 fn independent_misses_overlap_up_to_registers_and_bandwidth() {
     for (node, line_ns) in [(0, 10.0), (1, 40.0)] {
         let mut run = Run::new();
-        scattered(node, 20_000).for_each(|address| run.access(address, false, Time::ZERO));
+        scattered(node, 20_000).for_each(|address| _ = run.access(address, false, Time::ZERO));
         let ns = run.end().as_ns() / 20_000.0;
         let registers_ns = [80.0, 400.0][node as usize] / 10.0;
         let expected = f64::max(line_ns, registers_ns);
@@ -125,7 +130,7 @@ fn independent_misses_overlap_up_to_registers_and_bandwidth() {
 #[test]
 fn written_lines_are_read_and_written_back() {
     let mut run = Run::new();
-    scattered(0, 100_000).for_each(|address| run.access(address, true, Time::ZERO));
+    scattered(0, 100_000).for_each(|address| _ = run.access(address, true, Time::ZERO));
     let ns = run.end().as_ns() / 100_000.0;
     assert!((ns / 20.0 - 1.0).abs() < 0.06, "{ns} ns a line");
     let counts = run.curve.counts(CpuId(0)).nodes[0];
@@ -137,7 +142,7 @@ fn written_lines_are_read_and_written_back() {
 fn cache_hits_cost_instructions_only() {
     let mut run = Run::new();
     for _ in 0..100 {
-        (0..256).for_each(|line| run.access(line * LINE_BYTES, false, Time::ZERO));
+        (0..256).for_each(|line| _ = run.access(line * LINE_BYTES, false, Time::ZERO));
     }
     let ns = run.end().as_ns();
     let instructions_ns = run.instruction as f64 * 0.25;
@@ -168,6 +173,30 @@ fn clock_is_continuous_across_rate_change() {
     assert_eq!(clock.at(2001), Time(10_164_000));
 }
 
+/// Stores to lines in the first cache, each with a page walk, are as slow as the walker.
+#[test]
+fn stores_wait_for_their_translations() {
+    let mut run = Run::new();
+    (0..64).for_each(|line| _ = run.access(line * LINE_BYTES, true, Time::ZERO));
+    let before = run.end();
+    for line in 0..10_000 {
+        run.instruction += STEP;
+        let access = Access {
+            instruction: run.instruction,
+            line: line % 64,
+            write: true,
+            ready: Time::ZERO,
+            arrival: Time::ZERO,
+            translation: Time::from_ns(50.0),
+        };
+        run.curve.open(CpuId(0), access, Touched::First);
+    }
+    // The walks of at most 200 instructions are still to come.
+    let at = run.curve.clock(CpuId(0), run.instruction).at(run.instruction);
+    let (waited, bound) = (at.since(before).as_ns(), 10_000.0 * 50.0);
+    assert!(waited <= bound && waited >= bound - 51.0 * 50.0, "{waited} ns, {bound} for all walks");
+}
+
 #[test]
 fn slow_translation_delays_cache_hit() {
     let mut run = Run::new();
@@ -178,6 +207,7 @@ fn slow_translation_delays_cache_hit() {
         line: 0,
         write: false,
         ready: Time::ZERO,
+        arrival: Time::ZERO,
         translation: Time::from_ns(500.0),
     };
     run.curve.open(CpuId(0), access, Touched::First);

@@ -8,21 +8,17 @@ use memtide_core::machine::Core;
 /// Entries of the load and store queue, as in the simulator.
 const OPEN: usize = 64;
 
-/// Lines whose arrival is remembered; a power of two.
-const LINES: usize = 256;
-
 /// Limits of outstanding accesses: the reorder buffer behind an unfinished load, the load and store queue,
 /// the miss registers.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     reorder_buffer: u64,
-    /// Instruction and end time of loads not known to have retired.
+    /// Loads and stores not known to have retired, and when they can.
     loads: VecDeque<(u64, Time)>,
     /// End times of the last queued accesses.
     open: [Time; OPEN],
     next_open: usize,
     registers: Vec<Time>,
-    lines: Vec<(u64, Time)>,
     latest_line: Time,
 }
 
@@ -34,7 +30,6 @@ impl Window {
             open: [Time::ZERO; OPEN],
             next_open: 0,
             registers: vec![Time::ZERO; usize::from(core.outstanding_misses)],
-            lines: vec![(u64::MAX, Time::ZERO); LINES],
             latest_line: Time::ZERO,
         }
     }
@@ -64,14 +59,15 @@ impl Window {
         self.open[self.next_open]
     }
 
-    /// Sets the end time of the access in the entry.
+    /// Sets the end time of the miss in the entry, when its line arrives.
     #[inline]
     pub fn opened(&mut self, end: Time) {
+        self.latest_line = self.latest_line.max(end);
         self.open[self.next_open] = end;
         self.next_open = (self.next_open + 1) % OPEN;
     }
 
-    /// Records a load's end time.
+    /// Records when an instruction can retire: a load when it has ended, a store when its address is known.
     #[inline]
     pub fn must_retire(&mut self, instruction: u64, end: Time) {
         self.loads.push_back((instruction, end));
@@ -94,23 +90,9 @@ impl Window {
         self.registers[register] = until;
     }
 
-    /// Records when a line arrives in the private caches.
-    #[inline]
-    pub fn set_line_arrival(&mut self, line: u64, at: Time) {
-        self.lines[line as usize % LINES] = (line, at);
-        self.latest_line = self.latest_line.max(at);
-    }
-
     /// Arrival time of the last line.
     #[inline]
     pub fn latest_line(&self) -> Time {
         self.latest_line
-    }
-
-    /// Arrival time of a line in the private caches; long ago if no longer recorded.
-    #[inline]
-    pub fn line_arrival(&self, line: u64) -> Time {
-        let (held, at) = self.lines[line as usize % LINES];
-        if held == line { at } else { Time::ZERO }
     }
 }

@@ -3,8 +3,6 @@
 #[path = "support/closed_form.rs"]
 mod closed_form;
 
-use std::path::Path;
-
 use memtide_core::{Machine, Time};
 use memtide_lab_model::{CurveNode, prepare};
 use memtide_memory::probe::{Load, Pattern, probe};
@@ -12,15 +10,9 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 fn bundled() -> Vec<Machine> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder).expect("machines").map(|f| f.expect("a file").path()).collect();
-    files.sort();
-    let read = |file: &std::path::PathBuf| {
-        let text = std::fs::read_to_string(file).expect("a machine file");
-        Machine::parse(&file.display().to_string(), &text).expect("a checked machine")
-    };
-    files.iter().map(read).collect()
+    let names = memtide_core::machine::bundled::names().into_iter();
+    let machines = names.filter_map(memtide_core::machine::bundled::machine);
+    machines.map(|machine| machine.expect("a checked machine")).collect()
 }
 
 #[test]
@@ -123,7 +115,7 @@ fn curve_matches_channel_model() {
             let most = 0.9 * fixed.loaded.last().unwrap().load;
             for share in [0.05, 0.25, 0.5, 0.65].into_iter().filter(|&share| share < most) {
                 let mbps = share * fixed.read_bandwidth_mbps;
-                let peak = memtide_memory::model(full).peak().as_mbps();
+                let peak = full.bandwidth(1.0).as_mbps();
                 let load = Load {
                     pattern: Pattern::Random,
                     read_share: 1.0,

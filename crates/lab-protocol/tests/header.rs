@@ -15,5 +15,8 @@ fn header_marks_compile_and_are_noops_outside_the_lab() {
     assert!(compiled.expect("a C compiler").success());
     assert_eq!(Command::new(&program).status().expect("it runs").code(), Some(7));
     let code = std::fs::read(&program).expect("its code");
-    assert!(code.windows(3).any(|bytes| bytes == [0x66, 0x87, 0xdb]), "the mark's instruction is not in it");
+    for command in [1, 2] {
+        let mark = [0xb8, command, 0, 0, 0, 0x66, 0x87, 0xdb];
+        assert!(code.windows(8).any(|bytes| bytes == mark), "mark {command} is not in it");
+    }
 }

@@ -8,7 +8,7 @@ use memtide_core::machine::bundled;
 use memtide_core::{FileError, Machine, suggest};
 
 use crate::input;
-use crate::topology::{NoMachine, System};
+use crate::topology::{Measurements, NoMachine, System};
 
 /// Why a machine cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +120,11 @@ pub fn is_path(name_or_path: &str) -> bool {
 /// As [`load`]; if the numbers of nodes differ; or if the firmware does not provide the figures.
 pub fn of_host(host: &System, name: Option<&str>, figures: bool) -> Result<Machine, MachineError> {
     let Some(name) = name else {
-        let machine = if figures { host.machine("host", &[]) } else { host.machine_without_figures("host") };
+        let machine = if figures {
+            host.machine("host", &Measurements::default())
+        } else {
+            host.machine_without_figures("host")
+        };
         return Ok(machine?);
     };
     let machine = load(name)?;
@@ -129,6 +133,6 @@ pub fn of_host(host: &System, name: Option<&str>, figures: bool) -> Result<Machi
         let nodes = machine.nodes.len();
         return Err(MachineError::OtherNodes { machine: machine.name, nodes, here });
     }
-    // A real machine is not scaled.
-    Ok(Machine { scale: 1, ..machine })
+    // A real machine is whole.
+    Ok(Machine { slice: 1, scale: 1, reduction_deviation_percent: None, ..machine })
 }

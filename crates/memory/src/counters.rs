@@ -58,6 +58,23 @@ impl Counters {
         self.combine(earlier, |a, b| a - b, |a, b| a - b)
     }
 
+    /// The part of one of several equal requesters, rounded.
+    pub fn part(self, of: u64) -> Counters {
+        let whole = |count: u64| (count + of / 2) / of;
+        Counters {
+            reads: whole(self.reads),
+            writes: whole(self.writes),
+            forwarded_reads: whole(self.forwarded_reads),
+            merged_writes: whole(self.merged_writes),
+            row_hits: whole(self.row_hits),
+            row_misses: whole(self.row_misses),
+            row_conflicts: whole(self.row_conflicts),
+            activates: whole(self.activates),
+            refreshes: self.refreshes / of as f64,
+            bus_busy: Time(whole(self.bus_busy.0)),
+        }
+    }
+
     fn combine(self, o: Counters, whole: fn(u64, u64) -> u64, real: fn(f64, f64) -> f64) -> Counters {
         Counters {
             reads: whole(self.reads, o.reads),

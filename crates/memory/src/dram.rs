@@ -1,7 +1,7 @@
 //! Dram nodes: channels behind an address map.
 
+use memtide_core::Time;
 use memtide_core::machine::Dram;
-use memtide_core::{Bandwidth, Time};
 
 use crate::channel::{AddressMap, Channel};
 use crate::counters::Counters;
@@ -15,7 +15,6 @@ pub struct DramNode {
     /// Time of each channel's next event.
     next: Vec<Time>,
     controller: Time,
-    peak: Bandwidth,
 }
 
 impl DramNode {
@@ -27,7 +26,6 @@ impl DramNode {
             channels: vec![Channel::new(dram); channels],
             next: vec![Time::NEVER; channels],
             controller: Time::from_ns(dram.controller_ns),
-            peak: Bandwidth(dram.channel_peak().as_mbps() * channels as f64),
         }
     }
 
@@ -64,9 +62,5 @@ impl MemoryNode for DramNode {
 
     fn counters(&self, at: Time) -> Counters {
         self.channels.iter().map(|channel| channel.counters(at)).fold(Counters::default(), Counters::plus)
-    }
-
-    fn peak(&self) -> Bandwidth {
-        self.peak
     }
 }

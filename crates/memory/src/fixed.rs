@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use memtide_core::machine::Fixed;
-use memtide_core::{Bandwidth, LINE_BYTES, Time};
+use memtide_core::{LINE_BYTES, Time};
 
 use crate::counters::Counters;
 use crate::node::{Completion, MemoryNode, Request};
@@ -31,7 +31,6 @@ pub struct FixedNode {
     /// End of the last read so far.
     last_end: Time,
     counters: Counters,
-    peak: Bandwidth,
 }
 
 impl FixedNode {
@@ -52,7 +51,6 @@ impl FixedNode {
             load: Load::default(),
             last_end: Time::ZERO,
             counters: Counters::default(),
-            peak: Bandwidth(fixed.read_bandwidth_mbps),
         }
     }
 
@@ -144,9 +142,5 @@ impl MemoryNode for FixedNode {
 
     fn counters(&self, _: Time) -> Counters {
         self.counters
-    }
-
-    fn peak(&self) -> Bandwidth {
-        self.peak
     }
 }

@@ -18,8 +18,10 @@ pub mod node;
 mod prefetch;
 mod private;
 pub mod probe;
+mod slices;
 mod tlb;
 mod uncore;
+mod walker;
 
 pub use cache::{Access, Cache, Victim};
 pub use counters::Counters;
@@ -28,3 +30,4 @@ pub use prefetch::{Ahead, Prefetcher};
 pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};
 pub use uncore::{Requested, Uncore, UncoreCounts, Waiter};
+pub use walker::{PageWalkers, Walk};

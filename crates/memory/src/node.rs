@@ -1,6 +1,6 @@
 //! The interface of memory nodes to the simulator, the lab and `probe`, for any model.
 
-use memtide_core::{Bandwidth, Time};
+use memtide_core::Time;
 
 use crate::counters::Counters;
 
@@ -41,7 +41,4 @@ pub trait MemoryNode {
 
     /// Counters; refreshes are counted up to `at`.
     fn counters(&self, at: Time) -> Counters;
-
-    /// Maximum data rate of its buses, or of a fixed node's reads.
-    fn peak(&self) -> Bandwidth;
 }

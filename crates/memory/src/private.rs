@@ -76,6 +76,44 @@ impl PrivateCaches {
         }
     }
 
+    /// Reads a line of a page table: returns whether a private level contained it, and inserts it into those
+    /// that did not. Does not count as a hit of the program.
+    pub(crate) fn read_table(&mut self, line: u64, spilled: &mut Vec<u64>) -> bool {
+        for at in 0..self.levels.len() {
+            match self.levels[at].cache.access(line, false) {
+                Access::Hit => return true,
+                Access::Miss(victim) => {
+                    if let Some(victim) = victim.filter(|v| v.dirty) {
+                        self.write_back(at + 1, victim.line, spilled);
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Takes the first level out, for a caller that looks lines up there itself; `None` if there is no level.
+    /// These are the other levels from then on.
+    pub fn take_first(&mut self) -> Option<Cache> {
+        (!self.levels.is_empty()).then(|| self.levels.remove(0).cache)
+    }
+
+    /// As [`PrivateCaches::access`], for a line that missed the level taken out, which replaced `victim` by
+    /// it.
+    #[inline]
+    pub fn missed_first(
+        &mut self,
+        line: u64,
+        victim: Option<Victim>,
+        spilled: &mut Vec<u64>,
+    ) -> Option<Time> {
+        let latency = self.reach(0, line, false, spilled);
+        if let Some(victim) = victim.filter(|v| v.dirty) {
+            self.write_back(0, victim.line, spilled);
+        }
+        latency
+    }
+
     /// Hits of each level so far, nearest to the core first.
     pub fn hits(&self) -> impl Iterator<Item = u64> + '_ {
         self.levels.iter().map(|level| level.hits)

@@ -26,14 +26,23 @@ impl PageKey {
     fn page(self) -> u64 {
         (self.0 >> 1) & ((1 << 40) - 1)
     }
+
+    /// The line of page tables with this page's entry, below `lines`, with `entries` in each. The tables of
+    /// each address space and page size begin elsewhere.
+    pub(crate) fn table_line(self, entries: u64, lines: u64) -> u64 {
+        let table = (self.0 >> 41) << 1 | self.0 & 1;
+        (self.page() / entries).wrapping_add(table.wrapping_mul(TABLES_APART)) % lines
+    }
 }
+
+/// Distance of two tables' first lines: odd and large, so that tables of neighbouring spaces do not overlap.
+const TABLES_APART: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A core's TLB levels: each set-associative with exact least-recently-used replacement. A hit in an outer
 /// level also fills the inner ones; a walk fills all.
 #[derive(Clone, Debug)]
 pub struct Tlb {
     levels: Vec<Level>,
-    walk: Time,
 }
 
 /// Sets are contiguous. Each is a ring with the most recently used way at its head: a new entry goes in front
@@ -88,18 +97,12 @@ impl Tlb {
                 heads: vec![0; sets as usize],
             }
         });
-        let walk = machine.tlbs.last().map_or(0.0, |tlb| tlb.walk_cycles);
-        Tlb { levels: levels.collect(), walk: machine.core.cycles(walk) }
+        Tlb { levels: levels.collect() }
     }
 
     /// Number of levels; 0 if translation is free.
     pub fn levels(&self) -> usize {
         self.levels.len()
-    }
-
-    /// Time of a page walk.
-    pub fn walk(&self) -> Time {
-        self.walk
     }
 
     /// Looks a page up; on a hit returns the translation and its latency beyond a first-level hit.

@@ -236,6 +236,28 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn first_level_taken_out_changes_nothing(
+        geometries in proptest::collection::vec(geometry(), 1..=3),
+        accesses in proptest::collection::vec((0u64..700, any::<bool>()), 0..2000),
+    ) {
+        let (mut whole, _) = private_levels(&geometries);
+        let mut others = whole.clone();
+        let mut first = others.take_first().expect("a level");
+        for (line, write) in accesses {
+            let (mut spilled, mut expected) = (Vec::new(), Vec::new());
+            let latency = match first.access(line, write) {
+                Access::Hit => Some(Time::from_ns(10.0)),
+                Access::Miss(victim) => others.missed_first(line, victim, &mut spilled),
+            };
+            prop_assert_eq!(latency, whole.access(line, write, &mut expected));
+            prop_assert_eq!(spilled, expected);
+        }
+    }
+}
+
 #[test]
 fn every_written_line_leaves_when_others_fill_all_levels() {
     let (mut caches, _) = private_levels(&[(1, 2), (3, 3), (8, 8)]);

@@ -7,7 +7,7 @@
 mod channel_support;
 
 use channel_support::{matched, near};
-use memtide_core::machine::Arbitration;
+use memtide_core::machine::{Arbitration, Node};
 use memtide_memory::probe::{Load, Pattern, ProbePoint, probe};
 
 /// Realised rate in MB/s, mean latency in ns of DRAMsim3 and of Ramulator 2.1.
@@ -34,6 +34,17 @@ const SEQUENTIAL: [Reference; 5] = [
     (7644.9, 44.17, 45.13),
 ];
 
+/// Reads and writes one to one; the latency is that of the reads.
+const MIXED: [Reference; 7] = [
+    (1914.4, 59.21, 55.87),
+    (3828.7, 64.54, 59.43),
+    (5733.7, 71.06, 63.86),
+    (7644.9, 81.83, 73.78),
+    (9556.2, 97.82, 89.61),
+    (11467.4, 121.75, 118.23),
+    (13378.6, 169.79, 166.67),
+];
+
 fn load(pattern: Pattern, share_of_peak: f64, requests: u64, seed: u64) -> Load {
     Load { pattern, read_share: 1.0, share_of_peak, requests, seed }
 }
@@ -57,6 +68,39 @@ fn against(pattern: Pattern, references: &[Reference]) {
 #[test]
 fn random_reads_up_to_75_percent_load() {
     against(Pattern::Random, &RANDOM);
+}
+
+/// Mean read latency of a mix of random reads and writes, in ns, and the realised rate in MB/s.
+fn mixed(read_share: f64, rate: f64) -> (f64, f64) {
+    let node = matched();
+    let peak = node.dram.as_ref().unwrap().channel_peak().as_mbps();
+    let points = [1, 2, 3, 4, 5]
+        .map(|seed| probe(&node, Load { read_share, ..load(Pattern::Random, rate / peak, 100_000, seed) }));
+    (mean(points, |p| p.mean_ns), mean(points, |p| p.achieved.as_mbps()))
+}
+
+/// Against Ramulator 2.1 alone, whose drain the controller's defaults follow: watermarks of 80 and 20 % of
+/// the write queue. DRAMsim3 starts a drain only when its queue is full, and reads wait longer.
+#[test]
+fn random_reads_and_writes_one_to_one_up_to_70_percent_load() {
+    for (rate, dramsim3, ramulator) in MIXED {
+        let (mean_ns, achieved) = mixed(0.5, rate);
+        let what = format!("one to one at {rate} MB/s");
+        near(&format!("{what}: rate"), achieved, rate, 0.005);
+        near(&what, mean_ns, ramulator, 0.05);
+        assert!(mean_ns < 1.05 * dramsim3, "{what}: {mean_ns} ns, DRAMsim3 {dramsim3} ns");
+    }
+}
+
+#[test]
+fn mix_of_80_percent_reads_is_between_reads_alone_and_one_to_one() {
+    for (rate, _, one_to_one) in MIXED {
+        let (mean_ns, achieved) = mixed(0.8, rate);
+        let what = format!("80 % reads at {rate} MB/s");
+        near(&format!("{what}: rate"), achieved, rate, 0.005);
+        let (_, _, reads) = RANDOM.into_iter().find(|reads| (reads.0 - rate).abs() < 1.0).unwrap();
+        assert!(mean_ns > 0.97 * reads && mean_ns < 1.03 * one_to_one, "{what}: {mean_ns} ns");
+    }
 }
 
 #[test]
@@ -92,10 +136,18 @@ fn tail_and_median_of_random_reads() {
 }
 
 #[test]
-fn rotation_makes_random_reads_wait_longer_under_load() {
+fn arbitration_explains_the_difference_of_the_simulators_near_saturation() {
+    // Ramulator 2.1 serves the oldest request first, DRAMsim3 the banks in rotation. At 90 % load the first
+    // is not saturated, the second is.
     let mut node = matched();
-    let oldest = probe(&node, load(Pattern::Random, 0.85, 200_000, 1)).mean_ns;
+    let points = |node: &Node, rate: f64| {
+        [1, 2, 3].map(|seed| probe(node, load(Pattern::Random, rate / 19_207.7, 200_000, seed)))
+    };
+    near("oldest, 80 %", mean(points(&node, 15_289.9), |p| p.mean_ns), 132.57, 0.05);
+    near("oldest, 85 %", mean(points(&node, 16_238.9), |p| p.mean_ns), 164.89, 0.05);
+    let oldest = mean(points(&node, 17_205.5), |p| p.mean_ns);
     node.dram.as_mut().unwrap().arbitration = Arbitration::RoundRobin;
-    let rotation = probe(&node, load(Pattern::Random, 0.85, 200_000, 1)).mean_ns;
-    assert!(rotation > 1.2 * oldest, "{rotation} against {oldest} ns");
+    near("rotation, 80 %", mean(points(&node, 15_289.9), |p| p.mean_ns), 145.15, 0.05);
+    let rotation = mean(points(&node, 17_205.5), |p| p.mean_ns);
+    assert!(rotation > 4.0 * oldest, "at 90 %: {rotation} against {oldest} ns");
 }

@@ -2,19 +2,10 @@
 
 mod channel_support;
 
-use channel_support::{Arrival, Run, arrival, ddr4, near, rate, run};
+use channel_support::{Arrival, activates, arrival, column_distance, columns, ddr4, near, rate, run};
 use memtide_core::Time;
 use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
 use memtide_memory::channel::{Banks, Command, Place};
-
-/// Cycles of the column commands, in order.
-fn columns(run: &Run) -> Vec<u64> {
-    run.commands.iter().filter(|c| matches!(c.1, Command::Column { .. })).map(|c| c.0).collect()
-}
-
-fn activates(run: &Run) -> Vec<u64> {
-    run.commands.iter().filter(|c| matches!(c.1, Command::Activate { .. })).map(|c| c.0).collect()
-}
 
 /// Cycles per line at the end of a long run of reads that are all queued from the start.
 fn cycles_a_line(dram: &Dram, place: impl Fn(u64) -> Place) -> f64 {
@@ -104,7 +95,7 @@ fn single_bank_refresh_leaves_others_open() {
     let other = arrival(210, &d, 1, 0, 3, 0, false);
     let refreshed = arrival(210, &d, 0, 0, 3, 0, false);
     let r = run(&d, &[other, refreshed]);
-    assert_eq!(r.commands[0], (200, Command::Refresh(Banks::one(0))));
+    assert_eq!(r.commands[0], (200, Command::Refresh(Banks { first: 0, step: 1, count: 1 })));
     let miss = u64::from(d.rcd + d.cl + d.burst);
     assert_eq!(r.ends, [Some(210 + miss), Some(200 + 100 + miss)]);
     let same = Dram { refresh: Refresh::SameBank, ..d };
@@ -156,15 +147,27 @@ fn written_row_closes_after_write_recovery() {
 #[test]
 fn bus_is_idle_between_ranks() {
     let d = ddr4();
-    let read = |bank: u16, column| Arrival { at: 1000, place: Place { bank, column, row: 1 }, write: false };
-    let open = |bank| Arrival { at: 0, ..read(bank, 0) };
-    let gap = |a: u16, b: u16| {
-        let columns = columns(&run(&d, &[open(a), open(b), read(a, 1), read(b, 1)]));
-        columns[3] - columns[2]
-    };
+    let gap = |a: u16, b: u16| column_distance(&d, (a, false), (b, false));
     assert_eq!(gap(0, 4), u64::from(d.ccd_s));
     assert_eq!(gap(0, 1), u64::from(d.ccd_l));
     assert_eq!(gap(0, 16), u64::from(d.burst + d.rank_switch));
+}
+
+#[test]
+fn request_leaves_its_queue_at_its_activate() {
+    // With queues of one read, the next one enters when the row of the first is opened.
+    let d = Dram { read_queue: 1, ..ddr4() };
+    let reads = [0, 1, 2].map(|group| arrival(0, &d, group, 0, 1, 0, false));
+    let opened = activates(&run(&d, &reads));
+    assert_eq!(opened, [0, u64::from(d.rrd_s), u64::from(2 * d.rrd_s)]);
+    // A row hit stays until its column command.
+    let hits = [arrival(0, &d, 0, 0, 1, 0, false), arrival(1000, &d, 0, 0, 1, 1, false)];
+    let (hit, other) = (arrival(1000, &d, 0, 0, 1, 2, false), arrival(1000, &d, 1, 0, 1, 0, false));
+    let r = run(&d, &[hits[0], hits[1], hit, other]);
+    assert_eq!(
+        (columns(&r)[2], activates(&r)[1]),
+        (1000 + u64::from(d.ccd_l), 1000 + u64::from(d.ccd_l) + 1)
+    );
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn node(fixed: Fixed) -> Node {
         fixed: Some(fixed),
         energy: Energy { read_nj: 2.0, write_nj: 3.0, standby_mw: 10.0, ..Energy::default() },
         endurance_writes: None,
+        sharing_slices: 1,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Registration of a policy: its description, parameters and constructor.
 
 use memtide_core::Machine;
-use memtide_core::params::{Parameter, Values};
+use memtide_core::params::{Kind, Parameter, Values};
 use memtide_core::policy::{Migration, Placement};
 
 /// Description of a policy.
@@ -17,6 +17,13 @@ pub struct Info {
     pub figures: bool,
     /// Its parameters.
     pub parameters: &'static [Parameter],
+}
+
+impl Info {
+    /// Whether a parameter names nodes: what it does is then the user's choice.
+    pub fn chooses_nodes(&self) -> bool {
+        self.parameters.iter().any(|parameter| matches!(parameter.kind, Kind::Nodes { .. }))
+    }
 }
 
 /// A placement policy for a machine, or why its values do not fit the machine.

@@ -70,6 +70,27 @@ pub enum Record {
     ExecFailed,
     /// Continued on this CPU of the recording machine.
     Cpu(u32),
+    /// Made a mark.
+    Mark(Mark),
+}
+
+/// A mark, with the number of its command in crate `lab-protocol`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mark {
+    /// The region of interest begins.
+    Begin = 1,
+    /// The region of interest ends.
+    End = 2,
+    /// Warm-up begins.
+    WarmUp = 4,
+}
+
+impl Mark {
+    /// The mark with this number.
+    pub fn from_number(number: u64) -> Option<Mark> {
+        [Mark::Begin, Mark::End, Mark::WarmUp].into_iter().find(|&mark| mark as u64 == number)
+    }
 }
 
 /// One access to memory.

@@ -3,7 +3,7 @@
 //! A record is a tag byte, never 0, and LEB128 numbers. An access's address is encoded relative to the last
 //! one of (nearly always) the same instruction, which takes one or two bytes.
 
-use crate::{RawAccess, Record};
+use crate::{Mark, RawAccess, Record};
 
 /// Growth increment of a stream; no record crosses a boundary.
 pub const WINDOW_BYTES: usize = 1 << 18;
@@ -79,6 +79,7 @@ impl Encoder {
             Record::Exec => (7, &[]),
             Record::ExecFailed => (8, &[]),
             Record::Cpu(cpu) => (9, &[u64::from(cpu)]),
+            Record::Mark(mark) => (10, &[mark as u64]),
         };
         out.byte(tag);
         for &number in numbers {
@@ -173,6 +174,7 @@ impl Decoder {
             7 => Record::Exec,
             8 => Record::ExecFailed,
             9 => Record::Cpu(small(window)?),
+            10 => Record::Mark(Mark::from_number(number(window)?).ok_or("an unknown mark")?),
             _ => return Err("an unknown record"),
         }))
     }
@@ -255,6 +257,7 @@ mod tests {
             1 => Just(Record::Exec),
             1 => Just(Record::ExecFailed),
             1 => any::<u32>().prop_map(Record::Cpu),
+            1 => prop_oneof![Just(Mark::Begin), Just(Mark::End), Just(Mark::WarmUp)].prop_map(Record::Mark),
         ]
     }
 
@@ -301,7 +304,9 @@ mod tests {
             (&long_name, "a name of more than 255 bytes"),
             (&[3, 0, 0, 1, 0xff], "a name that is not UTF-8"),
             (&[3, 0, 0, 9, b'n'], "a name without an end"),
-            (&[10], "an unknown record"),
+            (&[10, 3], "an unknown mark"),
+            (&[10], "a number without an end"),
+            (&[11], "an unknown record"),
         ] {
             assert_eq!(Decoder::default().next(&mut &*bytes), Err(expected));
         }

@@ -46,11 +46,12 @@ impl Reach {
 }
 
 impl Comparison {
-    /// Compares runs on a machine, one report per name. The baseline is `local`, or the first policy without
-    /// it.
+    /// Compares runs on a machine, whose slice and scale apply, one report per name. The baseline is `local`,
+    /// or the first policy without it.
     pub fn new(machine: &Machine, names: Vec<String>, reports: Vec<Report>) -> Comparison {
         let baseline = names.iter().position(|name| name == "local").unwrap_or(0);
-        let nodes = machine.node_ids().map(|node| Reach::of(machine, node)).collect();
+        let machine = machine.reduced();
+        let nodes = machine.node_ids().map(|node| Reach::of(&machine, node)).collect();
         Comparison { names, reports, nodes, baseline }
     }
 

@@ -16,10 +16,12 @@ mod os;
 mod report;
 mod samples;
 mod sensors;
+mod stages;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
 mod support;
 mod thread;
+mod totals;
 
 use memtide_core::epoch::Limits;
 use memtide_core::machine::Machine;
@@ -28,8 +30,8 @@ use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::comparison::{Comparison, Reach};
 pub use self::report::{
-    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, TimeReport,
-    TimelineReport, WearReport,
+    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, StageReport,
+    TimeReport, TimelineReport, WearReport,
 };
 
 /// A program and its CPUs.
@@ -42,7 +44,7 @@ pub struct Job<'p> {
     pub cpus: Vec<CpuId>,
 }
 
-/// A policy, created for the machine before it is scaled: its epoch and its monitor's intervals are divided
+/// A policy, created for the machine before it is reduced: its epoch and its monitor's intervals are divided
 /// by the scale, too.
 pub struct Policy {
     /// Chooses nodes at first touch.
@@ -82,6 +84,15 @@ pub enum SimError {
     OutOfMemory {
         /// The node.
         node: NodeId,
+    },
+    /// All nodes that a program is bound to are full.
+    #[error("out of memory: the policy binds the program to node{} {}, without free memory; use a smaller \
+        workload or scale, or a placement that spills, such as `preferred`",
+        if .nodes.len() == 1 { "" } else { "s" },
+        .nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", "))]
+    Bound {
+        /// The nodes.
+        nodes: Vec<NodeId>,
     },
     /// A program's threads deadlock, refer to threads that do not exist, or continue for ever without doing
     /// anything; or it has too many processes.
@@ -135,8 +146,8 @@ pub enum SimError {
 
 /// Runs programs on a machine under a policy, from their start until all have ended.
 ///
-/// Applies the machine's `scale`. Calls `watch` regularly with the share of the work done, if known; the run
-/// stops when it returns false.
+/// Applies the machine's `slice` and `scale`. Calls `watch` regularly with the share of the work done, if
+/// known; the run stops when it returns false.
 ///
 /// # Errors
 /// See [`SimError`].

@@ -13,41 +13,76 @@ const BUCKETS: usize = 512;
 /// Histogram units per nanosecond.
 const UNITS_PER_NS: f64 = 10.0;
 
-/// Traffic of every node over time, and latencies of its demand reads.
+/// Time between two looks at the run while nothing is sampled.
+const PAUSED: Time = Time::from_us(100);
+
+/// Traffic of every node over time in the region of interest, and latencies of all demand reads.
 pub(crate) struct Samples {
     pub bucket: Time,
     /// Lines moved between device and controller in each bucket, by node.
     pub traffic: Vec<Vec<u64>>,
     last: Vec<u64>,
     taken: u64,
+    /// When the region began or resumed; `None` outside.
+    since: Option<Time>,
+    /// The region's time before that.
+    before: Time,
     histograms: Vec<Histogram<u64>>,
 }
 
+/// An empty histogram of latencies.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that the library allows")
+}
+
 impl Samples {
-    pub fn new(nodes: usize) -> Samples {
-        let histogram =
-            Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds that the library allows");
+    /// Samples of a run that begins within its region of interest, or before it.
+    pub fn new(nodes: usize, within: bool) -> Samples {
         Samples {
             bucket: FIRST_BUCKET,
             traffic: vec![Vec::new(); nodes],
             last: vec![0; nodes],
             taken: 0,
-            histograms: vec![histogram; nodes],
+            since: within.then_some(Time::ZERO),
+            before: Time::ZERO,
+            histograms: vec![histogram(); nodes],
         }
     }
 
-    /// Time of the next sample.
-    pub fn next(&self) -> Time {
-        self.bucket * (self.taken + 1)
+    /// Time of the next sample, or of the next look at the run.
+    pub fn next(&self, now: Time) -> Time {
+        match self.since {
+            Some(since) => since + (self.bucket * (self.taken + 1)).since(self.before),
+            None => now + PAUSED,
+        }
     }
 
-    /// Takes a sample of the traffic.
-    pub fn take(&mut self, uncore: &Uncore) {
-        let due = self.next();
+    /// The region begins or ends.
+    pub fn follow(&mut self, within: bool, uncore: &Uncore, now: Time) {
+        let lines = |node| uncore.node_counters(NodeId::from(node), now).lines();
+        match (self.since, within) {
+            (Some(since), false) => {
+                self.before += now.since(since);
+                self.since = None;
+                self.last.iter_mut().enumerate().for_each(|(node, last)| *last = lines(node) - *last);
+            }
+            (None, true) => {
+                self.since = Some(now);
+                self.last.iter_mut().enumerate().for_each(|(node, last)| *last = lines(node) - *last);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a sample of the traffic, if it is due.
+    pub fn take(&mut self, uncore: &Uncore, now: Time) {
+        if self.since.is_none() {
+            return;
+        }
         for (node, (traffic, last)) in self.traffic.iter_mut().zip(&mut self.last).enumerate() {
-            let now = uncore.node_counters(NodeId::from(node), due).lines();
-            traffic.push(now - *last);
-            *last = now;
+            let lines = uncore.node_counters(NodeId::from(node), now).lines();
+            traffic.push(lines - *last);
+            *last = lines;
         }
         self.taken += 1;
         if self.taken as usize == BUCKETS {
@@ -57,14 +92,9 @@ impl Samples {
         }
     }
 
-    /// Time of the last sample.
+    /// The region's time up to the last sample.
     pub fn until(&self) -> Time {
         self.bucket * self.taken
-    }
-
-    /// A node's traffic since the last sample.
-    pub fn since_last(&self, node: NodeId, uncore: &Uncore, now: Time) -> u64 {
-        uncore.node_counters(node, now).lines().saturating_sub(self.last[node.index()])
     }
 
     /// Collects the latencies from the uncore.
@@ -77,15 +107,6 @@ impl Samples {
     /// Latencies of a node's demand reads.
     pub fn of_node(&self, node: NodeId) -> Latencies<'_> {
         Latencies(&self.histograms[node.index()])
-    }
-
-    /// Latencies of all nodes' demand reads.
-    pub fn of_all(&self) -> Histogram<u64> {
-        let mut all = self.histograms[0].clone();
-        for other in &self.histograms[1..] {
-            all.add(other).expect("histograms of the same bounds");
-        }
-        all
     }
 }
 

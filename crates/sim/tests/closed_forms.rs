@@ -50,6 +50,24 @@ fn huge_pages_need_no_walks_and_base_pages_one_per_step() {
     assert_near(report.time_ms * 1e6 / 20_000.0, 90.0 + 15.0, 0.02, "time a step");
 }
 
+/// 8192 pages have 1024 lines of page table. Of the 128 lines of the private caches every other one is then a
+/// line of the table, so that one walk in 16 finds its line. A nested walk reads two lines: those of the last
+/// 42 pages are there.
+#[test]
+fn walks_of_chase_over_large_memory_are_cold() {
+    for (nested, warm_share) in [("", 64.0 / 1024.0), ("nested_walks = true\n", 42.0 / 1024.0)] {
+        let tlb = format!(
+            "[[tlb]]\nname = \"L1\"\nentries = 64\nways = 4\nwalk_cycles = 30\n\
+             cold_walk_cycles = 200\n{nested}"
+        );
+        let machine = one_node(64, 90.0, 20_000.0).with(&tlb).machine();
+        let random = doing((0..20_000).map(|step| follow(mixed(step) % (1 << 19) * LINE)));
+        let report = simulate(&machine, "local", alone([random]));
+        let walk_ns = 15.0 * warm_share + 100.0 * (1.0 - warm_share);
+        assert_near(report.time_ms * 1e6 / 20_000.0, 90.0 + walk_ns, 0.02, "time a step");
+    }
+}
+
 #[test]
 fn link_adds_its_latency() {
     let machine = MachineText::new("")

@@ -4,7 +4,7 @@
 mod runs;
 mod support;
 
-use memtide_core::{Batch, CpuId, Machine, PageSize, Program, ProgramError, Then, ThreadId};
+use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Program, ProgramError, Then, ThreadId};
 use memtide_sim::{Job, Report, SimError, run};
 
 use runs::{assert_near, job, policy, simulate, try_jobs, try_run};
@@ -99,6 +99,23 @@ fn fast_only_swaps_rather_than_spill() {
     let report = simulate(&small(""), "fast-only", alone([touch(0, 400)]));
     assert_eq!(pages(&report)[1], 0);
     assert_eq!(report.pages.swapped_out, 400 - pages(&report)[0]);
+}
+
+#[test]
+fn bound_program_runs_out_of_memory_rather_than_spill_or_swap() {
+    assert_eq!(pages(&simulate(&small(""), "bind:node=slow", alone([touch(0, 256)]))), [0, 256]);
+    let error = try_run(&small(""), "bind:node=slow", alone([touch(0, 257)])).expect_err("256 pages fit");
+    assert!(matches!(&error, SimError::Bound { nodes } if *nodes == [NodeId(1)]), "{error}");
+    assert!(error.to_string().starts_with("out of memory: the policy binds the program to node 1, "));
+    assert_eq!(pages(&simulate(&small(""), "bind:node=slow:fast", alone([touch(0, 300)]))), [256, 44]);
+}
+
+#[test]
+fn preferred_node_spills_when_full_and_swaps_only_when_all_are() {
+    let report = simulate(&small(""), "preferred:node=slow", alone([touch(0, 300)]));
+    assert_eq!((pages(&report), report.pages.swapped_out), (vec![44, 256], 0));
+    let report = simulate(&small(""), "preferred:node=slow", alone([touch(0, 600)]));
+    assert!(report.pages.swapped_out >= 600 - 512);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use memtide_core::Mark;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::schema::parser::parse_message_type;
@@ -12,8 +13,8 @@ use crate::names::Names;
 /// The format's name, in the file's metadata.
 pub const FORMAT: &str = "memtide-trace";
 
-/// The format's version, in the file's metadata.
-pub const VERSION: u32 = 1;
+/// The format's version, in the file's metadata. A trace without marks has version 1.
+pub const VERSION: u32 = 2;
 
 /// A row group ends with the epoch in which it reaches this many rows.
 pub const GROUP_ROWS: usize = 1 << 18;
@@ -64,13 +65,16 @@ pub enum Kind {
     Cpu = 6,
     /// The thread ends.
     End = 7,
+    /// Mark `address`: 1 begins the region of interest, 2 ends it, 4 begins warm-up.
+    Mark = 8,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn from_number(number: i32) -> Option<Kind> {
         use Kind::*;
-        [Access, Map, Unmap, Spawn, Fork, Exec, Cpu, End].into_iter().find(|&kind| kind as i32 == number)
+        let all = [Access, Map, Unmap, Spawn, Fork, Exec, Cpu, End, Mark];
+        all.into_iter().find(|&kind| kind as i32 == number)
     }
 }
 
@@ -83,7 +87,7 @@ pub struct Row {
     pub kind: Kind,
     /// Instructions retired by the thread so far, including this one's; never decreases within a thread.
     pub instructions: u64,
-    /// First byte; for some kinds a thread or a CPU.
+    /// First byte; for some kinds a thread, a CPU or a mark.
     pub address: u64,
     /// Size in bytes: 1 to 65,535 for an access.
     pub size: u64,
@@ -209,6 +213,16 @@ fn hash<T: Copy, const N: usize>(crc: &mut crc32fast::Hasher, values: &[T], byte
         let block = &mut block[..values.len()];
         block.iter_mut().zip(values).for_each(|(slot, &value)| *slot = bytes(value));
         crc.update(block.as_flattened());
+    }
+}
+
+/// The mark with this number, which is that of the lab's instruction.
+pub(crate) fn mark(number: u64) -> Option<Mark> {
+    match number {
+        1 => Some(Mark::Begin),
+        2 => Some(Mark::End),
+        4 => Some(Mark::WarmUp),
+        _ => None,
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use memtide_core::PAGE_BYTES;
+use memtide_core::{Mark, PAGE_BYTES};
 use serde::Serialize;
 
-use crate::columns::{Columns, Kind, sum};
+use crate::columns::{Columns, Kind, mark, sum};
 use crate::{Trace, TraceError};
 
 /// Statistics of a whole trace.
@@ -29,6 +29,8 @@ pub struct TraceInfo {
     pub threads: u32,
     /// Instructions retired by all threads.
     pub instructions: u64,
+    /// Marks that begin a region of interest; if 0, the whole trace is one.
+    pub regions: u64,
     /// Loads and stores.
     pub accesses: u64,
     /// Loads.
@@ -80,6 +82,7 @@ const MAX_BLOCKS: usize = 1 << 23;
 
 struct Scan {
     info: TraceInfo,
+    marks: u64,
     /// Each thread's address space and instructions.
     threads: Vec<(u32, u64)>,
     /// Bits of pages accessed and of pages stored to, by address space and [`BLOCK_PAGES`].
@@ -103,7 +106,7 @@ impl Scan {
             ..TraceInfo::default()
         };
         let threads = vec![(0, 0); totals.threads as usize];
-        Scan { info, threads, pages: HashMap::new(), last: None }
+        Scan { info, marks: 0, threads, pages: HashMap::new(), last: None }
     }
 
     fn row(&mut self, columns: &Columns, row: usize) -> Result<(), &'static str> {
@@ -126,6 +129,10 @@ impl Scan {
             Some(Kind::Fork) => {
                 self.threads[address as usize].0 = self.info.processes;
                 self.info.processes += 1;
+            }
+            Some(Kind::Mark) => {
+                self.marks += 1;
+                self.info.regions += u64::from(mark(address) == Some(Mark::Begin));
             }
             _ => {}
         }
@@ -159,6 +166,9 @@ impl Scan {
         let instructions = trace.totals().instructions;
         if sum(self.threads.iter().map(|&(_, retired)| retired)) != Some(instructions) {
             return Err(TraceError::damaged(trace.path(), "its instructions do not add up"));
+        }
+        if (self.marks, self.info.regions) != (trace.totals().marks, trace.totals().regions) {
+            return Err(TraceError::damaged(trace.path(), "its marks do not add up"));
         }
         self.info.instructions = instructions;
         let count =

@@ -28,6 +28,17 @@ pub struct Totals {
     pub accesses: u64,
     /// Instructions retired by all threads.
     pub instructions: u64,
+    /// Marks, of all kinds.
+    pub marks: u64,
+    /// Marks among them that begin a region of interest.
+    pub regions: u64,
+}
+
+impl Totals {
+    /// The format's version of a trace with these contents.
+    fn version(&self) -> u32 {
+        if self.marks == 0 { 1 } else { VERSION }
+    }
 }
 
 /// Numbers of a row group.
@@ -60,18 +71,21 @@ const KEYS: [&str; 9] = [
 
 impl Metadata {
     pub fn to_key_values(&self) -> Vec<KeyValue> {
-        let Totals { epochs, threads, accesses, instructions } = self.totals;
+        let Totals { epochs, threads, accesses, instructions, marks, regions } = self.totals;
+        let marks = if marks == 0 { String::new() } else { format!(" {marks} marks {regions} regions") };
         let group = |group: &Group| {
             format!("{} {} {} {:08x}", group.first_epoch, group.rows, group.accesses, group.checksum)
         };
         let mut values = vec![
             FORMAT.to_owned(),
-            VERSION.to_string(),
+            self.totals.version().to_string(),
             self.header.program.clone(),
             self.header.arch.clone(),
             self.header.recorder.clone(),
             self.header.epoch_instructions.to_string(),
-            format!("{epochs} epochs {threads} threads {accesses} accesses {instructions} instructions"),
+            format!(
+                "{epochs} epochs {threads} threads {accesses} accesses {instructions} instructions{marks}"
+            ),
             self.groups.iter().map(group).collect::<Vec<_>>().join("\n"),
         ];
         values.push(format!("{:08x}", checksum(&values)));
@@ -92,9 +106,9 @@ impl Metadata {
             return Err(MetadataError::Foreign);
         }
         let version = find(KEYS[1]).unwrap_or_default();
-        if version != VERSION.to_string() {
+        if !(1..=VERSION).any(|known| version == known.to_string()) {
             return Err(MetadataError::Version(format!(
-                "a trace of format version {version:?}; this memtide reads version {VERSION}: \
+                "a trace of format version {version:?}; this memtide reads versions 1 to {VERSION}: \
                 use the memtide that wrote it, or record again"
             )));
         }
@@ -115,13 +129,23 @@ impl Metadata {
             epoch_instructions: values[5].parse().ok()?,
         };
         let totals: Vec<&str> = values[6].split(' ').step_by(2).collect();
-        let &[epochs, threads, accesses, instructions] = totals.as_slice() else { return None };
+        let (&[epochs, threads, accesses, instructions], marks) = totals.split_first_chunk()?;
+        let (marks, regions) = match *marks {
+            [] => (0, 0),
+            [marks, regions] => (marks.parse().ok().filter(|&marks| marks > 0)?, regions.parse().ok()?),
+            _ => return None,
+        };
         let totals = Totals {
             epochs: epochs.parse().ok()?,
             threads: threads.parse().ok()?,
             accesses: accesses.parse().ok()?,
             instructions: instructions.parse().ok()?,
+            marks,
+            regions,
         };
+        if values[1] != totals.version().to_string() {
+            return None;
+        }
         let groups: Option<Vec<Group>> = values[7].lines().map(parse_group).collect();
         Some(Metadata { header, totals, groups: groups? }).filter(Metadata::is_plausible)
     }
@@ -131,6 +155,7 @@ impl Metadata {
         let accesses = self.groups.iter().map(|group| group.accesses).sum::<u64>();
         (1..=MAX_THREADS).contains(&self.totals.threads)
             && accesses == self.totals.accesses
+            && self.totals.regions <= self.totals.marks
             && epochs.first().is_none_or(|&first| first == 0)
             && epochs.is_sorted_by(|a, b| a < b)
             && epochs.last().map_or(self.totals.epochs == 0, |&last| last < self.totals.epochs)
@@ -186,7 +211,7 @@ mod tests {
             let group = |first_epoch, rows| Group { first_epoch, rows, accesses: rows as u64, checksum: 0 };
             let (program, arch, recorder) = (String::new(), String::new(), String::new());
             let header = Header { program, arch, recorder, epoch_instructions: 1 };
-            let totals = Totals { epochs, threads: 1, accesses: 5, instructions: 5 };
+            let totals = Totals { epochs, threads: 1, accesses: 5, instructions: 5, ..Totals::default() };
             let written = Metadata { header, totals, groups: vec![group(0, 2), group(second, 3)] };
             Metadata::from_key_values(Some(&written.to_key_values())).map(|_| ())
         };
@@ -195,5 +220,35 @@ mod tests {
         assert_eq!(read(6, 2), damaged);
         assert_eq!(read(5, 3), damaged);
         assert_eq!(read(i32::MAX as u32, 1), damaged);
+    }
+
+    /// Reads metadata of this version with these totals, whose checksum is right.
+    fn read(version: &str, totals: &str) -> Option<Totals> {
+        let mut values =
+            [FORMAT, version, "program", "x86_64", "test", "1", totals, "0 9 5 0"].map(str::to_owned);
+        let sum = format!("{:08x}", checksum(&values));
+        let pairs = KEYS.iter().zip(values.iter_mut().map(std::mem::take).chain([sum]));
+        let pairs = pairs.map(|(key, value)| KeyValue::new((*key).to_owned(), value)).collect();
+        Metadata::from_key_values(Some(&pairs)).ok().map(|metadata| metadata.totals)
+    }
+
+    #[test]
+    fn version_is_2_exactly_with_marks() {
+        let plain = "1 epochs 1 threads 5 accesses 7 instructions";
+        let counts = |totals: Totals| (totals.accesses, totals.marks, totals.regions);
+        assert_eq!(read("1", plain).map(counts), Some((5, 0, 0)));
+        assert_eq!(read("2", &format!("{plain} 3 marks 2 regions")).map(counts), Some((5, 3, 2)));
+        for (version, marks) in [
+            ("2", ""),
+            ("1", " 3 marks 2 regions"),
+            ("2", " 0 marks 0 regions"),
+            ("2", " 3 marks 4 regions"),
+            ("2", " 3 marks"),
+            ("2", " -1 marks 0 regions"),
+            ("2", " 3 marks 2 regions 1 more"),
+            ("3", " 3 marks 2 regions"),
+        ] {
+            assert_eq!(read(version, &format!("{plain}{marks}")), None, "{version}:{marks}");
+        }
     }
 }

@@ -1,29 +1,46 @@
 //! Replays a trace as a [`Program`].
 
 use memtide_core::{
-    Access, Batch, CpuId, Mapping, PageSize, Program, ProgramError, Then, ThreadId, VirtAddr,
+    Access, Batch, CpuId, Mapping, Mark, PageSize, Program, ProgramError, Then, ThreadId, VirtAddr,
 };
 
-use crate::columns::{Columns, Kind};
+use crate::columns::{Columns, Kind, mark};
 use crate::{Trace, TraceError};
 
 /// Maximum accesses per batch.
 const BATCH: usize = 4096;
 
 /// Which part of a trace to replay, and how.
+///
+/// If `skip`, `limit` or `warm_up` select a part, that part is the region of interest, and the trace's own
+/// marks do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayOptions {
     /// Number of accesses to skip at the start; mappings and thread starts before them are replayed.
     pub skip: u64,
     /// Maximum number of accesses to replay.
     pub limit: u64,
+    /// Number of replayed accesses before the region of interest; less than the trace has and `limit` allows.
+    pub warm_up: u64,
     /// Replay the CPU of the recording machine on which each thread ran.
     pub cpus: bool,
 }
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        ReplayOptions { skip: 0, limit: u64::MAX, cpus: false }
+        ReplayOptions { skip: 0, limit: u64::MAX, warm_up: 0, cpus: false }
+    }
+}
+
+impl ReplayOptions {
+    /// Whether they select a part of the trace.
+    fn selects(&self) -> bool {
+        (self.skip, self.limit, self.warm_up) != (0, u64::MAX, 0)
+    }
+
+    /// Number of the first access of the region, if it comes after a warm-up.
+    fn begin(&self) -> Option<u64> {
+        (self.warm_up > 0).then(|| self.skip.saturating_add(self.warm_up))
     }
 }
 
@@ -39,6 +56,9 @@ pub struct Replay {
     before: u64,
     threads: Vec<Thread>,
     handed_out: u64,
+    /// Marks of the options that were not returned yet, last first: thread 0 makes the first one at once, and
+    /// the thread that makes the region's first access the second.
+    marks: Vec<Mark>,
 }
 
 /// A thread's rows of an epoch.
@@ -92,6 +112,7 @@ impl Trace {
             before: 0,
             threads,
             handed_out: 0,
+            marks: if options.warm_up > 0 { vec![Mark::Begin, Mark::WarmUp] } else { Vec::new() },
         };
         if !replay.trace.groups().is_empty() {
             replay.load(0)?;
@@ -149,6 +170,10 @@ impl Replay {
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), TraceError> {
+        if self.marks.pop_if(|mark| *mark == Mark::WarmUp).is_some() {
+            batch.then = Then::Mark(Mark::WarmUp);
+            return Ok(());
+        }
         let id = thread.index();
         let epoch = self.threads[id].epoch;
         let epochs = self.trace.totals().epochs;
@@ -193,6 +218,12 @@ impl Replay {
                 break;
             }
             let number = self.before + u64::from(slice.accesses) + thread.accesses;
+            if self.options.begin() == Some(number)
+                && let Some(mark) = self.marks.pop()
+            {
+                batch.then = Then::Mark(mark);
+                break;
+            }
             if !wanted.contains(&number) {
                 thread.retired = retired;
             } else if let Ok(instructions) = u32::try_from(instructions) {
@@ -257,7 +288,8 @@ fn event(columns: &Columns, row: usize, options: ReplayOptions) -> Then {
         Some(Kind::Exec) => Then::Exec,
         Some(Kind::Cpu) if options.cpus => Then::OnCpu(CpuId(address as u16)),
         Some(Kind::End) => Then::End,
-        Some(Kind::Cpu | Kind::Access) | None => Then::Continue,
+        Some(Kind::Mark) if !options.selects() => mark(address).map_or(Then::Continue, Then::Mark),
+        Some(Kind::Cpu | Kind::Mark | Kind::Access) | None => Then::Continue,
     }
 }
 
@@ -280,6 +312,10 @@ impl Program for Replay {
                 Err(ProgramError(what.to_string()))
             }
         }
+    }
+
+    fn has_region(&self) -> bool {
+        if self.options.selects() { self.options.warm_up > 0 } else { self.trace.totals().regions > 0 }
     }
 
     fn progress(&self) -> Option<f64> {

@@ -17,7 +17,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use rustix::fs::OFlags;
 
 use crate::chunk::{Chunk, read_range};
-use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, is_range, schema};
+use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, is_range, mark, schema};
 use crate::footer::is_footer;
 use crate::guarded::guarded;
 use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
@@ -171,6 +171,8 @@ impl Trace {
                     {
                         "it starts a thread that does not exist"
                     }
+                    Some(Kind::Mark) if mark(columns.address[row] as u64).is_none() => "an unknown mark",
+                    Some(Kind::Mark) if self.totals().marks == 0 => "a mark in a trace that has none",
                     Some(Kind::Map | Kind::Unmap)
                         if !is_range(columns.address[row] as u64, columns.size[row].max(0) as u64) =>
                     {

@@ -4,6 +4,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use memtide_core::Mark;
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
@@ -11,7 +12,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use tempfile::NamedTempFile;
 
 use crate::columns::{
-    Columns, GROUP_ROWS, Kind, MAX_EPOCH_ROWS, MAX_THREADS, Row, is_range, properties, schema, sum,
+    Columns, GROUP_ROWS, Kind, MAX_EPOCH_ROWS, MAX_THREADS, Row, is_range, mark, properties, schema, sum,
 };
 use crate::metadata::{Group, Header, Metadata, Totals};
 use crate::{Trace, TraceError, leftovers};
@@ -76,6 +77,9 @@ impl TraceWriter {
         if starts && !(1..u64::from(MAX_THREADS)).contains(&row.address) {
             return fault("it starts thread 0, or one beyond what a trace can hold");
         }
+        if row.kind == Kind::Mark && mark(row.address).is_none() {
+            return fault("an unknown mark: it is 1 (begin), 2 (end) or 4 (warm up)");
+        }
         let thread = row.thread as usize;
         let threads = if starts { thread.max(row.address as usize) } else { thread } + 1;
         if threads > self.instructions.len() {
@@ -95,6 +99,10 @@ impl TraceWriter {
         }
         self.instructions[thread] = row.instructions;
         self.epoch_rows += 1;
+        if row.kind == Kind::Mark {
+            self.metadata.totals.marks += 1;
+            self.metadata.totals.regions += u64::from(mark(row.address) == Some(Mark::Begin));
+        }
         Ok(())
     }
 
@@ -138,6 +146,7 @@ impl TraceWriter {
                 path: self.path.clone(),
                 what: "more instructions in all than a trace can hold".to_owned(),
             })?,
+            ..self.metadata.totals
         };
         for pair in self.metadata.to_key_values() {
             self.file.append_key_value_metadata(pair);

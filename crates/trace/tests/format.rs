@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use memtide_core::{Access, Mapping, PageSize, Program, Then, ThreadId, VirtAddr};
+use memtide_core::{Access, Mapping, Mark, PageSize, Program, Then, ThreadId, VirtAddr};
 use memtide_trace::{Foreign, Kind, ReplayOptions, Row, Trace, TraceError, TraceWriter};
 use proptest::prelude::*;
 use support::{Step, accesses, header, run, write};
@@ -41,6 +41,12 @@ fn program(epochs: Vec<Vec<Operation>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Ste
                 steps.push(Step::Then(Then::Map(Mapping { start: VirtAddr(start), bytes, page, name })));
                 continue;
             }
+            if event == 1 {
+                let (number, mark) = MARKS[address as usize % MARKS.len()];
+                epoch.push(Row { address: number, ..Row::event(thread, Kind::Mark, retired[index]) });
+                steps.push(Step::Then(Then::Mark(mark)));
+                continue;
+            }
             retired[index] += instructions;
             let producer = if producer <= made[index] { producer } else { 0 };
             made[index] += 1;
@@ -54,6 +60,8 @@ fn program(epochs: Vec<Vec<Operation>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Ste
     }
     (rows, expected)
 }
+
+const MARKS: [(u64, Mark); 3] = [(1, Mark::Begin), (2, Mark::End), (4, Mark::WarmUp)];
 
 fn spawn(thread: u64) -> Row {
     Row { address: thread, ..Row::event(0, Kind::Spawn, 0) }
@@ -81,8 +89,11 @@ proptest! {
         prop_assert_eq!(info.dependent_accesses, dependent);
         let instructions: u64 = all.iter().map(|access| u64::from(access.instructions)).sum();
         prop_assert_eq!(info.instructions, instructions);
+        let marks = expected.values().flatten().filter(|step| **step == Step::Then(Then::Mark(Mark::Begin)));
+        prop_assert_eq!(info.regions, marks.count() as u64);
         let mut replay = trace.program(ReplayOptions::default()).unwrap();
         prop_assert_eq!(replay.threads(), 3);
+        prop_assert_eq!(replay.has_region(), info.regions > 0);
         prop_assert_eq!(run(&mut replay).unwrap(), expected);
         prop_assert_eq!(replay.progress(), Some(1.0));
     }
@@ -196,10 +207,10 @@ fn errors_say_what_to_do() {
     let bytes = fs::read(&path).unwrap();
     let key = b"memtide.version";
     let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len();
-    let digit = at + bytes[at..].iter().position(|&byte| byte == b'1').unwrap();
+    let digit = at + bytes[at..].iter().position(|&byte| byte == b'2').unwrap();
     let mut newer = bytes.clone();
     newer[digit] = b'7';
-    assert!(message(&newer).contains("format version \"7\"; this memtide reads version 1"));
+    assert!(message(&newer).contains("format version \"7\"; this memtide reads versions 1 to 2"));
     let missing = Trace::open(&dir.path().join("none")).err().unwrap();
     assert!(matches!(missing, TraceError::Io { .. }), "{missing}");
 }
@@ -251,4 +262,45 @@ fn trace_reads_one_row_group_at_a_time() {
         Step::Then(then) => panic!("{then:?}"),
     };
     assert!(steps.iter().enumerate().all(|(i, step)| address(step) == i as u64 * 64));
+}
+
+#[test]
+fn part_is_the_region_after_its_warm_up_and_marks_do_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let access = |thread, i: u64| Row { address: i * 64, size: 8, ..Row::event(thread, Kind::Access, i) };
+    let begin = Row { address: 1, ..Row::event(0, Kind::Mark, 50) };
+    let first: Vec<Row> = [spawn(1)].into_iter().chain((1..=50).map(|i| access(0, i))).collect();
+    let second: Vec<Row> = (1..=50).map(|i| access(1, i)).collect();
+    let third = (51..=100).map(|i| access(0, i)).collect();
+    write(&path, &[[first, vec![begin], second].concat(), third]).unwrap();
+    let marks = |skip, limit, warm_up| {
+        let options = ReplayOptions { skip, limit, warm_up, cpus: false };
+        let mut replay = Trace::open(&path).unwrap().program(options).unwrap();
+        let done = run(&mut replay).unwrap();
+        let mut marks = Vec::new();
+        for (thread, steps) in &done {
+            let mut made = 0;
+            for step in steps {
+                match step {
+                    Step::Access(_) => made += 1,
+                    Step::Then(Then::Mark(mark)) => marks.push((*thread, made, *mark)),
+                    Step::Then(_) => {}
+                }
+            }
+        }
+        (replay.has_region(), accesses(&done).len(), marks)
+    };
+    assert_eq!(marks(0, u64::MAX, 0), (true, 150, vec![(0, 50, Mark::Begin)]));
+    assert_eq!(marks(20, u64::MAX, 0), (false, 130, vec![]));
+    assert_eq!(marks(0, 70, 0), (false, 70, vec![]));
+    // Access 80 is the 31st of thread 1, which comes after 50 of thread 0.
+    for (skip, warm_up, begin) in [(20, 60, (1, 30)), (20, 10, (0, 10)), (0, 100, (0, 50)), (0, 149, (0, 99))]
+    {
+        let expected = vec![(0, 0, Mark::WarmUp), (begin.0, begin.1, Mark::Begin)];
+        let found = marks(skip, u64::MAX, warm_up);
+        let mut expected = expected;
+        expected.sort_by_key(|mark| mark.0);
+        assert_eq!(found, (true, 150 - skip as usize, expected), "{skip} and {warm_up}");
+    }
 }

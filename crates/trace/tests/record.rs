@@ -4,11 +4,12 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use memtide_core::{Access, Then};
+use memtide_core::{Access, Mark, Then};
 use memtide_trace::{
     RecordOptions, RecordSummary, ReplayOptions, Trace, TraceError, TraceInfo, Unrecordable, record,
 };
@@ -69,13 +70,18 @@ fn recording(code: &str, change: impl FnOnce(&mut RecordOptions)) -> Option<Reco
 impl Recording {
     /// Accesses to the array that the program mapped.
     fn of_array(&self) -> Vec<Access> {
+        let array = self.array();
+        let inside = |access: &Access| array.contains(&access.address.0);
+        accesses(&self.done).into_iter().filter(inside).collect()
+    }
+
+    fn array(&self) -> Range<u64> {
         let array = self.done.values().flatten().find_map(|step| match step {
             Step::Then(Then::Map(mapping)) if mapping.bytes == ARRAY_BYTES => Some(mapping.start.0),
             _ => None,
         });
         let array = array.expect("the program maps its array");
-        let inside = |access: &Access| (array..array + ARRAY_BYTES).contains(&access.address.0);
-        accesses(&self.done).into_iter().filter(inside).collect()
+        array..array + ARRAY_BYTES
     }
 }
 
@@ -266,4 +272,43 @@ fn unrecordable_programs_are_explained() {
     assert!(told("true", 1).contains("allowed are 10000 to 1000000"));
     let onto_a_folder = RecordOptions::new(dir.path(), vec!["true".into()]);
     assert!(record(&onto_a_folder, &mut |_| ()).unwrap_err().to_string().contains("not a regular file"));
+}
+
+#[test]
+fn marks_of_a_program_are_recorded_where_it_makes_them() {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab-protocol/include/memtide_mark.h");
+    let code = format!(
+        "#include \"{}\"
+        int main(void) {{
+            volatile uint64_t *a = array(); uint64_t i;
+            for (i = 0; i < 1000; i++) a[i] = i;
+            memtide_warm_up();
+            for (i = 0; i < 100; i++) a[i];
+            for (i = 0; i < 2; i++) {{
+                memtide_begin();
+                a[7];
+                memtide_end();
+            }}
+            a[8];
+            return 0;
+        }}",
+        header.display()
+    );
+    let Some(recording) = recording(&code, |_| ()) else { return };
+    assert_eq!(recording.info.regions, 2);
+    let array = recording.array();
+    let mut events = Vec::new();
+    for step in &recording.done[&0] {
+        match step {
+            Step::Access(access) if array.contains(&access.address.0) => match events.last_mut() {
+                Some((None, count)) => *count += 1,
+                _ => events.push((None, 1)),
+            },
+            Step::Then(Then::Mark(mark)) => events.push((Some(*mark), 0)),
+            _ => {}
+        }
+    }
+    let region = [(Some(Mark::Begin), 0), (None, 1), (Some(Mark::End), 0)];
+    let before = [(None, 1000), (Some(Mark::WarmUp), 0), (None, 100)];
+    assert_eq!(events, [&before[..], &region, &region, &[(None, 1)]].concat());
 }

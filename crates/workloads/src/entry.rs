@@ -1,6 +1,6 @@
 //! Registration of an algorithm: its description, and how it is created and run.
 
-use memtide_core::Program;
+use memtide_core::{Mark, Program};
 
 use crate::array::Space;
 use crate::error::WorkloadError;
@@ -20,16 +20,10 @@ pub(crate) struct Entry {
     pub(crate) native: Native,
 }
 
-pub(crate) type Native = fn(&Settings, u64, &dyn Fn(Edge)) -> Made<f64>;
+/// Receives the marks of a native run, each while all of its threads wait.
+pub type OnMark<'a> = &'a (dyn Fn(Mark) + Sync);
 
-/// Stage of a native run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
-    /// The workload is created; its threads start now.
-    Begin,
-    /// Its threads have ended.
-    End,
-}
+pub(crate) type Native = fn(&Settings, u64, OnMark<'_>) -> Made<f64>;
 
 /// The entry of an algorithm.
 pub(crate) const fn entry<A: Algorithm>() -> Entry {
@@ -52,15 +46,14 @@ pub(crate) fn traced<W: Workload>(
     Ok(Box::new(TracedProgram::new(workload, space)))
 }
 
-/// Runs a workload natively and returns its result.
+/// Runs a workload natively and returns its result. Its end is the end of its region.
 pub(crate) fn run<W: Workload>(
     settings: &Settings,
-    at: &dyn Fn(Edge),
+    at: OnMark<'_>,
     make: impl Fn(&mut Space) -> Made<W>,
 ) -> Made<f64> {
     let workload = make(&mut Space::new(settings.page()))?;
-    at(Edge::Begin);
-    run_native(&workload);
-    at(Edge::End);
+    run_native(&workload, at);
+    at(Mark::End);
     Ok(workload.result())
 }

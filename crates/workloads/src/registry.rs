@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use memtide_core::params::Params;
 
 use crate::algorithms::ALGORITHMS;
-use crate::entry::{BoxedProgram, Edge, Entry, run, traced};
+use crate::entry::{BoxedProgram, Entry, OnMark, run, traced};
 use crate::error::WorkloadError;
 use crate::info::Info;
 use crate::params::Settings;
@@ -52,12 +52,12 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
     }
 }
 
-/// Runs a workload on the host's own memory and threads, and returns its result. `at` is called when the
-/// workload itself begins, with all its data created, and when it ends.
+/// Runs a workload on the host's own memory and threads, and returns its result. `at` is called for each of
+/// its marks while its threads wait, and with [`Mark::End`](memtide_core::Mark::End) when they have ended.
 ///
 /// # Errors
 /// As [`program`].
-pub fn native(name: &str, params: &Params, seed: u64, at: &dyn Fn(Edge)) -> Result<f64, WorkloadError> {
+pub fn native(name: &str, params: &Params, seed: u64, at: OnMark<'_>) -> Result<f64, WorkloadError> {
     let (found, settings) = find(name, params)?;
     match found {
         Found::Algorithm(entry) => (entry.native)(&settings, seed, at),

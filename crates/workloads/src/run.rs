@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Barrier;
 
-use memtide_core::{Batch, Mapping, Program, ProgramError, Then, ThreadId};
+use memtide_core::{Batch, Mapping, Mark, Program, ProgramError, Then, ThreadId};
 
 use crate::array::Space;
 use crate::memory::{Native, Traced};
-use crate::workload::{Phase, Workload};
+use crate::workload::{Part, Workload};
 
 /// Minimum accesses of a batch, except the last of a phase.
 const BATCH_ACCESSES: usize = 4096;
@@ -15,12 +15,12 @@ const BATCH_ACCESSES: usize = 4096;
 /// A workload whose accesses are recorded while it computes on one host thread.
 pub struct TracedProgram<W: Workload> {
     workload: W,
-    phases: Vec<Phase<W::Step>>,
+    parts: Vec<Part<W::Step>>,
     workers: Vec<Worker<W::Local>>,
-    /// Thread 0's events before the first phase, last first: maps the arrays, starts the other threads.
+    /// Thread 0's events before the first part, last first: maps the arrays, starts the other threads.
     opening: Vec<Then>,
-    /// The threads' current phase, and the number of threads at its end.
-    phase: usize,
+    /// The threads' current part, and the number of threads at its end.
+    part: usize,
     arrived: usize,
     items_done: u64,
     items: u64,
@@ -30,10 +30,10 @@ pub struct TracedProgram<W: Workload> {
 struct Worker<L> {
     local: L,
     memory: Traced,
-    phase: usize,
+    part: usize,
     /// Remaining items of the phase; `None` before it begins.
     todo: Option<Range<usize>>,
-    /// Whether the phase is done, with its barrier or the thread's end still to be returned.
+    /// Whether the part is done, with its barrier or the thread's end still to be returned.
     finished: bool,
 }
 
@@ -44,19 +44,19 @@ impl<W: Workload> TracedProgram<W> {
             .map(|thread| Worker {
                 local: workload.local(thread),
                 memory: Traced::default(),
-                phase: 0,
+                part: 0,
                 todo: None,
                 finished: false,
             })
             .collect();
-        let phases = workload.phases();
+        let items = workload.phases().iter().map(|phase| phase.items as u64).sum();
         TracedProgram {
             opening: opening(space.into_mappings(), workers.len()),
-            items: phases.iter().map(|phase| phase.items as u64).sum(),
+            items,
+            parts: Part::of(&workload),
             workload,
-            phases,
             workers,
-            phase: 0,
+            part: 0,
             arrived: 0,
             items_done: 0,
         }
@@ -67,24 +67,31 @@ impl<W: Workload> TracedProgram<W> {
         &self.workload
     }
 
-    /// Records a thread's arrival at the end of its phase; returns its next event.
+    /// Records a thread's arrival at the end of its part; returns its next event.
     fn arrive(&mut self, thread: usize) -> Then {
         let worker = &mut self.workers[thread];
-        worker.phase += 1;
+        worker.part += 1;
         worker.todo = None;
         worker.finished = false;
         self.arrived += 1;
         if self.arrived == self.workers.len() {
-            self.phase += 1;
+            self.part += 1;
             self.arrived = 0;
         }
-        if self.workers[thread].phase == self.phases.len() { Then::End } else { Then::Barrier }
+        if self.workers[thread].part == self.parts.len() { Then::End } else { Then::Barrier }
     }
 
-    /// Runs a thread's next items, until the batch is full or the phase ends.
-    fn advance(&mut self, thread: usize) {
-        let Worker { local, memory, phase, todo, finished } = &mut self.workers[thread];
-        let phase = &self.phases[*phase];
+    /// Runs a thread's next items, until the batch is full or the phase ends. Returns the mark that it makes
+    /// instead.
+    fn advance(&mut self, thread: usize) -> Option<Mark> {
+        let Worker { local, memory, part, todo, finished } = &mut self.workers[thread];
+        let phase = match &self.parts[*part] {
+            Part::Phase(phase) => phase,
+            Part::Mark(mark) => {
+                *finished = true;
+                return (thread == 0).then_some(*mark);
+            }
+        };
         let todo = match todo {
             Some(todo) => todo,
             None => {
@@ -103,6 +110,7 @@ impl<W: Workload> TracedProgram<W> {
             self.workload.finish(memory, phase.step, local);
             *finished = true;
         }
+        None
     }
 }
 
@@ -126,16 +134,20 @@ impl<W: Workload> Program for TracedProgram<W> {
             batch.then = then;
             return Ok(());
         }
-        let ahead = |worker: &Worker<_>| worker.phase >= self.phases.len() || worker.phase > self.phase;
+        let ahead = |worker: &Worker<_>| worker.part >= self.parts.len() || worker.part > self.part;
         if self.workers.get(index).is_none_or(ahead) {
             return Err(ProgramError(format!("{thread} was asked to go on although it waits or has ended")));
         }
         if !self.workers[index].finished {
             std::mem::swap(&mut batch.accesses, &mut self.workers[index].memory.accesses);
-            self.advance(index);
+            let mark = self.advance(index);
             let memory = &mut self.workers[index].memory;
             memory.earlier += memory.accesses.len() as u64;
             std::mem::swap(&mut batch.accesses, &mut memory.accesses);
+            if let Some(mark) = mark {
+                batch.then = Then::Mark(mark);
+                return Ok(());
+            }
         }
         let Worker { memory, finished, .. } = &mut self.workers[index];
         batch.then = match (*finished, memory.pending) {
@@ -146,27 +158,37 @@ impl<W: Workload> Program for TracedProgram<W> {
         Ok(())
     }
 
+    fn has_region(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Mark(Mark::Begin)))
+    }
+
     fn progress(&self) -> Option<f64> {
         Some(self.items_done as f64 / self.items.max(1) as f64)
     }
 }
 
-/// Runs a workload on the host's own memory and threads.
-pub fn run_native<W: Workload>(workload: &W) {
+/// Runs a workload on the host's own memory and threads. Calls `at` for each mark, while all threads wait.
+pub fn run_native<W: Workload>(workload: &W, at: &(dyn Fn(Mark) + Sync)) {
     let threads = workload.threads();
-    let phases = workload.phases();
+    let parts = Part::of(workload);
     let barrier = Barrier::new(threads);
     std::thread::scope(|scope| {
         for thread in 0..threads {
-            let (phases, barrier) = (&phases, &barrier);
+            let (parts, barrier) = (&parts, &barrier);
             scope.spawn(move || {
                 let mut local = workload.local(thread);
-                for phase in phases {
-                    workload.begin(&mut Native, phase.step, &mut local);
-                    for item in phase.share(thread, threads) {
-                        workload.run(&mut Native, phase.step, item, &mut local);
+                for part in parts {
+                    match part {
+                        Part::Mark(mark) if thread == 0 => at(*mark),
+                        Part::Mark(_) => {}
+                        Part::Phase(phase) => {
+                            workload.begin(&mut Native, phase.step, &mut local);
+                            for item in phase.share(thread, threads) {
+                                workload.run(&mut Native, phase.step, item, &mut local);
+                            }
+                            workload.finish(&mut Native, phase.step, &mut local);
+                        }
                     }
-                    workload.finish(&mut Native, phase.step, &mut local);
                     barrier.wait();
                 }
             });
@@ -196,6 +218,35 @@ mod tests {
         assert_eq!(next(&mut program, 0).unwrap().then, Then::Spawn(ThreadId(1)));
         assert_eq!(next(&mut program, 0).unwrap().then, Then::Spawn(ThreadId(2)));
         assert!(!next(&mut program, 0).unwrap().accesses.is_empty());
+    }
+
+    /// The events of a thread that follow its accesses, up to its end; the others run as far as needed.
+    fn events(program: &mut TracedProgram<Stream>) -> Vec<(usize, Then)> {
+        let mut events = Vec::new();
+        let mut live: Vec<usize> = (0..program.threads()).collect();
+        while !live.is_empty() {
+            live.retain(|&thread| {
+                loop {
+                    match next(program, thread).unwrap().then {
+                        Then::Continue | Then::Map(_) | Then::Spawn(_) | Then::Work(_) => {}
+                        Then::Barrier => return true,
+                        Then::End => return false,
+                        then => events.push((thread, then)),
+                    }
+                }
+            });
+        }
+        events
+    }
+
+    #[test]
+    fn thread_0_marks_warm_up_and_region_once() {
+        let mut program = traced::<Stream>("footprint_mib=1,threads=3,kernel=copy,iterations=3");
+        assert!(program.has_region());
+        let marks = [Mark::WarmUp, Mark::Begin].map(|mark| (0, Then::Mark(mark)));
+        assert_eq!(events(&mut program), marks);
+        let mut program = traced::<Stream>("footprint_mib=1,threads=3,kernel=copy,iterations=1");
+        assert_eq!(events(&mut program), [(0, Then::Mark(Mark::Begin))]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use memtide_core::{Access, Batch, Mapping, Program, Then, ThreadId};
+use memtide_core::{Access, Batch, Mapping, Mark, Program, Then, ThreadId};
 
 use crate::array::Space;
 use crate::params::Settings;
@@ -17,6 +17,7 @@ pub struct Recorded {
     pub work: Vec<u64>,
     pub barriers: Vec<usize>,
     pub mappings: Vec<Mapping>,
+    pub marks: Vec<Mark>,
 }
 
 impl Recorded {
@@ -45,6 +46,7 @@ pub fn record(program: &mut (impl Program + ?Sized), in_turn: bool) -> Recorded 
         work: vec![0; threads],
         barriers: vec![0; threads],
         mappings: Vec::new(),
+        marks: Vec::new(),
     };
     let mut batch = Batch::default();
     let mut last = 0;
@@ -66,6 +68,7 @@ pub fn record(program: &mut (impl Program + ?Sized), in_turn: bool) -> Recorded 
             Then::Continue => {}
             Then::Work(instructions) => recorded.work[thread] += instructions,
             Then::Map(mapping) => recorded.mappings.push(mapping),
+            Then::Mark(mark) => recorded.marks.push(mark),
             Then::Spawn(born) => states[born.index()] = State::Running,
             Then::Barrier => {
                 recorded.barriers[thread] += 1;
@@ -89,7 +92,7 @@ pub fn traced<A: Algorithm>(params: &str) -> TracedProgram<A> {
 pub fn native<A: Algorithm>(params: &str) -> A {
     let settings = Settings::new(&A::INFO, &params.parse().unwrap()).unwrap();
     let workload = A::new(&settings, 1, &mut Space::new(settings.page())).unwrap();
-    run_native(&workload);
+    run_native(&workload, &|_| {});
     workload
 }
 
@@ -100,6 +103,7 @@ pub fn check<A: Algorithm>(params: &str) -> (TracedProgram<A>, Recorded) {
     assert!(record(&mut other, false) == recorded, "a thread's accesses depend on how threads interleave");
     assert_eq!(program.progress(), Some(1.0));
 
+    assert!(program.has_region() && recorded.marks.contains(&Mark::Begin), "its region is not marked");
     assert_eq!(native::<A>(params).result(), program.workload().result(), "native and traced results differ");
     let bytes: u64 = recorded.mappings.iter().map(|mapping| mapping.bytes).sum();
     let settings = Settings::new(&A::INFO, &params.parse().unwrap()).unwrap();

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use memtide_core::{Mark, Stage};
+
 use crate::array::Space;
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -60,6 +62,9 @@ pub trait Workload: Send + Sync + Sized + 'static {
     /// All phases, in order.
     fn phases(&self) -> Vec<Phase<Self::Step>>;
 
+    /// What the program does in a phase, by its number and step. Marks are made where it changes.
+    fn stage(&self, phase: usize, step: Self::Step) -> Stage;
+
     /// A thread's initial registers.
     fn local(&self, thread: usize) -> Self::Local;
 
@@ -74,6 +79,40 @@ pub trait Workload: Send + Sync + Sized + 'static {
 
     /// A checksum of the result: equal when traced and native.
     fn result(&self) -> f64;
+}
+
+/// A part of a program that all threads begin together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<S> {
+    /// A phase, and the barrier at its end.
+    Phase(Phase<S>),
+    /// A mark that thread 0 makes while the others wait at a barrier, so that no thread's work counts on the
+    /// wrong side of it.
+    Mark(Mark),
+}
+
+impl<S: Copy> Part<S> {
+    /// The phases of a workload, with a mark wherever the stage changes; none if all are of its region.
+    pub fn of<W: Workload<Step = S>>(workload: &W) -> Vec<Part<S>> {
+        let mut parts = Vec::new();
+        let phases = workload.phases();
+        let whole = phases.first().is_some_and(|first| workload.stage(0, first.step) == Stage::Region);
+        let mut stage = if whole { Stage::Region } else { Stage::Initialisation };
+        for (number, phase) in phases.into_iter().enumerate() {
+            let next = workload.stage(number, phase.step);
+            let mark = match next {
+                Stage::Region => Mark::Begin,
+                Stage::WarmUp => Mark::WarmUp,
+                Stage::Initialisation | Stage::Outside => Mark::End,
+            };
+            if stage.after(mark) != stage {
+                stage = stage.after(mark);
+                parts.push(Part::Mark(mark));
+            }
+            parts.push(Part::Phase(phase));
+        }
+        parts
+    }
 }
 
 /// A workload registered by name.

@@ -10,8 +10,8 @@ use crate::parallel;
 use crate::progress::Progress;
 use crate::report::{self, ReportFile};
 use crate::runs::{self, RunOptions};
-use crate::tables::simulated;
 use crate::tables::verdict::verdict;
+use crate::tables::{reduction, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -42,10 +42,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let reports = reports.into_iter().collect::<Result<Vec<Report>, Failure>>()?;
     let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
     let comparison = Comparison::new(&runs.machine, names, reports);
+    let mut notes: Vec<String> = simulated::region_note(&comparison.reports).into_iter().collect();
+    notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
     let document_as = |format| Document {
         about: runs.about(),
         tables: tables(&comparison, format),
-        notes: verdict(&comparison),
+        notes: [verdict(&comparison), notes.clone()].concat(),
     };
     if let Some(draft) = draft {
         draft.write(&report::of_simulation(&runs, &comparison, &document_as(Format::Table)))?;
@@ -53,7 +55,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let document = document_as(common.output);
     if common.output == Format::Json {
         let mut whole = document.json();
-        whole["verdict"] = document.notes.join(" ").into();
+        whole["verdict"] = verdict(&comparison).join(" ").into();
+        whole["notes"] = notes.into();
         return output::print(&output::pretty(&whole));
     }
     document.print(common.output)
@@ -86,12 +89,13 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
             table.rows.push(row);
         }
     }
+    let stages = simulated::stages_of_all(&comparison.names, &comparison.reports);
     let sensors = simulated::sensors_of_all(&comparison.names, &comparison.reports);
     match format {
         // A machine without links has no columns for them.
-        Format::Table if links.columns.len() == links.keys => vec![runs, nodes, sensors],
-        Format::Table => vec![runs, nodes, links, sensors],
-        Format::Json => vec![runs.join(nodes).join(links), sensors],
+        Format::Table if links.columns.len() == links.keys => vec![runs, stages, nodes, sensors],
+        Format::Table => vec![runs, stages, nodes, links, sensors],
+        Format::Json => vec![runs.join(nodes).join(links), stages, sensors],
         Format::Csv => vec![runs.join(nodes).join(links)],
     }
 }

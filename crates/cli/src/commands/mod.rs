@@ -18,6 +18,7 @@ mod run;
 mod simulate;
 mod topo;
 mod trace;
+mod validate;
 mod workload;
 
 use clap::Subcommand;
@@ -72,6 +73,8 @@ pub enum Command {
     Measure(measure::Arguments),
     /// Print this system's memory nodes or write its machine file
     Topo(topo::Arguments),
+    /// Compare simulated workloads with this system's own times
+    Validate(validate::Arguments),
     /// Check, show and import traces
     #[command(subcommand)]
     Trace(trace::Command),
@@ -107,6 +110,7 @@ pub fn run(command: Command, definition: fn() -> clap::Command) -> Result<(), Fa
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Measure(arguments) => measure::run(&arguments),
         Command::Topo(arguments) => topo::run(&arguments),
+        Command::Validate(arguments) => validate::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Completions(arguments) => completions::run(&arguments, definition()),
         Command::Man(arguments) => man::run(&arguments, definition()),

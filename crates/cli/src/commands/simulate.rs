@@ -5,8 +5,8 @@ use crate::options::Common;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
 use crate::runs::{self, RunOptions};
-use crate::tables::simulated;
 use crate::tables::verdict::without_occasion;
+use crate::tables::{reduction, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let progress = Progress::new("simulating", 1);
     let report = runs.run(&policy, &progress, 0)?;
     drop(progress);
-    let notes = without_occasion(&[policy.name().to_owned()], std::slice::from_ref(&report));
+    let mut notes = without_occasion(&[policy.name().to_owned()], std::slice::from_ref(&report));
+    notes.extend(simulated::region_note(std::slice::from_ref(&report)));
+    notes.extend(reduction::notes_of_runs(&runs.machine, std::slice::from_ref(&report)));
     let mut about = runs.about();
     about.push(("policy", Cell::text(policy.name())));
     if common.output == Format::Json {
@@ -49,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let tables = match common.output {
         Format::Table => {
-            vec![measured, simulated::nodes(&report), simulated::sensors(&report)]
+            vec![measured, simulated::stages(&report), simulated::nodes(&report), simulated::sensors(&report)]
         }
         _ => vec![measured],
     };

@@ -1,6 +1,7 @@
 //! Options and value parsers that several commands share.
 
 mod figures;
+mod reduction;
 pub mod share;
 
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub use figures::FiguresFile;
+pub use reduction::Reduction;
 
 use crate::output::Format;
 

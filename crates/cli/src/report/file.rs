@@ -19,6 +19,11 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
+    /// A report at this path.
+    pub fn at(path: PathBuf) -> ReportFile {
+        ReportFile { report: Some(path) }
+    }
+
     /// The report's file, if requested.
     pub fn path(&self) -> Option<&Path> {
         self.report.as_deref()

@@ -5,7 +5,9 @@ mod file;
 mod lab;
 mod page;
 mod simulated;
+mod validated;
 
 pub use file::ReportFile;
 pub use lab::{LabRun, page as of_lab};
 pub use simulated::page as of_simulation;
+pub use validated::{ValidatedRun, page as of_validation};

@@ -64,7 +64,11 @@ fn time(comparison: &Comparison) -> Chart {
         };
         plot.add_trace(bar(comparison, name, colour, width));
     }
-    Chart::new("chart-time", "Time, split as the threads spend it", bars_height(comparison.names.len()), plot)
+    let title = match comparison.reports.iter().any(|report| report.marked) {
+        true => "Time of the region of interest, split as the threads spend it",
+        false => "Time, split as the threads spend it",
+    };
+    Chart::new("chart-time", title, bars_height(comparison.names.len()), plot)
 }
 
 /// Pages per node.

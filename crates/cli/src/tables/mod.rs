@@ -2,6 +2,7 @@
 
 pub mod daemon;
 pub mod processes;
+pub mod reduction;
 pub mod simulated;
 pub mod verdict;
 

@@ -1,6 +1,6 @@
 //! Tables of simulated runs.
 
-use memtide_sim::{LinkReport, NodeReport, Report, SensorReport};
+use memtide_sim::{LinkReport, NodeReport, Report, SensorReport, StageReport};
 
 use super::SENSOR_COLUMNS;
 use crate::output::{Cell, Table};
@@ -33,6 +33,7 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
     let energy = if report.energy_mj > 0.0 { Cell::Real(report.energy_mj, 2) } else { Cell::Absent };
     vec![
         figure("time_ms", "time, ms", Cell::Real(report.time_ms, 3)),
+        figure("rest_ms", "outside region, ms", Cell::Real((report.run_ms - report.time_ms).max(0.0), 3)),
         figure("user_share", "user, %", share(spent.user_ms)),
         figure("system_share", "system, %", share(spent.system_ms)),
         figure("stall_share", "stall, %", share(spent.stall_ms)),
@@ -123,8 +124,12 @@ pub fn counts(report: &Report) -> Vec<Figure> {
         figure(&format!("latency_{name}_ns"), &format!("{name} latency, ns"), latency(ns))
     }));
     for (number, (name, &ms)) in (1..).zip(report.programs.iter().zip(&report.program_times_ms)) {
-        let title = format!("program {number} ({name}) ended after, ms");
+        let title = format!("program {number} ({name}), ms");
         figures.push(figure(&format!("program_{number}_time_ms"), &title, Cell::Real(ms, 3)));
+    }
+    for of in report.stages.iter().filter(|of| of.stage != "region") {
+        let key = format!("{}_ms", of.stage.replace('-', "_"));
+        figures.push(figure(&key, &format!("{}, ms", of.stage), Cell::Real(of.time_ms, 3)));
     }
     figures.extend(of_links(report));
     figures
@@ -168,6 +173,65 @@ pub fn nodes(report: &Report) -> Table {
         ]);
     }
     table
+}
+
+const STAGE_COLUMNS: [(&str, &str); 12] = [
+    ("stage", "stage"),
+    ("time_ms", "time, ms"),
+    ("system_share", "system, %"),
+    ("stall_share", "stall, %"),
+    ("instructions", "instructions"),
+    ("accesses", "loads and stores"),
+    ("faults", "page faults"),
+    ("migrated_pages", "migrated pages"),
+    ("llc_misses", "LLC misses"),
+    ("bandwidth_mbps", "all nodes, MB/s"),
+    ("latency_mean_ns", "mean latency, ns"),
+    ("energy_mj", "energy, mJ"),
+];
+
+/// A row per stage of the run, the region of interest among them; none if no program marks any.
+pub fn stages(report: &Report) -> Table {
+    let mut table = Table::new("stages", &STAGE_COLUMNS);
+    table.rows = report.stages.iter().map(stage).collect();
+    table
+}
+
+/// As [`stages`], for several policies.
+pub fn stages_of_all(names: &[String], reports: &[Report]) -> Table {
+    let columns: Vec<_> = [("policy", "policy")].into_iter().chain(STAGE_COLUMNS).collect();
+    let mut table = Table::new("stages", &columns).with_keys(2);
+    for (name, report) in names.iter().zip(reports) {
+        let rows = report.stages.iter().map(|of| [vec![Cell::text(name)], stage(of)].concat());
+        table.rows.extend(rows);
+    }
+    table
+}
+
+fn stage(of: &StageReport) -> Vec<Cell> {
+    let all_ms = of.spent.threads_ms();
+    let share = |ms: f64| Cell::Percent(if all_ms > 0.0 { ms / all_ms } else { 0.0 });
+    vec![
+        Cell::text(&of.stage),
+        Cell::Real(of.time_ms, 3),
+        share(of.spent.system_ms),
+        share(of.spent.stall_ms),
+        Cell::Whole(of.instructions),
+        Cell::Whole(of.accesses),
+        Cell::Whole(of.faults),
+        Cell::Whole(of.migrated),
+        Cell::Whole(of.llc_misses),
+        Cell::Real(of.bandwidth_mbps, 0),
+        latency(of.latency_mean_ns),
+        if of.energy_mj > 0.0 { Cell::Real(of.energy_mj, 2) } else { Cell::Absent },
+    ]
+}
+
+/// What the other figures are of, if that is not the whole run.
+pub fn region_note(reports: &[Report]) -> Option<String> {
+    let marked = reports.iter().any(|report| report.marked);
+    let note = "Figures are of the region of interest; table \"stages\" has the rest of the run.";
+    marked.then(|| note.to_owned())
 }
 
 /// A row per sensor that a policy requested.

@@ -219,7 +219,7 @@ impl Verdict<'_> {
 
     /// Whether the programs exceed memory under any policy.
     fn shortage(&self) -> Option<String> {
-        self.reports.iter().all(|report| swapped(report) > 0).then(|| {
+        self.reports.iter().all(|report| report.run_swapped() > 0).then(|| {
             "Every policy swaps: the programs need more memory than the machine has at this scale; use a \
              lower --scale or a smaller program."
                 .to_owned()
@@ -254,9 +254,9 @@ fn swapped(report: &Report) -> u64 {
 /// Reports migration policies whose epoch was too long for the run, and the epoch to use.
 pub fn without_occasion(names: &[String], reports: &[Report]) -> Vec<String> {
     let runs = names.iter().zip(reports).filter(|(name, _)| name.contains('+'));
-    runs.filter_map(|(name, report)| match report.pages.observations {
+    runs.filter_map(|(name, report)| match report.run_observations() {
         Some(0) => Some(no_epoch(name, report)),
-        None if report.pages.hint_faults == 0 => Some(no_hint_fault(name, report)),
+        None if report.run_hint_faults() == 0 => Some(no_hint_fault(name, report)),
         _ => None,
     })
     .collect()
@@ -269,7 +269,7 @@ const EPOCHS: f64 = 10.0;
 const SCANS: f64 = 20.0;
 
 fn no_epoch(name: &str, report: &Report) -> String {
-    let ran_ms = report.time_ms * f64::from(report.scale);
+    let ran_ms = report.run_ms * f64::from(report.scale);
     let migration = name.split_once('+').map_or("", |(_, migration)| split_name(migration).0);
     let declared = memtide_policies::migrations().find(|info| info.name == migration);
     let period = declared.into_iter().flat_map(|info| info.parameters).find(|p| p.name == EPOCH_MS);
@@ -292,7 +292,7 @@ fn no_epoch(name: &str, report: &Report) -> String {
 }
 
 fn no_hint_fault(name: &str, report: &Report) -> String {
-    let ran_ms = report.time_ms * f64::from(report.scale);
+    let ran_ms = report.run_ms * f64::from(report.scale);
     format!(
         "No NUMA hint fault occurred under {name}, so nothing migrated: the run ends after {} ms of the \
          machine's time, before the kernel's scanner starts; in a machine file, set numa_scan_period_ms = {} \

@@ -9,6 +9,7 @@ use memtide_core::{InitiatorId, NodeId};
 use memtide_lab_model::prepare;
 use serde_json::Value;
 
+use crate::closed_form;
 use crate::support::{MEMTIDE, lab_is_here};
 
 /// A working set larger than the caches, but small: QEMU is slow at such memory.
@@ -28,13 +29,14 @@ fn lab(options: &[&str], program: &[&str]) -> Output {
     command.arg("--").args(program).stdin(Stdio::null()).output().expect("memtide runs")
 }
 
-/// Idle latency of the machine's CXL node, in ns.
+/// Latency of a chase over random lines of the machine's CXL node, in ns: its TLB holds base pages only.
 fn idle_ns() -> f64 {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/ddr5-cxl.toml");
     let text = fs::read_to_string(file).expect("a machine file");
     let machine = prepare(&Machine::parse("ddr5-cxl", &text).expect("a checked machine"), 1).machine;
     let number = machine.nodes.iter().position(|node| node.name == "cxl").expect("the node");
-    machine.idle_latency(InitiatorId::from(0usize), NodeId::from(number)).as_ns()
+    let idle = machine.idle_latency(InitiatorId::from(0usize), NodeId::from(number));
+    idle.as_ns() + closed_form::translation_ns(&machine, MIB.parse().expect("MiB"))
 }
 
 fn json(text: &str) -> Value {

@@ -22,6 +22,7 @@ mod monitors;
 mod nodes;
 mod place;
 mod shell;
+mod steady;
 #[path = "../support/mod.rs"]
 mod support;
 mod topo;

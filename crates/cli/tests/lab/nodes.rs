@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::closed_form;
 use crate::support::{MEMTIDE, lab_is_here};
 
 /// Folder of the runs' files and registry.
@@ -121,7 +122,8 @@ fn idle_ns(machine: &str, node: &str) -> f64 {
     let text = fs::read_to_string(file).expect("a machine file");
     let machine = prepare(&Machine::parse(machine, &text).expect("a checked machine"), 1).machine;
     let number = machine.nodes.iter().position(|known| known.name == node).expect("the node");
-    machine.idle_latency(InitiatorId::from(0usize), NodeId::from(number)).as_ns()
+    let idle = machine.idle_latency(InitiatorId::from(0usize), NodeId::from(number));
+    idle.as_ns() + closed_form::translation_ns(&machine, 64.0)
 }
 
 /// Reports absent nodes, measures the hotplugged one, and reports each time that it goes offline or online.

@@ -16,7 +16,9 @@ pub fn names() -> Vec<&'static str> {
 
 /// The file of a bundled machine; `None` if there is no machine of this name.
 pub fn text(name: &str) -> Option<&'static str> {
-    FILES.get_file(format!("{name}.toml"))?.contents_utf8()
+    // Devices are in a folder below.
+    let is_machine = !name.contains('/');
+    FILES.get_file(format!("{name}.toml")).filter(|_| is_machine)?.contents_utf8()
 }
 
 /// A bundled machine; `None` if there is no machine of this name.
@@ -38,6 +40,6 @@ mod tests {
             let machine = machine(name).expect("a bundled machine").unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(machine.name, name);
         }
-        assert!(text("no-such-machine").is_none());
+        assert!(text("no-such-machine").is_none() && text("devices/hbm3").is_none());
     }
 }

@@ -1,10 +1,10 @@
 //! Checks a machine against limits and contradictions.
 
+use super::check_dram::dram;
 use super::field_error::FieldError;
-use super::{Cache, Dram, Fixed, Machine, Node, Tlb, current_path, plausible};
-use crate::units::PAGE_BYTES;
+use super::{Cache, Fixed, Kernel, Machine, Node, Tlb, current_path, plausible};
 
-type Checked = Result<(), FieldError>;
+pub(super) type Checked = Result<(), FieldError>;
 
 /// Maximum number of links: one between any two of 64 initiators and 64 nodes, and some more.
 const LINKS_MAX: usize = 1 << 13;
@@ -19,7 +19,11 @@ pub(super) fn check(machine: &Machine) -> Checked {
     few("cache", machine.caches.len(), 8)?;
     few("tlb", machine.tlbs.len(), 8)?;
     few("link", machine.links.len(), LINKS_MAX)?;
+    whole("slice", machine.slice.into(), 1, 1024)?;
     whole("scale", machine.scale.into(), 1, 1 << 20)?;
+    if let Some(percent) = machine.reduction_deviation_percent {
+        figure("reduction_deviation_percent", percent, 0.0, 1e6)?;
+    }
     sources(machine)?;
     core(machine)?;
     initiators(machine)?;
@@ -40,7 +44,7 @@ pub(super) fn check(machine: &Machine) -> Checked {
     links(machine)
 }
 
-fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, FieldError> {
+pub(super) fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, FieldError> {
     Err(FieldError::new(field, message))
 }
 
@@ -85,21 +89,21 @@ fn names<'m>(list: &str, all: impl Iterator<Item = &'m str>) -> Checked {
     Ok(())
 }
 
-fn whole(field: &str, value: u64, least: u64, most: u64) -> Checked {
+pub(super) fn whole(field: &str, value: u64, least: u64, most: u64) -> Checked {
     if (least..=most).contains(&value) {
         return Ok(());
     }
     refuse(field, format!("invalid value {value}: expected an integer from {least} to {most}"))
 }
 
-fn power_of_two(field: &str, value: u64, most: u64) -> Checked {
+pub(super) fn power_of_two(field: &str, value: u64, most: u64) -> Checked {
     if value.is_power_of_two() && value <= most {
         return Ok(());
     }
     refuse(field, format!("invalid value {value}: expected a power of two up to {most}"))
 }
 
-fn figure(field: &str, value: f64, least: f64, most: f64) -> Checked {
+pub(super) fn figure(field: &str, value: f64, least: f64, most: f64) -> Checked {
     if value.is_finite() && (least..=most).contains(&value) {
         return Ok(());
     }
@@ -112,7 +116,7 @@ fn bandwidth(field: &str, mbps: f64) -> Checked {
 }
 
 /// Maximum latency of memory, in ns.
-const LONGEST_NS: f64 = 1e6;
+pub(super) const LONGEST_NS: f64 = 1e6;
 
 fn positive(field: &str, value: f64, most: f64) -> Checked {
     if value.is_finite() && value > 0.0 && value <= most {
@@ -206,7 +210,16 @@ fn tlb_level(at: &str, tlb: &Tlb) -> Checked {
     whole(&format!("{at}.entries"), tlb.entries.into(), 1, 1 << 20)?;
     whole(&format!("{at}.ways"), tlb.ways.into(), 1, tlb.entries.min(4096).into())?;
     figure(&format!("{at}.latency_cycles"), tlb.latency_cycles, 0.0, 10_000.0)?;
-    figure(&format!("{at}.walk_cycles"), tlb.walk_cycles, 0.0, 100_000.0)
+    figure(&format!("{at}.walk_cycles"), tlb.walk_cycles, 0.0, 100_000.0)?;
+    whole(&format!("{at}.walkers"), tlb.walkers.into(), 1, 64)?;
+    match tlb.cold_walk_cycles {
+        Some(cycles) => figure(&format!("{at}.cold_walk_cycles"), cycles, tlb.walk_cycles, 100_000.0),
+        None if tlb.nested_walks => refuse(
+            format!("{at}.nested_walks"),
+            "has no effect without `cold_walk_cycles`: walks then read no lines",
+        ),
+        None => Ok(()),
+    }
 }
 
 fn kernel(machine: &Machine) -> Checked {
@@ -225,7 +238,7 @@ fn kernel(machine: &Machine) -> Checked {
         figure(field, value, 0.0, 1e9)?;
     }
     figure("kernel.numa_scan_period_ms", k.numa_scan_period_ms, 0.001, 1e6)?;
-    whole("kernel.numa_scan_mib", k.numa_scan_mib, 1, 1 << 20)?;
+    figure("kernel.numa_scan_mib", k.numa_scan_mib, Kernel::SCAN_MIB_MIN, f64::from(1 << 20))?;
     whole("kernel.watermark_low_bp", k.watermark_low_bp.into(), 0, 5000)?;
     whole("kernel.watermark_high_bp", k.watermark_high_bp.into(), k.watermark_low_bp.into(), 5000)
 }
@@ -236,6 +249,12 @@ fn initiators(machine: &Machine) -> Checked {
     }
     for (i, initiator) in machine.initiators.iter().enumerate() {
         whole(&format!("initiator[{i}].cpus"), initiator.cpus.into(), 1, 1024)?;
+        if !u32::from(initiator.cpus).is_multiple_of(machine.slice) {
+            let (name, cpus) = (&initiator.name, initiator.cpus);
+            let message =
+                format!("invalid value {}: expected a divisor of the {cpus} CPUs of '{name}'", machine.slice);
+            return refuse("slice", message);
+        }
     }
     names("initiator", machine.initiators.iter().map(|initiator| initiator.name.as_str()))
 }
@@ -265,13 +284,17 @@ fn nodes(machine: &Machine) -> Checked {
 
 fn memory_node(machine: &Machine, at: &str, node: &Node) -> Checked {
     whole(&format!("{at}.capacity_mib"), node.capacity_mib, 1, 1 << 30)?;
-    if node.capacity_mib < u64::from(machine.scale) {
+    if node.capacity_mib < machine.reduction() {
+        let (slice, scale) = (machine.slice, machine.scale);
+        let by = if slice == 1 { String::new() } else { format!("a slice of {slice} and ") };
+        let most = node.capacity_mib / u64::from(slice);
         let message = format!(
-            "is {}; a scale of {} leaves no memory: lower `scale` to {} or less",
-            node.capacity_mib, machine.scale, node.capacity_mib
+            "is {}; {by}a scale of {scale} leaves no memory: lower `scale` to {most} or less",
+            node.capacity_mib
         );
         return refuse(format!("{at}.capacity_mib"), message);
     }
+    whole(&format!("{at}.sharing_slices"), node.sharing_slices.into(), 1, 1024)?;
     if let Some(name) = &node.initiator
         && !machine.initiators.iter().any(|i| i.name == *name)
     {
@@ -341,70 +364,6 @@ fn fixed(machine: &Machine, at: &str, fixed: &Fixed) -> Checked {
     Ok(())
 }
 
-fn dram(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
-    let field = |name: &str| format!("{at}.{name}");
-    let powers: [(&str, u64, u64); 6] = [
-        ("channels", d.channels.into(), 256),
-        ("ranks", d.ranks.into(), 16),
-        ("bank_groups", d.bank_groups.into(), 16),
-        ("banks", d.banks.into(), 64),
-        ("rows", d.rows.into(), 1 << 24),
-        ("row_bytes", d.row_bytes.into(), 1 << 20),
-    ];
-    for (name, value, most) in powers {
-        power_of_two(&field(name), value, most)?;
-    }
-    if u64::from(d.row_bytes) < PAGE_BYTES / 64 {
-        return refuse(
-            field("row_bytes"),
-            format!("is {}; a row holds at least one line of 64", d.row_bytes),
-        );
-    }
-    whole(&field("t_ck_ps"), d.t_ck_ps.into(), 1, 1_000_000)?;
-    let cycles: [(&str, u16, u64); 21] = [
-        ("burst", d.burst, 1),
-        ("cl", d.cl, 1),
-        ("cwl", d.cwl, 1),
-        ("rcd", d.rcd, 1),
-        ("rp", d.rp, 1),
-        ("ras", d.ras, 1),
-        ("ccd_s", d.ccd_s, 1),
-        ("ccd_l", d.ccd_l, d.ccd_s.into()),
-        ("ccd_l_wr", d.ccd_l_wr.unwrap_or(d.ccd_l), d.ccd_l.into()),
-        ("rrd_s", d.rrd_s, 1),
-        ("rrd_l", d.rrd_l, d.rrd_s.into()),
-        ("faw", d.faw, 1),
-        ("wtr_s", d.wtr_s, 0),
-        ("wtr_l", d.wtr_l, d.wtr_s.into()),
-        ("wr", d.wr, 0),
-        ("rtp", d.rtp, 0),
-        ("rank_switch", d.rank_switch, 0),
-        ("turnaround", d.turnaround, 0),
-        ("activate_cycles", d.activate_cycles, 1),
-        ("column_cycles", d.column_cycles, 1),
-        ("rfc", d.rfc, 0),
-    ];
-    for (name, value, least) in cycles {
-        whole(&field(name), value.into(), least, 20_000)?;
-    }
-    if d.refi != 0 {
-        whole(&field("refi"), d.refi.into(), u64::from(d.rfc) * 2, 10_000_000)?;
-    }
-    whole(&field("hit_cap"), d.hit_cap.into(), 0, 20_000)?;
-    whole(&field("read_queue"), d.read_queue.into(), 1, 1024)?;
-    whole(&field("write_queue"), d.write_queue.into(), 2, 1024)?;
-    whole(&field("drain_high"), d.drain_high.into(), 1, d.write_queue.into())?;
-    whole(&field("drain_low"), d.drain_low.into(), 0, u64::from(d.drain_high) - 1)?;
-    figure(&field("controller_ns"), d.controller_ns, 0.0, LONGEST_NS)?;
-    d.map_fields().map_err(|message| FieldError::new(field("address_map"), message))?;
-    let device_mib = (d.channel_bytes() * u64::from(d.channels)) >> 20;
-    if device_mib < capacity_mib {
-        let message = format!("is {capacity_mib}, but the device has only {device_mib} MiB");
-        return refuse(at.replace(".dram", ".capacity_mib"), message);
-    }
-    Ok(())
-}
-
 fn links(machine: &Machine) -> Checked {
     for (i, link) in machine.links.iter().enumerate() {
         let at = format!("link[{i}]");
@@ -423,6 +382,7 @@ fn links(machine: &Machine) -> Checked {
         }
         figure(&format!("{at}.latency_ns"), link.latency_ns, 0.0, LONGEST_NS)?;
         bandwidth(&format!("{at}.bandwidth_mbps"), link.bandwidth_mbps)?;
+        whole(&format!("{at}.sharing_slices"), link.sharing_slices.into(), 1, 1024)?;
     }
     Ok(())
 }

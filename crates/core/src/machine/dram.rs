@@ -27,9 +27,14 @@ pub struct Dram {
     /// `column` the rest. A field of size 1 may be omitted.
     pub address_map: String,
     /// XORs the bank's number in the rank (bank group and bank) with the row's low bits (permutation-based
-    /// interleaving).
+    /// interleaving): short for `address_hash` entries `bank[0] ^= row[0]` and so on.
     #[serde(default)]
     pub bank_hash: bool,
+    /// Bits of channel, rank, bank group and bank, and the bits of any field of `address_map` that are XORed
+    /// into them, each entry as `bank[0] ^= row[2] ^ column[1]`; the bits on the right are those before
+    /// hashing. Intel's memory controllers hash so (Pessl et al., DRAMA, USENIX Security 2016).
+    #[serde(default)]
+    pub address_hash: Vec<String>,
     /// Command clock period in ps.
     pub t_ck_ps: u32,
     /// Cycles that a line occupies the data bus.
@@ -42,6 +47,10 @@ pub struct Dram {
     pub rcd: u16,
     /// Precharge to activate.
     pub rp: u16,
+    /// Precharge of all banks, which precedes a refresh of all banks, to that refresh (tRPab), where it is
+    /// longer than `rp`: 21 and 18 ns on LPDDR4 (JESD209-4). Default: `rp`.
+    #[serde(default)]
+    pub rp_ab: Option<u16>,
     /// Activate to precharge.
     pub ras: u16,
     /// Column command to column command, other bank group.
@@ -65,8 +74,22 @@ pub struct Dram {
     pub wr: u16,
     /// Read to precharge.
     pub rtp: u16,
-    /// Idle cycles on the data bus when it switches ranks.
+    /// Idle cycles on the data bus when it switches ranks, unless both bursts are writes.
     pub rank_switch: u16,
+    /// Idle cycles from read to read of another rank. Default: `rank_switch`.
+    #[serde(default)]
+    pub rank_switch_rr: Option<u16>,
+    /// Idle cycles from read to write of another rank, at least `turnaround`. Default: `rank_switch`.
+    #[serde(default)]
+    pub rank_switch_rw: Option<u16>,
+    /// Idle cycles from write to read of another rank. Default: `rank_switch`.
+    #[serde(default)]
+    pub rank_switch_wr: Option<u16>,
+    /// Idle cycles from write to write of another rank. Default: 0. The controller drives both bursts, so the
+    /// bus changes no driver; JESD79-4 leaves the gap to the system. DRAMsim3 (`write_to_write_o`) and
+    /// Ramulator 2.1 (DDR4, `nBL` from write to write of a channel) have none either.
+    #[serde(default)]
+    pub rank_switch_ww: u16,
     /// Idle cycles on the data bus between read data and write data (preamble and turnaround). Default: 2, as
     /// in the read to write delay `CL + burst + 2 - CWL` of JESD79-3 and JESD79-4.
     #[serde(default = "default_turnaround")]
@@ -107,6 +130,14 @@ pub struct Dram {
     /// Size of the controller's write queue.
     #[serde(default = "default_queue")]
     pub write_queue: u16,
+    /// Entries of each bank for reads and as many for writes, beside the shared queues (DRAMsim3's command
+    /// queues per bank): a request takes a shared entry only if all of its bank are taken, and waits in front
+    /// of the queues if none is free. Default: 0.
+    #[serde(default)]
+    pub bank_queue: u16,
+    /// Row buffers of a bank, if it has several.
+    #[serde(default)]
+    pub subarrays: Option<Subarrays>,
     /// Queued writes at which the controller starts to drain them.
     #[serde(default = "default_drain_high")]
     pub drain_high: u16,
@@ -142,6 +173,21 @@ fn default_drain_low() -> u16 {
     7
 }
 
+/// Banks in which several rows can be open at once, one in each subarray: MASA (Kim et al., A Case for
+/// Exploiting Subarray-Level Parallelism in DRAM, ISCA 2012), and PCM with several row buffers (Lee et al.,
+/// Architecting Phase Change Memory as a Scalable DRAM Alternative, ISCA 2009). Subarrays of a bank activate,
+/// precharge and recover from writes independently; column commands share the bank's data path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subarrays {
+    /// Subarrays of a bank, a power of two; the row's highest bits select one.
+    pub per_bank: u8,
+    /// Minimum distance in cycles of column commands to two subarrays of a bank, where it is longer than
+    /// `ccd_l`: the second one is connected to the bank's data path. Default: 0.
+    #[serde(default)]
+    pub select: u16,
+}
+
 /// When a row is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -151,6 +197,16 @@ pub enum PagePolicy {
     Open,
     /// After the last queued access to it.
     Closed,
+}
+
+impl PagePolicy {
+    /// Its name in machine files.
+    pub fn name(self) -> &'static str {
+        match self {
+            PagePolicy::Open => "open",
+            PagePolicy::Closed => "closed",
+        }
+    }
 }
 
 /// Banks that a refresh command refreshes; they stay closed meanwhile.
@@ -189,107 +245,29 @@ impl Dram {
         Bandwidth::of(LINE_BYTES, self.cycles(u64::from(self.burst)))
     }
 
+    /// Idle cycles on the data bus between two bursts of different ranks, the first and the second a write or
+    /// not.
+    pub fn rank_gap(&self, first_writes: bool, then_writes: bool) -> u16 {
+        match (first_writes, then_writes) {
+            (false, false) => self.rank_switch_rr.unwrap_or(self.rank_switch),
+            (false, true) => self.rank_switch_rw.unwrap_or(self.rank_switch).max(self.turnaround),
+            (true, false) => self.rank_switch_wr.unwrap_or(self.rank_switch),
+            (true, true) => self.rank_switch_ww,
+        }
+    }
+
+    /// Banks of a channel.
+    pub fn channel_banks(&self) -> usize {
+        usize::from(self.ranks) * usize::from(self.bank_groups) * usize::from(self.banks)
+    }
+
+    /// Row buffers of a bank: its subarrays, or 1.
+    pub fn row_buffers(&self) -> u16 {
+        self.subarrays.map_or(1, |subarrays| subarrays.per_bank.into())
+    }
+
     /// Capacity of one channel in bytes.
     pub fn channel_bytes(&self) -> u64 {
-        let banks = u64::from(self.ranks) * u64::from(self.bank_groups) * u64::from(self.banks);
-        banks * u64::from(self.rows) * u64::from(self.row_bytes)
+        self.channel_banks() as u64 * u64::from(self.rows) * u64::from(self.row_bytes)
     }
-}
-
-/// A field of the physical address that is part of a device coordinate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapField {
-    /// The coordinate.
-    pub what: Coordinate,
-    /// Lowest bit of the field, counted from bit 0 of the line number.
-    pub shift: u8,
-    /// Number of bits.
-    pub bits: u8,
-    /// Position of the lowest bit in the coordinate.
-    pub into: u8,
-}
-
-/// A coordinate of a line in a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coordinate {
-    /// Channel of the node.
-    Channel,
-    /// Rank of the channel.
-    Rank,
-    /// Bank group of the rank.
-    BankGroup,
-    /// Bank of the bank group.
-    Bank,
-    /// Row of the bank.
-    Row,
-    /// Line of the row.
-    Column,
-}
-
-const COORDINATES: [(&str, Coordinate); 6] = [
-    ("channel", Coordinate::Channel),
-    ("rank", Coordinate::Rank),
-    ("bank_group", Coordinate::BankGroup),
-    ("bank", Coordinate::Bank),
-    ("row", Coordinate::Row),
-    ("column", Coordinate::Column),
-];
-
-impl Dram {
-    /// Number of bits of a coordinate.
-    pub fn bits_of(&self, what: Coordinate) -> u8 {
-        let size = match what {
-            Coordinate::Channel => u32::from(self.channels),
-            Coordinate::Rank => u32::from(self.ranks),
-            Coordinate::BankGroup => u32::from(self.bank_groups),
-            Coordinate::Bank => u32::from(self.banks),
-            Coordinate::Row => self.rows,
-            Coordinate::Column => self.row_bytes / LINE_BYTES as u32,
-        };
-        size.trailing_zeros() as u8
-    }
-
-    /// The fields of `address_map`, least significant first.
-    ///
-    /// # Errors
-    /// If a name is unknown, or the fields of a coordinate do not cover all of its bits.
-    pub fn map_fields(&self) -> Result<Vec<MapField>, String> {
-        let mut fields = Vec::new();
-        let mut shift = 0;
-        let mut left = COORDINATES.map(|(_, what)| self.bits_of(what));
-        let parts: Vec<(usize, Option<u8>)> =
-            self.address_map.split('|').rev().map(parse_map_field).collect::<Result<_, _>>()?;
-        for (index, (which, bits)) in parts.iter().enumerate() {
-            let (name, what) = COORDINATES[*which];
-            let later: u8 = parts[index + 1..].iter().filter(|p| p.0 == *which).filter_map(|p| p.1).sum();
-            let bits = bits.unwrap_or(left[*which].saturating_sub(later));
-            let into = self.bits_of(what) - left[*which];
-            left[*which] = left[*which]
-                .checked_sub(bits)
-                .ok_or_else(|| format!("takes more bits for `{name}` than its {}", self.bits_of(what)))?;
-            fields.push(MapField { what, shift, bits, into });
-            shift += bits;
-        }
-        match left.iter().position(|&bits| bits > 0) {
-            None => Ok(fields),
-            Some(which) => {
-                Err(format!("leaves {} bits of `{}` unassigned", left[which], COORDINATES[which].0))
-            }
-        }
-    }
-}
-
-fn parse_map_field(part: &str) -> Result<(usize, Option<u8>), String> {
-    let (name, bits) = match part.trim().split_once(':') {
-        Some((name, bits)) => (
-            name,
-            Some(bits.parse().map_err(|_| {
-                format!("`{part}`: `{bits}` is not a number of bits: expected an integer from 0 to 255")
-            })?),
-        ),
-        None => (part.trim(), None),
-    };
-    let known = COORDINATES.map(|(name, _)| name).join(", ");
-    let which = COORDINATES.iter().position(|(known, _)| *known == name);
-    which.map(|which| (which, bits)).ok_or_else(|| format!("`{name}` is not a field; allowed are {known}"))
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::PAGE_BYTES;
+
 /// Costs and periods of the operating system's memory management.
 ///
 /// The defaults are assumed: round figures of the order of Linux 6.x on servers of about 2.5 GHz. The ratio
@@ -29,12 +31,22 @@ pub struct Kernel {
     pub sample_ns: f64,
     /// Time between two steps of the NUMA hint scanner on one task, in ms.
     pub numa_scan_period_ms: f64,
-    /// Memory marked by the scanner per step, in MiB.
-    pub numa_scan_mib: u64,
+    /// Memory marked by the scanner per step, in MiB; at least a page of 4 KiB.
+    pub numa_scan_mib: f64,
     /// Free memory that placement leaves on a node, in basis points of its capacity (Linux's low watermark).
     pub watermark_low_bp: u32,
     /// Free memory at which reclaim stops, in basis points of a node's capacity (Linux's high watermark).
     pub watermark_high_bp: u32,
+}
+
+impl Kernel {
+    /// Minimum of [`Kernel::numa_scan_mib`]: a page.
+    pub const SCAN_MIB_MIN: f64 = PAGE_BYTES as f64 / (1 << 20) as f64;
+
+    /// Pages of 4 KiB marked by the hint scanner per step, at least 1.
+    pub fn numa_scan_pages(&self) -> u64 {
+        (libm::round(self.numa_scan_mib / Kernel::SCAN_MIB_MIN) as u64).max(1)
+    }
 }
 
 impl Default for Kernel {
@@ -49,7 +61,7 @@ impl Default for Kernel {
             swap_ns: 10_000.0,
             sample_ns: 250.0,
             numa_scan_period_ms: 1000.0,
-            numa_scan_mib: 256,
+            numa_scan_mib: 256.0,
             watermark_low_bp: 10,
             watermark_high_bp: 20,
         }

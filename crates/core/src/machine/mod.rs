@@ -1,7 +1,10 @@
 //! Machines as data: the content of a machine file, checked, and its topology.
 
+mod address_map;
 pub mod bundled;
 mod check;
+mod check_dram;
+pub mod device;
 mod dram;
 mod field_error;
 mod kernel;
@@ -9,20 +12,24 @@ mod node;
 mod performance;
 mod plausible;
 mod processor;
+mod proportions;
 mod scale;
+mod slice;
 mod topology;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use address_map::{Coordinate, MapField, MapHash};
 pub use check::check_name;
-pub use dram::{Arbitration, Coordinate, Dram, MapField, PagePolicy, Refresh};
+pub use dram::{Arbitration, Dram, PagePolicy, Refresh, Subarrays};
 pub use kernel::Kernel;
 pub use node::{Energy, Fixed, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};
 pub use topology::{Hop, Topology};
 
+use device::Expanded;
 use field_error::FieldError;
 
 use crate::FileError;
@@ -30,8 +37,8 @@ use crate::ids::{CpuId, InitiatorId, NodeId, TierId};
 
 /// A machine: all data of its model. Created from a machine file by [`Machine::parse`].
 ///
-/// Figures keep the file's units, which are part of their names. Private caches, latencies and bandwidths are
-/// those of the real machine, and so are capacities, until [`Machine::scaled`] divides them.
+/// Figures keep the file's units, which are part of their names. They are those of the whole machine until
+/// [`Machine::reduced`] applies its `slice` and its `scale`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -39,9 +46,17 @@ pub struct Machine {
     pub name: String,
     /// One-line description.
     pub summary: String,
-    /// Divisor of capacities, shared caches, TLB reach and the kernel's time constants together; at least 1.
+    /// Divisor of cores, channels, links, shared caches and capacities together ([`Machine::sliced`]); 1 to
+    /// 1024, a divisor of the CPUs of each initiator.
+    #[serde(default = "one")]
+    pub slice: u32,
+    /// Divisor of capacities, caches, TLB reach and the kernel's time constants together; at least 1.
     #[serde(default = "one")]
     pub scale: u32,
+    /// Largest measured deviation of a policy's ratio to `local` from that at half and a quarter of the
+    /// file's slice and scale, in per cent; `None` until measured (`docs/reductions.md`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduction_deviation_percent: Option<f64>,
     /// Sources of figures: `default`, and for any dotted path of the file (such as `node.dram.fixed`) the
     /// source of everything below it. A source that starts with `assumed` says why.
     pub sources: BTreeMap<String, String>,
@@ -111,11 +126,17 @@ impl Machine {
             let message = "an empty file: not a machine file".to_owned();
             return Err(FileError { file: file.to_owned(), line: 1, field: String::new(), message });
         }
-        let mut machine: Machine = toml::from_str(text).map_err(|e| FileError::of_toml(file, text, &e))?;
+        let expanded = Expanded::of(file, text)?;
+        let read = toml::from_str(&expanded.text);
+        let mut machine: Machine =
+            read.map_err(|error| expanded.in_file(FileError::of_toml(file, &expanded.text, &error)))?;
         let sources = machine.sources.into_iter();
         machine.sources = sources.map(|(path, source)| (current_path(&path), source)).collect();
+        for (path, source) in &expanded.sources {
+            machine.sources.entry(path.clone()).or_insert_with(|| source.clone());
+        }
         machine.calibrated.iter_mut().for_each(|path| *path = current_path(path));
-        machine.complete().map_err(|error| error.within(file, text))
+        machine.complete().map_err(|error| expanded.in_file(error.within(file, &expanded.text)))
     }
 
     /// Checks a machine created as a value, and computes its [`topology`](Machine::topology).
@@ -127,10 +148,14 @@ impl Machine {
         self.complete().map_err(|error| error.within(file, &text))
     }
 
-    /// Warnings about allowed but implausible figures, such as a bandwidth in GB/s instead of MB/s: each with
-    /// its value and the plausible range. `file` and `text` are the machine file's name and content.
+    /// Warnings about allowed but implausible figures, such as a bandwidth in GB/s instead of MB/s, each with
+    /// its value and the plausible range, and those of [`Machine::reduction_warnings`]. `file` and `text` are
+    /// the machine file's name and content.
     pub fn warnings(&self, file: &str, text: &str) -> Vec<FileError> {
-        plausible::doubts(self).into_iter().map(|doubt| doubt.within(file, text)).collect()
+        // The text of a machine that was parsed can be expanded.
+        let Ok(expanded) = Expanded::of(file, text) else { return Vec::new() };
+        let doubts = plausible::doubts(self).into_iter().chain(proportions::disproportions(self));
+        doubts.map(|doubt| expanded.in_file(doubt.within(file, &expanded.text))).collect()
     }
 
     fn complete(mut self) -> Result<Machine, FieldError> {
@@ -199,5 +224,7 @@ impl Machine {
     }
 }
 
+#[cfg(test)]
+mod reduction_tests;
 #[cfg(test)]
 mod tests;

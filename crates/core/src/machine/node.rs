@@ -33,6 +33,21 @@ pub struct Node {
     /// Write endurance of a cell; `None` for memory without wear.
     #[serde(default)]
     pub endurance_writes: Option<f64>,
+    /// Equal slices of a machine that share the device, of which this machine is one: [`Machine::sliced`]
+    /// sets it where a slice gets less than a whole channel. Capacity, the bandwidths of a fixed node and
+    /// standby power are this slice's share; the timings of a dram node are the device's.
+    ///
+    /// [`Machine::sliced`]: super::Machine::sliced
+    #[serde(default = "unshared", skip_serializing_if = "is_unshared")]
+    pub sharing_slices: u16,
+}
+
+pub(super) fn unshared() -> u16 {
+    1
+}
+
+fn is_unshared(slices: &u16) -> bool {
+    *slices == 1
 }
 
 /// A node described by its figures.
@@ -97,6 +112,9 @@ pub struct Link {
     pub latency_ns: f64,
     /// Payload bandwidth per direction, in MB/s.
     pub bandwidth_mbps: f64,
+    /// Equal slices of a machine that share the link; `bandwidth_mbps` is the share of one of them.
+    #[serde(default = "unshared", skip_serializing_if = "is_unshared")]
+    pub sharing_slices: u16,
 }
 
 /// Rejects lists of other lengths: an array would take the first two and ignore the others.

@@ -1,8 +1,28 @@
 //! Performance of nodes and tiers, for policies.
 
-use super::Machine;
+use super::{Machine, Node};
 use crate::ids::{InitiatorId, NodeId, TierId};
 use crate::units::{Bandwidth, Time};
+
+impl Node {
+    /// Maximum data rate of a checked node without links, reads and writes together, for a share of reads
+    /// from 0 to 1: a fixed node's figures, whose reads and writes share its time, or the peak of a dram
+    /// node's channels; of a device that slices share, one slice's part.
+    pub fn bandwidth(&self, read_share: f64) -> Bandwidth {
+        match (&self.fixed, &self.dram) {
+            (Some(fixed), _) => {
+                let (read, write) = (fixed.read_bandwidth_mbps, fixed.write_bandwidth_mbps);
+                // As a multiple of the read bandwidth, which is exact for reads alone.
+                Bandwidth(read / (read_share + (1.0 - read_share) * read / write.unwrap_or(read)))
+            }
+            (None, Some(dram)) => {
+                let channels = f64::from(dram.channels) / f64::from(self.sharing_slices);
+                Bandwidth(dram.channel_peak().as_mbps() * channels)
+            }
+            (None, None) => unreachable!("a checked node is fixed or dram"),
+        }
+    }
+}
 
 impl Machine {
     /// The initiator whose links to a node add the least latency; the first of several.
@@ -14,18 +34,23 @@ impl Machine {
     /// Read bandwidth of a node from its nearest initiator: a fixed node's figure, or the peak of a dram
     /// node's channels; limited by the narrowest link on the route (as in HMAT's access class 0).
     pub fn node_bandwidth(&self, node: NodeId) -> Bandwidth {
-        let device_mbps = self.device_bandwidth(node).as_mbps();
-        let hops = self.topology.hops(self.nearest_initiator(node), node);
-        Bandwidth(hops.iter().map(|hop| self.links[hop.link].bandwidth_mbps).fold(device_mbps, f64::min))
+        self.path_bandwidth(self.nearest_initiator(node), node, 1.0)
     }
 
-    /// Read bandwidth of a node's device: a fixed node's figure, or the peak of a dram node's channels.
+    /// Maximum data rate between an initiator and a node, reads and writes together, for a share of reads
+    /// from 0 to 1: that of the node, limited by each link's direction.
+    pub fn path_bandwidth(&self, from: InitiatorId, to: NodeId, read_share: f64) -> Bandwidth {
+        let node = self.nodes[to.index()].bandwidth(read_share).as_mbps();
+        // Reads' data and writes' data go in opposite directions.
+        let busier = read_share.max(1.0 - read_share);
+        let hops = self.topology.hops(from, to).iter();
+        Bandwidth(hops.map(|hop| self.links[hop.link].bandwidth_mbps / busier).fold(node, f64::min))
+    }
+
+    /// Read bandwidth of a node's device: a fixed node's figure, or the peak of a dram node's channels; of a
+    /// device that slices share, one slice's part.
     pub fn device_bandwidth(&self, node: NodeId) -> Bandwidth {
-        match (&self.nodes[node.index()].fixed, &self.nodes[node.index()].dram) {
-            (Some(fixed), _) => Bandwidth(fixed.read_bandwidth_mbps),
-            (None, Some(dram)) => Bandwidth(dram.channel_peak().as_mbps() * f64::from(dram.channels)),
-            (None, None) => unreachable!("a checked node is fixed or dram"),
-        }
+        self.nodes[node.index()].bandwidth(1.0)
     }
 
     /// Read bandwidth of a tier: the sum over its nodes of [`Machine::node_bandwidth`].

@@ -64,6 +64,15 @@ fn private() -> u16 {
     1
 }
 
+fn one() -> u16 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_one(number: &u16) -> bool {
+    *number == 1
+}
+
 impl Cache {
     /// Whether an instance is shared by several CPUs here or on the real machine.
     pub fn is_shared(&self) -> bool {
@@ -84,9 +93,20 @@ pub struct Tlb {
     /// Cycles of a hit in this level, in addition to a hit in the first.
     #[serde(default)]
     pub latency_cycles: f64,
-    /// Cycles of a page walk after a miss in this level; only the last level's counts.
+    /// Cycles of a page walk after a miss in this level, with the page table in a private cache if
+    /// `cold_walk_cycles` is given; of this and the following figures only the last level's count.
     #[serde(default)]
     pub walk_cycles: f64,
+    /// Cycles of a page walk that finds a line of the page table in no private cache; without it, walks read
+    /// no lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_walk_cycles: Option<f64>,
+    /// Walks pass two page tables, a virtual machine's and its hypervisor's, and read a line of each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nested_walks: bool,
+    /// Concurrent page walks of a core, 1 to 64.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub walkers: u16,
 }
 
 /// A stream prefetcher: detects ascending or descending lines within a page and prefetches into the last

@@ -241,12 +241,63 @@ fn split_address_fields_cover_their_coordinate() {
 }
 
 #[test]
-fn scale_divides_shared_and_keeps_private_resources() {
-    let text = GOOD.replacen("name = \"two\"", "scale = 4\nname = \"two\"", 1);
-    let m = Machine::parse("m.toml", &text).unwrap().scaled();
-    assert_eq!((m.nodes[0].capacity_mib, m.caches[0].capacity_kib, m.scale), (16, 32, 1));
-    assert_eq!((m.kernel.numa_scan_mib, m.kernel.sample_ns), (64, 62.5));
-    assert_eq!(m.idle_latency(InitiatorId(0), NodeId(0)), Time::from_ns(80.0));
+fn wrong_address_hash_is_refused_with_its_bits() {
+    let text = include_str!("../../../../machines/ddr4-2400.toml");
+    let with = |entries: &str| {
+        let text = text.replacen("t_ck_ps", &format!("address_hash = {entries}\nt_ck_ps"), 1);
+        Machine::parse("ddr4-2400.toml", &text)
+    };
+    with("[\"rank[0] ^= row[0] ^ column[6]\", \"bank[1] ^= rank[0]\"]").unwrap();
+    for (entries, says) in [
+        ("[\"bank[0] = row[0]\"]", "expected a bit, `^=`, and the bits XORed into it"),
+        ("[\"bank[0] ^= row\"]", "`row` is not a bit, such as `row[2]`"),
+        ("[\"bank[0] ^= line[0]\"]", "`line` is not a field; allowed are channel, rank,"),
+        ("[\"bank[2] ^= row[0]\"]", "`bank[2]`: `bank` has bits 0 to 1"),
+        ("[\"channel[0] ^= row[0]\"]", "the device has no bits of `channel`"),
+        ("[\"row[0] ^= column[0]\"]", "cannot hash `row[0]`; allowed are bits of channel, rank, bank_group"),
+        ("[\"bank[0] ^= row[0] ^ row[0]\"]", "names `row[0]` twice"),
+        ("[\"bank[0] ^= row[0]\", \"bank[0] ^= row[1]\"]", "has two entries for `bank[0]`"),
+        ("[\"bank[0] ^= bank[0]\"]", "the bits `bank[0]` depend on each other"),
+        (
+            "[\"bank[0] ^= bank[1] ^ row[3]\", \"rank[0] ^= bank[0] ^ bank[1] ^ rank[0] ^ row[3]\"]",
+            "the bits `rank[0]`, `bank[0]` depend on each other after hashing",
+        ),
+    ] {
+        let error = with(entries).expect_err("accepted");
+        assert_eq!(error.field, "node[0].dram.address_hash", "{error}");
+        assert!(error.message.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn address_map_is_described_by_address_bits() {
+    let text = include_str!("../../../../machines/ddr4-2400.toml");
+    let m = Machine::parse("ddr4-2400.toml", text).unwrap();
+    let mut dram = m.nodes[0].dram.clone().unwrap();
+    let map = "row 33-18 | bank 17-16 | bank_group 15-14 | rank 13 | column 12-6";
+    assert_eq!((dram.describe_map().unwrap().as_str(), dram.describe_hashes()), (map, vec![]));
+    dram.address_map = "row|channel|column:4|rank|bank|column:3|bank_group".into();
+    (dram.bank_hash, dram.address_hash) = (true, vec!["rank[0] ^= column[3] ^ row[9]".into()]);
+    let map = "row 33-18 | column 17-14 | rank 13 | bank 12-11 | column 10-8 | bank_group 7-6";
+    assert_eq!(dram.describe_map().unwrap(), map);
+    let of_rows = ["bank[0]^=row[0]", "bank[1]^=row[1]", "bank_group[0]^=row[2]", "bank_group[1]^=row[3]"];
+    assert_eq!(dram.describe_hashes(), [&of_rows[..], &["rank[0]^=column[3]^row[9]"]].concat());
+}
+
+#[test]
+fn row_buffers_and_bank_queues_are_limited() {
+    let text = include_str!("../../../../machines/ddr4-2400.toml");
+    let with = |more: &str| Machine::parse("ddr4-2400.toml", &format!("{text}{more}"));
+    with("bank_queue = 256\n[node.dram.subarrays]\nper_bank = 8\nselect = 4\n").unwrap();
+    for (more, field, says) in [
+        ("bank_queue = 257\n", "bank_queue", "expected an integer from 0 to 256"),
+        ("[node.dram.subarrays]\nper_bank = 3\n", "subarrays.per_bank", "expected a power of two up to 128"),
+        ("[node.dram.subarrays]\nper_bank = 2\nselect = 20001\n", "subarrays.select", "from 0 to 20000"),
+    ] {
+        let error = with(more).expect_err("accepted");
+        assert_eq!(error.field, format!("node[0].dram.{field}"), "{error}");
+        assert!(error.message.contains(says), "{error}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Value;
+use crate::machine::check_name;
 
 /// The maximum weight of Linux's weighted interleave.
 pub const WEIGHT_MAX: u32 = 255;
@@ -49,6 +50,12 @@ pub enum Kind {
         /// The default, in words.
         default: &'static str,
     },
+    /// Names of a machine's memory nodes, each once, joined by `:`. The default depends on the machine; its
+    /// value is [`Value::Nodes`] without any.
+    Nodes {
+        /// The default, in words.
+        default: &'static str,
+    },
 }
 
 impl Parameter {
@@ -88,13 +95,14 @@ impl Parameter {
             Kind::Weights { .. } => {
                 format!("an integer from 1 to {WEIGHT_MAX} for each tier, fastest first, joined by ':'")
             }
+            Kind::Nodes { .. } => "names of memory nodes, each once, joined by ':'".to_owned(),
         }
     }
 
     /// The default, in words.
     pub fn default(&self) -> String {
         match self.kind {
-            Kind::Weights { default } => default.to_owned(),
+            Kind::Weights { default } | Kind::Nodes { default } => default.to_owned(),
             _ => self.default_value().to_string(),
         }
     }
@@ -106,6 +114,7 @@ impl Parameter {
             Kind::Number { default, .. } => Value::Number(default),
             Kind::Word(words) => Value::Word(words[0]),
             Kind::Weights { .. } => Value::Weights(Vec::new()),
+            Kind::Nodes { .. } => Value::Nodes(Vec::new()),
         }
     }
 
@@ -123,8 +132,17 @@ impl Parameter {
                 let weight = |part: &str| part.parse().ok().filter(|value| (1..=WEIGHT_MAX).contains(value));
                 text.split(':').map(weight).collect::<Option<_>>().map(Value::Weights)
             }
+            Kind::Nodes { .. } => nodes(text).map(Value::Nodes),
         }
     }
+}
+
+/// Distinct names joined by `:`.
+fn nodes(text: &str) -> Option<Vec<String>> {
+    let names: Vec<&str> = text.split(':').collect();
+    let distinct = names.iter().enumerate().all(|(at, name)| !names[..at].contains(name));
+    let named = names.iter().all(|name| check_name(name).is_ok());
+    (distinct && named).then(|| names.into_iter().map(str::to_owned).collect())
 }
 
 impl fmt::Display for Parameter {

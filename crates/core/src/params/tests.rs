@@ -8,6 +8,7 @@ const DECLARED: &[Parameter] = &[
     Parameter::number("share", "share", "share of reads", [-1.0, 0.7, 1e300]),
     Parameter::word("order", "order of visits", &["random", "sequential"]),
     Parameter { name: "weights", unit: "pages", help: "weights", kind: Kind::Weights { default: "4:1" } },
+    Parameter { name: "node", unit: "", help: "nodes", kind: Kind::Nodes { default: "all" } },
 ];
 
 fn values(text: &str) -> Values {
@@ -26,6 +27,8 @@ fn commas_and_colons_separate_parameters() {
     assert_eq!(expected.word("order"), "sequential");
     assert_eq!(expected.weights("weights"), [4, 1]);
     assert_eq!(expected.f64("share"), 0.7);
+    assert!(expected.nodes("node").is_empty());
+    assert_eq!(values("node=ddr:cxl.1,threads=2").nodes("node"), ["ddr", "cxl.1"]);
     for same in [
         "threads=4:order=sequential:weights=4:1",
         "weights=4:1:threads=4,order=sequential",
@@ -71,8 +74,8 @@ fn errors_say_what_is_allowed() {
         ("threads", "'threads' is not a parameter: expected KEY=VALUE, several separated by commas"),
         ("order=random,4", "'4' is not a parameter: expected KEY=VALUE, several separated by commas"),
         ("threads=1:threads=2", "parameter 'threads' is given twice"),
-        ("thread=1", "unknown parameter 'thread'; known: threads, share, order, weights"),
-        ("=1", "unknown parameter ''; known: threads, share, order, weights"),
+        ("thread=1", "unknown parameter 'thread'; known: threads, share, order, weights, node"),
+        ("=1", "unknown parameter ''; known: threads, share, order, weights, node"),
         (
             "threads=0",
             "invalid value '0' for parameter 'threads': expected an integer from 1 to 1099511627776",
@@ -89,6 +92,15 @@ fn errors_say_what_is_allowed() {
         ),
     ] {
         assert_eq!(refused(text), expected);
+    }
+    for nodes in ["", "a:a", "a:", "a b", "a/b"] {
+        assert_eq!(
+            refused(&format!("node={nodes}")),
+            format!(
+                "invalid value '{nodes}' for parameter 'node': expected names of memory nodes, each once, \
+                 joined by ':'"
+            )
+        );
     }
     for share in ["nan", "-1.1", "1e301", "much"] {
         let expected =
@@ -114,15 +126,18 @@ fn set_refuses_text_outside_grammar() {
 /// A value for each declared parameter.
 fn declared() -> impl Strategy<Value = Vec<Value>> {
     let weights = prop::collection::vec(1..=WEIGHT_MAX, 1..5);
-    (1..=1u64 << 40, -1.0..1e300f64, 0..2usize, weights).prop_map(|(threads, share, word, weights)| {
-        let word = ["random", "sequential"][word];
-        vec![Value::Integer(threads), Value::Number(share), Value::Word(word), Value::Weights(weights)]
+    let nodes = prop::collection::btree_set("[a-z0-9_.-]{1,8}", 1..4);
+    let all = (1..=1u64 << 40, -1.0..1e300f64, 0..2usize, weights, nodes);
+    all.prop_map(|(threads, share, word, weights, nodes)| {
+        let word = Value::Word(["random", "sequential"][word]);
+        let nodes = Value::Nodes(nodes.into_iter().collect());
+        vec![Value::Integer(threads), Value::Number(share), word, Value::Weights(weights), nodes]
     })
 }
 
 proptest! {
     #[test]
-    fn printed_values_parse_to_themselves(values in declared(), given in 0..16u8, colons in 0..16u8) {
+    fn printed_values_parse_to_themselves(values in declared(), given in 0..32u8, colons in 0..32u8) {
         let mut text = String::new();
         let chosen = DECLARED.iter().zip(&values).enumerate().filter(|(at, _)| given >> at & 1 == 1);
         for (at, (parameter, value)) in chosen {

@@ -13,10 +13,13 @@ pub enum Value {
     Word(&'static str),
     /// Of [`Kind::Weights`](super::Kind::Weights); empty for the default.
     Weights(Vec<u32>),
+    /// Of [`Kind::Nodes`](super::Kind::Nodes); empty for the default.
+    Nodes(Vec<String>),
 }
 
 impl fmt::Display for Value {
-    /// As [`Parameter::parse`](super::Parameter::parse) reads it; nothing for default weights.
+    /// As [`Parameter::parse`](super::Parameter::parse) reads it; nothing for the default of weights and
+    /// nodes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Integer(value) => value.fmt(f),
@@ -25,6 +28,7 @@ impl fmt::Display for Value {
             Value::Weights(weights) => {
                 f.write_str(&weights.iter().map(u32::to_string).collect::<Vec<_>>().join(":"))
             }
+            Value::Nodes(names) => f.write_str(&names.join(":")),
         }
     }
 }
@@ -84,6 +88,17 @@ impl Values {
     pub fn weights(&self, name: &str) -> &[u32] {
         match self.get(name) {
             Value::Weights(value) => value,
+            other => unreachable!("parameter {name} is {other:?}"),
+        }
+    }
+
+    /// The value of a nodes parameter, empty for the default.
+    ///
+    /// # Panics
+    /// If no nodes parameter has this name.
+    pub fn nodes(&self, name: &str) -> &[String] {
+        match self.get(name) {
+            Value::Nodes(value) => value,
             other => unreachable!("parameter {name} is {other:?}"),
         }
     }

@@ -61,6 +61,9 @@ pub enum GroupOrder {
     CycleFromOwn,
     /// Random for each page, with a probability proportional to the weight (bmpm algorithm 2).
     Random,
+    /// Always the first group, whatever the weights: the others are its fallback (Linux's
+    /// `MPOL_PREFERRED_MANY`).
+    First,
 }
 
 /// The node of a page within its group.
@@ -75,8 +78,8 @@ pub enum Within {
     Nearest,
 }
 
-/// Fallback for a full node. If every node of the rule is full, there is none: the caller reclaims memory or
-/// fails.
+/// Fallback for a full node. If every node of the rule is full, there is none: the caller reclaims memory, or
+/// fails with [`Spill::Refuse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spill {
@@ -85,6 +88,9 @@ pub enum Spill {
     /// Another node of the same group, nearest to the faulting CPU first, then the other groups in list
     /// order.
     Group,
+    /// As [`Spill::Nearest`], but if every node of the rule is full, the program is out of memory: no page is
+    /// reclaimed (Linux's `MPOL_BIND` on a system without swap).
+    Refuse,
 }
 
 impl Rule {

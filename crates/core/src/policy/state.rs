@@ -45,7 +45,7 @@ impl RuleState {
         assert!(!rule.groups.is_empty() && rule.groups.iter().all(sound), "unsound rule: {rule:?}");
         let counts = match rule.order {
             GroupOrder::CycleFromOwn => rule.groups.len(),
-            GroupOrder::Cycle | GroupOrder::Random => 1,
+            GroupOrder::Cycle | GroupOrder::Random | GroupOrder::First => 1,
         };
         let mixed = SplitMix64::seed_from_u64(seed).next_u64();
         let random = SplitMix64::seed_from_u64(mixed ^ u64::from(thread.0));
@@ -68,7 +68,9 @@ impl RuleState {
         let free = |&&n: &&NodeId| free_memory.fits(n, touch.size);
         let by_cpu = order.from_cpu(touch.cpu);
         match rule.spill {
-            Spill::Nearest => order.from_node(node).iter().filter(|n| rule.allows(**n)).find(free).copied(),
+            Spill::Nearest | Spill::Refuse => {
+                order.from_node(node).iter().filter(|n| rule.allows(**n)).find(free).copied()
+            }
             Spill::Group => std::iter::once(group)
                 .chain((0..rule.groups.len()).filter(|&other| other != group))
                 .map(|g| &rule.groups[g].nodes)
@@ -94,6 +96,7 @@ impl RuleState {
                 self.counts[own] = (at + 1) % cycle;
                 group_at(rule, own, at)
             }
+            GroupOrder::First => 0,
         }
     }
 

@@ -56,6 +56,20 @@ fn dram_ns(dram: &Dram) -> f64 {
     latency
 }
 
+/// Mean cost in ns of translating a load of a chase over random lines of this many MiB in base pages: a level
+/// holds its entries' share of the pages.
+pub fn translation_ns(machine: &Machine, mib: f64) -> f64 {
+    let pages = mib * 256.0;
+    let (mut held, mut cycles) = (0.0, 0.0);
+    for level in &machine.tlbs {
+        let share = (f64::from(level.entries) / pages).clamp(held, 1.0);
+        cycles += (share - held) * level.latency_cycles;
+        held = share;
+    }
+    cycles += (1.0 - held) * machine.tlbs.last().map_or(0.0, |level| level.walk_cycles);
+    cycles * 1e3 / machine.core.clock_mhz
+}
+
 /// Added latency in ns and minimum bandwidth in MB/s of the links between an initiator and a node, on the
 /// path with the least latency.
 pub fn links(machine: &Machine, initiator: &str, node: &Node) -> (f64, f64) {

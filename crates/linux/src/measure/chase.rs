@@ -1,20 +1,21 @@
 //! Idle latency: a pointer chase.
+//!
+//! One random cycle over all lines of the memory (Sattolo's algorithm, in the memory itself). A prefetcher
+//! that follows strides, within pages or across them, finds none: no distance between two visits is more
+//! frequent than chance. Every load waits for the one before, so that nothing overlaps.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use memtide_core::{CpuId, NodeId};
+use memtide_core::{CpuId, LINE_BYTES, NodeId, PageSize};
 use procfs::process::Process;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{Effort, Figure, MeasureError, on};
-use crate::sys::Chain;
+use crate::sys::{Chain, Words};
 
-const LINE_WORDS: usize = 8;
-const PAGE_LINES: usize = 64;
-/// Stride in lines between visits of a page; odd, and longer than prefetchers look ahead.
-const STEP: usize = 27;
+pub(super) const LINE_WORDS: usize = 8;
 /// Separately timed parts of a chase.
 const PARTS: u64 = 5;
 
@@ -42,7 +43,8 @@ pub fn idle_latency(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Idle, M
 pub(super) struct Chase {
     chain: Chain,
     at: u64,
-    huge: Option<f64>,
+    /// Share of its memory in huge pages; `None` if the kernel does not report it.
+    pub huge: Option<f64>,
 }
 
 /// The cost of a run of a chase.
@@ -52,15 +54,21 @@ pub(super) struct Run {
 }
 
 impl Chase {
-    /// A chase by the calling thread, pinned to this CPU from then on, after one warm-up pass.
+    /// A chase through `effort.mib` MiB, in huge pages as far as available, by the calling thread, pinned to
+    /// this CPU from then on, after one warm-up pass.
     pub fn new(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Chase, MeasureError> {
-        let mut words = on(cpu, node, effort.mib)?;
-        link(&mut words, effort.seed);
+        let mut words = on(cpu, node, effort.bytes(), PageSize::Huge)?;
+        let lines = words.len() / LINE_WORDS;
+        link(&mut words, lines, effort.seed, |line| line);
+        Ok(Chase::over(words, lines as u64, effort))
+    }
+
+    /// A chase that is linked already, after a warm-up pass over its `lines` from word 0 on.
+    pub fn over(words: Words, lines: u64, effort: &Effort) -> Chase {
         let huge = huge_share(words.as_ptr() as u64);
-        let lines = (words.len() / LINE_WORDS) as u64;
         let chain = Chain::new(words);
         let at = chain.follow(0, lines.min(effort.loads));
-        Ok(Chase { chain, at, huge })
+        Chase { chain, at, huge }
     }
 
     /// Times some loads, in parts.
@@ -94,55 +102,77 @@ fn huge_share(address: u64) -> Option<f64> {
     Some(bytes("AnonHugePages")? as f64 / bytes("Rss").filter(|&bytes| bytes > 0)? as f64)
 }
 
-/// Links every line's first word to the next line's.
-fn link(words: &mut [u64], seed: u64) {
-    let pages = order(words.len() / LINE_WORDS / PAGE_LINES, seed);
-    let lines =
-        pages.iter().flat_map(|page| (0..PAGE_LINES).map(move |k| page * PAGE_LINES + k * STEP % PAGE_LINES));
-    let mut before: Option<usize> = None;
-    let mut first = 0;
-    for line in lines {
-        match before {
-            Some(before) => words[before] = (line * LINE_WORDS) as u64,
-            None => first = line * LINE_WORDS,
-        }
-        before = Some(line * LINE_WORDS);
+/// Links the first words of `count` lines in one random cycle; `line_of` returns the line of each number from
+/// 0 to `count` (exclusive). All of these orders are equally likely (Sattolo 1986).
+pub(super) fn link(words: &mut [u64], count: usize, seed: u64, line_of: impl Fn(usize) -> usize) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let word = |number| line_of(number) * LINE_WORDS;
+    for number in 0..count {
+        words[word(number)] = word(number) as u64;
     }
-    if let Some(last) = before {
-        words[last] = first as u64;
+    for number in (1..count).rev() {
+        let other = ((u128::from(random.next_u64()) * number as u128) >> 64) as usize;
+        words.swap(word(number), word(other));
     }
 }
 
-/// A permutation of 0..`count`: 0 first, the others shuffled.
-fn order(count: usize, seed: u64) -> Vec<usize> {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut pages: Vec<usize> = (0..count).collect();
-    for at in (2..count).rev() {
-        let other = 1 + ((u128::from(random.next_u64()) * at as u128) >> 64) as usize;
-        pages.swap(at, other);
-    }
-    pages
-}
+const _: () = assert!(LINE_WORDS * size_of::<u64>() == LINE_BYTES as usize);
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::SMALL;
     use super::*;
 
+    /// Lines in the order of a chase that begins at word 0.
+    fn visited(words: &[u64], count: usize) -> Vec<usize> {
+        let mut at = 0;
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            lines.push(at / LINE_WORDS);
+            at = words[at] as usize;
+        }
+        assert_eq!(at, 0, "the cycle closes");
+        lines
+    }
+
     #[test]
     fn chase_visits_every_line_once_and_returns() {
-        let mut words = vec![0; 16 * 512];
-        link(&mut words, 3);
-        let mut seen = vec![false; words.len() / LINE_WORDS];
-        let mut at = 0;
-        for _ in 0..seen.len() {
-            assert!(!std::mem::replace(&mut seen[at as usize / LINE_WORDS], true));
-            let next = words[at as usize];
-            let (a, b) = (at / 8, next / 8);
-            assert!(a / 64 != b / 64 || a.abs_diff(b) >= 27, "line {a} to {b}");
-            at = next;
+        for lines in [1, 2, 3, 1000] {
+            let mut words = vec![0; lines * LINE_WORDS];
+            link(&mut words, lines, 3, |line| line);
+            let mut seen = visited(&words, lines);
+            seen.sort_unstable();
+            assert_eq!(seen, (0..lines).collect::<Vec<_>>());
         }
-        assert_eq!(at, 0);
+    }
+
+    /// A stride, from the last line or from the last line of the same page, is what prefetchers follow.
+    #[test]
+    fn no_stride_of_chase_is_more_frequent_than_chance() {
+        const LINES: usize = 256 * 64;
+        let mut words = vec![0; LINES * LINE_WORDS];
+        link(&mut words, LINES, 1, |line| line);
+        let order = visited(&words, LINES);
+        let mut strides: BTreeMap<isize, u32> = BTreeMap::new();
+        for pair in order.windows(2) {
+            *strides.entry(pair[1] as isize - pair[0] as isize).or_default() += 1;
+        }
+        // About one of 32,767 possible strides per hop: the most frequent of them occurs some ten times.
+        let most = strides.values().max().expect("strides");
+        assert!(*most <= 16, "a stride occurs {most} times in {LINES}");
+        let mut last_of_page = BTreeMap::new();
+        let mut in_page: BTreeMap<isize, u32> = BTreeMap::new();
+        for line in order {
+            if let Some(before) = last_of_page.insert(line / 64, line) {
+                *in_page.entry(line as isize - before as isize).or_default() += 1;
+            }
+        }
+        let hops: u32 = in_page.values().sum();
+        let most = in_page.values().max().expect("strides");
+        // Of 64 lines without repetition, a difference of one is the most likely: 63 of 64 x 63 pairs.
+        assert!(f64::from(*most) < 0.03 * f64::from(hops), "a stride occurs {most} times in {hops}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memtide_core::{CpuId, NodeId};
+use memtide_core::{CpuId, NodeId, PageSize};
 
 use super::chase::Chase;
 use super::traffic::stream;
@@ -63,7 +63,9 @@ pub fn loaded_latency(
     };
     let readers = &readers;
     std::thread::scope(|scope| {
-        let start = |(&cpu, reader)| scope.spawn(move || readers.run(on(cpu, node, effort.mib), reader));
+        let start = |(&cpu, reader)| {
+            scope.spawn(move || readers.run(on(cpu, node, effort.bytes(), PageSize::Huge), reader))
+        };
         let threads: Vec<_> = others.iter().zip(&readers.each).map(start).collect();
         let chase = Chase::new(first, node, effort);
         readers.ready.wait();

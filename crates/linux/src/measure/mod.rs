@@ -1,23 +1,34 @@
 //! Measures a memory node from a CPU: latency, idle and under load, and bandwidth, by running loads and
 //! stores.
 //!
-//! A chase visits lines so that no stream prefetcher follows and few of them need a page walk: the pages in
-//! random order, each page's 64 lines 27 lines apart, wrapping around.
+//! A chase visits all lines in one random cycle, which no prefetcher follows.
 
 mod chase;
+mod clock;
+mod faults;
 mod figure;
+mod ladder;
 mod loaded;
+mod overlap;
+mod region;
+mod tlb;
 mod traffic;
 mod writes;
 
 use std::io;
 use std::time::Duration;
 
-use memtide_core::{CpuId, NodeId};
+use memtide_core::{CpuId, NodeId, PageSize};
 
 pub use self::chase::{Idle, idle_latency};
+pub use self::clock::clock_mhz;
+pub use self::faults::fault_ns;
 pub use self::figure::Figure;
+pub use self::ladder::{Rung, cache_latencies_ns, cold_walk_ns, footprints_kib, memory_ns, rung};
 pub use self::loaded::{Loaded, loaded_latency};
+pub use self::overlap::{Overlap, overlap};
+pub use self::region::{RegionFigures, RegionMeter, in_base_pages};
+pub use self::tlb::{TlbPoint, TlbReach, page_counts, tlb_point, tlb_reach};
 pub use self::traffic::{Kernel, bandwidth_mbps};
 pub use self::writes::write_mbps;
 
@@ -36,6 +47,13 @@ pub struct Effort {
     pub limit: Duration,
     /// Seed of the chase's order.
     pub seed: u64,
+}
+
+impl Effort {
+    /// Bytes of the chase, and of each CPU's traffic.
+    fn bytes(&self) -> usize {
+        self.mib << 20
+    }
 }
 
 /// Why a node cannot be measured.
@@ -61,10 +79,26 @@ pub enum MeasureError {
     },
 }
 
-/// Pins the calling thread to one CPU and allocates memory on a node.
-fn on(cpu: CpuId, node: NodeId, mib: usize) -> Result<Words, MeasureError> {
-    crate::run_on(&[cpu]).map_err(|source| MeasureError::Cpu { cpu, source })?;
-    Words::on_node(mib << 20, node).map_err(|source| MeasureError::Memory { node, mib, source })
+/// Whether this system is a virtual machine, as its CPUs report it (x86-64).
+pub fn is_virtual_machine() -> bool {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpus.lines().find(|line| line.starts_with("flags"));
+    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
+}
+
+/// Pins the calling thread to one CPU.
+fn pinned(cpu: CpuId) -> Result<(), MeasureError> {
+    crate::run_on(&[cpu]).map_err(|source| MeasureError::Cpu { cpu, source })
+}
+
+/// Pins the calling thread to one CPU and allocates memory on a node, in pages of this size if available.
+fn on(cpu: CpuId, node: NodeId, bytes: usize, pages: PageSize) -> Result<Words, MeasureError> {
+    pinned(cpu)?;
+    let mib = bytes.div_ceil(1 << 20);
+    let mut words =
+        Words::untouched(bytes, node, pages).map_err(|source| MeasureError::Memory { node, mib, source })?;
+    words.touch();
+    Ok(words)
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use memtide_core::{CpuId, NodeId};
+use memtide_core::{CpuId, NodeId, PageSize};
 
 use super::{Effort, Figure, MeasureError, on};
+use crate::sys::vector::vectorised;
 
 const LINE_WORDS: usize = 8;
 
@@ -96,7 +97,7 @@ fn thread(
     effort: &Effort,
     together: &Shared,
 ) -> Result<Vec<Duration>, MeasureError> {
-    let mut warm = on(cpu, node, effort.mib).map(|mut words| {
+    let mut warm = on(cpu, node, effort.bytes(), PageSize::Huge).map(|mut words| {
         run(&mut words, kernel);
         words
     });
@@ -126,34 +127,61 @@ fn run(words: &mut [u64], kernel: Kernel) {
             black_box(stream(words, reads));
         }
         Kernel::Triad => {
-            let (a, rest) = words.split_at_mut(words.len() / 3);
-            let (b, c) = rest.split_at(a.len());
-            for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
-                *a = b.wrapping_add(c.wrapping_mul(3));
-            }
-            black_box(a);
+            vectorised(|| triad(words));
+            black_box(words);
         }
+    }
+}
+
+/// The triad with integers: 3 c is c + c + c, as vectors have no multiplication of eight bytes.
+#[inline(always)]
+fn triad(words: &mut [u64]) {
+    let (a, rest) = words.split_at_mut(words.len() / 3);
+    let (b, c) = rest.split_at(a.len());
+    for ((a, &b), &c) in a.iter_mut().zip(b).zip(c) {
+        *a = b.wrapping_add(c).wrapping_add(c).wrapping_add(c);
     }
 }
 
 /// Reads every line, and overwrites an evenly spread share of them.
 pub(super) fn stream(words: &mut [u64], reads: f64) -> u64 {
-    let sum = |words: &[u64]| words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+    vectorised(|| streamed(words, reads))
+}
+
+/// Words summed at once: as many sums as the processor has loads in flight between two of a sum.
+const UNROLLED: usize = 4 * LINE_WORDS;
+
+#[inline(always)]
+fn sum(words: &[u64]) -> u64 {
+    let (blocks, rest) = words.as_chunks::<UNROLLED>();
+    let mut sums = [0u64; UNROLLED];
+    for block in blocks {
+        for (sum, word) in sums.iter_mut().zip(block) {
+            *sum = sum.wrapping_add(*word);
+        }
+    }
+    sums.iter().chain(rest).fold(0, |all, word| all.wrapping_add(*word))
+}
+
+#[inline(always)]
+fn streamed(words: &mut [u64], reads: f64) -> u64 {
     let overwritten = ((1.0 / reads - 1.0) * WHOLE as f64).round() as u64;
     if overwritten == 0 {
         return sum(words);
     }
-    let (mut all, mut due) = (0u64, 0);
-    for line in words.chunks_exact_mut(LINE_WORDS) {
-        due += overwritten;
+    let (mut sums, mut due) = ([0u64; LINE_WORDS], 0u64);
+    for line in words.as_chunks_mut::<LINE_WORDS>().0 {
+        due = due.wrapping_add(overwritten);
         if due >= WHOLE {
-            due -= WHOLE;
+            due = due.wrapping_sub(WHOLE);
             line.fill(due);
         } else {
-            all = all.wrapping_add(sum(line));
+            for (sum, word) in sums.iter_mut().zip(line) {
+                *sum = sum.wrapping_add(*word);
+            }
         }
     }
-    all
+    sums.iter().fold(0, |all, sum| all.wrapping_add(*sum))
 }
 
 #[cfg(test)]
@@ -191,6 +219,16 @@ mod tests {
         let mut words: Vec<u64> = (0..12).collect();
         run(&mut words, Kernel::Triad);
         assert_eq!(words[..4], [4 + 3 * 8, 5 + 3 * 9, 6 + 3 * 10, 7 + 3 * 11]);
+    }
+
+    #[test]
+    fn stream_of_reads_adds_all_words() {
+        for len in [0, 1, 31, 32, 33, 1000] {
+            let mut words: Vec<u64> = (1..=len).collect();
+            assert_eq!(stream(&mut words, 1.0), len * (len + 1) / 2);
+        }
+        let mut words = vec![u64::MAX; 64];
+        assert_eq!(stream(&mut words, 1.0), 64u64.wrapping_mul(u64::MAX));
     }
 
     #[test]

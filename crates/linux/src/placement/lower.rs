@@ -13,6 +13,8 @@ pub enum KernelPolicy {
     Local,
     /// The nearest of these nodes, no other.
     Nearest(Vec<NodeId>),
+    /// The nearest of these nodes, any other if they are full (Linux 5.15 and later).
+    Preferred(Vec<NodeId>),
     /// Round robin over these nodes.
     Interleave(Vec<NodeId>),
     /// Weighted round robin over these nodes. The weights are system-wide, one per node: see
@@ -27,6 +29,7 @@ impl fmt::Display for KernelPolicy {
         match self {
             KernelPolicy::Local => f.write_str("MPOL_LOCAL"),
             KernelPolicy::Nearest(nodes) => write!(f, "MPOL_BIND to nodes {}", numbers(nodes)),
+            KernelPolicy::Preferred(nodes) => write!(f, "MPOL_PREFERRED_MANY, nodes {}", numbers(nodes)),
             KernelPolicy::Interleave(nodes) => write!(f, "MPOL_INTERLEAVE over nodes {}", numbers(nodes)),
             KernelPolicy::Weighted(weights) => {
                 let each = weights.iter().map(|(node, weight)| format!("{} {weight}", node.0));
@@ -46,6 +49,9 @@ pub enum NotPlain {
     /// It has groups of several nodes, of which the nearest to the CPU is used.
     #[error("not a plain ratio: it selects the nearest of several nodes to the faulting CPU")]
     Nearest,
+    /// It prefers nodes, but not all others are its fallback.
+    #[error("its full nodes spill to some nodes only, those of MPOL_PREFERRED_MANY to all")]
+    Fallback,
     /// Its weights are out of range.
     #[error("its weights {0:?} are more than Linux's 1 to 255")]
     Weights(Vec<u64>),
@@ -61,6 +67,14 @@ pub fn lower(rule: &Rule, all: &[NodeId]) -> Result<KernelPolicy, NotPlain> {
     {
         let every = all.iter().all(|node| only.nodes.contains(node));
         return Ok(if every { KernelPolicy::Local } else { KernelPolicy::Nearest(only.nodes.clone()) });
+    }
+    if let (GroupOrder::First, Within::Nearest, [first, ..]) = (rule.order, rule.within, &rule.groups[..]) {
+        let every = all.iter().all(|&node| rule.allows(node));
+        return if every {
+            Ok(KernelPolicy::Preferred(first.nodes.clone()))
+        } else {
+            Err(NotPlain::Fallback)
+        };
     }
     if rule.order != GroupOrder::Cycle || rule.within == Within::Random {
         return Err(NotPlain::Order);
@@ -140,6 +154,17 @@ mod tests {
     fn one_group_lowers_to_local_or_nearest_node() {
         assert_eq!(lowered(&[(&[0, 1, 2], 1)], Within::Nearest), Ok(KernelPolicy::Local));
         assert_eq!(lowered(&[(&[0, 1], 7)], Within::Nearest), Ok(KernelPolicy::Nearest(ALL[..2].into())));
+    }
+
+    #[test]
+    fn preferred_nodes_lower_only_if_all_others_are_their_fallback() {
+        let preferred =
+            |groups: &[(&[u8], u32)]| lower(&rule(groups, GroupOrder::First, Within::Nearest), &ALL);
+        let nodes = |nodes: &[NodeId]| Ok(KernelPolicy::Preferred(nodes.to_vec()));
+        assert_eq!(preferred(&[(&[2], 1), (&[0, 1], 1)]), nodes(&ALL[2..]));
+        assert_eq!(preferred(&[(&[1, 2], 1), (&[0], 1)]), nodes(&ALL[1..]));
+        assert_eq!(preferred(&[(&[0, 1, 2], 1)]), Ok(KernelPolicy::Local));
+        assert_eq!(preferred(&[(&[2], 1), (&[0], 1)]), Err(NotPlain::Fallback));
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl KernelPolicy {
         match self {
             KernelPolicy::Local => (Mode::Local, Vec::new()),
             KernelPolicy::Nearest(nodes) => (Mode::Bind, nodes.clone()),
+            KernelPolicy::Preferred(nodes) => (Mode::PreferredMany, nodes.clone()),
             KernelPolicy::Interleave(nodes) => (Mode::Interleave, nodes.clone()),
             KernelPolicy::Weighted(weights) => {
                 (Mode::WeightedInterleave, weights.iter().map(|(node, _)| *node).collect())

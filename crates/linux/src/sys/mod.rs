@@ -5,6 +5,7 @@
 pub mod pagemap;
 pub mod trace;
 pub mod userfaultfd;
+pub mod vector;
 
 use std::fs::File;
 use std::io::{self, Read, pipe};
@@ -12,7 +13,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::AsRawFd;
 use std::ptr::{NonNull, null, null_mut};
 
-use memtide_core::NodeId;
+use memtide_core::{NodeId, PAGE_BYTES, PageSize};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::process::Pid;
 
@@ -30,6 +31,8 @@ pub enum Mode {
     Interleave = libc::MPOL_INTERLEAVE,
     /// The nearest node.
     Local = libc::MPOL_LOCAL,
+    /// The nearest of these nodes, or the nearest one with free memory (Linux 5.15; linux/mempolicy.h).
+    PreferredMany = 5,
     /// Weighted round robin over the nodes (Linux 6.9; linux/mempolicy.h).
     WeightedInterleave = 6,
 }
@@ -114,26 +117,35 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Maps `bytes` of memory bound to `node`, in huge pages as far as available, and touches all of it.
+    /// Maps `bytes` of memory bound to `node`, in base pages, or in huge ones as far as available. The first
+    /// access to each page faults.
     ///
     /// # Errors
-    /// The kernel's, if there is no such node or not enough memory on it.
-    pub fn on_node(bytes: usize, node: NodeId) -> io::Result<Words> {
+    /// The kernel's, if there is no such node.
+    pub fn untouched(bytes: usize, node: NodeId, pages: PageSize) -> io::Result<Words> {
         let len = bytes.div_ceil(8).max(1);
         let mut words = Words { start: mapped(len * 8)?, len };
-        words.bind(node)?;
-        for page in words.chunks_mut(512) {
-            page[0] = 1;
-            page[0] = 0;
-        }
+        words.bind(node, pages)?;
         Ok(words)
     }
 
-    fn bind(&mut self, node: NodeId) -> io::Result<()> {
+    /// Writes to every base page.
+    pub fn touch(&mut self) {
+        for page in self.chunks_mut(PAGE_BYTES as usize / WORD) {
+            page[0] = 0;
+        }
+    }
+
+    fn bind(&mut self, node: NodeId, pages: PageSize) -> io::Result<()> {
         let mask = node_mask([node]);
-        // SAFETY: the mapping is this value's, not touched yet; the mask has as many bits as passed.
+        let advice = match pages {
+            PageSize::Base => libc::MADV_NOHUGEPAGE,
+            PageSize::Huge => libc::MADV_HUGEPAGE,
+        };
+        // SAFETY: the mapping is this value's, not touched yet; the mask has as many bits as passed. A kernel
+        // without huge pages refuses the advice, which changes nothing.
         let done = unsafe {
-            libc::madvise(self.start.as_ptr().cast(), self.len * 8, libc::MADV_HUGEPAGE);
+            libc::madvise(self.start.as_ptr().cast(), self.len * 8, advice);
             libc::syscall(
                 libc::SYS_mbind,
                 self.start.as_ptr(),
@@ -279,6 +291,24 @@ impl Chain {
             for _ in 0..UNROLLED {
                 // SAFETY: every word is below the length, and so is `from`.
                 at = unsafe { start.add(at as usize).read() };
+            }
+        }
+        at
+    }
+
+    /// Follows the chain from several words at once, `steps` dependent loads from each; returns the last
+    /// indices.
+    ///
+    /// # Panics
+    /// If one of `from` is not a valid index.
+    pub fn follow_together<const N: usize>(&self, from: [u64; N], steps: u64) -> [u64; N] {
+        assert!(from.iter().all(|&from| (from as usize) < self.0.len), "a chain begins in its memory");
+        let start = self.0.start.as_ptr();
+        let mut at = from;
+        for _ in 0..steps {
+            for at in &mut at {
+                // SAFETY: every word is below the length, and so is each of `from`.
+                *at = unsafe { start.add(*at as usize).read() };
             }
         }
         at

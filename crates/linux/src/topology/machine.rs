@@ -7,45 +7,7 @@ use memtide_core::machine::{
 };
 use memtide_core::{FileError, NodeId};
 
-use super::{Node as SystemNode, System};
-
-/// Measured figures of a node from the CPUs of another, or of its own.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
-    /// The node with the CPUs.
-    pub initiator: NodeId,
-    /// The node with the memory.
-    pub node: NodeId,
-    /// Idle read latency in ns.
-    pub idle_ns: f64,
-    /// Read bandwidth in MB/s.
-    pub read_mbps: f64,
-    /// Bandwidth of writes alone in MB/s, if it was measured.
-    pub write_mbps: Option<f64>,
-    /// Bandwidth in MB/s and the read latency in ns at it, in any order; may be empty.
-    pub loaded: Vec<(f64, f64)>,
-}
-
-impl Measured {
-    /// The curve in a machine file's form: increasing shares of the read bandwidth, non-decreasing latencies.
-    /// A latency below its predecessor (noise) is raised to it; of the points at or above the read bandwidth,
-    /// the highest latency counts.
-    fn curve(&self) -> Vec<LoadPoint> {
-        let mut points = self.loaded.clone();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut curve: Vec<LoadPoint> = Vec::new();
-        for (mbps, ns) in points {
-            let load = (mbps / self.read_mbps).clamp(0.0, 1.0);
-            let least = curve.last().map_or(self.idle_ns, |point| point.latency_ns);
-            let latency_ns = ns.max(least);
-            match curve.last_mut() {
-                Some(last) if load <= last.load => last.latency_ns = latency_ns,
-                _ => curve.push(LoadPoint { load, latency_ns }),
-            }
-        }
-        curve
-    }
-}
+use super::{Measured, MeasuredProcessor, Measurements, Node as SystemNode, System};
 
 /// Why a system cannot be converted to a machine.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +46,7 @@ struct Known<'a> {
     source: &'static str,
 }
 
-const MEASURED: &str = "measured: memtide measure";
+pub(super) const MEASURED: &str = "measured: memtide measure";
 const FIRMWARE: &str = "firmware (ACPI HMAT)";
 const PLACEHOLDER: &str = "assumed: ACPI's distances (SLIT) of 10 ns, 10 GB/s; placeholders, not to be used";
 const DISTANCE: &str = "assumed: the near node's latency by ACPI's distances (SLIT); its bandwidth";
@@ -95,8 +57,9 @@ impl System {
     ///
     /// # Errors
     /// If the latency or bandwidth of a node is unknown, or the figures contradict each other.
-    pub fn machine(&self, name: &str, measured: &[Measured]) -> Result<Machine, NoMachine> {
-        self.made(name, Known { figures: measured, source: MEASURED })
+    pub fn machine(&self, name: &str, measured: &Measurements) -> Result<Machine, NoMachine> {
+        let known = Known { figures: &measured.pairs, source: MEASURED };
+        self.made(name, known, measured.processor.as_ref())
     }
 
     /// This system as a machine for policies that only use tiers and distances: latencies and bandwidths
@@ -125,18 +88,25 @@ impl System {
                 });
             }
         }
-        self.made(name, Known { figures: &figures, source: PLACEHOLDER })
+        self.made(name, Known { figures: &figures, source: PLACEHOLDER }, None)
     }
 
-    fn made(&self, name: &str, known: Known<'_>) -> Result<Machine, NoMachine> {
+    fn made(
+        &self,
+        name: &str,
+        known: Known<'_>,
+        processor: Option<&MeasuredProcessor>,
+    ) -> Result<Machine, NoMachine> {
         let mut sources = BTreeMap::from([("default".to_owned(), "Linux's sysfs".to_owned())]);
         for (path, why) in ASSUMED {
             sources.insert(path.to_owned(), format!("assumed: {why}"));
         }
-        let machine = Machine {
+        let mut machine = Machine {
             name: name.to_owned(),
             summary: format!("{}, as Linux shows it", self.summary()),
+            slice: 1,
             scale: 1,
+            reduction_deviation_percent: None,
             core: self.core(),
             caches: self.caches(),
             tlbs: tlbs(),
@@ -149,6 +119,9 @@ impl System {
             calibrated: Vec::new(),
             topology: Topology::default(),
         };
+        if let Some(processor) = processor {
+            processor.apply(&mut machine);
+        }
         Ok(machine.checked(name).map_err(Box::new)?)
     }
 
@@ -216,6 +189,7 @@ impl System {
                 }),
                 energy: Energy::default(),
                 endurance_writes: None,
+                sharing_slices: 1,
                 name,
             });
         }
@@ -253,6 +227,7 @@ impl System {
                     between: [cpus_of(first), cpus_of(second)],
                     latency_ns: more.iter().map(|more| more.0).sum::<f64>() / more.len() as f64,
                     bandwidth_mbps: more.iter().map(|more| more.1).fold(0.0, f64::max),
+                    sharing_slices: 1,
                 });
             }
         }
@@ -333,6 +308,9 @@ fn tlbs() -> Vec<Tlb> {
         ways,
         latency_cycles,
         walk_cycles,
+        cold_walk_cycles: None,
+        nested_walks: false,
+        walkers: 1,
     };
     vec![level("L1", 64, 4, 0.0, 0.0), level("L2", 1536, 12, 7.0, 30.0)]
 }

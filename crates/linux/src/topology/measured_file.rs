@@ -3,7 +3,8 @@
 use memtide_core::NodeId;
 use serde::Deserialize;
 
-use super::Measured;
+use super::measured::tenth;
+use super::{Measured, MeasuredProcessor, MeasuredTlb, Measurements};
 
 /// Latencies and bandwidths of pairs of nodes, as `memtide measure -o json` prints them.
 #[derive(Debug, Deserialize)]
@@ -11,6 +12,48 @@ pub struct MeasuredFile {
     nodes: Vec<Row>,
     #[serde(default)]
     loaded: Vec<Point>,
+    #[serde(default)]
+    caches: Vec<CacheRow>,
+    #[serde(default)]
+    processor: Vec<ProcessorRow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CacheRow {
+    latency_ns: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct ProcessorRow {
+    initiator: NodeId,
+    node: NodeId,
+    clock_mhz: Option<f64>,
+    memory_ns: Option<f64>,
+    misses: Option<u16>,
+    tlb_first_pages: Option<u32>,
+    tlb_second_ns: Option<f64>,
+    tlb_pages: Option<u32>,
+    walk_ns: Option<f64>,
+    cold_walk_ns: Option<f64>,
+    walkers: Option<u16>,
+    #[serde(default)]
+    nested_walks: bool,
+    fault_ns: Option<f64>,
+    huge_fault_ns: Option<f64>,
+}
+
+impl ProcessorRow {
+    fn tlb(&self) -> Option<MeasuredTlb> {
+        Some(MeasuredTlb {
+            first_pages: self.tlb_first_pages,
+            second_ns: self.tlb_second_ns.unwrap_or(0.0),
+            pages: self.tlb_pages?,
+            walk_ns: self.walk_ns?,
+            cold_walk_ns: self.cold_walk_ns,
+            walkers: self.walkers,
+            nested_walks: self.nested_walks,
+        })
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,15 +87,20 @@ impl MeasuredFile {
         serde_json::from_slice(text)
     }
 
-    /// The pairs' figures, without those that could not be measured: to 0.1 ns and 1 MB/s, since no
-    /// measurement is more exact.
-    pub fn figures(&self) -> Vec<Measured> {
+    /// The figures, without pairs that could not be measured: to 0.1 ns and 1 MB/s, since no measurement is
+    /// more exact. Of two idle latencies of a pair, the lower one counts.
+    pub fn figures(&self) -> Measurements {
+        let processor = self.processor.first();
+        let ladder_ns = |row: &Row| {
+            let same = processor.filter(|found| (found.initiator, found.node) == (row.initiator, row.node));
+            same.and_then(|found| found.memory_ns).unwrap_or(f64::INFINITY)
+        };
         let figures = |row: &Row| {
             let here = |point: &&Point| (point.initiator, point.node) == (row.initiator, row.node);
             Some(Measured {
                 initiator: row.initiator,
                 node: row.node,
-                idle_ns: tenth(row.idle_ns?),
+                idle_ns: tenth(row.idle_ns?.min(ladder_ns(row))),
                 read_mbps: row.read_mbps?.round(),
                 write_mbps: row.write_mbps.map(f64::round),
                 loaded: self
@@ -63,7 +111,17 @@ impl MeasuredFile {
                     .collect(),
             })
         };
-        self.nodes.iter().filter_map(figures).collect()
+        Measurements {
+            pairs: self.nodes.iter().filter_map(figures).collect(),
+            processor: processor.map(|found| MeasuredProcessor {
+                clock_mhz: found.clock_mhz,
+                caches_ns: self.caches.iter().map(|cache| cache.latency_ns).collect(),
+                misses: found.misses,
+                tlb: found.tlb(),
+                fault_ns: found.fault_ns,
+                huge_fault_ns: found.huge_fault_ns,
+            }),
+        }
     }
 
     /// Initiator and node of the pairs of which a cache held much of the measured memory.
@@ -79,10 +137,6 @@ impl MeasuredFile {
     }
 }
 
-fn tenth(ns: f64) -> f64 {
-    (ns * 10.0).round() / 10.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +149,7 @@ mod tests {
                 {"initiator": 0, "node": 1, "cached": false, "idle_ns": null, "read_mbps": null}],
               "loaded": [{"initiator": 0, "node": 0, "rate": 0.5, "mbps": 100.0, "latency_ns": 95.0}]}"#;
         let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
-        let figures = file.figures();
+        let figures = file.figures().pairs;
         assert_eq!(figures.iter().map(|found| found.node).collect::<Vec<_>>(), [NodeId(0)]);
         assert_eq!((figures[0].idle_ns, figures[0].read_mbps), (90.1, 5000.0));
         assert_eq!(figures[0].loaded, [(100.0, 95.0)]);

@@ -2,6 +2,7 @@
 
 mod frames;
 mod machine;
+mod measured;
 mod measured_file;
 mod node;
 pub mod nodelist;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 use memtide_core::NodeId;
 
 pub use frames::FrameNodes;
-pub use machine::{Measured, NoMachine};
+pub use machine::NoMachine;
+pub use measured::{Measured, MeasuredProcessor, MeasuredTlb, Measurements};
 pub use measured_file::MeasuredFile;
 pub use node::{Capacity, Node, Performance, memory_of};
 pub use numbers::{FewInitiators, Numbers};

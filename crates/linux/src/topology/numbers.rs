@@ -1,7 +1,7 @@
 //! Maps a system's numbers to those of its machine.
 
 use memtide_core::machine::Machine;
-use memtide_core::{CpuId, InitiatorId, NodeId, PAGE_BYTES};
+use memtide_core::{CpuId, InitiatorId, NodeId};
 
 use super::System;
 
@@ -39,7 +39,7 @@ impl Numbers {
         Ok(Numbers {
             nodes: system.with_memory().map(|node| node.id).collect(),
             cpus: cpus(machine, system),
-            scan_pages: (machine.kernel.numa_scan_mib << 20) / PAGE_BYTES,
+            scan_pages: machine.kernel.numa_scan_pages(),
         })
     }
 }

@@ -7,7 +7,7 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, InitiatorId, NodeId};
 use tempfile::TempDir;
 
-use super::{Capacity, Measured, NoMachine, System};
+use super::{Capacity, Measured, MeasuredProcessor, MeasuredTlb, Measurements, NoMachine, System};
 
 fn write(sysfs: &Path, file: &str, text: &str) {
     let path = sysfs.join(file);
@@ -95,7 +95,7 @@ fn nodes_match_sysfs() {
 fn system_toml_parses_to_same_distances() {
     let folder = sysfs();
     let host = System::of(folder.path()).expect("a topology");
-    let text = host.machine("host", &[]).expect("a machine").to_toml();
+    let text = host.machine("host", &Measurements::default()).expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     assert_eq!(machine.initiators.iter().map(|cpus| cpus.cpus).collect::<Vec<_>>(), [2, 2]);
     assert_eq!(machine.core.clock_mhz, 3100.0);
@@ -122,14 +122,83 @@ fn measurement_overrides_firmware() {
         write_mbps: Some(2e3),
         loaded: vec![(5.5e3, 400.0), (1e3, 88.0), (2.5e3, 130.0), (3e3, 120.0)],
     };
-    let measured = [found(0, 0, 90.0), found(1, 0, 140.0)];
+    let pairs = vec![found(0, 0, 90.0), found(1, 0, 140.0)];
+    let measured = Measurements { pairs, processor: None };
     let text = host.machine("host", &measured).expect("a machine").to_toml();
     let machine = Machine::parse("host", &text).expect("a machine");
     let fixed = machine.nodes[0].fixed.as_ref().expect("a fixed node");
     assert_eq!((fixed.read_latency_ns, fixed.write_bandwidth_mbps), (90.0, Some(2e3)));
     let curve: Vec<(f64, f64)> = fixed.loaded.iter().map(|point| (point.load, point.latency_ns)).collect();
-    assert_eq!(curve, [(0.2, 90.0), (0.5, 130.0), (0.6, 130.0), (1.0, 400.0)]);
+    // Load adds to 90 ns what it adds to the curve's own 88.
+    assert_eq!(curve, [(0.2, 90.0), (0.5, 132.0), (0.6, 132.0), (1.0, 402.0)]);
     assert!(machine.source_of("node.node0.fixed").starts_with("measured"));
+}
+
+fn processor() -> MeasuredProcessor {
+    MeasuredProcessor {
+        clock_mhz: Some(3000.4),
+        caches_ns: vec![1.5, 5.0],
+        misses: Some(20),
+        tlb: Some(MeasuredTlb {
+            first_pages: Some(96),
+            second_ns: 2.0,
+            pages: 3072,
+            walk_ns: 10.0,
+            cold_walk_ns: Some(40.0),
+            walkers: Some(4),
+            nested_walks: true,
+        }),
+        fault_ns: Some(812.3),
+        huge_fault_ns: None,
+    }
+}
+
+fn measured_machine(processor: MeasuredProcessor) -> Machine {
+    let folder = sysfs();
+    let host = System::of(folder.path()).expect("a topology");
+    let measured = Measurements { pairs: Vec::new(), processor: Some(processor) };
+    let text = host.machine("host", &measured).expect("a machine").to_toml();
+    Machine::parse("host", &text).expect("a machine")
+}
+
+#[test]
+fn measured_processor_replaces_assumed_figures() {
+    let machine = measured_machine(processor());
+    assert_eq!((machine.core.clock_mhz, machine.core.outstanding_misses), (3000.0, 20));
+    let cycles: Vec<f64> = machine.caches.iter().map(|cache| cache.latency_cycles).collect();
+    assert_eq!(cycles[..2], [4.5, 15.0]);
+    let [first, second] = &machine.tlbs[..] else { panic!("{:?}", machine.tlbs) };
+    assert_eq!((first.entries, second.entries, second.latency_cycles), (96, 3072, 6.0));
+    assert_eq!((second.walk_cycles, second.cold_walk_cycles), (30.0, Some(120.0)));
+    assert!(second.nested_walks && second.walkers == 4);
+    assert_eq!((machine.kernel.fault_ns, machine.kernel.huge_fault_ns), (812.0, 60_000.0));
+    for (path, source) in [
+        ("core.clock_mhz", "measured"),
+        ("tlb", "measured"),
+        ("kernel.fault_ns", "measured"),
+        ("kernel.huge_fault_ns", "assumed"),
+        ("core.reorder_buffer", "assumed"),
+    ] {
+        assert!(machine.source_of(path).starts_with(source), "{path}: {}", machine.source_of(path));
+    }
+}
+
+#[test]
+fn noise_makes_no_cache_slower_than_a_later_one_or_memory() {
+    for caches_ns in [vec![500.0, 5.0], vec![1.5, 9000.0], vec![9000.0, 9000.0]] {
+        let machine = measured_machine(MeasuredProcessor { caches_ns, ..processor() });
+        let memory_ns = machine.nodes[0].fixed.as_ref().expect("a fixed node").read_latency_ns;
+        let cycles: Vec<f64> = machine.caches.iter().map(|cache| cache.latency_cycles).collect();
+        assert!(cycles.windows(2).all(|pair| pair[0] < pair[1]), "{cycles:?}");
+        assert!(cycles.last().is_some_and(|last| last / 3.0 <= memory_ns), "{cycles:?}");
+    }
+    let cold = |cold_walk_ns| {
+        let tlb = processor().tlb.map(|tlb| MeasuredTlb { cold_walk_ns, ..tlb });
+        let machine = measured_machine(MeasuredProcessor { tlb, ..processor() });
+        (machine.tlbs[1].cold_walk_cycles, machine.tlbs[1].nested_walks)
+    };
+    assert_eq!(cold(Some(1.0)), (Some(30.0), true), "a cold walk takes no less than a warm one");
+    assert_eq!(cold(None), (None, false), "unknown without huge pages");
 }
 
 #[test]
@@ -137,7 +206,7 @@ fn missing_figures_are_an_error() {
     let folder = sysfs();
     fs::remove_dir_all(folder.path().join("devices/system/node/node3/access1")).expect("a folder");
     let host = System::of(folder.path()).expect("a topology");
-    let refused = host.machine("host", &[]);
+    let refused = host.machine("host", &Measurements::default());
     assert!(matches!(refused, Err(NoMachine::Unknown { node: NodeId(3), .. })), "{refused:?}");
     // `machine_without_figures` derives missing figures; the firmware's remain.
     let text = host.machine_without_figures("host").expect("a machine").to_toml();

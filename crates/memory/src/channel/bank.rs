@@ -19,8 +19,9 @@ pub(super) struct Bank {
     pub precharge_at: Cycle,
     /// Queued reads and writes.
     pub queues: [Fifo; 2],
-    /// The request for which the row was opened, until its column command, and whether it is a write. It is
-    /// served even if the channel switches direction meanwhile.
+    /// The request for which a row was opened, until its column command, and whether it is a write. It has
+    /// left its queue, and is served even if the channel switches direction meanwhile; if a refresh closes
+    /// the row first, it is opened again.
     pub opened_for: Option<(u16, bool)>,
     /// Row hits that overtook the oldest request since it was the oldest.
     pub overtaken: u16,
@@ -59,7 +60,6 @@ impl Bank {
     pub fn close(&mut self, at: Cycle) {
         self.row = CLOSED;
         self.activate_at = at;
-        self.opened_for = None;
     }
 
     /// Moves the base of its times forward by `by`.

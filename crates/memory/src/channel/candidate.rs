@@ -21,7 +21,7 @@ impl<O: Observer> Channel<O> {
             return self.answer_from_write_queue(arrival.write, arrival.id, done);
         }
         let slot = self.slots.append(&mut bank.queues[usize::from(arrival.write)], arrival.id, arrival.place);
-        self.queued[usize::from(arrival.write)] += 1;
+        self.queued.enter(self.units.bank(arrival.place.bank), arrival.write);
         if !self.turn() && arrival.write == self.writing {
             self.offer(arrival.place.bank, slot);
         }
@@ -97,7 +97,10 @@ impl<O: Observer> Channel<O> {
             false => Some(fifo.head).filter(|&slot| self.slots.get(slot).row == b.row),
         };
         let (slot, kind, ready) = if let Some((slot, write)) = b.opened_for {
-            (slot, COLUMN[usize::from(write)], b.column_at)
+            match b.row {
+                CLOSED => (slot, Kind::Activate, b.activate_at),
+                _ => (slot, COLUMN[usize::from(write)], b.column_at),
+            }
         } else if fifo.head == NONE {
             return None;
         } else if b.row == CLOSED {
@@ -116,9 +119,9 @@ impl<O: Observer> Channel<O> {
 
     /// Switches between reads and writes if due; returns whether it did.
     pub(super) fn turn(&mut self) -> bool {
-        let [reads, writes] = self.queued;
+        let [reads, writes] = self.queued.total;
         let turn = if self.writing {
-            let long = self.drained >= 4 * u32::from(self.policy.capacity[1]);
+            let long = self.drained >= 4 * u32::from(self.policy.write_queue);
             if long {
                 self.owed = reads;
             }

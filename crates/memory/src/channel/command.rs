@@ -1,7 +1,7 @@
 //! Effects of a command on bank, limits and queues.
 
 use super::candidate::COLUMN;
-use super::observer::{Banks, Command, Observer};
+use super::observer::{Command, Observer};
 use super::queues::RowState;
 use super::schedule::{Candidate, Handle};
 use super::timing::{Cycle, Kind, NEVER};
@@ -12,14 +12,25 @@ use super::{Channel, Completion};
 const STARVATION_AGE: u32 = 2048;
 
 impl<O: Observer> Channel<O> {
-    /// Sends a candidate now; returns whether a request was served.
+    /// Sends a candidate now; returns whether a request left its queue or was served.
     pub(super) fn send(&mut self, handle: Handle, done: &mut Vec<Completion>) -> bool {
         let candidate = *self.schedule.get(handle);
         let at = self.now;
         let bus = self.command_bus(candidate.kind, at);
         match candidate.kind {
-            Kind::Activate => self.activate(&candidate, at),
-            Kind::Precharge => self.precharge(&candidate, at),
+            Kind::Activate => {
+                let released = self.activate(&candidate, at);
+                self.schedule.sent(candidate.bank, candidate.kind, bus);
+                if released {
+                    self.turn();
+                }
+                released
+            }
+            Kind::Precharge => {
+                self.precharge(&candidate, at);
+                self.schedule.sent(candidate.bank, candidate.kind, bus);
+                false
+            }
             Kind::Read | Kind::Write => {
                 if !self.column(&candidate, at, done) {
                     self.schedule.end_priority(candidate.bank);
@@ -30,36 +41,54 @@ impl<O: Observer> Channel<O> {
                 if !self.turn() {
                     self.update(candidate.bank);
                 }
-                return true;
+                true
             }
         }
-        self.schedule.sent(candidate.bank, candidate.kind, bus);
-        false
     }
 
-    fn activate(&mut self, candidate: &Candidate, at: Cycle) {
+    /// Opens the row of a request, which leaves its queue unless it already has; returns whether it did.
+    fn activate(&mut self, candidate: &Candidate, at: Cycle) -> bool {
+        let writing = self.writing;
         let bank = &mut self.banks[usize::from(candidate.bank)];
+        let reopened = bank.opened_for;
         let slot = self.slots.get_mut(candidate.slot);
         if slot.row_state == RowState::Hit {
             slot.row_state = RowState::Miss;
         }
         bank.row = slot.row;
-        bank.column_at = at + self.timing.rcd;
+        bank.column_at = bank.column_at.max(at + self.timing.rcd);
         bank.precharge_at = at + self.timing.ras;
-        bank.opened_for = Some((candidate.slot, self.writing));
+        let (_, write) = *bank.opened_for.get_or_insert((candidate.slot, writing));
         self.limits.activate(usize::from(bank.group), at);
         self.counters.activates += 1;
-        let command = Command::Activate { bank: candidate.bank, row: bank.row };
+        let command = Command::Activate { bank: self.units.bank(candidate.bank), row: bank.row };
         let then = Candidate { ready: bank.column_at, ..*candidate };
-        self.want(then, COLUMN[usize::from(self.writing)]);
+        self.want(then, COLUMN[usize::from(write)]);
         self.observer.command(self.base + u64::from(at), command);
+        if reopened.is_none() {
+            self.activated += 1;
+            self.leave_queue(candidate.bank, write);
+        }
+        reopened.is_none()
+    }
+
+    /// Counts a request that leaves its queue.
+    fn leave_queue(&mut self, unit: u16, write: bool) {
+        self.queued.leave(self.units.bank(unit), write);
+        if write {
+            self.drained = if self.queued.total[0] == 0 { 0 } else { self.drained + 1 };
+        } else {
+            self.owed = self.owed.saturating_sub(1);
+        }
     }
 
     fn precharge(&mut self, candidate: &Candidate, at: Cycle) {
-        self.banks[usize::from(candidate.bank)].close(at + self.timing.rp);
+        let bank = &mut self.banks[usize::from(candidate.bank)];
+        let command = Command::Precharge { bank: self.units.bank(candidate.bank), row: bank.row };
+        bank.close(at + self.timing.rp);
         self.slots.get_mut(candidate.slot).row_state = RowState::Conflict;
         self.want(Candidate { ready: at + self.timing.rp, ..*candidate }, Kind::Activate);
-        self.observer.command(self.base + u64::from(at), Command::Precharge(Banks::one(candidate.bank)));
+        self.observer.command(self.base + u64::from(at), command);
     }
 
     /// Sends a column command, unless it would delay a refresh; returns whether it did.
@@ -71,13 +100,12 @@ impl<O: Observer> Channel<O> {
             return false;
         }
         bank.precharge_at = precharge_at;
-        bank.opened_for = None;
+        let was_activated = bank.opened_for.take().is_some();
         let fifo = &mut bank.queues[usize::from(write)];
         bank.overtaken = if fifo.head == candidate.slot { 0 } else { bank.overtaken + 1 };
         self.slots.remove(fifo, candidate.slot);
         self.limits.column(candidate.kind, usize::from(bank.group), at);
         self.schedule.end_priority(candidate.bank);
-
         let row = bank.row;
         let auto_precharge =
             self.policy.closed_page && bank.queues.iter().all(|&q| self.slots.first_of_row(q, row).is_none());
@@ -85,27 +113,44 @@ impl<O: Observer> Channel<O> {
             bank.close(precharge_at + self.timing.rp);
         }
         let slot = self.slots.get(candidate.slot);
-        let command =
-            Command::Column { bank: candidate.bank, row, column: slot.column, write, auto_precharge };
+        let command = Command::Column {
+            bank: self.units.bank(candidate.bank),
+            row,
+            column: slot.column,
+            write,
+            auto_precharge,
+        };
         self.observer.command(self.base + u64::from(at), command);
         if !write {
             done.push(Completion { id: slot.id, at: self.time(at + self.timing.read_done) });
         }
         let row_state = slot.row_state;
+        match was_activated {
+            true => self.activated -= 1,
+            false => self.leave_queue(candidate.bank, write),
+        }
         self.count(write, row_state);
+        if self.policy.subarray_select > 0 {
+            self.select_subarray(candidate.bank, at);
+        }
         true
     }
 
-    fn count(&mut self, write: bool, row_state: RowState) {
-        self.queued[usize::from(write)] -= 1;
-        let counters = &mut self.counters;
-        if write {
-            counters.writes += 1;
-            self.drained = if self.queued[0] == 0 { 0 } else { self.drained + 1 };
-        } else {
-            counters.reads += 1;
-            self.owed = self.owed.saturating_sub(1);
+    /// Delays column commands to the other subarrays of a bank.
+    fn select_subarray(&mut self, unit: u16, at: Cycle) {
+        let from = at + self.policy.subarray_select;
+        for sibling in self.units.siblings(unit) {
+            let bank = &mut self.banks[usize::from(sibling)];
+            bank.column_at = bank.column_at.max(from);
+            if bank.candidate.is_some() {
+                self.update(sibling);
+            }
         }
+    }
+
+    fn count(&mut self, write: bool, row_state: RowState) {
+        let counters = &mut self.counters;
+        *if write { &mut counters.writes } else { &mut counters.reads } += 1;
         *match row_state {
             RowState::Hit => &mut counters.row_hits,
             RowState::Miss => &mut counters.row_misses,

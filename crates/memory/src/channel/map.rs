@@ -1,6 +1,6 @@
 //! Maps line numbers to device coordinates.
 
-use memtide_core::machine::{Coordinate, Dram, MapField};
+use memtide_core::machine::{Coordinate, Dram, MapField, MapHash};
 
 /// Coordinates of a line in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Place {
     pub row: u32,
 }
 
-/// The address map of a node: [`Dram::address_map`] and [`Dram::bank_hash`].
+/// The address map of a node: [`Dram::address_map`], [`Dram::bank_hash`] and [`Dram::address_hash`].
 #[derive(Clone, Debug)]
 pub struct AddressMap {
     /// Fields of the place, packed as given by [`ROW`] and [`COLUMN`], and of the channel.
@@ -22,6 +22,16 @@ pub struct AddressMap {
     bank_bits: u32,
     /// Bits of the row that are XORed into bank group and bank.
     hashed: u64,
+    /// Parities that are XORed into the place and the channel.
+    place_hashes: Vec<Parity>,
+    channel_hashes: Vec<Parity>,
+}
+
+/// The parity of the bits `mask` of a line number, in position `at`.
+#[derive(Clone, Copy, Debug)]
+struct Parity {
+    mask: u64,
+    at: u32,
 }
 
 /// Positions of row and column in a packed place; the bank is below them.
@@ -47,9 +57,11 @@ impl AddressMap {
     /// The map of a device.
     ///
     /// # Panics
-    /// If [`Dram::map_fields`] rejects the device's `address_map`, which checked machines exclude.
+    /// If [`Dram::map_hashes`] rejects the device's `address_map` or `address_hash`, which checked machines
+    /// exclude.
     pub fn new(dram: &Dram) -> AddressMap {
         let fields = dram.map_fields().expect("the machine's check accepts no other map");
+        let hashes = dram.map_hashes().expect("the machine's check accepts no other hashes");
         let bits = |what| u32::from(dram.bits_of(what));
         let (banks, groups) = (bits(Coordinate::Bank), bits(Coordinate::BankGroup));
         let first = |what| match what {
@@ -62,12 +74,17 @@ impl AddressMap {
         let field = |f: MapField| (f.what, Field::new(&f, first(f.what) + u32::from(f.into)));
         let fields = fields.into_iter().filter(|f| f.bits > 0).map(field);
         let (channel, place): (Vec<_>, Vec<_>) = fields.partition(|(what, _)| *what == Coordinate::Channel);
+        let parity = |hash: MapHash| Parity { mask: hash.lines, at: first(hash.what) + u32::from(hash.bit) };
+        let (of_channel, of_place): (Vec<_>, Vec<_>) =
+            hashes.into_iter().partition(|hash| hash.what == Coordinate::Channel);
         let bare = |fields: Vec<(Coordinate, Field)>| fields.into_iter().map(|(_, field)| field).collect();
         AddressMap {
             place: bare(place),
             channel: bare(channel),
             bank_bits: bits(Coordinate::Rank) + groups + banks,
             hashed: if dram.bank_hash { (1 << (groups + banks)) - 1 } else { 0 },
+            place_hashes: of_place.into_iter().map(parity).collect(),
+            channel_hashes: of_channel.into_iter().map(parity).collect(),
         }
     }
 
@@ -76,9 +93,10 @@ impl AddressMap {
     pub fn locate(&self, line: u64) -> (usize, Place) {
         let packed = pack(&self.place, line);
         let row = packed >> ROW;
-        let bank = packed ^ row & self.hashed;
+        let bank = packed ^ row & self.hashed ^ parities(&self.place_hashes, line);
         let place = Place { bank: bank as u16, column: (packed >> COLUMN) as u16, row: row as u32 };
-        (pack(&self.channel, line) as usize, place)
+        let channel = pack(&self.channel, line) ^ parities(&self.channel_hashes, line);
+        (channel as usize, place)
     }
 
     /// Number of lines after which the map repeats: the device's capacity.
@@ -95,4 +113,9 @@ impl AddressMap {
 #[inline]
 fn pack(fields: &[Field], line: u64) -> u64 {
     fields.iter().fold(0, |packed, field| packed | (line & field.mask).rotate_left(field.left))
+}
+
+#[inline]
+fn parities(hashes: &[Parity], line: u64) -> u64 {
+    hashes.iter().fold(0, |bits, hash| bits | u64::from((line & hash.mask).count_ones() & 1) << hash.at)
 }

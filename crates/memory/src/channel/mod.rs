@@ -5,8 +5,9 @@
 //! bank with work has one candidate command, and the next event is the earliest of them. A
 //! [`DramNode`](crate::dram::DramNode) is a node's channels behind its address map.
 //!
-//! Requests pass from `backlog` (arrived) to `queues` (in the controller), from which `candidate` takes each
-//! bank's next command; `schedule` selects among them, and `timing` has their limits.
+//! Requests pass from `backlog` (arrived) to `queues` (in the controller, as far as `occupancy` has room),
+//! from which `candidate` takes each bank's next command; `schedule` selects among them, and `timing` has
+//! their limits. Where banks have subarrays, each counts as a bank inside (`units`).
 
 mod backlog;
 mod bank;
@@ -14,20 +15,24 @@ mod candidate;
 mod command;
 mod map;
 mod observer;
+mod occupancy;
 mod queues;
 mod refresh;
 mod schedule;
 mod timing;
+mod units;
 
 use memtide_core::Time;
 use memtide_core::machine::{Dram, PagePolicy};
 
 use backlog::{Arrival, Backlog};
 use bank::Bank;
+use occupancy::Occupancy;
 use queues::Slots;
 use refresh::Refreshes;
 use schedule::Schedule;
 use timing::{BankTiming, Cycle, Kind, Limits, NEVER};
+use units::Units;
 
 pub use map::{AddressMap, Place};
 pub use observer::{Banks, Command, Observer};
@@ -52,8 +57,11 @@ pub struct Channel<O = ()> {
     schedule: Schedule,
     refreshes: Refreshes,
     backlog: Backlog,
-    /// Number of queued reads and writes.
-    queued: [u16; 2],
+    /// The requests in the controller's queues.
+    queued: Occupancy,
+    /// Number of requests that left the queue and wait for their column command.
+    activated: u16,
+    units: Units,
     /// Whether the channel serves writes, and how many it has sent since a read waited.
     writing: bool,
     drained: u32,
@@ -72,7 +80,8 @@ struct Policy {
     clock_ps: u64,
     burst: u64,
     banks_of_rank: u64,
-    capacity: [u16; 2],
+    write_queue: u16,
+    subarray_select: Cycle,
     drain_high: u16,
     drain_low: u16,
     hit_cap: u16,
@@ -90,13 +99,15 @@ impl Channel {
 impl<O: Observer> Channel<O> {
     /// A channel with an observer of its commands.
     pub fn with_observer(dram: &Dram, observer: O) -> Channel<O> {
-        let groups = usize::from(dram.ranks) * usize::from(dram.bank_groups);
-        let of_group = usize::from(dram.banks);
+        let units = Units::new(dram);
+        let of_group = usize::from(dram.banks) << units.shift;
+        let queued = Occupancy::new(dram);
         let policy = Policy {
             clock_ps: dram.t_ck_ps.into(),
             burst: dram.burst.into(),
             banks_of_rank: u64::from(dram.bank_groups) * u64::from(dram.banks),
-            capacity: [dram.read_queue, dram.write_queue],
+            write_queue: dram.write_queue,
+            subarray_select: dram.subarrays.map_or(0, |subarrays| subarrays.select.into()),
             drain_high: dram.drain_high,
             drain_low: dram.drain_low,
             hit_cap: dram.hit_cap,
@@ -107,12 +118,14 @@ impl<O: Observer> Channel<O> {
             timing: BankTiming::new(dram),
             policy,
             limits: Limits::new(dram),
-            banks: (0..groups * of_group).map(|bank| Bank::new(bank / of_group)).collect(),
-            slots: Slots::new(usize::from(dram.read_queue) + usize::from(dram.write_queue)),
-            schedule: Schedule::new(dram.arbitration, groups * of_group),
+            banks: (0..units.count).map(|unit| Bank::new(unit / of_group)).collect(),
+            slots: Slots::new(queued.entries() + units.count),
+            schedule: Schedule::new(dram.arbitration, units.count),
             refreshes: Refreshes::new(dram),
             backlog: Backlog::default(),
-            queued: [0; 2],
+            queued,
+            activated: 0,
+            units,
             writing: false,
             drained: 0,
             owed: 0,
@@ -128,6 +141,7 @@ impl<O: Observer> Channel<O> {
     #[inline]
     pub fn push(&mut self, at: Time, place: Place, write: bool, id: u64) {
         let at = at.0.div_ceil(self.policy.clock_ps);
+        let place = Place { bank: self.units.of(place), ..place };
         self.backlog.push(Arrival { at, id, place, write });
     }
 
@@ -135,8 +149,8 @@ impl<O: Observer> Channel<O> {
     #[inline]
     pub fn next_event(&self) -> Time {
         match self.backlog.first() {
-            None if self.queued == [0; 2] => Time::NEVER,
-            Some(arrival) if self.queued == [0; 2] => Time(arrival.at * self.policy.clock_ps),
+            None if self.is_idle() => Time::NEVER,
+            Some(arrival) if self.is_idle() => Time(arrival.at * self.policy.clock_ps),
             _ => {
                 let next = self.schedule.peek(self.limits.earliest()).map_or(NEVER, |(at, _)| at);
                 let next = next.min(self.next_refresh()).min(self.next_admission());
@@ -150,7 +164,7 @@ impl<O: Observer> Channel<O> {
     pub fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let until = (until.0 / self.policy.clock_ps).max(self.base + u64::from(self.now));
         loop {
-            if self.queued == [0; 2] {
+            if self.is_idle() {
                 match self.backlog.first() {
                     Some(arrival) if arrival.at <= until => self.wake(arrival.at),
                     _ => return,
@@ -158,7 +172,7 @@ impl<O: Observer> Channel<O> {
             }
             let horizon = (until - self.base).min(SPAN.into());
             self.run(horizon as Cycle, done);
-            if self.queued != [0; 2] && horizon < u64::from(SPAN) {
+            if !self.is_idle() && horizon < u64::from(SPAN) {
                 return;
             }
             if self.now > SPAN / 2 {
@@ -180,6 +194,12 @@ impl<O: Observer> Channel<O> {
     /// The observer.
     pub fn observer(&self) -> &O {
         &self.observer
+    }
+
+    /// Whether no request is in the controller.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.queued.total == [0; 2] && self.activated == 0
     }
 
     /// Processes events up to `until`, or until nothing is queued.
@@ -205,7 +225,7 @@ impl<O: Observer> Channel<O> {
                 self.now = at;
                 if self.send(handle, done) {
                     arrival = self.next_admission();
-                    if self.queued == [0; 2] {
+                    if self.is_idle() {
                         return;
                     }
                 }
@@ -221,9 +241,10 @@ impl<O: Observer> Channel<O> {
     /// When the first request of the backlog enters the queues, if nothing happens before.
     #[inline]
     fn next_admission(&self) -> Cycle {
-        let full = |write: bool| self.queued[usize::from(write)] == self.policy.capacity[usize::from(write)];
         match self.backlog.first() {
-            Some(arrival) if !full(arrival.write) => self.relative(arrival.at),
+            Some(arrival) if self.queued.has_room(self.units.bank(arrival.place.bank), arrival.write) => {
+                self.relative(arrival.at)
+            }
             _ => NEVER,
         }
     }

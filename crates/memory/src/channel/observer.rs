@@ -10,8 +10,15 @@ pub enum Command {
         /// Row.
         row: u32,
     },
-    /// Closes the open rows of some banks.
-    Precharge(Banks),
+    /// Closes a row.
+    Precharge {
+        /// Bank of the channel.
+        bank: u16,
+        /// Row, which is open.
+        row: u32,
+    },
+    /// Closes all open rows of some banks, before their refresh.
+    PrechargeAll(Banks),
     /// Reads or writes a line of the open row.
     Column {
         /// Bank of the channel.
@@ -41,11 +48,6 @@ pub struct Banks {
 }
 
 impl Banks {
-    /// One bank.
-    pub fn one(bank: u16) -> Banks {
-        Banks { first: bank, step: 1, count: 1 }
-    }
-
     /// The banks' numbers, in increasing order.
     pub fn iter(self) -> impl Iterator<Item = u16> + Clone {
         (0..self.count).map(move |i| self.first + i * self.step)

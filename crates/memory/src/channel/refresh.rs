@@ -115,7 +115,11 @@ impl<O: Observer> Channel<O> {
     }
 
     fn hold(&mut self, banks: Banks, at: Cycle) -> (Step, Cycle) {
-        let open = banks.iter().map(|b| &self.banks[usize::from(b)]).filter(|bank| bank.row != CLOSED);
+        let open = self
+            .units
+            .of_banks(banks)
+            .map(|unit| &self.banks[usize::from(unit)])
+            .filter(|bank| bank.row != CLOSED);
         let Some(precharge_at) = open.map(|bank| bank.precharge_at).max() else {
             self.hold_back(banks, at, |_| true);
             return (Step::Refresh, self.closed_by(banks).max(at));
@@ -127,16 +131,16 @@ impl<O: Observer> Channel<O> {
 
     fn precharge_all(&mut self, banks: Banks, at: Cycle) -> (Step, Cycle) {
         let mut any = false;
-        for bank in banks.iter().map(usize::from) {
+        for bank in self.units.of_banks(banks).map(usize::from) {
             if self.banks[bank].row == CLOSED {
                 continue;
             }
-            self.banks[bank].close(at + self.timing.rp);
+            self.banks[bank].close(at + self.timing.rp_refresh);
             any = true;
         }
         self.hold_back(banks, at, |_| true);
         if any {
-            self.row_command(at, Command::Precharge(banks));
+            self.row_command(at, Command::PrechargeAll(banks));
         }
         (Step::Refresh, self.closed_by(banks).max(at))
     }
@@ -144,7 +148,7 @@ impl<O: Observer> Channel<O> {
     fn refresh(&mut self, banks: Banks, at: Cycle) -> (Step, Cycle) {
         self.row_command(at, Command::Refresh(banks));
         self.refreshes.refreshed_banks += u64::from(banks.count);
-        for bank in banks.iter() {
+        for bank in self.units.of_banks(banks) {
             let b = &mut self.banks[usize::from(bank)];
             b.activate_at = at + self.timing.rfc;
             b.refresh_at = NEVER;
@@ -156,7 +160,7 @@ impl<O: Observer> Channel<O> {
 
     /// Marks banks as to be closed at `by`, and withdraws their candidates of some kinds.
     fn hold_back(&mut self, banks: Banks, by: Cycle, which: impl Fn(Kind) -> bool) {
-        for bank in banks.iter() {
+        for bank in self.units.of_banks(banks) {
             self.banks[usize::from(bank)].refresh_at = by;
             let candidate = self.banks[usize::from(bank)].candidate;
             if candidate.is_some_and(|handle| which(self.schedule.get(handle).kind)) {
@@ -168,7 +172,7 @@ impl<O: Observer> Channel<O> {
 
     /// When the last of some closed banks is precharged.
     fn closed_by(&self, banks: Banks) -> Cycle {
-        banks.iter().map(|bank| self.banks[usize::from(bank)].activate_at).max().unwrap_or(0)
+        self.units.of_banks(banks).map(|unit| self.banks[usize::from(unit)].activate_at).max().unwrap_or(0)
     }
 
     fn row_command(&mut self, at: Cycle, command: Command) {

@@ -1,6 +1,6 @@
 //! The timing set, and the earliest time of each kind of command in each bank group.
 
-use memtide_core::machine::Dram;
+use memtide_core::machine::{Dram, Refresh};
 
 /// Command clock cycles since the channel's moving base.
 pub(super) type Cycle = u32;
@@ -29,6 +29,8 @@ pub(super) struct BankTiming {
     pub ras: Cycle,
     /// Precharge to activate.
     pub rp: Cycle,
+    /// Precharge of all banks that a refresh command refreshes, to that command.
+    pub rp_refresh: Cycle,
     /// Read and write command to precharge.
     pub to_precharge: [Cycle; 2],
     /// Read command to the end of its data.
@@ -46,6 +48,11 @@ impl BankTiming {
             rcd: d(dram.rcd),
             ras: d(dram.ras),
             rp: d(dram.rp),
+            rp_refresh: d(if dram.refresh == Refresh::AllBank {
+                dram.rp_ab.unwrap_or(dram.rp)
+            } else {
+                dram.rp
+            }),
             to_precharge: [d(dram.rtp), d(dram.cwl) + d(dram.burst) + d(dram.wr)],
             read_done: d(dram.cl) + d(dram.burst),
             rfc: d(dram.rfc),
@@ -65,22 +72,21 @@ enum Relation {
 /// Minimum distance of two column commands of the kinds `first` and `then`.
 ///
 /// Same rank: JESD79-4, tables of tCCD, tWTR, and the read to write delay `CL + burst + turnaround - CWL`.
-/// Other rank: the data bus alone, with `rank_switch` idle cycles between the two bursts.
+/// Other rank: the data bus alone, with [`Dram::rank_gap`] idle cycles between the two bursts.
 fn column_distance(dram: &Dram, first: Kind, then: Kind, relation: Relation) -> Cycle {
     let d = |cycles: u16| i64::from(cycles);
     let latency = |kind| if kind == Kind::Read { d(dram.cl) } else { d(dram.cwl) };
     let on_bus = |gap: u16| latency(first) + d(dram.burst) + d(gap) - latency(then);
-    let turnaround = if (first, then) == (Kind::Read, Kind::Write) { dram.turnaround } else { 0 };
     let in_rank = |ccd: u16, wtr: u16| match (first, then) {
         (Kind::Write, Kind::Read) => d(dram.cwl) + d(dram.burst) + d(wtr),
-        (Kind::Read, Kind::Write) => on_bus(turnaround),
+        (Kind::Read, Kind::Write) => on_bus(dram.turnaround),
         _ => on_bus(0).max(d(ccd)),
     };
     let ccd_l = if first == Kind::Write && then == Kind::Write { dram.ccd_l_wr } else { None };
     let distance = match relation {
         Relation::SameGroup => in_rank(ccd_l.unwrap_or(dram.ccd_l), dram.wtr_l),
         Relation::SameRank => in_rank(dram.ccd_s, dram.wtr_s),
-        Relation::OtherRank => on_bus(dram.rank_switch.max(turnaround)),
+        Relation::OtherRank => on_bus(dram.rank_gap(first == Kind::Write, then == Kind::Write)),
     };
     distance.max(1) as Cycle
 }

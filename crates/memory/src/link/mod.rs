@@ -34,7 +34,8 @@ impl Links {
     /// Idle links of a machine.
     pub fn new(machine: &Machine) -> Links {
         let links = machine.links.iter().map(|link| {
-            let lane = Lane::new(Bandwidth(link.bandwidth_mbps).time_for(LINE_BYTES));
+            let whole_mbps = link.bandwidth_mbps * f64::from(link.sharing_slices);
+            let lane = Lane::new(Bandwidth(whole_mbps).time_for(LINE_BYTES), link.sharing_slices);
             Link { half_latency: Time(Time::from_ns(link.latency_ns).0 / 2), lanes: [lane.clone(), lane] }
         });
         Links { links: links.collect() }

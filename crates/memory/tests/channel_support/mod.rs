@@ -55,6 +55,28 @@ pub fn run(dram: &Dram, arrivals: &[Arrival]) -> Run {
     Run { commands: channel.observer().clone(), ends: ends(dram, arrivals.len(), &done), channel }
 }
 
+/// Cycles of the column commands, in order.
+pub fn columns(run: &Run) -> Vec<u64> {
+    run.commands.iter().filter(|c| matches!(c.1, Command::Column { .. })).map(|c| c.0).collect()
+}
+
+/// Cycles of the activates, in order.
+pub fn activates(run: &Run) -> Vec<u64> {
+    run.commands.iter().filter(|c| matches!(c.1, Command::Activate { .. })).map(|c| c.0).collect()
+}
+
+/// Distance of the column commands of two requests, to open rows of the given banks.
+pub fn column_distance(d: &Dram, first: (u16, bool), then: (u16, bool)) -> u64 {
+    let request = |at, (bank, write): (u16, bool), column| {
+        let place = Place { bank, column, row: 1 };
+        Arrival { at, place, write }
+    };
+    let open = |(bank, _)| request(0, (bank, false), 0);
+    let arrivals = [open(first), open(then), request(1000, first, 1), request(1001, then, 1)];
+    let columns = columns(&run(d, &arrivals));
+    columns[3] - columns[2]
+}
+
 /// Completions by request; fails if a request has two.
 pub fn ends(dram: &Dram, requests: usize, done: &[Completion]) -> Vec<Option<u64>> {
     let mut ends = vec![None; requests];

@@ -4,12 +4,14 @@ use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
 use memtide_memory::channel::{Banks, Command, Place};
 
 use super::Arrival;
-use super::rules::Past;
+use super::rules::{Past, subarray, subarrays};
 
 struct Waiting {
     id: usize,
     place: Place,
     write: bool,
+    /// Whether a row was opened for it: it has left its queue.
+    activated: bool,
 }
 
 struct Unit {
@@ -25,6 +27,7 @@ pub struct Plain<'a> {
     now: u64,
     /// In order of age, both directions.
     waiting: Vec<Waiting>,
+    /// By subarray, as `overtaken`.
     opened_for: Vec<Option<usize>>,
     overtaken: Vec<u16>,
     units: Vec<Unit>,
@@ -39,14 +42,14 @@ pub struct Plain<'a> {
 impl<'a> Plain<'a> {
     /// Serves all requests, given in time order.
     pub fn run(dram: &'a Dram, arrivals: &[Arrival]) -> Plain<'a> {
-        let banks = u16::from(dram.ranks) * u16::from(dram.bank_groups) * u16::from(dram.banks);
+        let subarrays = dram.channel_banks() * usize::from(dram.row_buffers());
         let mut plain = Plain {
             dram,
             past: Past::new(dram),
             now: 0,
             waiting: Vec::new(),
-            opened_for: vec![None; usize::from(banks)],
-            overtaken: vec![0; usize::from(banks)],
+            opened_for: vec![None; subarrays],
+            overtaken: vec![0; subarrays],
             units: units(dram),
             writing: false,
             drained: 0,
@@ -68,21 +71,36 @@ impl<'a> Plain<'a> {
     }
 
     fn queued(&self, write: bool) -> usize {
-        self.waiting.iter().filter(|w| w.write == write).count()
+        self.waiting.iter().filter(|w| w.write == write && !w.activated).count()
     }
 
     fn admit(&mut self, id: usize, arrival: &Arrival) -> bool {
-        let room = if arrival.write { self.dram.write_queue } else { self.dram.read_queue };
-        if arrival.at > self.now || self.queued(arrival.write) >= usize::from(room) {
+        if arrival.at > self.now || !self.has_room(arrival) {
             return false;
         }
         if self.waiting.iter().any(|w| w.write && w.place == arrival.place) {
             self.ends[id] = (!arrival.write).then_some(self.now + 1);
             return true;
         }
-        self.waiting.push(Waiting { id, place: arrival.place, write: arrival.write });
+        self.waiting.push(Waiting { id, place: arrival.place, write: arrival.write, activated: false });
         self.turn();
         true
+    }
+
+    /// Whether the bank's own entries have room, or the shared ones, which hold what banks cannot.
+    fn has_room(&self, arrival: &Arrival) -> bool {
+        let shared = if arrival.write { self.dram.write_queue } else { self.dram.read_queue };
+        let own = usize::from(self.dram.bank_queue);
+        let of_bank = |bank: u16| {
+            let queued = |w: &&Waiting| w.place.bank == bank && w.write == arrival.write && !w.activated;
+            self.waiting.iter().filter(queued).count()
+        };
+        let excess = (0..self.dram.channel_banks() as u16).map(|bank| of_bank(bank).saturating_sub(own));
+        of_bank(arrival.place.bank) < own || excess.sum::<usize>() < usize::from(shared)
+    }
+
+    fn subarray(&self, place: Place) -> u16 {
+        subarray(self.dram, place.bank, place.row)
     }
 
     fn turn(&mut self) {
@@ -108,7 +126,7 @@ impl<'a> Plain<'a> {
     fn refresh(&mut self) -> bool {
         for i in 0..self.units.len() {
             let Unit { banks, due, deadline } = self.units[i];
-            let open = banks.iter().filter(|&bank| self.past.open_row(bank).is_some());
+            let open = subarrays(self.dram, banks).filter(|&bank| self.past.open_row(bank).is_some());
             let precharge_at = open.map(|bank| self.past.precharge_at(bank)).max();
             match deadline {
                 None if due <= self.now => {
@@ -117,7 +135,7 @@ impl<'a> Plain<'a> {
                 }
                 Some(deadline) if deadline <= self.now => {
                     let command = if precharge_at.is_some() {
-                        Command::Precharge(banks)
+                        Command::PrechargeAll(banks)
                     } else {
                         Command::Refresh(banks)
                     };
@@ -128,8 +146,8 @@ impl<'a> Plain<'a> {
                     if precharge_at.is_none() {
                         self.units[i] = Unit { banks, due: due + u64::from(self.dram.refi), deadline: None };
                     }
-                    for bank in banks.iter().map(usize::from) {
-                        (self.opened_for[bank], self.overtaken[bank]) = (None, 0);
+                    for bank in subarrays(self.dram, banks).map(usize::from) {
+                        self.overtaken[bank] = 0;
                     }
                     return true;
                 }
@@ -139,8 +157,9 @@ impl<'a> Plain<'a> {
         false
     }
 
-    /// The next command of a bank in the current direction, and the index of its request.
-    fn wanted(&self, bank: u16) -> Option<(usize, Command)> {
+    /// The next command of a subarray in the current direction, and the index of its request.
+    fn wanted(&self, subarray: u16) -> Option<(usize, Command)> {
+        let bank = subarray / self.dram.row_buffers();
         let column = |i: usize| {
             let Waiting { place, write, .. } = self.waiting[i];
             let last = self
@@ -151,24 +170,26 @@ impl<'a> Plain<'a> {
             let auto_precharge = last && self.dram.page_policy == PagePolicy::Closed;
             (i, Command::Column { bank, row: place.row, column: place.column, write, auto_precharge })
         };
-        if let Some(id) = self.opened_for[usize::from(bank)] {
-            return self.waiting.iter().position(|w| w.id == id).map(column);
+        let open_row = self.past.open_row(subarray);
+        let activate = |i: usize| (i, Command::Activate { bank, row: self.waiting[i].place.row });
+        if let Some(id) = self.opened_for[usize::from(subarray)] {
+            let activated = self.waiting.iter().position(|w| w.id == id);
+            return activated.map(|i| if open_row.is_some() { column(i) } else { activate(i) });
         }
-        let here = |w: &Waiting| w.place.bank == bank && w.write == self.writing;
+        let here = |w: &Waiting| self.subarray(w.place) == subarray && w.write == self.writing;
         let first = self.waiting.iter().position(here)?;
-        let Some(row) = self.past.open_row(bank) else {
-            return Some((first, Command::Activate { bank, row: self.waiting[first].place.row }));
-        };
+        let Some(row) = open_row else { return Some(activate(first)) };
         let hit = self.waiting.iter().position(|w| here(w) && w.place.row == row);
-        let capped = self.overtaken[usize::from(bank)] >= self.dram.hit_cap;
+        let capped = self.overtaken[usize::from(subarray)] >= self.dram.hit_cap;
         match hit {
             Some(hit) if hit == first || !capped => Some(column(hit)),
-            _ => Some((first, Command::Precharge(Banks::one(bank)))),
+            _ => Some((first, Command::Precharge { bank, row })),
         }
     }
 
     fn delays_refresh(&self, bank: u16, command: Command) -> bool {
-        let unit = self.units.iter().find(|u| u.deadline.is_some() && u.banks.iter().any(|b| b == bank));
+        let held = |u: &&Unit| u.deadline.is_some() && subarrays(self.dram, u.banks).any(|b| b == bank);
+        let unit = self.units.iter().find(held);
         let Some(deadline) = unit.and_then(|unit| unit.deadline) else { return false };
         let d = self.dram;
         let recovery = match command {
@@ -198,26 +219,46 @@ impl<'a> Plain<'a> {
         self.send(command);
         self.rotation = (bank + 1) % banks;
         match command {
-            Command::Activate { .. } => self.opened_for[usize::from(bank)] = Some(self.waiting[i].id),
+            Command::Activate { .. } => self.activated(bank, i),
             Command::Column { .. } => self.served(i),
             _ => {}
         }
         true
     }
 
-    fn served(&mut self, i: usize) {
-        let Waiting { id, place, write } = self.waiting.remove(i);
-        let bank = usize::from(place.bank);
-        self.opened_for[bank] = None;
-        let overtook = self.waiting[..i].iter().any(|w| w.place.bank == place.bank && w.write == write);
-        self.overtaken[bank] = if overtook { self.overtaken[bank] + 1 } else { 0 };
+    fn activated(&mut self, bank: u16, i: usize) {
+        let request = &mut self.waiting[i];
+        self.opened_for[usize::from(bank)] = Some(request.id);
+        if !std::mem::replace(&mut request.activated, true) {
+            let write = request.write;
+            self.left_queue(write);
+        }
+    }
+
+    fn left_queue(&mut self, write: bool) {
         if write {
             self.drained = if self.queued(false) == 0 { 0 } else { self.drained + 1 };
         } else {
             self.owed = self.owed.saturating_sub(1);
-            self.ends[id] = Some(self.now + u64::from(self.dram.cl) + u64::from(self.dram.burst));
         }
         self.turn();
+    }
+
+    fn served(&mut self, i: usize) {
+        let Waiting { id, place, write, activated } = self.waiting.remove(i);
+        let bank = usize::from(self.subarray(place));
+        self.opened_for[bank] = None;
+        let of_bank = |w: &Waiting| usize::from(self.subarray(w.place)) == bank;
+        let overtook = self.waiting[..i].iter().any(|w| of_bank(w) && w.write == write);
+        self.overtaken[bank] = if overtook { self.overtaken[bank] + 1 } else { 0 };
+        if !write {
+            self.ends[id] = Some(self.now + u64::from(self.dram.cl) + u64::from(self.dram.burst));
+        }
+        if activated {
+            self.turn();
+        } else {
+            self.left_queue(write);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random devices and traffic.
 
-use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh};
+use memtide_core::machine::{Arbitration, Dram, PagePolicy, Refresh, Subarrays};
 use memtide_memory::channel::Place;
 use proptest::prelude::*;
 
@@ -12,10 +12,15 @@ pub fn device() -> impl Strategy<Value = Dram> {
     let latencies = (1..60u16, 1..40u16, 1..40u16, 1..40u16, 1..80u16, 1..9u16);
     let distances = (1..9u16, 0..9u16, 1..9u16, 0..9u16, 1..60u16, 0..9u16, 0..12u16, 0..400u16, 0..20u16);
     let buses = (0..5u16, 0..5u16, 1..4u16, 1..3u16, any::<bool>(), proptest::option::of(0..20u16));
+    let gaps = || proptest::option::of(0..6u16);
+    let gaps = (gaps(), gaps(), gaps(), 0..6u16, proptest::option::of(0..20u16));
     let controller = (any::<bool>(), any::<bool>(), 0..20u16, 1..40u16, 2..40u16, 0.0..1.0f64, 0.0..1.0f64);
+    let subarrays = (0..4u32, 0..20u16);
+    let subarrays = subarrays.prop_map(|(log, select)| Subarrays { per_bank: 1 << log, select });
+    let queues = (prop_oneof![Just(0u16), 1..6u16], proptest::option::of(subarrays));
     let refresh = (0..600u16, prop_oneof![Just(0u32), 1500..6000u32]);
-    (shape, latencies, distances, buses, controller, refresh).prop_map(
-        |(shape, lat, dist, buses, how, refresh)| {
+    (shape, latencies, distances, buses, gaps, controller, refresh, queues).prop_map(
+        |(shape, lat, dist, buses, gaps, how, refresh, queues)| {
             let (ranks, bank_groups, banks, staggered, bank_hash, unit) = shape;
             let drain_high = 1 + (how.5 * f64::from(how.4 - 1)) as u16;
             Dram {
@@ -30,6 +35,7 @@ pub fn device() -> impl Strategy<Value = Dram> {
                 cwl: lat.1,
                 rcd: lat.2,
                 rp: lat.3,
+                rp_ab: gaps.4.map(|more| lat.3 + more),
                 ras: lat.4,
                 burst: lat.5,
                 ccd_s: dist.0,
@@ -42,6 +48,10 @@ pub fn device() -> impl Strategy<Value = Dram> {
                 wr: dist.7,
                 rtp: dist.8,
                 rank_switch: buses.0,
+                rank_switch_rr: gaps.0,
+                rank_switch_rw: gaps.1,
+                rank_switch_wr: gaps.2,
+                rank_switch_ww: gaps.3,
                 turnaround: buses.1,
                 activate_cycles: buses.2,
                 column_cycles: buses.3,
@@ -50,6 +60,8 @@ pub fn device() -> impl Strategy<Value = Dram> {
                 page_policy: if how.0 { PagePolicy::Open } else { PagePolicy::Closed },
                 arbitration: if how.1 { Arbitration::Oldest } else { Arbitration::RoundRobin },
                 hit_cap: how.2,
+                bank_queue: queues.0,
+                subarrays: queues.1,
                 read_queue: how.3,
                 write_queue: how.4,
                 drain_high,
@@ -89,7 +101,11 @@ pub fn arrivals(dram: &Dram, traffic: &Traffic) -> Vec<Arrival> {
     let arrival = |&(gap, bank, row, column, write): &(u64, u16, u32, u16, f64)| {
         // Now and then a pause with open rows and refreshes.
         at += if gap % 64 == 0 { gap % 20_011 } else { gap % (2 * traffic.distance + 1) };
-        let place = Place { bank: bank % banks, column: column % 4, row: row % traffic.rows };
+        let place = Place {
+            bank: bank % banks,
+            column: column % 4,
+            row: row % traffic.rows * dram.rows / traffic.rows,
+        };
         Arrival { at, place, write: write < traffic.writes }
     };
     traffic.draws.iter().map(arrival).collect()

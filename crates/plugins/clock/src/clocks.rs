@@ -18,9 +18,12 @@ pub struct Score {
     pub instructions: AtomicU64,
     /// Of them, those outside the kernel.
     pub user_instructions: AtomicU64,
-    /// Instructions, and time waited in instructions, since its turn began.
+    /// Instructions, and time waited in instructions, since its turn began; and [`BUSY`].
     pub turn: AtomicU64,
 }
+
+/// Set in [`Score::turn`] while each block is to call the plugin.
+const BUSY: u64 = 1 << 62;
 
 /// A virtual CPU's state readable by all of QEMU's threads.
 pub struct Shared {
@@ -70,7 +73,22 @@ impl Shared {
     /// Called on the thread of the virtual CPU, the only one that changes the turn.
     pub fn set_turn(&self, turn: u64) {
         let score = self.score().expect("a virtual CPU that was initialised");
-        score.turn.store(turn, Ordering::Relaxed);
+        score.turn.store(turn | score.turn.load(Ordering::Relaxed) & BUSY, Ordering::Relaxed);
+    }
+
+    /// Instructions and time in instructions since its turn began.
+    #[inline]
+    pub fn turn(&self) -> u64 {
+        self.score().map_or(0, |score| score.turn.load(Ordering::Relaxed) & !BUSY)
+    }
+
+    /// Whether each block is to call the plugin, not only one that ends a turn. As for
+    /// [`Shared::set_turn`].
+    #[inline]
+    pub fn set_busy(&self, busy: bool) {
+        let score = self.score().expect("a virtual CPU that was initialised");
+        let turn = score.turn.load(Ordering::Relaxed) & !BUSY;
+        score.turn.store(turn | if busy { BUSY } else { 0 }, Ordering::Relaxed);
     }
 
     /// As for [`Shared::set_turn`].
@@ -90,9 +108,14 @@ impl Shared {
     }
 
     pub fn time(&self) -> Time {
+        self.time_at(self.instructions())
+    }
+
+    /// Its time after a number of instructions, as far as its waits are known.
+    pub fn time_at(&self, instructions: u64) -> Time {
         let offset = Time(self.offset.load(Ordering::Relaxed));
         let clock = Clock { offset, per_instruction: self.per_instruction.load(Ordering::Relaxed) };
-        clock.at(self.instructions())
+        clock.at(instructions)
     }
 }
 
@@ -140,8 +163,14 @@ mod tests {
         shared.publish(clock);
         assert_eq!(shared.time(), clock.at(1000));
         shared.add_turn(3);
+        shared.set_busy(true);
+        assert_eq!(shared.turn(), 8);
+        shared.set_turn(8);
+        shared.add_turn(1);
+        assert_eq!((shared.turn(), shared.time_at(0)), (9, Time(77)));
+        shared.set_busy(false);
         // SAFETY: a box from above, with no readers left.
         let score = unsafe { Box::from_raw(score) };
-        assert_eq!(score.turn.into_inner(), 8);
+        assert_eq!(score.turn.into_inner(), 9);
     }
 }

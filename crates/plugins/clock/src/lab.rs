@@ -2,15 +2,14 @@
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
-use memtide_lab_model::{Access, Curve, Touched};
+use memtide_lab_model::{Access, CacheAccess, Curve, Touched};
 use memtide_lab_protocol::clock::{Config, RegionTotals, Results, Timeline};
 use memtide_lab_protocol::counters::{self, Writer};
 use memtide_lab_protocol::{Counts, Process, between};
 
 use crate::ledger::Ledger;
-use crate::op::{MAX_VCPUS, Op};
+use crate::op::MAX_VCPUS;
 use crate::shared_memory;
-use crate::vcpu::Vcpu;
 
 /// Time slice of a virtual CPU.
 pub const QUANTUM: Time = Time::from_us(20);
@@ -63,6 +62,23 @@ pub struct Touch {
     pub write: bool,
     /// Time of its translation; zero if it is cached.
     pub translation: Time,
+    /// What the first cache said; `None` if there is none.
+    pub first: Option<CacheAccess>,
+    /// When its address is known.
+    pub ready: Time,
+    /// When its line arrives, if it is in flight.
+    pub arrival: Time,
+}
+
+/// An access that took time.
+#[derive(Clone, Copy, Debug)]
+pub struct Took {
+    /// The CPU's time after it.
+    pub now: Time,
+    /// When its value or line is there.
+    pub end: Time,
+    /// Whether it missed the private caches.
+    pub missed: bool,
 }
 
 impl Lab {
@@ -231,38 +247,24 @@ impl Lab {
     }
 
     /// Performs an access that may miss the first cache, or whose translation is not cached (`translation`
-    /// above zero). `instruction` returns, on demand, how many the CPU has executed before it. False if it
+    /// above zero). `instruction` returns, on demand, how many the CPU has executed before it. `None` if it
     /// took no time.
     #[inline]
-    pub fn access(
-        &mut self,
-        cpu: CpuId,
-        vcpu: &Vcpu,
-        op: &Op,
-        Touch { line, write, translation }: Touch,
-        instruction: impl FnOnce() -> u64,
-    ) -> bool {
-        let touched = self.curve.touch(cpu, line, write);
-        if touched == Touched::First && translation == Time::ZERO {
-            return false;
-        }
-        self.open(
-            cpu,
-            vcpu,
-            op,
-            Access { instruction: instruction(), line, write, ready: Time::ZERO, translation },
-            touched,
-        );
-        true
-    }
-
-    fn open(&mut self, cpu: CpuId, vcpu: &Vcpu, op: &Op, access: Access, touched: Touched) {
-        let ready = if self.curve.waits_for_lines(cpu, access.instruction) {
-            op.address_ready(cpu.index(), &vcpu.writers, |line| self.curve.line_arrival(cpu, line))
-        } else {
-            Time::ZERO
+    pub fn access(&mut self, cpu: CpuId, touch: Touch, instruction: impl FnOnce() -> u64) -> Option<Took> {
+        let Touch { line, write, translation, first, ready, arrival } = touch;
+        let touched = match first {
+            Some(CacheAccess::Hit) => Touched::First,
+            Some(CacheAccess::Miss(victim)) => self.curve.missed_first(cpu, line, victim),
+            None => self.curve.touch(cpu, line, write),
         };
-        self.curve.open(cpu, Access { ready, ..access }, touched);
+        if touched == Touched::First && translation == Time::ZERO {
+            return None;
+        }
+        let instruction = instruction();
+        let access = Access { instruction, line, write, ready, arrival, translation };
+        let end = self.curve.open(cpu, access, touched);
+        let now = self.curve.clock_as_is(cpu).at(instruction);
+        Some(Took { now, end, missed: touched == Touched::Missed })
     }
 }
 

@@ -1,208 +1,225 @@
-//! Instructions that access memory, and the loads that their addresses depend on.
+//! Instructions that access memory, and the values that their addresses and data are made of.
+//!
+//! A block of guest code is cut into segments of at most [`LOADS`] loads. Inside a segment a value is a set
+//! of *slots*: the registers at the segment's start, and the segment's loads in order. So everything that
+//! instructions without memory access do with registers is condensed when QEMU translates the block:
+//!
+//! ```text
+//! mov rcx, [rax+rdx]      load 0: address {rax, rdx}
+//! lea rbx, [rcx+rsi]
+//! mov rax, [rbx]          load 1: address {rsi, load 0}
+//!                         changes: rax = {load 1}, rbx = {rsi, load 0}, rcx = {load 0}
+//! ```
+//!
+//! [`crate::flow`] keeps the time at which each slot's value is known.
 
-use std::ptr::{NonNull, null};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr::NonNull;
 
-use memtide_core::Time;
-use memtide_dataflow::{self as dataflow, Set, bits};
+use memtide_dataflow::{self as dataflow, REGISTERS, Set, bits};
 
 /// Maximum number of virtual CPUs.
 pub const MAX_VCPUS: usize = 8;
 
-/// General registers: only dependences through these are tracked.
-pub const REGISTERS: usize = 16;
+/// Slots of values: registers at a segment's start, then its loads.
+pub const SLOTS: usize = 64;
 
-/// Maximum number of loads between an access and a miss that it depends on.
-const DEPTH: u32 = 4;
+/// Maximum number of loads in a segment.
+const LOADS: usize = SLOTS - REGISTERS;
 
-/// The load that last fed each general register of a CPU, null if unknown, and an unused slot for loads that
-/// feed no register.
-#[derive(Clone, Copy, Debug)]
-pub struct Writers([*const Op; REGISTERS + 1]);
+/// Slot of no load.
+const NO_SLOT: u8 = u8::MAX;
 
-impl Writers {
-    /// No loads known.
-    pub const NONE: Writers = Writers([null(); REGISTERS + 1]);
-}
-
-/// Maximum number of registers that a load feeds; further ones are ignored.
-const FEEDS: usize = 2;
+/// A set of slots: bit i is slot i.
+pub type Slots = u64;
 
 /// An instruction that accesses memory, in one translation of its block.
 #[derive(Debug)]
 pub struct Op {
     /// Instructions of the block from this one on.
     pub left: u32,
-    /// The last line that it accessed, per CPU.
-    last_line: [AtomicU64; MAX_VCPUS],
-    /// Earlier loads of the block that its address depends on.
-    loads: Vec<*const Op>,
-    /// Registers at the block's start that its address depends on.
-    live_ins: u16,
-    /// Registers at the block's end that depend on the loaded value, or [`REGISTERS`].
-    feeds: [u8; FEEDS],
+    /// Slot of the value that it loads, or [`NO_SLOT`].
+    load: u8,
+    /// Aligned words of eight bytes per operand, at most two.
+    pub words: u8,
+    /// Its segment.
+    pub segment: NonNull<Segment>,
+    /// What its load address is made of.
+    pub load_address: Slots,
+    /// What the registers that it loads are made of, beside the loaded value.
+    pub combined: Slots,
+    /// What its store address is made of.
+    pub store_address: Slots,
+    /// What the stored value is made of.
+    pub stored: Slots,
 }
 
-/// Dependences of an access's address, and registers fed by the loaded value.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Sources {
-    loads: u64,
-    live_ins: u16,
-    feeds: u16,
-}
-
-/// A value's dependences: registers at the block's start, and loads of the block by number.
-#[derive(Clone, Copy, Debug, Default)]
-struct Value {
-    live_ins: u16,
-    loads: u64,
-}
-
-impl Value {
-    fn and(self, other: Value) -> Value {
-        Value { live_ins: self.live_ins | other.live_ins, loads: self.loads | other.loads }
-    }
-}
-
-/// All ops of translated blocks. QEMU, other ops and [`Writers`] refer to them by address.
+/// A part of a block.
 #[derive(Debug, Default)]
-pub struct Ops(Vec<NonNull<Op>>);
-
-// SAFETY: it owns its ops, which hold addresses of each other alone and whose lines are atomic.
-unsafe impl Send for Ops {}
-
-impl Ops {
-    /// Adds the ops of a block; returns them in order, `None` for an instruction without memory access. QEMU
-    /// counts a block's instructions at its start, or one by one (`by_instruction`).
-    pub fn add_block<'a>(
-        &mut self,
-        code: impl Iterator<Item = (u64, &'a [u8])>,
-        by_instruction: bool,
-    ) -> Vec<Option<NonNull<Op>>> {
-        let (block, ops) = dataflow::analyse(code);
-        let sources = sources(&ops, &block.tail);
-        let first = self.0.len();
-        let accesses = ops.iter().zip(&sources);
-        let accesses = accesses.map(|(op, sources)| {
-            // When counted one by one, this instruction is already counted, and later ones are not.
-            let left = |position: u32| if by_instruction { 1 } else { block.instructions + 1 - position };
-            op.as_ref().map(|op| self.add(left(op.position), sources, first))
-        });
-        accesses.collect()
-    }
-
-    /// Adds an op of the block whose first op has index `first`.
-    fn add(&mut self, left: u32, sources: &Sources, first: usize) -> NonNull<Op> {
-        // Loads precede the ops that they feed, so all of them exist.
-        let before = &self.0[first..];
-        debug_assert!(bits(sources.loads).all(|load| load < before.len()), "a load after its use");
-        let op = Box::new(Op {
-            left,
-            last_line: [const { AtomicU64::new(u64::MAX) }; MAX_VCPUS],
-            loads: bits(sources.loads).map(|load| before[load].as_ptr().cast_const()).collect(),
-            live_ins: sources.live_ins,
-            feeds: first_registers(sources.feeds),
-        });
-        let op = NonNull::from(Box::leak(op));
-        self.0.push(op);
-        op
-    }
-
-    /// Frees all ops.
-    ///
-    /// # Safety
-    /// QEMU has dropped all blocks, and all [`Writers`] are [`Writers::NONE`].
-    pub unsafe fn clear(&mut self) {
-        for op in self.0.drain(..) {
-            // SAFETY: it was a box, and only ops freed here still have its address.
-            drop(unsafe { Box::from_raw(op.as_ptr()) });
-        }
-    }
+pub struct Segment {
+    /// Its loads.
+    loads: u8,
+    /// Registers that it changes, and what their values at its end are made of.
+    changes: Box<[(u8, Slots)]>,
 }
 
-fn first_registers(set: u16) -> [u8; FEEDS] {
-    let mut registers = [REGISTERS as u8; FEEDS];
-    for (place, register) in registers.iter_mut().zip(bits(set.into())) {
-        *place = register as u8;
-    }
-    registers
-}
-
-/// Sources of each instruction's access. Loads are numbered among the accesses; those from the 64th on are
-/// not tracked.
-fn sources(ops: &[Option<dataflow::Op>], tail: &[dataflow::Transfer]) -> Vec<Sources> {
-    let mut values: Vec<Value> = (0..dataflow::REGISTERS)
-        .map(|register| Value { live_ins: if register < REGISTERS { 1 << register } else { 0 }, loads: 0 })
-        .collect();
-    let mut all: Vec<Sources> = Vec::new();
-    let mut number = 0;
-    for op in ops {
-        let Some(op) = op else {
-            all.push(Sources::default());
-            continue;
-        };
-        transfer(&mut values, &op.before);
-        let address = union(&values, op.load_address | op.store_address);
-        all.push(Sources { loads: address.loads, live_ins: address.live_ins, feeds: 0 });
-        let load = if number < 64 { 1 << number } else { 0 };
-        bits(op.loaded).for_each(|register| values[register] = Value { live_ins: 0, loads: load });
-        number += 1;
-    }
-    transfer(&mut values, tail);
-    for (load, sources) in all.iter_mut().zip(ops).filter(|(_, op)| op.is_some()).enumerate().take(64) {
-        let fed = values[..REGISTERS].iter().enumerate().filter(|(_, value)| value.loads >> load & 1 == 1);
-        sources.0.feeds = fed.fold(0, |set, (register, _)| set | 1 << register);
-    }
-    all
-}
-
-fn union(values: &[Value], of: Set) -> Value {
-    bits(of).fold(Value::default(), |value, register| value.and(values[register]))
-}
-
-fn transfer(values: &mut [Value], transfers: &[dataflow::Transfer]) {
-    let new: Vec<Value> = transfers.iter().map(|transfer| union(values, transfer.from)).collect();
-    for (transfer, value) in transfers.iter().zip(new) {
-        values[usize::from(transfer.to)] = value;
-    }
+/// A translated block.
+#[derive(Debug)]
+pub struct Block {
+    /// Instructions that QEMU counts at its start.
+    pub counted: u32,
+    /// Instructions after which a turn ends.
+    pub turn: u64,
+    /// Its first segment.
+    pub first: NonNull<Segment>,
 }
 
 impl Op {
-    /// Records the accessed line.
-    #[inline(always)]
-    pub fn accessed(&self, cpu: usize, line: u64, writers: &mut Writers) {
-        self.last_line[cpu].store(line, Ordering::Relaxed);
-        for register in self.feeds {
-            writers.0[usize::from(register)] = self;
-        }
+    /// Slot of the value that it loads.
+    #[inline]
+    pub fn load(&self) -> Option<usize> {
+        (self.load != NO_SLOT).then_some(self.load.into())
+    }
+}
+
+impl Segment {
+    /// Slots of its loads.
+    #[inline]
+    pub fn loads(&self) -> std::ops::Range<usize> {
+        REGISTERS..REGISTERS + usize::from(self.loads)
     }
 
-    /// When the loads that its address depends on have ended or will end: the latest of `line_arrival` for
-    /// the lines that they accessed last on that CPU.
-    pub fn address_ready(&self, cpu: usize, writers: &Writers, line_arrival: impl Fn(u64) -> Time) -> Time {
-        self.address_ready_within(DEPTH, cpu, writers, &line_arrival)
+    /// Registers that it changes, and what their values at its end are made of.
+    #[inline]
+    pub fn changes(&self) -> &[(u8, Slots)] {
+        &self.changes
     }
+}
 
-    fn address_ready_within(
-        &self,
-        depth: u32,
-        cpu: usize,
-        writers: &Writers,
-        line_arrival: &impl Fn(u64) -> Time,
-    ) -> Time {
-        if depth == 0 {
-            return Time::ZERO;
-        }
-        let live_ins = bits(self.live_ins.into()).map(|register| writers.0[register]);
-        let all = self.loads.iter().copied().chain(live_ins);
-        let ends = all.filter(|load| !load.is_null()).map(|load| {
-            // SAFETY: ops live until `Ops::clear`, when `writers` have been forgotten and this op goes with
-            // the others.
-            let load = unsafe { &*load };
-            let line = load.last_line[cpu].load(Ordering::Relaxed);
-            line_arrival(line).max(load.address_ready_within(depth - 1, cpu, writers, line_arrival))
+/// All translated blocks. QEMU and [`crate::flow::Flow`] refer to them and their parts by address.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    blocks: Vec<NonNull<Block>>,
+    segments: Vec<NonNull<Segment>>,
+    ops: Vec<NonNull<Op>>,
+}
+
+// SAFETY: it owns what it has the addresses of, which refer to each other alone.
+unsafe impl Send for Blocks {}
+
+impl Blocks {
+    /// Adds a block whose turn ends after `turn` instructions; returns it and its ops in order, `None` for an
+    /// instruction without memory access. QEMU counts `counted` instructions at the block's start; or, if
+    /// that is 0, one by one: then it may leave the block at any access, so each has its own segment.
+    pub fn add<'a>(
+        &mut self,
+        code: impl Iterator<Item = (u64, &'a [u8])>,
+        turn: u64,
+        counted: u32,
+    ) -> (NonNull<Block>, Vec<Option<NonNull<Op>>>) {
+        let (block, ops) = dataflow::analyse(code);
+        let by_instruction = counted == 0;
+        let mut cutter = Cutter::new(if by_instruction { 1 } else { LOADS });
+        let first = cutter.segment;
+        let ops = ops.iter().map(|op| {
+            let op = op.as_ref()?;
+            // When counted one by one, this instruction is already counted, and later ones are not.
+            let left = if by_instruction { 1 } else { block.instructions + 1 - op.position };
+            let (op, closed) = cutter.add(op, left);
+            self.segments.extend(closed);
+            let op = leak(op);
+            self.ops.push(op);
+            Some(op)
         });
-        ends.max().unwrap_or(Time::ZERO)
+        let ops = ops.collect();
+        cutter.transfer(&block.tail);
+        self.segments.push(cutter.close());
+        let block = leak(Block { counted, turn, first });
+        self.blocks.push(block);
+        (block, ops)
+    }
+
+    /// Frees all blocks.
+    ///
+    /// # Safety
+    /// QEMU has dropped all blocks, and no [`crate::flow::Flow`] is busy.
+    pub unsafe fn clear(&mut self) {
+        // SAFETY: they were boxes, and nobody uses their addresses any more.
+        unsafe {
+            self.blocks.drain(..).for_each(|block| drop(Box::from_raw(block.as_ptr())));
+            self.segments.drain(..).for_each(|segment| drop(Box::from_raw(segment.as_ptr())));
+            self.ops.drain(..).for_each(|op| drop(Box::from_raw(op.as_ptr())));
+        }
+    }
+}
+
+fn leak<T>(value: T) -> NonNull<T> {
+    NonNull::from(Box::leak(Box::new(value)))
+}
+
+/// Cuts a block into segments.
+struct Cutter {
+    /// Maximum number of loads in a segment; accesses if it is 1.
+    limit: usize,
+    /// The open segment, not filled in yet.
+    segment: NonNull<Segment>,
+    accesses: usize,
+    loads: usize,
+    /// What each register is made of.
+    values: [Slots; REGISTERS],
+}
+
+impl Cutter {
+    fn new(limit: usize) -> Cutter {
+        let segment = leak(Segment::default());
+        Cutter { limit, segment, accesses: 0, loads: 0, values: std::array::from_fn(|slot| 1 << slot) }
+    }
+
+    /// Adds an access; returns it, and the previous segment if it begins another one.
+    fn add(&mut self, op: &dataflow::Op, left: u32) -> (Op, Option<NonNull<Segment>>) {
+        let full = self.loads == self.limit || (self.limit == 1 && self.accesses == 1);
+        let closed = full.then(|| {
+            let closed = self.close();
+            *self = Cutter::new(self.limit);
+            closed
+        });
+        self.transfer(&op.before);
+        self.accesses += 1;
+        let slot = REGISTERS + self.loads;
+        let loaded: Slots = if op.loads { 1 << slot } else { 0 };
+        let made = Op {
+            left,
+            load: if op.loads { slot as u8 } else { NO_SLOT },
+            words: if op.width > 8 { 2 } else { 1 },
+            segment: self.segment,
+            load_address: self.union(op.load_address),
+            combined: self.union(op.combined),
+            store_address: self.union(op.store_address),
+            stored: self.union(op.stored) | if op.stores_loaded { loaded } else { 0 },
+        };
+        bits(op.loaded).for_each(|register| self.values[register] = loaded);
+        self.loads += usize::from(op.loads);
+        (made, closed)
+    }
+
+    /// Ends the open segment.
+    fn close(&mut self) -> NonNull<Segment> {
+        let changed =
+            |(register, &value): (usize, &Slots)| (value != 1 << register).then_some((register as u8, value));
+        let changes = self.values.iter().enumerate().filter_map(changed).collect();
+        // SAFETY: the cutter made it, and nobody else knows it yet.
+        unsafe { *self.segment.as_ptr() = Segment { loads: self.loads as u8, changes } };
+        self.segment
+    }
+
+    fn union(&self, of: Set) -> Slots {
+        bits(of).fold(0, |slots, register| slots | self.values[register])
+    }
+
+    fn transfer(&mut self, transfers: &[dataflow::Transfer]) {
+        let new: Vec<Slots> = transfers.iter().map(|transfer| self.union(transfer.from)).collect();
+        for (transfer, value) in transfers.iter().zip(new) {
+            self.values[usize::from(transfer.to)] = value;
+        }
     }
 }
 
@@ -210,94 +227,115 @@ impl Op {
 mod tests {
     use super::*;
 
-    const RAX: u16 = 1;
-    const RCX: u16 = 2;
-    const RDX: u16 = 4;
+    const RAX: Slots = 1;
+    const RCX: Slots = 2;
+    const RDX: Slots = 4;
+    const RBX: Slots = 8;
+    const FLAGS: Slots = 1 << 32;
 
-    fn of(code: &[&[u8]]) -> Vec<Sources> {
+    /// The slot of a load of the segment.
+    fn load(number: usize) -> Slots {
+        1 << (REGISTERS + number)
+    }
+
+    /// Runs a check on a block of these instructions.
+    fn with<R>(code: &[&[u8]], counted: u32, check: impl FnOnce(&Block, &[Option<&Op>]) -> R) -> R {
+        let mut blocks = Blocks::default();
         let code = code.iter().enumerate().map(|(i, &bytes)| (0x1000 + 16 * i as u64, bytes));
-        let (block, ops) = dataflow::analyse(code);
-        sources(&ops, &block.tail)
+        let (block, ops) = blocks.add(code, 1, counted);
+        // SAFETY: they live until they are cleared.
+        let checked = unsafe {
+            let ops: Vec<Option<&Op>> = ops.iter().map(|op| op.map(|op| op.as_ref())).collect();
+            check(block.as_ref(), &ops)
+        };
+        // SAFETY: no address is in use.
+        unsafe { blocks.clear() };
+        checked
+    }
+
+    /// What a segment's end makes of a register.
+    fn change(segment: NonNull<Segment>, register: u8) -> Option<Slots> {
+        // SAFETY: the block lives.
+        let segment = unsafe { segment.as_ref() };
+        segment.changes().iter().find(|change| change.0 == register).map(|change| change.1)
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn chase_depends_on_and_feeds_its_register() {
-        // mov rax, [rax]
-        assert_eq!(of(&[&[0x48, 0x8b, 0x00]])[0], Sources { loads: 0, live_ins: RAX, feeds: RAX });
+    fn computed_address_is_made_of_load_and_registers() {
+        // mov rcx, [rax]; lea rdx, [rcx+rbx*8]; mov rax, [rdx]
+        with(&[&[0x48, 0x8b, 0x08], &[0x48, 0x8d, 0x14, 0xd9], &[0x48, 0x8b, 0x02]], 3, |block, ops| {
+            let (first, second) = (ops[0].unwrap(), ops[2].unwrap());
+            assert_eq!((first.load_address, first.load()), (RAX, Some(REGISTERS)));
+            assert_eq!(second.load_address, load(0) | RBX);
+            assert_eq!((first.left, second.left), (3, 1));
+            assert_eq!(change(block.first, 0), Some(load(1)));
+            assert_eq!(change(block.first, 1), Some(load(0)));
+            assert_eq!(change(block.first, 2), Some(load(0) | RBX));
+            assert_eq!(change(block.first, 3), None);
+        });
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn computed_address_depends_on_its_load() {
-        // mov rcx, [rax]; lea rdx, [rcx*8]; mov rax, [rdx]
-        let s = of(&[&[0x48, 0x8b, 0x08], &[0x48, 0x8d, 0x14, 0xcd, 0, 0, 0, 0], &[0x48, 0x8b, 0x02]]);
-        assert_eq!(s[0], Sources { loads: 0, live_ins: RAX, feeds: RCX | RDX });
-        assert_eq!(s[2], Sources { loads: 1, live_ins: 0, feeds: RAX });
+    fn sum_is_made_of_all_its_loads() {
+        // add rax, [rbx]; add rax, [rcx]; mov rdx, rax
+        with(&[&[0x48, 0x03, 0x03], &[0x48, 0x03, 0x01], &[0x48, 0x89, 0xc2]], 3, |block, ops| {
+            assert_eq!(ops[0].unwrap().combined & RAX, RAX);
+            assert_eq!(ops[1].unwrap().combined & load(0), load(0));
+            assert_eq!(change(block.first, 2), Some(load(1)));
+            assert_eq!(change(block.first, 32), Some(load(1)), "flags");
+        });
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn overwritten_load_feeds_nothing() {
-        // mov rcx, [rax]; xor ecx, ecx
-        assert_eq!(of(&[&[0x48, 0x8b, 0x08], &[0x31, 0xc9]])[0].feeds, 0);
+    fn overwritten_register_is_made_of_nothing() {
+        // mov rcx, [rax]; mov ecx, 5
+        with(&[&[0x48, 0x8b, 0x08], &[0xb9, 5, 0, 0, 0]], 2, |block, _| {
+            assert_eq!(change(block.first, 1), Some(0));
+        });
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn store_depends_on_address_and_feeds_nothing() {
-        // mov [rax], rcx
-        assert_eq!(of(&[&[0x48, 0x89, 0x08]])[0], Sources { loads: 0, live_ins: RAX, feeds: 0 });
-    }
-
-    /// Lines 1 to 9 arrive at 100 ps times their number, others at once.
-    fn line_arrival(line: u64) -> Time {
-        if line < 10 { Time(100 * line) } else { Time::ZERO }
-    }
-
-    #[test]
-    fn address_waits_for_loads_across_blocks_until_flush() {
-        let mut ops = Ops::default();
-        // mov rcx, [rax]; lea rdx, [rcx*8]; mov rax, [rdx]
-        let first = Sources { loads: 0, live_ins: RAX, feeds: RCX | RDX };
-        let second = Sources { loads: 1, live_ins: 0, feeds: RAX };
-        let [a, b] = [(3, first), (1, second)].map(|(left, sources)| ops.add(left, &sources, 0).as_ptr());
-        // mov rax, [rax], in another block
-        let c = ops.add(1, &Sources { loads: 0, live_ins: RAX, feeds: RAX }, 2).as_ptr();
-        let mut writers = Writers::NONE;
-        // SAFETY: QEMU hands addresses of ops over in the same way; they live until they are cleared below.
-        unsafe {
-            (*a).accessed(0, 7, &mut writers);
-            assert_eq!((*b).address_ready(0, &writers, line_arrival), Time(700));
-            assert_eq!(
-                (*b).address_ready(1, &writers, line_arrival),
-                Time::ZERO,
-                "another CPU accessed nothing"
-            );
-            (*b).accessed(0, 3, &mut writers);
-            assert_eq!((*c).address_ready(0, &writers, line_arrival), Time(700), "two loads back");
-            (*c).accessed(0, 100, &mut writers);
-            (*c).accessed(0, 100, &mut writers);
-            assert_eq!((*c).address_ready(0, &writers, line_arrival), Time::ZERO, "it feeds itself alone");
-        }
-        writers = Writers::NONE;
-        // SAFETY: no op's address is in use.
-        unsafe { ops.clear() };
-        assert!(writers.0.iter().all(|writer| writer.is_null()));
+    fn stored_value_is_not_made_of_its_address() {
+        // mov [rax], rcx; add [rax], rcx; push rdx; setc [rbx]; call [rax]; xchg [rax], rcx
+        let code: [&[u8]; 6] = [
+            &[0x48, 0x89, 0x08],
+            &[0x48, 0x01, 0x08],
+            &[0x52],
+            &[0x0f, 0x92, 0x03],
+            &[0xff, 0x10],
+            &[0x48, 0x87, 0x08],
+        ];
+        with(&code, 6, |_, ops| {
+            let stored: Vec<Slots> = ops.iter().map(|op| op.unwrap().stored).collect();
+            assert_eq!(stored, [RCX, RCX | load(0), RDX, load(0), 0, RCX]);
+            assert_eq!(ops[0].unwrap().store_address, RAX);
+            assert_eq!(ops[3].unwrap().load(), None);
+        });
+        assert_eq!(with(&[&[0x0f, 0x92, 0x03]], 1, |_, ops| ops[0].unwrap().stored), FLAGS);
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
-    fn remaining_instructions_count_by_block_or_by_op() {
-        let code = [(0x1000, [0x48, 0x8b, 0x08].as_slice()), (0x1003, [0x48, 0x8b, 0x11].as_slice())];
-        let mut ops = Ops::default();
-        for (by_instruction, left) in [(false, [2, 1]), (true, [1, 1])] {
-            let made = ops.add_block(code.iter().copied(), by_instruction);
-            // SAFETY: they live until they are cleared.
-            let found = made.iter().map(|op| unsafe { op.expect("an access").as_ref() }.left);
-            assert_eq!(found.collect::<Vec<_>>(), left);
-        }
-        // SAFETY: no op's address is in use.
-        unsafe { ops.clear() };
+    fn block_is_cut_into_segments() {
+        // mov rax, [rax]: as many as a segment has, and one more
+        let chase: [&[u8]; LOADS + 1] = [&[0x48, 0x8b, 0x00]; LOADS + 1];
+        with(&chase, LOADS as u32 + 1, |block, ops| {
+            let last = ops[LOADS].unwrap();
+            assert_ne!(last.segment, block.first);
+            assert_eq!((last.load_address, last.load()), (RAX, Some(REGISTERS)));
+            assert_eq!(change(block.first, 0), Some(load(LOADS - 1)));
+            assert_eq!(change(last.segment, 0), Some(load(0)));
+        });
+        // mov rax, [rax]; mov [rax], rcx; mov rax, [rax], counted one by one
+        let code: [&[u8]; 3] = [&[0x48, 0x8b, 0x00], &[0x48, 0x89, 0x08], &[0x48, 0x8b, 0x00]];
+        with(&code, 0, |_, ops| {
+            let segments: Vec<_> = ops.iter().map(|op| op.unwrap().segment).collect();
+            assert!(segments[0] != segments[1] && segments[1] != segments[2]);
+            assert!(ops.iter().all(|op| op.unwrap().left == 1));
+        });
     }
 }

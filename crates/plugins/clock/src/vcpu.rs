@@ -3,7 +3,10 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::op::{MAX_VCPUS, Writers};
+use memtide_lab_model::{Cache, CacheAccess};
+
+use crate::flow::Flow;
+use crate::op::MAX_VCPUS;
 
 /// First address of the kernel's half.
 const KERNEL: u64 = 1 << 63;
@@ -82,8 +85,10 @@ pub struct Vcpu {
     /// its set in the first cache, where an access to it changes nothing. Twice its number, plus 1 if it is
     /// dirty there.
     latest: [u64; SETS],
-    /// The load that last fed each register.
-    pub writers: Writers,
+    /// The first cache, if the machine has one. Here, most hits need no other state.
+    pub first: Option<Cache>,
+    /// When its values are known.
+    pub flow: Flow,
     system: [Translation; SYSTEM],
     /// User pages that QEMU translates, in the modelled TLB or not.
     known: [Translation; SYSTEM],
@@ -97,7 +102,8 @@ impl Vcpu {
         Vcpu {
             user: [NONE; USER],
             latest: [u64::MAX; SETS],
-            writers: Writers::NONE,
+            first: None,
+            flow: Flow::new(),
             system: [NONE; SYSTEM],
             known: [NONE; SYSTEM],
             evicted: [NO_PAGE; EVICTED],
@@ -127,6 +133,13 @@ impl Vcpu {
     pub fn changes_nothing(&self, line: u64, write: bool) -> bool {
         let latest = self.latest[line as usize % SETS];
         latest == (line << 1 | 1) || (!write && latest == line << 1)
+    }
+
+    /// Looks a line up in the first cache, and inserts it; `None` if there is none.
+    #[inline]
+    pub fn touch_first(&mut self, line: u64, write: bool) -> Option<CacheAccess> {
+        self.record(line, write);
+        self.first.as_mut().map(|first| first.access(line, write))
     }
 
     /// Records an access passed to the first cache.

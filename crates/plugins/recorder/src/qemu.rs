@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use memtide_dataflow::{self as dataflow, Block, Op};
-use memtide_recording::Record;
 use memtide_recording::control::Word;
+use memtide_recording::{Mark, Record};
 use qemu_plugin_sys as sys;
 
 use crate::calls::{Call, Next};
@@ -158,6 +158,13 @@ unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mut sys::qemu
                 sys::qemu_plugin_register_vcpu_mem_cb(at, Some(on_access), flags, kinds, op.cast());
             }
         }
+        for (position, command) in dataflow::marks(code.iter().map(|(pc, bytes)| (*pc, bytes.as_slice()))) {
+            if Mark::from_number(command).is_some() {
+                let command = null_mut::<c_void>().wrapping_byte_add(command as usize);
+                let at = instructions[position];
+                sys::qemu_plugin_register_vcpu_insn_exec_cb(at, Some(on_mark), flags, command);
+            }
+        }
     }
 }
 
@@ -186,6 +193,12 @@ unsafe extern "C" fn on_block(cpu: c_uint, block: *mut c_void) {
     if let Some(thread) = thread(cpu).or_else(|| begin(cpu)) {
         // SAFETY: the userdata that `on_translation` leaked.
         thread.block(unsafe { &*block.cast::<Block>() });
+    }
+}
+
+unsafe extern "C" fn on_mark(cpu: c_uint, command: *mut c_void) {
+    if let (Some(thread), Some(mark)) = (thread(cpu), Mark::from_number(command.addr() as u64)) {
+        thread.event(&Record::Mark(mark));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Placement policies, one file each.
 
+mod bind;
 mod bw_interleave;
 mod bw_local;
 mod bw_random;
@@ -8,6 +9,7 @@ mod hi_bandwidth;
 mod interleave;
 mod local;
 mod low_latency;
+mod preferred;
 mod ratio;
 mod rules;
 
@@ -18,6 +20,8 @@ pub(crate) const ALL: &[PlacementEntry] = &[
     local::ENTRY,
     interleave::ENTRY,
     fast_only::ENTRY,
+    bind::ENTRY,
+    preferred::ENTRY,
     ratio::ENTRY,
     bw_interleave::ENTRY,
     bw_random::ENTRY,

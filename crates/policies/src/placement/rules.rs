@@ -1,7 +1,7 @@
 //! Shared by placement policies.
 
 use memtide_core::policy::{Group, Placement, Rule, Task};
-use memtide_core::{Machine, TierId};
+use memtide_core::{Machine, NodeId, TierId};
 
 use crate::entry::Made;
 use crate::weights::in_proportion;
@@ -23,6 +23,23 @@ pub(super) fn uniform(rule: Rule) -> Made {
 /// A machine's tiers, fastest first.
 pub(super) fn tiers(machine: &Machine) -> impl Iterator<Item = TierId> + use<> {
     (0..machine.tiers()).map(TierId::from)
+}
+
+/// The nodes of these names; without any, those of the fastest tier.
+///
+/// # Errors
+/// If the machine has no node of a name: lists those that it has.
+pub(super) fn chosen(machine: &Machine, names: &[String]) -> Result<Vec<NodeId>, String> {
+    if names.is_empty() {
+        return Ok(machine.nodes_in(TierId(0)).collect());
+    }
+    let node = |name: &String| {
+        machine.node_ids().find(|node| machine.nodes[node.index()].name == *name).ok_or_else(|| {
+            let known: Vec<&str> = machine.nodes.iter().map(|node| node.name.as_str()).collect();
+            format!("there is no node '{name}'; nodes: {}", known.join(", "))
+        })
+    };
+    names.iter().map(node).collect()
 }
 
 /// A group for each tier, with these weights.

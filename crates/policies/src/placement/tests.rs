@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::ALL;
 use crate::testing::{Full, N, Toucher, bmpm, cpu_of, first, full, machine, node, rule};
+use memtide_core::policy::Spill;
 use memtide_core::{Machine, NodeId, TierId};
 
 /// Number of pages by tier.
@@ -120,6 +121,50 @@ fn fast_only_never_leaves_the_fastest_tier() {
     assert_eq!(first("fast-only", &m, 1, 2), [1, 1]);
     assert_eq!(Toucher::new("fast-only", &m, 0).nodes(cpu_of(1), &full(&[1]), 2), [0, 0]);
     assert_eq!(Toucher::new("fast-only", &m, 0).nodes(cpu_of(1), &full(&[0, 1]), 1), [99]);
+}
+
+/// Two sockets with DRAM each, an expander on the first, and NVM on the second.
+fn four() -> Machine {
+    machine(&[node(0, 0, 20e3), node(0, 1, 20e3), node(1, 0, 5e3), node(2, 1, 5e3)])
+}
+
+#[test]
+fn bind_never_leaves_its_nodes_and_refuses_when_they_are_full() {
+    let m = four();
+    assert_eq!(first("bind:node=n2", &m, 1, 3), [2, 2, 2]);
+    assert_eq!(first("bind:node=n3:n2", &m, 0, 2), [2, 2], "the nearest of them");
+    assert_eq!(first("bind:node=n3:n2", &m, 1, 2), [3, 3]);
+    assert_eq!(Toucher::new("bind:node=n3:n2", &m, 0).nodes(cpu_of(0), &full(&[2]), 2), [3, 3]);
+    let mut bound = Toucher::new("bind:node=n3:n2", &m, 0);
+    assert_eq!(bound.nodes(cpu_of(0), &full(&[2, 3]), 2), [99, 99]);
+    assert_eq!(bound.rule.spill, Spill::Refuse);
+    assert_eq!(first("bind", &m, 1, 2), [1, 1], "the fastest tier");
+}
+
+#[test]
+fn preferred_spills_to_node_nearest_to_cpu() {
+    let m = four();
+    assert_eq!(first("preferred:node=n2", &m, 1, 3), [2, 2, 2]);
+    let nodes =
+        |policy: &str, socket, full: &Full| Toucher::new(policy, &m, 0).nodes(cpu_of(socket), full, 2);
+    assert_eq!(nodes("preferred:node=n2", 0, &full(&[2])), [0, 0]);
+    assert_eq!(nodes("preferred:node=n2", 1, &full(&[2])), [1, 1]);
+    assert_eq!(nodes("preferred:node=n2", 1, &full(&[1, 2])), [3, 3]);
+    assert_eq!(nodes("preferred:node=n2:n3", 1, &full(&[3])), [2, 2], "the other preferred node first");
+    assert_eq!(nodes("preferred:node=n0:n1:n2:n3", 1, &full(&[1])), [3, 3], "all nodes: as `local`");
+    assert_eq!(nodes("preferred", 1, &full(&[0, 1])), [3, 3], "the fastest tier, then the others");
+    assert_eq!(nodes("preferred", 1, &full(&[0, 1, 2, 3])), [99, 99]);
+}
+
+#[test]
+fn unknown_node_is_refused_with_the_known_ones() {
+    for policy in ["bind", "preferred"] {
+        let parsed = crate::parse(&format!("{policy}:node=n1:cxl")).unwrap();
+        assert_eq!(
+            parsed.placement(&four()).err().unwrap().to_string(),
+            format!("policy '{policy}' on machine 'test': there is no node 'cxl'; nodes: n0, n1, n2, n3")
+        );
+    }
 }
 
 #[test]
@@ -257,13 +302,13 @@ proptest! {
     }
 
     #[test]
-    fn every_rule_has_each_node_at_most_once_and_all_but_fast_only_have_all(m in any_machine()) {
+    fn every_rule_has_each_node_at_most_once_and_all_unless_it_binds(m in any_machine()) {
         for entry in ALL {
             let mut nodes: Vec<NodeId> =
                 rule(entry.info.name, &m).groups.iter().flat_map(|g| g.nodes.clone()).collect();
             nodes.sort_unstable();
             let expected: Vec<NodeId> = match entry.info.name {
-                "fast-only" => m.nodes_in(TierId(0)).collect(),
+                "fast-only" | "bind" => m.nodes_in(TierId(0)).collect(),
                 _ => m.node_ids().collect(),
             };
             prop_assert_eq!(nodes, expected);

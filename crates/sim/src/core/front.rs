@@ -1,7 +1,7 @@
 //! The front end of a core: dispatches a thread's accesses in program order.
 
 use memtide_core::{Access, LINE_BYTES, PAGE_BYTES, PageSize, Then, Time, VirtAddr};
-use memtide_memory::{PageKey, Translation, Uncore};
+use memtide_memory::{PageKey, Translation, Uncore, Walk};
 
 use super::Core;
 use super::window::End;
@@ -179,8 +179,8 @@ impl Core {
         thread.counts.tlb_misses += u64::from(self.tlb.levels() > 0);
         self.tlb.fill(key, translation);
         self.last_page = (size == PageSize::Base).then_some((key, translation));
-        let (from, takes) = (self.clock.now().max(self.walker_free), self.tlb.walk());
-        self.walker_free = from + takes;
+        let Walk { from, takes } =
+            self.walkers.walk(key, self.clock.now(), &mut self.private, &mut self.spilled);
         Some(Translated { line: line_in(translation, address, size), from, takes })
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Then, Time};
-use memtide_memory::{PageKey, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter};
+use memtide_memory::{PageKey, PageWalkers, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter};
 
 pub(crate) use self::clock::Clock;
 pub(crate) use self::front::{Stop, Trap};
@@ -37,7 +37,7 @@ pub(crate) struct Core {
     private: PrivateCaches,
     prefetcher: Option<Prefetcher>,
     write_stream: WriteStream,
-    walker_free: Time,
+    walkers: PageWalkers,
     /// Latency of an access that does not stall its thread.
     hidden: Time,
     /// The page accessed last: another lookup would change nothing in the TLB.
@@ -62,7 +62,7 @@ impl Core {
             private: PrivateCaches::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
             write_stream: WriteStream::new(machine.core.write_streaming_lines),
-            walker_free: Time::ZERO,
+            walkers: PageWalkers::new(machine),
             hidden: machine.hidden_latency(),
             last_page: None,
             instructions: 0,

@@ -13,7 +13,7 @@ mod traps;
 use memtide_core::epoch::PolicyRunner;
 use memtide_core::machine::Machine;
 use memtide_core::policy::Sensors;
-use memtide_core::{CpuId, NodeId, TaskId, Time};
+use memtide_core::{CpuId, NodeId, Stage, TaskId, Time};
 use memtide_memory::{Uncore, Waiter};
 
 use self::copy::COPY;
@@ -27,6 +27,7 @@ use crate::os::Os;
 use crate::report::Report;
 use crate::samples::Samples;
 use crate::sensors::{OpenSensors, SensorSetup};
+use crate::stages::Stages;
 use crate::thread::Thread;
 use crate::{Job, Policy, SimError};
 
@@ -52,14 +53,16 @@ pub(crate) struct Engine<'p> {
     pub policy: Option<PolicyRunner>,
     pub sensors: OpenSensors,
     pub samples: Samples,
+    pub stages: Stages,
     idle: IdleTurns,
 }
 
 /// Parameters of a run.
 pub(crate) struct Setup {
-    /// The machine, scaled.
+    /// The machine, reduced.
     pub machine: Machine,
-    /// Its scale.
+    /// Its slice and its scale before.
+    pub slice: u32,
     pub scale: u32,
     pub seed: u64,
     /// Nodes that go offline, and when.
@@ -91,8 +94,8 @@ impl<'p> Engine<'p> {
         policy: Policy,
         seed: u64,
     ) -> Result<Engine<'p>, SimError> {
-        let scale = machine.scale;
-        let machine = machine.scaled();
+        let (slice, scale) = (machine.slice, machine.scale);
+        let machine = machine.reduced();
         size::check(&machine)?;
         let requests = policy.migration.as_ref().map(|migration| migration.sensors().scaled(scale));
         let sensors = match &requests {
@@ -100,6 +103,8 @@ impl<'p> Engine<'p> {
             None => OpenSensors::none(),
         };
         let nodes = machine.nodes.len();
+        let marked = jobs.iter().any(|job| job.program.has_region());
+        let stage = if marked { Stage::Initialisation } else { Stage::Region };
         let mut engine = Engine {
             now: Time::ZERO,
             agenda: Agenda::new(machine.cpus() + nodes + TIMERS.len()),
@@ -113,9 +118,10 @@ impl<'p> Engine<'p> {
             mover: Mover::default(),
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
             sensors,
-            samples: Samples::new(nodes),
+            samples: Samples::new(nodes, stage == Stage::Region),
+            stages: Stages::new(stage),
             idle: IdleTurns::default(),
-            setup: Setup { machine, scale, seed, unplugs: policy.unplugs },
+            setup: Setup { machine, slice, scale, seed, unplugs: policy.unplugs },
         };
         engine.start_timers(requests.as_ref());
         for job in jobs {
@@ -270,7 +276,7 @@ impl<'p> Engine<'p> {
     }
 
     fn start_timers(&mut self, requests: Option<&Sensors>) {
-        self.set_timer(Timer::Sample, self.samples.next());
+        self.set_timer(Timer::Sample, self.samples.next(self.now));
         self.setup.unplugs.sort_unstable();
         self.set_timer(Timer::Unplug, self.setup.unplugs.first().map_or(Time::NEVER, |first| first.0));
         let Some(requests) = requests else { return };
@@ -296,7 +302,7 @@ impl<'p> Engine<'p> {
 
     /// The hint scanner's step on every task.
     fn scan(&mut self) {
-        let pages = (self.setup.machine.kernel.numa_scan_mib << 20) / memtide_core::PAGE_BYTES;
+        let pages = self.setup.machine.kernel.numa_scan_pages();
         for task in 0..self.os.spaces.len() {
             self.os.scan(TaskId::from(task), pages);
             self.shoot_down(None);
@@ -305,10 +311,16 @@ impl<'p> Engine<'p> {
     }
 
     fn sample(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
-        self.samples.take(&self.uncore);
-        self.set_timer(Timer::Sample, self.samples.next());
+        self.samples.take(&self.uncore, self.now);
+        self.set_timer(Timer::Sample, self.samples.next(self.now));
         self.report_progress(watch)?;
         self.check_progress()
+    }
+
+    /// Samples the region of interest alone.
+    pub(crate) fn follow_stage(&mut self, stage: Stage) {
+        self.samples.follow(stage == Stage::Region, &self.uncore, self.now);
+        self.set_timer(Timer::Sample, self.samples.next(self.now));
     }
 
     /// Reports progress to the watcher; fails if the watcher stops the run.
@@ -318,9 +330,10 @@ impl<'p> Engine<'p> {
         if watch(done) { Ok(()) } else { Err(SimError::Interrupted) }
     }
 
-    /// The counts so far, as a report.
+    /// The run, which has ended, as a report.
     pub fn report(mut self) -> Report {
         self.collect_completions();
+        self.end_stages();
         Report::of(&self)
     }
 }

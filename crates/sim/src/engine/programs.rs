@@ -1,7 +1,7 @@
 //! Programs: loading, and events of their threads between accesses.
 
 use memtide_core::policy::{RuleState, Task};
-use memtide_core::{Batch, CpuId, Program, TaskId, Then, ThreadId, Time, VirtAddr, Vpn};
+use memtide_core::{Batch, CpuId, Program, Stage, TaskId, Then, ThreadId, Time, VirtAddr, Vpn};
 
 use super::Engine;
 use crate::core::Trap;
@@ -22,6 +22,12 @@ pub(crate) struct Running<'p> {
     /// Threads among them that have arrived at the barrier.
     pub at_barrier: usize,
     pub ended: Time,
+    /// By its own marks.
+    pub stage: Stage,
+    /// Whether its region of interest has begun, when it last did, and its time before that.
+    pub has_begun: bool,
+    pub region_since: Time,
+    pub region_time: Time,
     first_thread: usize,
 }
 
@@ -54,7 +60,12 @@ impl<'p> Engine<'p> {
                 counts: ThreadCounts::default(),
             });
         }
+        let marked = job.program.has_region();
         self.programs.push(Running {
+            stage: if marked { Stage::Initialisation } else { Stage::Region },
+            has_begun: !marked,
+            region_since: Time::ZERO,
+            region_time: Time::ZERO,
             name: job.name,
             program: job.program,
             live: 0,
@@ -167,6 +178,7 @@ impl<'p> Engine<'p> {
                 let child = self.new_task(&name, 1, Some(task))?;
                 self.start_thread(program, number, child)?;
             }
+            Then::Mark(mark) => self.mark(program, mark),
             Then::OnCpu(to) => return self.change_cpu(cpu, thread, to),
             Then::Barrier => return self.come_to_barrier(cpu, thread),
             Then::End => return self.end_thread(cpu, thread),
@@ -222,10 +234,12 @@ impl<'p> Engine<'p> {
         self.threads[thread].state = State::Ended;
         self.leave_cpu(cpu);
         self.programs[program].live -= 1;
-        self.programs[program].ended = self.now;
         let alive = |t: &Thread| t.task == task && !matches!(t.state, State::Ended | State::NotStarted);
         if !self.threads.iter().any(alive) {
             self.end_task(task);
+        }
+        if self.programs[program].live == 0 {
+            return self.end_program(program);
         }
         self.open_barrier(program);
         Ok(())

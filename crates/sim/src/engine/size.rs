@@ -2,6 +2,7 @@
 
 use memtide_core::machine::{Cache, Machine, Node, Tlb};
 use memtide_core::{LINE_BYTES, PAGE_BYTES};
+use memtide_memory::PageWalkers;
 
 use crate::SimError;
 
@@ -14,7 +15,7 @@ const CACHED_MAX: u64 = 1 << 27;
 /// Refuses a machine that is too large at its scale.
 pub fn check(machine: &Machine) -> Result<(), SimError> {
     let pages: u64 = machine.nodes.iter().map(Node::pages).sum();
-    let lines = pages * (PAGE_BYTES / LINE_BYTES);
+    let lines = PageWalkers::line_limit(machine);
     let too_many = |cache: &Cache| lines > memtide_memory::Cache::line_limit(cache.capacity_kib, cache.ways);
     if pages <= PAGES_MAX && cached(machine) <= CACHED_MAX && !machine.caches.iter().any(too_many) {
         return Ok(());

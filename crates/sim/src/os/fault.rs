@@ -1,6 +1,6 @@
 //! Page faults.
 
-use memtide_core::policy::{FirstTouch, FreeMemory, RuleState};
+use memtide_core::policy::{FirstTouch, FreeMemory, RuleState, Spill};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Time, VirtAddr, Vpn};
 
 use super::page_table::PAGES;
@@ -75,6 +75,10 @@ impl Os {
         let mut cost = Time::ZERO;
         let node = match placement.next(rule, &self.order, &fault, &self.frames) {
             Some(node) => node,
+            None if rule.spill == Spill::Refuse => {
+                let nodes = rule.groups.iter().flat_map(|group| group.nodes.iter().copied());
+                return Err(SimError::Bound { nodes: nodes.collect() });
+            }
             None => {
                 let local = self.local_node(touch);
                 cost += self.reclaim(local)?;

@@ -7,9 +7,16 @@ use super::{Entry, Os, PAGES, Stale};
 
 impl Os {
     /// Marks the task's next `pages` present base pages; wraps around at the end of its memory, which ends a
-    /// pass. Returns the number marked.
+    /// pass. A huge page is marked whole; what that exceeds `pages` is taken from the next steps. Returns the
+    /// number marked.
     pub fn scan(&mut self, task: TaskId, pages: u64) -> u64 {
         let space = &mut self.spaces[task.index()];
+        let paid = space.scan_debt.min(pages);
+        space.scan_debt -= paid;
+        let pages = pages - paid;
+        if pages == 0 {
+            return 0;
+        }
         let mut marked = 0;
         let from = space.scan_at;
         let mut mark = |_: Vpn, size: memtide_core::PageSize, entry: &mut Entry| {
@@ -21,6 +28,7 @@ impl Os {
         };
         let stopped = space.table.walk(from, Vpn(PAGES), &mut mark);
         space.scan_at = stopped;
+        space.scan_debt += marked.saturating_sub(pages);
         if stopped.0 >= PAGES {
             space.scan_pass += 1;
             space.scan_at = Vpn(0);

@@ -18,6 +18,8 @@ pub(crate) struct Space {
     /// The NUMA hint scanner's position, and its complete passes.
     pub scan_at: Vpn,
     pub scan_pass: u32,
+    /// Base pages that it marked beyond what its steps allow: a huge page is marked whole.
+    pub scan_debt: u64,
 }
 
 impl Space {
@@ -29,6 +31,7 @@ impl Space {
             rule,
             mappings: Vec::new(),
             scan_at: Vpn(0),
+            scan_debt: 0,
             scan_pass: 0,
         }
     }

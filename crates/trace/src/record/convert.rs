@@ -171,6 +171,7 @@ impl Converter<'_> {
             Record::Spawn { tid } => self.start(number, tid, Kind::Spawn),
             Record::Fork { pid } => self.start(number, pid, Kind::Fork),
             Record::Cpu(cpu) => self.event(number, Kind::Cpu, cpu.into(), 0, None),
+            Record::Mark(mark) => self.event(number, Kind::Mark, mark as u64, 0, None),
             Record::Unmap { .. } | Record::Exec | Record::ExecFailed => Ok(()),
             Record::Start { .. } | Record::Epoch(_) => unreachable!("`Stream` takes these itself"),
         }

@@ -2,6 +2,8 @@
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -88,6 +90,10 @@ impl Workload for Blackscholes {
         let blocks = self.price.len() / BLOCK;
         let prices = std::iter::repeat_n(Step::Price, self.iterations);
         std::iter::once(Step::Init).chain(prices).map(|step| Phase::new(step, blocks)).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, _thread: usize) {}

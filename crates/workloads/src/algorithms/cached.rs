@@ -1,5 +1,6 @@
 //! A loop within the caches.
 
+use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -68,6 +69,10 @@ impl Workload for Cached {
             Phase::grouped(Step::Touch, self.threads, self.lines_each),
             Phase::grouped(Step::Read, self.threads, self.lines_each * self.rounds),
         ]
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Touch) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> (usize, usize) {

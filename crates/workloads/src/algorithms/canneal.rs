@@ -1,5 +1,6 @@
 //! Simulated annealing of a netlist's placement.
 
+use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -185,6 +186,10 @@ impl Workload for Canneal {
             ]
         });
         std::iter::once(Phase::new(Step::Init, self.elements / ELEMENTS)).chain(rounds).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Local {

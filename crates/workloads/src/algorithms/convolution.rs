@@ -2,6 +2,8 @@
 
 use std::array::from_fn;
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -93,6 +95,10 @@ impl Workload for Convolution {
     fn phases(&self) -> Vec<Phase<Step>> {
         let rounds = std::iter::repeat_n(Phase::new(Step::Convolve, self.height), self.iterations);
         std::iter::once(Phase::new(Step::Init, self.height + KERNEL - 1)).chain(rounds).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, _thread: usize) {}

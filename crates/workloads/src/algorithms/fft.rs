@@ -3,6 +3,8 @@
 use std::array::from_fn;
 use std::f64::consts::PI;
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -214,6 +216,10 @@ impl Workload for Fft {
             Phase::grouped(Step::Rows { of_y: false }, rows, parts(columns)),
             Phase::new(Step::Transpose { x_to_y: true }, columns / TRANSPOSED_ROWS),
         ]
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Roots | Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, _thread: usize) {}

@@ -2,6 +2,8 @@
 
 use std::array::from_fn;
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -152,6 +154,10 @@ impl Workload for Himeno {
         let inner = (i - 2) * (j - 2);
         let rounds = [Phase::new(Step::Jacobi, inner), Phase::new(Step::Copy, inner)].repeat(self.iterations);
         std::iter::once(Phase::new(Step::Init, i * j)).chain(rounds).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> (usize, f64) {

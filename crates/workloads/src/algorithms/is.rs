@@ -1,5 +1,7 @@
 //! Integer sort by buckets and counting.
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -194,6 +196,10 @@ impl Workload for Is {
             Phase::new(Step::Sort, self.buckets),
         ];
         rounds.repeat(self.iterations)
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Local {

@@ -1,5 +1,6 @@
 //! k-means clustering by Lloyd's method.
 
+use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -144,6 +145,10 @@ impl Workload for Kmeans {
         let rounds = [Phase::new(Step::Assign, blocks), Phase::new(Step::Update, self.clusters)];
         let first = [Phase::new(Step::Init, blocks), Phase::new(Step::Seed, self.clusters)];
         first.into_iter().chain(rounds.repeat(self.iterations)).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init | Step::Seed) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Local {

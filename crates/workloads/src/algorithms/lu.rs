@@ -2,6 +2,8 @@
 
 use std::array::from_fn;
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -182,6 +184,10 @@ impl Workload for Lu {
             ]
         });
         std::iter::once(Phase::new(Step::Init, self.blocks * self.blocks)).chain(rounds).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, _thread: usize) {}

@@ -2,6 +2,8 @@
 
 use std::array::from_fn;
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -248,6 +250,10 @@ impl Workload for Mg {
             }
         }
         phases
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init { .. }) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, _thread: usize) {}

@@ -3,6 +3,7 @@
 
 use std::array::from_fn;
 
+use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -148,6 +149,10 @@ impl Workload for Ocean {
             phases.push(Phase::new(Step::Advect { from }, inner));
         }
         phases
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, _thread: usize) {}

@@ -2,6 +2,7 @@
 
 use std::array::from_fn;
 
+use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -89,6 +90,15 @@ impl Workload for Stream {
     fn phases(&self) -> Vec<Phase<Step>> {
         let rounds = std::iter::repeat_n(&self.kernels, self.iterations).flatten().copied();
         std::iter::once(Step::Init).chain(rounds).map(|step| Phase::new(step, self.a.len() / BLOCK)).collect()
+    }
+
+    /// As in the original, the first iteration does not count, if there are more.
+    fn stage(&self, phase: usize, step: Step) -> Stage {
+        match step {
+            Step::Init => Stage::Initialisation,
+            _ if phase <= self.kernels.len() && self.iterations > 1 => Stage::WarmUp,
+            _ => Stage::Region,
+        }
     }
 
     fn local(&self, _thread: usize) {}

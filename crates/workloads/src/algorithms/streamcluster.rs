@@ -1,5 +1,7 @@
 //! Inner loop of online clustering: is a new centre worth its cost?
 
+use memtide_core::Stage;
+
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -109,6 +111,10 @@ impl Workload for Streamcluster {
         let rounds = rounds.flat_map(|candidate| [Step::Gain { candidate }, Step::Switch { candidate }]);
         let steps = [Step::Init, Step::Open].into_iter().chain(rounds);
         steps.map(|step| Phase::new(step, points / BLOCK)).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Init | Step::Open) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Local {

@@ -1,5 +1,6 @@
 //! Word count: map and reduce over a text.
 
+use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -193,6 +194,10 @@ impl Workload for Wordcount {
             Phase::new(Step::Reduce, self.vocabulary),
         ];
         std::iter::once(Phase::new(Step::Write, blocks)).chain(rounds.repeat(self.iterations)).collect()
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Write) { Stage::Initialisation } else { Stage::Region }
     }
 
     fn local(&self, thread: usize) -> Local {

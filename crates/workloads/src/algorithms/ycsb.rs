@@ -1,5 +1,6 @@
 //! A key-value store in a hash table under the six workloads of the Yahoo! Cloud Serving Benchmark.
 
+use memtide_core::Stage;
 use memtide_core::params::Parameter;
 
 use crate::array::{Array, Space};
@@ -259,6 +260,14 @@ impl<const WORKLOAD: char> Workload for Ycsb<WORKLOAD> {
             Phase::grouped(Step::ClearInserted, self.threads, self.room),
             Phase::new(Step::Serve, self.operations),
         ]
+    }
+
+    fn stage(&self, _: usize, step: Step) -> Stage {
+        if matches!(step, Step::Load | Step::Clear | Step::Index | Step::ClearInserted) {
+            Stage::Initialisation
+        } else {
+            Stage::Region
+        }
     }
 
     fn local(&self, thread: usize) -> Local {

@@ -1,15 +1,16 @@
-//! Runs a workload natively: the lab's programs. Marks the beginning and end of the workload itself, so that
-//! `memtide lab run --region marks` excludes the creation of its data.
+//! Runs a workload natively: the lab's programs. Marks its warm-up and region of interest, so that `memtide
+//! lab run --region marks` and `memtide record` exclude its initialisation, and prints the time of each stage.
 
-use std::cell::Cell;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use memtide_core::params::split_name;
-use memtide_lab_protocol::mark::{BEGIN, END, mark};
-use memtide_workloads::{Edge, Params, native};
+use memtide_core::{Mark, Stage};
+use memtide_lab_protocol::mark::{BEGIN, END, WARM_UP, mark};
+use memtide_workloads::{Params, native};
 
 /// Run a memtide workload natively, on this machine's memory
 #[derive(Parser)]
@@ -37,19 +38,50 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let (name, params) = split_name(&arguments.workload);
     let params: Params = params.parse()?;
-    let (start, took) = (Cell::new(Instant::now()), Cell::new(Duration::ZERO));
-    let result = native(name, &params, arguments.seed, &|edge| match edge {
-        Edge::Begin => {
-            mark(BEGIN, 0);
-            start.set(Instant::now());
+    let clock = Mutex::new(StageClock::start());
+    let result = native(name, &params, arguments.seed, &|made| {
+        // The clock runs between the two instructions, which may take long.
+        match made {
+            Mark::WarmUp => mark(WARM_UP, 0),
+            Mark::Begin => mark(BEGIN, 0),
+            Mark::End => {}
         }
-        Edge::End => {
-            took.set(start.get().elapsed());
+        clock.lock().expect("no thread panics").mark(made);
+        if made == Mark::End {
             mark(END, 0);
         }
     })?;
-    print(&format!("time_ns {}\nresult {result}\n", took.get().as_nanos()))?;
+    let clock = clock.lock().expect("no thread panics");
+    let mut text = format!("time_ns {}\nresult {result}\n", clock.spent(Stage::Region));
+    for (stage, name) in [(Stage::Initialisation, "initialisation_ns"), (Stage::WarmUp, "warm_up_ns")] {
+        text += &format!("{name} {}\n", clock.spent(stage));
+    }
+    print(&text)?;
     Ok(())
+}
+
+/// Time in each stage.
+struct StageClock {
+    stage: Stage,
+    since: Instant,
+    spent: [Duration; Stage::ALL.len()],
+}
+
+impl StageClock {
+    fn start() -> StageClock {
+        StageClock { stage: Stage::Initialisation, since: Instant::now(), spent: Default::default() }
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        let now = Instant::now();
+        self.spent[self.stage as usize] += now - self.since;
+        (self.stage, self.since) = (self.stage.after(mark), now);
+    }
+
+    /// Time spent in a stage up to the last mark, in ns.
+    fn spent(&self, stage: Stage) -> u128 {
+        self.spent[stage as usize].as_nanos()
+    }
 }
 
 /// Writes to standard output; ignores a closed pipe, as of `head`.

@@ -204,6 +204,11 @@ impl Workload for Synthetic {
         std::iter::once(Phase::new(Step::Touch, pages)).chain(round.repeat(self.rounds)).collect()
     }
 
+    /// A profile is calibrated as a whole, first touches included.
+    fn stage(&self, _: usize, _: Step) -> memtide_core::Stage {
+        memtide_core::Stage::Region
+    }
+
     fn local(&self, thread: usize) -> Local {
         let random = Random::new(self.seed, thread as u64);
         Local { thread, random, done: 0, due: 0.0, walk: Walk::default(), last: 0.into() }

@@ -5,7 +5,7 @@ use memtide_lab_protocol::clock::{RegionTotals, Results};
 
 use super::guest;
 use crate::output::{Cell, Document, Table, VERSION};
-use crate::tables;
+use crate::tables::{self, reduction};
 
 /// Time of the measured region on the guest's clock, in ns: between all marks, if those were asked for and
 /// seen; else of the whole program.
@@ -50,6 +50,7 @@ pub fn migration_note(outcome: &RunOutcome) -> Option<&'static str> {
 pub fn document(outcome: &RunOutcome, options: &Options) -> Document {
     let measured = options.region;
     let mut notes = outcome.notes.clone();
+    notes.extend(reduction::notes(&options.machine));
     notes.extend(
         [region_note(outcome, measured), migration_note(outcome)].into_iter().flatten().map(str::to_owned),
     );
@@ -80,9 +81,10 @@ pub fn document(outcome: &RunOutcome, options: &Options) -> Document {
 }
 
 /// Versions and settings of a run.
-pub fn about(outcome: &RunOutcome, options: &Options) -> [(&'static str, Cell); 9] {
+pub fn about(outcome: &RunOutcome, options: &Options) -> [(&'static str, Cell); 10] {
     [
         ("machine", Cell::text(&outcome.machine)),
+        ("slice", Cell::Whole(options.machine.slice.into())),
         ("scale", Cell::Whole(options.machine.scale.into())),
         ("program", Cell::text(guest::line(&options.command))),
         ("vcpus", Cell::Whole(outcome.vcpus.into())),

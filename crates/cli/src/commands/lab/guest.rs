@@ -7,6 +7,7 @@ use clap::{ValueEnum, ValueHint};
 use memtide_lab::{GuestFile, LabError, Options, Remedy, Tools};
 
 use crate::failure::Failure;
+use crate::options::Reduction;
 use crate::{advice, machines};
 
 /// Options of all commands that make a virtual machine.
@@ -15,11 +16,8 @@ pub struct GuestOptions {
     /// Name of a bundled machine, or machine file
     #[arg(short, long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
-    /// Divide capacities, shared caches and TLB reach by N
-    ///
-    /// [default: the machine's `scale`]
-    #[arg(long, value_name = "N")]
-    scale: Option<u32>,
+    #[command(flatten)]
+    reduction: Reduction,
     /// Virtual CPUs [default: one per initiator, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     vcpus: Option<u16>,
@@ -70,7 +68,7 @@ impl GuestOptions {
             timing: self.timing.map(|timing| timing == Timing::On),
             seed,
             keep: self.keep,
-            ..Options::new(machines::load_at(&self.machine, self.scale)?, command)
+            ..Options::new(machines::load_at(&self.machine, self.reduction)?, command)
         };
         Ok((options, tools))
     }

@@ -7,6 +7,7 @@ use crate::advice;
 use crate::options::Common;
 use crate::output::{Cell, Document, Format, Table};
 use crate::report::LabRun;
+use crate::tables::reduction;
 
 /// A column's key (unit last) and title, and its value for a subject.
 type Figure = (String, String, Cell);
@@ -42,7 +43,9 @@ pub fn document(comparison: &Comparison, compared: &[Compared], common: Common) 
         Format::Table => vec![runs, nodes],
         _ => vec![runs.join(nodes)],
     };
-    Document { about: about(comparison, &compared[0].outcomes[0]), tables, notes: notes(compared, region) }
+    let mut notes = notes(compared, region);
+    notes.extend(reduction::notes(&comparison.options.machine));
+    Document { about: about(comparison, &compared[0].outcomes[0]), tables, notes }
 }
 
 /// What a report shows of each subject.

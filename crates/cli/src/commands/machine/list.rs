@@ -13,6 +13,7 @@ pub fn run(common: Common) -> Result<(), Failure> {
         ("name", "name"),
         ("cpus", "CPUs"),
         ("nodes", "nodes, fastest tier first"),
+        ("slice", "slice"),
         ("scale", "scale"),
         ("summary", "summary"),
     ];
@@ -30,6 +31,7 @@ fn row(machine: &Machine) -> Vec<Cell> {
         Cell::text(&machine.name),
         Cell::Whole(machine.cpus() as u64),
         Cell::List(nodes.iter().map(|node| node.name.clone()).collect()),
+        Cell::Whole(machine.slice.into()),
         Cell::Whole(machine.scale.into()),
         Cell::text(&machine.summary),
     ]

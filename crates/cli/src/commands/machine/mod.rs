@@ -1,6 +1,7 @@
 //! `memtide machine`.
 
 mod check;
+mod devices;
 mod list;
 mod probe;
 mod show;
@@ -19,6 +20,8 @@ pub enum Command {
     Show(show::Arguments),
     /// Check machine files
     Check(check::Arguments),
+    /// List the devices for [node.dram], or print one
+    Devices(devices::Arguments),
     /// Probe latency and bandwidth of the modelled nodes
     Probe(probe::Arguments),
 }
@@ -29,6 +32,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::List(common) => list::run(common),
         Command::Show(arguments) => show::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Devices(arguments) => devices::run(&arguments),
         Command::Probe(arguments) => probe::run(&arguments),
     }
 }

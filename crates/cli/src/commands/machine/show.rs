@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::machines;
+use crate::options::Reduction;
 use crate::output::{Cell, Document, Format, Table, pretty, print};
 
 /// Its arguments.
@@ -14,9 +15,11 @@ pub struct Arguments {
     /// Name of a bundled machine, or machine file
     #[arg(value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
-    /// Print it as simulated: divided by its `scale`, or by N
-    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
-    scale: Option<Option<u32>>,
+    /// Print it as simulated, with its slice and scale applied
+    #[arg(long)]
+    reduced: bool,
+    #[command(flatten)]
+    reduction: Reduction,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
@@ -37,9 +40,9 @@ enum Output {
 
 /// Prints the machine: as JSON or machine file the whole file, in other formats its figures.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut machine = machines::load_at(&arguments.machine, arguments.scale.flatten())?;
-    if arguments.scale.is_some() {
-        machine = machine.scaled();
+    let mut machine = machines::load_at(&arguments.machine, arguments.reduction)?;
+    if arguments.reduced || !arguments.reduction.is_default() {
+        machine = machine.reduced();
     }
     let tree = serde_json::to_value(&machine).map_err(|error| Failure::Run(error.to_string()))?;
     let format = match arguments.output {
@@ -146,22 +149,9 @@ fn is_dram(path: &str) -> bool {
 }
 
 /// The unit at the end of a figure's name.
-fn unit(key: &str, dram: bool) -> &'static str {
-    let cycles = [
-        "burst",
-        "cl",
-        "cwl",
-        "rcd",
-        "rp",
-        "ras",
-        "faw",
-        "wr",
-        "rtp",
-        "rank_switch",
-        "rfc",
-        "refi",
-        "turnaround",
-    ];
+pub(super) fn unit(key: &str, dram: bool) -> &'static str {
+    let cycles =
+        ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rfc", "refi", "turnaround", "select"];
     let suffixes = [
         ("_ns", "ns"),
         ("_ps", "ps"),
@@ -181,7 +171,9 @@ fn unit(key: &str, dram: bool) -> &'static str {
         None if dram
             && (cycles.contains(&key)
                 || key.ends_with("_cycles")
-                || ["ccd_", "rrd_", "wtr_"].iter().any(|start| key.starts_with(start))) =>
+                || ["ccd_", "rrd_", "wtr_", "rank_switch", "rp_"]
+                    .iter()
+                    .any(|start| key.starts_with(start))) =>
         {
             "tCK"
         }

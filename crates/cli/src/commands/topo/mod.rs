@@ -6,7 +6,7 @@ mod picture;
 use clap::ValueEnum;
 use memtide_core::CpuId;
 use memtide_core::machine::check_name;
-use memtide_linux::topology::{Node, Performance, System};
+use memtide_linux::topology::{Measurements, Node, Performance, System};
 
 use crate::advice;
 use crate::failure::Failure;
@@ -70,7 +70,10 @@ fn machine_file(arguments: &Arguments, host: &System) -> Result<String, Failure>
     check_name(name).map_err(|why| Failure::Usage(format!("--name: {why}")))?;
     match &arguments.measured {
         Some(file) => measured::machine_file(host, name, file),
-        None => Ok(host.machine(name, &[]).map_err(|error| advice::on_no_machine(&error))?.to_toml()),
+        None => Ok(host
+            .machine(name, &Measurements::default())
+            .map_err(|error| advice::on_no_machine(&error))?
+            .to_toml()),
     }
 }
 

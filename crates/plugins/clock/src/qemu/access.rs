@@ -3,10 +3,12 @@
 use std::ffi::{c_uint, c_void};
 
 use memtide_core::{CpuId, Time};
+use memtide_lab_model::CacheAccess;
 use qemu_plugin_sys as sys;
 
 use super::{Plugin, own};
 use crate::clocks::SHARED;
+use crate::flow::Place;
 use crate::lab::{Lab, Touch};
 use crate::op::{MAX_VCPUS, Op};
 use crate::vcpu::{VCPUS, Vcpu};
@@ -43,11 +45,14 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
         // SAFETY: as the caller promises.
         return unsafe { on_new_page(cpu, vcpu, info, address, op, write) };
     };
+    let place = Place::new(line, address, write);
     if !vcpu.changes_nothing(line, write) {
         // SAFETY: as the caller promises.
-        return unsafe { take(cpu, vcpu, op, line, write) };
+        return unsafe { take(cpu, vcpu, op, place) };
     }
-    op.accessed(cpu, line, &mut vcpu.writers);
+    if vcpu.flow.is_busy() {
+        vcpu.flow.hits(op, place);
+    }
 }
 
 /// Passes an access to the model.
@@ -55,25 +60,47 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
 /// # Safety
 /// In a callback that has not entered the state.
 #[inline(never)]
-unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, line: u64, write: bool) {
+unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place) {
+    let first = vcpu.touch_first(place.line(), place.write);
+    if first == Some(CacheAccess::Hit) {
+        if vcpu.flow.is_busy() {
+            vcpu.flow.hits(op, place);
+        }
+        return;
+    }
     // SAFETY: as the caller promises.
     let mut state = unsafe { Plugin::get().enter() };
-    model(&mut state.lab, cpu, vcpu, op, Touch { line, write, translation: Time::ZERO });
+    model(&mut state.lab, cpu, vcpu, op, place, (first, Time::ZERO));
 }
 
 #[inline]
-fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, touch: Touch) {
+fn model(
+    lab: &mut Lab,
+    cpu: usize,
+    vcpu: &mut Vcpu,
+    op: &Op,
+    place: Place,
+    (first, translation): (Option<CacheAccess>, Time),
+) {
     let shared = &SHARED[cpu];
+    let (line, write) = (place.line(), place.write);
     let before = lab.curve.clock_as_is(CpuId::from(cpu)).offset;
     let instruction = || shared.instructions() - u64::from(op.left);
-    if lab.access(CpuId::from(cpu), vcpu, op, touch, instruction) {
-        let clock = lab.curve.clock_as_is(CpuId::from(cpu));
-        shared.publish(clock);
-        let waited = clock.offset.0.wrapping_sub(before.0);
-        shared.add_turn((waited as f64 / lab.instruction_ps()) as u64);
+    let (ready, arrival) = (vcpu.flow.address(op, write), vcpu.flow.arrival(line));
+    let touch = Touch { line, write, translation, first, ready, arrival };
+    match lab.access(CpuId::from(cpu), touch, instruction) {
+        Some(took) => {
+            let clock = lab.curve.clock_as_is(CpuId::from(cpu));
+            shared.publish(clock);
+            let waited = clock.offset.0.wrapping_sub(before.0);
+            shared.add_turn((waited as f64 / lab.instruction_ps()) as u64);
+            if vcpu.flow.ends(op, place, took) {
+                shared.set_busy(true);
+            }
+        }
+        None if vcpu.flow.is_busy() => vcpu.flow.hits(op, place),
+        None => {}
     }
-    vcpu.record(touch.line, touch.write);
-    op.accessed(cpu, touch.line, &mut vcpu.writers);
 }
 
 /// An access to a page without cached translation.
@@ -122,5 +149,7 @@ unsafe fn on_new_page(
             internals.flush_page(page << 12);
         }
     }
-    model(lab, cpu, vcpu, op, Touch { line, write, translation });
+    let place = Place::new(line, address, write);
+    let first = vcpu.touch_first(line, write);
+    model(lab, cpu, vcpu, op, place, (first, translation));
 }

@@ -21,7 +21,7 @@ use crate::clocks::{SHARED, SKIPPED_NS, Score, common_time_ns, executed};
 use crate::exclusive::{Entered, Exclusive};
 use crate::internals::{Internals, current_cpu};
 use crate::lab::{Lab, QUANTUM};
-use crate::op::{Ops, Writers};
+use crate::op::Blocks;
 use crate::vcpu::{VCPUS, Vcpu};
 
 /// The API version that the plugin is made for.
@@ -48,8 +48,8 @@ unsafe impl Send for Plugin {}
 /// State changed by callbacks, one at a time.
 struct State {
     lab: Lab,
-    /// Ops of translated blocks.
-    ops: Ops,
+    /// Translated blocks.
+    blocks: Blocks,
     registers: Registers,
 }
 
@@ -159,8 +159,12 @@ impl Plugin {
         } else {
             Internals::find()
         };
+        for (cpu, slot) in VCPUS.iter().enumerate().take(lab.vcpus()) {
+            // SAFETY: no virtual CPU exists yet.
+            unsafe { (*slot.get()).first = lab.curve.take_first_cache(CpuId::from(cpu)) };
+        }
         let internals = internals.map_err(|why| lab.results.why = Some(why)).ok();
-        let state = State { lab, ops: Ops::default(), registers: Registers::new() };
+        let state = State { lab, blocks: Blocks::default(), registers: Registers::new() };
         Plugin { state: Exclusive::new(state, parallel), parallel, by_instruction, internals, scores, id }
     }
 }
@@ -188,10 +192,10 @@ unsafe extern "C" fn on_flush(_: sys::qemu_plugin_id_t) {
     let mut state = unsafe { Plugin::get().enter() };
     for slot in &VCPUS {
         // SAFETY: QEMU drops blocks while no virtual CPU runs.
-        unsafe { (*slot.get()).writers = Writers::NONE };
+        unsafe { (*slot.get()).flow.reset() };
     }
-    // SAFETY: QEMU has dropped all blocks, and all writers were just forgotten.
-    unsafe { state.ops.clear() }
+    // SAFETY: QEMU has dropped all blocks, and all flows were just reset.
+    unsafe { state.blocks.clear() }
 }
 
 unsafe extern "C" fn on_vcpu(_: sys::qemu_plugin_id_t, cpu: c_uint) {

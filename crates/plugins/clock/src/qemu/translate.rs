@@ -1,16 +1,17 @@
 //! Registers callbacks for a translated block of guest code.
 
 use std::ffi::{c_uint, c_void};
-use std::ptr::null_mut;
+use std::ptr::NonNull;
 
 use qemu_plugin_sys as sys;
 
 use super::access::{on_load, on_store};
 use super::events::{on_address_space, on_mark, on_return, on_translations};
-use super::turns::{on_halt, on_pause, on_turn_end};
+use super::turns::{on_block, on_halt, on_pause};
 use super::{NO_REGISTERS, Plugin};
 use crate::clocks::Score;
 use crate::marks::Special;
+use crate::op::Block;
 use crate::vcpu::Vcpu;
 
 const READS_REGISTERS: sys::qemu_plugin_cb_flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
@@ -25,9 +26,14 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
     unsafe {
         let count = sys::qemu_plugin_tb_n_insns(tb);
         let instructions: Vec<_> = (0..count).map(|i| sys::qemu_plugin_tb_get_insn(tb, i)).collect();
-        count_block(plugin, state.turn_length(), tb, &instructions);
         let code: Vec<_> =
             instructions.iter().map(|&at| (sys::qemu_plugin_insn_vaddr(at), bytes(at))).collect();
+        let turn = state.turn_length();
+        // While the model is off no access is followed.
+        let followed = code.iter().filter(|_| on).map(|(pc, bytes)| (*pc, bytes.as_slice()));
+        let counted = if plugin.by_instruction { 0 } else { count as u32 };
+        let (block, ops) = state.blocks.add(followed, turn, counted);
+        count_block(plugin, block, tb, &instructions);
         for (&at, (_, code)) in instructions.iter().zip(&code) {
             match Special::of(code) {
                 Some(Special::Pause) if on || plugin.internals.is_none() => {}
@@ -38,8 +44,6 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
         if !on {
             return;
         }
-        let code = code.iter().map(|(pc, bytes)| (*pc, bytes.as_slice()));
-        let ops = state.ops.add_block(code, plugin.by_instruction);
         for (&at, op) in instructions.iter().zip(ops) {
             let Some(op) = op else { continue };
             let address = op.as_ptr().cast();
@@ -62,7 +66,8 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
     }
 }
 
-/// Makes QEMU count a block's instructions and end turns. The block's address distinguishes kernel from user
+/// Makes QEMU count a block's instructions, end turns, and call the plugin at the start of a busy virtual
+/// CPU's blocks. The block's address distinguishes kernel from user
 /// code.
 ///
 /// QEMU leaves a block at an access to a device's memory, repeats that instruction uncounted, and starts
@@ -72,7 +77,7 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
 /// `tb` and its instructions must be valid.
 unsafe fn count_block(
     plugin: &Plugin,
-    turn_length: u64,
+    block: NonNull<Block>,
     tb: *mut sys::qemu_plugin_tb,
     instructions: &[*mut sys::qemu_plugin_insn],
 ) {
@@ -95,12 +100,12 @@ unsafe fn count_block(
         }
         sys::qemu_plugin_register_vcpu_tb_exec_cond_cb(
             tb,
-            Some(on_turn_end),
+            Some(on_block),
             NO_REGISTERS,
             sys::qemu_plugin_cond::QEMU_PLUGIN_COND_GE,
             entry(offset_of!(Score, turn)),
-            turn_length,
-            null_mut(),
+            block.as_ref().turn,
+            block.as_ptr().cast(),
         );
     }
 }

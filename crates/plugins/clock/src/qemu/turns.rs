@@ -9,6 +9,7 @@ use super::{AT_ONCE, Plugin, State, guest_time, own};
 use crate::clocks::{LATEST, SHARED, SKIPPED_NS, common_time_ns, executed};
 use crate::internals::current_cpu;
 use crate::lab::QUANTUM;
+use crate::op::Block;
 use crate::vcpu::Vcpu;
 
 impl State {
@@ -77,11 +78,27 @@ pub(super) extern "C" fn clock_set(to: i64) {
     state.publish_all();
 }
 
-pub(super) unsafe extern "C" fn on_turn_end(cpu: c_uint, _: *mut c_void) {
-    let plugin = Plugin::get();
+/// Start of a block of a virtual CPU that is busy or whose turn ends.
+pub(super) unsafe extern "C" fn on_block(cpu: c_uint, block: *mut c_void) {
     let cpu = cpu as usize;
+    let shared = &SHARED[cpu];
+    // SAFETY: a block that `on_translation` handed over; it lives until QEMU drops all blocks.
+    let block = unsafe { &*block.cast::<Block>() };
     // SAFETY: a callback of the virtual CPU.
-    let (mut state, vcpu) = unsafe { (plugin.enter(), own(cpu)) };
+    let vcpu = unsafe { own(cpu) };
+    if !vcpu.flow.block(block, shared.time_at(shared.instructions() - u64::from(block.counted))) {
+        shared.set_busy(false);
+    }
+    if shared.turn() >= block.turn {
+        on_turn_end(cpu, vcpu);
+    }
+}
+
+#[inline(never)]
+fn on_turn_end(cpu: usize, vcpu: &mut Vcpu) {
+    let plugin = Plugin::get();
+    // SAFETY: a callback of the virtual CPU.
+    let mut state = unsafe { plugin.enter() };
     if plugin.parallel {
         return state.keep_up(cpu, vcpu);
     }

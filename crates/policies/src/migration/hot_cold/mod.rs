@@ -91,8 +91,8 @@ struct HotCold {
     cold_age: u32,
     low: u64,
     high: u64,
-    /// Limit of base pages promoted per epoch, and of those demoted: divided by the scale, at least a huge
-    /// page.
+    /// Limit of base pages promoted per epoch, and of those demoted: divided by slice and scale, at least a
+    /// huge page.
     pages: u64,
     write_weight: u32,
     /// Hot regions of the last epoch.
@@ -116,7 +116,7 @@ impl HotCold {
             cold_age: (u64::from(values.u32("cold_epochs")) * intervals) as u32,
             low: values.u32("low").into(),
             high: values.u32("high").into(),
-            pages: (pages / u64::from(machine.scale)).max(pages.min(PageSize::Huge.base_pages())),
+            pages: (pages / machine.reduction()).max(pages.min(PageSize::Huge.base_pages())),
             write_weight: values.u32("write_weight"),
             hot_before: Ranges::default(),
         }

@@ -1,20 +1,24 @@
 //! `memtide measure`.
 
+mod processor;
+mod tables;
+
 use std::time::Duration;
 
 use memtide_core::{CpuId, NodeId};
 use memtide_linux::measure::{
     Effort, Figure, Idle, Kernel, Loaded, MeasureError, bandwidth_mbps, idle_latency, loaded_latency,
-    write_mbps,
 };
 use memtide_linux::topology::{Node, System, nodelist};
 
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::options::share;
-use crate::output::{Cell, Document, Table};
+use crate::output::Document;
 use crate::progress::Progress;
 use crate::{advice, interrupt};
+
+use tables::{loaded_row, loaded_table, nodes_table, notes, row};
 
 /// Maximum share of a node's free memory used for measuring.
 const FREE_SHARE: f64 = 0.8;
@@ -51,11 +55,16 @@ pub struct Arguments {
     #[arg(long)]
     loaded: bool,
     /// Read rates of the other CPUs, as shares of full speed
+    ///
+    /// 2% is added if all are higher: the curve is relative to it.
     #[arg(
         long, value_name = "SHARES", value_delimiter = ',', requires = "loaded", value_parser = share::parse,
-        default_value = "0%,20%,40%,60%,70%,80%,90%,100%"
+        default_value = "2%,20%,40%,60%,70%,80%,90%,100%"
     )]
     rates: Vec<f64>,
+    /// Measure the first CPU's caches, TLB, page walks and faults too
+    #[arg(long)]
+    processor: bool,
     /// Time limit per measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -123,7 +132,16 @@ pub const STEADY: f64 = 0.5;
 
 /// Measures and shows latency and bandwidth of every node from every initiator.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let pairs = pairs(arguments)?;
+    let progress = Progress::new("measuring", 1);
+    let document = document(arguments, |share| progress.set(0, share))?;
+    drop(progress);
+    document.print(arguments.common.output)
+}
+
+/// Measures what the arguments ask for; `progress` is called with the share that is done.
+pub fn document(arguments: &Arguments, progress: impl Fn(f64)) -> Result<Document, Failure> {
+    let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
+    let pairs = pairs(arguments, &host)?;
     if arguments.loaded && pairs.iter().all(|pair| pair.cpus.len() < 2) {
         let why = "--loaded needs a node with two CPUs: one for the chase, one to load the memory";
         return Err(Failure::Usage(why.to_owned()));
@@ -135,25 +153,69 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut nodes = nodes_table(&shares);
     let mut loaded = loaded_table();
     let mut unsteady = Vec::new();
-    let progress = Progress::new("measuring", 1);
+    let of_nodes = if arguments.processor { NODES_SHARE } else { 1.0 };
     for (done, pair) in pairs.iter().enumerate() {
-        progress.set(0, done as f64 / pairs.len() as f64);
+        progress(of_nodes * done as f64 / pairs.len() as f64);
         let found = if pair.mib > 0 { Some(measure(arguments, pair, &shares)?) } else { None };
         nodes.rows.push(row(pair, found.as_ref(), shares.len()));
         unsteady.extend(found.iter().filter(|found| found.spread() > STEADY).map(|_| pair));
         loaded.rows.extend(found.iter().flat_map(|found| &found.loaded).map(|point| loaded_row(pair, point)));
     }
-    drop(progress);
     let mut document = Document { notes: notes(arguments, &pairs), ..Document::of(nodes) };
     document.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
         format!("Measurements of {node} from {initiator} differ widely: the system was busy. Measure again.")
     }));
     document.tables.extend(arguments.loaded.then_some(loaded));
-    document.print(arguments.common.output)
+    if let Some(pair) = own(&pairs).filter(|_| arguments.processor) {
+        let effort = arguments.effort(pair);
+        let share = |share| progress(of_nodes + (1.0 - of_nodes) * share);
+        let found = processor::measure(pair, &host.processor.caches, effort, share)?;
+        document.tables.extend(found.tables());
+    }
+    Ok(document)
 }
 
-fn pairs(arguments: &Arguments) -> Result<Vec<Pair>, Failure> {
+/// Measures everything that a machine file needs, with this much memory in MiB or the default.
+pub fn everything(mib: Option<u32>, seed: u64, progress: impl Fn(f64)) -> Result<Document, Failure> {
+    /// Options alone, as a command line.
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+    let mut arguments = <Line as clap::Parser>::try_parse_from(["measure"])
+        .map_err(|error| Failure::Run(error.to_string()))?
+        .arguments;
     let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
+    arguments.mib = mib;
+    arguments.processor = true;
+    arguments.loaded = host.with_cpus().any(|node| node.cpus.len() > 1);
+    arguments.common.seed = seed;
+    document(&arguments, progress)
+}
+
+/// Share of the time for nodes and bandwidths, if a processor is measured too.
+const NODES_SHARE: f64 = 0.4;
+
+/// A pair of an initiator and its own memory, if there is one with enough memory.
+fn own(pairs: &[Pair]) -> Option<&Pair> {
+    let measured = |pair: &&Pair| pair.mib > 0;
+    pairs.iter().filter(measured).find(|pair| pair.initiator == pair.node).or(pairs.iter().find(measured))
+}
+
+impl Arguments {
+    fn effort(&self, pair: &Pair) -> Effort {
+        Effort {
+            mib: pair.mib,
+            loads: self.loads,
+            rounds: self.rounds,
+            limit: Duration::from_secs(self.limit),
+            seed: self.common.seed,
+        }
+    }
+}
+
+fn pairs(arguments: &Arguments, host: &System) -> Result<Vec<Pair>, Failure> {
     let initiators = chosen("initiators", &arguments.initiators, host.with_cpus())?;
     let nodes = chosen("nodes", &arguments.nodes, host.with_memory())?;
     let cache_kib = host.processor.caches.iter().map(|cache| cache.capacity_kib).max().unwrap_or(0);
@@ -184,13 +246,7 @@ fn chosen<'a>(
 }
 
 fn measure(arguments: &Arguments, pair: &Pair, shares: &[f64]) -> Result<Measured, Failure> {
-    let effort = Effort {
-        mib: pair.mib,
-        loads: arguments.loads,
-        rounds: arguments.rounds,
-        limit: Duration::from_secs(arguments.limit),
-        seed: arguments.common.seed,
-    };
+    let effort = arguments.effort(pair);
     let first = pair.cpus.first().copied().unwrap_or_default();
     let idle = figure(pair, move |pair| idle_latency(first, pair.node, &effort))?;
     let bandwidth = |kernel| figure(pair, move |pair| bandwidth_mbps(&pair.cpus, pair.node, kernel, &effort));
@@ -198,12 +254,21 @@ fn measure(arguments: &Arguments, pair: &Pair, shares: &[f64]) -> Result<Measure
     let streams = shares.iter().map(stream).collect::<Result<_, Failure>>()?;
     let triad = bandwidth(Kernel::Triad)?;
     let loaded = if arguments.loaded && pair.cpus.len() > 1 {
-        let rates = arguments.rates.clone();
+        let rates = with_idle(&arguments.rates);
         figure(pair, move |pair| loaded_latency(&pair.cpus, pair.node, &rates, &effort))?
     } else {
         Vec::new()
     };
     Ok(Measured { idle, streams, triad, loaded })
+}
+
+/// A rate at which the node is as good as idle.
+const IDLE_RATE: f64 = 0.02;
+
+/// The rates, with one at which the node is idle.
+fn with_idle(rates: &[f64]) -> Vec<f64> {
+    let idle = (!rates.iter().any(|&rate| rate <= IDLE_RATE)).then_some(IDLE_RATE);
+    idle.into_iter().chain(rates.iter().copied()).collect()
 }
 
 /// Makes one measurement, unless interrupted.
@@ -217,130 +282,14 @@ fn figure<T: Send + 'static>(
     })
 }
 
-fn nodes_table(shares: &[f64]) -> Table {
-    let mut table = Table::new("nodes", &[("initiator", "initiator"), ("node", "node"), ("cpus", "CPUs")]);
-    table.column("mib", "MiB each");
-    table.column("cached", "in the cache");
-    table.column("idle_ns", "idle latency, ns");
-    table.column("huge", "in huge pages, %");
-    table.column("read_mbps", "reads, MB/s");
-    for percent in shares[1..].iter().copied().map(percent) {
-        table.column(format!("reads_{percent}_mbps"), format!("{percent} % reads, MB/s"));
-    }
-    table.column("triad_mbps", "triad, MB/s");
-    table.column("write_mbps", "writes, MB/s");
-    table.column("spread", "spread, %");
-    table.with_keys(2)
-}
-
-fn row(pair: &Pair, found: Option<&Measured>, shares: usize) -> Vec<Cell> {
-    let mut row = vec![
-        Cell::Whole(pair.initiator.0.into()),
-        Cell::Whole(pair.node.0.into()),
-        Cell::Whole(pair.cpus.len() as u64),
-        Cell::Whole(pair.mib as u64),
-        Cell::Flag(pair.is_cached(), "much of it"),
-    ];
-    let Some(found) = found else {
-        row.resize(row.len() + shares + 5, Cell::Absent);
-        return row;
-    };
-    let Measured { idle, streams, triad, .. } = found;
-    row.push(Cell::Real(idle.ns.least, 1));
-    row.push(idle.huge.map_or(Cell::Absent, Cell::Percent));
-    row.extend(streams.iter().map(|(_, mbps)| Cell::Real(mbps.median, 0)));
-    row.push(Cell::Real(triad.median, 0));
-    row.push(write_mbps(streams).map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0)));
-    row.push(Cell::Percent(found.spread()));
-    row
-}
-
-fn loaded_table() -> Table {
-    let columns = [
-        ("initiator", "initiator"),
-        ("node", "node"),
-        ("rate", "rate, %"),
-        ("mbps", "bandwidth, MB/s"),
-        ("latency_ns", "latency, ns"),
-        ("spread", "spread, %"),
-    ];
-    Table::new("loaded", &columns).with_keys(3)
-}
-
-fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
-    vec![
-        Cell::Whole(pair.initiator.0.into()),
-        Cell::Whole(pair.node.0.into()),
-        Cell::Percent(point.rate),
-        Cell::Real(point.mbps, 0),
-        Cell::Real(point.ns.median, 1),
-        Cell::Percent(point.ns.spread),
-    ]
-}
-
-fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
-    let mut notes = vec![
-        "Figures are medians; the idle latency is the minimum, as interruptions only add to it. `spread` is \
-         the range of the measurements over their median, for the figure with the largest one. Stores are \
-         ordinary ones: the read of their line is counted. `writes` is computed from the stream with most \
-         writes, as if reads and writes took turns; it is omitted where mixes are too fast for that, as \
-         where the CPUs cannot draw the node's bandwidth."
-            .to_owned(),
-    ];
-    for pair in pairs.iter().filter(|pair| pair.mib == 0) {
-        notes.push(format!(
-            "{} has too little free memory to be measured from {}.",
-            pair.node, pair.initiator
-        ));
-    }
-    for pair in pairs.iter().filter(|pair| pair.is_cached()) {
-        let Pair { node, initiator, mib, cache_mib, .. } = pair;
-        notes.push(format!(
-            "The last cache, of {cache_mib} MiB, holds much of the {mib} MiB of {node} measured from \
-             {initiator}: its figures may be too good. Raise --mib if enough memory is free."
-        ));
-    }
-    if arguments.loaded {
-        let single = pairs.iter().filter(|pair| pair.cpus.len() < 2).map(|pair| pair.initiator.to_string());
-        let mut single: Vec<String> = single.collect();
-        single.dedup();
-        if !single.is_empty() {
-            let from = single.join(", ");
-            notes.push(format!(
-                "No latency under load from {from}: it needs two CPUs, one for the chase, one to load the \
-                 memory."
-            ));
-        }
-    }
-    notes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn figure(median: f64) -> Figure {
-        Figure { median, least: median, spread: 0.0 }
-    }
-
     #[test]
-    fn rows_have_a_cell_per_column_and_flag_cached_pairs() {
-        let pair =
-            |mib| Pair { initiator: NodeId(0), cpus: vec![CpuId(0)], node: NodeId(1), mib, cache_mib: 32 };
-        assert_eq!([0, 16, 63, 64].map(|mib| pair(mib).is_cached()), [false, true, true, false]);
-        let mut nodes = nodes_table(&[1.0, 0.5]);
-        nodes.rows.push(row(&pair(16), None, 2));
-        assert_eq!(nodes.rows[0].len(), nodes.columns.len());
-        assert_eq!(Document::of(nodes).json()["nodes"][0]["cached"], true);
-        let mut loaded = loaded_table();
-        let point = Loaded { rate: 0.3, mbps: 900.0, others_mbps: 800.0, ns: figure(100.0) };
-        loaded.rows.push(loaded_row(&pair(64), &point));
-        assert_eq!(loaded.rows[0].len(), loaded.columns.len());
-        let json = Document::of(loaded).json();
-        assert_eq!(
-            (&json["loaded"][0]["rate"], &json["loaded"][0]["latency_ns"]),
-            (&0.3.into(), &100.0.into())
-        );
+    fn rates_contain_an_idle_one() {
+        assert_eq!(with_idle(&[0.5, 1.0]), [0.02, 0.5, 1.0]);
+        assert_eq!(with_idle(&[0.0, 1.0]), [0.0, 1.0]);
     }
 
     #[test]

@@ -1,0 +1,222 @@
+//! Measurements of a core: clock, cache latencies, TLB, overlap of misses, page faults.
+
+use memtide_core::{CpuId, NodeId, PageSize};
+use memtide_linux::measure::{
+    Effort, Figure, MeasureError, Overlap, Rung, TlbPoint, TlbReach, cache_latencies_ns, clock_mhz,
+    cold_walk_ns, fault_ns, footprints_kib, is_virtual_machine, memory_ns, overlap, page_counts, rung,
+    tlb_point, tlb_reach,
+};
+use memtide_linux::topology::Cache;
+
+use super::{Pair, figure};
+use crate::failure::Failure;
+use crate::output::{Cell, Table};
+
+/// Figures of a core and its caches, from its first CPU and a node.
+pub struct Processor {
+    initiator: NodeId,
+    node: NodeId,
+    clock_mhz: Option<f64>,
+    caches: Vec<Cache>,
+    ladder: Vec<Rung>,
+    tlb_points: Vec<TlbPoint>,
+    overlap: Overlap,
+    fault: Option<Figure>,
+    huge_fault: Option<Figure>,
+    nested_walks: bool,
+}
+
+/// Measures the first CPU of a pair; `progress` is called with the share that is done.
+pub fn measure(
+    pair: &Pair,
+    caches: &[Cache],
+    effort: Effort,
+    mut progress: impl FnMut(f64),
+) -> Result<Processor, Failure> {
+    let (cpu, node) = (pair.cpus.first().copied().unwrap_or_default(), pair.node);
+    let (footprints, counts) = (footprints_kib(effort.mib), page_counts());
+    let steps = (footprints.len() + counts.len() + 4) as f64;
+    let mut done = 0.0;
+    let mut step = || {
+        done += 1.0;
+        progress(done / steps);
+    };
+    let mut ladder = Vec::new();
+    for kib in footprints {
+        ladder.push(figure(pair, move |_| rung(cpu, node, kib, &effort))?);
+        step();
+    }
+    let mut tlb_points = Vec::new();
+    for pages in counts {
+        tlb_points.push(figure(pair, move |_| tlb_point(cpu, node, pages, &effort))?);
+        step();
+    }
+    let overlap = figure(pair, move |_| overlap(cpu, node, &effort))?;
+    step();
+    let mut fault = |size| -> Result<Option<Figure>, Failure> {
+        let found = figure(pair, move |_| fault_ns(cpu, node, size, &effort));
+        step();
+        found
+    };
+    Ok(Processor {
+        initiator: pair.initiator,
+        node,
+        clock_mhz: figure(pair, move |_| clock(cpu))?,
+        caches: caches.to_vec(),
+        ladder,
+        tlb_points,
+        overlap,
+        fault: fault(PageSize::Base)?,
+        huge_fault: fault(PageSize::Huge)?,
+        nested_walks: is_virtual_machine(),
+    })
+}
+
+fn clock(cpu: CpuId) -> Result<Option<f64>, MeasureError> {
+    clock_mhz(cpu)
+}
+
+impl Processor {
+    /// Its tables: cache latencies, the ladder of footprints, pages and translations, and single figures.
+    pub fn tables(&self) -> Vec<Table> {
+        vec![self.caches_table(), self.ladder_table(), self.tlb_table(), self.figures_table()]
+    }
+
+    fn caches_table(&self) -> Table {
+        let columns = [("level", "cache"), ("kib", "KiB"), ("latency_ns", "latency, ns")];
+        let mut table = Table::new("caches", &columns);
+        let latencies = cache_latencies_ns(&self.caches, &self.ladder);
+        table.rows = self
+            .caches
+            .iter()
+            .zip(latencies)
+            .map(|(cache, ns)| {
+                vec![Cell::Whole(cache.level.into()), Cell::Whole(cache.capacity_kib), Cell::Real(ns, 1)]
+            })
+            .collect();
+        table
+    }
+
+    fn ladder_table(&self) -> Table {
+        let columns = [("kib", "KiB"), ("huge_ns", "in huge pages, ns"), ("base_ns", "in 4 KiB pages, ns")];
+        let mut table = Table::new("ladder", &columns);
+        let row = |rung: &Rung| vec![Cell::Whole(rung.kib), ns(rung.huge_ns), Cell::Real(rung.base_ns, 1)];
+        table.rows = self.ladder.iter().map(row).collect();
+        table
+    }
+
+    fn tlb_table(&self) -> Table {
+        let columns =
+            [("pages", "pages"), ("huge_ns", "in huge pages, ns"), ("base_ns", "in 4 KiB pages, ns")];
+        let mut table = Table::new("tlb", &columns);
+        let row = |point: &TlbPoint| {
+            vec![Cell::Whole(point.pages), Cell::Real(point.huge_ns, 1), Cell::Real(point.base_ns, 1)]
+        };
+        table.rows = self.tlb_points.iter().map(row).collect();
+        table
+    }
+
+    fn figures_table(&self) -> Table {
+        let reach = tlb_reach(&self.tlb_points);
+        let memory = memory_ns(&self.caches, &self.ladder);
+        let cold_walk = cold_walk_ns(&self.ladder);
+        let whole = |number: Option<u64>| number.map_or(Cell::Absent, Cell::Whole);
+        let misses = memory.map(|ns| self.overlap.misses(ns).into());
+        let walkers = cold_walk.map(|ns| self.overlap.walks(ns).into());
+        let second_ns = reach.filter(|reach| reach.first_pages.is_some()).map(|reach| reach.second_ns);
+        let median = |figure: &Option<Figure>| figure.map(|figure| figure.median);
+        let of_reach = |figure: fn(&TlbReach) -> f64| ns(reach.as_ref().map(figure));
+        let figures = [
+            ("initiator", "initiator", Cell::Whole(self.initiator.0.into())),
+            ("node", "node", Cell::Whole(self.node.0.into())),
+            ("clock_mhz", "clock, MHz", self.clock_mhz.map_or(Cell::Absent, |mhz| Cell::Real(mhz, 0))),
+            ("memory_ns", "memory, ns", ns(memory)),
+            ("misses", "misses in flight", whole(misses)),
+            ("random_ns", "per load, that many in flight, ns", Cell::Real(self.overlap.huge_ns, 1)),
+            ("random_base_ns", "the same in 4 KiB pages, ns", Cell::Real(self.overlap.base_ns, 1)),
+            ("tlb_first_pages", "first TLB, pages", whole(reach.and_then(|reach| reach.first_pages))),
+            ("tlb_second_ns", "second TLB, ns", ns(second_ns)),
+            ("tlb_pages", "both TLBs, pages", whole(reach.map(|reach| reach.pages))),
+            ("walk_ns", "page walk, table cached, ns", of_reach(|reach| reach.walk_ns)),
+            ("cold_walk_ns", "page walk, table not cached, ns", ns(cold_walk)),
+            ("walkers", "page walks in flight", whole(walkers)),
+            ("nested_walks", "nested page tables", Cell::Flag(self.nested_walks, "yes")),
+            ("fault_ns", "page fault, ns", ns(median(&self.fault))),
+            ("huge_fault_ns", "page fault of 2 MiB, ns", ns(median(&self.huge_fault))),
+        ];
+        let mut table = Table::new("processor", &[]).with_keys(2).vertical();
+        let mut row = Vec::new();
+        for (key, title, cell) in figures {
+            table.column(key, title);
+            row.push(cell);
+        }
+        table.rows.push(row);
+        table
+    }
+}
+
+fn ns(figure: Option<f64>) -> Cell {
+    figure.map_or(Cell::Absent, |ns| Cell::Real(ns, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_linux::topology::MeasuredFile;
+
+    use super::*;
+    use crate::output::Document;
+
+    /// A machine of 2 ns per load up to 32 KiB, 6 up to 1 MiB, then 100, and TLBs of 64 and 1536 pages.
+    fn processor() -> Processor {
+        let cache = |level, capacity_kib| Cache { level, capacity_kib, ways: 8, cpus: 1 };
+        let at = |kib| {
+            if kib <= 32 {
+                2.0
+            } else if kib <= 1024 {
+                6.0
+            } else {
+                100.0
+            }
+        };
+        let rung = |kib| Rung { kib, huge_ns: Some(at(kib)), base_ns: at(kib) + 50.0 };
+        let adds = |pages| {
+            if pages <= 64 {
+                0.0
+            } else if pages <= 1536 {
+                2.0
+            } else {
+                12.0
+            }
+        };
+        let point = |pages| TlbPoint { pages, base_ns: 4.0 + adds(pages), huge_ns: 4.0 };
+        let median = |median| Some(Figure { median, least: median, spread: 0.0 });
+        Processor {
+            initiator: NodeId(0),
+            node: NodeId(0),
+            clock_mhz: Some(3000.0),
+            caches: vec![cache(1, 32), cache(2, 1024)],
+            ladder: footprints_kib(64).into_iter().map(rung).collect(),
+            tlb_points: page_counts().into_iter().map(point).collect(),
+            overlap: Overlap { huge_ns: 10.0, base_ns: 25.0 },
+            fault: median(700.0),
+            huge_fault: median(90_000.0),
+            nested_walks: true,
+        }
+    }
+
+    #[test]
+    fn printed_figures_are_read_back() {
+        let mut document = Document { tables: processor().tables(), ..Document::default() };
+        document.tables.push(Table::new("nodes", &[("initiator", "initiator")]));
+        let text = document.json().to_string();
+        let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
+        let found = file.figures().processor.expect("a processor");
+        assert_eq!((found.clock_mhz, found.misses), (Some(3000.0), Some(10)));
+        assert_eq!(found.caches_ns, [2.0, 6.0]);
+        assert_eq!((found.fault_ns, found.huge_fault_ns), (Some(700.0), Some(90_000.0)));
+        let tlb = found.tlb.expect("a TLB");
+        assert_eq!((tlb.first_pages, tlb.second_ns, tlb.pages), (Some(64), 2.0, 1536));
+        assert_eq!((tlb.walk_ns, tlb.cold_walk_ns, tlb.walkers), (12.0, Some(50.0), Some(2)));
+        assert!(tlb.nested_walks);
+    }
+}

@@ -1,0 +1,54 @@
+//! Notes on what a machine's slice and scale do to results.
+
+use memtide_core::Machine;
+use memtide_sim::{NodeReport, Report};
+
+/// Deviation of ratios in per cent from which it is reported.
+const DEVIATION_PERCENT: f64 = 5.0;
+
+/// Share of accesses from which a shared channel is reported.
+const SHARED_ACCESSES: f64 = 0.1;
+
+/// Notes on a machine with the slice and scale of a run: lost proportions, and the measured deviation.
+pub fn notes(machine: &Machine) -> Vec<String> {
+    let mut notes: Vec<String> = machine
+        .reduction_warnings()
+        .into_iter()
+        .map(|warning| format!("Reduced machine: {warning}."))
+        .collect();
+    let deviation = machine.reduction_deviation_percent.filter(|percent| *percent > DEVIATION_PERCENT);
+    notes.extend(deviation.map(|percent| {
+        format!("Ratios at this reduction deviate by up to {percent} %, see docs/reductions.md.")
+    }));
+    notes
+}
+
+/// The same, and how many accesses went to channels of which the slice has a share.
+pub fn notes_of_runs(machine: &Machine, reports: &[Report]) -> Vec<String> {
+    let mut all = notes(machine);
+    all.extend(shared_channels(machine, reports));
+    all
+}
+
+fn shared_channels(machine: &Machine, reports: &[Report]) -> Option<String> {
+    let small = machine.reduced();
+    let shared: Vec<&str> = small
+        .nodes
+        .iter()
+        .filter(|node| node.dram.is_some() && node.sharing_slices > 1)
+        .map(|node| node.name.as_str())
+        .collect();
+    let served = |report: &Report| -> f64 {
+        let is_shared = |node: &&NodeReport| shared.contains(&node.name.as_str());
+        report.nodes.iter().filter(is_shared).map(|node| node.access_share).sum()
+    };
+    let most = reports.iter().map(served).fold(0.0, f64::max);
+    (most > SHARED_ACCESSES).then(|| {
+        format!(
+            "A share of a channel ({}) serves up to {:.0} % of the accesses; its waits assume that the other \
+             slices do the same a microsecond later.",
+            shared.join(", "),
+            most * 100.0
+        )
+    })
+}

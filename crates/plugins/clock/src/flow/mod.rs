@@ -1,0 +1,206 @@
+//! When the values that a virtual CPU computes with are known: dependences through registers, flags and
+//! memory.
+//!
+//! A load's value is known when its line is there and its address is; a computed value when all are that it
+//! is made of. An access waits for its address:
+//!
+//! ```text
+//! mov rcx, [rax]        rcx at 300 ns, a miss
+//! mov [rsp+8], rcx      word rsp+8 at 300 ns
+//! mov rdx, [rsp+8]      rdx at 300 ns, a hit: store to load forwarding
+//! mov rbx, [rdx]        begins at 300 ns
+//! ```
+//!
+//! Times are kept for each register, for the loads of the current [`Segment`], for stored words and for lines
+//! in flight. Only times after the CPU's own matter: the CPU is *busy* until the last one has come, and only
+//! then its blocks and hits are followed. This changes no result, as an access never begins before its CPU's
+//! time. A CPU becomes busy within a segment, with all other values known.
+//!
+//! Words and lines have few places each, and a later one takes the place of an earlier one with the same low
+//! bits: the earlier one is then known at once.
+
+use std::ptr::NonNull;
+
+use memtide_core::Time;
+use memtide_dataflow::{REGISTERS, bits};
+
+use crate::lab::Took;
+use crate::op::{Block, Op, SLOTS, Segment, Slots};
+
+/// Places of stored words; a power of two.
+const WORDS: usize = 256;
+
+/// Places of lines in flight; a power of two.
+const LINES: usize = 256;
+
+/// Where an operand is.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Guest-physical address / 8.
+    pub word: u64,
+    /// Whether it is stored.
+    pub write: bool,
+}
+
+impl Place {
+    /// The operand at an address of a line.
+    #[inline]
+    pub fn new(line: u64, address: u64, write: bool) -> Place {
+        Place { word: (line << 3) | ((address >> 3) % 8), write }
+    }
+
+    /// Its line.
+    #[inline]
+    pub fn line(self) -> u64 {
+        self.word >> 3
+    }
+}
+
+/// Times at which a virtual CPU's values are known.
+#[derive(Debug)]
+pub struct Flow {
+    /// The segment that it executes while it is busy.
+    segment: Option<NonNull<Segment>>,
+    /// No value and no line comes later.
+    until: Time,
+    /// By slot of the segment.
+    values: [Time; SLOTS],
+    words: [(u64, Time); WORDS],
+    lines: [(u64, Time); LINES],
+}
+
+impl Flow {
+    /// Of a CPU that is not busy.
+    pub const fn new() -> Flow {
+        Flow {
+            segment: None,
+            until: Time::ZERO,
+            values: [Time::ZERO; SLOTS],
+            words: [(u64::MAX, Time::ZERO); WORDS],
+            lines: [(u64::MAX, Time::ZERO); LINES],
+        }
+    }
+
+    /// Whether some value or line may come after the CPU's time.
+    #[inline(always)]
+    pub fn is_busy(&self) -> bool {
+        self.segment.is_some()
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        self.segment = None;
+        self.until = Time::ZERO;
+    }
+
+    /// The CPU starts a block at a time; returns whether it is still busy.
+    #[inline]
+    pub fn block(&mut self, block: &Block, now: Time) -> bool {
+        if self.until <= now {
+            self.segment = None;
+        }
+        let Some(segment) = self.segment else { return false };
+        // SAFETY: blocks live until `Blocks::clear`, before which the flow is reset.
+        unsafe { self.leave(segment.as_ref(), block.first) };
+        true
+    }
+
+    /// When the address of an access is known; zero if it is already.
+    #[inline]
+    pub fn address(&mut self, op: &Op, write: bool) -> Time {
+        if !self.is_busy() {
+            return Time::ZERO;
+        }
+        self.reach(op);
+        self.of(if write { op.store_address } else { op.load_address })
+    }
+
+    /// When a line arrives in the private caches; zero if it has.
+    #[inline]
+    pub fn arrival(&self, line: u64) -> Time {
+        let (held, at) = self.lines[line as usize % LINES];
+        if held == line { at } else { Time::ZERO }
+    }
+
+    /// An access took time. Returns whether the CPU became busy.
+    pub fn ends(&mut self, op: &Op, place: Place, took: Took) -> bool {
+        let Took { now, end, missed } = took;
+        let begins = !self.is_busy() && end > now;
+        if begins {
+            self.values = [Time::ZERO; SLOTS];
+            self.segment = Some(op.segment);
+        }
+        if missed {
+            self.lines[place.line() as usize % LINES] = (place.line(), end);
+            self.until = self.until.max(end);
+        }
+        if self.is_busy() {
+            self.transfer(op, place, end);
+        }
+        begins
+    }
+
+    /// An access of a busy CPU hits the first cache.
+    #[inline(never)]
+    pub fn hits(&mut self, op: &Op, place: Place) {
+        let address = self.address(op, place.write);
+        let end = address.max(self.arrival(place.line()));
+        self.transfer(op, place, end);
+    }
+
+    /// Moves an access's value, given when its line and address are there.
+    #[inline]
+    fn transfer(&mut self, op: &Op, place: Place, end: Time) {
+        let words = place.word..place.word + u64::from(op.words);
+        if place.write {
+            let value = self.of(op.stored);
+            words.for_each(|word| self.words[word as usize % WORDS] = (word, value));
+            return;
+        }
+        let Some(load) = op.load() else { return };
+        let stored = words.map(|word| match self.words[word as usize % WORDS] {
+            (held, at) if held == word => at,
+            _ => Time::ZERO,
+        });
+        let value = stored.fold(end.max(self.of(op.combined)), Time::max);
+        // QEMU reports a wide operand in pieces.
+        self.values[load] = self.values[load].max(value);
+        self.until = self.until.max(value);
+    }
+
+    /// Goes on to the segment of an access.
+    #[inline]
+    fn reach(&mut self, op: &Op) {
+        if let Some(segment) = self.segment
+            && segment != op.segment
+        {
+            // SAFETY: as in `block`.
+            unsafe { self.leave(segment.as_ref(), op.segment) };
+        }
+    }
+
+    /// # Safety
+    /// `next` must be valid.
+    #[inline]
+    unsafe fn leave(&mut self, segment: &Segment, next: NonNull<Segment>) {
+        let changes = segment.changes();
+        let mut new = [Time::ZERO; REGISTERS];
+        for (time, &(_, made_of)) in new.iter_mut().zip(changes) {
+            *time = self.of(made_of);
+        }
+        for (&time, &(register, _)) in new.iter().zip(changes) {
+            self.values[usize::from(register)] = time;
+        }
+        // SAFETY: as the caller promises.
+        self.values[unsafe { next.as_ref() }.loads()].fill(Time::ZERO);
+        self.segment = Some(next);
+    }
+
+    #[inline]
+    fn of(&self, slots: Slots) -> Time {
+        bits(slots).fold(Time::ZERO, |latest, slot| latest.max(self.values[slot]))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! Counts of a run: all so far, or those between two times.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use memtide_core::epoch::Record;
+use memtide_core::{NodeId, Time};
+use memtide_memory::{Counters, Requested, UncoreCounts};
+
+use crate::engine::Engine;
+use crate::os::OsCounts;
+use crate::thread::{Spent, State, ThreadCounts};
+
+/// Counts of a run up to a time. Each only grows, so that a difference is what happened between two times,
+/// and the sum of a run's parts is the run.
+#[derive(Clone)]
+pub(crate) struct Totals {
+    pub time: Time,
+    /// Of all threads, waiting and ended ones included.
+    pub spent: Spent,
+    /// Time of kernel threads.
+    pub kernel_threads: Time,
+    pub threads: ThreadCounts,
+    /// Hits of each private level.
+    pub private_hits: Vec<u64>,
+    pub uncore: UncoreCounts,
+    pub nodes: Vec<NodeTotals>,
+    /// Lines in each direction.
+    pub links: Vec<[u64; 2]>,
+    pub os: OsCounts,
+    pub migrated_pages: u64,
+    /// Epochs with accesses by region, if the policy requests them.
+    pub observations: Option<u64>,
+    pub record: Record,
+}
+
+/// Counts of a node.
+#[derive(Clone)]
+pub(crate) struct NodeTotals {
+    pub device: Counters,
+    pub requested: Requested,
+    /// Latencies of its demand reads.
+    pub latencies: Histogram<u64>,
+    /// Lines written to each page, if the node wears.
+    pub wear: Option<Vec<u32>>,
+}
+
+impl Totals {
+    /// Counts of a run up to now.
+    pub fn of(engine: &Engine<'_>, now: Time) -> Totals {
+        let counts = || engine.threads.iter().map(|thread| &thread.counts);
+        let node = |node: NodeId| NodeTotals {
+            device: engine.uncore.node_counters(node, now),
+            requested: engine.uncore.requested(node),
+            latencies: engine.samples.of_node(node).0.clone(),
+            wear: engine.uncore.wear(node).map(<[u32]>::to_vec),
+        };
+        let sensed = engine.sensors.cost();
+        let recorded = engine.policy.as_ref().map(|runner| runner.governor().recorded().clone());
+        Totals {
+            time: now,
+            spent: spent(engine, now),
+            kernel_threads: engine.mover.system + sensed.map_or(Time::ZERO, |(time, _)| time),
+            threads: ThreadCounts {
+                instructions: counts().map(|counts| counts.instructions).sum(),
+                accesses: counts().map(|counts| counts.accesses).sum(),
+                tlb_misses: counts().map(|counts| counts.tlb_misses).sum(),
+            },
+            private_hits: private_hits(engine),
+            uncore: engine.uncore.counts(),
+            nodes: engine.setup.machine.node_ids().map(node).collect(),
+            links: (0..engine.setup.machine.links.len()).map(|link| engine.uncore.link_lines(link)).collect(),
+            os: engine.os.counts,
+            migrated_pages: engine.mover.migrated_pages,
+            observations: sensed.map(|(_, observations)| observations),
+            record: recorded.unwrap_or_default(),
+        }
+    }
+
+    /// What happened since an earlier time of the same run.
+    pub fn since(&self, earlier: &Totals) -> Totals {
+        let mut difference = self.clone();
+        difference.combine(earlier, |later, earlier| later - earlier);
+        for (node, earlier) in difference.nodes.iter_mut().zip(&earlier.nodes) {
+            node.device = node.device.since(earlier.device);
+            let subtracted = node.latencies.subtract(&earlier.latencies);
+            subtracted.expect("each count of a histogram only grows");
+            let wear = node.wear.iter_mut().flatten().zip(earlier.wear.iter().flatten());
+            wear.for_each(|(later, earlier)| *later -= earlier);
+        }
+        difference
+    }
+
+    /// Adds what happened in another part of the run.
+    pub fn add(&mut self, other: &Totals) {
+        self.combine(other, |a, b| a + b);
+        for (node, other) in self.nodes.iter_mut().zip(&other.nodes) {
+            node.device = node.device.plus(other.device);
+            node.latencies.add(&other.latencies).expect("histograms of the same bounds");
+            let wear = node.wear.iter_mut().flatten().zip(other.wear.iter().flatten());
+            wear.for_each(|(sum, more)| *sum += more);
+        }
+    }
+
+    /// Latencies of all nodes' demand reads.
+    pub fn latencies(&self) -> Histogram<u64> {
+        let mut all = self.nodes[0].latencies.clone();
+        for other in &self.nodes[1..] {
+            all.add(&other.latencies).expect("histograms of the same bounds");
+        }
+        all
+    }
+
+    /// Applies `op` to every plain count and the other's.
+    fn combine(&mut self, other: &Totals, op: fn(u64, u64) -> u64) {
+        let Spent { user, system, stall, idle } = &mut self.spent;
+        let times = [&mut self.time, &mut self.kernel_threads, user, system, stall, idle];
+        let Spent { user, system, stall, idle } = other.spent;
+        let others = [other.time, other.kernel_threads, user, system, stall, idle];
+        times.into_iter().zip(others).for_each(|(time, other)| time.0 = op(time.0, other.0));
+        for (count, other) in self.counts().into_iter().zip(other.clone().counts()) {
+            *count = op(*count, *other);
+        }
+        combine_maps(&mut self.record.moved_pages, &other.record.moved_pages, op);
+        combine_maps(&mut self.record.refused, &other.record.refused, op);
+        combine_maps(&mut self.record.cancelled, &other.record.cancelled, op);
+    }
+
+    /// All plain counts, in one order.
+    fn counts(&mut self) -> Vec<&mut u64> {
+        let Totals { threads, uncore, os, .. } = self;
+        let mut all = vec![&mut threads.instructions, &mut threads.accesses, &mut threads.tlb_misses];
+        all.extend([&mut uncore.accesses, &mut uncore.misses, &mut uncore.prefetches]);
+        all.extend([&mut os.faults, &mut os.huge_faults, &mut os.hint_faults]);
+        all.extend([&mut os.swapped_out_pages, &mut os.swapped_in_pages, &mut os.reclaims]);
+        all.push(&mut self.migrated_pages);
+        all.extend(self.observations.as_mut());
+        all.extend(self.private_hits.iter_mut().chain(self.links.iter_mut().flatten()));
+        for Requested { demand, prefetch, copy } in self.nodes.iter_mut().map(|node| &mut node.requested) {
+            all.extend([demand, prefetch, copy]);
+        }
+        all
+    }
+}
+
+/// Combines counts by key; those that become 0 go.
+fn combine_maps<K: Ord + Clone>(
+    counts: &mut BTreeMap<K, u64>,
+    others: &BTreeMap<K, u64>,
+    op: fn(u64, u64) -> u64,
+) {
+    for (key, &other) in others {
+        let count = counts.entry(key.clone()).or_default();
+        *count = op(*count, other);
+    }
+    counts.retain(|_, count| *count > 0);
+}
+
+/// Threads that wait for others or for a CPU, or have ended, have been idle since they left their CPU.
+fn spent(engine: &Engine<'_>, now: Time) -> Spent {
+    let mut sum = Spent::default();
+    for (number, thread) in engine.threads.iter().enumerate() {
+        let Spent { user, system, stall, idle } = thread.spent;
+        sum.user += user;
+        sum.system += system;
+        sum.stall += stall;
+        sum.idle += idle;
+        let waits = match thread.state {
+            State::NotStarted => false,
+            State::Runnable => engine.cores[thread.cpu.index()].running != Some(number),
+            State::AtBarrier | State::Ended => true,
+        };
+        if waits {
+            sum.idle += now.since(thread.left_at);
+        }
+    }
+    sum
+}
+
+fn private_hits(engine: &Engine<'_>) -> Vec<u64> {
+    let mut sums = Vec::new();
+    for core in &engine.cores {
+        for (level, hits) in core.cache_hits().enumerate() {
+            sums.resize(sums.len().max(level + 1), 0);
+            sums[level] += hits;
+        }
+    }
+    sums
+}
