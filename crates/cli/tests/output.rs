@@ -245,15 +245,13 @@ fn verdict_reports_swapping_and_ties() {
     assert!(swapped[0] == 0 && swapped[1] > 1000, "{whole}");
     assert!(stdout_of(&[&compared[..], &["-p", "local,fast-only"]].concat()).contains("pages swapped"));
     assert!(!stdout_of(&[&compared[..], &["-p", "local"]].concat()).contains("swapped"));
-    let tied = ["-m", "bmpm-1", "--scale", "2048", "-w", "stream:footprint_mib=20,iterations=1"];
+    let tied = ["-m", "bmpm-1", "--scale", "1024", "-w", "stream:footprint_mib=20,iterations=1"];
     let tied = json(&[&["compare", "-p", "local,local+anb,interleave"], &tied[..]].concat());
     let verdict = tied["verdict"].as_str().unwrap();
     assert!(!verdict.contains("1.00 times") && !verdict.contains("1.01 times"), "{verdict}");
     let best = verdict.split(" are equally best").next().expect("a first part");
-    assert!(
-        verdict.contains("as fast as local+anb") && best.contains("local") && best.contains("interleave"),
-        "{verdict}"
-    );
+    assert!(["local and local+anb", "local+anb and local"].contains(&best), "{verdict}");
+    assert!(verdict.contains("times as fast as interleave"), "{verdict}");
 }
 
 #[test]

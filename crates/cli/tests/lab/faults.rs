@@ -35,7 +35,7 @@ fn run(script: &str, options: &[&str], arguments: &str) -> Option<(Vec<Part>, St
     files.extend(PROGRAMS.map(str::to_owned));
     let mut command = Command::new(MEMTIDE);
     command.env("XDG_RUNTIME_DIR", folder.path()).env("TMPDIR", folder.path());
-    command.args(["lab", "run", "--machine", "hinuma", "--scale", "96", "--timing", "off"]).args(options);
+    command.args(["lab", "run", "--machine", "hinuma", "--scale", "48", "--timing", "off"]).args(options);
     command.args(["--timeout", "150", "--file", &format!("{MEMTIDE}:/bin/memtide")]);
     files.iter().for_each(|file| _ = command.args(["--file", file]));
     command.args(["--", "sh", "-c", &format!(". /{script}.sh"), "sh"]).args(arguments.split_whitespace());

@@ -109,7 +109,7 @@ unsafe impl Send for Blocks {}
 impl Blocks {
     /// Adds a block whose turn ends after `turn` instructions; returns it and its ops in order, `None` for an
     /// instruction without memory access. QEMU counts `counted` instructions at the block's start; or, if
-    /// that is 0, one by one: then it may leave the block at any access, so each has its own segment.
+    /// that is 0, one by one: then it may leave the block at any access, so each begins a segment.
     pub fn add<'a>(
         &mut self,
         code: impl Iterator<Item = (u64, &'a [u8])>,
@@ -118,7 +118,7 @@ impl Blocks {
     ) -> (NonNull<Block>, Vec<Option<NonNull<Op>>>) {
         let (block, ops) = dataflow::analyse(code);
         let by_instruction = counted == 0;
-        let mut cutter = Cutter::new(if by_instruction { 1 } else { LOADS });
+        let mut cutter = Cutter::new(by_instruction);
         let first = cutter.segment;
         let ops = ops.iter().map(|op| {
             let op = op.as_ref()?;
@@ -158,32 +158,29 @@ fn leak<T>(value: T) -> NonNull<T> {
 
 /// Cuts a block into segments.
 struct Cutter {
-    /// Maximum number of loads in a segment; accesses if it is 1.
-    limit: usize,
+    /// Whether each access begins a segment, so that none contains an access that QEMU may not reach.
+    at_accesses: bool,
     /// The open segment, not filled in yet.
     segment: NonNull<Segment>,
-    accesses: usize,
     loads: usize,
     /// What each register is made of.
     values: [Slots; REGISTERS],
 }
 
 impl Cutter {
-    fn new(limit: usize) -> Cutter {
+    fn new(at_accesses: bool) -> Cutter {
         let segment = leak(Segment::default());
-        Cutter { limit, segment, accesses: 0, loads: 0, values: std::array::from_fn(|slot| 1 << slot) }
+        Cutter { at_accesses, segment, loads: 0, values: std::array::from_fn(|slot| 1 << slot) }
     }
 
     /// Adds an access; returns it, and the previous segment if it begins another one.
     fn add(&mut self, op: &dataflow::Op, left: u32) -> (Op, Option<NonNull<Segment>>) {
-        let full = self.loads == self.limit || (self.limit == 1 && self.accesses == 1);
-        let closed = full.then(|| {
+        self.transfer(&op.before);
+        let closed = (self.at_accesses || self.loads == LOADS).then(|| {
             let closed = self.close();
-            *self = Cutter::new(self.limit);
+            *self = Cutter::new(self.at_accesses);
             closed
         });
-        self.transfer(&op.before);
-        self.accesses += 1;
         let slot = REGISTERS + self.loads;
         let loaded: Slots = if op.loads { 1 << slot } else { 0 };
         let made = Op {

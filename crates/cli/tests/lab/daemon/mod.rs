@@ -14,7 +14,7 @@ use serde_json::Value;
 const MIB: usize = 1 << 20;
 
 /// Options of the guest without its clock.
-const GUEST: [&str; 6] = ["--machine", "hinuma", "--scale", "96", "--vcpus", "1"];
+const GUEST: [&str; 6] = ["--machine", "hinuma", "--scale", "48", "--vcpus", "1"];
 
 /// Set where the program below runs in the guest.
 const IN_GUEST: &str = "MEMTIDE_TEST_IN_GUEST";

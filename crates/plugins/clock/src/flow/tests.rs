@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use memtide_dataflow as dataflow;
+
 use super::*;
 use crate::op::Blocks;
 
@@ -33,35 +35,69 @@ impl Cpu {
     /// Executes a block of instructions; each access takes what `access` says for its number: the word, and
     /// the time of a miss or `None` for a hit of the first cache.
     fn run(&mut self, code: &[&[u8]], access: impl Fn(u64) -> (u64, Option<Time>)) -> Vec<Began> {
-        let numbered = code.iter().enumerate().map(|(i, &bytes)| (0x1000 + 16 * i as u64, bytes));
-        let kinds = memtide_dataflow::analyse(numbered.clone()).1;
-        let (block, ops) = self.blocks.add(numbered, 1, code.len() as u32);
+        let (block, ops) = self.add(code, code.len() as u32);
         // SAFETY: blocks live until they are cleared.
         self.flow.block(unsafe { block.as_ref() }, self.now);
-        let mut began = Vec::new();
-        for (op, kind) in ops.into_iter().flatten().zip(kinds.into_iter().flatten()) {
-            // SAFETY: as above.
-            let op = unsafe { op.as_ref() };
-            let (word, takes) = access(self.accesses);
-            self.accesses += 1;
-            for write in [false, true] {
-                if (write && kind.store_address == 0) || (!write && !kind.loads) {
-                    continue;
-                }
-                let place = Place { word, write };
-                let begin = self.flow.address(op, write).max(self.now);
-                began.push(Began { begin, write });
-                match takes {
-                    Some(takes) => {
-                        let end = begin + takes;
-                        self.flow.ends(op, place, Took { now: self.now, end, missed: true });
-                    }
-                    None if self.flow.is_busy() => self.flow.hits(op, place),
-                    None => {}
-                }
-            }
+        ops.into_iter().flatten().flat_map(|op| self.perform(op, &access)).collect()
+    }
+
+    /// As [`Cpu::run`], where QEMU serves each access as a device's: it leaves the block before the access,
+    /// repeats that instruction as a block that it does not announce, and goes on with the next block.
+    fn run_with_devices(
+        &mut self,
+        code: &[&[u8]],
+        access: impl Fn(u64) -> (u64, Option<Time>),
+    ) -> Vec<Began> {
+        let (mut began, mut rest) = (Vec::new(), code);
+        loop {
+            let (block, ops) = self.add(rest, 0);
+            // SAFETY: as in `run`.
+            self.flow.block(unsafe { block.as_ref() }, self.now);
+            let Some(at) = ops.iter().position(Option::is_some) else { return began };
+            let (_, again) = self.add(&rest[at..=at], 0);
+            began.extend(again.into_iter().flatten().flat_map(|op| self.perform(op, &access)));
+            rest = &rest[at + 1..];
         }
-        began
+    }
+
+    /// Translates a block.
+    fn add(
+        &mut self,
+        code: &[&[u8]],
+        counted: u32,
+    ) -> (NonNull<Block>, Vec<Option<(NonNull<Op>, dataflow::Op)>>) {
+        let code = code.iter().enumerate().map(|(i, &bytes)| (0x1000 + 16 * i as u64, bytes));
+        let kinds = dataflow::analyse(code.clone()).1;
+        let (block, ops) = self.blocks.add(code, 1, counted);
+        (block, ops.into_iter().zip(kinds).map(|(op, kind)| op.zip(kind)).collect())
+    }
+
+    /// The accesses of an instruction.
+    fn perform(
+        &mut self,
+        (op, kind): (NonNull<Op>, dataflow::Op),
+        access: &impl Fn(u64) -> (u64, Option<Time>),
+    ) -> Vec<Began> {
+        // SAFETY: as in `run`.
+        let op = unsafe { op.as_ref() };
+        let (word, takes) = access(self.accesses);
+        self.accesses += 1;
+        let writes = [false, true].into_iter();
+        let made = writes.filter(|&write| if write { kind.store_address != 0 } else { kind.loads });
+        let perform = |write| {
+            let place = Place { word, write };
+            let begin = self.flow.address(op, write).max(self.now);
+            match takes {
+                Some(takes) => {
+                    let end = begin + takes;
+                    self.flow.ends(op, place, Took { now: self.now, end, missed: true });
+                }
+                None if self.flow.is_busy() => self.flow.hits(op, place),
+                None => {}
+            }
+            Began { begin, write }
+        };
+        made.map(perform).collect()
     }
 }
 
@@ -119,6 +155,22 @@ fn chase_is_as_slow_through_any_number_of_registers() {
 
 #[test]
 #[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
+fn chase_over_device_memory_is_as_slow() {
+    // mov rcx, [rax]; lea rax, [rcx+rbx]; mov rdx, [rax]; mov rax, rdx
+    let code: &[&[u8]] =
+        &[&[0x48, 0x8b, 0x08], &[0x48, 0x8d, 0x04, 0x19], &[0x48, 0x8b, 0x10], &[0x48, 0x89, 0xd0]];
+    let mut cpu = Cpu::new();
+    let mut begins = Vec::new();
+    for _ in 0..20 {
+        let began = cpu.run_with_devices(code, |number| (1000 * number, Some(MISS)));
+        begins.extend(began.into_iter().map(|began| began.begin));
+    }
+    assert_eq!(begins.len(), 40);
+    assert!(begins.windows(2).all(|pair| pair[1].since(pair[0]) == MISS), "{begins:?}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "iced-x86 does not keep to Stacked Borrows")]
 fn chase_is_as_slow_through_memory_and_hits() {
     // mov rax, [rax]; push rax; pop rcx; mov rax, rcx: the stack's word hits
     let stack: &[&[u8]] = &[LOAD_RAX, &[0x50], &[0x59], &[0x48, 0x89, 0xc8]];
@@ -170,7 +222,7 @@ impl Interpreter {
     fn run(&mut self, code: &[&[u8]], now: Time, access: impl Fn(u64) -> (u64, Option<Time>)) -> Vec<Began> {
         let mut began = Vec::new();
         for &instruction in code {
-            let (block, ops) = memtide_dataflow::analyse([(0x1000, instruction)].into_iter());
+            let (block, ops) = dataflow::analyse([(0x1000, instruction)].into_iter());
             if let Some(op) = &ops[0] {
                 let (word, takes) = access(self.accesses);
                 self.accesses += 1;
@@ -261,7 +313,9 @@ fn random_programs_begin_accesses_when_interpreter_does() {
                 (hash % 64, (hash >> 6).is_multiple_of(8).then_some(MISS))
             };
             let expected = interpreter.run(&code, cpu.now, access);
-            assert_eq!(cpu.run(&code, access), expected, "seed {seed}");
+            let began =
+                if seed % 2 == 0 { cpu.run(&code, access) } else { cpu.run_with_devices(&code, access) };
+            assert_eq!(began, expected, "seed {seed}");
             // Now and then everything has come.
             cpu.now += [Time::ZERO, Time(70_000), Time(1_000_000)][random(3) as usize];
         }
