@@ -60,7 +60,10 @@ fn subjects_place_pages_repeatably_and_results_are_cached() {
     assert!((dram / nvm - 1.0).abs() < 0.05, "interleave: {dram} and {nvm} MiB");
     let [dram, nvm] = pages(&rows[2]);
     let share = share_by_bandwidth();
-    assert!((dram / (dram + nvm) / share - 1.0).abs() < 0.02, "weighted: {dram} and {nvm} MiB, share {share}");
+    assert!(
+        (dram / (dram + nvm) / share - 1.0).abs() < 0.02,
+        "weighted: {dram} and {nvm} MiB, share {share}"
+    );
     assert!(figure(&rows[2], "speedup") > 1.2, "a bandwidth-bound program gains the sum of bandwidths");
 
     let repeated = compared(second.path());

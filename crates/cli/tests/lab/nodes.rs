@@ -291,8 +291,8 @@ fn parallel_vcpus_are_counted_and_reported() {
         let parsed: Value = serde_json::from_str(&stderr[stderr.find('{').expect("JSON")..]).expect("JSON");
         let figure = |key: &str| parsed["run"][0][key].as_f64().expect("a count");
         let how = ["timing", "mode"].map(|key| parsed[key].as_str().expect("a word").to_owned());
-        let own = figure("instructions") - figure("outside_instructions");
-        ([own, figure("accesses"), figure("llc_misses")], how)
+        let kernel = figure("outside_instructions");
+        ([figure("instructions") - kernel, figure("accesses"), figure("llc_misses"), kernel], how)
     };
     let (exact, how) = counted(&[]);
     assert_eq!(how, ["on", "deterministic"]);
@@ -303,8 +303,10 @@ fn parallel_vcpus_are_counted_and_reported() {
         (parallel[0] / exact[0] - 1.0).abs() < 0.01,
         "the program's own instructions: {parallel:?}, expected {exact:?}"
     );
-    // On the host's clock the same work takes more timer ticks, whose kernel code counts too.
-    for (exact, parallel) in exact.into_iter().zip(parallel).skip(1) {
-        assert!((0.95..2.5).contains(&(parallel / exact)), "{parallel}, expected {exact}");
+    // On the host's clock the same work takes more timer ticks, the more the slower the host. Their kernel code
+    // counts too, with an access an instruction at most, of which few miss.
+    for (index, per_instruction) in [(1, 1.0), (2, 0.05)] {
+        let (least, most) = (0.95 * exact[index], 1.05 * exact[index] + per_instruction * parallel[3]);
+        assert!((least..most).contains(&parallel[index]), "{parallel:?}, expected {least} to {most}");
     }
 }
