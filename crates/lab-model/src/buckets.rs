@@ -12,10 +12,9 @@
 //! 0.5 us only counts its used time, and a request takes its service time from the first buckets with time
 //! left, starting with its own.
 //!
-//! Invariants: a bucket serves no more than its length (except for what [`Buckets::count`] adds, which delays
-//! no request); no request starts before its time; the rest of a full bucket continues in the next ones.
-//! Order inside a bucket is lost: a request waits up to 0.5 us too short or too long. Buckets more than 2 ms
-//! before the newest are dropped; slices are far shorter.
+//! Invariants: a bucket serves no more than its length; no request starts before its time; the rest of a full
+//! bucket continues in the next ones. Order inside a bucket is lost: a request waits up to 0.5 us too short or
+//! too long. Buckets more than 2 ms before the newest are dropped; slices are far shorter.
 
 use memtide_core::Time;
 
@@ -28,11 +27,8 @@ const BUCKET: u64 = BUCKET_PS << FRACTION;
 /// Number of buckets kept: 2 ms.
 const BUCKETS: usize = 4096;
 
-/// Buckets over which utilisation is measured: 5 us.
-const WINDOW: u64 = 10;
-
 /// Fractional bits of a picosecond.
-const FRACTION: u32 = 16;
+pub const FRACTION: u32 = 16;
 
 /// A server that handles one line at a time, such as a memory node's bus or a direction of a link.
 #[derive(Clone, Debug)]
@@ -86,13 +82,6 @@ impl Buckets {
         (number, if number == wanted { at } else { begin })
     }
 
-    /// Counts time as used at `at`, even beyond the bucket's length: measures load without delaying requests.
-    #[inline]
-    pub fn count(&mut self, at: Time, service: u64) {
-        let number = at.0 / BUCKET_PS;
-        *self.used_mut(number) += service;
-    }
-
     /// Takes time from a bucket, and the rest from the next ones.
     #[inline]
     fn add(&mut self, number: u64, service: u64) {
@@ -122,16 +111,6 @@ impl Buckets {
     fn used(&self, number: u64) -> u64 {
         let place = self.ring[number as usize % BUCKETS];
         if place.0 == number { place.1 } else { 0 }
-    }
-
-    /// Share of the 5 us up to `at` that was taken, 0 to 1. The current bucket counts up to `at`.
-    #[inline]
-    pub fn load(&self, at: Time) -> f64 {
-        let now = at.0 / BUCKET_PS;
-        let into = (at.0 % BUCKET_PS) << FRACTION;
-        let before: u64 = (1..=WINDOW.min(now)).map(|back| self.used(now - back)).sum();
-        let present = self.used(now).min(into);
-        ((before + present) as f64 / (WINDOW * BUCKET + into) as f64).min(1.0)
     }
 }
 
@@ -178,18 +157,6 @@ mod tests {
             let last = (0..5000).map(|_| server.take(start, line)).max().expect("a line");
             assert_eq!(last.since(start), Time(4_999_000), "from {start}");
         }
-    }
-
-    #[test]
-    fn load_is_share_of_used_time() {
-        let mut server = Buckets::new();
-        let line = Buckets::service(MBPS);
-        for n in 0..20_000 {
-            server.take(Time(n * 4000), line);
-        }
-        let load = server.load(Time(80_000_000));
-        assert!((load - 0.25).abs() < 0.01, "{load}");
-        assert_eq!(server.load(Time(200_000_000)), 0.0);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 mod buckets;
 mod node;
 mod prepare;
+mod pressure;
 mod reach;
 mod shared;
 mod walker;

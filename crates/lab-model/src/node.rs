@@ -5,6 +5,7 @@ use memtide_core::{NodeId, Time};
 use memtide_lab_protocol::clock::Range;
 
 use crate::buckets::Buckets;
+use crate::pressure::Pressure;
 
 /// Utilisation steps of the precomputed curve.
 const STEPS: usize = 256;
@@ -15,7 +16,7 @@ const STEPS: usize = 256;
 pub struct CurveNode {
     server: Buckets,
     /// Time used by requests that may queue: all but the reads of CPUs with one outstanding line.
-    pressure: Buckets,
+    pressure: Pressure,
     service: [u64; 2],
     /// Latency without the path through the caches, at utilisations of `step / STEPS`.
     latency: Vec<Time>,
@@ -28,7 +29,7 @@ impl CurveNode {
         let at = |step: usize| Time::from_ns(latency_ns(fixed, step as f64 / STEPS as f64));
         CurveNode {
             server: Buckets::new(),
-            pressure: Buckets::new(),
+            pressure: Pressure::new(),
             service: [Buckets::service(fixed.read_bandwidth_mbps), Buckets::service(write_mbps)],
             latency: (0..=STEPS).map(at).collect(),
         }
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(node.read(Time::from_us(1), false), Time::from_us(1) + Time::from_ns(100.0));
         // Every 20 ns a line of 10 ns: half loaded.
         let mut last = Time::ZERO;
-        for n in 0..5000 {
+        for n in 0..50_000 {
             let at = Time::from_us(10) + Time::from_ns(20.0 * f64::from(n));
             last = node.read(at, false).since(at);
         }
@@ -136,13 +137,13 @@ mod tests {
     fn chase_queues_behind_others_only() {
         let mut node = CurveNode::new(&fixed());
         let mut at = Time::from_us(1);
-        for _ in 0..1000 {
+        for _ in 0..10_000 {
             let end = node.read(at, true);
             assert_eq!(end.since(at), Time::from_ns(100.0));
             at = end;
         }
-        (0..500).for_each(|n| node.write(at + Time::from_ns(40.0 * f64::from(n))));
-        at += Time::from_us(20);
+        (0..10_000).for_each(|n| node.write(at + Time::from_ns(40.0 * f64::from(n))));
+        at += Time::from_us(400);
         assert!(node.read(at, true).since(at) > Time::from_ns(115.0));
     }
 

@@ -47,6 +47,24 @@ bandwidth_mbps = 1600
 /// Instructions from one access to the next.
 const STEP: u64 = 4;
 
+/// A machine with some virtual CPUs.
+fn curve(machine: &str, cpus: usize) -> Curve {
+    let machine = Machine::parse("two.toml", machine).expect("a machine");
+    let range = |node: u8| Range { node: NodeId(node), start: u64::from(node) << 26, bytes: 64 << 20 };
+    let config = Config {
+        machine: String::new(),
+        vcpu_initiators: vec![InitiatorId(0); cpus],
+        memory: vec![range(0), range(1)],
+        parallel: false,
+        by_instruction: false,
+        boot_ps: 250,
+        counters: "unused".into(),
+        guest_nodes: vec![0, 1],
+        results: "unused".into(),
+    };
+    Curve::new(&machine, &config)
+}
+
 struct Run {
     curve: Curve,
     instruction: u64,
@@ -54,20 +72,7 @@ struct Run {
 
 impl Run {
     fn new() -> Run {
-        let machine = Machine::parse("two.toml", MACHINE).expect("a machine");
-        let range = |node: u8| Range { node: NodeId(node), start: u64::from(node) << 26, bytes: 64 << 20 };
-        let config = Config {
-            machine: String::new(),
-            vcpu_initiators: vec![InitiatorId(0)],
-            memory: vec![range(0), range(1)],
-            parallel: false,
-            by_instruction: false,
-            boot_ps: 250,
-            counters: "unused".into(),
-            guest_nodes: vec![0, 1],
-            results: "unused".into(),
-        };
-        Run { curve: Curve::new(&machine, &config), instruction: 0 }
+        Run { curve: curve(MACHINE, 1), instruction: 0 }
     }
 
     /// Accesses an address that is known at a time; returns when the value is.
@@ -212,4 +217,64 @@ fn slow_translation_delays_cache_hit() {
     };
     run.curve.open(CpuId(0), access, Touched::First);
     assert_eq!(run.end().since(before), Time::from_ns(502.0));
+}
+
+/// Two CPUs that read lines in slices, as the emulator runs them: one goes on, in turns of 20 us, until it is
+/// more than 20 us ahead of the other.
+struct Pair {
+    curve: Curve,
+    instructions: [u64; 2],
+}
+
+impl Pair {
+    const TURN: Time = Time::from_us(20);
+
+    fn now(&mut self, cpu: usize) -> Time {
+        let instruction = self.instructions[cpu];
+        self.curve.clock(CpuId::from(cpu), instruction).at(instruction)
+    }
+
+    /// Reads a line whose address is known at a time; returns when it begins and ends.
+    fn read(&mut self, cpu: usize, address: u64, ready: Time) -> (Time, Time) {
+        let line = address / LINE_BYTES;
+        let begin = self.now(cpu).max(ready);
+        let touched = self.curve.touch(CpuId::from(cpu), line, false);
+        assert_eq!(touched, Touched::Missed);
+        let (arrival, translation, instruction) = (Time::ZERO, Time::ZERO, self.instructions[cpu]);
+        let access = Access { instruction, line, write: false, ready, arrival, translation };
+        (begin, self.curve.open(CpuId::from(cpu), access, touched))
+    }
+
+    /// The CPU that runs after a turn of this one.
+    fn next(&mut self, cpu: usize) -> usize {
+        if self.now(cpu) > self.now(1 - cpu) + Pair::TURN { 1 - cpu } else { cpu }
+    }
+}
+
+#[test]
+fn chase_meets_load_of_cpu_that_runs_in_other_slices() {
+    let points = "loaded = [{ load = 0.5, latency_ns = 100 }, { load = 1, latency_ns = 200 }]";
+    let text = MACHINE.replacen("= 6400 }", &format!("= 6400, {points} }}"), 1);
+    let text = text.replace("outstanding_misses = 10", "outstanding_misses = 40");
+    let text = text.replace("reorder_buffer = 200", "reorder_buffer = 4000");
+    let mut pair = Pair { curve: curve(&text, 2), instructions: [0; 2] };
+    let mut lines = [scattered(0, u64::MAX), scattered(0, u64::MAX)];
+    let (mut cpu, mut ready, mut latencies) = (0, Time::ZERO, Vec::new());
+    while pair.now(0) < Time::from_us(20_000) {
+        let end = pair.now(cpu) + Pair::TURN;
+        while pair.now(cpu) < end {
+            // 12.5 ns of instructions for each line of 10 ns: a load of 80 %.
+            pair.instructions[cpu] += 50;
+            let address = lines[cpu].next().expect("a line");
+            let (begin, end) = pair.read(cpu, address, if cpu == 0 { ready } else { Time::ZERO });
+            if cpu == 0 {
+                ready = end;
+                latencies.push(end.since(begin).as_ns());
+            }
+        }
+        cpu = pair.next(cpu);
+    }
+    let ns = latencies.iter().sum::<f64>() / latencies.len() as f64;
+    // 80 % lies between the points of 100 and 200 ns.
+    assert!((ns / 160.0 - 1.0).abs() < 0.02, "{ns} ns");
 }
