@@ -12,9 +12,9 @@
 //! 0.5 us only counts its used time, and a request takes its service time from the first buckets with time
 //! left, starting with its own.
 //!
-//! Invariants: a bucket serves no more than its length; no request starts before its time; the rest of a full
-//! bucket continues in the next ones. Order inside a bucket is lost: a request waits up to 0.5 us too short or
-//! too long. Buckets more than 2 ms before the newest are dropped; slices are far shorter.
+//! Invariants: a bucket serves no more than its length; no request starts before its time; the rest of a
+//! full bucket continues in the next ones. Order inside a bucket is lost: a request waits up to 0.5 us too
+//! short or too long. Buckets more than 2 ms before the newest are dropped; slices are far shorter.
 
 use memtide_core::Time;
 

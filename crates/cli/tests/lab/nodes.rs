@@ -303,8 +303,8 @@ fn parallel_vcpus_are_counted_and_reported() {
         (parallel[0] / exact[0] - 1.0).abs() < 0.01,
         "the program's own instructions: {parallel:?}, expected {exact:?}"
     );
-    // On the host's clock the same work takes more timer ticks, the more the slower the host. Their kernel code
-    // counts too, with an access an instruction at most, of which few miss.
+    // On the host's clock the same work takes more timer ticks, the more the slower the host. Their kernel
+    // code counts too, with an access an instruction at most, of which few miss.
     for (index, per_instruction) in [(1, 1.0), (2, 0.05)] {
         let (least, most) = (0.95 * exact[index], 1.05 * exact[index] + per_instruction * parallel[3]);
         assert!((least..most).contains(&parallel[index]), "{parallel:?}, expected {least} to {most}");

@@ -1,5 +1,6 @@
-//! Runs a workload natively: the lab's programs. Marks its warm-up and region of interest, so that `memtide
-//! lab run --region marks` and `memtide record` exclude its initialisation, and prints the time of each stage.
+//! Runs a workload natively: the lab's programs. Marks its warm-up and region of interest, so that
+//! `memtide lab run --region marks` and `memtide record` exclude its initialisation, and prints the time of
+//! each stage.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
