@@ -20,6 +20,9 @@ pub struct Access {
     pub size: u16,
     /// A store if true, else a load. A read-modify-write is a load and then a store.
     pub write: bool,
+    /// Of a store: whether it is non-temporal (x86's `movnt*`). It goes past the caches, by way of a
+    /// write-combining buffer, without a read of its line. False for a load.
+    pub non_temporal: bool,
 }
 
 /// What a thread does after the accesses of a [`Batch`].

@@ -120,6 +120,19 @@ impl Cache {
         self.victim(set, old)
     }
 
+    /// Drops a line, whether dirty or not; returns whether the cache contained it.
+    pub fn evict(&mut self, line: u64) -> bool {
+        let (set, key) = self.place(line);
+        let lanes = self.lanes_mut(set);
+        let Some(way) = find(lanes, key) else { return false };
+        let slots = lanes.len() * LANES;
+        for at in way..slots {
+            let next = if at + 1 < slots { slot(lanes, at + 1) } else { 0 };
+            lanes[at / LANES].0[at % LANES] = next;
+        }
+        true
+    }
+
     /// Prefetches the host memory that a lookup of this line will read.
     #[inline]
     pub fn warm(&self, line: u64) {

@@ -6,7 +6,7 @@ use memtide_core::machine::Fixed;
 use memtide_core::{LINE_BYTES, Time};
 
 use crate::counters::Counters;
-use crate::node::{Completion, MemoryNode, Request};
+use crate::node::{Completion, MemoryNode, REPORT_ACCEPTED, Request};
 
 /// Length of the window over which utilisation is measured. Short compared to a program's phases, but 800
 /// lines of a node of 10 GB/s.
@@ -63,6 +63,9 @@ impl FixedNode {
         let loaded = self.load.add(at, if meets_others { service >> 16 } else { 0 });
         if request.write {
             self.counters.writes += 1;
+            if request.id & REPORT_ACCEPTED != 0 {
+                done.push(Completion { id: request.id, at: Time((start >> 16) as u64) });
+            }
             return;
         }
         self.counters.reads += 1;

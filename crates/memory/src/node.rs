@@ -9,18 +9,23 @@ use crate::counters::Counters;
 pub struct Request {
     /// Line number in the node: the address within the node divided by the line size.
     pub line: u64,
-    /// Whether it is a write. Writes are posted: their completion is not reported.
+    /// Whether it is a write. Writes are posted: their completion is not reported, except with
+    /// [`REPORT_ACCEPTED`].
     pub write: bool,
     /// Identifies a read's completion.
     pub id: u64,
 }
 
-/// Completion of a read.
+/// Bit of a write's `id`: its requester holds a buffer until the node has accepted the write (DRAM: into the
+/// controller's write queue), which is reported as its completion.
+pub const REPORT_ACCEPTED: u64 = 1 << 63;
+
+/// Completion of a read, or acceptance of a write with [`REPORT_ACCEPTED`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's `id`.
     pub id: u64,
-    /// Arrival time of its data.
+    /// Arrival time of its data, or of the acknowledgement.
     pub at: Time,
 }
 
@@ -36,7 +41,8 @@ pub trait MemoryNode {
     /// time; [`Time::NEVER`] if idle.
     fn next_event(&self) -> Time;
 
-    /// Processes events up to and including `until`; appends the reads that became certain to `done`.
+    /// Processes events up to and including `until`; appends the completions that became certain to
+    /// `done`.
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
     /// Counters; refreshes are counted up to `at`.

@@ -92,6 +92,13 @@ impl PrivateCaches {
         false
     }
 
+    /// Drops a line from every level, without a write-back: the caller writes the line.
+    pub fn evict(&mut self, line: u64) {
+        for level in &mut self.levels {
+            level.cache.evict(line);
+        }
+    }
+
     /// Takes the first level out, for a caller that looks lines up there itself; `None` if there is no level.
     /// These are the other levels from then on.
     pub fn take_first(&mut self) -> Option<Cache> {

@@ -98,7 +98,7 @@ pub(crate) struct SharedNode {
     others: OtherSlices<Request>,
 }
 
-/// The `id` of others' requests. Those of this slice are below.
+/// The `id` of others' reads. Those of this slice are below.
 const OTHER: u64 = u64::MAX;
 
 impl SharedNode {
@@ -130,7 +130,9 @@ impl MemoryNode for SharedNode {
         let SharedNode { device, others, apart, .. } = self;
         others.take_due(until, |slice, at, request| {
             let line = request.line.wrapping_add(slice * *apart);
-            device.push(at, Request { line, id: OTHER, ..request });
+            // No one waits for the others' writes.
+            let id = if request.write { 0 } else { OTHER };
+            device.push(at, Request { line, id, ..request });
         });
         let first = done.len();
         device.advance(until, done);

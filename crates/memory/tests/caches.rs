@@ -59,6 +59,13 @@ impl Plain {
         }
     }
 
+    fn evict(&mut self, number: u64) -> bool {
+        let set = self.set(number);
+        let before = set.len();
+        set.retain(|line| line.number != number);
+        set.len() < before
+    }
+
     fn dirty(&self) -> impl Iterator<Item = u64> {
         self.sets.iter().flatten().filter(|line| line.dirty).map(|line| line.number)
     }
@@ -69,8 +76,13 @@ fn geometry() -> impl Strategy<Value = (u64, u16)> {
     (1u64..=12, 1u16..=20).prop_filter("whole sets", |&(kib, ways)| (kib * 16).is_multiple_of(ways.into()))
 }
 
-/// Applies an access (1: a store, 2 or more: a load) or a write-back (0) to both, and compares the results.
+/// Applies an access (1: a store, 2 and 3: a load), a write-back (0) or an eviction (4) to both, and compares
+/// the results.
 fn both(cache: &mut Cache, plain: &mut Plain, line: u64, kind: u8) {
+    if kind == 4 {
+        assert_eq!(cache.evict(line), plain.evict(line), "eviction of line {line}");
+        return;
+    }
     if kind == 0 {
         assert_eq!(cache.write_back(line), plain.write_back(line), "write-back of line {line}");
         return;
@@ -85,10 +97,10 @@ fn both(cache: &mut Cache, plain: &mut Plain, line: u64, kind: u8) {
 
 proptest! {
     #[test]
-    fn loads_stores_and_write_backs_have_the_same_hits_and_victims(
+    fn loads_stores_write_backs_and_evictions_have_the_same_hits_and_victims(
         (kib, ways) in geometry(),
         base in prop_oneof![Just(0u64), Just(1 << 31), Just((1 << 33) + 5)],
-        accesses in proptest::collection::vec((0u64..500, 0u8..4), 0..1500),
+        accesses in proptest::collection::vec((0u64..500, 0u8..5), 0..1500),
     ) {
         let mut cache = Cache::new(kib, ways);
         let mut plain = Plain::new(kib, ways.into());

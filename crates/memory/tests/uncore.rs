@@ -64,6 +64,26 @@ fn small() -> Machine {
 }
 
 #[test]
+fn write_past_the_caches_is_one_write_whose_buffer_is_free_when_the_node_takes_it() {
+    let mut bench = Bench::new(&small());
+    bench.demand(CPU, 7, Time::ZERO, 1);
+    bench.uncore.spill(CPU, 7, ns(1.0));
+    bench.run(ns(1000.0));
+    bench.notified.clear();
+    // The second waits for 10 ns of the node's time, the third is of no one's interest.
+    for (line, waiter) in [(7, Some(2)), (8, Some(3)), (9, None)] {
+        bench.uncore.write_past(CPU, line, ns(2000.0), waiter.map(Waiter));
+    }
+    bench.run(ns(3000.0));
+    assert_eq!(bench.notified, [(2, ns(2020.0)), (3, ns(2030.0))]);
+    let counters = bench.uncore.node_counters(NodeId(0), Time::ZERO);
+    assert_eq!((counters.reads, counters.writes), (1, 3), "the dirty line in the cache is merged");
+    let requested = bench.uncore.requested(NodeId(0));
+    assert_eq!(requested, Requested { demand: 4, ..Requested::default() });
+    assert_eq!(bench.demand(OTHER, 7, ns(4000.0), 4), None, "the shared cache contains it no more");
+}
+
+#[test]
 fn miss_takes_node_latency_and_hit_cache_latency() {
     let mut bench = Bench::new(&small());
     assert_eq!(bench.demand(CPU, 7, ns(5.0), 1), None);

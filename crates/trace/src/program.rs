@@ -236,6 +236,7 @@ impl Replay {
                     producer: if u64::from(producer) < thread.made { producer } else { 0 },
                     size: columns.size[row] as u16,
                     write: columns.write[row],
+                    non_temporal: false,
                 });
             } else {
                 thread.retired = retired - 1;

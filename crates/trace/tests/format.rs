@@ -54,7 +54,8 @@ fn program(epochs: Vec<Vec<Operation>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Ste
             epoch.push(Row { address, size: size.into(), write, pc: address ^ 1, producer, ..row });
             let address = VirtAddr(address);
             let instructions = instructions as u32;
-            steps.push(Step::Access(Access { address, instructions, producer, size, write }));
+            let non_temporal = false;
+            steps.push(Step::Access(Access { address, instructions, producer, size, write, non_temporal }));
         }
         rows.push(epoch);
     }

@@ -15,6 +15,7 @@ mod hash_index;
 mod info;
 mod later;
 mod memory;
+mod non_temporal;
 mod params;
 mod points;
 mod profile;

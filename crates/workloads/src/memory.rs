@@ -5,6 +5,7 @@ use std::ops::Deref;
 use memtide_core::{Access, VirtAddr};
 
 use crate::array::{Array, Element};
+use crate::non_temporal;
 
 /// The load that a value depends on: the number of that access in its thread, from 1; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +91,9 @@ pub trait Memory {
     /// An access to `bytes` bytes, whose address depends on `producer`.
     fn access(&mut self, address: VirtAddr, bytes: u16, producer: Origin, write: bool) -> Origin;
 
+    /// A non-temporal store to `bytes` bytes.
+    fn access_past(&mut self, address: VirtAddr, bytes: u16, producer: Origin);
+
     /// Retires instructions without memory accesses.
     fn work(&mut self, instructions: u64);
 
@@ -136,6 +140,27 @@ pub trait Memory {
         }
     }
 
+    /// Stores `N` consecutive elements past the caches: with one instruction when traced, one for each two
+    /// when native.
+    /// A thread's stores must be followed by its [`Memory::fence`] before another thread reads them.
+    #[inline(always)]
+    fn store_lanes_past<const N: usize>(&mut self, array: &Array<f64>, first: impl Index, values: [f64; N]) {
+        self.access_past(array.address(first.index()), (N * size_of::<f64>()) as u16, first.origin());
+        let cells = array.lanes::<N>(first.index());
+        match Self::TRACED {
+            true => cells.iter().zip(values).for_each(|(cell, value)| f64::set(cell, value)),
+            false => non_temporal::store(cells, values),
+        }
+    }
+
+    /// Ends a thread's non-temporal stores.
+    #[inline(always)]
+    fn fence(&mut self) {
+        if !Self::TRACED {
+            non_temporal::fence();
+        }
+    }
+
     /// Loads a word that is known to be zero, for the access alone. Traced, the data are not read.
     #[inline(always)]
     fn probe(&mut self, zeros: &Array<u64>, index: impl Index) -> Loaded<usize> {
@@ -166,6 +191,9 @@ impl Memory for Native {
     }
 
     #[inline(always)]
+    fn access_past(&mut self, _: VirtAddr, _: u16, _: Origin) {}
+
+    #[inline(always)]
     fn work(&mut self, _: u64) {}
 }
 
@@ -184,6 +212,30 @@ impl Memory for Traced {
 
     #[inline(always)]
     fn access(&mut self, address: VirtAddr, bytes: u16, producer: Origin, write: bool) -> Origin {
+        self.record(address, bytes, producer, write, false)
+    }
+
+    #[inline(always)]
+    fn access_past(&mut self, address: VirtAddr, bytes: u16, producer: Origin) {
+        self.record(address, bytes, producer, true, true);
+    }
+
+    #[inline(always)]
+    fn work(&mut self, instructions: u64) {
+        self.pending += instructions;
+    }
+}
+
+impl Traced {
+    #[inline(always)]
+    fn record(
+        &mut self,
+        address: VirtAddr,
+        size: u16,
+        producer: Origin,
+        write: bool,
+        non_temporal: bool,
+    ) -> Origin {
         let number = self.earlier + self.accesses.len() as u64 + 1;
         let producer = match producer.0 {
             0 => 0,
@@ -191,12 +243,7 @@ impl Memory for Traced {
         };
         let instructions = u32::try_from(self.pending + 1).unwrap_or(u32::MAX);
         self.pending = self.pending + 1 - u64::from(instructions);
-        self.accesses.push(Access { address, instructions, producer, size: bytes, write });
+        self.accesses.push(Access { address, instructions, producer, size, write, non_temporal });
         Origin(number)
-    }
-
-    #[inline(always)]
-    fn work(&mut self, instructions: u64) {
-        self.pending += instructions;
     }
 }

@@ -8,6 +8,7 @@ use super::queues::NONE;
 use super::schedule::{Candidate, ROW};
 use super::timing::{Kind, NEVER};
 use super::{Channel, Completion};
+use crate::node::REPORT_ACCEPTED;
 
 /// Column commands for reads and writes.
 pub(super) const COLUMN: [Kind; 2] = [Kind::Read, Kind::Write];
@@ -16,6 +17,9 @@ impl<O: Observer> Channel<O> {
     /// Moves the first request of the backlog into the queues.
     pub(super) fn admit(&mut self, done: &mut Vec<Completion>) {
         let Some(arrival) = self.backlog.pop() else { return };
+        if arrival.write && arrival.id & REPORT_ACCEPTED != 0 {
+            done.push(Completion { id: arrival.id, at: self.time(self.now) });
+        }
         let bank = &mut self.banks[usize::from(arrival.place.bank)];
         if bank.queues[1].head != NONE && self.slots.has_line(bank.queues[1], arrival.place) {
             return self.answer_from_write_queue(arrival.write, arrival.id, done);

@@ -137,7 +137,8 @@ impl<O: Observer> Channel<O> {
     }
 
     /// Queues a request that arrives at `at`, or at the channel's current time if that is later. Reads are
-    /// reported with their `id`; writes are posted.
+    /// reported with their `id`; writes are posted, except with
+    /// [`REPORT_ACCEPTED`](crate::node::REPORT_ACCEPTED).
     #[inline]
     pub fn push(&mut self, at: Time, place: Place, write: bool, id: u64) {
         let at = at.0.div_ceil(self.policy.clock_ps);
@@ -160,7 +161,8 @@ impl<O: Observer> Channel<O> {
     }
 
     /// Sends all commands up to and including `until`. Appends the reads whose column command was sent to
-    /// `done`, with the end of their data at the pins (which may be after `until`).
+    /// `done`, with the end of their data at the pins (which may be after `until`), and the writes to report
+    /// that entered the write queue.
     pub fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let until = (until.0 / self.policy.clock_ps).max(self.base + u64::from(self.now));
         loop {

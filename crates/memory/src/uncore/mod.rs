@@ -15,7 +15,7 @@ use crate::cache::{Access, Cache};
 use crate::counters::Counters;
 use crate::link::{Links, Towards};
 use crate::model::model;
-use crate::node::{self, Completion, MemoryNode};
+use crate::node::{self, Completion, MemoryNode, REPORT_ACCEPTED};
 
 /// The shared cache levels, links and nodes of a machine. [`Uncore::advance`] moves its time forward.
 pub struct Uncore {
@@ -49,7 +49,7 @@ struct NodeState {
 /// writes and serves reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requested {
-    /// Reads by cores, and write-backs of their stores.
+    /// Reads by cores, write-backs of their stores, and their non-temporal stores.
     pub demand: u64,
     /// Reads by the prefetcher.
     pub prefetch: u64,
@@ -181,7 +181,25 @@ impl Uncore {
         self.post(cpu, line, at, Requester::Copy);
     }
 
+    /// Writes a line past the caches, as a write-combining buffer does, and drops it from the shared levels
+    /// of `cpu`: what they contain of it is merged. Posted, but [`Uncore::advance`] reports `waiter`, if any,
+    /// when the node has accepted the line, until which the buffer is in use.
+    pub fn write_past(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Option<Waiter>) {
+        for level in &mut self.levels {
+            level.instances[cpu.index() / usize::from(level.shared_by)].evict(line);
+        }
+        let Some(waiter) = waiter else { return self.post(cpu, line, at, Requester::Demand) };
+        let (domain, node) = (self.domain(cpu), self.routes.find(line).0);
+        let id = self.requests.add(line, at, cpu, domain, node, false);
+        self.requests.wait(id, waiter, at);
+        self.send_write(cpu, line, at, Requester::Demand, REPORT_ACCEPTED | u64::from(id));
+    }
+
     fn post(&mut self, cpu: CpuId, line: u64, at: Time, requester: Requester) {
+        self.send_write(cpu, line, at, requester, 0);
+    }
+
+    fn send_write(&mut self, cpu: CpuId, line: u64, at: Time, requester: Requester, id: u64) {
         let (node, local) = self.routes.find(line);
         let arrival = self.links.carry(self.routes.hops(cpu, node), Towards::Node, at + self.routes.out());
         let state = &mut self.nodes[node.index()];
@@ -189,7 +207,7 @@ impl Uncore {
         if let Some(wear) = &mut state.wear {
             wear[(local / (PAGE_BYTES / LINE_BYTES)) as usize] += 1;
         }
-        state.memory.push(arrival, node::Request { line: local, write: true, id: 0 });
+        state.memory.push(arrival, node::Request { line: local, write: true, id });
         self.touched |= 1 << node.0;
     }
 
@@ -210,7 +228,7 @@ impl Uncore {
     }
 
     /// Advances a node to `now`; requests before that time are no longer possible. Calls `notify` for each
-    /// waiter whose line's arrival has become known.
+    /// waiter whose line's arrival, or acceptance by the node, has become known.
     pub fn advance(&mut self, node: NodeId, now: Time, mut notify: impl FnMut(Waiter, Time)) {
         let mut completions = std::mem::take(&mut self.completions);
         self.nodes[node.index()].memory.advance(now + self.routes.out(), &mut completions);
@@ -218,6 +236,11 @@ impl Uncore {
             let id = completion.id as u32;
             let request = *self.requests.get(id);
             let hops = self.routes.hops(request.cpu, node);
+            if completion.id & REPORT_ACCEPTED != 0 {
+                let arrival = self.links.signal(hops, completion.at);
+                self.requests.finish(id, |waiter, earliest| notify(waiter, arrival.max(earliest)));
+                continue;
+            }
             let there = completion.at - self.routes.allowance(node);
             let arrival = self.links.carry(hops, Towards::Initiator, there);
             self.in_flight.arrives(request.domain, request.line, id, arrival);

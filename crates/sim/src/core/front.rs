@@ -105,15 +105,24 @@ impl Core {
     /// Executes one line's part of an access.
     #[inline]
     fn execute(&mut self, access: &Access, piece: &Piece, place: Translated, uncore: &mut Uncore) {
+        if access.non_temporal {
+            return self.store_past(access, piece, place);
+        }
         let Translated { line, from, takes } = place;
         let producer = self.window.producer(access.producer);
         let overwritten = access.write && self.write_stream.see(piece.address, piece.bytes);
         let end = match self.private.access(line, access.write, &mut self.spilled) {
             Some(latency) => self.window.hit(line, from, takes + latency, producer),
-            None if overwritten => End::at(Time::ZERO),
             None => {
-                uncore.warm(self.cpu, line);
-                self.window.miss(line, from, takes, producer)
+                if !self.combining.is_empty() && self.combining.take(line).is_some() {
+                    uncore.write_past(self.cpu, line, from + takes, None);
+                }
+                if overwritten {
+                    End::at(Time::ZERO)
+                } else {
+                    uncore.warm(self.cpu, line);
+                    self.window.miss(line, from, takes, producer)
+                }
             }
         };
         if !self.spilled.is_empty() {
@@ -126,6 +135,22 @@ impl Core {
         }
         if piece.last {
             self.window.remember(if access.write { End::at(Time::ZERO) } else { end });
+        }
+    }
+
+    /// Executes one line's part of a non-temporal store. It never waits; the line's buffer may, once sent.
+    fn store_past(&mut self, access: &Access, piece: &Piece, place: Translated) {
+        let Translated { line, from, takes } = place;
+        let producer = self.window.producer(access.producer);
+        let combined = self.combining.store(line, piece.address.0 % LINE_BYTES, piece.bytes, producer);
+        if combined.opens {
+            self.private.evict(line);
+        }
+        if let Some(buffer) = combined.sent {
+            self.window.write(buffer.line, from, takes, buffer.producer);
+        }
+        if piece.last {
+            self.window.remember(End::at(Time::ZERO));
         }
     }
 
@@ -237,7 +262,14 @@ mod tests {
 
     #[test]
     fn access_across_lines_is_split_by_line() {
-        let access = Access { address: VirtAddr(60), instructions: 1, producer: 0, size: 72, write: false };
+        let access = Access {
+            address: VirtAddr(60),
+            instructions: 1,
+            producer: 0,
+            size: 72,
+            write: false,
+            non_temporal: false,
+        };
         let mut done = 0;
         let mut pieces = Vec::new();
         loop {

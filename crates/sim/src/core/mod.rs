@@ -1,6 +1,7 @@
 //! Simulated cores.
 
 mod clock;
+mod combining;
 mod front;
 mod window;
 mod write_stream;
@@ -12,6 +13,7 @@ use memtide_core::{CpuId, Then, Time};
 use memtide_memory::{PageKey, PageWalkers, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter};
 
 pub(crate) use self::clock::Clock;
+use self::combining::WriteCombining;
 pub(crate) use self::front::{Stop, Trap};
 pub(crate) use self::window::Window;
 use self::write_stream::WriteStream;
@@ -37,6 +39,7 @@ pub(crate) struct Core {
     private: PrivateCaches,
     prefetcher: Option<Prefetcher>,
     write_stream: WriteStream,
+    combining: WriteCombining,
     walkers: PageWalkers,
     /// Latency of an access that does not stall its thread.
     hidden: Time,
@@ -62,6 +65,7 @@ impl Core {
             private: PrivateCaches::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
             write_stream: WriteStream::new(machine.core.write_streaming_lines),
+            combining: WriteCombining::new(machine.core.outstanding_misses),
             walkers: PageWalkers::new(machine),
             hidden: machine.hidden_latency(),
             last_page: None,
@@ -92,8 +96,18 @@ impl Core {
     }
 
     /// Lets the running thread's trap be handled once all its earlier accesses have ended; stores count if
-    /// other threads may depend on them.
+    /// other threads may depend on them. Write-combining buffers are sent, as the trap serialises.
     pub fn drain(&mut self, thread: &mut Thread) {
+        while !self.combining.is_empty() {
+            let Some(begin) = self.window.place(self.clock.now()) else {
+                self.blocked = true;
+                return;
+            };
+            thread.spent.stall += self.clock.wait_until(begin);
+            if let Some(buffer) = self.combining.take_oldest() {
+                self.window.write(buffer.line, begin, Time::ZERO, buffer.producer);
+            }
+        }
         let stores = matches!(self.trap, Some(Trap::Then(Then::Barrier | Then::End)));
         let loaded = self.window.drain(self.clock.now());
         match loaded.and_then(|time| if stores { self.window.drain_stores(time) } else { Some(time) }) {
@@ -117,8 +131,11 @@ impl Core {
     /// Sends the earliest miss to the uncore.
     pub fn send_miss(&mut self, uncore: &mut Uncore) {
         let Some((time, slot)) = self.window.take_miss() else { return };
-        let line = self.window.line_of(slot);
+        let (line, posted) = self.window.line_of(slot);
         let waiter = Waiter(u32::from(self.cpu.0) << 8 | u32::from(slot));
+        if posted {
+            return uncore.write_past(self.cpu, line, time, Some(waiter));
+        }
         if let Some(end) = uncore.demand(self.cpu, line, time, waiter) {
             self.window.resolve(slot, end);
         }

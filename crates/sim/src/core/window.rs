@@ -19,8 +19,8 @@
 //!   older has ended.
 //! - *Slots*: open accesses, reused in order. An [`End`] names slot and generation, so an access whose slot
 //!   has been reused counts as ended long ago, and needs no notification.
-//! - *Miss registers*: a miss without one waits in `queue`, first come, first served, and inherits the end of
-//!   the miss that frees one.
+//! - *Miss registers*: a miss, or the posted write of a line, without one waits in `queue`, first come, first
+//!   served, and inherits the end of the miss that frees one.
 //! - *Dependences*: an access with a loaded address begins when that load ends. Waiters need no lists:
 //!   `waiting` has a bit per slot, and each waiting slot names the one slot it is `on`.
 //!
@@ -79,6 +79,8 @@ struct Slot {
     kind: Kind,
     /// Its miss register.
     register: u8,
+    /// Whether it is the posted write of a line, instead of an access.
+    posted: bool,
     line: u64,
 }
 
@@ -131,6 +133,7 @@ impl Window {
             earliest: Time::ZERO,
             kind: Kind::Miss(Time::ZERO),
             register: NO_REGISTER,
+            posted: false,
             line: 0,
         };
         Window {
@@ -244,6 +247,17 @@ impl Window {
         end
     }
 
+    /// Adds the posted write of a write-combining buffer's line. No access waits for it, but it takes a slot
+    /// and a miss register until its node has accepted it.
+    pub fn write(&mut self, line: u64, earliest: Time, translation: Time, producer: End) {
+        let new = self.open(line, earliest, Kind::Miss(translation));
+        self.slots[usize::from(new)].posted = true;
+        match self.settled(producer) {
+            Ok(produced) => self.begin_miss(new, earliest.max(produced) + translation),
+            Err(slot) => self.wait(new, slot),
+        }
+    }
+
     /// Records the end of the last access, for dependent ones.
     #[inline]
     pub fn remember(&mut self, end: End) {
@@ -275,9 +289,10 @@ impl Window {
         self.ready.pop_front()
     }
 
-    /// The line of a slot's access.
-    pub fn line_of(&self, slot: u8) -> u64 {
-        self.slots[usize::from(slot)].line
+    /// The line of a slot's access, and whether that is a posted write.
+    pub fn line_of(&self, slot: u8) -> (u64, bool) {
+        let Slot { line, posted, .. } = self.slots[usize::from(slot)];
+        (line, posted)
     }
 
     /// Sets the end of a slot's access, and starts all that waited for it.
@@ -337,7 +352,16 @@ impl Window {
         self.next_slot = (new + 1) % SLOTS as u8;
         let slot = &mut self.slots[usize::from(new)];
         let generation = slot.generation.wrapping_add(1) & 0x00ff_ffff;
-        *slot = Slot { end: Time::NEVER, generation, on: 0, earliest, kind, register: NO_REGISTER, line };
+        *slot = Slot {
+            end: Time::NEVER,
+            generation,
+            on: 0,
+            earliest,
+            kind,
+            register: NO_REGISTER,
+            posted: false,
+            line,
+        };
         new
     }
 

@@ -147,12 +147,18 @@ pub fn doing(accesses: impl IntoIterator<Item = Access>) -> Batch {
 
 /// A load of 8 bytes.
 pub fn load(address: u64) -> Access {
-    Access { address: VirtAddr(address), instructions: 1, producer: 0, size: 8, write: false }
+    let address = VirtAddr(address);
+    Access { address, instructions: 1, producer: 0, size: 8, write: false, non_temporal: false }
 }
 
 /// A store of 8 bytes.
 pub fn store(address: u64) -> Access {
     Access { write: true, ..load(address) }
+}
+
+/// A non-temporal store of 8 bytes.
+pub fn store_past(address: u64) -> Access {
+    Access { non_temporal: true, ..store(address) }
 }
 
 /// A load whose address depends on the previous load.

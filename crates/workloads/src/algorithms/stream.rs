@@ -27,6 +27,8 @@ pub struct Stream {
     threads: usize,
     iterations: usize,
     kernels: Vec<Step>,
+    /// Whether the kernels' stores, but not those of initialisation, go past the caches.
+    past: bool,
     a: Array<f64>,
     b: Array<f64>,
     c: Array<f64>,
@@ -53,6 +55,11 @@ impl Algorithm for Stream {
                 "kernel to run, or all four in turn",
                 &["all", "copy", "scale", "add", "triad"],
             ),
+            Parameter::word(
+                "stores",
+                "non-temporal: past the caches, without a read",
+                &["ordinary", "non-temporal"],
+            ),
             params::footprint_mib(64),
             params::iterations(2),
             params::threads(16),
@@ -72,6 +79,7 @@ impl Algorithm for Stream {
                 "triad" => vec![Step::Triad],
                 _ => vec![Step::Copy, Step::Scale, Step::Add, Step::Triad],
             },
+            past: settings.word("stores") == "non-temporal",
             a: space.array("a", len)?,
             b: space.array("b", len)?,
             c: space.array("c", len)?,
@@ -104,40 +112,64 @@ impl Workload for Stream {
     fn local(&self, _thread: usize) {}
 
     fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, _local: &mut ()) {
-        let Stream { a, b, c, .. } = self;
-        for i in (item * BLOCK..(item + 1) * BLOCK).step_by(LANES) {
-            match step {
-                Step::Init => {
-                    m.store_lanes(a, i, [1.0; LANES]);
-                    m.store_lanes(b, i, [2.0; LANES]);
-                    m.store_lanes(c, i, [0.0; LANES]);
-                }
-                Step::Copy => {
-                    let x: Vector = *m.load_lanes(a, i);
-                    m.store_lanes(c, i, x);
-                }
-                Step::Scale => {
-                    let x: Vector = *m.load_lanes(c, i);
-                    m.work(1);
-                    m.store_lanes(b, i, x.map(|x| SCALAR * x));
-                }
-                Step::Add => {
-                    let x: Vector = *m.load_lanes(a, i);
-                    let y: Vector = *m.load_lanes(b, i);
-                    m.store_lanes::<_, LANES>(c, i, from_fn(|lane| x[lane] + y[lane]));
-                }
-                Step::Triad => {
-                    let y: Vector = *m.load_lanes(c, i);
-                    let x: Vector = *m.load_lanes(b, i);
-                    m.store_lanes::<_, LANES>(a, i, from_fn(|lane| x[lane] + SCALAR * y[lane]));
-                }
-            }
-            m.work(LOOP_INSTRUCTIONS);
+        match self.past && step != Step::Init {
+            true => self.kernel(m, step, item, M::store_lanes_past::<LANES>),
+            false => self.kernel(m, step, item, M::store_lanes::<f64, LANES>),
+        }
+    }
+
+    /// Non-temporal stores are visible to other threads from the phase's end on.
+    fn finish<M: Memory>(&self, m: &mut M, _step: Step, _local: &mut ()) {
+        if self.past {
+            m.fence();
         }
     }
 
     fn result(&self) -> f64 {
         [&self.a, &self.b, &self.c].iter().flat_map(|array| array.values()).sum()
+    }
+}
+
+impl Stream {
+    /// Runs an item, with one of the two kinds of stores.
+    #[inline(always)]
+    fn kernel<M: Memory>(
+        &self,
+        m: &mut M,
+        step: Step,
+        item: usize,
+        store: impl Fn(&mut M, &Array<f64>, usize, Vector),
+    ) {
+        let Stream { a, b, c, .. } = self;
+        for i in (item * BLOCK..(item + 1) * BLOCK).step_by(LANES) {
+            match step {
+                Step::Init => {
+                    store(m, a, i, [1.0; LANES]);
+                    store(m, b, i, [2.0; LANES]);
+                    store(m, c, i, [0.0; LANES]);
+                }
+                Step::Copy => {
+                    let x: Vector = *m.load_lanes(a, i);
+                    store(m, c, i, x);
+                }
+                Step::Scale => {
+                    let x: Vector = *m.load_lanes(c, i);
+                    m.work(1);
+                    store(m, b, i, x.map(|x| SCALAR * x));
+                }
+                Step::Add => {
+                    let x: Vector = *m.load_lanes(a, i);
+                    let y: Vector = *m.load_lanes(b, i);
+                    store(m, c, i, from_fn(|lane| x[lane] + y[lane]));
+                }
+                Step::Triad => {
+                    let y: Vector = *m.load_lanes(c, i);
+                    let x: Vector = *m.load_lanes(b, i);
+                    store(m, a, i, from_fn(|lane| x[lane] + SCALAR * y[lane]));
+                }
+            }
+            m.work(LOOP_INSTRUCTIONS);
+        }
     }
 }
 
@@ -171,5 +203,19 @@ mod tests {
         assert_eq!(triad.iter().filter(|access| access.write).count(), vectors);
         assert_eq!(recorded.instructions(), (6 + 6) * vectors as u64);
         assert!(triad.iter().all(|access| access.producer == 0 && access.size == 32));
+    }
+
+    #[test]
+    fn non_temporal_stores_differ_from_ordinary_ones_in_nothing_else() {
+        let params = "footprint_mib=1,iterations=1,threads=2";
+        let (_, mut ordinary) = check::<Stream>(params);
+        let (program, recorded) = check::<Stream>(&format!("{params},stores=non-temporal"));
+        let initial = 3 * program.workload().a.len() / LANES / 2;
+        for (ordinary, recorded) in ordinary.streams.iter_mut().zip(&recorded.streams) {
+            for (at, access) in ordinary.iter_mut().enumerate() {
+                access.non_temporal = access.write && at >= initial;
+            }
+            assert_eq!(ordinary, recorded);
+        }
     }
 }
