@@ -55,8 +55,12 @@ fn header() -> Header {
 }
 
 fn row(operation: u8, thread: u8, rest: &mut &[u8]) -> Row {
-    let kind = if operation % 10 == 9 { Kind::Mark as u8 } else { operation % 10 % 8 };
-    let kind = Kind::from_number(kind.into()).expect("one of nine kinds");
+    let kind = match operation % 40 {
+        9 | 19 | 29 | 39 => Kind::Mark as u8,
+        30 => Kind::NonTemporalStore as u8,
+        other => other % 10 % 8,
+    };
+    let kind = Kind::from_number(kind.into()).expect("one of ten kinds");
     let wide = operation >= 200;
     let mut number = || {
         let bytes = if wide { 8 } else { 2 }.min(rest.len());
@@ -83,7 +87,7 @@ fn read_back(path: &Path, totals: Totals) {
     let trace = Trace::open(path).expect("what was written can be opened");
     assert_eq!(trace.totals(), totals);
     let info = trace.info(&mut |_| true).expect("what was written can be read");
-    assert_eq!(info.accesses, totals.accesses);
+    assert_eq!((info.accesses, info.non_temporal_writes), (totals.accesses, totals.non_temporal_stores));
     replay(trace);
 }
 

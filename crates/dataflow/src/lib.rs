@@ -59,6 +59,8 @@ pub struct Op {
     pub width: u16,
     /// Whether it loads and stores the same bytes.
     pub modifies: bool,
+    /// Whether its stores are non-temporal: they go past the caches.
+    pub non_temporal: bool,
 }
 
 /// A translated block.
@@ -142,6 +144,28 @@ fn is_repeat(instruction: &Instruction) -> bool {
     instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
 }
 
+/// Whether an instruction stores with a non-temporal hint: Intel SDM volume 1, 10.4.6.2, with SSE4a's of AMD
+/// and the forms of AVX and AVX-512.
+fn is_non_temporal(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        mnemonic,
+        Movnti
+            | Movntq
+            | Movntdq
+            | Movntps
+            | Movntpd
+            | Movntss
+            | Movntsd
+            | Maskmovq
+            | Maskmovdqu
+            | Vmovntdq
+            | Vmovntps
+            | Vmovntpd
+            | Vmaskmovdqu
+    )
+}
+
 /// Registers read and written by an instruction.
 #[derive(Default)]
 struct Effect {
@@ -156,6 +180,7 @@ struct Effect {
     stored: Set,
     stores_loaded: bool,
     width: u16,
+    non_temporal: bool,
 }
 
 impl Effect {
@@ -174,6 +199,7 @@ impl Effect {
             effect.read = 0;
             effect.written = set(Register::RAX) | set(Register::RCX) | set(Register::R11);
         }
+        effect.non_temporal = is_non_temporal(instruction.mnemonic());
         effect.values(instruction, info);
         effect
     }
@@ -256,6 +282,7 @@ impl Effect {
             loaded: if self.loads { self.written } else { 0 },
             width: self.width,
             modifies: self.loads && self.stores && self.load_address == self.store_address,
+            non_temporal: self.non_temporal,
         }
     }
 }
@@ -378,6 +405,36 @@ mod tests {
         let (block, ops) = block(&[&[0xf3, 0xa4]]);
         assert_eq!((block.repeats, block.ends_in_repeat), (Some(0x1000), Some(0x1000)));
         assert_eq!(ops[0].as_ref().unwrap().loaded, 0);
+    }
+
+    #[test]
+    fn non_temporal_stores_are_known_in_every_encoding() {
+        let stores: [(&str, &[u8], u16); 15] = [
+            ("movnti [rax], ecx", &[0x0f, 0xc3, 0x08], 4),
+            ("movnti [rax], rcx", &[0x48, 0x0f, 0xc3, 0x08], 8),
+            ("movntq [rax], mm1", &[0x0f, 0xe7, 0x08], 8),
+            ("movntdq [rax], xmm1", &[0x66, 0x0f, 0xe7, 0x08], 16),
+            ("movntps [rax], xmm1", &[0x0f, 0x2b, 0x08], 16),
+            ("movntpd [rax], xmm1", &[0x66, 0x0f, 0x2b, 0x08], 16),
+            ("movntss [rax], xmm1", &[0xf3, 0x0f, 0x2b, 0x08], 4),
+            ("movntsd [rax], xmm1", &[0xf2, 0x0f, 0x2b, 0x08], 8),
+            ("maskmovq mm1, mm2", &[0x0f, 0xf7, 0xca], 8),
+            ("maskmovdqu xmm1, xmm2", &[0x66, 0x0f, 0xf7, 0xca], 16),
+            ("vmaskmovdqu xmm1, xmm2", &[0xc5, 0xf9, 0xf7, 0xca], 16),
+            ("vmovntdq [rax], ymm1", &[0xc5, 0xfd, 0xe7, 0x08], 32),
+            ("vmovntps [rax], ymm1", &[0xc5, 0xfc, 0x2b, 0x08], 32),
+            ("vmovntpd [rax], zmm1", &[0x62, 0xf1, 0xfd, 0x48, 0x2b, 0x08], 64),
+            ("vmovntdq [rax], zmm1", &[0x62, 0xf1, 0x7d, 0x48, 0xe7, 0x08], 64),
+        ];
+        for (text, code, width) in stores {
+            let (_, ops) = block(&[code]);
+            let op = ops[0].as_ref().expect(text);
+            assert_eq!((op.non_temporal, op.width), (true, width), "{text}");
+        }
+        // mov [rax], rcx; movaps [rax], xmm1; and movntdqa xmm1, [rax], a load
+        for code in [&[0x48, 0x89, 0x08][..], &[0x0f, 0x29, 0x08], &[0x66, 0x0f, 0x38, 0x2a, 0x08]] {
+            assert!(!block(&[code]).1[0].as_ref().unwrap().non_temporal);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 pub const BYTES: usize = 4096;
 
 /// First word of a control page of this version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"memtide1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"memtide2");
 
 /// The words of the page, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

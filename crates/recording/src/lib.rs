@@ -108,4 +108,6 @@ pub struct RawAccess {
     pub size: u16,
     /// Whether it is a store.
     pub write: bool,
+    /// Of a store: whether it is non-temporal.
+    pub non_temporal: bool,
 }

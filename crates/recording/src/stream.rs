@@ -16,7 +16,8 @@ pub const MAX_NAME_BYTES: usize = 255;
 
 const ACCESS: u8 = 0x80;
 const WRITE: u8 = 0x40;
-const SIZE_FOLLOWS: u8 = 0x3f;
+const NON_TEMPORAL: u8 = 0x20;
+const SIZE_FOLLOWS: u8 = 0x1f;
 const RECENT: usize = 1024;
 
 /// State of the address prediction, equal in encoder and decoder.
@@ -53,7 +54,9 @@ impl Encoder {
             size if size.is_power_of_two() => size.trailing_zeros() as u8,
             _ => SIZE_FOLLOWS,
         };
-        out.byte(ACCESS | if access.write { WRITE } else { 0 } | size_code);
+        let write = if access.write { WRITE } else { 0 };
+        let non_temporal = if access.non_temporal { NON_TEMPORAL } else { 0 };
+        out.byte(ACCESS | write | non_temporal | size_code);
         if size_code == SIZE_FOLLOWS {
             out.number(u64::from(access.size));
         }
@@ -180,7 +183,10 @@ impl Decoder {
     }
 
     fn access(&mut self, tag: u8, window: &mut &[u8]) -> Result<RawAccess, &'static str> {
-        let write = tag & WRITE != 0;
+        let (write, non_temporal) = (tag & WRITE != 0, tag & NON_TEMPORAL != 0);
+        if non_temporal && !write {
+            return Err("a non-temporal load");
+        }
         let size = match tag & SIZE_FOLLOWS {
             SIZE_FOLLOWS => u16::try_from(number(window)?).map_err(|_| "a size beyond 65535 bytes")?,
             code => 1u16.checked_shl(u32::from(code)).ok_or("an unknown size")?,
@@ -195,7 +201,7 @@ impl Decoder {
         let address = last.wrapping_add(unzigzag(number(window)?));
         *last = address;
         self.recent.pc = pc;
-        Ok(RawAccess { address, pc, instructions, producer, size, write })
+        Ok(RawAccess { address, pc, instructions, producer, size, write, non_temporal })
     }
 }
 
@@ -240,9 +246,10 @@ mod tests {
     use super::*;
 
     fn record() -> impl Strategy<Value = Record> {
-        let access = (any::<[u64; 3]>(), any::<u32>(), 1..=u16::MAX, any::<bool>()).prop_map(
-            |([address, pc, instructions], producer, size, write)| {
-                Record::Access(RawAccess { address, pc, instructions, producer, size, write })
+        let access = (any::<[u64; 3]>(), any::<u32>(), 1..=u16::MAX, any::<[bool; 2]>()).prop_map(
+            |([address, pc, instructions], producer, size, [write, past])| {
+                let non_temporal = write && past;
+                Record::Access(RawAccess { address, pc, instructions, producer, size, write, non_temporal })
             },
         );
         prop_oneof![
@@ -301,6 +308,7 @@ mod tests {
         let long_name = [vec![3, 0, 0, 0xff, 0x7f], vec![b'n'; 0x3fff]].concat();
         for (bytes, expected) in [
             (&[ACCESS | SIZE_FOLLOWS, 0, 0, 0, 0, 0][..], "an access of 0 bytes"),
+            (&[ACCESS | NON_TEMPORAL, 0, 0, 0, 0], "a non-temporal load"),
             (&long_name, "a name of more than 255 bytes"),
             (&[3, 0, 0, 1, 0xff], "a name that is not UTF-8"),
             (&[3, 0, 0, 9, b'n'], "a name without an end"),

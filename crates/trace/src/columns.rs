@@ -13,7 +13,7 @@ use crate::names::Names;
 /// The format's name, in the file's metadata.
 pub const FORMAT: &str = "memtide-trace";
 
-/// The format's version, in the file's metadata. A trace without marks has version 1.
+/// The format's version, in the file's metadata. A trace without marks and non-temporal stores has version 1.
 pub const VERSION: u32 = 2;
 
 /// A row group ends with the epoch in which it reaches this many rows.
@@ -67,15 +67,28 @@ pub enum Kind {
     End = 7,
     /// Mark `address`: 1 begins the region of interest, 2 ends it, 4 begins warm-up.
     Mark = 8,
+    /// An access to memory: a non-temporal store, past the caches.
+    NonTemporalStore = 9,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn from_number(number: i32) -> Option<Kind> {
         use Kind::*;
-        let all = [Access, Map, Unmap, Spawn, Fork, Exec, Cpu, End, Mark];
+        let all = [Access, Map, Unmap, Spawn, Fork, Exec, Cpu, End, Mark, NonTemporalStore];
         all.into_iter().find(|&kind| kind as i32 == number)
     }
+
+    /// Whether a row of this kind is an access to memory.
+    pub fn is_access(self) -> bool {
+        is_access(self as i32)
+    }
+}
+
+/// Whether rows with this number in column `kind` are accesses.
+#[inline]
+pub(crate) fn is_access(number: i32) -> bool {
+    number == Kind::Access as i32 || number == Kind::NonTemporalStore as i32
 }
 
 /// One row.
@@ -91,7 +104,7 @@ pub struct Row {
     pub address: u64,
     /// Size in bytes: 1 to 65,535 for an access.
     pub size: u64,
-    /// Whether it is a store.
+    /// Whether it is a store; a non-temporal one is, too.
     pub write: bool,
     /// Address of the accessing instruction; 0 if unknown.
     pub pc: u64,
@@ -185,7 +198,7 @@ impl Columns {
     }
 
     pub fn accesses(&self) -> u64 {
-        self.kind.iter().filter(|&&kind| kind == Kind::Access as i32).count() as u64
+        self.kind.iter().filter(|&&kind| is_access(kind)).count() as u64
     }
 
     /// CRC-32 of all columns.

@@ -37,6 +37,8 @@ pub struct TraceInfo {
     pub reads: u64,
     /// Stores.
     pub writes: u64,
+    /// Non-temporal stores among them.
+    pub non_temporal_writes: u64,
     /// Bytes loaded.
     pub read_bytes: u64,
     /// Bytes stored.
@@ -119,7 +121,8 @@ impl Scan {
         let space = *space;
         let address = columns.address[row] as u64;
         match Kind::from_number(columns.kind[row]) {
-            Some(Kind::Access) => {
+            Some(kind @ (Kind::Access | Kind::NonTemporalStore)) => {
+                self.info.non_temporal_writes += u64::from(kind == Kind::NonTemporalStore);
                 self.access(columns, row, space, address);
                 if self.pages.len() > MAX_BLOCKS {
                     return Err("it accesses more than 8388608 separate blocks of 256 KiB");
@@ -169,6 +172,9 @@ impl Scan {
         }
         if (self.marks, self.info.regions) != (trace.totals().marks, trace.totals().regions) {
             return Err(TraceError::damaged(trace.path(), "its marks do not add up"));
+        }
+        if self.info.non_temporal_writes != trace.totals().non_temporal_stores {
+            return Err(TraceError::damaged(trace.path(), "its non-temporal stores do not add up"));
         }
         self.info.instructions = instructions;
         let count =

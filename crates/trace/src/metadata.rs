@@ -32,12 +32,14 @@ pub struct Totals {
     pub marks: u64,
     /// Marks among them that begin a region of interest.
     pub regions: u64,
+    /// Non-temporal stores among the accesses.
+    pub non_temporal_stores: u64,
 }
 
 impl Totals {
     /// The format's version of a trace with these contents.
     fn version(&self) -> u32 {
-        if self.marks == 0 { 1 } else { VERSION }
+        if (self.marks, self.non_temporal_stores) == (0, 0) { 1 } else { VERSION }
     }
 }
 
@@ -57,6 +59,9 @@ pub(crate) struct Metadata {
     pub groups: Vec<Group>,
 }
 
+/// What follows the number of non-temporal stores, the last of the totals.
+const NON_TEMPORAL: &str = " non-temporal";
+
 const KEYS: [&str; 9] = [
     "memtide.format",
     "memtide.version",
@@ -71,8 +76,12 @@ const KEYS: [&str; 9] = [
 
 impl Metadata {
     pub fn to_key_values(&self) -> Vec<KeyValue> {
-        let Totals { epochs, threads, accesses, instructions, marks, regions } = self.totals;
-        let marks = if marks == 0 { String::new() } else { format!(" {marks} marks {regions} regions") };
+        let Totals { epochs, threads, accesses, instructions, marks, regions, non_temporal_stores } =
+            self.totals;
+        let mut more = if marks == 0 { String::new() } else { format!(" {marks} marks {regions} regions") };
+        if non_temporal_stores > 0 {
+            more += &format!(" {non_temporal_stores}{NON_TEMPORAL}");
+        }
         let group = |group: &Group| {
             format!("{} {} {} {:08x}", group.first_epoch, group.rows, group.accesses, group.checksum)
         };
@@ -84,7 +93,7 @@ impl Metadata {
             self.header.recorder.clone(),
             self.header.epoch_instructions.to_string(),
             format!(
-                "{epochs} epochs {threads} threads {accesses} accesses {instructions} instructions{marks}"
+                "{epochs} epochs {threads} threads {accesses} accesses {instructions} instructions{more}"
             ),
             self.groups.iter().map(group).collect::<Vec<_>>().join("\n"),
         ];
@@ -129,10 +138,14 @@ impl Metadata {
             epoch_instructions: values[5].parse().ok()?,
         };
         let totals: Vec<&str> = values[6].split(' ').step_by(2).collect();
-        let (&[epochs, threads, accesses, instructions], marks) = totals.split_first_chunk()?;
-        let (marks, regions) = match *marks {
+        let (&[epochs, threads, accesses, instructions], more) = totals.split_first_chunk()?;
+        let (non_temporal_stores, more) = match *more {
+            [ref more @ .., stores] if values[6].ends_with(NON_TEMPORAL) => (positive(stores)?, more),
+            _ => (0, more),
+        };
+        let (marks, regions) = match *more {
             [] => (0, 0),
-            [marks, regions] => (marks.parse().ok().filter(|&marks| marks > 0)?, regions.parse().ok()?),
+            [marks, regions] => (positive(marks)?, regions.parse().ok()?),
             _ => return None,
         };
         let totals = Totals {
@@ -142,6 +155,7 @@ impl Metadata {
             instructions: instructions.parse().ok()?,
             marks,
             regions,
+            non_temporal_stores,
         };
         if values[1] != totals.version().to_string() {
             return None;
@@ -156,6 +170,7 @@ impl Metadata {
         (1..=MAX_THREADS).contains(&self.totals.threads)
             && accesses == self.totals.accesses
             && self.totals.regions <= self.totals.marks
+            && self.totals.non_temporal_stores <= self.totals.accesses
             && epochs.first().is_none_or(|&first| first == 0)
             && epochs.is_sorted_by(|a, b| a < b)
             && epochs.last().map_or(self.totals.epochs == 0, |&last| last < self.totals.epochs)
@@ -170,6 +185,10 @@ impl Metadata {
         let ends = self.groups.iter().skip(1).map(|group| group.first_epoch).chain([self.totals.epochs]);
         self.groups.iter().zip(ends).all(|(group, end)| (end - group.first_epoch) as usize <= group.rows)
     }
+}
+
+fn positive(count: &str) -> Option<u64> {
+    count.parse().ok().filter(|&count| count > 0)
 }
 
 fn parse_group(line: &str) -> Option<Group> {
@@ -233,11 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn version_is_2_exactly_with_marks() {
+    fn version_is_2_exactly_with_marks_or_non_temporal_stores() {
         let plain = "1 epochs 1 threads 5 accesses 7 instructions";
-        let counts = |totals: Totals| (totals.accesses, totals.marks, totals.regions);
-        assert_eq!(read("1", plain).map(counts), Some((5, 0, 0)));
-        assert_eq!(read("2", &format!("{plain} 3 marks 2 regions")).map(counts), Some((5, 3, 2)));
+        let counts = |t: Totals| (t.accesses, t.marks, t.regions, t.non_temporal_stores);
+        assert_eq!(read("1", plain).map(counts), Some((5, 0, 0, 0)));
+        for (more, expected) in [
+            (" 3 marks 2 regions", (5, 3, 2, 0)),
+            (" 4 non-temporal", (5, 0, 0, 4)),
+            (" 3 marks 2 regions 4 non-temporal", (5, 3, 2, 4)),
+        ] {
+            assert_eq!(read("2", &format!("{plain}{more}")).map(counts), Some(expected), "{more}");
+        }
         for (version, marks) in [
             ("2", ""),
             ("1", " 3 marks 2 regions"),
@@ -245,7 +270,10 @@ mod tests {
             ("2", " 3 marks 4 regions"),
             ("2", " 3 marks"),
             ("2", " -1 marks 0 regions"),
-            ("2", " 3 marks 2 regions 1 more"),
+            ("2", " 3 marks 2 regions 1 non-temporal 1 more"),
+            ("2", " 3 marks 2 regions 0 non-temporal"),
+            ("1", " 4 non-temporal"),
+            ("2", " 6 non-temporal"),
             ("3", " 3 marks 2 regions"),
         ] {
             assert_eq!(read(version, &format!("{plain}{marks}")), None, "{version}:{marks}");

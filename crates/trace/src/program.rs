@@ -4,7 +4,7 @@ use memtide_core::{
     Access, Batch, CpuId, Mapping, Mark, PageSize, Program, ProgramError, Then, ThreadId, VirtAddr,
 };
 
-use crate::columns::{Columns, Kind, mark};
+use crate::columns::{Columns, Kind, is_access, mark};
 use crate::{Trace, TraceError};
 
 /// Maximum accesses per batch.
@@ -144,7 +144,7 @@ impl Replay {
                     self.slices.push(Slice { epoch, thread, start: end - 1, end, accesses });
                 }
             }
-            accesses += u32::from(columns.kind[row] == Kind::Access as i32);
+            accesses += u32::from(is_access(columns.kind[row]));
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Replay {
             let Some(instructions) = retired.checked_sub(thread.retired) else {
                 return Err(damaged(&self.trace, id, "its instruction count falls"));
             };
-            if columns.kind[row] != Kind::Access as i32 {
+            if !is_access(columns.kind[row]) {
                 thread.rows += 1;
                 batch.then = event(columns, row, self.options);
                 break;
@@ -236,7 +236,7 @@ impl Replay {
                     producer: if u64::from(producer) < thread.made { producer } else { 0 },
                     size: columns.size[row] as u16,
                     write: columns.write[row],
-                    non_temporal: false,
+                    non_temporal: columns.kind[row] == Kind::NonTemporalStore as i32,
                 });
             } else {
                 thread.retired = retired - 1;
@@ -290,7 +290,7 @@ fn event(columns: &Columns, row: usize, options: ReplayOptions) -> Then {
         Some(Kind::Cpu) if options.cpus => Then::OnCpu(CpuId(address as u16)),
         Some(Kind::End) => Then::End,
         Some(Kind::Mark) if !options.selects() => mark(address).map_or(Then::Continue, Then::Mark),
-        Some(Kind::Cpu | Kind::Mark | Kind::Access) | None => Then::Continue,
+        Some(Kind::Cpu | Kind::Mark | Kind::Access | Kind::NonTemporalStore) | None => Then::Continue,
     }
 }
 

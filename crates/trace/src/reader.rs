@@ -163,8 +163,16 @@ impl Trace {
             } else {
                 match Kind::from_number(columns.kind[row]) {
                     None => "its kind is unknown",
-                    Some(Kind::Access) if !(1..=i64::from(u16::MAX)).contains(&columns.size[row]) => {
+                    Some(Kind::Access | Kind::NonTemporalStore)
+                        if !(1..=i64::from(u16::MAX)).contains(&columns.size[row]) =>
+                    {
                         "an access of 0 bytes, or of more than 65,535"
+                    }
+                    Some(Kind::NonTemporalStore) if !columns.write[row] => {
+                        "a non-temporal store that is a load"
+                    }
+                    Some(Kind::NonTemporalStore) if self.totals().non_temporal_stores == 0 => {
+                        "a non-temporal store in a trace that has none"
                     }
                     Some(Kind::Spawn | Kind::Fork)
                         if !(1..i64::from(threads)).contains(&columns.address[row]) =>

@@ -64,8 +64,11 @@ impl TraceWriter {
         if row.thread >= MAX_THREADS || row.instructions > i64::MAX as u64 || row.size > i64::MAX as u64 {
             return fault("a thread number, instruction count or size beyond what a trace can hold");
         }
-        if row.kind == Kind::Access && !(1..=u64::from(u16::MAX)).contains(&row.size) {
+        if row.kind.is_access() && !(1..=u64::from(u16::MAX)).contains(&row.size) {
             return fault("an access of 0 bytes, or of more than 65,535");
+        }
+        if row.kind == Kind::NonTemporalStore && !row.write {
+            return fault("a non-temporal store that is a load");
         }
         if row.producer > i32::MAX as u32 {
             return fault("a producer beyond what a trace can hold");
@@ -99,10 +102,12 @@ impl TraceWriter {
         }
         self.instructions[thread] = row.instructions;
         self.epoch_rows += 1;
+        let totals = &mut self.metadata.totals;
         if row.kind == Kind::Mark {
-            self.metadata.totals.marks += 1;
-            self.metadata.totals.regions += u64::from(mark(row.address) == Some(Mark::Begin));
+            totals.marks += 1;
+            totals.regions += u64::from(mark(row.address) == Some(Mark::Begin));
         }
+        totals.non_temporal_stores += u64::from(row.kind == Kind::NonTemporalStore);
         Ok(())
     }
 

@@ -50,11 +50,12 @@ fn program(epochs: Vec<Vec<Operation>>) -> (Vec<Vec<Row>>, BTreeMap<u32, Vec<Ste
             retired[index] += instructions;
             let producer = if producer <= made[index] { producer } else { 0 };
             made[index] += 1;
-            let row = Row::event(thread, Kind::Access, retired[index]);
+            let non_temporal = write && event == 2;
+            let kind = if non_temporal { Kind::NonTemporalStore } else { Kind::Access };
+            let row = Row::event(thread, kind, retired[index]);
             epoch.push(Row { address, size: size.into(), write, pc: address ^ 1, producer, ..row });
             let address = VirtAddr(address);
             let instructions = instructions as u32;
-            let non_temporal = false;
             steps.push(Step::Access(Access { address, instructions, producer, size, write, non_temporal }));
         }
         rows.push(epoch);
@@ -86,6 +87,8 @@ proptest! {
         let all = accesses(&expected);
         prop_assert_eq!(info.accesses, all.len() as u64);
         prop_assert_eq!(info.writes, all.iter().filter(|access| access.write).count() as u64);
+        let past = all.iter().filter(|access| access.non_temporal).count() as u64;
+        prop_assert_eq!((info.non_temporal_writes, totals.non_temporal_stores), (past, past));
         let dependent = all.iter().filter(|access| access.producer > 0).count() as u64;
         prop_assert_eq!(info.dependent_accesses, dependent);
         let instructions: u64 = all.iter().map(|access| u64::from(access.instructions)).sum();
@@ -227,6 +230,8 @@ fn writer_refuses_unreadable_rows() {
         Row { thread: u32::MAX, ..access.clone() },
         Row { instructions: 4, ..access.clone() },
         Row { producer: u32::MAX, ..access.clone() },
+        Row { kind: Kind::NonTemporalStore, ..access.clone() },
+        Row { kind: Kind::NonTemporalStore, write: true, size: 0, ..access.clone() },
     ] {
         let mut writer = TraceWriter::create(&path, header()).unwrap();
         writer.push(&access).unwrap();

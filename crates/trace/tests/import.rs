@@ -52,6 +52,17 @@ fn csv_is_understood() {
 }
 
 #[test]
+fn csv_may_have_non_temporal_stores() {
+    let text = "thread,instructions,address,size,write,non_temporal\n0,1,0x1000,8,0,0\n0,2,0x1040,8,1,1\n\
+        0,3,0x1080,8,1,false\n";
+    let read = imported(ImportKind::Csv, text).unwrap();
+    let stores: Vec<_> = read.iter().map(|access| (access.write, access.non_temporal)).collect();
+    assert_eq!(stores, [(false, false), (true, true), (true, false)]);
+    let error = imported(ImportKind::Csv, &text.replace("8,0,0", "8,0,1")).unwrap_err();
+    assert!(error.contains("/input:2: column non_temporal: a load is never non-temporal"), "{error}");
+}
+
+#[test]
 fn errors_name_their_line() {
     let head = "thread,instructions,address,size,write\n";
     for (kind, text, expected) in [

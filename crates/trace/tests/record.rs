@@ -189,6 +189,41 @@ fn wide_atomic_and_repeated_accesses_are_right() {
 }
 
 #[test]
+fn non_temporal_stores_are_recorded_as_such() {
+    let code = "int main(void) {
+        uint64_t *a = array(), i;
+        for (i = 0; i < 1000; i++) _mm_stream_si128((__m128i *)a + i, _mm_set1_epi8(i));
+        for (i = 0; i < 500; i++) _mm_stream_si64((long long *)a + 8192 + i, i);
+        for (i = 0; i < 10; i++)
+            _mm_maskmoveu_si128(_mm_set1_epi8(i), _mm_set1_epi8(-1), (char *)(a + 16384 + 2 * i));
+        _mm_sfence();
+        for (i = 0; i < 700; i++) ((volatile uint64_t *)a)[32768 + i] = a[i];
+        return 0;
+    }";
+    let Some(recording) = recording(code, |_| ()) else { return };
+    assert!(recording.summary.status.success());
+    let start = recording.array().start;
+    let all = recording.of_array();
+    let within = |from: u64, count: u64| {
+        all.iter().filter(move |access| {
+            let word = (access.address.0 - start) / 8;
+            (from..from + count).contains(&word) && access.write
+        })
+    };
+    for (from, count, bytes, size) in [(0, 2000, 16_000, 16), (8192, 500, 4000, 8)] {
+        assert!(within(from, count).all(|access| access.non_temporal && access.size == size));
+        assert_eq!(within(from, count).map(|access| u64::from(access.size)).sum::<u64>(), bytes);
+    }
+    assert!(within(16_384, 20).all(|access| access.non_temporal));
+    assert_eq!(within(16_384, 20).map(|access| access.size).sum::<u16>(), 160);
+    assert!(within(32_768, 700).count() == 700 && within(32_768, 700).all(|access| !access.non_temporal));
+    assert!(all.iter().all(|access| access.write || !access.non_temporal));
+    let past = all.iter().filter(|access| access.non_temporal).count() as u64;
+    // The C library may have some of its own.
+    assert!(recording.info.non_temporal_writes >= past);
+}
+
+#[test]
 fn threads_and_processes_are_followed() {
     let code = "
     static void *work(void *at) {

@@ -164,6 +164,7 @@ impl Thread {
             producer: self.producer(registers),
             size,
             write,
+            non_temporal: write && op.non_temporal,
         });
         self.marked = self.marked.max(at);
     }

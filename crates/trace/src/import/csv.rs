@@ -11,7 +11,7 @@ use super::{Importer, excerpt};
 use crate::{Kind, MAX_THREADS, Row, TraceError};
 
 const REQUIRED: [&str; 5] = ["thread", "instructions", "address", "size", "write"];
-const OPTIONAL: [&str; 2] = ["pc", "producer"];
+const OPTIONAL: [&str; 3] = ["pc", "producer", "non_temporal"];
 
 /// Maximum bytes of a record; a quoted field may have any number of lines.
 const MAX_RECORD_BYTES: usize = 1 << 20;
@@ -71,9 +71,9 @@ pub(super) fn read(source: impl Read, path: &Path, importer: &mut Importer) -> R
     }
 }
 
-/// Indices of the seven columns, `None` for missing optional ones.
-fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 7], String> {
-    let mut columns = [None; 7];
+/// Indices of the eight columns, `None` for missing optional ones.
+fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 8], String> {
+    let mut columns = [None; 8];
     let known = || REQUIRED.iter().chain(&OPTIONAL);
     for (at, name) in header.iter().enumerate() {
         let found = known().position(|known| known.as_bytes() == name).ok_or_else(|| {
@@ -94,19 +94,24 @@ fn find_columns(header: &ByteRecord) -> Result<[Option<usize>; 7], String> {
 }
 
 struct Fields<'a> {
-    columns: &'a [Option<usize>; 7],
+    columns: &'a [Option<usize>; 8],
     record: &'a ByteRecord,
 }
 
 impl Fields<'_> {
     fn row(&self) -> Result<Row, String> {
+        let write = self.flag(4)?;
+        let non_temporal = self.columns[7].is_some() && self.flag(7)?;
+        if non_temporal && !write {
+            return Err("column non_temporal: a load is never non-temporal".to_owned());
+        }
         Ok(Row {
             thread: self.small(0)?,
-            kind: Kind::Access,
+            kind: if non_temporal { Kind::NonTemporalStore } else { Kind::Access },
             instructions: self.number(1)?,
             address: self.number(2)?,
             size: self.number(3)?,
-            write: self.flag(4)?,
+            write,
             pc: self.number(5)?,
             producer: self.small(6)?,
             name: None,

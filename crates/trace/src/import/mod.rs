@@ -25,7 +25,7 @@ pub enum ImportKind {
     /// The text that `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM` writes.
     Lackey,
     /// Comma-separated values with a header line: thread, instructions, address, size, write, and optionally
-    /// pc and producer. Numbers are decimal or 0x hexadecimal. Rows are in time order.
+    /// pc, producer and non_temporal. Numbers are decimal or 0x hexadecimal. Rows are in time order.
     Csv,
 }
 

@@ -145,7 +145,7 @@ impl Converter<'_> {
                 }
                 self.writer.push(&Row {
                     thread: number as u32,
-                    kind: Kind::Access,
+                    kind: if access.non_temporal { Kind::NonTemporalStore } else { Kind::Access },
                     instructions: self.threads[number].instructions,
                     address: access.address,
                     size: access.size.into(),
