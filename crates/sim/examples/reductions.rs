@@ -8,10 +8,13 @@
 #[path = "../tests/support/reductions.rs"]
 mod support;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, io, thread};
 
 use memtide_core::machine::bundled;
 use support::{Workload, deviation, less_reduced, times_ms};
@@ -52,12 +55,29 @@ fn main() -> io::Result<()> {
     }
     let names = bundled::names().into_iter();
     let names = names.filter(|name| chosen.is_empty() || chosen.iter().any(|other| *other == name));
-    let measured: Vec<Measured> = names.map(measure).collect();
+    let measured = on_all_cores(&names.collect::<Vec<_>>());
     if write {
         fs::write(root().join("docs/reductions.md"), page(&measured))?;
         measured.iter().try_for_each(Measured::write)?;
     }
     Ok(())
+}
+
+/// Measures machines, as many at once as the host has cores.
+fn on_all_cores(names: &[&'static str]) -> Vec<Measured> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let measured = measure(name);
+            done.lock().expect("no thread panicked").insert(*name, measured);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(work);
+        }
+    });
+    done.into_inner().expect("no thread panicked").into_values().collect()
 }
 
 /// A machine's deviations.

@@ -136,7 +136,7 @@ const WORKLOADS: [&str; 6] = [
     "stream:threads=1,footprint_mib=24,iterations=2",
     "chase:footprint_mib=24,operations=1000000",
     "gups:threads=1,footprint_mib=24,operations=1000000",
-    "zipf:threads=1,footprint_mib=24,operations=1000000",
+    "uniform:threads=1,footprint_mib=24,operations=1000000",
     "ocean:threads=1,footprint_mib=24",
     "is:threads=1,footprint_mib=12,iterations=4",
 ];
