@@ -4,7 +4,7 @@
 //! CPU waits. Unlike the simulator's channels, nodes are loaded-latency curves whose time is shared out in
 //! buckets, because virtual CPUs run in slices, one after the other.
 //!
-//! Modelled: private and shared caches, TLB, stream prefetcher, overlap of independent misses within the
+//! Modelled: private and shared caches, write-combining buffers, TLB, stream prefetcher, overlap of independent misses within the
 //! reorder buffer, miss registers, dependent loads (as far as the caller knows them), links, nodes. Not
 //! modelled: instruction fetch, memory traffic of page walks, the latency of dependent hits in the first
 //! cache.
@@ -23,7 +23,7 @@ use memtide_core::{CpuId, Time};
 use memtide_lab_protocol::Counts;
 use memtide_lab_protocol::clock::Config;
 pub use memtide_memory::{Access as CacheAccess, Cache, Victim};
-use memtide_memory::{Ahead, Prefetcher, PrivateCaches};
+use memtide_memory::{Ahead, Prefetcher, PrivateCaches, WriteCombining};
 
 pub use node::CurveNode;
 pub use prepare::{Prepared, prepare};
@@ -54,6 +54,7 @@ struct Cpu {
     reach: Reach,
     prefetcher: Option<Prefetcher>,
     walker: Walker,
+    combining: WriteCombining<()>,
     spilled: Vec<u64>,
 }
 
@@ -126,6 +127,7 @@ impl Curve {
             reach: Reach::new(machine),
             prefetcher: machine.prefetcher.as_ref().map(Prefetcher::new),
             walker: Walker::default(),
+            combining: WriteCombining::new(machine.core.outstanding_misses),
             spilled: Vec::new(),
         };
         Curve {
@@ -160,8 +162,18 @@ impl Curve {
         self.cpus[cpu.index()].clock.change_rate(instruction, rate.max(1));
     }
 
+    /// Sends the CPU's write-combining buffers, as what serialises does.
+    pub fn send_stores(&mut self, cpu: CpuId, instruction: u64) {
+        let c = &mut self.cpus[cpu.index()];
+        while let Some(buffer) = c.combining.take_oldest() {
+            let now = c.clock.at(instruction);
+            c.post(&mut self.shared, cpu, buffer.line, instruction, now);
+        }
+    }
+
     /// Waits for all outstanding accesses before the next instruction, for instance before the clock is read.
     pub fn drain(&mut self, cpu: CpuId, instruction: u64) {
+        self.send_stores(cpu, instruction);
         let cpu = &mut self.cpus[cpu.index()];
         let end = cpu.window.drain();
         cpu.clock.wait(instruction, end);
@@ -212,6 +224,10 @@ impl Curve {
         let Access { instruction, line, write, .. } = access;
         c.settle(instruction);
         if touched == Touched::Missed {
+            if !c.combining.is_empty() && c.combining.take(line).is_some() {
+                let now = c.clock.at(instruction);
+                c.post(shared, cpu, line, instruction, now);
+            }
             c.clock.wait(instruction, c.window.place());
         }
         let now = c.clock.at(instruction);
@@ -230,6 +246,28 @@ impl Curve {
             c.window.must_retire(instruction, retires);
         }
         end
+    }
+
+    /// Performs a non-temporal store of `bytes` bytes from `offset` on within its line. It goes past the
+    /// caches by way of a write-combining buffer, as in the simulator: no level has the line from then on. Of
+    /// the first cache, if taken out, the caller drops it.
+    pub fn store_past(&mut self, cpu: CpuId, access: Access, offset: u64, bytes: u64) {
+        let Curve { cpus, shared, hidden } = self;
+        let c = &mut cpus[cpu.index()];
+        let Access { instruction, line, .. } = access;
+        c.settle(instruction);
+        let now = c.clock.at(instruction);
+        let begin = c.translated(now, access);
+        let combined = c.combining.store(line, offset, bytes, ());
+        if combined.opens {
+            c.private.evict(line);
+        }
+        if let Some(buffer) = combined.sent {
+            c.post(shared, cpu, buffer.line, instruction, begin);
+        }
+        if begin > now + *hidden {
+            c.window.must_retire(instruction, begin);
+        }
     }
 
     /// A CPU's counters: misses, page walks and node traffic. The emulator counts instructions.
@@ -262,6 +300,15 @@ impl Cpu {
             return begin;
         }
         self.walker.walk(now, begin, access.translation)
+    }
+
+    /// Sends a write-combining buffer's line, which holds a register until its node has accepted it.
+    fn post(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, instruction: u64, begin: Time) {
+        self.clock.wait(instruction, self.window.place());
+        let (register, free) = self.window.register();
+        let accepted = shared.write_past(cpu, line, begin.max(free));
+        self.window.hold(register, accepted);
+        self.window.posted(accepted);
     }
 
     fn miss(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, begin: Time) -> Time {

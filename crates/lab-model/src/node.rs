@@ -51,11 +51,11 @@ impl CurveNode {
         loaded.max(begin + self.latency[0])
     }
 
-    /// Writes a line: posted, uses service time only.
+    /// Writes a line: posted, uses service time only. Returns when the node takes it.
     #[inline]
-    pub fn write(&mut self, at: Time) {
-        self.server.take(at, self.service[1]);
+    pub fn write(&mut self, at: Time) -> Time {
         self.pressure.count(at, self.service[1]);
+        self.server.take(at, self.service[1])
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
             assert_eq!(end.since(at), Time::from_ns(100.0));
             at = end;
         }
-        (0..10_000).for_each(|n| node.write(at + Time::from_ns(40.0 * f64::from(n))));
+        (0..10_000).for_each(|n| _ = node.write(at + Time::from_ns(40.0 * f64::from(n))));
         at += Time::from_us(400);
         assert!(node.read(at, true).since(at) > Time::from_ns(115.0));
     }

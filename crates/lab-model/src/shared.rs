@@ -140,7 +140,10 @@ impl Shared {
     }
 
     fn write_back(&mut self, index: usize, cpu: CpuId, line: u64, at: Time) {
-        let Some(level) = self.levels.get_mut(index) else { return self.write(cpu, line, at) };
+        let Some(level) = self.levels.get_mut(index) else {
+            self.write(cpu, line, at);
+            return;
+        };
         let victim = level.instances[cpu.index() / usize::from(level.shared_by)].write_back(line);
         if let Some(victim) = victim.filter(|v| v.dirty) {
             self.write_back(index + 1, cpu, victim.line, at);
@@ -156,13 +159,25 @@ impl Shared {
         hops.iter().rev().fold(there, |at, hop| links[hop.link].carry(!hop.reversed, at, alone))
     }
 
-    fn write(&mut self, cpu: CpuId, line: u64, at: Time) {
-        let Some(node) = self.map.node_of(line) else { return };
+    /// Writes a line past the caches, which drop it; returns when the CPU knows that its node has taken it.
+    pub fn write_past(&mut self, cpu: CpuId, line: u64, at: Time) -> Time {
+        for level in &mut self.levels {
+            level.instances[cpu.index() / usize::from(level.shared_by)].evict(line);
+        }
+        let taken = self.write(cpu, line, at);
+        let Some(node) = self.map.node_of(line) else { return at };
+        let hops = &self.hops[cpu.index()][node.index()];
+        hops.iter().fold(taken, |at, hop| at + self.links[hop.link].half_latency)
+    }
+
+    /// Writes a line; returns when its node takes it.
+    fn write(&mut self, cpu: CpuId, line: u64, at: Time) -> Time {
+        let Some(node) = self.map.node_of(line) else { return at };
         let Shared { hops, links, nodes, out, .. } = self;
         let hops = &hops[cpu.index()][node.index()];
         let arrival = hops.iter().fold(at + *out, |at, hop| links[hop.link].carry(hop.reversed, at, false));
-        nodes[node.index()].write(arrival);
         self.counts[cpu.index()].nodes[node.index()].writes += 1;
+        nodes[node.index()].write(arrival)
     }
 }
 

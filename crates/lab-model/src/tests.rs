@@ -143,6 +143,54 @@ fn written_lines_are_read_and_written_back() {
     assert!(counts.writes > 95_000, "{counts:?}");
 }
 
+/// Stores of 16 bytes each to these lines, past the caches; `parts` of the four of each line.
+fn fill(run: &mut Run, lines: impl Iterator<Item = u64>, parts: u64) {
+    for address in lines {
+        for part in 0..parts {
+            run.instruction += STEP;
+            let access = Access {
+                instruction: run.instruction,
+                line: address / LINE_BYTES,
+                write: true,
+                ready: Time::ZERO,
+                arrival: Time::ZERO,
+                translation: Time::ZERO,
+            };
+            run.curve.store_past(CpuId(0), access, part * 16, 16);
+        }
+    }
+}
+
+#[test]
+fn non_temporal_stores_are_one_write_a_line_at_the_bandwidth_of_node_and_link() {
+    for (node, line_ns) in [(0, 10.0), (1, 40.0)] {
+        for parts in [4, 1] {
+            let mut run = Run::new();
+            fill(&mut run, scattered(node, 50_000), parts);
+            let ns = run.end().as_ns() / 50_000.0;
+            assert!((ns / line_ns - 1.0).abs() < 0.02, "node {node}: {ns} ns a line of {parts} parts");
+            let counts = run.curve.counts(CpuId(0));
+            let traffic = counts.nodes[node as usize];
+            assert_eq!((traffic.reads, traffic.prefetches, traffic.writes), (0, 0, 50_000));
+            assert_eq!(counts.llc_misses, 0);
+        }
+    }
+}
+
+#[test]
+fn non_temporal_store_evicts_its_line_and_load_of_it_closes_its_buffer() {
+    let mut run = Run::new();
+    run.access(0, true, Time::ZERO);
+    fill(&mut run, [0].into_iter(), 2);
+    let writes = |run: &Run| run.curve.counts(CpuId(0)).nodes[0].writes;
+    assert_eq!(writes(&run), 0);
+    run.access(0, false, Time::ZERO);
+    assert_eq!((writes(&run), run.curve.counts(CpuId(0)).nodes[0].reads), (1, 2));
+    fill(&mut run, [0].into_iter(), 2);
+    run.end();
+    assert_eq!(writes(&run), 2);
+}
+
 #[test]
 fn cache_hits_cost_instructions_only() {
     let mut run = Run::new();

@@ -63,6 +63,11 @@ impl Window {
     #[inline]
     pub fn opened(&mut self, end: Time) {
         self.latest_line = self.latest_line.max(end);
+        self.posted(end);
+    }
+
+    /// Sets the end time of the posted write in the entry, when its node has accepted it: no line arrives.
+    pub fn posted(&mut self, end: Time) {
         self.open[self.next_open] = end;
         self.next_open = (self.next_open + 1) % OPEN;
     }

@@ -9,6 +9,7 @@
 
 mod cache;
 pub mod channel;
+mod combining;
 mod counters;
 pub mod dram;
 pub mod fixed;
@@ -24,6 +25,7 @@ mod uncore;
 mod walker;
 
 pub use cache::{Access, Cache, Victim};
+pub use combining::{Combined, WriteBuffer, WriteCombining};
 pub use counters::Counters;
 pub use model::model;
 pub use prefetch::{Ahead, Prefetcher};

@@ -20,6 +20,7 @@ mod host_load;
 mod measure;
 mod monitors;
 mod nodes;
+mod non_temporal;
 mod place;
 mod shell;
 mod steady;

@@ -162,6 +162,7 @@ impl Lab {
 
     /// Switches a virtual CPU to the process with this page table.
     pub fn enter(&mut self, cpu: usize, root: u64, executed: Executed) {
+        self.curve.send_stores(CpuId::from(cpu), executed.instructions);
         if self.has_begun() {
             self.ledger.settle(cpu, self.counts(cpu, executed));
         }

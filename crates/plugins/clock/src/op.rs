@@ -39,6 +39,8 @@ pub struct Op {
     pub left: u32,
     /// Slot of the value that it loads, or [`NO_SLOT`].
     load: u8,
+    /// Whether its stores are non-temporal.
+    pub non_temporal: bool,
     /// Aligned words of eight bytes per operand, at most two.
     pub words: u8,
     /// Its segment.
@@ -186,6 +188,7 @@ impl Cutter {
         let made = Op {
             left,
             load: if op.loads { slot as u8 } else { NO_SLOT },
+            non_temporal: op.non_temporal,
             words: if op.width > 8 { 2 } else { 1 },
             segment: self.segment,
             load_address: self.union(op.load_address),

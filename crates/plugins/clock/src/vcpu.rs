@@ -150,6 +150,17 @@ impl Vcpu {
         *latest = line << 1 | dirty;
     }
 
+    /// Drops a line from the first cache.
+    pub fn drop_line(&mut self, line: u64) {
+        let latest = &mut self.latest[line as usize % SETS];
+        if *latest >> 1 == line {
+            *latest = u64::MAX;
+        }
+        if let Some(first) = &mut self.first {
+            first.evict(line);
+        }
+    }
+
     /// Caches a translation.
     pub fn learn(&mut self, address: u64, physical: u64) {
         let (page, first_line) = (address >> 12, physical >> 12 << 6);
@@ -215,6 +226,17 @@ mod tests {
         assert!(!vcpu.changes_nothing(5, false));
         vcpu.record(5, false);
         assert!(!vcpu.changes_nothing(5, true), "what the cache did with it since is not known");
+    }
+
+    #[test]
+    fn dropped_line_misses_next_time() {
+        let mut vcpu = Vcpu::new();
+        vcpu.first = Some(Cache::new(32, 8));
+        vcpu.touch_first(5, true);
+        assert!(vcpu.changes_nothing(5, true));
+        vcpu.drop_line(5);
+        assert!(!vcpu.changes_nothing(5, false));
+        assert_eq!(vcpu.touch_first(5, false), Some(CacheAccess::Miss(None)));
     }
 
     #[test]

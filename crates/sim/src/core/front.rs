@@ -147,7 +147,7 @@ impl Core {
             self.private.evict(line);
         }
         if let Some(buffer) = combined.sent {
-            self.window.write(buffer.line, from, takes, buffer.producer);
+            self.window.write(buffer.line, from, takes, buffer.last);
         }
         if piece.last {
             self.window.remember(End::at(Time::ZERO));

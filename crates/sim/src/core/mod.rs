@@ -1,7 +1,6 @@
 //! Simulated cores.
 
 mod clock;
-mod combining;
 mod front;
 mod window;
 mod write_stream;
@@ -10,11 +9,13 @@ use std::collections::VecDeque;
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Then, Time};
-use memtide_memory::{PageKey, PageWalkers, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter};
+use memtide_memory::{
+    PageKey, PageWalkers, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter, WriteCombining,
+};
 
 pub(crate) use self::clock::Clock;
-use self::combining::WriteCombining;
 pub(crate) use self::front::{Stop, Trap};
+use self::window::End;
 pub(crate) use self::window::Window;
 use self::write_stream::WriteStream;
 use crate::thread::Thread;
@@ -39,7 +40,7 @@ pub(crate) struct Core {
     private: PrivateCaches,
     prefetcher: Option<Prefetcher>,
     write_stream: WriteStream,
-    combining: WriteCombining,
+    combining: WriteCombining<End>,
     walkers: PageWalkers,
     /// Latency of an access that does not stall its thread.
     hidden: Time,
@@ -105,7 +106,7 @@ impl Core {
             };
             thread.spent.stall += self.clock.wait_until(begin);
             if let Some(buffer) = self.combining.take_oldest() {
-                self.window.write(buffer.line, begin, Time::ZERO, buffer.producer);
+                self.window.write(buffer.line, begin, Time::ZERO, buffer.last);
             }
         }
         let stores = matches!(self.trap, Some(Trap::Then(Then::Barrier | Then::End)));

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_uint, c_void};
 
-use memtide_core::{CpuId, Time};
-use memtide_lab_model::CacheAccess;
+use memtide_core::{CpuId, LINE_BYTES, Time};
+use memtide_lab_model::{Access, CacheAccess};
 use qemu_plugin_sys as sys;
 
 use super::{Plugin, own};
@@ -31,6 +31,54 @@ pub(super) unsafe extern "C" fn on_store(
 ) {
     // SAFETY: the op that `on_translation` handed over; this is a callback of the virtual CPU.
     unsafe { on_access(cpu as usize, info, address, &*op.cast::<Op>(), true) }
+}
+
+/// A non-temporal store. It is rare, so it is always passed to the model.
+pub(super) unsafe extern "C" fn on_store_past(
+    cpu: c_uint,
+    info: sys::qemu_plugin_meminfo_t,
+    address: u64,
+    op: *mut c_void,
+) {
+    let cpu = cpu as usize % MAX_VCPUS;
+    VCPUS[cpu].count_access();
+    // SAFETY: the op that `on_translation` handed over; this is a callback of the virtual CPU, and the one
+    // reference, which goes down from here.
+    let (op, vcpu) = unsafe { (&*op.cast::<Op>(), own(cpu)) };
+    // SAFETY: this callback has not entered the state.
+    let mut state = unsafe { Plugin::get().enter() };
+    let lab = &mut state.lab;
+    let (line, translation) = match vcpu.line(address) {
+        Some(line) => (line, Time::ZERO),
+        // SAFETY: QEMU handed `info` to this callback.
+        None => match unsafe { new_page(lab, cpu, vcpu, info, address) } {
+            Some(found) => found,
+            None => return,
+        },
+    };
+    // SAFETY: as above.
+    let bytes = 1 << unsafe { sys::qemu_plugin_mem_size_shift(info) };
+    vcpu.drop_line(line);
+    let shared = &SHARED[cpu];
+    let cpu = CpuId::from(cpu);
+    let before = lab.curve.clock_as_is(cpu).offset;
+    let access = Access {
+        instruction: shared.instructions() - u64::from(op.left),
+        line,
+        write: true,
+        ready: vcpu.flow.address(op, true),
+        arrival: Time::ZERO,
+        translation,
+    };
+    let offset = address % LINE_BYTES;
+    lab.curve.store_past(cpu, access, offset, bytes.min(LINE_BYTES - offset));
+    let clock = lab.curve.clock_as_is(cpu);
+    shared.publish(clock);
+    let waited = clock.offset.0.wrapping_sub(before.0);
+    shared.add_turn((waited as f64 / lab.instruction_ps()) as u64);
+    if vcpu.flow.is_busy() {
+        vcpu.flow.hits(op, Place::new(line, address, true));
+    }
 }
 
 /// # Safety
@@ -116,10 +164,28 @@ unsafe fn on_new_page(
     op: &Op,
     write: bool,
 ) {
-    let plugin = Plugin::get();
     // SAFETY: as the caller promises.
-    let mut state = unsafe { plugin.enter() };
+    let mut state = unsafe { Plugin::get().enter() };
     let lab = &mut state.lab;
+    // SAFETY: as the caller promises.
+    let Some((line, translation)) = (unsafe { new_page(lab, cpu, vcpu, info, address) }) else { return };
+    let place = Place::new(line, address, write);
+    let first = vcpu.touch_first(line, write);
+    model(lab, cpu, vcpu, op, place, (first, translation));
+}
+
+/// The line of an address without cached translation, and the time of its translation; `None` if it is not
+/// memory.
+///
+/// # Safety
+/// In a callback to which QEMU handed `info`.
+unsafe fn new_page(
+    lab: &mut Lab,
+    cpu: usize,
+    vcpu: &mut Vcpu,
+    info: sys::qemu_plugin_meminfo_t,
+    address: u64,
+) -> Option<(u64, Time)> {
     let line = match vcpu.recall(address) {
         Some(line) => line,
         None => {
@@ -127,12 +193,12 @@ unsafe fn on_new_page(
             let physical = unsafe {
                 let found = sys::qemu_plugin_get_hwaddr(info, address);
                 if found.is_null() {
-                    return;
+                    return None;
                 }
                 let physical = sys::qemu_plugin_hwaddr_phys_addr(found);
                 // QEMU emulates CXL memory as a device, too.
                 if sys::qemu_plugin_hwaddr_is_io(found) && !lab.curve.is_memory(physical >> 6) {
-                    return;
+                    return None;
                 }
                 physical
             };
@@ -145,11 +211,9 @@ unsafe fn on_new_page(
         let lookup = lab.curve.translate(CpuId::from(cpu), address >> 12);
         translation = lookup.takes;
         let drops = lookup.evicted.and_then(|page| vcpu.evict(page));
-        if let (Some(page), Some(internals)) = (drops, &plugin.internals) {
+        if let (Some(page), Some(internals)) = (drops, &Plugin::get().internals) {
             internals.flush_page(page << 12);
         }
     }
-    let place = Place::new(line, address, write);
-    let first = vcpu.touch_first(line, write);
-    model(lab, cpu, vcpu, op, place, (first, translation));
+    Some((line, translation))
 }

@@ -7,7 +7,7 @@ use memtide_lab_protocol::mark as command;
 use qemu_plugin_sys as sys;
 
 use super::{Plugin, State, guest_time, on_reset, own};
-use crate::clocks::{executed, executed_by};
+use crate::clocks::{SHARED, executed, executed_by};
 use crate::start;
 
 pub(super) unsafe extern "C" fn on_translations(cpu: c_uint, _: *mut c_void) {
@@ -23,6 +23,7 @@ pub(super) unsafe extern "C" fn on_address_space(cpu: c_uint, register: *mut c_v
     let (mut state, vcpu) = unsafe { (Plugin::get().enter(), own(cpu)) };
     let root = state.registers.value(register as u8) & ROOT;
     state.lab.enter(cpu, root, executed_by(cpu));
+    SHARED[cpu].publish(state.lab.curve.clock_as_is(CpuId::from(cpu)));
     vcpu.forget_all();
     state.lab.curve.flush(CpuId::from(cpu));
 }

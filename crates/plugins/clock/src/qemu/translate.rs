@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use qemu_plugin_sys as sys;
 
-use super::access::{on_load, on_store};
+use super::access::{on_load, on_store, on_store_past};
 use super::events::{on_address_space, on_mark, on_return, on_translations};
 use super::turns::{on_block, on_halt, on_pause};
 use super::{NO_REGISTERS, Plugin};
@@ -47,6 +47,7 @@ pub(super) unsafe extern "C" fn on_translation(_: sys::qemu_plugin_id_t, tb: *mu
         for (&at, op) in instructions.iter().zip(ops) {
             let Some(op) = op else { continue };
             let address = op.as_ptr().cast();
+            let on_store = if op.as_ref().non_temporal { on_store_past } else { on_store };
             use sys::qemu_plugin_mem_rw::{QEMU_PLUGIN_MEM_R, QEMU_PLUGIN_MEM_W};
             sys::qemu_plugin_register_vcpu_mem_cb(
                 at,

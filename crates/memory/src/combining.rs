@@ -9,7 +9,7 @@
 //! stores of a line  ----> open buffer: bytes written so far
 //!                              |  full, displaced, load of the line, trap
 //!                              v
-//!                         Window::write: a slot and a miss register, until the node has accepted the line
+//!                         a miss register of the core, until the node has accepted the line
 //! ```
 //!
 //! Intel SDM volume 1, 10.4.6.2 (the cached copy is evicted) and volume 3, 11.3.1 (when buffers are written
@@ -18,55 +18,57 @@
 
 use memtide_core::LINE_BYTES;
 
-use super::window::End;
-
 /// A line's open buffer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Buffer {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBuffer<T> {
+    /// The line.
     pub line: u64,
     /// Bit `n`: byte `n` is written.
     bytes: u64,
-    /// The load that the address of its last store depends on.
-    pub producer: End,
+    /// What its last store depends on.
+    pub last: T,
 }
 
 /// The open buffers of a core, oldest first.
-#[derive(Debug)]
-pub(crate) struct WriteCombining {
-    open: Vec<Buffer>,
+#[derive(Clone, Debug)]
+pub struct WriteCombining<T> {
+    open: Vec<WriteBuffer<T>>,
     capacity: usize,
 }
 
 /// What a store does.
-#[derive(Debug)]
-pub(crate) struct Combined {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Combined<T> {
     /// Whether it is the first of its line: caches drop theirs.
     pub opens: bool,
     /// A buffer to send.
-    pub sent: Option<Buffer>,
+    pub sent: Option<WriteBuffer<T>>,
 }
 
-impl WriteCombining {
-    pub fn new(buffers: u16) -> WriteCombining {
+impl<T: Copy> WriteCombining<T> {
+    /// This many buffers, at least one.
+    pub fn new(buffers: u16) -> WriteCombining<T> {
         let capacity = usize::from(buffers.max(1));
         WriteCombining { open: Vec::with_capacity(capacity), capacity }
     }
 
+    /// Whether none is open.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Handles a store of `bytes` bytes from `offset` on within a line.
-    pub fn store(&mut self, line: u64, offset: u64, bytes: u64, producer: End) -> Combined {
+    /// Handles a store of `bytes` bytes, at least one, from `offset` on within a line.
+    pub fn store(&mut self, line: u64, offset: u64, bytes: u64, last: T) -> Combined<T> {
         let written = (u64::MAX >> (LINE_BYTES - bytes)) << offset;
         if let Some(at) = self.open.iter().rposition(|buffer| buffer.line == line) {
             let buffer = &mut self.open[at];
             buffer.bytes |= written;
-            buffer.producer = producer;
+            buffer.last = last;
             let sent = (buffer.bytes == u64::MAX).then(|| self.open.remove(at));
             return Combined { opens: false, sent };
         }
-        let buffer = Buffer { line, bytes: written, producer };
+        let buffer = WriteBuffer { line, bytes: written, last };
         if written == u64::MAX {
             return Combined { opens: true, sent: Some(buffer) };
         }
@@ -76,25 +78,23 @@ impl WriteCombining {
     }
 
     /// Takes a line's buffer, if open.
-    pub fn take(&mut self, line: u64) -> Option<Buffer> {
+    pub fn take(&mut self, line: u64) -> Option<WriteBuffer<T>> {
         let at = self.open.iter().position(|buffer| buffer.line == line)?;
         Some(self.open.remove(at))
     }
 
     /// Takes the oldest buffer.
-    pub fn take_oldest(&mut self) -> Option<Buffer> {
+    pub fn take_oldest(&mut self) -> Option<WriteBuffer<T>> {
         (!self.open.is_empty()).then(|| self.open.remove(0))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use memtide_core::Time;
-
     use super::*;
 
-    fn sent(buffers: &mut WriteCombining, line: u64, offset: u64, bytes: u64) -> Option<u64> {
-        let combined = buffers.store(line, offset, bytes, End::at(Time::ZERO));
+    fn sent(buffers: &mut WriteCombining<()>, line: u64, offset: u64, bytes: u64) -> Option<u64> {
+        let combined = buffers.store(line, offset, bytes, ());
         combined.sent.map(|buffer| buffer.line)
     }
 
