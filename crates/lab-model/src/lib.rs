@@ -4,10 +4,10 @@
 //! CPU waits. Unlike the simulator's channels, nodes are loaded-latency curves whose time is shared out in
 //! buckets, because virtual CPUs run in slices, one after the other.
 //!
-//! Modelled: private and shared caches, write-combining buffers, TLB, stream prefetcher, overlap of independent misses within the
-//! reorder buffer, miss registers, dependent loads (as far as the caller knows them), links, nodes. Not
-//! modelled: instruction fetch, memory traffic of page walks, the latency of dependent hits in the first
-//! cache.
+//! Modelled: private and shared caches, write-combining buffers, TLB, stream prefetcher, overlap of
+//! independent misses within the reorder buffer, miss registers, dependent loads (as far as the caller knows
+//! them), links, nodes. Not modelled: instruction fetch, memory traffic of page walks, the latency of
+//! dependent hits in the first cache.
 
 mod buckets;
 mod node;
