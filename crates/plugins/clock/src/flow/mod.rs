@@ -27,6 +27,9 @@ use memtide_dataflow::{REGISTERS, bits};
 use crate::lab::Took;
 use crate::op::{Block, Op, SLOTS, Segment, Slots};
 
+/// Registers that most segments change at most.
+const FEW: usize = 8;
+
 /// Places of stored words; a power of two.
 const WORDS: usize = 256;
 
@@ -184,16 +187,25 @@ impl Flow {
     #[inline]
     unsafe fn leave(&mut self, segment: &Segment, next: NonNull<Segment>) {
         let changes = segment.changes();
-        let mut new = [Time::ZERO; REGISTERS];
+        match changes.len() {
+            0..=FEW => self.apply::<FEW>(changes),
+            _ => self.apply::<REGISTERS>(changes),
+        }
+        // SAFETY: as the caller promises.
+        self.values[unsafe { next.as_ref() }.loads()].fill(Time::ZERO);
+        self.segment = Some(next);
+    }
+
+    /// Changes up to `N` registers at once.
+    #[inline]
+    fn apply<const N: usize>(&mut self, changes: &[(u8, Slots)]) {
+        let mut new = [Time::ZERO; N];
         for (time, &(_, made_of)) in new.iter_mut().zip(changes) {
             *time = self.of(made_of);
         }
         for (&time, &(register, _)) in new.iter().zip(changes) {
             self.values[usize::from(register)] = time;
         }
-        // SAFETY: as the caller promises.
-        self.values[unsafe { next.as_ref() }.loads()].fill(Time::ZERO);
-        self.segment = Some(next);
     }
 
     #[inline]
