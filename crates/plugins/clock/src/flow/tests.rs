@@ -20,6 +20,9 @@ struct Cpu {
     accesses: u64,
 }
 
+/// An instruction with accesses, as translated and as analysed.
+type Both = (NonNull<Op>, dataflow::Op);
+
 /// An access, and when it began.
 #[derive(Debug, PartialEq)]
 struct Began {
@@ -61,11 +64,7 @@ impl Cpu {
     }
 
     /// Translates a block.
-    fn add(
-        &mut self,
-        code: &[&[u8]],
-        counted: u32,
-    ) -> (NonNull<Block>, Vec<Option<(NonNull<Op>, dataflow::Op)>>) {
+    fn add(&mut self, code: &[&[u8]], counted: u32) -> (NonNull<Block>, Vec<Option<Both>>) {
         let code = code.iter().enumerate().map(|(i, &bytes)| (0x1000 + 16 * i as u64, bytes));
         let kinds = dataflow::analyse(code.clone()).1;
         let (block, ops) = self.blocks.add(code, 1, counted);
@@ -73,11 +72,7 @@ impl Cpu {
     }
 
     /// The accesses of an instruction.
-    fn perform(
-        &mut self,
-        (op, kind): (NonNull<Op>, dataflow::Op),
-        access: &impl Fn(u64) -> (u64, Option<Time>),
-    ) -> Vec<Began> {
+    fn perform(&mut self, (op, kind): Both, access: &impl Fn(u64) -> (u64, Option<Time>)) -> Vec<Began> {
         // SAFETY: as in `run`.
         let op = unsafe { op.as_ref() };
         let (word, takes) = access(self.accesses);
