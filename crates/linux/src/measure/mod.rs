@@ -24,7 +24,9 @@ pub use self::chase::{Idle, idle_latency};
 pub use self::clock::clock_mhz;
 pub use self::faults::fault_ns;
 pub use self::figure::Figure;
-pub use self::ladder::{Rung, cache_latencies_ns, cold_walk_ns, footprints_kib, memory_ns, rung};
+pub use self::ladder::{
+    Rung, cache_latencies_ns, cold_walk_ns, footprints_kib, held_caches, memory_ns, rung,
+};
 pub use self::loaded::{Loaded, loaded_latency};
 pub use self::overlap::{Overlap, overlap};
 pub use self::region::{RegionFigures, RegionMeter, in_base_pages};

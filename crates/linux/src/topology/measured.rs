@@ -38,8 +38,8 @@ pub struct Measured {
 pub struct MeasuredProcessor {
     /// Clock under load in MHz.
     pub clock_mhz: Option<f64>,
-    /// Latency of each cache level in ns, nearest to the core first; may be of fewer levels.
-    pub caches_ns: Vec<f64>,
+    /// Cache levels, nearest to the core first; may be fewer than the core has.
+    pub caches: Vec<MeasuredCache>,
     /// Misses in flight of one core.
     pub misses: Option<u16>,
     /// Reach and costs of the TLB.
@@ -48,6 +48,15 @@ pub struct MeasuredProcessor {
     pub fault_ns: Option<f64>,
     /// The same of a huge page.
     pub huge_fault_ns: Option<f64>,
+}
+
+/// Measured cache level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredCache {
+    /// What a program has of it, in KiB; `None` if that was not measured.
+    pub kib: Option<u64>,
+    /// Latency in ns.
+    pub ns: f64,
 }
 
 /// Measured TLB.
@@ -114,9 +123,16 @@ impl MeasuredProcessor {
         }
         let mhz = machine.core.clock_mhz;
         let cycles = |ns: f64| tenth(ns * mhz / 1e3);
-        for (cache, &ns) in machine.caches.iter_mut().zip(&self.caches_ns) {
-            cache.latency_cycles = cycles(ns);
+        for (cache, found) in machine.caches.iter_mut().zip(&self.caches) {
+            cache.latency_cycles = cycles(found.ns);
             measured(sources, &format!("cache.{}.latency_cycles", cache.name), "");
+            let sets = found.kib.map(|kib| kib / u64::from(cache.ways)).filter(|&sets| sets > 0);
+            let held_kib = sets.map(|sets| sets * u64::from(cache.ways));
+            if let Some(held_kib) = held_kib.filter(|&kib| kib < cache.capacity_kib) {
+                let whole = format!("; of {} KiB, which others use, too", cache.capacity_kib);
+                measured(sources, &format!("cache.{}.capacity_kib", cache.name), &whole);
+                cache.capacity_kib = held_kib;
+            }
         }
         order_caches(machine);
         let sources = &mut machine.sources;

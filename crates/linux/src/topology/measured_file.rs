@@ -4,7 +4,7 @@ use memtide_core::NodeId;
 use serde::Deserialize;
 
 use super::measured::tenth;
-use super::{Measured, MeasuredProcessor, MeasuredTlb, Measurements};
+use super::{Measured, MeasuredCache, MeasuredProcessor, MeasuredTlb, Measurements};
 
 /// Latencies and bandwidths of pairs of nodes, as `memtide measure -o json` prints them.
 #[derive(Debug, Deserialize)]
@@ -20,7 +20,14 @@ pub struct MeasuredFile {
 
 #[derive(Debug, Deserialize)]
 struct CacheRow {
+    kib: Option<u64>,
     latency_ns: f64,
+}
+
+impl CacheRow {
+    fn figures(&self) -> MeasuredCache {
+        MeasuredCache { kib: self.kib, ns: self.latency_ns }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -115,7 +122,7 @@ impl MeasuredFile {
             pairs: self.nodes.iter().filter_map(figures).collect(),
             processor: processor.map(|found| MeasuredProcessor {
                 clock_mhz: found.clock_mhz,
-                caches_ns: self.caches.iter().map(|cache| cache.latency_ns).collect(),
+                caches: self.caches.iter().map(CacheRow::figures).collect(),
                 misses: found.misses,
                 tlb: found.tlb(),
                 fault_ns: found.fault_ns,

@@ -18,7 +18,7 @@ use memtide_core::NodeId;
 
 pub use frames::FrameNodes;
 pub use machine::NoMachine;
-pub use measured::{Measured, MeasuredProcessor, MeasuredTlb, Measurements};
+pub use measured::{Measured, MeasuredCache, MeasuredProcessor, MeasuredTlb, Measurements};
 pub use measured_file::MeasuredFile;
 pub use node::{Capacity, Node, Performance, memory_of};
 pub use numbers::{FewInitiators, Numbers};

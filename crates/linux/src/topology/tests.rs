@@ -7,7 +7,9 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, InitiatorId, NodeId};
 use tempfile::TempDir;
 
-use super::{Capacity, Measured, MeasuredProcessor, MeasuredTlb, Measurements, NoMachine, System};
+use super::{
+    Capacity, Measured, MeasuredCache, MeasuredProcessor, MeasuredTlb, Measurements, NoMachine, System,
+};
 
 fn write(sysfs: &Path, file: &str, text: &str) {
     let path = sysfs.join(file);
@@ -134,10 +136,14 @@ fn measurement_overrides_firmware() {
     assert!(machine.source_of("node.node0.fixed").starts_with("measured"));
 }
 
+fn caches(ns: [f64; 2]) -> Vec<MeasuredCache> {
+    ns.map(|ns| MeasuredCache { kib: None, ns }).into()
+}
+
 fn processor() -> MeasuredProcessor {
     MeasuredProcessor {
         clock_mhz: Some(3000.4),
-        caches_ns: vec![1.5, 5.0],
+        caches: caches([1.5, 5.0]),
         misses: Some(20),
         tlb: Some(MeasuredTlb {
             first_pages: Some(96),
@@ -185,8 +191,8 @@ fn measured_processor_replaces_assumed_figures() {
 
 #[test]
 fn noise_makes_no_cache_slower_than_a_later_one_or_memory() {
-    for caches_ns in [vec![500.0, 5.0], vec![1.5, 9000.0], vec![9000.0, 9000.0]] {
-        let machine = measured_machine(MeasuredProcessor { caches_ns, ..processor() });
+    for ns in [[500.0, 5.0], [1.5, 9000.0], [9000.0, 9000.0]] {
+        let machine = measured_machine(MeasuredProcessor { caches: caches(ns), ..processor() });
         let memory_ns = machine.nodes[0].fixed.as_ref().expect("a fixed node").read_latency_ns;
         let cycles: Vec<f64> = machine.caches.iter().map(|cache| cache.latency_cycles).collect();
         assert!(cycles.windows(2).all(|pair| pair[0] < pair[1]), "{cycles:?}");
@@ -199,6 +205,25 @@ fn noise_makes_no_cache_slower_than_a_later_one_or_memory() {
     };
     assert_eq!(cold(Some(1.0)), (Some(30.0), true), "a cold walk takes no less than a warm one");
     assert_eq!(cold(None), (None, false), "unknown without huge pages");
+}
+
+#[test]
+fn cache_used_by_others_has_the_capacity_that_a_program_has() {
+    let whole = measured_machine(processor());
+    let (name, ways) = (whole.caches[1].name.clone(), u64::from(whole.caches[1].ways));
+    let capacity_kib = |kib| {
+        let mut caches = processor().caches;
+        caches[1].kib = Some(kib);
+        let machine = measured_machine(MeasuredProcessor { caches, ..processor() });
+        let source = machine.source_of(&format!("cache.{name}.capacity_kib")).to_owned();
+        (machine.caches[1].capacity_kib, source)
+    };
+    let whole_kib = whole.caches[1].capacity_kib;
+    let (kib, source) = capacity_kib(whole_kib / 2 + 1);
+    assert_eq!(kib, (whole_kib / 2 + 1) / ways * ways);
+    assert!(source.contains("measured") && source.contains(&whole_kib.to_string()), "{source}");
+    assert_eq!(capacity_kib(2 * whole_kib).0, whole_kib);
+    assert_eq!(capacity_kib(0).0, whole_kib);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use memtide_core::{CpuId, NodeId, PageSize};
 use memtide_linux::measure::{
     Effort, Figure, MeasureError, Overlap, Rung, TlbPoint, TlbReach, cache_latencies_ns, clock_mhz,
-    cold_walk_ns, fault_ns, footprints_kib, is_virtual_machine, memory_ns, overlap, page_counts, rung,
-    tlb_point, tlb_reach,
+    cold_walk_ns, fault_ns, footprints_kib, held_caches, is_virtual_machine, memory_ns, overlap, page_counts,
+    rung, tlb_point, tlb_reach,
 };
 use memtide_linux::topology::Cache;
 
@@ -83,11 +83,11 @@ impl Processor {
     }
 
     fn caches_table(&self) -> Table {
-        let columns = [("level", "cache"), ("kib", "KiB"), ("latency_ns", "latency, ns")];
+        let columns = [("level", "cache"), ("kib", "a program's share, KiB"), ("latency_ns", "latency, ns")];
         let mut table = Table::new("caches", &columns);
-        let latencies = cache_latencies_ns(&self.caches, &self.ladder);
-        table.rows = self
-            .caches
+        let caches = held_caches(&self.caches, &self.ladder);
+        let latencies = cache_latencies_ns(&caches, &self.ladder);
+        table.rows = caches
             .iter()
             .zip(latencies)
             .map(|(cache, ns)| {
@@ -212,7 +212,8 @@ mod tests {
         let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
         let found = file.figures().processor.expect("a processor");
         assert_eq!((found.clock_mhz, found.misses), (Some(3000.0), Some(10)));
-        assert_eq!(found.caches_ns, [2.0, 6.0]);
+        let caches: Vec<_> = found.caches.iter().map(|cache| (cache.kib, cache.ns)).collect();
+        assert_eq!(caches, [(Some(32), 2.0), (Some(1024), 6.0)]);
         assert_eq!((found.fault_ns, found.huge_fault_ns), (Some(700.0), Some(90_000.0)));
         let tlb = found.tlb.expect("a TLB");
         assert_eq!((tlb.first_pages, tlb.second_ns, tlb.pages), (Some(64), 2.0, 1536));

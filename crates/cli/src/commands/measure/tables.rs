@@ -61,18 +61,18 @@ pub fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
         Cell::Whole(pair.node.0.into()),
         Cell::Percent(point.rate),
         Cell::Real(point.mbps, 0),
-        Cell::Real(point.ns.median, 1),
+        Cell::Real(point.ns.least, 1),
         Cell::Percent(point.ns.spread),
     ]
 }
 
 pub fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     let mut notes = vec![
-        "Figures are medians, but idle latencies are minima: interruptions only add to them. `spread` is the \
-         range of the measurements over their median, for the figure with the largest one. Stores are \
-         ordinary ones: the read of their line is counted. `writes` is computed from the stream with most \
-         writes, as if reads and writes took turns; it is omitted where mixes are too fast for that, as \
-         where the CPUs cannot draw the node's bandwidth."
+        "Bandwidths are medians, latencies minima: interruptions only add to them. `spread` is the range of \
+         the measurements over their median, for the figure with the largest one. Stores are ordinary ones: \
+         the read of their line is counted. `writes` is computed from the stream with most writes, as if \
+         reads and writes took turns; it is omitted where mixes are too fast for that, as where the CPUs \
+         cannot draw the node's bandwidth."
             .to_owned(),
     ];
     for pair in pairs.iter().filter(|pair| pair.mib == 0) {
