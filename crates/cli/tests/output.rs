@@ -52,6 +52,54 @@ fn machine_show_applies_slice_and_scale() {
 }
 
 #[test]
+fn runs_say_what_slice_and_scale_do_to_them() {
+    let stream = "stream:footprint_mib=4,iterations=1,threads=4";
+    let simulated = |arguments: &[&str]| stdout_of(&[&["simulate", "-w", stream], arguments].concat());
+    let text = simulated(&["-m", "ddr5-cxl", "--slice", "1", "--scale", "256", "-p", "local"]);
+    for lost in ["'L2' has 48 KiB and a CPU's share of 'L3' 8 KiB", "the prefetcher fetches up to 40 KiB"] {
+        assert!(text.contains(&format!("at slice 1 and scale 256, {lost}")), "{text}");
+    }
+    let shared = "A share of a channel (cxl) serves up to 100 % of the accesses";
+    let text = simulated(&["-m", "ddr5-cxl", "-p", "bind:node=cxl"]);
+    assert!(text.contains(shared) && !text.contains("Reduced machine"), "{text}");
+    let text = simulated(&["-m", "ddr5-cxl", "-p", "local"]);
+    assert!(!text.contains("A share of a channel") && !text.contains("Reduced machine"), "{text}");
+
+    let bundled = stdout_of(&["machine", "show", "bmpm-2", "-o", "machine"]);
+    let of_deviation = |percent: &str| {
+        let kept = bundled.lines().filter(|line| !line.starts_with("reduction_deviation_percent"));
+        let text = kept.collect::<Vec<_>>().join("\n");
+        let set = format!("\nreduction_deviation_percent = {percent}\nscale = ");
+        let folder = tempfile::tempdir().unwrap();
+        let machine = file(folder.path(), "m.toml", &text.replacen("\nscale = ", &set, 1));
+        simulated(&["-m", &machine, "-p", "local"])
+    };
+    let note = "Ratios at this reduction deviate by up to 12.5 %, see docs/reductions.md.";
+    assert!(of_deviation("12.5").contains(note));
+    assert!(!of_deviation("4.9").contains("at this reduction deviate"));
+}
+
+#[test]
+fn warm_up_is_no_part_of_region() {
+    let stages = |warmup: &[&str]| {
+        let gups = "gups:footprint_mib=4,operations=20000,threads=1";
+        let parsed = json(&[&["simulate", "-m", "bmpm-2", "-p", "local", "-w", gups], warmup].concat());
+        let all = parsed["report"]["stages"].as_array().unwrap().clone();
+        let of = |stage: &serde_json::Value| {
+            (stage["stage"].as_str().unwrap().to_owned(), stage["accesses"].as_u64().unwrap())
+        };
+        assert_eq!(Some(&parsed["report"]["accesses"]), all.last().map(|stage| &stage["accesses"]));
+        all.iter().map(of).collect::<Vec<_>>()
+    };
+    let whole = stages(&[]);
+    assert_eq!(whole.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["initialisation", "region"]);
+    let [first, warm_up, region] = &stages(&["--warmup", "10000"])[..] else { panic!("three stages") };
+    assert_eq!((first, &*warm_up.0, &*region.0), (&whole[0], "warm-up", "region"));
+    assert_eq!(warm_up.1 + region.1, whole[1].1);
+    assert_eq!(warm_up.1, 10_000);
+}
+
+#[test]
 fn trace_info_and_trace_runs() {
     let folder = tempfile::tempdir().unwrap();
     let rows = file(folder.path(), "rows.csv", ROWS);

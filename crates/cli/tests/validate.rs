@@ -3,9 +3,12 @@
 mod support;
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use memtide_core::Machine;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const WORKLOADS: [&str; 8] = ["chase", "gups", "uniform", "zipf", "stream", "is", "cg", "pagerank"];
@@ -49,6 +52,32 @@ fn both_sides_of_eight_workloads_are_in_tables_and_files() {
     assert_eq!(figures, printed);
     let report = read("report.html");
     assert!(report.contains("chart-validated") && WORKLOADS.iter().all(|name| report.contains(name)));
+}
+
+#[test]
+fn interrupt_keeps_workloads_that_are_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("results");
+    let mut child = Command::new(support::MEMTIDE)
+        .args(["validate", "--size", "32", "--rounds", "9", "--out"])
+        .arg(&out)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !out.join("figures.json").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "ended before its first workload");
+        sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("interrupted; ") && stderr.contains(" of 8 workloads"), "{stderr}");
+    assert!(stdout.contains("chase") && !stdout.contains("pagerank"), "{stdout}");
+    let figures: Value = serde_json::from_slice(&fs::read(out.join("figures.json")).unwrap()).unwrap();
+    assert_eq!(figures["workloads"][0]["workload"], "chase");
+    assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("chart-validated"));
 }
 
 #[test]

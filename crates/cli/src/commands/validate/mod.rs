@@ -50,6 +50,9 @@ pub struct Arguments {
 /// Deviation from the native time up to which the model counts as right.
 const RIGHT: f64 = 0.25;
 
+/// Number of workloads.
+const WORKLOADS: usize = 8;
+
 /// Accesses of the random workloads per MiB: one for each line.
 const LINES_PER_MIB: u64 = 16_384;
 
@@ -102,10 +105,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         outcomes.push(outcome);
         write("figures.json", &pretty(&tables::document(&outcomes, &machine, arguments.common.seed).json()))
     });
-    match ended {
-        Ok(()) => {}
-        Err(Failure::Interrupted) if !outcomes.is_empty() => {}
-        Err(failure) => return Err(failure),
+    let ended = ended.map_err(|failure| match failure {
+        Failure::Interrupted => Failure::Paused(format!(
+            "interrupted; {} has the measurements and {} of {WORKLOADS} workloads",
+            out.display(),
+            outcomes.len()
+        )),
+        failure => failure,
+    });
+    if outcomes.is_empty() {
+        return ended;
     }
     let document = tables::document(&outcomes, &machine, arguments.common.seed);
     if let Some(draft) = draft {
@@ -176,14 +185,16 @@ fn size_mib(arguments: &Arguments, machine: &Machine) -> u64 {
 }
 
 /// The workloads: dependent, independent, skewed and sequential accesses, and four algorithms.
-fn texts(mib: u64, cpus: u16) -> Vec<String> {
+fn texts(mib: u64, cpus: u16) -> [String; WORKLOADS] {
     let random = ["chase", "gups", "uniform", "zipf"];
     let operations = mib * LINES_PER_MIB;
     let random = random.map(|name| format!("{name}:footprint_mib={mib},operations={operations},threads=1"));
     let stream = format!("stream:kernel=triad,footprint_mib={mib},iterations=2,threads={cpus}");
     let algorithms =
         ["is", "cg", "pagerank"].map(|name| format!("{name}:footprint_mib={mib},iterations=1,threads=1"));
-    random.into_iter().chain([stream]).chain(algorithms).collect()
+    let [chase, gups, uniform, zipf] = random;
+    let [is, cg, pagerank] = algorithms;
+    [chase, gups, uniform, zipf, stream, is, cg, pagerank]
 }
 
 /// Runs a workload on this system.
@@ -226,9 +237,7 @@ mod tests {
 
     #[test]
     fn workloads_are_known_and_their_parameters_allowed() {
-        let texts = texts(8, 2);
-        assert_eq!(texts.len(), 8);
-        for text in texts {
+        for text in texts(8, 2) {
             let (name, params) = split_name(&text);
             let params: Params = params.parse().expect("parameters");
             memtide_workloads::program(name, &params, 1).unwrap_or_else(|error| panic!("{text}: {error}"));
