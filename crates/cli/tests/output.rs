@@ -71,7 +71,7 @@ fn runs_say_what_slice_and_scale_do_to_them() {
         let text = kept.collect::<Vec<_>>().join("\n");
         let set = format!("\nreduction_deviation_percent = {percent}\nscale = ");
         let folder = tempfile::tempdir().unwrap();
-        let machine = file(folder.path(), "m.toml", &text.replacen("\nscale = ", &set, 1));
+        let machine = file(folder.path(), "m.toml", text.replacen("\nscale = ", &set, 1));
         simulated(&["-m", &machine, "-p", "local"])
     };
     let note = "Ratios at this reduction deviate by up to 12.5 %, see docs/reductions.md.";

@@ -78,28 +78,6 @@ pub fn cache_latencies_ns(caches: &[Cache], ladder: &[Rung]) -> Vec<f64> {
     latencies
 }
 
-/// The caches with what a program has of the last one: less than all of it where others use it, too, such as
-/// a host's other virtual machines. That is the footprint, between two measured ones by its logarithm, at
-/// which latency is in the middle between the level's least and memory's.
-pub fn held_caches(caches: &[Cache], ladder: &[Rung]) -> Vec<Cache> {
-    let mut held = caches.to_vec();
-    let before_kib = caches.len().checked_sub(2).map_or(0, |before| caches[before].capacity_kib);
-    if let (Some(last), Some(memory_ns)) = (held.last_mut(), memory_ns(caches, ladder)) {
-        let inside = |rung: &&Rung| rung.kib > before_kib && 4 * rung.kib <= 3 * last.capacity_kib;
-        let least_ns = ladder.iter().filter(inside).map(Rung::ns).fold(memory_ns, f64::min);
-        let middle_ns = f64::midpoint(least_ns, memory_ns);
-        let step = ladder.windows(2).find(|pair| pair[0].kib > before_kib && pair[1].ns() > middle_ns);
-        if let Some([below, above]) = step {
-            let share = (middle_ns - below.ns()).max(0.0) / (above.ns() - below.ns().min(middle_ns));
-            let kib = (below.kib as f64 * share.exp2()) as u64 / u64::from(last.ways) * u64::from(last.ways);
-            if 4 * kib < 3 * last.capacity_kib {
-                last.capacity_kib = kib.max(last.ways.into());
-            }
-        }
-    }
-    held
-}
-
 /// Latency of memory in ns: the least over the footprints from twice the last cache on, three at most. Other
 /// work on the machine only adds to them. `None` if there are none.
 pub fn memory_ns(caches: &[Cache], ladder: &[Rung]) -> Option<f64> {
@@ -108,11 +86,15 @@ pub fn memory_ns(caches: &[Cache], ladder: &[Rung]) -> Option<f64> {
     large.map(Rung::ns).min_by(f64::total_cmp)
 }
 
-/// Cost in ns of a page walk whose table is in no private cache: what base pages add at the largest
-/// footprint. `None` without huge pages.
-pub fn cold_walk_ns(ladder: &[Rung]) -> Option<f64> {
+/// Cost in ns of a page walk whose table is in no private cache: what base pages add to memory's latency at
+/// the largest footprint. `None` without huge pages, as memory's latency then includes walks.
+///
+/// Huge pages of that footprint have walks of their own, of a hypervisor's small pages above all, so that
+/// their latency is not what base pages add to.
+pub fn cold_walk_ns(caches: &[Cache], ladder: &[Rung]) -> Option<f64> {
     let last = ladder.last()?;
-    Some((last.base_ns - last.huge_ns?).max(0.0))
+    let memory_ns = memory_ns(caches, ladder).or(last.huge_ns)?;
+    last.huge_ns.map(|huge_ns| (last.base_ns - memory_ns.min(huge_ns)).max(0.0))
 }
 
 #[cfg(test)]
@@ -148,28 +130,10 @@ mod tests {
     fn each_level_has_latency_of_its_own_plateau() {
         assert_eq!(cache_latencies_ns(&caches(&[32, 1024, 32768]), &sharp()), [2.0, 5.0, 20.0]);
         assert_eq!(memory_ns(&caches(&[32, 1024, 32768]), &sharp()), Some(100.0));
-        assert_eq!(cold_walk_ns(&sharp()), Some(7.0));
+        assert_eq!(cold_walk_ns(&caches(&[32, 1024, 32768]), &sharp()), Some(7.0));
         // Levels without a footprint between them, and a ladder that does not leave the caches.
         assert_eq!(cache_latencies_ns(&caches(&[32, 40, 32768]), &sharp()), [2.0]);
         assert_eq!(memory_ns(&caches(&[32, 1024, 1 << 17]), &sharp()), None);
-    }
-
-    #[test]
-    fn last_cache_is_as_large_as_a_program_holds() {
-        let nominal = caches(&[32, 1024, 32768]);
-        assert_eq!(held_caches(&nominal, &sharp()), nominal);
-        assert_eq!(held_caches(&nominal[..2], &sharp()), nominal[..2]);
-        // Neighbours leave some 6 MiB: 20 ns at 4 MiB, 90 at 8.
-        let mut shared = sharp();
-        for rung in shared.iter_mut().filter(|rung| rung.kib > 4096) {
-            rung.huge_ns = Some(if rung.kib == 8192 { 90.0 } else { 100.0 });
-        }
-        let found = held_caches(&nominal, &shared);
-        let expected = 4096.0 * 2f64.powf((60.0 - 20.0) / (90.0 - 20.0));
-        assert!(found[2].capacity_kib.abs_diff(expected as u64) < 8, "{found:?}, expected {expected}");
-        assert_eq!(found[..2], nominal[..2]);
-        assert_eq!(cache_latencies_ns(&found, &shared), [2.0, 5.0, 20.0]);
-        assert_eq!(held_caches(&nominal, &[]), nominal);
     }
 
     #[test]
@@ -178,9 +142,16 @@ mod tests {
         for (rung, ns) in ladder.iter_mut().rev().zip([300.0, 120.0, 150.0, 90.0]) {
             rung.huge_ns = Some(ns);
         }
-        assert_eq!(memory_ns(&caches(&[32, 1024]), &ladder), Some(120.0));
+        let caches = caches(&[32, 1024]);
+        assert_eq!(memory_ns(&caches, &ladder), Some(120.0));
+        ladder.last_mut().expect("rungs").base_ns = 190.0;
+        assert_eq!(cold_walk_ns(&caches, &ladder), Some(70.0), "huge pages have walks, too");
         ladder.last_mut().expect("rungs").huge_ns = None;
-        assert_eq!(cold_walk_ns(&ladder), None, "without huge pages nothing tells walks from memory");
+        assert_eq!(
+            cold_walk_ns(&caches, &ladder),
+            None,
+            "without huge pages nothing tells walks from memory"
+        );
     }
 
     #[test]

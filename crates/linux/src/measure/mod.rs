@@ -11,6 +11,7 @@ mod ladder;
 mod loaded;
 mod overlap;
 mod region;
+mod reorder;
 mod tlb;
 mod traffic;
 mod writes;
@@ -24,15 +25,14 @@ pub use self::chase::{Idle, idle_latency};
 pub use self::clock::clock_mhz;
 pub use self::faults::fault_ns;
 pub use self::figure::Figure;
-pub use self::ladder::{
-    Rung, cache_latencies_ns, cold_walk_ns, footprints_kib, held_caches, memory_ns, rung,
-};
+pub use self::ladder::{Rung, cache_latencies_ns, cold_walk_ns, footprints_kib, memory_ns, rung};
 pub use self::loaded::{Loaded, loaded_latency};
-pub use self::overlap::{Overlap, overlap};
+pub use self::overlap::{LastCache, Overlap, last_cache, overlap};
 pub use self::region::{RegionFigures, RegionMeter, in_base_pages};
+pub use self::reorder::{RunAhead, reorder_buffer, run_ahead};
 pub use self::tlb::{TlbPoint, TlbReach, page_counts, tlb_point, tlb_reach};
 pub use self::traffic::{Kernel, bandwidth_mbps};
-pub use self::writes::write_mbps;
+pub use self::writes::{MOST_WRITES_PER_READ, write_mbps};
 
 use crate::sys::Words;
 

@@ -2,15 +2,19 @@
 
 use super::figure::Figure;
 
+/// Bandwidth of writes over that of reads above which the two mostly overlap.
+pub const MOST_WRITES_PER_READ: f64 = 4.0;
+
 /// Bandwidth of writes alone, in MB/s, from streams with their shares of reads; the stream with the most
 /// writes counts. Assumes that reads and writes alternate, as machine files do. `None` where they mostly
-/// overlap: the result would exceed four times the read bandwidth.
+/// overlap: the result would exceed [`MOST_WRITES_PER_READ`] times
+/// the read bandwidth.
 pub fn write_mbps(streams: &[(f64, Figure)]) -> Option<f64> {
     let (_, alone) = streams.iter().find(|(reads, _)| *reads == 1.0)?;
     let (reads, mixed) =
         streams.iter().filter(|(reads, _)| *reads < 1.0).min_by(|a, b| a.0.total_cmp(&b.0))?;
     let time = (1.0 / mixed.median - reads / alone.median) / (1.0 - reads);
-    (time > 0.25 / alone.median).then(|| 1.0 / time)
+    (time * MOST_WRITES_PER_READ > 1.0 / alone.median).then(|| 1.0 / time)
 }
 
 #[cfg(test)]

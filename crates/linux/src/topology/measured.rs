@@ -42,6 +42,8 @@ pub struct MeasuredProcessor {
     pub caches: Vec<MeasuredCache>,
     /// Misses in flight of one core.
     pub misses: Option<u16>,
+    /// Instructions that a core runs ahead of a load that misses.
+    pub reorder_buffer: Option<u32>,
     /// Reach and costs of the TLB.
     pub tlb: Option<MeasuredTlb>,
     /// Time of a first-touch fault of a base page in ns.
@@ -120,6 +122,10 @@ impl MeasuredProcessor {
         if let Some(misses) = self.misses {
             machine.core.outstanding_misses = misses;
             measured(sources, "core.outstanding_misses", "");
+        }
+        if let Some(instructions) = self.reorder_buffer {
+            machine.core.reorder_buffer = instructions;
+            measured(sources, "core.reorder_buffer", "");
         }
         let mhz = machine.core.clock_mhz;
         let cycles = |ns: f64| tenth(ns * mhz / 1e3);

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::measured::tenth;
 use super::{Measured, MeasuredCache, MeasuredProcessor, MeasuredTlb, Measurements};
+use crate::measure::MOST_WRITES_PER_READ;
 
 /// Latencies and bandwidths of pairs of nodes, as `memtide measure -o json` prints them.
 #[derive(Debug, Deserialize)]
@@ -37,6 +38,7 @@ struct ProcessorRow {
     clock_mhz: Option<f64>,
     memory_ns: Option<f64>,
     misses: Option<u16>,
+    reorder_buffer: Option<u32>,
     tlb_first_pages: Option<u32>,
     tlb_second_ns: Option<f64>,
     tlb_pages: Option<u32>,
@@ -69,12 +71,21 @@ struct Row {
     node: NodeId,
     idle_ns: Option<f64>,
     read_mbps: Option<f64>,
-    #[serde(default)]
+    reads_50_mbps: Option<f64>,
     write_mbps: Option<f64>,
     #[serde(default)]
     cached: bool,
     #[serde(default)]
     spread: f64,
+}
+
+impl Row {
+    /// Where reads and writes overlap, so that writes alone could not be measured, the most that is told
+    /// from overlap.
+    fn write_mbps(&self) -> Option<f64> {
+        let overlapped = || Some(MOST_WRITES_PER_READ * self.reads_50_mbps.and(self.read_mbps)?);
+        self.write_mbps.or_else(overlapped)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -109,7 +120,7 @@ impl MeasuredFile {
                 node: row.node,
                 idle_ns: tenth(row.idle_ns?.min(ladder_ns(row))),
                 read_mbps: row.read_mbps?.round(),
-                write_mbps: row.write_mbps.map(f64::round),
+                write_mbps: row.write_mbps().map(f64::round),
                 loaded: self
                     .loaded
                     .iter()
@@ -124,6 +135,7 @@ impl MeasuredFile {
                 clock_mhz: found.clock_mhz,
                 caches: self.caches.iter().map(CacheRow::figures).collect(),
                 misses: found.misses,
+                reorder_buffer: found.reorder_buffer,
                 tlb: found.tlb(),
                 fault_ns: found.fault_ns,
                 huge_fault_ns: found.huge_fault_ns,
@@ -159,9 +171,16 @@ mod tests {
         let figures = file.figures().pairs;
         assert_eq!(figures.iter().map(|found| found.node).collect::<Vec<_>>(), [NodeId(0)]);
         assert_eq!((figures[0].idle_ns, figures[0].read_mbps), (90.1, 5000.0));
-        assert_eq!(figures[0].loaded, [(100.0, 95.0)]);
+        assert_eq!((figures[0].loaded.clone(), figures[0].write_mbps), (vec![(100.0, 95.0)], None));
         assert_eq!(file.unsteady(0.5).collect::<Vec<_>>(), [(NodeId(0), NodeId(0))]);
         assert_eq!(file.unsteady(1.2).count(), 0);
         assert_eq!(file.cached().collect::<Vec<_>>(), [(NodeId(0), NodeId(0))]);
+    }
+    #[test]
+    fn writes_that_overlap_reads_have_four_times_their_bandwidth() {
+        let text = r#"{"nodes": [{"initiator": 0, "node": 0, "idle_ns": 90, "read_mbps": 5000,
+            "reads_50_mbps": 9900, "write_mbps": null}]}"#;
+        let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
+        assert_eq!(file.figures().pairs[0].write_mbps, Some(20_000.0));
     }
 }

@@ -145,6 +145,7 @@ fn processor() -> MeasuredProcessor {
         clock_mhz: Some(3000.4),
         caches: caches([1.5, 5.0]),
         misses: Some(20),
+        reorder_buffer: Some(352),
         tlb: Some(MeasuredTlb {
             first_pages: Some(96),
             second_ns: 2.0,
@@ -170,7 +171,8 @@ fn measured_machine(processor: MeasuredProcessor) -> Machine {
 #[test]
 fn measured_processor_replaces_assumed_figures() {
     let machine = measured_machine(processor());
-    assert_eq!((machine.core.clock_mhz, machine.core.outstanding_misses), (3000.0, 20));
+    let core = &machine.core;
+    assert_eq!((core.clock_mhz, core.outstanding_misses, core.reorder_buffer), (3000.0, 20, 352));
     let cycles: Vec<f64> = machine.caches.iter().map(|cache| cache.latency_cycles).collect();
     assert_eq!(cycles[..2], [4.5, 15.0]);
     let [first, second] = &machine.tlbs[..] else { panic!("{:?}", machine.tlbs) };
@@ -183,7 +185,8 @@ fn measured_processor_replaces_assumed_figures() {
         ("tlb", "measured"),
         ("kernel.fault_ns", "measured"),
         ("kernel.huge_fault_ns", "assumed"),
-        ("core.reorder_buffer", "assumed"),
+        ("core.reorder_buffer", "measured"),
+        ("core.instructions_per_cycle", "assumed"),
     ] {
         assert!(machine.source_of(path).starts_with(source), "{path}: {}", machine.source_of(path));
     }

@@ -1,10 +1,10 @@
-//! Measurements of a core: clock, cache latencies, TLB, overlap of misses, page faults.
+//! Measurements of a core: clock, cache latencies, TLB, overlap of misses, reorder buffer, page faults.
 
 use memtide_core::{CpuId, NodeId, PageSize};
 use memtide_linux::measure::{
-    Effort, Figure, MeasureError, Overlap, Rung, TlbPoint, TlbReach, cache_latencies_ns, clock_mhz,
-    cold_walk_ns, fault_ns, footprints_kib, held_caches, is_virtual_machine, memory_ns, overlap, page_counts,
-    rung, tlb_point, tlb_reach,
+    Effort, Figure, LastCache, MeasureError, Overlap, RunAhead, Rung, TlbPoint, TlbReach, cache_latencies_ns,
+    clock_mhz, cold_walk_ns, fault_ns, footprints_kib, is_virtual_machine, last_cache, memory_ns, overlap,
+    page_counts, reorder_buffer, run_ahead, rung, tlb_point, tlb_reach,
 };
 use memtide_linux::topology::Cache;
 
@@ -20,7 +20,11 @@ pub struct Processor {
     caches: Vec<Cache>,
     ladder: Vec<Rung>,
     tlb_points: Vec<TlbPoint>,
+    /// MiB of the largest footprint.
+    mib: usize,
     overlap: Overlap,
+    last_cache: Option<LastCache>,
+    run_ahead: Vec<RunAhead>,
     fault: Option<Figure>,
     huge_fault: Option<Figure>,
     nested_walks: bool,
@@ -35,7 +39,7 @@ pub fn measure(
 ) -> Result<Processor, Failure> {
     let (cpu, node) = (pair.cpus.first().copied().unwrap_or_default(), pair.node);
     let (footprints, counts) = (footprints_kib(effort.mib), page_counts());
-    let steps = (footprints.len() + counts.len() + 4) as f64;
+    let steps = (footprints.len() + counts.len() + 6) as f64;
     let mut done = 0.0;
     let mut step = || {
         done += 1.0;
@@ -53,6 +57,16 @@ pub fn measure(
     }
     let overlap = figure(pair, move |_| overlap(cpu, node, &effort))?;
     step();
+    let last_cache = match caches.last() {
+        Some(cache) if far(cache, effort.mib) => {
+            let kib = cache.capacity_kib;
+            Some(figure(pair, move |_| last_cache(cpu, node, kib, &effort))?)
+        }
+        _ => None,
+    };
+    step();
+    let run_ahead = figure(pair, move |_| run_ahead(cpu, node, &effort))?;
+    step();
     let mut fault = |size| -> Result<Option<Figure>, Failure> {
         let found = figure(pair, move |_| fault_ns(cpu, node, size, &effort));
         step();
@@ -65,27 +79,45 @@ pub fn measure(
         caches: caches.to_vec(),
         ladder,
         tlb_points,
+        mib: effort.mib,
         overlap,
+        last_cache,
+        run_ahead,
         fault: fault(PageSize::Base)?,
         huge_fault: fault(PageSize::Huge)?,
         nested_walks: is_virtual_machine(),
     })
 }
 
+/// Whether a footprint is large enough to tell what a program has of a cache.
+fn far(cache: &Cache, mib: usize) -> bool {
+    (mib as u64) << 10 >= 2 * cache.capacity_kib
+}
+
+/// Share of a cache from which on a program has all of it.
+const ALL: f64 = 0.75;
+
 fn clock(cpu: CpuId) -> Result<Option<f64>, MeasureError> {
     clock_mhz(cpu)
 }
 
 impl Processor {
-    /// Its tables: cache latencies, the ladder of footprints, pages and translations, and single figures.
+    /// Its tables: cache latencies, the ladder of footprints, pages and translations, instructions between
+    /// loads, and single figures.
     pub fn tables(&self) -> Vec<Table> {
-        vec![self.caches_table(), self.ladder_table(), self.tlb_table(), self.figures_table()]
+        vec![
+            self.caches_table(),
+            self.ladder_table(),
+            self.tlb_table(),
+            self.run_ahead_table(),
+            self.figures_table(),
+        ]
     }
 
     fn caches_table(&self) -> Table {
         let columns = [("level", "cache"), ("kib", "a program's share, KiB"), ("latency_ns", "latency, ns")];
         let mut table = Table::new("caches", &columns);
-        let caches = held_caches(&self.caches, &self.ladder);
+        let caches = self.held_caches();
         let latencies = cache_latencies_ns(&caches, &self.ladder);
         table.rows = caches
             .iter()
@@ -95,6 +127,18 @@ impl Processor {
             })
             .collect();
         table
+    }
+
+    /// The caches with what a program has of the last one.
+    fn held_caches(&self) -> Vec<Cache> {
+        let mut held = self.caches.clone();
+        if let (Some(last), Some(cache)) = (held.last_mut(), &self.last_cache) {
+            let kib = cache.held_kib((self.mib as u64) << 10, self.overlap.huge_ns);
+            if (kib as f64) < ALL * last.capacity_kib as f64 {
+                last.capacity_kib = (kib / u64::from(last.ways) * u64::from(last.ways)).max(last.ways.into());
+            }
+        }
+        held
     }
 
     fn ladder_table(&self) -> Table {
@@ -116,15 +160,25 @@ impl Processor {
         table
     }
 
+    fn run_ahead_table(&self) -> Table {
+        let columns = [("instructions", "instructions after each load"), ("ns", "two loads, ns")];
+        let mut table = Table::new("run_ahead", &columns);
+        let row = |point: &RunAhead| vec![Cell::Whole(point.instructions.into()), Cell::Real(point.ns, 1)];
+        table.rows = self.run_ahead.iter().map(row).collect();
+        table
+    }
+
     fn figures_table(&self) -> Table {
         let reach = tlb_reach(&self.tlb_points);
         let memory = memory_ns(&self.caches, &self.ladder);
-        let cold_walk = cold_walk_ns(&self.ladder);
+        let cold_walk = cold_walk_ns(&self.caches, &self.ladder);
         let whole = |number: Option<u64>| number.map_or(Cell::Absent, Cell::Whole);
         let misses = memory.map(|ns| self.overlap.misses(ns).into());
+        let reorder = reorder_buffer(&self.run_ahead).map(u64::from);
         let walkers = cold_walk.map(|ns| self.overlap.walks(ns).into());
         let second_ns = reach.filter(|reach| reach.first_pages.is_some()).map(|reach| reach.second_ns);
         let median = |figure: &Option<Figure>| figure.map(|figure| figure.median);
+        let of_last = |figure: fn(&LastCache) -> f64| ns(self.last_cache.as_ref().map(figure));
         let of_reach = |figure: fn(&TlbReach) -> f64| ns(reach.as_ref().map(figure));
         let figures = [
             ("initiator", "initiator", Cell::Whole(self.initiator.0.into())),
@@ -134,6 +188,13 @@ impl Processor {
             ("misses", "misses in flight", whole(misses)),
             ("random_ns", "per load, that many in flight, ns", Cell::Real(self.overlap.huge_ns, 1)),
             ("random_base_ns", "the same in 4 KiB pages, ns", Cell::Real(self.overlap.base_ns, 1)),
+            (
+                "random_quarter_ns",
+                "the same over a quarter of the last cache, ns",
+                of_last(|cache| cache.quarter_ns),
+            ),
+            ("random_whole_ns", "the same over all of the last cache, ns", of_last(|cache| cache.whole_ns)),
+            ("reorder_buffer", "reorder buffer, instructions", whole(reorder)),
             ("tlb_first_pages", "first TLB, pages", whole(reach.and_then(|reach| reach.first_pages))),
             ("tlb_second_ns", "second TLB, ns", ns(second_ns)),
             ("tlb_pages", "both TLBs, pages", whole(reach.map(|reach| reach.pages))),
@@ -189,6 +250,7 @@ mod tests {
             }
         };
         let point = |pages| TlbPoint { pages, base_ns: 4.0 + adds(pages), huge_ns: 4.0 };
+        let ahead = |instructions, ns| RunAhead { instructions, ns };
         let median = |median| Some(Figure { median, least: median, spread: 0.0 });
         Processor {
             initiator: NodeId(0),
@@ -197,7 +259,10 @@ mod tests {
             caches: vec![cache(1, 32), cache(2, 1024)],
             ladder: footprints_kib(64).into_iter().map(rung).collect(),
             tlb_points: page_counts().into_iter().map(point).collect(),
+            mib: 64,
             overlap: Overlap { huge_ns: 10.0, base_ns: 25.0 },
+            last_cache: Some(LastCache { kib: 1024, quarter_ns: 1.0, whole_ns: 5.5 }),
+            run_ahead: vec![ahead(224, 110.0), ahead(256, 215.0)],
             fault: median(700.0),
             huge_fault: median(90_000.0),
             nested_walks: true,
@@ -212,8 +277,10 @@ mod tests {
         let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
         let found = file.figures().processor.expect("a processor");
         assert_eq!((found.clock_mhz, found.misses), (Some(3000.0), Some(10)));
+        assert_eq!(found.reorder_buffer, Some(224));
         let caches: Vec<_> = found.caches.iter().map(|cache| (cache.kib, cache.ns)).collect();
-        assert_eq!(caches, [(Some(32), 2.0), (Some(1024), 6.0)]);
+        // Half of the loads over 1024 KiB miss, nearly all over 64 MiB.
+        assert_eq!(caches, [(Some(32), 2.0), (Some(512), 6.0)]);
         assert_eq!((found.fault_ns, found.huge_fault_ns), (Some(700.0), Some(90_000.0)));
         let tlb = found.tlb.expect("a TLB");
         assert_eq!((tlb.first_pages, tlb.second_ns, tlb.pages), (Some(64), 2.0, 1536));
