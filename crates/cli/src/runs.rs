@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueHint};
 use memtide_core::params::{split_list, split_name};
-use memtide_core::{Machine, suggest};
+use memtide_core::{Machine, NodeId, suggest};
 use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{Job, Report, SimError};
 use memtide_trace::{ReplayOptions, Trace};
@@ -161,6 +161,7 @@ impl Runs {
         let placement = policy.placement(&self.machine).map_err(|error| Failure::Usage(error.to_string()))?;
         let migrates = policy.migration_info().name != "none";
         let migration = migrates.then(|| policy.migration(&self.machine));
+        let name = policy.name().to_owned();
         let policy = memtide_sim::Policy::new(placement, migration);
         let mut watch = |done: Option<f64>| {
             progress.set(part, done.unwrap_or_default());
@@ -171,8 +172,20 @@ impl Runs {
         report.map_err(|error| match error {
             SimError::Interrupted => Failure::Interrupted,
             SimError::Program(error) => Failure::Input(error.to_string()),
+            SimError::NoRegion { .. } if self.options.warm_up > 0 => {
+                Failure::Usage(format!("--warmup {}: {error}", self.options.warm_up))
+            }
+            SimError::Bound { nodes } => Failure::Run(format!(
+                "out of memory: policy '{name}' binds the program to {}, without free memory; use a smaller \
+                 workload or scale, or a placement that spills, such as 'preferred'",
+                self.names_of(&nodes).join(", ")
+            )),
             other => Failure::Run(other.to_string()),
         })
+    }
+
+    fn names_of(&self, nodes: &[NodeId]) -> Vec<&str> {
+        nodes.iter().map(|node| self.machine.nodes[node.index()].name.as_str()).collect()
     }
 
     fn jobs(&self) -> Result<Vec<Job<'static>>, Failure> {

@@ -59,7 +59,7 @@ fn runs_say_what_slice_and_scale_do_to_them() {
     for lost in ["'L2' has 48 KiB and a CPU's share of 'L3' 8 KiB", "the prefetcher fetches up to 40 KiB"] {
         assert!(text.contains(&format!("at slice 1 and scale 256, {lost}")), "{text}");
     }
-    let shared = "A share of a channel (cxl) serves up to 100 % of the accesses";
+    let shared = "A share of a channel serves up to 100 % (cxl) of the accesses";
     let text = simulated(&["-m", "ddr5-cxl", "-p", "bind:node=cxl"]);
     assert!(text.contains(shared) && !text.contains("Reduced machine"), "{text}");
     let text = simulated(&["-m", "ddr5-cxl", "-p", "local"]);
@@ -97,6 +97,38 @@ fn warm_up_is_no_part_of_region() {
     assert_eq!((first, &*warm_up.0, &*region.0), (&whole[0], "warm-up", "region"));
     assert_eq!(warm_up.1 + region.1, whole[1].1);
     assert_eq!(warm_up.1, 10_000);
+}
+
+#[test]
+fn csv_of_probe_is_the_curve_on_every_machine() {
+    for machine in ["laptop", "optane"] {
+        let probe = ["machine", "probe", machine, "--load", "50%", "--requests", "2000", "-o", "csv"];
+        let text = stdout_of(&probe);
+        assert!(text.lines().next().is_some_and(|header| header.contains("achieved_mbps,mean_ns")), "{text}");
+    }
+}
+
+#[test]
+fn errors_name_nodes_policies_and_options() {
+    let bound = ["simulate", "-m", "bmpm-2", "-p", "bind:node=nvm", "-w", "gups:footprint_mib=1024"];
+    refused(1, &bound, &["policy 'bind:node=nvm' binds the program to nvm, without", "'preferred'"]);
+    let gups = "gups:footprint_mib=4,operations=1000,threads=1";
+    let warm = ["simulate", "-m", "bmpm-2", "-p", "local", "-w", gups, "--warmup", "1000000"];
+    refused(2, &warm, &["--warmup 1000000: program 'gups' ends before its region of interest begins"]);
+}
+
+#[test]
+fn regions_of_unequal_work_are_reported() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
+    let gups = "gups:threads=2,footprint_mib=4,operations=20000";
+    let run = |arguments: &[&str]| stdout_of(&[arguments, &["-m", "bmpm-5", "-t", trace]].concat());
+    let early = run(&["simulate", "-p", "local", "-w", gups, "--limit", "200000"]);
+    assert!(early.contains("sqlite3 ended before the region of interest of the other programs"), "{early}");
+    let copies = ["--copies", "16", "--limit", "20000", "-p", "local,bw-interleave"];
+    let unequal = run(&[&["compare", "--warmup", "5000"], &copies[..]].concat());
+    assert!(unequal.contains("The regions of interest contain different work: "), "{unequal}");
+    let whole = run(&[&["compare"], &copies[..]].concat());
+    assert!(!whole.contains("different work") && !whole.contains("ended before"), "{whole}");
 }
 
 #[test]

@@ -36,6 +36,11 @@ fn out_of_range_values_are_refused_with_range() {
     refused(2, &["machine", "probe", "laptop", "--in-flight", "0"], &["1"]);
     refused(2, &["machine", "devices", "hbm4"], &["'hbm4'", "hbm3", "ddr5-4800"]);
     refused(2, &["machine", "probe", "laptop", "--in-flight", "1", "--reads", "0%"], &["--reads above 0%"]);
+    refused(2, &["machine", "probe", "laptop", "--in-flight", "8193"], &["from 1 to 8192"]);
+    for ignored in [["--load", "50%"], ["--reads", "50%"]] {
+        let chase = ["machine", "probe", "laptop", "--pattern", "chase"];
+        refused(2, &[&chase[..], &ignored].concat(), &["--pattern chase", "without --load and --reads"]);
+    }
     refused(2, &["machine", "probe", "laptop", "--requests", "1"], &["100"]);
     refused(2, &["simulate", "-m", "laptop", "-w", "stream:threads=0"], &["threads", "from 1 to 1024"]);
     refused(2, &["simulate", "-m", "laptop", "-w", "stream:thread=1"], &["thread", "footprint_mib"]);

@@ -7,9 +7,14 @@ const LINES_OF_PAGE: u64 = 64;
 
 /// Detects streams: ascending or descending lines within a 4 KiB page. After two steps in one direction it
 /// prefetches up to a distance within the page. A new page replaces the oldest stream.
+///
+/// It sees physical lines; the next page of a program's memory can be anywhere. A prefetcher that follows
+/// ascending streams there is told its place when a stream nears the end of its page
+/// ([`Prefetcher::continues`]).
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     distance: u64,
+    next_page: bool,
     /// The page of each stream, in a separate array for fast lookup; page numbers are below 2^32.
     pages: Vec<[u32; LANES]>,
     streams: Vec<Stream>,
@@ -23,6 +28,8 @@ struct Stream {
     ahead: u64,
     /// +1 up, -1 down, 0 unknown.
     direction: i64,
+    /// The page in which an ascending stream continues.
+    next: Option<u32>,
 }
 
 const NO_PAGE: u32 = u32::MAX;
@@ -54,6 +61,7 @@ impl Prefetcher {
         let streams = usize::from(machine.streams);
         Prefetcher {
             distance: machine.distance_lines.into(),
+            next_page: machine.next_page,
             pages: vec![[NO_PAGE; LANES]; streams.div_ceil(LANES)],
             streams: vec![Stream::default(); streams],
             oldest: 0,
@@ -67,10 +75,51 @@ impl Prefetcher {
         if let Some(at) = self.find(page) {
             return self.streams[at].step(line, self.distance);
         }
-        self.pages[self.oldest / LANES][self.oldest % LANES] = page;
-        self.streams[self.oldest] = Stream { last: line, ..Stream::default() };
-        self.oldest = (self.oldest + 1) % self.streams.len();
+        self.replace_oldest(page, Stream { last: line, ..Stream::default() });
         None
+    }
+
+    /// Whether an ascending stream of a line's page will need the next page: call [`Prefetcher::continues`].
+    #[inline]
+    pub fn nears_end(&self, line: u64) -> bool {
+        self.next_page
+            && line % LINES_OF_PAGE + self.distance >= LINES_OF_PAGE
+            && self.find((line / LINES_OF_PAGE) as u32).is_some_and(|at| self.streams[at].needs_next())
+    }
+
+    /// The stream of a line's page continues in the page that begins with this line.
+    pub fn continues(&mut self, line: u64, next_first: u64) {
+        if let Some(at) = self.find((line / LINES_OF_PAGE) as u32) {
+            self.streams[at].next = Some((next_first / LINES_OF_PAGE) as u32);
+        }
+    }
+
+    /// What to prefetch of the next page, after [`Prefetcher::see`] of a line, if the distance ends there.
+    #[inline]
+    pub fn see_next(&mut self, line: u64) -> Option<Ahead> {
+        if !self.next_page {
+            return None;
+        }
+        let within = LINES_OF_PAGE - 1 - line % LINES_OF_PAGE;
+        let count = self.distance.checked_sub(within + 1)? + 1;
+        let at = self.find((line / LINES_OF_PAGE) as u32)?;
+        let page = self.streams[at].next.filter(|_| self.streams[at].direction == 1)?;
+        let first = u64::from(page) * LINES_OF_PAGE;
+        let next = self.find(page);
+        let ahead = next.map_or(0, |next| self.streams[next].ahead_before(first));
+        let count = count.checked_sub(ahead).filter(|&count| count > 0)?;
+        let stream = Stream { last: first.wrapping_sub(1), ahead: ahead + count, direction: 1, next: None };
+        match next {
+            Some(next) => self.streams[next] = stream,
+            None => self.replace_oldest(page, stream),
+        }
+        Some(Ahead { first: first + ahead, count, direction: 1 })
+    }
+
+    fn replace_oldest(&mut self, page: u32, stream: Stream) {
+        self.pages[self.oldest / LANES][self.oldest % LANES] = page;
+        self.streams[self.oldest] = stream;
+        self.oldest = (self.oldest + 1) % self.streams.len();
     }
 
     /// The stream of a page.
@@ -84,6 +133,16 @@ impl Prefetcher {
 }
 
 impl Stream {
+    /// Whether it ascends, to a page that it does not know yet.
+    fn needs_next(&self) -> bool {
+        self.direction == 1 && self.next.is_none()
+    }
+
+    /// Lines prefetched of a page whose first line is `first`, if no line of it was requested yet; else all.
+    fn ahead_before(&self, first: u64) -> u64 {
+        if self.last.wrapping_add(1) == first { self.ahead } else { LINES_OF_PAGE }
+    }
+
     fn step(&mut self, line: u64, distance: u64) -> Option<Ahead> {
         let moved = line.wrapping_sub(self.last) as i64;
         let direction = moved.signum();
@@ -91,7 +150,7 @@ impl Stream {
             return None;
         }
         if direction != self.direction || moved.unsigned_abs() > distance {
-            *self = Stream { last: line, direction, ahead: 0 };
+            *self = Stream { last: line, direction, ..Stream::default() };
             return None;
         }
         self.last = line;
@@ -113,7 +172,7 @@ mod tests {
     use super::*;
 
     fn prefetcher() -> Prefetcher {
-        Prefetcher::new(&machine::Prefetcher { streams: 2, distance_lines: 4 })
+        Prefetcher::new(&machine::Prefetcher { streams: 2, distance_lines: 4, next_page: false })
     }
 
     #[test]
@@ -148,5 +207,38 @@ mod tests {
             assert_eq!(p.see(line), None);
         }
         assert!(p.see(130).is_some());
+    }
+    /// Lines prefetched by ascending accesses to a page, with its successor told as the core does.
+    fn page(p: &mut Prefetcher, first: u64, next_first: u64) -> Vec<u64> {
+        let mut fetched = Vec::new();
+        for line in first..first + 64 {
+            if p.nears_end(line) {
+                p.continues(line, next_first);
+            }
+            let ahead = [p.see(line), p.see_next(line)];
+            fetched.extend(ahead.into_iter().flatten().flat_map(Ahead::lines));
+        }
+        fetched
+    }
+
+    #[test]
+    fn stream_goes_on_in_next_page_wherever_it_is() {
+        let machine = machine::Prefetcher { streams: 4, distance_lines: 4, next_page: true };
+        let mut p = Prefetcher::new(&machine);
+        let lines = |first: u64, range: std::ops::Range<u64>| range.map(move |line| first + line);
+        let expected: Vec<u64> = lines(128, 3..64).chain(lines(6400, 0..4)).collect();
+        assert_eq!(page(&mut p, 128, 6400), expected);
+        let expected: Vec<u64> = lines(6400, 4..64).chain(lines(640, 0..4)).collect();
+        assert_eq!(page(&mut p, 6400, 640), expected, "no line is fetched twice, and none missed");
+    }
+
+    #[test]
+    fn descending_stream_and_single_lines_have_no_next_page() {
+        let machine = machine::Prefetcher { streams: 4, distance_lines: 4, next_page: true };
+        let mut p = Prefetcher::new(&machine);
+        for line in [63, 62, 61, 191] {
+            p.see(line);
+            assert!(!p.nears_end(line) && p.see_next(line).is_none());
+        }
     }
 }

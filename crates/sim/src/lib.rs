@@ -86,8 +86,7 @@ pub enum SimError {
         node: NodeId,
     },
     /// All nodes that a program is bound to are full.
-    #[error("out of memory: the policy binds the program to node{} {}, without free memory; use a smaller \
-        workload or scale, or a placement that spills, such as `preferred`",
+    #[error("out of memory: the policy binds the program to node{} {}, without free memory",
         if .nodes.len() == 1 { "" } else { "s" },
         .nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", "))]
     Bound {
@@ -102,6 +101,12 @@ pub enum SimError {
         program: String,
         /// What is wrong.
         why: String,
+    },
+    /// A program announces a region of interest and ends before it.
+    #[error("program '{program}' ends before its region of interest begins")]
+    NoRegion {
+        /// Its name.
+        program: String,
     },
     /// The machine exceeds the model's limits.
     #[error(

@@ -70,8 +70,7 @@ impl Engine<'_> {
             running.region_time += self.now.since(running.region_since);
         }
         if !running.has_begun {
-            let why = "it ends before the region of interest that it announces".to_owned();
-            return Err(SimError::Broken { program: running.name.clone(), why });
+            return Err(SimError::NoRegion { program: running.name.clone() });
         }
         self.change_stage();
         Ok(())

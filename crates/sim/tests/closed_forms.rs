@@ -129,6 +129,24 @@ fn stream_with_the_prefetcher_has_the_same_bandwidth() {
     assert_near(report.nodes[0].bandwidth_mbps, 12_000.0, 0.05, "bandwidth");
 }
 
+/// Of a chase through lines in order, the prefetcher misses the first three lines of each page; if it follows
+/// to the next page, those of the first alone.
+#[test]
+fn prefetcher_that_follows_to_next_page_misses_once() {
+    let misses = |next_page: &str| {
+        let machine = MachineText::new("")
+            .last_level(256, 8)
+            .with(&format!("[prefetcher]\nstreams = 16\ndistance_lines = 16\n{next_page}"))
+            .socket("s", 8)
+            .node("n", 0, "s", 64, 90.0, 12_000.0)
+            .machine();
+        let lines = 64 * 64;
+        let in_order = doing((0..lines).map(|line| follow(line * LINE)));
+        simulate(&machine, "local", alone([map(0, lines * LINE, PageSize::Base), in_order])).llc_misses
+    };
+    assert_eq!((misses(""), misses("next_page = true\n")), (64 * 3, 3));
+}
+
 #[test]
 fn one_core_is_limited_by_misses_over_latency() {
     let mbps = scan_mbps(&one_node(64, 160.0, 50_000.0).machine(), 1, 20_000);

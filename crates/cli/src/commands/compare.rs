@@ -11,7 +11,7 @@ use crate::progress::Progress;
 use crate::report::{self, ReportFile};
 use crate::runs::{self, RunOptions};
 use crate::tables::verdict::verdict;
-use crate::tables::{reduction, simulated};
+use crate::tables::{reduction, regions, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -43,11 +43,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
     let comparison = Comparison::new(&runs.machine, names, reports);
     let mut notes: Vec<String> = simulated::region_note(&comparison.reports).into_iter().collect();
+    notes.extend(regions::notes(&comparison.names, &comparison.reports));
     notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
     let document_as = |format| Document {
         about: runs.about(),
         tables: tables(&comparison, format),
         notes: [verdict(&comparison), notes.clone()].concat(),
+        ..Document::default()
     };
     if let Some(draft) = draft {
         draft.write(&report::of_simulation(&runs, &comparison, &document_as(Format::Table)))?;

@@ -57,7 +57,7 @@ fn document(seen: &Snapshot) -> Document {
         ("llc_misses", Cell::Whole(seen.total.llc_misses)),
     ];
     let processes = tables::processes::table(&between(&[], &seen.processes));
-    Document { about, tables: vec![nodes(seen), processes], notes: Vec::new() }
+    Document { about, tables: vec![nodes(seen), processes], ..Document::default() }
 }
 
 fn nodes(seen: &Snapshot) -> Table {

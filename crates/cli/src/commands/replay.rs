@@ -79,7 +79,7 @@ fn document(replayed: &Replayed) -> Document {
             "The last {torn} bytes are an incomplete epoch, as after a crash, and are ignored."
         ));
     }
-    Document { about, tables: vec![table], notes }
+    Document { about, tables: vec![table], notes, ..Document::default() }
 }
 
 fn row(number: u64, part: &Part) -> Vec<Cell> {

@@ -6,7 +6,7 @@ use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
 use crate::runs::{self, RunOptions};
 use crate::tables::verdict::without_occasion;
-use crate::tables::{reduction, simulated};
+use crate::tables::{reduction, regions, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -30,6 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(progress);
     let mut notes = without_occasion(&[policy.name().to_owned()], std::slice::from_ref(&report));
     notes.extend(simulated::region_note(std::slice::from_ref(&report)));
+    notes.extend(regions::ended_before(&report));
     notes.extend(reduction::notes_of_runs(&runs.machine, std::slice::from_ref(&report)));
     let mut about = runs.about();
     about.push(("policy", Cell::text(policy.name())));
@@ -55,5 +56,5 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         _ => vec![measured],
     };
-    Document { about, tables, notes }.print(common.output)
+    Document { about, tables, notes, ..Document::default() }.print(common.output)
 }

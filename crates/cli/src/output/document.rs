@@ -16,8 +16,10 @@ use crate::failure::Failure;
 pub struct Document {
     /// Facts about the run, as `(key, value)`: machine, seed, version.
     pub about: Vec<(&'static str, Cell)>,
-    /// Tables; CSV prints the last one only.
+    /// Tables; CSV prints one of them only.
     pub tables: Vec<Table>,
+    /// Name of the table that CSV prints; the last one if empty.
+    pub main: &'static str,
     /// Notes, printed below the tables in the table format.
     pub notes: Vec<String>,
 }
@@ -72,7 +74,8 @@ impl Document {
 
     fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        let Some(table) = self.tables.last() else { return String::new() };
+        let main = self.tables.iter().find(|table| table.name == self.main);
+        let Some(table) = main.or(self.tables.last()) else { return String::new() };
         let header =
             self.about.iter().map(|(key, _)| *key).chain(table.columns.iter().map(|c| c.key.as_str()));
         let mut written = writer.write_record(header);
@@ -116,6 +119,15 @@ mod tests {
     #[test]
     fn csv_repeats_facts_in_each_row_and_quotes_cells() {
         assert_eq!(document().csv(), "seed,name,time_ms\n7,\"a, b\",1.25\n7,c,\n");
+    }
+
+    #[test]
+    fn csv_has_main_table_wherever_it_is() {
+        let mut two = document();
+        two.tables.push(Table::new("others", &[("key", "key")]));
+        assert_eq!(two.csv(), "seed,key\n");
+        two.main = "rows";
+        assert_eq!(two.csv(), document().csv());
     }
 
     #[test]

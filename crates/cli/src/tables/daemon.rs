@@ -34,7 +34,7 @@ pub fn status(status: &Status) -> Document {
         troubles(status),
         processes(status),
     ];
-    Document { about, tables, notes: Vec::new() }
+    Document { about, tables, ..Document::default() }
 }
 
 fn sensors(status: &Status) -> Table {

@@ -3,6 +3,7 @@
 pub mod daemon;
 pub mod processes;
 pub mod reduction;
+pub mod regions;
 pub mod simulated;
 pub mod verdict;
 

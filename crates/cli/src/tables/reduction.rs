@@ -1,7 +1,7 @@
 //! Notes on what a machine's slice and scale do to results.
 
 use memtide_core::Machine;
-use memtide_sim::{NodeReport, Report};
+use memtide_sim::Report;
 
 /// Deviation of ratios in per cent from which it is reported.
 const DEVIATION_PERCENT: f64 = 5.0;
@@ -38,17 +38,19 @@ fn shared_channels(machine: &Machine, reports: &[Report]) -> Option<String> {
         .filter(|node| node.dram.is_some() && node.sharing_slices > 1)
         .map(|node| node.name.as_str())
         .collect();
-    let served = |report: &Report| -> f64 {
-        let is_shared = |node: &&NodeReport| shared.contains(&node.name.as_str());
-        report.nodes.iter().filter(is_shared).map(|node| node.access_share).sum()
+    let most = |name: &str| {
+        let share = |report: &Report| report.nodes.iter().find(|node| node.name == name)?.access_share.into();
+        reports.iter().filter_map(share).fold(0.0, f64::max)
     };
-    let most = reports.iter().map(served).fold(0.0, f64::max);
-    (most > SHARED_ACCESSES).then(|| {
+    let served = shared.into_iter().map(|name| (name, most(name)));
+    let served = served.filter(|(_, share)| *share > SHARED_ACCESSES);
+    let served: Vec<String> =
+        served.map(|(name, share)| format!("{:.0} % ({name})", share * 100.0)).collect();
+    (!served.is_empty()).then(|| {
         format!(
-            "A share of a channel ({}) serves up to {:.0} % of the accesses; its waits assume that the other \
-             slices do the same a microsecond later.",
-            shared.join(", "),
-            most * 100.0
+            "A share of a channel serves up to {} of the accesses; its waits assume that the other slices do \
+             the same a microsecond later.",
+            served.join(", ")
         )
     })
 }

@@ -2,7 +2,7 @@
 //! tiers.
 
 use super::field_error::FieldError;
-use super::{Link, Machine};
+use super::{Dram, Link, Machine};
 use crate::ids::{InitiatorId, NodeId};
 use crate::units::LINE_BYTES;
 
@@ -82,6 +82,13 @@ fn one_load_mbps(machine: &Machine, from: InitiatorId, node: NodeId) -> f64 {
     LINE_BYTES as f64 * 1e3 / machine.idle_latency(from, node).as_ns()
 }
 
+/// A row that would close before its column command, if any.
+fn short_row(dram: &Dram, path: &str) -> Option<FieldError> {
+    let (ras, rcd) = (dram.ras, dram.rcd);
+    let message = format!("is {ras} cycles; a row stays open longer than rcd, {rcd} cycles");
+    (ras <= rcd).then(|| FieldError::new(format!("{path}.ras"), message))
+}
+
 fn of_node(machine: &Machine, id: NodeId) -> Vec<FieldError> {
     let (index, node) = (id.index(), &machine.nodes[id.index()]);
     let from = machine.nearest_initiator(id);
@@ -95,7 +102,8 @@ fn of_node(machine: &Machine, id: NodeId) -> Vec<FieldError> {
         let doubt = FieldError::new(format!("node[{index}].{field}"), message);
         return if cause.is_none() { vec![doubt] } else { Vec::new() };
     }
-    let mut doubts = Vec::new();
+    let mut doubts: Vec<FieldError> =
+        node.dram.iter().filter_map(|dram| short_row(dram, &format!("node[{index}].dram"))).collect();
     let least = one_load_mbps(machine, from, id);
     let fixed = node.fixed.iter().flat_map(|fixed| {
         [
@@ -306,6 +314,13 @@ mod tests {
             assert_eq!((field.as_str(), line.as_str()), ("link[2].between", &last[9..]), "{message}");
             assert!(message.starts_with("link[1] has the same ends, 'socket0' and 'cxl'"), "{message}");
         }
+    }
+
+    #[test]
+    fn row_that_closes_before_its_column_command_is_doubtful() {
+        let text = bundled::text("ddr4-2400").unwrap();
+        let (field, line, message) = doubt(text, "ras = 39", "ras = 17");
+        assert_eq!((field.as_str(), line.as_str()), ("node[0].dram.ras", "ras = 17"), "{message}");
     }
 
     #[test]

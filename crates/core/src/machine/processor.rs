@@ -118,6 +118,9 @@ pub struct Prefetcher {
     pub streams: u16,
     /// Prefetch distance in lines, 1 to 64, within a 4 KiB page.
     pub distance_lines: u16,
+    /// Ascending streams continue in the next page of the program's memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub next_page: bool,
 }
 
 impl super::Machine {

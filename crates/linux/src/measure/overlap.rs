@@ -25,16 +25,14 @@ pub struct Overlap {
     pub base_ns: f64,
 }
 
-/// Times per load of many chases at once over footprints of the last cache's order, in huge pages as far as
-/// the kernel has them: minima over parts, in ns.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Times per load of many chases at once over footprints of the last cache's order.
+#[derive(Clone, Debug, PartialEq)]
 pub struct LastCache {
     /// Capacity of the cache in KiB.
     pub kib: u64,
-    /// Over a quarter of it.
-    pub quarter_ns: f64,
-    /// Over all of it.
-    pub whole_ns: f64,
+    /// Footprints in KiB, eighths of the capacity from two on, with their times in ns: minima over parts, in
+    /// huge pages as far as the kernel has them.
+    pub points: Vec<(u64, f64)>,
 }
 
 /// Measures loads that depend on the one before them only within each of many chases.
@@ -51,8 +49,11 @@ pub fn overlap(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Overlap, Mea
 /// # Errors
 /// If the CPU or the memory is not available.
 pub fn last_cache(cpu: CpuId, node: NodeId, kib: u64, effort: &Effort) -> Result<LastCache, MeasureError> {
-    let ns = |kib: u64| at_once(cpu, node, (kib << 10) as usize, PageSize::Huge, effort);
-    Ok(LastCache { kib, quarter_ns: ns(kib / 4)?, whole_ns: ns(kib)? })
+    let point = |eighths| -> Result<(u64, f64), MeasureError> {
+        let footprint_kib = kib * eighths / 8;
+        Ok((footprint_kib, at_once(cpu, node, (footprint_kib << 10) as usize, PageSize::Huge, effort)?))
+    };
+    Ok(LastCache { kib, points: (2..=8).map(point).collect::<Result<_, _>>()? })
 }
 
 /// Time per load of many chases at once, after each line was visited once.
@@ -86,19 +87,17 @@ fn at_once(
 
 impl LastCache {
     /// KiB that a program has of the cache: less than all of it where others use it, too, such as a host's
-    /// other virtual machines. `far_ns` is the time per load over a footprint of `far_kib` KiB, larger than
-    /// the cache.
+    /// other virtual machines. `memory_ns` is the time per load over a footprint much larger than the cache.
     ///
-    /// Chases at random places of a cycle find a line with the probability held / footprint, so that times
-    /// rise by (1 - held / footprint) of what a miss adds: two footprints give both.
-    pub fn held_kib(&self, far_kib: u64, far_ns: f64) -> u64 {
-        let (rise_ns, far_rise_ns) = (self.whole_ns - self.quarter_ns, far_ns - self.quarter_ns);
-        if rise_ns <= 0.0 || far_rise_ns <= rise_ns {
-            return if rise_ns <= 0.0 { self.kib } else { self.kib / 4 };
-        }
-        let rise = rise_ns / far_rise_ns;
-        let held_kib = (1.0 - rise) / (1.0 / self.kib as f64 - rise / far_kib as f64);
-        (held_kib as u64).clamp(self.kib / 4, self.kib)
+    /// It is the footprint, between two measured ones, whose time is in the middle between the smallest
+    /// footprint's and memory's. Once loads miss at all, the time rises steeply, as those behind them wait.
+    pub fn held_kib(&self, memory_ns: f64) -> u64 {
+        let least_ns = self.points.first().map_or(memory_ns, |&(_, ns)| ns);
+        let middle_ns = f64::midpoint(least_ns, memory_ns);
+        let step = self.points.windows(2).find(|pair| pair[1].1 > middle_ns);
+        let Some(&[(below_kib, below_ns), (above_kib, above_ns)]) = step else { return self.kib };
+        let share = ((middle_ns - below_ns) / (above_ns - below_ns)).clamp(0.0, 1.0);
+        below_kib + (share * (above_kib - below_kib) as f64) as u64
     }
 }
 
@@ -128,23 +127,25 @@ mod tests {
     }
 
     #[test]
-    fn held_capacity_follows_from_miss_ratios() {
-        // Hits take 1 ns, misses 11, in a cache of which 20 of 32 MiB are held.
-        let ns = |mib: f64| 1.0 + 10.0 * (1.0 - 20.0 / mib).max(0.0);
-        let cache = LastCache { kib: 32 << 10, quarter_ns: ns(8.0), whole_ns: ns(32.0) };
-        for far_mib in [64, 128, 1024] {
-            let held = cache.held_kib(far_mib << 10, ns(far_mib as f64));
-            assert!(held.abs_diff(20 << 10) <= 1, "{held}");
-        }
-        let of = |whole_ns, far_ns| LastCache { whole_ns, ..cache }.held_kib(1 << 20, far_ns);
-        assert_eq!((of(1.0, 11.0), of(0.9, 11.0)), (32 << 10, 32 << 10), "all of it");
-        assert_eq!((of(10.9, 11.0), of(5.0, 4.0)), (8 << 10, 8 << 10), "a quarter at least");
+    fn held_capacity_ends_between_footprints_around_the_middle_time() {
+        let cache = |ns: [f64; 7]| LastCache {
+            kib: 8000,
+            points: (2..).map(|eighth| eighth * 1000).zip(ns).collect(),
+        };
+        let held = |ns| cache(ns).held_kib(11.0);
+        assert_eq!(held([1.0, 1.0, 1.0, 5.0, 7.0, 9.0, 10.0]), 5500, "6 is in the middle of 5 and 7");
+        assert_eq!(held([1.0, 1.0, 11.0, 11.0, 11.0, 11.0, 11.0]), 3500);
+        assert_eq!(held([1.0; 7]), 8000, "all of it");
+        assert_eq!(held([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 6.0]), 8000);
+        assert_eq!(held([11.0; 7]), 8000, "no step: nothing tells");
     }
 
     #[test]
     fn chases_at_once_are_timed() {
         let cache = last_cache(CpuId(0), NodeId(0), 1024, &SMALL).unwrap();
-        assert!(cache.kib == 1024 && cache.quarter_ns > 0.0 && cache.whole_ns > 0.0, "{cache:?}");
+        let footprints: Vec<u64> = cache.points.iter().map(|point| point.0).collect();
+        assert_eq!((cache.kib, &footprints[..]), (1024, &[256, 384, 512, 640, 768, 896, 1024][..]));
+        assert!(cache.points.iter().all(|point| point.1 > 0.0), "{cache:?}");
         let overlap = overlap(CpuId(0), NodeId(0), &SMALL).unwrap();
         assert!(overlap.huge_ns > 0.0 && overlap.base_ns > 0.0, "{overlap:?}");
     }

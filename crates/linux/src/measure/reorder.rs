@@ -63,7 +63,8 @@ pub fn run_ahead(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Vec<RunAhe
 }
 
 /// The most instructions of rising numbers of them at which the loads overlap: those before the largest rise
-/// in time. `None` if there is none, as on a core that runs in order.
+/// in time over two steps, as one of the numbers can be at the edge. `None` if there is no such rise, as on a
+/// core that runs in order.
 ///
 /// Other work on the system only adds to a time: each counts as the least of its own and the later ones.
 pub fn reorder_buffer(points: &[RunAhead]) -> Option<u32> {
@@ -71,9 +72,11 @@ pub fn reorder_buffer(points: &[RunAhead]) -> Option<u32> {
     for index in (1..least.len()).rev() {
         least[index - 1].ns = least[index - 1].ns.min(least[index].ns);
     }
-    let rise = |pair: &&[RunAhead]| pair[1].ns - pair[0].ns;
-    let largest = least.windows(2).max_by(|a, b| rise(a).total_cmp(&rise(b)))?;
-    (rise(&largest) > RISE * least.first()?.ns).then(|| largest[0].instructions.into())
+    let rise = |steps: &&[RunAhead]| steps[2].ns - steps[0].ns;
+    let largest = least.windows(3).max_by(|a, b| rise(a).total_cmp(&rise(b)))?;
+    let middle_ns = f64::midpoint(largest[0].ns, largest[2].ns);
+    let overlapped = largest.iter().rfind(|point| point.ns < middle_ns)?;
+    (rise(&largest) > RISE * least.first()?.ns).then(|| overlapped.instructions.into())
 }
 
 #[cfg(test)]
@@ -92,12 +95,19 @@ mod tests {
 
     #[test]
     fn reorder_buffer_ends_at_the_largest_rise() {
-        for room in [32, 224, 512, 576, 960] {
+        for room in [32, 224, 512, 576, 896, 960] {
             assert_eq!(reorder_buffer(&points(room)), Some(room.into()));
         }
         assert_eq!(reorder_buffer(&points(0)), None);
         assert_eq!(reorder_buffer(&points(1024)), None);
         assert_eq!(reorder_buffer(&[]), None);
+    }
+
+    #[test]
+    fn number_at_the_edge_does_not_hide_the_rise() {
+        let mut points = points(320);
+        points[10].ns -= 48.0;
+        assert_eq!((points[10].instructions, reorder_buffer(&points)), (352, Some(320)));
     }
 
     #[test]

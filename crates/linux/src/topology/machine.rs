@@ -110,7 +110,7 @@ impl System {
             core: self.core(),
             caches: self.caches(),
             tlbs: tlbs(),
-            prefetcher: Some(Prefetcher { streams: 32, distance_lines: 16 }),
+            prefetcher: Some(Prefetcher { streams: 32, distance_lines: 16, next_page: false }),
             kernel: Kernel::default(),
             initiators: self.initiators(),
             nodes: self.machine_nodes(known, &mut sources)?,

@@ -44,6 +44,8 @@ pub struct MeasuredProcessor {
     pub misses: Option<u16>,
     /// Instructions that a core runs ahead of a load that misses.
     pub reorder_buffer: Option<u32>,
+    /// Whether the prefetcher follows a stream into the next page.
+    pub next_page: Option<bool>,
     /// Reach and costs of the TLB.
     pub tlb: Option<MeasuredTlb>,
     /// Time of a first-touch fault of a base page in ns.
@@ -126,6 +128,10 @@ impl MeasuredProcessor {
         if let Some(instructions) = self.reorder_buffer {
             machine.core.reorder_buffer = instructions;
             measured(sources, "core.reorder_buffer", "");
+        }
+        if let (Some(prefetcher), Some(next_page)) = (&mut machine.prefetcher, self.next_page) {
+            prefetcher.next_page = next_page;
+            measured(sources, "prefetcher.next_page", "");
         }
         let mhz = machine.core.clock_mhz;
         let cycles = |ns: f64| tenth(ns * mhz / 1e3);

@@ -84,7 +84,7 @@ impl Core {
             let Some(place) = self.translate(thread, space, piece.address, access.write) else {
                 return Stop::Fault(Trap::Fault { address: piece.address, write: access.write });
             };
-            self.execute(&access, &piece, place, uncore);
+            self.execute(&access, &piece, place, space, uncore);
             thread.done_bytes = piece.done_bytes;
             if piece.last {
                 thread.done_bytes = 0;
@@ -104,7 +104,14 @@ impl Core {
 
     /// Executes one line's part of an access.
     #[inline]
-    fn execute(&mut self, access: &Access, piece: &Piece, place: Translated, uncore: &mut Uncore) {
+    fn execute(
+        &mut self,
+        access: &Access,
+        piece: &Piece,
+        place: Translated,
+        space: &mut Space,
+        uncore: &mut Uncore,
+    ) {
         if access.non_temporal {
             return self.store_past(access, piece, place);
         }
@@ -121,6 +128,7 @@ impl Core {
                     End::at(Time::ZERO)
                 } else {
                     uncore.warm(self.cpu, line);
+                    self.follow_to_next_page(line, piece.address, space);
                     self.window.miss(line, from, takes, producer)
                 }
             }
@@ -135,6 +143,20 @@ impl Core {
         }
         if piece.last {
             self.window.remember(if access.write { End::at(Time::ZERO) } else { end });
+        }
+    }
+
+    /// Says the prefetcher where the next page is, if it is mapped, once a stream nears its page's end.
+    fn follow_to_next_page(&mut self, line: u64, address: VirtAddr, space: &mut Space) {
+        let Some(prefetcher) = self.prefetcher.as_mut().filter(|prefetcher| prefetcher.nears_end(line))
+        else {
+            return;
+        };
+        let next = VirtAddr(address.0 - address.0 % PAGE_BYTES + PAGE_BYTES);
+        let found = space.table.find(next.page());
+        if let Some((entry, size)) = found.filter(|(entry, _)| entry.has(Entry::PRESENT)) {
+            let translation = Translation { frame: entry.frame(), dirty: false };
+            prefetcher.continues(line, line_in(translation, next, size));
         }
     }
 

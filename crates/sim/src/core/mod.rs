@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Then, Time};
 use memtide_memory::{
-    PageKey, PageWalkers, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter, WriteCombining,
+    Ahead, PageKey, PageWalkers, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter, WriteCombining,
 };
 
 pub(crate) use self::clock::Clock;
@@ -140,8 +140,9 @@ impl Core {
         if let Some(end) = uncore.demand(self.cpu, line, time, waiter) {
             self.window.resolve(slot, end);
         }
-        let ahead = self.prefetcher.as_mut().and_then(|p| p.see(line));
-        for line in ahead.into_iter().flat_map(memtide_memory::Ahead::lines) {
+        let Some(prefetcher) = &mut self.prefetcher else { return };
+        let ahead = [prefetcher.see(line), prefetcher.see_next(line)];
+        for line in ahead.into_iter().flatten().flat_map(Ahead::lines) {
             uncore.prefetch(self.cpu, line, time);
         }
     }

@@ -30,6 +30,7 @@ impl Report {
             time_ms: ms(region.time),
             run_ms: ms(run),
             program_times_ms: engine.programs.iter().map(|p| ms(p.region_time)).collect(),
+            program_ended_ms: engine.programs.iter().map(|p| ms(p.ended)).collect(),
             stages,
             spent: spent(region),
             instructions: region.threads.instructions,

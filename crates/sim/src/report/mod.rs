@@ -31,6 +31,9 @@ pub struct Report {
     pub run_ms: f64,
     /// Time of each program's own region of interest, in ms.
     pub program_times_ms: Vec<f64>,
+    /// When each program ended, in ms from the start.
+    #[serde(default)]
+    pub program_ended_ms: Vec<f64>,
     /// The stages of the run, the region of interest among them: they add up to the run. Empty if no program
     /// marks one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

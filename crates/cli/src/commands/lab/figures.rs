@@ -77,6 +77,7 @@ pub fn document(outcome: &RunOutcome, options: &Options) -> Document {
         .concat(),
         tables: tables.collect(),
         notes,
+        ..Document::default()
     }
 }
 

@@ -45,7 +45,7 @@ pub fn document(comparison: &Comparison, compared: &[Compared], common: Common) 
     };
     let mut notes = notes(compared, region);
     notes.extend(reduction::notes(&comparison.options.machine));
-    Document { about: about(comparison, &compared[0].outcomes[0]), tables, notes }
+    Document { about: about(comparison, &compared[0].outcomes[0]), tables, notes, ..Document::default() }
 }
 
 /// What a report shows of each subject.

@@ -57,7 +57,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let note = "Idle read of a dram node is a single read of a bank without an open row. A pointer chase \
         also meets refreshes and rows that must be closed first: see the idle latency of machine probe.";
     let notes = dram.then(|| note.to_owned()).into_iter().collect();
-    Document { about, tables: vec![reach(&machine), figures(&machine, &tree)], notes }.print(format)
+    let tables = vec![reach(&machine), figures(&machine, &tree)];
+    Document { about, tables, notes, ..Document::default() }.print(format)
 }
 
 /// Latency and bandwidth of every node from every initiator.

@@ -14,7 +14,7 @@ use memtide_linux::topology::{Node, System, nodelist};
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::options::share;
-use crate::output::Document;
+use crate::output::{Document, Format};
 use crate::progress::Progress;
 use crate::{advice, interrupt};
 
@@ -135,6 +135,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let progress = Progress::new("measuring", 1);
     let document = document(arguments, |share| progress.set(0, share))?;
     drop(progress);
+    if arguments.common.output != Format::Table {
+        document.notes[1..].iter().for_each(|note| message!("memtide: {note}"));
+    }
     document.print(arguments.common.output)
 }
 
@@ -161,7 +164,8 @@ pub fn document(arguments: &Arguments, progress: impl Fn(f64)) -> Result<Documen
         unsteady.extend(found.iter().filter(|found| found.spread() > STEADY).map(|_| pair));
         loaded.rows.extend(found.iter().flat_map(|found| &found.loaded).map(|point| loaded_row(pair, point)));
     }
-    let mut document = Document { notes: notes(arguments, &pairs), ..Document::of(nodes) };
+    let main = if arguments.loaded { "loaded" } else { "nodes" };
+    let mut document = Document { notes: notes(arguments, &pairs), main, ..Document::of(nodes) };
     document.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
         format!("Measurements of {node} from {initiator} differ widely: the system was busy. Measure again.")
     }));

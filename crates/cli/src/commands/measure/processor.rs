@@ -3,8 +3,8 @@
 use memtide_core::{CpuId, NodeId, PageSize};
 use memtide_linux::measure::{
     Effort, Figure, LastCache, MeasureError, Overlap, RunAhead, Rung, TlbPoint, TlbReach, cache_latencies_ns,
-    clock_mhz, cold_walk_ns, fault_ns, footprints_kib, is_virtual_machine, last_cache, memory_ns, overlap,
-    page_counts, reorder_buffer, run_ahead, rung, tlb_point, tlb_reach,
+    clock_mhz, cold_walk_ns, fault_ns, follows_next_page, footprints_kib, is_virtual_machine, last_cache,
+    memory_ns, overlap, page_counts, page_ns, reorder_buffer, run_ahead, rung, tlb_point, tlb_reach,
 };
 use memtide_linux::topology::Cache;
 
@@ -20,11 +20,10 @@ pub struct Processor {
     caches: Vec<Cache>,
     ladder: Vec<Rung>,
     tlb_points: Vec<TlbPoint>,
-    /// MiB of the largest footprint.
-    mib: usize,
     overlap: Overlap,
     last_cache: Option<LastCache>,
     run_ahead: Vec<RunAhead>,
+    page_ns: f64,
     fault: Option<Figure>,
     huge_fault: Option<Figure>,
     nested_walks: bool,
@@ -39,7 +38,7 @@ pub fn measure(
 ) -> Result<Processor, Failure> {
     let (cpu, node) = (pair.cpus.first().copied().unwrap_or_default(), pair.node);
     let (footprints, counts) = (footprints_kib(effort.mib), page_counts());
-    let steps = (footprints.len() + counts.len() + 6) as f64;
+    let steps = (footprints.len() + counts.len() + 7) as f64;
     let mut done = 0.0;
     let mut step = || {
         done += 1.0;
@@ -67,6 +66,8 @@ pub fn measure(
     step();
     let run_ahead = figure(pair, move |_| run_ahead(cpu, node, &effort))?;
     step();
+    let page_ns = figure(pair, move |_| page_ns(cpu, node, &effort))?;
+    step();
     let mut fault = |size| -> Result<Option<Figure>, Failure> {
         let found = figure(pair, move |_| fault_ns(cpu, node, size, &effort));
         step();
@@ -79,10 +80,10 @@ pub fn measure(
         caches: caches.to_vec(),
         ladder,
         tlb_points,
-        mib: effort.mib,
         overlap,
         last_cache,
         run_ahead,
+        page_ns,
         fault: fault(PageSize::Base)?,
         huge_fault: fault(PageSize::Huge)?,
         nested_walks: is_virtual_machine(),
@@ -108,6 +109,7 @@ impl Processor {
         vec![
             self.caches_table(),
             self.ladder_table(),
+            self.last_cache_table(),
             self.tlb_table(),
             self.run_ahead_table(),
             self.figures_table(),
@@ -133,7 +135,7 @@ impl Processor {
     fn held_caches(&self) -> Vec<Cache> {
         let mut held = self.caches.clone();
         if let (Some(last), Some(cache)) = (held.last_mut(), &self.last_cache) {
-            let kib = cache.held_kib((self.mib as u64) << 10, self.overlap.huge_ns);
+            let kib = cache.held_kib(self.overlap.huge_ns);
             if (kib as f64) < ALL * last.capacity_kib as f64 {
                 last.capacity_kib = (kib / u64::from(last.ways) * u64::from(last.ways)).max(last.ways.into());
             }
@@ -141,11 +143,25 @@ impl Processor {
         held
     }
 
+    /// `None` without a second cache, or without memory's latency.
+    fn next_page(&self) -> Option<bool> {
+        let second_ns = *cache_latencies_ns(&self.held_caches(), &self.ladder).get(1)?;
+        Some(follows_next_page(self.page_ns, second_ns, memory_ns(&self.caches, &self.ladder)?))
+    }
+
     fn ladder_table(&self) -> Table {
         let columns = [("kib", "KiB"), ("huge_ns", "in huge pages, ns"), ("base_ns", "in 4 KiB pages, ns")];
         let mut table = Table::new("ladder", &columns);
         let row = |rung: &Rung| vec![Cell::Whole(rung.kib), ns(rung.huge_ns), Cell::Real(rung.base_ns, 1)];
         table.rows = self.ladder.iter().map(row).collect();
+        table
+    }
+
+    fn last_cache_table(&self) -> Table {
+        let mut table =
+            Table::new("last_cache", &[("kib", "KiB"), ("ns", "per load, 32 chases at once, ns")]);
+        let points = self.last_cache.iter().flat_map(|cache| &cache.points);
+        table.rows = points.map(|&(kib, ns)| vec![Cell::Whole(kib), Cell::Real(ns, 2)]).collect();
         table
     }
 
@@ -175,10 +191,10 @@ impl Processor {
         let whole = |number: Option<u64>| number.map_or(Cell::Absent, Cell::Whole);
         let misses = memory.map(|ns| self.overlap.misses(ns).into());
         let reorder = reorder_buffer(&self.run_ahead).map(u64::from);
+        let next_page = self.next_page().map_or(Cell::Absent, |follows| Cell::Flag(follows, "yes"));
         let walkers = cold_walk.map(|ns| self.overlap.walks(ns).into());
         let second_ns = reach.filter(|reach| reach.first_pages.is_some()).map(|reach| reach.second_ns);
         let median = |figure: &Option<Figure>| figure.map(|figure| figure.median);
-        let of_last = |figure: fn(&LastCache) -> f64| ns(self.last_cache.as_ref().map(figure));
         let of_reach = |figure: fn(&TlbReach) -> f64| ns(reach.as_ref().map(figure));
         let figures = [
             ("initiator", "initiator", Cell::Whole(self.initiator.0.into())),
@@ -188,13 +204,9 @@ impl Processor {
             ("misses", "misses in flight", whole(misses)),
             ("random_ns", "per load, that many in flight, ns", Cell::Real(self.overlap.huge_ns, 1)),
             ("random_base_ns", "the same in 4 KiB pages, ns", Cell::Real(self.overlap.base_ns, 1)),
-            (
-                "random_quarter_ns",
-                "the same over a quarter of the last cache, ns",
-                of_last(|cache| cache.quarter_ns),
-            ),
-            ("random_whole_ns", "the same over all of the last cache, ns", of_last(|cache| cache.whole_ns)),
             ("reorder_buffer", "reorder buffer, instructions", whole(reorder)),
+            ("page_ns", "page of lines in order, ns", Cell::Real(self.page_ns, 1)),
+            ("next_page", "prefetcher follows to the next page", next_page),
             ("tlb_first_pages", "first TLB, pages", whole(reach.and_then(|reach| reach.first_pages))),
             ("tlb_second_ns", "second TLB, ns", ns(second_ns)),
             ("tlb_pages", "both TLBs, pages", whole(reach.map(|reach| reach.pages))),
@@ -259,9 +271,9 @@ mod tests {
             caches: vec![cache(1, 32), cache(2, 1024)],
             ladder: footprints_kib(64).into_iter().map(rung).collect(),
             tlb_points: page_counts().into_iter().map(point).collect(),
-            mib: 64,
             overlap: Overlap { huge_ns: 10.0, base_ns: 25.0 },
-            last_cache: Some(LastCache { kib: 1024, quarter_ns: 1.0, whole_ns: 5.5 }),
+            last_cache: Some(LastCache { kib: 1024, points: vec![(256, 1.0), (384, 2.0), (640, 9.0)] }),
+            page_ns: 64.0 * 6.0 + 20.0,
             run_ahead: vec![ahead(224, 110.0), ahead(256, 215.0)],
             fault: median(700.0),
             huge_fault: median(90_000.0),
@@ -277,9 +289,9 @@ mod tests {
         let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
         let found = file.figures().processor.expect("a processor");
         assert_eq!((found.clock_mhz, found.misses), (Some(3000.0), Some(10)));
-        assert_eq!(found.reorder_buffer, Some(224));
+        assert_eq!((found.reorder_buffer, found.next_page), (Some(224), Some(true)));
         let caches: Vec<_> = found.caches.iter().map(|cache| (cache.kib, cache.ns)).collect();
-        // Half of the loads over 1024 KiB miss, nearly all over 64 MiB.
+        // A program has half of the second: 5.5 ns are in the middle between 1 and 10.
         assert_eq!(caches, [(Some(32), 2.0), (Some(512), 6.0)]);
         assert_eq!((found.fault_ns, found.huge_fault_ns), (Some(700.0), Some(90_000.0)));
         let tlb = found.tlb.expect("a TLB");

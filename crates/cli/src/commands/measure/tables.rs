@@ -66,6 +66,7 @@ pub fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
     ]
 }
 
+/// What the figures are, then what is doubtful or missing.
 pub fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
     let mut notes = vec![
         "Bandwidths are medians, latencies minima: interruptions only add to them. `spread` is the range of \

@@ -20,7 +20,7 @@ fn read(file: &str) -> Result<MeasuredFile, Failure> {
 }
 
 /// Notes on doubtful figures.
-fn doubts(measured: &MeasuredFile) -> impl Iterator<Item = String> {
+pub fn doubts(measured: &MeasuredFile) -> impl Iterator<Item = String> {
     let cached = measured.cached().map(|(initiator, node)| {
         format!(
             "a cache held much of the measured memory of {node} from {initiator}: its figures may be too \

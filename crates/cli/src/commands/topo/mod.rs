@@ -1,6 +1,6 @@
 //! `memtide topo`.
 
-mod measured;
+pub mod measured;
 mod picture;
 
 use clap::ValueEnum;

@@ -26,6 +26,7 @@ use crate::runs::{self, Runs};
 use crate::{interrupt, memory_guard};
 
 use super::measure;
+use super::topo::measured::doubts;
 use parts::Cause;
 
 /// Its arguments.
@@ -62,8 +63,8 @@ pub struct Outcome {
     pub workload: String,
     /// The native run with the median time.
     pub native: RegionFigures,
-    /// Range of the native times over the median.
-    pub spread: f64,
+    /// Range of the native times over the median; `None` for a single run.
+    pub spread: Option<f64>,
     /// The simulated run.
     pub simulated: Report,
     /// The modelled part that the deviation points to, if there is a deviation and a part.
@@ -99,11 +100,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         fs::write(&path, text).map_err(|error| unwritable(&path, error))
     };
     memory_guard::start();
-    let machine = machine(arguments, &write)?;
+    let (machine, doubts) = machine(arguments, &write)?;
     let mut outcomes = Vec::new();
     let ended = workloads(arguments, &machine, |outcome| {
         outcomes.push(outcome);
-        write("figures.json", &pretty(&tables::document(&outcomes, &machine, arguments.common.seed).json()))
+        let document = tables::document(&outcomes, &machine, arguments.common.seed, &doubts);
+        write("figures.json", &pretty(&document.json()))
     });
     let ended = ended.map_err(|failure| match failure {
         Failure::Interrupted => Failure::Paused(format!(
@@ -116,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if outcomes.is_empty() {
         return ended;
     }
-    let document = tables::document(&outcomes, &machine, arguments.common.seed);
+    let document = tables::document(&outcomes, &machine, arguments.common.seed, &doubts);
     if let Some(draft) = draft {
         let runs: Vec<ValidatedRun> = outcomes
             .iter()
@@ -128,15 +130,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .collect();
         draft.write(&of_validation(&machine, &runs, &document))?;
     }
-    tables::ordered_for(document, arguments.common.output).print(arguments.common.output)?;
+    document.print(arguments.common.output)?;
     ended
 }
 
-/// Measures this system and makes its machine.
+/// Measures this system and makes its machine; with notes on doubtful figures.
 fn machine(
     arguments: &Arguments,
     write: &impl Fn(&str, &str) -> Result<(), Failure>,
-) -> Result<Machine, Failure> {
+) -> Result<(Machine, Vec<String>), Failure> {
     let host = System::read().map_err(|error| Failure::Run(error.to_string()))?;
     let progress = Progress::new("measuring", 1);
     let measured =
@@ -148,7 +150,7 @@ fn machine(
     let file = MeasuredFile::parse(text.as_bytes()).map_err(|error| invalid(error.to_string()))?;
     let machine = host.machine("host", &file.figures()).map_err(|error| invalid(error.to_string()))?;
     write("machine.toml", &machine.to_toml())?;
-    Ok(machine)
+    Ok((machine, doubts(&file).collect()))
 }
 
 /// Runs all workloads on both sides, and passes each outcome on.
@@ -211,11 +213,12 @@ fn native(workload: &str, seed: u64) -> Result<RegionFigures, Failure> {
 }
 
 /// The run with the median time, and the range of the times over it.
-fn median(mut rounds: Vec<RegionFigures>) -> (RegionFigures, f64) {
+fn median(mut rounds: Vec<RegionFigures>) -> (RegionFigures, Option<f64>) {
     rounds.sort_by_key(|round| round.region);
     let median = rounds[rounds.len() / 2];
     let range = rounds[rounds.len() - 1].region - rounds[0].region;
-    (median, range.as_secs_f64() / median.region.as_secs_f64())
+    let spread = range.as_secs_f64() / median.region.as_secs_f64();
+    (median, (rounds.len() > 1).then_some(spread))
 }
 
 /// Runs a workload on a machine, its pages placed as Linux does.
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn median_run_is_one_of_the_runs() {
         let run = |ms| RegionFigures { region: Duration::from_millis(ms), ..RegionFigures::default() };
-        assert_eq!(median(vec![run(30), run(10), run(20)]), (run(20), 1.0));
-        assert_eq!(median(vec![run(10)]), (run(10), 0.0));
+        assert_eq!(median(vec![run(30), run(10), run(20)]), (run(20), Some(1.0)));
+        assert_eq!(median(vec![run(10)]), (run(10), None));
     }
 }

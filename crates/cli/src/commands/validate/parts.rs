@@ -159,7 +159,7 @@ mod tests {
         let simulated = simulate(machine, CHASE, 1, (&Progress::new("", 1), 0)).expect("a report");
         let region = Duration::from_secs_f64(simulated.time_ms * native_of / 1e3);
         let native = RegionFigures { region, ..RegionFigures::default() };
-        Outcome { workload: CHASE.to_owned(), native, spread: 0.0, simulated, cause: None }
+        Outcome { workload: CHASE.to_owned(), native, spread: None, simulated, cause: None }
     }
 
     #[test]

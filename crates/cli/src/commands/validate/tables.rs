@@ -3,28 +3,22 @@
 use memtide_core::{LINE_BYTES, Machine, Stage};
 use memtide_sim::Report;
 
-use super::{Outcome, RIGHT};
-use crate::output::{Cell, Document, Format, Table, VERSION};
+use super::{Outcome, RIGHT, WORKLOADS};
+use crate::output::{Cell, Document, Table, VERSION};
 
 /// Largest factor between both times of a model that is of use.
 const FACTOR: f64 = 1.5;
 
-/// All figures: a table of times, a table of counts, and what they say.
-pub fn document(outcomes: &[Outcome], machine: &Machine, seed: u64) -> Document {
+/// All figures: a table of times, a table of counts, and what they say. `doubts` are about the measurements.
+pub fn document(outcomes: &[Outcome], machine: &Machine, seed: u64, doubts: &[String]) -> Document {
     let about = vec![
         ("system", Cell::text(&machine.summary)),
         ("seed", Cell::Whole(seed)),
         ("memtide", Cell::text(VERSION)),
     ];
-    Document { about, tables: vec![times(outcomes), counts(outcomes)], notes: notes(outcomes) }
-}
-
-/// CSV prints the last table only.
-pub fn ordered_for(mut document: Document, format: Format) -> Document {
-    if format == Format::Csv {
-        document.tables.reverse();
-    }
-    document
+    let doubts = doubts.iter().map(|doubt| format!("Doubtful machine file: {doubt}."));
+    let notes = notes(outcomes).into_iter().chain(doubts).collect();
+    Document { about, tables: vec![times(outcomes), counts(outcomes)], notes, main: "workloads" }
 }
 
 fn times(outcomes: &[Outcome]) -> Table {
@@ -49,7 +43,7 @@ fn times(outcomes: &[Outcome]) -> Table {
                 Cell::Real(outcome.native_ms(), 1),
                 Cell::Real(outcome.simulated.time_ms, 1),
                 Cell::Percent(outcome.ratio() - 1.0),
-                Cell::Percent(outcome.spread),
+                outcome.spread.map_or(Cell::Absent, Cell::Percent),
                 native_mbps(outcome).map_or(Cell::Absent, |mbps| Cell::Real(mbps, 0)),
                 Cell::Real(outcome.simulated.nodes.iter().map(|node| node.bandwidth_mbps).sum(), 0),
                 cause.map_or(Cell::Absent, |cause| Cell::text(cause.part)),
@@ -120,10 +114,13 @@ fn notes(outcomes: &[Outcome]) -> Vec<String> {
         .filter(|outcome| factor(outcome) > FACTOR)
         .map(|outcome| format!("{} ({:.2})", outcome.name(), factor(outcome)))
         .collect();
+    if outcomes.len() < WORKLOADS {
+        notes.push(format!("Interrupted after {} of {WORKLOADS} workloads.", outcomes.len()));
+    }
     if !far.is_empty() {
         notes.push(format!("Beyond a factor of {FACTOR}: {}.", far.join(", ")));
     }
-    if outcomes.iter().any(|outcome| outcome.spread > RIGHT) {
+    if outcomes.iter().any(|outcome| outcome.spread.is_some_and(|spread| spread > RIGHT)) {
         notes.push("Native times differ widely: the system was busy. Run it again.".to_owned());
     }
     if outcomes.iter().all(|outcome| outcome.native.instructions.is_none()) {
@@ -155,7 +152,7 @@ mod tests {
         let region = Duration::from_secs_f64(simulated.time_ms * native_of / 1e3);
         let native = RegionFigures { region, llc_misses: Some(1000), ..RegionFigures::default() };
         let cause = (native_of != 1.0).then_some(Cause { part: "last cache", ratio: 1.1 });
-        Outcome { workload, native, spread: 0.01, simulated, cause }
+        Outcome { workload, native, spread: Some(0.01), simulated, cause }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Arguments {
     load: Vec<f64>,
     /// Reads in flight, as cores have them, instead of offered loads
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', conflicts_with = "load",
-        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        value_parser = clap::value_parser!(u32).range(1..=8192))]
     in_flight: Vec<u32>,
     /// Requests per point [default: by the node's channels]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
@@ -77,6 +77,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "--in-flight keeps reads in flight: use it with --reads above 0% and a pattern other than chase";
         return Err(Failure::Usage(why.to_owned()));
     }
+    if arguments.pattern == Order::Chase && (!arguments.load.is_empty() || arguments.reads < 1.0) {
+        let why = "--pattern chase has one read in flight: use it without --load and --reads";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     let machine = Arc::new(machines::load(&arguments.machine)?);
     let initiators =
         pick("initiator", arguments.initiator.as_deref(), machine.initiators.iter().map(|i| &i.name))?;
@@ -97,6 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             ("memtide", Cell::text(VERSION)),
         ],
         tables: tables::of(&machine, arguments.reads, &pairs, &measured),
+        main: "curve",
         notes: vec![NOTE.to_owned()],
     };
     document.print(common.output)
