@@ -65,6 +65,14 @@ fn runs_say_what_slice_and_scale_do_to_them() {
     let text = simulated(&["-m", "ddr5-cxl", "-p", "local"]);
     assert!(!text.contains("A share of a channel") && !text.contains("Reduced machine"), "{text}");
 
+    let of_threads = |threads: &str| {
+        let gups = format!("gups:footprint_mib=4,operations=1000,threads={threads}");
+        stdout_of(&["simulate", "-m", "ddr5-cxl", "-p", "local", "-w", &gups])
+    };
+    let share = "threads share the 8 CPUs of this slice; the whole machine has 64.";
+    assert!(of_threads("16").contains(&format!("16 {share}")));
+    assert!(!of_threads("8").contains(share) && !of_threads("65").contains(share));
+
     let bundled = stdout_of(&["machine", "show", "bmpm-2", "-o", "machine"]);
     let of_deviation = |percent: &str| {
         let kept = bundled.lines().filter(|line| !line.starts_with("reduction_deviation_percent"));

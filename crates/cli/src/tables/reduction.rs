@@ -26,8 +26,18 @@ pub fn notes(machine: &Machine) -> Vec<String> {
 /// The same, and how many accesses went to channels of which the slice has a share.
 pub fn notes_of_runs(machine: &Machine, reports: &[Report]) -> Vec<String> {
     let mut all = notes(machine);
+    all.extend(shared_cpus(machine, reports));
     all.extend(shared_channels(machine, reports));
     all
+}
+
+/// Whether a slice leaves several threads to a CPU of programs that the whole machine has CPUs for.
+fn shared_cpus(machine: &Machine, reports: &[Report]) -> Option<String> {
+    let threads = reports.iter().map(|report| report.threads).max()?;
+    let (cpus, all) = (machine.reduced().cpus() as u64, machine.cpus() as u64);
+    (threads > cpus && threads <= all).then(|| {
+        format!("{threads} threads share the {cpus} CPUs of this slice; the whole machine has {all}.")
+    })
 }
 
 fn shared_channels(machine: &Machine, reports: &[Report]) -> Option<String> {

@@ -3,6 +3,7 @@
 //! The region of a run is the time in which all programs that have not ended are in theirs. When that begins
 //! depends on the policy, and so may what the region contains.
 
+use memtide_core::Stage;
 use memtide_sim::Report;
 
 /// Difference of the regions' accesses from which it is reported.
@@ -17,8 +18,10 @@ pub fn notes(names: &[String], reports: &[Report]) -> Vec<String> {
 
 /// Programs that ended before the region of their run began, if any.
 pub fn ended_before(report: &Report) -> Option<String> {
-    let begins_ms = report.run_ms - report.time_ms;
-    let ended = report.programs.iter().zip(&report.program_ended_ms).filter(|(_, ms)| **ms < begins_ms);
+    let before = [Stage::Initialisation, Stage::WarmUp].map(Stage::name);
+    let before = report.stages.iter().filter(|stage| before.contains(&&*stage.stage));
+    let begins_ms: f64 = before.map(|stage| stage.time_ms).sum();
+    let ended = report.programs.iter().zip(&report.program_ended_ms).filter(|(_, ms)| **ms <= begins_ms);
     let mut programs: Vec<&str> = ended.map(|(name, _)| name.as_str()).collect();
     programs.dedup();
     (report.marked && !programs.is_empty()).then(|| {

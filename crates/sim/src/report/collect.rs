@@ -29,6 +29,7 @@ impl Report {
             marked: !stages.is_empty(),
             time_ms: ms(region.time),
             run_ms: ms(run),
+            threads: engine.threads.len() as u64,
             program_times_ms: engine.programs.iter().map(|p| ms(p.region_time)).collect(),
             program_ended_ms: engine.programs.iter().map(|p| ms(p.ended)).collect(),
             stages,

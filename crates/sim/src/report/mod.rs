@@ -29,6 +29,9 @@ pub struct Report {
     /// From the start until the last program ended, in ms.
     #[serde(default)]
     pub run_ms: f64,
+    /// Number of threads of all programs.
+    #[serde(default)]
+    pub threads: u64,
     /// Time of each program's own region of interest, in ms.
     pub program_times_ms: Vec<f64>,
     /// When each program ended, in ms from the start.

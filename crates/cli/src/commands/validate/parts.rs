@@ -79,6 +79,10 @@ fn variants(machine: &Machine, outcome: &Outcome, slower: bool) -> Vec<Variant> 
     vary(spent.user_ms > USED * threads_ms, "instruction count", &|machine| {
         machine.core.instructions_per_cycle *= per_instruction;
     });
+    vary(spent.stall_ms > USED * threads_ms, "reorder buffer", &|machine| {
+        let size = machine.core.reorder_buffer;
+        machine.core.reorder_buffer = if slower { size.div_ceil(2) } else { (2 * size).min(4096) };
+    });
     let walks = report.tlb_misses as f64 > USED * report.accesses as f64;
     let nested = machine.tlbs.last().is_some_and(|tlb| tlb.nested_walks);
     vary(walks, if nested { "nested page walks" } else { "page walks" }, &|machine| {
@@ -156,10 +160,14 @@ mod tests {
     }
 
     fn outcome(machine: &Machine, native_of: f64) -> Outcome {
-        let simulated = simulate(machine, CHASE, 1, (&Progress::new("", 1), 0)).expect("a report");
+        outcome_of(machine, CHASE, native_of)
+    }
+
+    fn outcome_of(machine: &Machine, workload: &str, native_of: f64) -> Outcome {
+        let simulated = simulate(machine, workload, 1, (&Progress::new("", 1), 0)).expect("a report");
         let region = Duration::from_secs_f64(simulated.time_ms * native_of / 1e3);
         let native = RegionFigures { region, ..RegionFigures::default() };
-        Outcome { workload: CHASE.to_owned(), native, spread: None, simulated, cause: None }
+        Outcome { workload: workload.to_owned(), native, spread: None, simulated, cause: None }
     }
 
     #[test]
@@ -173,6 +181,24 @@ mod tests {
         let cause = cause(&machine, &deviating, 1).expect("simulations").expect("a cause");
         assert_eq!(cause.part, "page walks");
         assert!((cause.ratio - 1.0).abs() < 1e-6, "{cause:?}");
+    }
+
+    #[test]
+    fn independent_reads_too_quick_by_the_reorder_buffer_point_to_it() {
+        let workload = "uniform:footprint_mib=8,operations=20000,threads=1";
+        let time_ms = |machine: &Machine| {
+            simulate(machine, workload, 1, (&Progress::new("", 1), 0)).expect("a report").time_ms
+        };
+        let mut machine = machine();
+        walks_cost(&mut machine, false);
+        let mut small = machine.clone();
+        small.core.reorder_buffer /= 2;
+        let native_of = time_ms(&small) / time_ms(&machine);
+        let deviating = outcome_of(&machine, workload, native_of);
+        let cause = cause(&machine, &deviating, 1).expect("simulations").expect("a cause");
+        assert_eq!(cause.part, "reorder buffer");
+        // Native times are whole nanoseconds.
+        assert!((cause.ratio - 1.0).abs() < 1e-5, "{cause:?}");
     }
 
     #[test]
