@@ -9,12 +9,14 @@ const LINES_OF_PAGE: u64 = 64;
 /// prefetches up to a distance within the page. A new page replaces the oldest stream.
 ///
 /// It sees physical lines; the next page of a program's memory can be anywhere. A prefetcher that follows
-/// ascending streams there is told its place when a stream nears the end of its page
-/// ([`Prefetcher::continues`]).
+/// ascending streams there is told its place when an access is dispatched near the end of a page
+/// ([`Prefetcher::continues`]), which can be long before the line is requested.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     distance: u64,
-    next_page: bool,
+    /// Pages and those that follow them in a program's memory, by the page's low bits; empty if streams end
+    /// with their page.
+    next_pages: Vec<(u32, u32)>,
     /// The page of each stream, in a separate array for fast lookup; page numbers are below 2^32.
     pages: Vec<[u32; LANES]>,
     streams: Vec<Stream>,
@@ -28,11 +30,12 @@ struct Stream {
     ahead: u64,
     /// +1 up, -1 down, 0 unknown.
     direction: i64,
-    /// The page in which an ascending stream continues.
-    next: Option<u32>,
 }
 
 const NO_PAGE: u32 = u32::MAX;
+
+/// Pages whose next one is known: more than a reorder buffer's accesses are ahead of the requests.
+const NEXT_PAGES: usize = 64;
 
 /// Pages compared at once.
 const LANES: usize = 8;
@@ -61,7 +64,7 @@ impl Prefetcher {
         let streams = usize::from(machine.streams);
         Prefetcher {
             distance: machine.distance_lines.into(),
-            next_page: machine.next_page,
+            next_pages: vec![(NO_PAGE, NO_PAGE); if machine.next_page { NEXT_PAGES } else { 0 }],
             pages: vec![[NO_PAGE; LANES]; streams.div_ceil(LANES)],
             streams: vec![Stream::default(); streams],
             oldest: 0,
@@ -79,39 +82,39 @@ impl Prefetcher {
         None
     }
 
-    /// Whether an ascending stream of a line's page will need the next page: call [`Prefetcher::continues`].
+    /// Whether a stream at this line would need the next page: call [`Prefetcher::continues`].
     #[inline]
     pub fn nears_end(&self, line: u64) -> bool {
-        self.next_page
-            && line % LINES_OF_PAGE + self.distance >= LINES_OF_PAGE
-            && self.find((line / LINES_OF_PAGE) as u32).is_some_and(|at| self.streams[at].needs_next())
+        !self.next_pages.is_empty() && line % LINES_OF_PAGE + self.distance >= LINES_OF_PAGE
     }
 
-    /// The stream of a line's page continues in the page that begins with this line.
+    /// A line's page is followed by the page that begins with this line.
     pub fn continues(&mut self, line: u64, next_first: u64) {
-        if let Some(at) = self.find((line / LINES_OF_PAGE) as u32) {
-            self.streams[at].next = Some((next_first / LINES_OF_PAGE) as u32);
-        }
+        let page = (line / LINES_OF_PAGE) as u32;
+        self.next_pages[page as usize % NEXT_PAGES] = (page, (next_first / LINES_OF_PAGE) as u32);
     }
 
     /// What to prefetch of the next page, after [`Prefetcher::see`] of a line, if the distance ends there.
     #[inline]
     pub fn see_next(&mut self, line: u64) -> Option<Ahead> {
-        if !self.next_page {
+        if !self.nears_end(line) {
             return None;
         }
-        let within = LINES_OF_PAGE - 1 - line % LINES_OF_PAGE;
-        let count = self.distance.checked_sub(within + 1)? + 1;
-        let at = self.find((line / LINES_OF_PAGE) as u32)?;
-        let page = self.streams[at].next.filter(|_| self.streams[at].direction == 1)?;
-        let first = u64::from(page) * LINES_OF_PAGE;
-        let next = self.find(page);
+        let page = (line / LINES_OF_PAGE) as u32;
+        let (of, next_page) = self.next_pages[page as usize % NEXT_PAGES];
+        let at = self.find(page)?;
+        if of != page || self.streams[at].direction != 1 {
+            return None;
+        }
+        let first = u64::from(next_page) * LINES_OF_PAGE;
+        let next = self.find(next_page);
         let ahead = next.map_or(0, |next| self.streams[next].ahead_before(first));
-        let count = count.checked_sub(ahead).filter(|&count| count > 0)?;
-        let stream = Stream { last: first.wrapping_sub(1), ahead: ahead + count, direction: 1, next: None };
+        let within = LINES_OF_PAGE - 1 - line % LINES_OF_PAGE;
+        let count = self.distance.checked_sub(within + ahead).filter(|&count| count > 0)?;
+        let stream = Stream { last: first.wrapping_sub(1), ahead: ahead + count, direction: 1 };
         match next {
             Some(next) => self.streams[next] = stream,
-            None => self.replace_oldest(page, stream),
+            None => self.replace_oldest(next_page, stream),
         }
         Some(Ahead { first: first + ahead, count, direction: 1 })
     }
@@ -133,14 +136,14 @@ impl Prefetcher {
 }
 
 impl Stream {
-    /// Whether it ascends, to a page that it does not know yet.
-    fn needs_next(&self) -> bool {
-        self.direction == 1 && self.next.is_none()
-    }
-
-    /// Lines prefetched of a page whose first line is `first`, if no line of it was requested yet; else all.
+    /// Lines prefetched of a page whose first line is `first`, as far as the stream of its last page has come:
+    /// none where a line was requested but no stream followed, all where one is under way.
     fn ahead_before(&self, first: u64) -> u64 {
-        if self.last.wrapping_add(1) == first { self.ahead } else { LINES_OF_PAGE }
+        match self.direction {
+            0 => 0,
+            _ if self.last.wrapping_add(1) == first => self.ahead,
+            _ => LINES_OF_PAGE,
+        }
     }
 
     fn step(&mut self, line: u64, distance: u64) -> Option<Ahead> {
@@ -150,7 +153,7 @@ impl Stream {
             return None;
         }
         if direction != self.direction || moved.unsigned_abs() > distance {
-            *self = Stream { last: line, direction, ..Stream::default() };
+            *self = Stream { last: line, direction, ahead: 0 };
             return None;
         }
         self.last = line;
@@ -237,8 +240,9 @@ mod tests {
         let machine = machine::Prefetcher { streams: 4, distance_lines: 4, next_page: true };
         let mut p = Prefetcher::new(&machine);
         for line in [63, 62, 61, 191] {
-            p.see(line);
-            assert!(!p.nears_end(line) && p.see_next(line).is_none());
+            p.continues(line, 6400);
+            assert!(p.see(line).is_none() || line == 61, "{line}");
+            assert_eq!(p.see_next(line), None);
         }
     }
 }
