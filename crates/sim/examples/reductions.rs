@@ -3,7 +3,7 @@
 //! `cargo run --release -p memtide-sim --example reductions -- [--write] [MACHINE..]`.
 //!
 //! Prints a row for each machine and workload. `--write` writes `docs/reductions.md`, and
-//! `reduction_deviation_percent` in each machine file; it needs all machines.
+//! `reduction_deviation_percent` in each machine file; rows of machines that are not named stay.
 
 #[path = "../tests/support/reductions.rs"]
 mod support;
@@ -50,14 +50,13 @@ fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let write = arguments.iter().any(|argument| argument == "--write");
     let chosen: Vec<&String> = arguments.iter().filter(|argument| *argument != "--write").collect();
-    if write && !chosen.is_empty() {
-        return Err(io::Error::other("--write needs all machines: name none"));
-    }
     let names = bundled::names().into_iter();
     let names = names.filter(|name| chosen.is_empty() || chosen.iter().any(|other| *other == name));
     let measured = on_all_cores(&names.collect::<Vec<_>>());
     if write {
-        fs::write(root().join("docs/reductions.md"), page(&measured))?;
+        let path = root().join("docs/reductions.md");
+        let earlier = fs::read_to_string(&path).unwrap_or_default();
+        fs::write(path, page(&measured, &earlier))?;
         measured.iter().try_for_each(Measured::write)?;
     }
     Ok(())
@@ -112,6 +111,15 @@ fn measure(name: &'static str) -> Measured {
 }
 
 impl Measured {
+    fn row(&self) -> String {
+        let cell = |percent: Option<f64>| percent.map_or("-".to_owned(), |percent| format!("{percent:?}"));
+        let mut row = format!("| `{}` | {} | {} |", self.name, self.slice, self.scale);
+        for index in 0..WORKLOADS.len() {
+            let _ = write!(row, " {} |", cell(self.percent.get(index).copied()));
+        }
+        row + &format!(" {} |", cell(self.largest()))
+    }
+
     fn largest(&self) -> Option<f64> {
         self.percent.iter().copied().reduce(f64::max)
     }
@@ -134,7 +142,8 @@ impl Measured {
     }
 }
 
-fn page(measured: &[Measured]) -> String {
+/// The page: rows of the measured machines, and the earlier ones of the others.
+fn page(measured: &[Measured], earlier: &str) -> String {
     let mut page = format!(
         "# Reductions of the bundled machines\n\nWritten by `scripts/reductions`. Each workload runs under\n\
          {}\n\
@@ -150,17 +159,13 @@ fn page(measured: &[Measured]) -> String {
     page += " largest |\n";
     page += &"| --- ".repeat(WORKLOADS.len() + 4);
     page += "|\n";
-    for machine in measured {
-        let _ = write!(page, "| `{}` | {} | {} |", machine.name, machine.slice, machine.scale);
-        for index in 0..WORKLOADS.len() {
-            let cell = machine.percent.get(index).map_or("-".to_owned(), |percent| format!("{percent:?}"));
-            let _ = write!(page, " {cell} |");
+    for name in bundled::names() {
+        let old =
+            || earlier.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).map(str::to_owned);
+        let new = measured.iter().find(|machine| machine.name == name).map(Measured::row);
+        if let Some(row) = new.or_else(old) {
+            let _ = writeln!(page, "{row}");
         }
-        let _ = writeln!(
-            page,
-            " {} |",
-            machine.largest().map_or("-".to_owned(), |percent| format!("{percent:?}"))
-        );
     }
     page += "\nA dash: one node, or not reduced by 4.\n";
     page
