@@ -136,8 +136,8 @@ impl Prefetcher {
 }
 
 impl Stream {
-    /// Lines prefetched of a page whose first line is `first`, as far as the stream of its last page has come:
-    /// none where a line was requested but no stream followed, all where one is under way.
+    /// Lines prefetched of a page whose first line is `first`, as far as the stream of the page before has
+    /// come: none where a line was requested but no stream followed, all where one is under way.
     fn ahead_before(&self, first: u64) -> u64 {
         match self.direction {
             0 => 0,

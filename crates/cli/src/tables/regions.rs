@@ -39,8 +39,8 @@ fn unequal(names: &[String], reports: &[Report]) -> Option<String> {
     let (most, with_most) = marked.max_by_key(|(report, _)| report.accesses)?;
     (most.accesses as f64 > least.accesses as f64 * (1.0 + SAME_WORK)).then(|| {
         format!(
-            "The regions of interest contain different work: {} loads and stores under {with_least}, {} under \
-             {with_most}. Speed-ups compare unequal work; run the programs one by one.",
+            "The regions of interest contain different work: {} loads and stores under {with_least}, {} \
+             under {with_most}. Speed-ups compare unequal work; run the programs one by one.",
             least.accesses, most.accesses
         )
     })

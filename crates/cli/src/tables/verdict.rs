@@ -188,8 +188,8 @@ impl Verdict<'_> {
         let (mean, other_mean) = (a.latency.mean_ns?, b.latency.mean_ns?);
         let slower = mean < other_mean * (1.0 - EQUAL);
         let takes = format!(
-            "a read that misses the caches takes {other_mean:.0} ns on average under {loser}, {mean:.0} under \
-             {winner}"
+            "a read that misses the caches takes {other_mean:.0} ns on average under {loser}, {mean:.0} \
+             under {winner}"
         );
         slower.then(|| match self.queue(other) {
             Some(node) => format!("Reads queue at {node} for part of the run: {takes}."),

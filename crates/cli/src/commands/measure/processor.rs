@@ -274,7 +274,7 @@ mod tests {
             overlap: Overlap { huge_ns: 10.0, base_ns: 25.0 },
             last_cache: Some(LastCache { kib: 1024, points: vec![(256, 1.0), (384, 2.0), (640, 9.0)] }),
             page_ns: 64.0 * 6.0 + 20.0,
-            run_ahead: vec![ahead(224, 110.0), ahead(256, 215.0)],
+            run_ahead: vec![ahead(192, 108.0), ahead(224, 110.0), ahead(256, 215.0)],
             fault: median(700.0),
             huge_fault: median(90_000.0),
             nested_walks: true,
