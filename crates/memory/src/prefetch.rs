@@ -9,7 +9,7 @@ const LINES_OF_PAGE: u64 = 64;
 /// prefetches up to a distance within the page. A new page replaces the oldest stream.
 ///
 /// It sees physical lines; the next page of a program's memory can be anywhere. A prefetcher that follows
-/// ascending streams there is told its place when an access is dispatched near the end of a page
+/// ascending streams there gets its place when an access is dispatched near the end of a page
 /// ([`Prefetcher::continues`]), which can be long before the line is requested.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {

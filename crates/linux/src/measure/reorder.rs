@@ -84,7 +84,7 @@ mod tests {
     use super::super::SMALL;
     use super::*;
 
-    /// A core with room for so many instructions: loads of 100 ns, and a tenth of a ns an instruction.
+    /// A core with room for this number of instructions: loads of 100 ns, and a tenth of a ns an instruction.
     fn points(room: u16) -> Vec<RunAhead> {
         let ns = |instructions| {
             let loads = if instructions <= room { 1.0 } else { 2.0 };

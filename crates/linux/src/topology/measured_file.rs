@@ -81,8 +81,8 @@ struct Row {
 }
 
 impl Row {
-    /// Where reads and writes overlap, so that writes alone could not be measured, the most that is told
-    /// from overlap.
+    /// Where reads and writes overlap, so that writes alone could not be measured, the least bandwidth that
+    /// counts as overlap.
     fn write_mbps(&self) -> Option<f64> {
         let overlapped = || Some(MOST_WRITES_PER_READ * self.reads_50_mbps.and(self.read_mbps)?);
         self.write_mbps.or_else(overlapped)
