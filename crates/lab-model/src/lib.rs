@@ -4,10 +4,10 @@
 //! CPU waits. Unlike the simulator's channels, nodes are loaded-latency curves whose time is shared out in
 //! buckets, because virtual CPUs run in slices, one after the other.
 //!
-//! Modelled: private and shared caches, write-combining buffers, TLB, stream prefetcher, overlap of
-//! independent misses within the reorder buffer, miss registers, dependent loads (as far as the caller knows
-//! them), links, nodes. Not modelled: instruction fetch, memory traffic of page walks, the latency of
-//! dependent hits in the first cache.
+//! Modelled: private and shared caches, write streaming, write-combining buffers, TLB, stream prefetcher,
+//! overlap of independent misses within the reorder buffer, miss registers, dependent loads (as far as the
+//! caller knows them), links, nodes. Not modelled: instruction fetch, memory traffic of page walks, the
+//! latency of dependent hits in the first cache.
 
 mod buckets;
 mod node;
@@ -22,7 +22,7 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Time};
 use memtide_lab_protocol::Counts;
 use memtide_lab_protocol::clock::Config;
-pub use memtide_memory::{Access as CacheAccess, Cache, Victim};
+pub use memtide_memory::{Access as CacheAccess, Cache, Victim, WriteStream};
 use memtide_memory::{Ahead, Prefetcher, PrivateCaches, WriteCombining};
 
 pub use node::CurveNode;
@@ -43,6 +43,7 @@ pub struct Curve {
     shared: Shared,
     /// Access time hidden by the CPU: shorter accesses do not stall it.
     hidden: Time,
+    write_stream: WriteStream,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +88,8 @@ pub struct Access {
     pub line: u64,
     /// Whether it is a store.
     pub write: bool,
+    /// Whether it begins to overwrite a line that need not be fetched: [`WriteStream::see`].
+    pub overwritten: bool,
     /// When its address is known, if later than its dispatch.
     pub ready: Time,
     /// When its line arrives in the private caches, if they contain it but it is in flight.
@@ -134,6 +137,7 @@ impl Curve {
             cpus: config.vcpu_initiators.iter().map(cpu).collect(),
             shared: Shared::new(machine, &config.vcpu_initiators, &config.memory),
             hidden: machine.hidden_latency(),
+            write_stream: WriteStream::new(machine.core.write_streaming_lines),
         }
     }
 
@@ -184,6 +188,11 @@ impl Curve {
         self.shared.map.node_of(line).is_some()
     }
 
+    /// For a caller to pass each store of a CPU to.
+    pub fn write_stream(&self) -> WriteStream {
+        self.write_stream.clone()
+    }
+
     /// Looks a page up in the CPU's TLB.
     #[inline]
     pub fn translate(&mut self, cpu: CpuId, page: u64) -> Lookup {
@@ -219,22 +228,25 @@ impl Curve {
     /// Performs an access that takes longer than a first-cache hit, or whose translation takes time. Returns
     /// when it ends: a load's value is known, or a store's line is there.
     pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) -> Time {
-        let Curve { cpus, shared, hidden } = self;
+        let Curve { cpus, shared, hidden, .. } = self;
         let c = &mut cpus[cpu.index()];
-        let Access { instruction, line, write, .. } = access;
+        let Access { instruction, line, write, overwritten, .. } = access;
         c.settle(instruction);
         if touched == Touched::Missed {
             if !c.combining.is_empty() && c.combining.take(line).is_some() {
                 let now = c.clock.at(instruction);
                 c.post(shared, cpu, line, instruction, now);
             }
-            c.clock.wait(instruction, c.window.place());
+            if !overwritten {
+                c.clock.wait(instruction, c.window.place());
+            }
         }
         let now = c.clock.at(instruction);
         let begin = c.translated(now, access);
         let end = match touched {
             Touched::First => (begin + c.first_hit).max(access.arrival),
             Touched::Private(latency) => (begin + latency).max(access.arrival),
+            Touched::Missed if overwritten => begin,
             Touched::Missed => c.miss(shared, cpu, line, begin),
         };
         for line in c.spilled.drain(..) {
@@ -252,7 +264,7 @@ impl Curve {
     /// caches by way of a write-combining buffer, as in the simulator: no level has the line from then on. Of
     /// the first cache, if taken out, the caller drops it.
     pub fn store_past(&mut self, cpu: CpuId, access: Access, offset: u64, bytes: u64) {
-        let Curve { cpus, shared, hidden } = self;
+        let Curve { cpus, shared, hidden, .. } = self;
         let c = &mut cpus[cpu.index()];
         let Access { instruction, line, .. } = access;
         c.settle(instruction);

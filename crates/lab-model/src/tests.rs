@@ -84,6 +84,7 @@ impl Run {
             line,
             write,
             ready,
+            overwritten: false,
             arrival: Time::ZERO,
             translation: Time::ZERO,
         };
@@ -97,6 +98,32 @@ impl Run {
     fn end(&mut self) -> Time {
         self.curve.drain(CpuId(0), self.instruction);
         self.curve.clock(CpuId(0), self.instruction).at(self.instruction)
+    }
+}
+
+#[test]
+fn overwritten_line_is_written_back_but_not_fetched() {
+    let lines = (1 << 20) / LINE_BYTES;
+    for overwritten in [false, true] {
+        let mut curve = curve(MACHINE, 1);
+        let mut instruction = 0;
+        for line in 0..lines {
+            instruction += STEP;
+            let touched = curve.touch(CpuId(0), line, true);
+            let access = Access {
+                instruction,
+                line,
+                write: true,
+                overwritten,
+                ready: Time::ZERO,
+                arrival: Time::ZERO,
+                translation: Time::ZERO,
+            };
+            curve.open(CpuId(0), access, touched);
+        }
+        let node = &curve.counts(CpuId(0)).nodes[0];
+        assert_eq!(node.reads, if overwritten { 0 } else { lines });
+        assert!(node.writes > lines / 2 && node.writes < lines, "what the caches do not hold");
     }
 }
 
@@ -153,6 +180,7 @@ fn fill(run: &mut Run, lines: impl Iterator<Item = u64>, parts: u64) {
                 line: address / LINE_BYTES,
                 write: true,
                 ready: Time::ZERO,
+                overwritten: false,
                 arrival: Time::ZERO,
                 translation: Time::ZERO,
             };
@@ -239,6 +267,7 @@ fn stores_wait_for_their_translations() {
             line: line % 64,
             write: true,
             ready: Time::ZERO,
+            overwritten: false,
             arrival: Time::ZERO,
             translation: Time::from_ns(50.0),
         };
@@ -260,6 +289,7 @@ fn slow_translation_delays_cache_hit() {
         line: 0,
         write: false,
         ready: Time::ZERO,
+        overwritten: false,
         arrival: Time::ZERO,
         translation: Time::from_ns(500.0),
     };
@@ -289,7 +319,8 @@ impl Pair {
         let touched = self.curve.touch(CpuId::from(cpu), line, false);
         assert_eq!(touched, Touched::Missed);
         let (arrival, translation, instruction) = (Time::ZERO, Time::ZERO, self.instructions[cpu]);
-        let access = Access { instruction, line, write: false, ready, arrival, translation };
+        let access =
+            Access { instruction, line, write: false, overwritten: false, ready, arrival, translation };
         (begin, self.curve.open(CpuId::from(cpu), access, touched))
     }
 

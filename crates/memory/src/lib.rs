@@ -23,6 +23,7 @@ mod slices;
 mod tlb;
 mod uncore;
 mod walker;
+mod write_stream;
 
 pub use cache::{Access, Cache, Victim};
 pub use combining::{Combined, WriteBuffer, WriteCombining};
@@ -33,3 +34,4 @@ pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};
 pub use uncore::{Requested, Uncore, UncoreCounts, Waiter};
 pub use walker::{PageWalkers, Walk};
+pub use write_stream::WriteStream;

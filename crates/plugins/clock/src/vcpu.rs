@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memtide_lab_model::{Cache, CacheAccess};
+use memtide_lab_model::{Cache, CacheAccess, WriteStream};
 
 use crate::flow::Flow;
 use crate::op::MAX_VCPUS;
@@ -87,6 +87,8 @@ pub struct Vcpu {
     latest: [u64; SETS],
     /// The first cache, if the machine has one. Here, most hits need no other state.
     pub first: Option<Cache>,
+    /// Its stores, as long as all of them are seen here.
+    pub write_stream: WriteStream,
     /// When its values are known.
     pub flow: Flow,
     system: [Translation; SYSTEM],
@@ -103,6 +105,7 @@ impl Vcpu {
             user: [NONE; USER],
             latest: [u64::MAX; SETS],
             first: None,
+            write_stream: WriteStream::new(0),
             flow: Flow::new(),
             system: [NONE; SYSTEM],
             known: [NONE; SYSTEM],

@@ -34,6 +34,12 @@ impl Clock {
         u128::from(self.now.0) + fractions / u128::from(FRACTIONS) <= u128::from(LATEST.0)
     }
 
+    /// Time of this many instructions, rounded down.
+    #[inline]
+    pub fn takes(&self, instructions: u64) -> Time {
+        Time((u128::from(instructions) * u128::from(self.per_instruction) / u128::from(FRACTIONS)) as u64)
+    }
+
     /// Retires instructions; returns the time taken.
     #[inline]
     pub fn run(&mut self, instructions: u64) -> Time {

@@ -72,7 +72,7 @@ impl Core {
                 thread.counts.instructions += u64::from(access.instructions);
                 thread.spent.user += self.clock.run(access.instructions.into());
             }
-            let Some(begin) = self.window.dispatch(self.instructions, self.clock.now()) else {
+            let Some(begin) = self.window.dispatch(self.instructions, &self.clock) else {
                 return Stop::Blocked;
             };
             let Some(begin) = self.window.place(begin) else { return Stop::Blocked };

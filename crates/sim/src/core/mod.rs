@@ -3,7 +3,6 @@
 mod clock;
 mod front;
 mod window;
-mod write_stream;
 
 use std::collections::VecDeque;
 
@@ -11,13 +10,13 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Then, Time};
 use memtide_memory::{
     Ahead, PageKey, PageWalkers, Prefetcher, PrivateCaches, Tlb, Translation, Uncore, Waiter, WriteCombining,
+    WriteStream,
 };
 
 pub(crate) use self::clock::Clock;
 pub(crate) use self::front::{Stop, Trap};
 use self::window::End;
 pub(crate) use self::window::Window;
-use self::write_stream::WriteStream;
 use crate::thread::Thread;
 
 /// A core: dispatches the accesses of its thread as fast as its window allows, and sends private cache misses

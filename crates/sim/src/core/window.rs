@@ -16,7 +16,7 @@
 //! ```
 //!
 //! - *Reorder buffer*: an instruction is dispatched only once the load that is `reorder_buffer` instructions
-//!   older has ended.
+//!   older has ended. An access may come later than that instruction: those between them follow the wait.
 //! - *Slots*: open accesses, reused in order. An [`End`] names slot and generation, so an access whose slot
 //!   has been reused counts as ended long ago, and needs no notification.
 //! - *Miss registers*: a miss, or the posted write of a line, without one waits in `queue`, first come, first
@@ -37,6 +37,8 @@ use std::collections::VecDeque;
 
 use memtide_core::Time;
 use memtide_core::machine;
+
+use super::Clock;
 
 /// Maximum open accesses of a core (its load and store queue).
 const SLOTS: usize = 64;
@@ -153,29 +155,32 @@ impl Window {
         }
     }
 
-    /// Earliest start of an instruction at or after `now`, given the reorder buffer; `None` while unknown.
+    /// Earliest start of an instruction at or after the clock's time, given the reorder buffer; `None` while
+    /// unknown. The instruction that waits is the one `reorder_buffer` after the load; those between it and
+    /// this one follow at the core's full rate.
     #[inline]
-    pub fn dispatch(&mut self, instruction: u64, now: Time) -> Option<Time> {
-        let mut now = now;
+    pub fn dispatch(&mut self, instruction: u64, clock: &Clock) -> Option<Time> {
+        let mut now = clock.now();
         while let Some(oldest) = self.unretired.front() {
-            if oldest.instruction + self.reorder_buffer > instruction {
+            let first = oldest.instruction + self.reorder_buffer;
+            if first > instruction {
                 break;
             }
-            match self.settled(oldest.end) {
-                Ok(end) => now = now.max(end),
-                Err(slot) => {
-                    self.awaited = slot;
-                    return None;
-                }
-            }
+            let end = oldest.end;
+            now = now.max(self.known(end)? + clock.takes(instruction - first));
             self.unretired.pop_front();
         }
         Some(now)
     }
 
-    /// When everything dispatched so far has retired; `None` while unknown.
-    pub fn drain(&mut self, now: Time) -> Option<Time> {
-        self.dispatch(u64::MAX, now)
+    /// When everything dispatched so far has retired, and not before `now`; `None` while unknown.
+    pub fn drain(&mut self, mut now: Time) -> Option<Time> {
+        while let Some(oldest) = self.unretired.front() {
+            let end = oldest.end;
+            now = now.max(self.known(end)?);
+            self.unretired.pop_front();
+        }
+        Some(now)
     }
 
     /// When also all stores have ended; `None` while unknown.
@@ -330,6 +335,12 @@ impl Window {
         }
     }
 
+    /// An end's time; `None`, and the slot is awaited, while unknown.
+    #[inline]
+    fn known(&mut self, end: End) -> Option<Time> {
+        self.settled(end).map_err(|slot| self.awaited = slot).ok()
+    }
+
     #[inline]
     fn settled(&self, end: End) -> Result<Time, u8> {
         if end.0 & OPEN == 0 {
@@ -417,13 +428,18 @@ mod tests {
     use super::*;
 
     fn window(misses: u16) -> Window {
-        Window::new(&machine::Core {
+        Window::new(&core(misses))
+    }
+
+    /// An instruction takes 1000 ps.
+    fn core(misses: u16) -> machine::Core {
+        machine::Core {
             clock_mhz: 1000.0,
             instructions_per_cycle: 1.0,
             reorder_buffer: 10,
             outstanding_misses: misses,
             write_streaming_lines: 0,
-        })
+        }
     }
 
     const START: End = End(0);
@@ -474,12 +490,31 @@ mod tests {
     #[test]
     fn reorder_buffer_limits_run_ahead() {
         let mut w = window(4);
+        let mut clock = Clock::new(&core(4));
         let end = w.miss(1, Time(0), Time::ZERO, START);
         w.must_retire(1, end);
-        assert_eq!(w.dispatch(10, Time(3)), Some(Time(3)));
-        assert_eq!(w.dispatch(11, Time(3)), None);
-        w.resolve(0, Time(50));
-        assert_eq!(w.dispatch(11, Time(3)), Some(Time(50)));
+        clock.run(10);
+        assert_eq!(w.dispatch(10, &clock), Some(Time(10_000)));
+        clock.run(1);
+        assert_eq!(w.dispatch(11, &clock), None);
+        w.resolve(0, Time(50_000));
+        assert_eq!(w.dispatch(11, &clock), Some(Time(50_000)));
+    }
+
+    #[test]
+    fn instructions_beyond_reorder_buffer_follow_wait() {
+        let mut w = window(4);
+        let mut clock = Clock::new(&core(4));
+        let end = w.miss(1, Time(0), Time::ZERO, START);
+        w.must_retire(1, end);
+        w.resolve(0, Time(50_000));
+        clock.run(31);
+        assert_eq!(w.dispatch(31, &clock), Some(Time(70_000)), "20 instructions after the one that waits");
+        let end = w.miss(2, Time(70_000), Time::ZERO, START);
+        w.must_retire(31, end);
+        w.resolve(1, Time(75_000));
+        clock.run(60);
+        assert_eq!(w.dispatch(91, &clock), Some(Time(125_000)), "50 after that");
     }
 
     #[test]

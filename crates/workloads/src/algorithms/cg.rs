@@ -17,7 +17,7 @@ const ENTRIES: usize = 12;
 /// Rows per item.
 const BLOCK: usize = 64;
 /// Instructions beside accesses: per four entries of a row, for the rest of the row, and per four elements of
-/// the two vector updates. Counted by perf on the native build (x86-64, release), from runs of two lengths:
+/// the two vector updates. Counted on the native build (x86-64, release), see docs/workloads.md:
 /// 159 a row and iteration, shared out as the source's operations are.
 const ENTRY_INSTRUCTIONS: u64 = 36;
 const ROW_INSTRUCTIONS: u64 = 16;

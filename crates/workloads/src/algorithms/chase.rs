@@ -13,8 +13,8 @@ use crate::workload::{Algorithm, Phase, Workload};
 
 /// Steps per item.
 const BLOCK: usize = 512;
-/// Per two steps beside their accesses: the address, its check, and the loop. Counted by perf on the native
-/// build (x86-64, release), from runs of two lengths: 3.5 a step.
+/// Per two steps beside their accesses: the address, its check, and the loop. Counted on the native build
+/// (x86-64, release), see docs/workloads.md: 3.5 a step.
 const PAIR_INSTRUCTIONS: u64 = 5;
 
 /// A ring of pointers for each thread.

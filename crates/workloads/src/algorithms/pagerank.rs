@@ -20,9 +20,9 @@ const MEAN_EDGES: usize = 8;
 const DAMPING: f64 = 0.85;
 /// Skew of the edges' sources.
 const THETA: f64 = 0.7;
-/// Instructions beside accesses: per edge, and per vertex in each of the two steps. Counted by perf on the
-/// native build (x86-64, release), from runs of two lengths: 116 a vertex and iteration, shared out as the
-/// source's operations are.
+/// Instructions beside accesses: per edge, and per vertex in each of the two steps. Counted on the native
+/// build (x86-64, release), see docs/workloads.md: 116 a vertex and iteration, shared out as the source's
+/// operations are.
 const EDGE_INSTRUCTIONS: u64 = 6;
 const VERTEX_INSTRUCTIONS: u64 = 23;
 

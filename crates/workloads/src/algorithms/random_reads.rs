@@ -17,10 +17,10 @@ const BLOCK: usize = 512;
 /// Words per page; each page is touched once at the start.
 const PAGE_WORDS: usize = 512;
 const LINE_WORDS: u64 = LINE_BYTES / 8;
-/// Per read beside its access: the random number, its range or its rank, and the loop. Counted by perf on the
-/// native build (x86-64, release), from runs of two lengths: 24 a read if uniform, 85 if zipfian.
-const UNIFORM_INSTRUCTIONS: u64 = 23;
-const ZIPF_INSTRUCTIONS: u64 = 84;
+/// Per read beside its access: the random number, its range or its rank, and the loop. Counted on the native
+/// build (x86-64, release): 23 a read if uniform, 78 if zipfian, see docs/workloads.md.
+const UNIFORM_INSTRUCTIONS: u64 = 22;
+const ZIPF_INSTRUCTIONS: u64 = 77;
 
 const UNIFORM: Info = Info {
     name: "uniform",

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use memtide_core::{CpuId, LINE_BYTES, Time};
+use memtide_core::{CpuId, LINE_BYTES, Time, VirtAddr};
 use memtide_lab_model::{Access, CacheAccess};
 use qemu_plugin_sys as sys;
 
@@ -66,6 +66,7 @@ pub(super) unsafe extern "C" fn on_store_past(
         instruction: shared.instructions() - u64::from(op.left),
         line,
         write: true,
+        overwritten: false,
         ready: vcpu.flow.address(op, true),
         arrival: Time::ZERO,
         translation,
@@ -94,13 +95,25 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
         return unsafe { on_new_page(cpu, vcpu, info, address, op, write) };
     };
     let place = Place::new(line, address, write);
+    // SAFETY: as the caller promises.
+    let overwritten = write && vcpu.write_stream.is_on() && unsafe { overwrites(vcpu, info, address) };
     if !vcpu.changes_nothing(line, write) {
         // SAFETY: as the caller promises.
-        return unsafe { take(cpu, vcpu, op, place) };
+        return unsafe { take(cpu, vcpu, op, place, overwritten) };
     }
     if vcpu.flow.is_busy() {
         vcpu.flow.hits(op, place);
     }
+}
+
+/// Whether a store begins to overwrite a line that need not be fetched.
+///
+/// # Safety
+/// In a callback to which QEMU handed `info`.
+unsafe fn overwrites(vcpu: &mut Vcpu, info: sys::qemu_plugin_meminfo_t, address: u64) -> bool {
+    // SAFETY: as the caller promises.
+    let bytes = 1 << unsafe { sys::qemu_plugin_mem_size_shift(info) };
+    vcpu.write_stream.see(VirtAddr(address), bytes)
 }
 
 /// Passes an access to the model.
@@ -108,7 +121,7 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
 /// # Safety
 /// In a callback that has not entered the state.
 #[inline(never)]
-unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place) {
+unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, overwritten: bool) {
     let first = vcpu.touch_first(place.line(), place.write);
     if first == Some(CacheAccess::Hit) {
         if vcpu.flow.is_busy() {
@@ -118,24 +131,26 @@ unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place) {
     }
     // SAFETY: as the caller promises.
     let mut state = unsafe { Plugin::get().enter() };
-    model(&mut state.lab, cpu, vcpu, op, place, (first, Time::ZERO));
+    let missed = Missed { first, translation: Time::ZERO, overwritten };
+    model(&mut state.lab, cpu, vcpu, op, place, missed);
+}
+
+/// What is known of an access passed to the model: see [`Touch`].
+struct Missed {
+    first: Option<CacheAccess>,
+    translation: Time,
+    overwritten: bool,
 }
 
 #[inline]
-fn model(
-    lab: &mut Lab,
-    cpu: usize,
-    vcpu: &mut Vcpu,
-    op: &Op,
-    place: Place,
-    (first, translation): (Option<CacheAccess>, Time),
-) {
+fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, missed: Missed) {
+    let Missed { first, translation, overwritten } = missed;
     let shared = &SHARED[cpu];
     let (line, write) = (place.line(), place.write);
     let before = lab.curve.clock_as_is(CpuId::from(cpu)).offset;
     let instruction = || shared.instructions() - u64::from(op.left);
     let (ready, arrival) = (vcpu.flow.address(op, write), vcpu.flow.arrival(line));
-    let touch = Touch { line, write, translation, first, ready, arrival };
+    let touch = Touch { line, write, overwritten, translation, first, ready, arrival };
     match lab.access(CpuId::from(cpu), touch, instruction) {
         Some(took) => {
             let clock = lab.curve.clock_as_is(CpuId::from(cpu));
@@ -170,8 +185,10 @@ unsafe fn on_new_page(
     // SAFETY: as the caller promises.
     let Some((line, translation)) = (unsafe { new_page(lab, cpu, vcpu, info, address) }) else { return };
     let place = Place::new(line, address, write);
+    // SAFETY: as the caller promises.
+    let overwritten = write && vcpu.write_stream.is_on() && unsafe { overwrites(vcpu, info, address) };
     let first = vcpu.touch_first(line, write);
-    model(lab, cpu, vcpu, op, place, (first, translation));
+    model(lab, cpu, vcpu, op, place, Missed { first, translation, overwritten });
 }
 
 /// The line of an address without cached translation, and the time of its translation; `None` if it is not

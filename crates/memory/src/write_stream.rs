@@ -4,8 +4,8 @@ use memtide_core::{LINE_BYTES, VirtAddr};
 
 /// Tracks a core's stores: once they have overwritten enough consecutive lines, byte by byte, further lines
 /// are allocated without a read (Arm's "read allocate mode", x86's full-line writes).
-#[derive(Debug)]
-pub(crate) struct WriteStream {
+#[derive(Clone, Debug)]
+pub struct WriteStream {
     /// Minimum consecutive overwritten lines; 0 never streams.
     threshold: u16,
     next: u64,
@@ -15,8 +15,15 @@ pub(crate) struct WriteStream {
 }
 
 impl WriteStream {
-    pub fn new(threshold: u16) -> WriteStream {
+    /// Streams after `threshold` lines; never if that is 0.
+    pub const fn new(threshold: u16) -> WriteStream {
         WriteStream { threshold, next: 0, lines: 0, whole: false }
+    }
+
+    /// Whether stores ever stream.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.threshold > 0
     }
 
     /// Handles a store within one line; returns whether the line it begins need not be fetched.
