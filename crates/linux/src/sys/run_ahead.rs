@@ -8,6 +8,26 @@ pub const INSTRUCTIONS: [u16; 24] = [
     896, 960, 1024,
 ];
 
+/// Assembly of `groups` times eight instructions: five have an integer result, two are a compare and its
+/// branch, one is a store; two are accesses to memory, which hit the first cache.
+#[cfg(target_arch = "x86_64")]
+macro_rules! mix {
+    () => {
+        concat!(
+            ".rept {groups}\n",
+            "add {a}, 1\n",
+            "mov {b}, [{cached}]\n",
+            "lea {c}, [{cached} + 1]\n",
+            "cmp {cached}, {cached}\n",
+            "jne 2f\n",
+            "mov [{cached} + 8], {cached}\n",
+            "add {d}, 3\n",
+            "add {e}, 1\n",
+            ".endr",
+        )
+    };
+}
+
 impl Chain {
     /// Follows the chain from two words, `steps` dependent loads from each. This many instructions, of a mix
     /// as in integer programs, follow each load. Returns the last indices; `None` on processors other than
@@ -38,8 +58,6 @@ impl Chain {
         None
     }
 
-    /// Of each eight instructions, five have an integer result, two are a compare and its branch, and one is
-    /// a store; two are accesses to memory, which hit the first cache.
     #[cfg(target_arch = "x86_64")]
     fn apart<const INSTRUCTIONS: u16>(&self, [mut first, mut second]: [u64; 2], steps: u64) -> [u64; 2] {
         let start = self.0.start.as_ptr();
@@ -50,27 +68,9 @@ impl Chain {
             unsafe {
                 std::arch::asm!(
                     "mov {first}, [{start} + 8*{first}]",
-                    ".rept {groups}",
-                    "add {a}, 1",
-                    "mov {b}, [{cached}]",
-                    "lea {c}, [{cached} + 1]",
-                    "cmp {cached}, {cached}",
-                    "jne 2f",
-                    "mov [{cached} + 8], {cached}",
-                    "add {d}, 3",
-                    "add {e}, 1",
-                    ".endr",
+                    mix!(),
                     "mov {second}, [{start} + 8*{second}]",
-                    ".rept {groups}",
-                    "add {a}, 1",
-                    "mov {b}, [{cached}]",
-                    "lea {c}, [{cached} + 1]",
-                    "cmp {cached}, {cached}",
-                    "jne 2f",
-                    "mov [{cached} + 8], {cached}",
-                    "add {d}, 3",
-                    "add {e}, 1",
-                    ".endr",
+                    mix!(),
                     "2:",
                     groups = const INSTRUCTIONS / 8,
                     start = in(reg) start,

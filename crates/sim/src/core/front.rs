@@ -146,7 +146,7 @@ impl Core {
         }
     }
 
-    /// Says the prefetcher where the next page is, if it is mapped, once a stream nears its page's end.
+    /// Tells the prefetcher where the next page is, if it is mapped, once a stream nears its page's end.
     fn follow_to_next_page(&mut self, line: u64, address: VirtAddr, space: &mut Space) {
         let Some(prefetcher) = self.prefetcher.as_mut().filter(|prefetcher| prefetcher.nears_end(line))
         else {

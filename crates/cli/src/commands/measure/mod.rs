@@ -1,5 +1,6 @@
 //! `memtide measure`.
 
+mod doubts;
 mod processor;
 mod tables;
 
@@ -18,7 +19,9 @@ use crate::output::{Document, Format};
 use crate::progress::Progress;
 use crate::{advice, interrupt};
 
-use tables::{loaded_row, loaded_table, nodes_table, notes, row};
+pub use doubts::doubts;
+
+use tables::{EXPLANATION, loaded_row, loaded_table, nodes_table, notes, row};
 
 /// Maximum share of a node's free memory used for measuring.
 const FREE_SHARE: f64 = 0.8;
@@ -128,7 +131,7 @@ impl Measured {
 }
 
 /// Spread above which other work interfered.
-pub const STEADY: f64 = 0.5;
+const STEADY: f64 = 0.5;
 
 /// Measures and shows latency and bandwidth of every node from every initiator.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -136,7 +139,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let document = document(arguments, |share| progress.set(0, share))?;
     drop(progress);
     if arguments.common.output != Format::Table {
-        document.notes[1..].iter().for_each(|note| message!("memtide: {note}"));
+        let warnings = document.notes.iter().filter(|note| *note != EXPLANATION);
+        warnings.for_each(|note| message!("memtide: {note}"));
     }
     document.print(arguments.common.output)
 }

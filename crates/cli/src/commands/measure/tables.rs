@@ -67,15 +67,15 @@ pub fn loaded_row(pair: &Pair, point: &Loaded) -> Vec<Cell> {
 }
 
 /// What the figures are, then what is doubtful or missing.
+/// What the columns are.
+pub const EXPLANATION: &str = "Bandwidths are medians, latencies minima: interruptions only add to them. \
+    `spread` is the range of the measurements over their median, for the figure with the largest one. Stores \
+    are ordinary ones: the read of their line is counted. `writes` is computed from the stream with most \
+    writes, as if reads and writes took turns; it is omitted where mixes are too fast for that, as where the \
+    CPUs cannot draw the node's bandwidth.";
+
 pub fn notes(arguments: &Arguments, pairs: &[Pair]) -> Vec<String> {
-    let mut notes = vec![
-        "Bandwidths are medians, latencies minima: interruptions only add to them. `spread` is the range of \
-         the measurements over their median, for the figure with the largest one. Stores are ordinary ones: \
-         the read of their line is counted. `writes` is computed from the stream with most writes, as if \
-         reads and writes took turns; it is omitted where mixes are too fast for that, as where the CPUs \
-         cannot draw the node's bandwidth."
-            .to_owned(),
-    ];
+    let mut notes = vec![EXPLANATION.to_owned()];
     for pair in pairs.iter().filter(|pair| pair.mib == 0) {
         notes.push(format!(
             "{} has too little free memory to be measured from {}.",

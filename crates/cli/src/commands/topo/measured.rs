@@ -6,7 +6,7 @@ use std::path::Path;
 use memtide_linux::input;
 use memtide_linux::topology::{MeasuredFile, NoMachine, System};
 
-use crate::commands::measure::STEADY;
+use crate::commands::measure::doubts;
 use crate::failure::Failure;
 
 fn read(file: &str) -> Result<MeasuredFile, Failure> {
@@ -17,20 +17,6 @@ fn read(file: &str) -> Result<MeasuredFile, Failure> {
     MeasuredFile::parse(text.as_bytes()).map_err(|error| {
         Failure::Input(format!("{file}: is not what `memtide measure -o json` prints ({error})"))
     })
-}
-
-/// Notes on doubtful figures.
-pub fn doubts(measured: &MeasuredFile) -> impl Iterator<Item = String> {
-    let cached = measured.cached().map(|(initiator, node)| {
-        format!(
-            "a cache held much of the measured memory of {node} from {initiator}: its figures may be too \
-             good; raise --mib"
-        )
-    });
-    let unsteady = measured.unsteady(STEADY).map(|(initiator, node)| {
-        format!("measurements of {node} from {initiator} differ widely: the system was busy; measure again")
-    });
-    cached.chain(unsteady)
 }
 
 /// A machine file of this system: measurements from `file` override the firmware's figures. Prints which of
@@ -67,17 +53,6 @@ mod tests {
     use memtide_core::NodeId;
 
     use super::*;
-
-    #[test]
-    fn cached_and_unsteady_figures_are_doubted() {
-        let text = r#"{"nodes": [{"initiator": 0, "node": 0, "cached": true}, {"initiator": 0, "node": 1,
-            "spread": 0.6}]}"#;
-        let measured = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
-        let doubts: Vec<String> = doubts(&measured).collect();
-        assert_eq!(doubts.len(), 2);
-        assert!(doubts[0].contains("the measured memory of node0"), "{doubts:?}");
-        assert!(doubts[1].contains("of node1 from node0 differ widely"), "{doubts:?}");
-    }
 
     #[test]
     fn refusals_name_the_file_and_what_to_do() {

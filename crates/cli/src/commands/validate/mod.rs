@@ -25,8 +25,7 @@ use crate::report::{ReportFile, ValidatedRun, of_validation};
 use crate::runs::{self, Runs};
 use crate::{interrupt, memory_guard};
 
-use super::measure;
-use super::topo::measured::doubts;
+use super::measure::{self, doubts};
 use parts::Cause;
 
 /// Its arguments.
