@@ -1,9 +1,12 @@
-//! Reorder buffer: how many instructions a core runs ahead of a load that misses.
+//! Reorder buffer: how many instructions a core runs ahead of loads that miss.
 //!
-//! Two chases through memory on one core, with N instructions after each load. As long as both loads fit into
-//! the buffer with the instructions between them, they overlap, and a step takes one latency of memory; else
-//! it takes two (Wong, *Measuring Reorder Buffer Capacity*, 2013). The instructions are a mix as in integer
-//! programs: what limits it, such as the number of registers, limits programs too.
+//! Many chases through memory on one core, one load of each in turn, with S instructions per load. Loads of
+//! different chases are independent: a core that runs W instructions ahead has a load in flight for each S of
+//! them that it has begun, W / S + 1/2 on average over S, until other limits end it. So the time of a load is
+//! the latency of memory divided by that number, from which W follows. The instructions are a mix as in
+//! integer programs: what limits them, such as the number of registers, limits programs too. Compare Wong,
+//! *Measuring Reorder Buffer Capacity*, 2013, who finds the largest S at which two loads overlap: programs
+//! with many loads run less far ahead than that.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,24 +16,30 @@ use memtide_core::{CpuId, NodeId, PageSize};
 use super::chase::{LINE_WORDS, link};
 use super::{Effort, MeasureError, on};
 use crate::sys::Chain;
-use crate::sys::run_ahead::INSTRUCTIONS;
+use crate::sys::run_ahead::{CHASES, INSTRUCTIONS};
 
 /// Separately timed parts of each number of instructions.
 const PARTS: u64 = 5;
 
-/// Loads of each chase, at most.
-const LOADS: u64 = 100_000;
+/// Loads per number of instructions, at most.
+const LOADS: u64 = 400_000;
 
-/// Least rise that counts as the end of overlap, as a share of the time of overlapped loads.
-const RISE: f64 = 0.5;
+/// Least loads in flight for a point to count: it is no core that runs in order.
+const LEAST_IN_FLIGHT: f64 = 1.5;
 
-/// Time of two loads with this many instructions after each: minimum over parts.
+/// Most loads in flight for a point to count, as a share of the most that any point has: nearer to it, miss
+/// registers limit.
+const MOST_IN_FLIGHT: f64 = 0.7;
+
+/// Independent loads with this many instructions each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunAhead {
-    /// Instructions after each load.
+    /// Instructions per load.
     pub instructions: u16,
-    /// Time of both loads in ns.
+    /// Time of a load in ns: minimum over parts.
     pub ns: f64,
+    /// Loads in flight: latency of memory over `ns`.
+    pub in_flight: f64,
 }
 
 /// Measures all numbers of instructions; empty on processors other than x86-64.
@@ -42,19 +51,20 @@ pub fn run_ahead(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Vec<RunAhe
     let lines = words.len() / LINE_WORDS;
     link(&mut words, lines, effort.seed, |line| line);
     let chain = Chain::new(words);
-    let mut at = [0, (lines / 2 * LINE_WORDS) as u64];
-    let steps = LOADS.min(effort.loads).div_ceil(PARTS);
+    let loads = LOADS.min(effort.loads).div_ceil(PARTS);
+    let (mut alone, steps) = (0, loads.div_ceil(CHASES as u64));
+    let latency_ns = least_ns(|| alone = black_box(chain.follow(alone, loads))) / loads as f64;
+    let mut at = std::array::from_fn(|chase| (chase * lines / CHASES * LINE_WORDS) as u64);
     let begin = Instant::now();
     let mut points = Vec::new();
     for instructions in INSTRUCTIONS {
-        let mut least = f64::INFINITY;
-        for _ in 0..PARTS {
-            let start = Instant::now();
-            let Some(end) = chain.follow_apart(at, steps, instructions) else { return Ok(Vec::new()) };
-            at = black_box(end);
-            least = least.min(start.elapsed().as_nanos() as f64 / steps as f64);
+        let mut done = true;
+        let least = least_ns(|| done = chain.follow_apart(&mut at, steps, instructions));
+        if !done {
+            return Ok(Vec::new());
         }
-        points.push(RunAhead { instructions, ns: least });
+        let ns = least / (steps * CHASES as u64) as f64;
+        points.push(RunAhead { instructions, ns, in_flight: latency_ns / ns });
         if begin.elapsed() > effort.limit {
             break;
         }
@@ -62,21 +72,26 @@ pub fn run_ahead(cpu: CpuId, node: NodeId, effort: &Effort) -> Result<Vec<RunAhe
     Ok(points)
 }
 
-/// The most instructions of rising numbers of them at which the loads overlap: those before the largest rise
-/// in time over two steps, as one of the numbers can be at the edge. `None` if there is no such rise, as on a
-/// core that runs in order.
-///
-/// Other work on the system only adds to a time: each counts as the least of its own and the later ones.
+/// The least time of a part in ns: other work only adds to it.
+fn least_ns(mut part: impl FnMut()) -> f64 {
+    let time = |_| {
+        let start = Instant::now();
+        part();
+        start.elapsed().as_nanos() as f64
+    };
+    (0..PARTS).map(time).fold(f64::INFINITY, f64::min)
+}
+
+/// How many instructions the core runs ahead: the median over the points that nothing else limits. `None` if
+/// there are none, as on a core that runs in order.
 pub fn reorder_buffer(points: &[RunAhead]) -> Option<u32> {
-    let mut least: Vec<RunAhead> = points.to_vec();
-    for index in (1..least.len()).rev() {
-        least[index - 1].ns = least[index - 1].ns.min(least[index].ns);
-    }
-    let rise = |steps: &&[RunAhead]| steps[2].ns - steps[0].ns;
-    let largest = least.windows(3).max_by(|a, b| rise(a).total_cmp(&rise(b)))?;
-    let middle_ns = f64::midpoint(largest[0].ns, largest[2].ns);
-    let overlapped = largest.iter().rfind(|point| point.ns < middle_ns)?;
-    (rise(&largest) > RISE * least.first()?.ns).then(|| overlapped.instructions.into())
+    let most = points.iter().map(|point| point.in_flight).fold(0.0, f64::max);
+    let counted =
+        points.iter().filter(|point| (LEAST_IN_FLIGHT..=MOST_IN_FLIGHT * most).contains(&point.in_flight));
+    let ahead = |point: &RunAhead| f64::from(point.instructions) * (point.in_flight - 0.5);
+    let mut windows: Vec<f64> = counted.map(ahead).collect();
+    windows.sort_by(f64::total_cmp);
+    windows.get(windows.len() / 2).map(|window| window.round() as u32)
 }
 
 #[cfg(test)]
@@ -84,54 +99,56 @@ mod tests {
     use super::super::SMALL;
     use super::*;
 
-    /// A core with room for this number of instructions: loads of 100 ns, and a tenth of a ns an instruction.
-    fn points(room: u16) -> Vec<RunAhead> {
-        let ns = |instructions| {
-            let loads = if instructions <= room { 1.0 } else { 2.0 };
-            100.0 * loads + 0.1 * f64::from(instructions)
+    /// A core that runs this many instructions ahead, with up to this many loads in flight.
+    fn points(window: u16, most: f64) -> Vec<RunAhead> {
+        let point = |instructions: u16| {
+            let in_flight = f64::from(window.div_ceil(instructions)).min(most);
+            RunAhead { instructions, ns: 100.0 / in_flight, in_flight }
         };
-        INSTRUCTIONS.map(|instructions| RunAhead { instructions, ns: ns(instructions) }).into()
+        INSTRUCTIONS.map(point).into()
     }
 
     #[test]
-    fn reorder_buffer_ends_at_the_largest_rise() {
-        for room in [32, 224, 512, 576, 896, 960] {
-            assert_eq!(reorder_buffer(&points(room)), Some(room.into()));
+    fn reorder_buffer_is_found_whatever_the_miss_registers() {
+        for window in [72, 128, 192, 224, 320, 512] {
+            for most in [10.0, 16.0, 64.0] {
+                let found = reorder_buffer(&points(window, most)).expect("it runs ahead");
+                let off = f64::from(found) / f64::from(window) - 1.0;
+                assert!(off.abs() < 0.15, "{window} with {most} misses: {found}");
+            }
         }
-        assert_eq!(reorder_buffer(&points(0)), None);
-        assert_eq!(reorder_buffer(&points(1024)), None);
+    }
+
+    #[test]
+    fn core_that_runs_in_order_has_none() {
+        assert_eq!(reorder_buffer(&points(1, 10.0)), None);
         assert_eq!(reorder_buffer(&[]), None);
     }
 
     #[test]
-    fn number_at_the_edge_does_not_hide_the_rise() {
-        let mut points = points(320);
-        points[10].ns -= 48.0;
-        assert_eq!((points[10].instructions, reorder_buffer(&points)), (352, Some(320)));
-    }
-
-    #[test]
-    fn noise_of_single_points_does_not_end_the_buffer() {
-        let mut points = points(352);
-        points[2].ns += 250.0;
-        points[7].ns += 90.0;
-        assert_eq!(reorder_buffer(&points), Some(352));
+    fn single_disturbed_points_change_little() {
+        let mut points = points(256, 24.0);
+        points[4].in_flight = 1.6;
+        let found = reorder_buffer(&points).expect("it runs ahead");
+        assert!((230..282).contains(&found), "{found}");
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn both_chases_advance_with_any_number_of_instructions() {
+    fn all_chases_advance_with_any_number_of_instructions() {
         let mut words = on(CpuId(0), NodeId(0), 1 << 20, PageSize::Base).unwrap();
         let lines = words.len() / LINE_WORDS;
         link(&mut words, lines, 1, |line| line);
         let chain = Chain::new(words);
-        let from = [0, LINE_WORDS as u64];
+        let from = std::array::from_fn(|chase| (chase * LINE_WORDS) as u64);
         let steps = 48;
-        let expected = Some(chain.follow_together(from, steps));
+        let expected = chain.follow_together(from, steps);
         for instructions in INSTRUCTIONS {
-            assert_eq!(chain.follow_apart(from, steps, instructions), expected, "{instructions}");
+            let mut at = from;
+            assert!(chain.follow_apart(&mut at, steps, instructions));
+            assert_eq!(at, expected, "{instructions}");
         }
-        assert_eq!(chain.follow_apart(from, steps, 33), None);
+        assert!(!chain.follow_apart(&mut from.clone(), steps, 33));
         assert_eq!(run_ahead(CpuId(0), NodeId(0), &SMALL).unwrap().len(), INSTRUCTIONS.len());
     }
 }

@@ -177,9 +177,16 @@ impl Processor {
     }
 
     fn run_ahead_table(&self) -> Table {
-        let columns = [("instructions", "instructions after each load"), ("ns", "two loads, ns")];
+        let columns = [
+            ("instructions", "instructions per load, independent loads"),
+            ("ns", "per load, ns"),
+            ("in_flight", "loads in flight"),
+        ];
         let mut table = Table::new("run_ahead", &columns);
-        let row = |point: &RunAhead| vec![Cell::Whole(point.instructions.into()), Cell::Real(point.ns, 1)];
+        let row = |point: &RunAhead| {
+            let RunAhead { instructions, ns, in_flight } = *point;
+            vec![Cell::Whole(instructions.into()), Cell::Real(ns, 1), Cell::Real(in_flight, 1)]
+        };
         table.rows = self.run_ahead.iter().map(row).collect();
         table
     }
@@ -262,7 +269,7 @@ mod tests {
             }
         };
         let point = |pages| TlbPoint { pages, base_ns: 4.0 + adds(pages), huge_ns: 4.0 };
-        let ahead = |instructions, ns| RunAhead { instructions, ns };
+        let ahead = |instructions, in_flight| RunAhead { instructions, ns: 100.0 / in_flight, in_flight };
         let median = |median| Some(Figure { median, least: median, spread: 0.0 });
         Processor {
             initiator: NodeId(0),
@@ -274,7 +281,7 @@ mod tests {
             overlap: Overlap { huge_ns: 10.0, base_ns: 25.0 },
             last_cache: Some(LastCache { kib: 1024, points: vec![(256, 1.0), (384, 2.0), (640, 9.0)] }),
             page_ns: 64.0 * 6.0 + 20.0,
-            run_ahead: vec![ahead(192, 108.0), ahead(224, 110.0), ahead(256, 215.0)],
+            run_ahead: vec![ahead(21, 10.0), ahead(37, 6.5), ahead(53, 4.7)],
             fault: median(700.0),
             huge_fault: median(90_000.0),
             nested_walks: true,
@@ -289,7 +296,7 @@ mod tests {
         let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
         let found = file.figures().processor.expect("a processor");
         assert_eq!((found.clock_mhz, found.misses), (Some(3000.0), Some(10)));
-        assert_eq!((found.reorder_buffer, found.next_page), (Some(224), Some(true)));
+        assert_eq!((found.reorder_buffer, found.next_page), (Some(223), Some(true)));
         let caches: Vec<_> = found.caches.iter().map(|cache| (cache.kib, cache.ns)).collect();
         // A program has half of the second: 5.5 ns are in the middle between 1 and 10.
         assert_eq!(caches, [(Some(32), 2.0), (Some(512), 6.0)]);
