@@ -129,8 +129,11 @@ impl Damon {
     }
 }
 
-/// Compares all bundled machines if set to `all`, or those that it names; `bmpm-2` if unset.
+/// Compares all bundled machines if set to `all`, or those that it names; [`TWO`] if unset.
 const MACHINES: &str = "MEMTIDE_TEST_MACHINES";
+
+/// One whose cores run out of order, and one whose cores run in order and stream writes.
+const TWO: &str = "bmpm-2,pms";
 
 /// A channel to probe: its processor has no caches.
 const CHANNEL_ONLY: &str = "ddr4-2400";
@@ -150,7 +153,7 @@ fn guest_times_match_simulator() {
     if !lab_is_here() {
         return;
     }
-    let wanted = env::var(MACHINES).unwrap_or_else(|_| "bmpm-2".to_owned());
+    let wanted = env::var(MACHINES).unwrap_or_else(|_| TWO.to_owned());
     let names: Vec<&str> = match &*wanted {
         "all" => bundled::names().into_iter().filter(|name| *name != CHANNEL_ONLY).collect(),
         names => names.split(',').collect(),
