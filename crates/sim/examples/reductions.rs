@@ -167,7 +167,8 @@ fn page(measured: &[Measured], earlier: &str) -> String {
             let _ = writeln!(page, "{row}");
         }
     }
-    page += "\nA dash: one node, or not reduced by 4.\n";
+    page += "\nA dash: one node, or not reduced by 4. A row was measured at the parent of the commit that \
+             last changed it.\n";
     page
 }
 

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use memtide_core::machine::Machine;
+use memtide_core::machine::{Fixed, Machine};
 use memtide_core::{InitiatorId, NodeId};
 use memtide_lab_model::{Prepared, prepare};
 use serde_json::Value;
@@ -73,10 +73,16 @@ fn mixed(shares: &[(f64, f64)]) -> f64 {
     bytes / shares.iter().map(|(bytes, mbps)| bytes / mbps).sum::<f64>()
 }
 
-/// A node's bandwidth for a triad's three reads per write, behind a link.
-fn triad_mbps(read: f64, write: Option<f64>, link: f64) -> f64 {
+/// Bytes of an element's reads in a triad, beside eight of writes, which a stream need not read first.
+fn triad_read_bytes(machine: &Machine) -> f64 {
+    if machine.core.write_streaming_lines > 0 { 16.0 } else { 24.0 }
+}
+
+/// A node's bandwidth for a triad behind a link.
+fn triad_mbps(read: f64, write: Option<f64>, link: f64, read_bytes: f64) -> f64 {
     // A link carries reads in one direction and writes in the other.
-    mixed(&[(24.0, read), (8.0, write.unwrap_or(read))]).min(link * 4.0 / 3.0)
+    let bytes = [(read_bytes, read), (8.0, write.unwrap_or(read))];
+    mixed(&bytes).min(link * (read_bytes + 8.0) / read_bytes)
 }
 
 fn holds(name: &str, vcpus: u16, full: &Machine) {
@@ -104,20 +110,22 @@ fn holds(name: &str, vcpus: u16, full: &Machine) {
         let idle_ns = closed_form::idle_ns(full, full_node) + link_ns + translation_ns;
         let found_ns = figure("idle_ns");
         let share = f64::from(vcpus) / full.cpus() as f64;
+        let read_bytes = triad_read_bytes(&machine);
+        let triad_of = |fixed: &Fixed, link| {
+            triad_mbps(fixed.read_bandwidth_mbps, fixed.write_bandwidth_mbps, link, read_bytes)
+        };
         let triad = match &full_node.fixed {
-            Some(fixed) => {
-                triad_mbps(fixed.read_bandwidth_mbps, fixed.write_bandwidth_mbps, link_mbps) * share
-            }
+            Some(fixed) => triad_of(fixed, link_mbps) * share,
             None => {
                 // Writes and turnarounds of a dram node have no closed form; its data bus is the limit.
                 let lowered = machine.nodes[node.index()].fixed.as_ref().expect("a fixed node");
-                let triad =
-                    triad_mbps(lowered.read_bandwidth_mbps, lowered.write_bandwidth_mbps, link_mbps * share);
+                let triad = triad_of(lowered, link_mbps * share);
                 assert!(triad <= closed_form::read_mbps(full_node) * share, "more than the data bus carries");
                 triad
             }
         };
-        let found = figure("triad_mbps");
+        // What is measured counts three reads per write.
+        let found = figure("triad_mbps") * (read_bytes + 8.0) / 32.0;
         println!(
             "{name} {}-{}: {found_ns:.1} ns, file {idle_ns:.1}; {found:.0} MB/s, file {triad:.0}",
             from.0, node.0

@@ -1,5 +1,7 @@
 //! `memtide machine show`.
 
+use std::collections::HashMap;
+
 use clap::{ValueEnum, ValueHint};
 use memtide_core::{InitiatorId, Machine};
 use serde_json::Value;
@@ -40,11 +42,12 @@ enum Output {
 
 /// Prints the machine: as JSON or machine file the whole file, in other formats its figures.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut machine = machines::load_at(&arguments.machine, arguments.reduction)?;
-    if arguments.reduced || !arguments.reduction.is_default() {
-        machine = machine.reduced();
-    }
-    let tree = serde_json::to_value(&machine).map_err(|error| Failure::Run(error.to_string()))?;
+    let whole = machines::load_at(&arguments.machine, arguments.reduction)?;
+    let reduced = arguments.reduced || !arguments.reduction.is_default();
+    let machine = if reduced { whole.reduced() } else { whole.clone() };
+    let tree =
+        |machine: &Machine| serde_json::to_value(machine).map_err(|error| Failure::Run(error.to_string()));
+    let (whole, tree) = (tree(&whole)?, tree(&machine)?);
     let format = match arguments.output {
         Output::Table => Format::Table,
         Output::Csv => Format::Csv,
@@ -57,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let note = "Idle read of a dram node is a single read of a bank without an open row. A pointer chase \
         also meets refreshes and rows that must be closed first: see the idle latency of machine probe.";
     let notes = dram.then(|| note.to_owned()).into_iter().collect();
-    let tables = vec![reach(&machine), figures(&machine, &tree)];
+    let tables = vec![reach(&machine), figures(&machine, &tree, &whole)];
     Document { about, tables, notes, ..Document::default() }.print(format)
 }
 
@@ -88,11 +91,14 @@ fn reach(machine: &Machine) -> Table {
     table
 }
 
-fn figures(machine: &Machine, tree: &Value) -> Table {
+/// Every figure; the source of one that differs from the whole machine's names that, too.
+fn figures(machine: &Machine, tree: &Value, whole: &Value) -> Table {
     let columns = [("figure", "figure"), ("value", "value"), ("unit", "unit"), ("source", "source")];
     let mut table = Table::new("figures", &columns);
-    let mut leaves = Vec::new();
+    let (mut leaves, mut whole_leaves) = (Vec::new(), Vec::new());
     collect(tree, String::new(), &mut leaves);
+    collect(whole, String::new(), &mut whole_leaves);
+    let whole: HashMap<String, String> = whole_leaves.into_iter().collect();
     for (path, value) in leaves {
         let key = path.rsplit('.').next().unwrap_or_default();
         if matches!(path.split('.').next(), Some("sources" | "name" | "summary" | "calibrated"))
@@ -100,7 +106,12 @@ fn figures(machine: &Machine, tree: &Value) -> Table {
         {
             continue;
         }
-        let source = machine.source_of(&path).to_owned();
+        let source = match whole.get(&path) {
+            Some(before) if *before != value && !matches!(&*path, "slice" | "scale") => {
+                format!("reduced from {before}: {}", machine.source_of(&path))
+            }
+            _ => machine.source_of(&path).to_owned(),
+        };
         table.rows.push(vec![
             Cell::text(&path),
             Cell::text(value),
@@ -194,7 +205,7 @@ mod tests {
         for name in bundled::names() {
             let machine = bundled::machine(name).unwrap().unwrap();
             let tree = serde_json::to_value(&machine).unwrap();
-            let table = figures(&machine, &tree);
+            let table = figures(&machine, &tree, &tree);
             assert!(table.rows.len() > 30, "{name} shows only {} figures", table.rows.len());
             for row in &table.rows {
                 let [_, _, _, Cell::Text(source)] = row.as_slice() else { panic!("{name}: {row:?}") };
