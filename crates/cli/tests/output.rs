@@ -457,6 +457,8 @@ fn probe_prints_map_hashes_and_page_policy_of_each_dram_device() {
     }
     let fixed = json(&["machine", "probe", "optane", "--load", "50%", "--requests", "1000"]);
     assert!(fixed.get("devices").is_none(), "it has no dram device");
+    let notes = fixed["notes"].as_array().unwrap();
+    assert!(notes[1].as_str().unwrap().starts_with("1000 requests are fewer than the 200000 "), "{notes:?}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ mod tables;
 use std::sync::Arc;
 
 use clap::{ValueEnum, ValueHint};
-use memtide_core::{InitiatorId, NodeId, suggest};
+use memtide_core::{InitiatorId, Machine, NodeId, suggest};
+use memtide_memory::probe::Target;
 
 use crate::failure::Failure;
 use crate::machines;
@@ -102,9 +103,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ],
         tables: tables::of(&machine, arguments.reads, &pairs, &measured),
         main: "curve",
-        notes: vec![NOTE.to_owned()],
+        notes: std::iter::once(NOTE.to_owned()).chain(too_few(arguments, &machine, &pairs)).collect(),
     };
     document.print(common.output)
+}
+
+/// A note if so few requests were asked for that their figures are not those of a steady load.
+fn too_few(arguments: &Arguments, machine: &Machine, pairs: &[Pair]) -> Option<String> {
+    let needed = |pair: &Pair| Target::path(machine, pair.from, pair.to).requests();
+    let needed = pairs.iter().map(needed).max()?;
+    let asked = arguments.requests.filter(|&asked| asked < needed)?;
+    Some(format!(
+        "{asked} requests are fewer than the {needed} at which rates and latencies are steady: caps may be off \
+         and low loads look saturated."
+    ))
 }
 
 /// Index of the named entry, or of all entries.
