@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::call::{ROWS, SMALL, file, json, refused, stdout_of};
+use support::call::{ROWS, SMALL, file, json, memtide, refused, stdout_of};
 
 #[test]
 fn policy_is_shown_with_effective_parameters() {
@@ -457,8 +457,15 @@ fn probe_prints_map_hashes_and_page_policy_of_each_dram_device() {
     }
     let fixed = json(&["machine", "probe", "optane", "--load", "50%", "--requests", "1000"]);
     assert!(fixed.get("devices").is_none(), "it has no dram device");
-    let notes = fixed["notes"].as_array().unwrap();
-    assert!(notes[1].as_str().unwrap().starts_with("1000 requests are fewer than the 200000 "), "{notes:?}");
+}
+
+#[test]
+fn probe_says_that_requests_are_too_few() {
+    let probe = ["machine", "probe", "optane", "--load", "50%", "--requests", "1000"];
+    let warning = "1000 requests are fewer than the 200000 ";
+    assert!(stdout_of(&probe).contains(warning));
+    let json = memtide(&[&probe[..], &["-o", "json"]].concat());
+    assert!(String::from_utf8_lossy(&json.stderr).contains(warning));
 }
 
 #[test]

@@ -14,8 +14,7 @@ use crate::failure::Failure;
 use crate::machines;
 use crate::options::Common;
 use crate::options::share;
-use crate::output::VERSION;
-use crate::output::{Cell, Document};
+use crate::output::{Cell, Document, Format, VERSION};
 
 use measure::{Pair, measure};
 
@@ -93,6 +92,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .collect();
     let measured = measure(arguments, &machine, &pairs)?;
     let pattern = arguments.pattern.to_possible_value().expect("none is hidden");
+    let warning = too_few(arguments, &machine, &pairs);
+    if common.output != Format::Table {
+        warning.iter().for_each(|warning| message!("memtide: {warning}"));
+    }
     let document = Document {
         about: vec![
             ("machine", Cell::text(&machine.name)),
@@ -103,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ],
         tables: tables::of(&machine, arguments.reads, &pairs, &measured),
         main: "curve",
-        notes: std::iter::once(NOTE.to_owned()).chain(too_few(arguments, &machine, &pairs)).collect(),
+        notes: [NOTE.to_owned()].into_iter().chain(warning).collect(),
     };
     document.print(common.output)
 }
