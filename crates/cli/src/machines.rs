@@ -21,14 +21,14 @@ pub fn load_with_warnings(name_or_path: &str) -> Result<(Machine, Vec<FileError>
 pub fn load_at(name_or_path: &str, reduction: Reduction) -> Result<Machine, Failure> {
     let mut machine = load(name_or_path)?;
     let Reduction { slice, scale } = reduction;
-    let measured_at = (machine.slice, machine.scale);
+    let measured_at = u64::from(machine.slice) * u64::from(machine.scale);
     if let Some(slice) = slice {
         check_slice(&machine, slice)?;
         machine.slice = slice;
     }
     let scale = scale.unwrap_or(machine.scale);
-    if (machine.slice, scale) != measured_at {
-        // It was measured at the file's slice and scale.
+    if u64::from(machine.slice) * u64::from(scale) < measured_at {
+        // It was measured at the file's slice and scale: it is less here, by how much is not known.
         machine.reduction_deviation_percent = None;
     }
     let least_mib = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);

@@ -82,9 +82,12 @@ fn runs_say_what_slice_and_scale_do_to_them() {
         let machine = file(folder.path(), "m.toml", text.replacen("\nscale = ", &set, 1));
         simulated(&["-m", &machine, "-p", "local"])
     };
-    let note = "Ratios at this reduction deviate by up to 12.5 %, see docs/reductions.md.";
+    let note = "ratios to local deviate by up to 12.5 % from those of less reduced machines";
     assert!(of_deviation("12.5").contains(note));
-    assert!(!of_deviation("4.9").contains("at this reduction deviate"));
+    assert!(!of_deviation("4.9").contains("ratios to local deviate"));
+    let of_scale = |scale: &str| simulated(&["-m", "memos", "-p", "local", "--scale", scale]);
+    assert!(of_scale("32").contains("ratios to local deviate"), "reduced more than where it was measured");
+    assert!(!of_scale("8").contains("ratios to local deviate"), "less");
 }
 
 #[test]

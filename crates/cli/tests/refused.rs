@@ -42,6 +42,12 @@ fn out_of_range_values_are_refused_with_range() {
         refused(2, &[&chase[..], &ignored].concat(), &["--pattern chase", "without --load and --reads"]);
     }
     refused(2, &["machine", "probe", "laptop", "--requests", "1"], &["100"]);
+    refused(2, &["machine", "probe", "laptop", "--load", "-5%"], &["'-5%' is outside 0% to 100%"]);
+    let folder = tempfile::tempdir().unwrap();
+    let machine = file(folder.path(), "machine.toml", "a user's own");
+    let out = folder.path().to_str().unwrap();
+    refused(2, &["validate", "--size", "8", "--out", out], &["machine.toml exists", "--out"]);
+    assert_eq!(std::fs::read_to_string(machine).unwrap(), "a user's own");
     refused(2, &["simulate", "-m", "laptop", "-w", "stream:threads=0"], &["threads", "from 1 to 1024"]);
     refused(2, &["simulate", "-m", "laptop", "-w", "stream:thread=1"], &["thread", "footprint_mib"]);
     refused(

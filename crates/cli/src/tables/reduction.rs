@@ -18,7 +18,10 @@ pub fn notes(machine: &Machine) -> Vec<String> {
         .collect();
     let deviation = machine.reduction_deviation_percent.filter(|percent| *percent > DEVIATION_PERCENT);
     notes.extend(deviation.map(|percent| {
-        format!("Ratios at this reduction deviate by up to {percent} %, see docs/reductions.md.")
+        format!(
+            "At the machine file's slice and scale, ratios to local deviate by up to {percent} % from those \
+             of less reduced machines, over eight workloads and five policies: see docs/reductions.md."
+        )
     }));
     notes
 }

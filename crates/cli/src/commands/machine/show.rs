@@ -107,7 +107,9 @@ fn figures(machine: &Machine, tree: &Value, whole: &Value) -> Table {
             continue;
         }
         let source = match whole.get(&path) {
-            Some(before) if *before != value && !matches!(&*path, "slice" | "scale") => {
+            _ if path == "reduction_deviation_percent" => "memtide: scripts/reductions".to_owned(),
+            None => format!("computed from the slice: {}", machine.source_of(&path)),
+            Some(before) if *before != value => {
                 format!("reduced from {before}: {}", machine.source_of(&path))
             }
             _ => machine.source_of(&path).to_owned(),
@@ -176,6 +178,7 @@ pub(super) fn unit(key: &str, dram: bool) -> &'static str {
         ("_nj", "nJ"),
         ("_mw", "mW"),
         ("_bp", "1/10000"),
+        ("_percent", "%"),
     ];
     let suffix = suffixes.iter().find(|(suffix, _)| key.ends_with(suffix)).map(|(_, unit)| *unit);
     match suffix {

@@ -4,12 +4,12 @@ use memtide_linux::topology::MeasuredFile;
 
 use super::STEADY;
 
-/// Notes on doubtful figures.
-pub fn doubts(measured: &MeasuredFile) -> impl Iterator<Item = String> {
-    let cached = measured.cached().map(|(initiator, node)| {
+/// Notes on doubtful figures. `size` is the option for the size of the measured memory.
+pub fn doubts(measured: &MeasuredFile, size: &str) -> impl Iterator<Item = String> {
+    let cached = measured.cached().map(move |(initiator, node)| {
         format!(
             "a cache held much of the measured memory of {node} from {initiator}: its figures may be too \
-             good; raise --mib"
+             good; raise {size}"
         )
     });
     let unsteady = measured.unsteady(STEADY).map(|(initiator, node)| {
@@ -27,7 +27,7 @@ mod tests {
         let text = r#"{"nodes": [{"initiator": 0, "node": 0, "cached": true}, {"initiator": 0, "node": 1,
             "spread": 0.6}]}"#;
         let measured = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
-        let doubts: Vec<String> = doubts(&measured).collect();
+        let doubts: Vec<String> = doubts(&measured, "--mib").collect();
         assert_eq!(doubts.len(), 2);
         assert!(doubts[0].contains("the measured memory of node0"), "{doubts:?}");
         assert!(doubts[1].contains("of node1 from node0 differ widely"), "{doubts:?}");

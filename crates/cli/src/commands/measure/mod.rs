@@ -52,7 +52,7 @@ pub struct Arguments {
     ///
     /// An ordinary store reads its line first, so 50% is the minimum.
     #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "67%,50%",
-        value_parser = reads)]
+        value_parser = reads, allow_hyphen_values = true)]
     reads: Vec<f64>,
     /// Measure latency under load too: a chase while other CPUs read
     #[arg(long)]

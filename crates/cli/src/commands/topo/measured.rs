@@ -23,7 +23,7 @@ fn read(file: &str) -> Result<MeasuredFile, Failure> {
 /// them are doubtful.
 pub fn machine_file(host: &System, name: &str, file: &str) -> Result<String, Failure> {
     let measured = read(file)?;
-    for doubt in doubts(&measured) {
+    for doubt in doubts(&measured, "--mib") {
         message!("memtide: {file}: {doubt}");
     }
     let machine = host.machine(name, &measured.figures()).map_err(|error| refused(file, &error))?;

@@ -93,6 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let out = &arguments.out;
     fs::create_dir_all(out).map_err(|error| unwritable(out, error))?;
     let report = ReportFile::at(out.join("report.html"));
+    keep_foreign_files(out)?;
     let draft = report.draft()?;
     let write = |name: &str, text: &str| {
         let path = out.join(name);
@@ -133,6 +134,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     ended
 }
 
+/// Files written beside the report.
+const FILES: [&str; 3] = ["measured.json", "machine.toml", "figures.json"];
+
+/// Refuses a folder with files of these names that no validation has made: those have a report beside them.
+fn keep_foreign_files(out: &Path) -> Result<(), Failure> {
+    let foreign = FILES.map(|name| out.join(name)).into_iter().find(|path| path.exists());
+    match foreign.filter(|_| !out.join("report.html").exists()) {
+        Some(path) => Err(Failure::Usage(format!(
+            "{} exists, and no report of a validation is beside it: name another folder with --out",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Measures this system and makes its machine; with notes on doubtful figures.
 fn machine(
     arguments: &Arguments,
@@ -149,7 +165,9 @@ fn machine(
     let file = MeasuredFile::parse(text.as_bytes()).map_err(|error| invalid(error.to_string()))?;
     let machine = host.machine("host", &file.figures()).map_err(|error| invalid(error.to_string()))?;
     write("machine.toml", &machine.to_toml())?;
-    Ok((machine, doubts(&file).collect()))
+    let doubts: Vec<String> = doubts(&file, "--size").collect();
+    doubts.iter().for_each(|doubt| message!("memtide: doubtful machine file: {doubt}"));
+    Ok((machine, doubts))
 }
 
 /// Runs all workloads on both sides, and passes each outcome on.

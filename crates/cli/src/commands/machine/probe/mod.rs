@@ -34,10 +34,12 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Order::Random)]
     pattern: Order,
     /// Share of reads; the others are writes
-    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share::parse)]
+    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share::parse,
+        allow_hyphen_values = true)]
     reads: f64,
     /// Loads as shares of the cap [default: where the curve bends]
-    #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = share::parse_positive)]
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = share::parse_positive,
+        allow_hyphen_values = true)]
     load: Vec<f64>,
     /// Reads in flight, as cores have them, instead of offered loads
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', conflicts_with = "load",
@@ -117,8 +119,8 @@ fn too_few(arguments: &Arguments, machine: &Machine, pairs: &[Pair]) -> Option<S
     let needed = pairs.iter().map(needed).max()?;
     let asked = arguments.requests.filter(|&asked| asked < needed)?;
     Some(format!(
-        "{asked} requests are fewer than the {needed} at which rates and latencies are steady: caps may be off \
-         and low loads look saturated."
+        "{asked} requests are fewer than the {needed} at which rates and latencies are steady: caps may be \
+         off and low loads look saturated."
     ))
 }
 
