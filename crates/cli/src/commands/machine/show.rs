@@ -72,10 +72,11 @@ fn reach(machine: &Machine) -> Table {
         ("tier", "tier"),
         ("capacity_mib", "capacity, MiB"),
         ("idle_read_ns", "idle read, ns"),
-        ("node_bandwidth_mbps", "node's bandwidth, MB/s"),
+        ("read_mbps", "reads at most, MB/s"),
     ];
     let mut table = Table::new("reach", &columns).with_keys(2);
     for (index, initiator) in machine.initiators.iter().enumerate() {
+        let from = InitiatorId::from(index);
         for id in machine.node_ids() {
             let node = &machine.nodes[id.index()];
             table.rows.push(vec![
@@ -83,8 +84,8 @@ fn reach(machine: &Machine) -> Table {
                 Cell::text(&node.name),
                 Cell::Whole(node.tier.into()),
                 Cell::Whole(node.capacity_mib),
-                Cell::Real(machine.idle_latency(InitiatorId::from(index), id).as_ns(), 1),
-                Cell::Real(machine.node_bandwidth(id).as_mbps(), 0),
+                Cell::Real(machine.idle_latency(from, id).as_ns(), 1),
+                Cell::Real(machine.path_bandwidth(from, id, 1.0).as_mbps(), 0),
             ]);
         }
     }

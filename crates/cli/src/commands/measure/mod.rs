@@ -15,7 +15,7 @@ use memtide_linux::topology::{Node, System, nodelist};
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::options::share;
-use crate::output::{Document, Format};
+use crate::output::{Cell, Document, Format, VERSION};
 use crate::progress::Progress;
 use crate::{advice, interrupt};
 
@@ -169,7 +169,8 @@ pub fn document(arguments: &Arguments, progress: impl Fn(f64)) -> Result<Documen
         loaded.rows.extend(found.iter().flat_map(|found| &found.loaded).map(|point| loaded_row(pair, point)));
     }
     let main = if arguments.loaded { "loaded" } else { "nodes" };
-    let mut document = Document { notes: notes(arguments, &pairs), main, ..Document::of(nodes) };
+    let about = vec![("seed", Cell::Whole(arguments.common.seed)), ("memtide", Cell::text(VERSION))];
+    let mut document = Document { about, notes: notes(arguments, &pairs), main, ..Document::of(nodes) };
     document.notes.extend(unsteady.into_iter().map(|Pair { node, initiator, .. }| {
         format!("Measurements of {node} from {initiator} differ widely: the system was busy. Measure again.")
     }));
