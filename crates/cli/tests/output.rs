@@ -107,6 +107,12 @@ fn warm_up_is_no_part_of_region() {
     let [first, warm_up, region] = &stages(&["--warmup", "10000"])[..] else { panic!("three stages") };
     assert_eq!((first, &*warm_up.0, &*region.0), (&whole[0], "warm-up", "region"));
     assert_eq!(warm_up.1 + region.1, whole[1].1);
+    let part = ["--skip", "1000", "--limit", "3000", "--warmup", "1000"];
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
+    let of_part = [&["simulate", "-m", "bmpm-2", "-p", "local", "-t", trace][..], &part].concat();
+    let stages: Vec<serde_json::Value> = json(&of_part)["report"]["stages"].as_array().unwrap().clone();
+    let names: Vec<&str> = stages.iter().map(|stage| stage["stage"].as_str().unwrap()).collect();
+    assert_eq!(names, ["warm-up", "region"], "a part of a trace has no initialisation");
     assert_eq!(warm_up.1, 10_000);
 }
 

@@ -88,7 +88,9 @@ fn stages(engine: &Engine<'_>) -> Vec<StageReport> {
         }
     };
     let all = Stage::ALL.into_iter().filter(|_| marked);
-    all.filter_map(|stage| Some((stage, engine.stages.of(stage)?))).map(report).collect()
+    // A part of a trace begins with its warm-up.
+    let lasted = |of: &(Stage, &Totals)| of.0 == Stage::Region || of.1.time > Time::ZERO;
+    all.filter_map(|stage| Some((stage, engine.stages.of(stage)?))).filter(lasted).map(report).collect()
 }
 
 fn spent(totals: &Totals) -> TimeReport {
