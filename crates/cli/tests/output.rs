@@ -49,6 +49,15 @@ fn machine_show_applies_slice_and_scale() {
         assert_eq!(show(&all)["slice"], 1);
     }
     refused(2, &["machine", "show", "ddr5-cxl", "--slice", "5"], &["'--slice'", "1, 2, 4, 8, 16, 32"]);
+    let figure = |args: &[&str], path: &str| {
+        let shown = stdout_of(&[&["machine", "show", "ddr5-cxl"], args].concat());
+        shown.lines().find(|line| line.starts_with(path)).expect("a figure").to_owned()
+    };
+    let from = format!("reduced from {whole}: ");
+    assert!(figure(&["--reduced"], "node.dram0.capacity_mib").contains(&from));
+    assert!(!figure(&[], "node.dram0.capacity_mib").contains("reduced from"));
+    assert!(!figure(&["--reduced"], "core.clock_mhz").contains("reduced from"));
+    assert!(figure(&[], "reduction_deviation_percent").ends_with("memtide: scripts/reductions"));
 }
 
 #[test]

@@ -167,8 +167,7 @@ fn page(measured: &[Measured], earlier: &str) -> String {
             let _ = writeln!(page, "{row}");
         }
     }
-    page += "\nA dash: one node, or not reduced by 4. A row was measured at the parent of the commit that \
-             last changed it.\n";
+    page += "\nA dash: one node, or not reduced by 4.\n";
     page
 }
 
