@@ -84,6 +84,8 @@ pub enum Touched {
 pub struct Access {
     /// Instructions that the CPU has executed before it.
     pub instruction: u64,
+    /// Stores that the CPU has executed, itself included.
+    pub stores: u64,
     /// Guest-physical address / 64.
     pub line: u64,
     /// Whether it is a store.
@@ -230,7 +232,7 @@ impl Curve {
     pub fn open(&mut self, cpu: CpuId, access: Access, touched: Touched) -> Time {
         let Curve { cpus, shared, hidden, .. } = self;
         let c = &mut cpus[cpu.index()];
-        let Access { instruction, line, write, overwritten, .. } = access;
+        let Access { instruction, stores, line, write, overwritten, .. } = access;
         c.settle(instruction);
         if touched == Touched::Missed {
             if !c.combining.is_empty() && c.combining.take(line).is_some() {
@@ -238,8 +240,12 @@ impl Curve {
                 c.post(shared, cpu, line, instruction, now);
             }
             if !overwritten {
-                c.clock.wait(instruction, c.window.place());
+                let now = c.clock.at(instruction);
+                c.clock.wait(instruction, c.window.place(now));
             }
+        }
+        if write {
+            c.clock.wait(instruction, c.window.enter(stores));
         }
         let now = c.clock.at(instruction);
         let begin = c.translated(now, access);
@@ -256,6 +262,9 @@ impl Curve {
         let retires = if write { begin } else { end };
         if retires > now + *hidden {
             c.window.must_retire(instruction, retires);
+        }
+        if write && end > now + *hidden {
+            c.window.must_leave(stores, end);
         }
         end
     }
@@ -316,7 +325,8 @@ impl Cpu {
 
     /// Sends a write-combining buffer's line, which holds a register until its node has accepted it.
     fn post(&mut self, shared: &mut Shared, cpu: CpuId, line: u64, instruction: u64, begin: Time) {
-        self.clock.wait(instruction, self.window.place());
+        let now = self.clock.at(instruction);
+        self.clock.wait(instruction, self.window.place(now));
         let (register, free) = self.window.register();
         let accepted = shared.write_past(cpu, line, begin.max(free));
         self.window.hold(register, accepted);

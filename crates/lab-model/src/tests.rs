@@ -68,19 +68,22 @@ fn curve(machine: &str, cpus: usize) -> Curve {
 struct Run {
     curve: Curve,
     instruction: u64,
+    stores: u64,
 }
 
 impl Run {
     fn new() -> Run {
-        Run { curve: curve(MACHINE, 1), instruction: 0 }
+        Run { curve: curve(MACHINE, 1), instruction: 0, stores: 0 }
     }
 
     /// Accesses an address that is known at a time; returns when the value is.
     fn access(&mut self, address: u64, write: bool, ready: Time) -> Time {
         self.instruction += STEP;
         let line = address / LINE_BYTES;
+        self.stores += u64::from(write);
         let access = Access {
             instruction: self.instruction,
+            stores: self.stores,
             line,
             write,
             ready,
@@ -112,6 +115,7 @@ fn overwritten_line_is_written_back_but_not_fetched() {
             let touched = curve.touch(CpuId(0), line, true);
             let access = Access {
                 instruction,
+                stores: line + 1,
                 line,
                 write: true,
                 overwritten,
@@ -177,6 +181,7 @@ fn fill(run: &mut Run, lines: impl Iterator<Item = u64>, parts: u64) {
             run.instruction += STEP;
             let access = Access {
                 instruction: run.instruction,
+                stores: 0,
                 line: address / LINE_BYTES,
                 write: true,
                 ready: Time::ZERO,
@@ -243,6 +248,23 @@ fn reorder_buffer_bounds_load_overlap() {
     assert!((ns - 130.0).abs() < 2.0, "{ns}");
 }
 
+/// Stores leave the queue in order: one miss in 16 stores lets four of them overlap in a queue of 64.
+#[test]
+fn store_queue_bounds_store_overlap() {
+    let per_miss_ns = |stores: u64| {
+        let mut run = Run::new();
+        for address in scattered(0, 1000) {
+            run.access(address, true, Time::ZERO);
+            run.stores += stores - 1;
+        }
+        run.end().as_ns() / 1000.0
+    };
+    for (stores, overlapping) in [(64, 1.0), (32, 2.0), (16, 4.0)] {
+        let ns = per_miss_ns(stores);
+        assert!((ns / (80.0 / overlapping) - 1.0).abs() < 0.05, "{stores}: {ns}");
+    }
+}
+
 #[test]
 fn clock_is_continuous_across_rate_change() {
     let mut clock = Clock { offset: Time::ZERO, per_instruction: 10_000 << FRACTION };
@@ -264,6 +286,7 @@ fn stores_wait_for_their_translations() {
         run.instruction += STEP;
         let access = Access {
             instruction: run.instruction,
+            stores: line,
             line: line % 64,
             write: true,
             ready: Time::ZERO,
@@ -286,6 +309,7 @@ fn slow_translation_delays_cache_hit() {
     let before = run.end();
     let access = Access {
         instruction: run.instruction,
+        stores: 0,
         line: 0,
         write: false,
         ready: Time::ZERO,
@@ -319,8 +343,8 @@ impl Pair {
         let touched = self.curve.touch(CpuId::from(cpu), line, false);
         assert_eq!(touched, Touched::Missed);
         let (arrival, translation, instruction) = (Time::ZERO, Time::ZERO, self.instructions[cpu]);
-        let access =
-            Access { instruction, line, write: false, overwritten: false, ready, arrival, translation };
+        let (stores, write, overwritten) = (0, false, false);
+        let access = Access { instruction, stores, line, write, overwritten, ready, arrival, translation };
         (begin, self.curve.open(CpuId::from(cpu), access, touched))
     }
 

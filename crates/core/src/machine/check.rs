@@ -175,6 +175,7 @@ fn core(machine: &Machine) -> Checked {
     figure("core.clock_mhz", core.clock_mhz, 1.0, 100_000.0)?;
     figure("core.instructions_per_cycle", core.instructions_per_cycle, 0.01, 16.0)?;
     whole("core.reorder_buffer", core.reorder_buffer.into(), 1, 4096)?;
+    whole("core.store_queue", core.store_queue.into(), 1, 1024)?;
     whole("core.write_streaming_lines", core.write_streaming_lines.into(), 0, 1024)?;
     whole("core.outstanding_misses", core.outstanding_misses.into(), 1, 64)
 }

@@ -24,6 +24,10 @@ pub struct Core {
     pub instructions_per_cycle: f64,
     /// Size of the reorder buffer in instructions; 1 is an in-order core.
     pub reorder_buffer: u32,
+    /// Entries of the store queue, 1 to 1024: stores leave it in program order, once their lines are there.
+    /// 64 is the default.
+    #[serde(default = "store_queue")]
+    pub store_queue: u16,
     /// Maximum outstanding lines of one core (line fill buffers, MSHRs), 1 to 64.
     pub outstanding_misses: u16,
     /// Consecutive whole lines that stores must overwrite before further ones are allocated without a fetch;
@@ -58,6 +62,10 @@ pub struct Cache {
     /// one CPU.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub slice: bool,
+}
+
+fn store_queue() -> u16 {
+    64
 }
 
 fn private() -> u16 {

@@ -142,6 +142,7 @@ impl System {
             clock_mhz: self.processor.clock_mhz.unwrap_or(2500.0),
             instructions_per_cycle: 3.0,
             reorder_buffer: 224,
+            store_queue: 64,
             outstanding_misses: 12,
             write_streaming_lines: 0,
         }

@@ -60,6 +60,8 @@ pub struct Executed {
 pub struct Touch {
     pub line: u64,
     pub write: bool,
+    /// Stores that the CPU has executed, itself included.
+    pub stores: u64,
     /// Whether its line need not be fetched, as a stream of stores overwrites it.
     pub overwritten: bool,
     /// Time of its translation; zero if it is cached.
@@ -254,7 +256,7 @@ impl Lab {
     /// took no time.
     #[inline]
     pub fn access(&mut self, cpu: CpuId, touch: Touch, instruction: impl FnOnce() -> u64) -> Option<Took> {
-        let Touch { line, write, overwritten, translation, first, ready, arrival } = touch;
+        let Touch { line, write, stores, overwritten, translation, first, ready, arrival } = touch;
         let touched = match first {
             Some(CacheAccess::Hit) => Touched::First,
             Some(CacheAccess::Miss(victim)) => self.curve.missed_first(cpu, line, victim),
@@ -264,7 +266,7 @@ impl Lab {
             return None;
         }
         let instruction = instruction();
-        let access = Access { instruction, line, write, overwritten, ready, arrival, translation };
+        let access = Access { instruction, stores, line, write, overwritten, ready, arrival, translation };
         let end = self.curve.open(cpu, access, touched);
         let now = self.curve.clock_as_is(cpu).at(instruction);
         Some(Took { now, end, missed: touched == Touched::Missed && !overwritten })

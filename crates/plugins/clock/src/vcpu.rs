@@ -39,8 +39,10 @@ const SETS: usize = 64;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Accesses to memory while the model was on.
-    accesses: AtomicU64,
+    /// Loads from memory while the model was on.
+    loads: AtomicU64,
+    /// Stores to memory while the model was on.
+    stores: AtomicU64,
     own: UnsafeCell<Vcpu>,
 }
 
@@ -53,19 +55,26 @@ pub static VCPUS: [Slot; MAX_VCPUS] = [const { Slot::new() }; MAX_VCPUS];
 impl Slot {
     /// Without history.
     pub const fn new() -> Slot {
-        Slot { accesses: AtomicU64::new(0), own: UnsafeCell::new(Vcpu::new()) }
+        Slot { loads: AtomicU64::new(0), stores: AtomicU64::new(0), own: UnsafeCell::new(Vcpu::new()) }
     }
 
     /// Counts an access. Called by the virtual CPU's callbacks alone.
     #[inline(always)]
-    pub fn count_access(&self) {
+    pub fn count_access(&self, write: bool) {
+        let count = if write { &self.stores } else { &self.loads };
         // The only writer: there is no addition to lose.
-        self.accesses.store(self.accesses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// Accesses so far.
     pub fn accesses(&self) -> u64 {
-        self.accesses.load(Ordering::Relaxed)
+        self.loads.load(Ordering::Relaxed) + self.stores()
+    }
+
+    /// Stores so far.
+    #[inline(always)]
+    pub fn stores(&self) -> u64 {
+        self.stores.load(Ordering::Relaxed)
     }
 
     /// The virtual CPU's private state. Only a callback of the virtual CPU, of which one runs at a time, may
@@ -269,13 +278,13 @@ mod tests {
                 // SAFETY: this thread alone has it.
                 let vcpu = unsafe { &mut *slot.get() };
                 for line in 0..100 {
-                    slot.count_access();
+                    slot.count_access(line % 4 == 0);
                     vcpu.record(line, false);
                 }
                 assert!(vcpu.changes_nothing(99, false));
             });
             assert!(slot.accesses() <= 100);
         });
-        assert_eq!(slot.accesses(), 100);
+        assert_eq!((slot.accesses(), slot.stores()), (100, 25));
     }
 }

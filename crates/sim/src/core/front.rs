@@ -69,6 +69,7 @@ impl Core {
                 thread.dispatched = true;
                 warm_ahead(thread, space, access.address);
                 self.instructions += u64::from(access.instructions);
+                self.stores += u64::from(access.write);
                 thread.counts.instructions += u64::from(access.instructions);
                 thread.spent.user += self.clock.run(access.instructions.into());
             }
@@ -76,6 +77,9 @@ impl Core {
                 return Stop::Blocked;
             };
             let Some(begin) = self.window.place(begin) else { return Stop::Blocked };
+            let begin =
+                if access.write { self.window.dispatch_store(self.stores, begin) } else { Some(begin) };
+            let Some(begin) = begin else { return Stop::Blocked };
             thread.spent.stall += self.clock.wait_until(begin);
             if self.clock.now() > limit {
                 return Stop::Ahead;
@@ -138,8 +142,12 @@ impl Core {
                 uncore.spill(self.cpu, line, from + takes);
             }
         }
-        if !access.write && !end.is_before(self.clock.now() + self.hidden) {
-            self.window.must_retire(self.instructions, end);
+        if !end.is_before(self.clock.now() + self.hidden) {
+            if access.write {
+                self.window.must_leave(self.stores, end);
+            } else {
+                self.window.must_retire(self.instructions, end);
+            }
         }
         if piece.last {
             self.window.remember(if access.write { End::at(Time::ZERO) } else { end });

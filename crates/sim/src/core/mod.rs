@@ -46,6 +46,7 @@ pub(crate) struct Core {
     /// The page accessed last: another lookup would change nothing in the TLB.
     last_page: Option<(PageKey, Translation)>,
     instructions: u64,
+    stores: u64,
     spilled: Vec<u64>,
 }
 
@@ -70,6 +71,7 @@ impl Core {
             hidden: machine.hidden_latency(),
             last_page: None,
             instructions: 0,
+            stores: 0,
             spilled: Vec::new(),
         }
     }

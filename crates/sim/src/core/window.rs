@@ -2,23 +2,25 @@
 //! for.
 //!
 //! Not an instruction-by-instruction pipeline: each access is handled once, when it is dispatched, in program
-//! order. Its end is a time if known, and otherwise the slot that will know it. Four limits apply to the
+//! order. Its end is a time if known, and otherwise the slot that will know it. Five limits apply to the
 //! overlap:
 //!
 //! ```text
-//!            dispatch                place               begin_miss          shared levels
-//! program ------------> reorder ----------> slots (load -----------> miss registers ----> resolve(slot, end)
-//!  order                buffer              and store     \ queue:    as many as the   ready:   |
-//!                       (retires in order)  queue)         \ none free core has misses by time  |
-//!                                              ^            `-> waits                           |
-//!                                              |   waiters begin: hits end, misses go on        |
-//!                                              `------------------------------------------------'
+//!          dispatch           place           begin_miss          shared levels
+//! program ---------> reorder -------> slots -----------> miss registers ----> resolve(slot, end)
+//!  order             buffer, store     ^       \ queue:    as many as the   ready:   |
+//!                    queue (leave      |        \ none free core has misses by time  |
+//!                    in order)         |         `-> waits                           |
+//!                                      |      waiters begin: hits end, misses go on  |
+//!                                      `---------------------------------------------'
 //! ```
 //!
 //! - *Reorder buffer*: an instruction is dispatched only once the load that is `reorder_buffer` instructions
 //!   older has ended. An access may come later than that instruction: those between them follow the wait.
-//! - *Slots*: open accesses, reused in order. An [`End`] names slot and generation, so an access whose slot
-//!   has been reused counts as ended long ago, and needs no notification.
+//! - *Store queue*: a store is dispatched only once the store that is `store_queue` stores older has left:
+//!   its line and those of all older stores are there.
+//! - *Slots*: open accesses. An [`End`] names slot and generation, so an access whose slot has been reused
+//!   counts as ended long ago, and needs no notification.
 //! - *Miss registers*: a miss, or the posted write of a line, without one waits in `queue`, first come, first
 //!   served, and inherits the end of the miss that frees one.
 //! - *Dependences*: an access with a loaded address begins when that load ends. Waiters need no lists:
@@ -30,7 +32,7 @@
 //! slot: the core stops, and resumes once that slot is resolved.
 //!
 //! Why: ends become known in any order, and mostly long after the access, but the core's own work does not
-//! depend on them until it reaches one of the four limits. So it runs ahead of the memory system, as far as a
+//! depend on them until it reaches one of the five limits. So it runs ahead of the memory system, as far as a
 //! real core would.
 
 use std::collections::VecDeque;
@@ -40,7 +42,7 @@ use memtide_core::machine;
 
 use super::Clock;
 
-/// Maximum open accesses of a core (its load and store queue).
+/// Maximum open accesses of a core.
 const SLOTS: usize = 64;
 
 /// Maximum distance of a dependence in accesses; older loads have ended, since no reorder buffer holds more.
@@ -94,10 +96,34 @@ enum Kind {
     Miss(Time),
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Unretired {
-    instruction: u64,
-    end: End,
+/// Instructions or stores that leave in program order, each once it has ended.
+#[derive(Debug)]
+struct InOrder {
+    /// How many later ones may be dispatched before it has left.
+    capacity: u64,
+    /// Number and end of those that may not have ended.
+    unfinished: VecDeque<(u64, End)>,
+}
+
+impl InOrder {
+    fn new(capacity: u64) -> InOrder {
+        InOrder { capacity, unfinished: VecDeque::with_capacity(RECENT) }
+    }
+
+    #[inline]
+    fn push(&mut self, number: u64, end: End) {
+        if self.unfinished.back().is_none_or(|&(_, last)| last != end) {
+            self.unfinished.push_back((number, end));
+        }
+    }
+
+    /// The oldest that must have left before `number` is dispatched: its end, and the number that waits.
+    #[inline]
+    fn before(&self, number: u64) -> Option<(u64, End)> {
+        let &(oldest, end) = self.unfinished.front()?;
+        let first = oldest + self.capacity;
+        (first <= number).then_some((first, end))
+    }
 }
 
 /// The window. Its time never decreases, but ends become known in any order.
@@ -106,8 +132,10 @@ pub(crate) struct Window {
     slots: [Slot; SLOTS],
     next_slot: u8,
     waiting: u64,
-    reorder_buffer: u64,
-    unretired: VecDeque<Unretired>,
+    /// The reorder buffer: loads that may not have ended.
+    instructions: InOrder,
+    /// The store queue: stores whose line may not have arrived.
+    stores: InOrder,
     recent: [End; RECENT],
     position: usize,
     /// When each miss register becomes free.
@@ -142,8 +170,8 @@ impl Window {
             slots: [free; SLOTS],
             next_slot: 0,
             waiting: 0,
-            reorder_buffer: core.reorder_buffer.into(),
-            unretired: VecDeque::with_capacity(RECENT),
+            instructions: InOrder::new(core.reorder_buffer.into()),
+            stores: InOrder::new(core.store_queue.into()),
             recent: [End::at(Time::ZERO); RECENT],
             position: 0,
             registers: vec![Time::ZERO; core.outstanding_misses.min(SLOTS as u16).into()],
@@ -161,24 +189,28 @@ impl Window {
     #[inline]
     pub fn dispatch(&mut self, instruction: u64, clock: &Clock) -> Option<Time> {
         let mut now = clock.now();
-        while let Some(oldest) = self.unretired.front() {
-            let first = oldest.instruction + self.reorder_buffer;
-            if first > instruction {
-                break;
-            }
-            let end = oldest.end;
+        while let Some((first, end)) = self.instructions.before(instruction) {
             now = now.max(self.known(end)? + clock.takes(instruction - first));
-            self.unretired.pop_front();
+            self.instructions.unfinished.pop_front();
+        }
+        Some(now)
+    }
+
+    /// Earliest dispatch of a store at or after `now`, given the store queue; `None` while unknown.
+    #[inline]
+    pub fn dispatch_store(&mut self, number: u64, mut now: Time) -> Option<Time> {
+        while let Some((_, end)) = self.stores.before(number) {
+            now = now.max(self.known(end)?);
+            self.stores.unfinished.pop_front();
         }
         Some(now)
     }
 
     /// When everything dispatched so far has retired, and not before `now`; `None` while unknown.
     pub fn drain(&mut self, mut now: Time) -> Option<Time> {
-        while let Some(oldest) = self.unretired.front() {
-            let end = oldest.end;
+        while let Some(&(_, end)) = self.instructions.unfinished.front() {
             now = now.max(self.known(end)?);
-            self.unretired.pop_front();
+            self.instructions.unfinished.pop_front();
         }
         Some(now)
     }
@@ -196,12 +228,18 @@ impl Window {
         Some(now)
     }
 
-    /// Earliest dispatch of an access at or after `now`, given the load and store queue; `None` while
-    /// unknown.
+    /// Earliest dispatch of an access at or after `now`, given the slots; `None` while unknown. If all are
+    /// open, the access takes the one that has been open longest.
     #[inline]
     pub fn place(&mut self, now: Time) -> Option<Time> {
+        let next = usize::from(self.next_slot);
+        let mut in_turn = (next..SLOTS).chain(0..next);
+        if let Some(ended) = in_turn.find(|&slot| self.slots[slot].end <= now) {
+            self.next_slot = ended as u8;
+            return Some(now);
+        }
         self.awaited = self.next_slot;
-        let free = self.slots[usize::from(self.next_slot)].end;
+        let free = self.slots[next].end;
         (free != Time::NEVER).then(|| now.max(free))
     }
 
@@ -273,9 +311,13 @@ impl Window {
     /// Delays retirement of a load's instruction until the load has ended.
     #[inline]
     pub fn must_retire(&mut self, instruction: u64, end: End) {
-        if self.unretired.back().is_none_or(|last| last.end != end) {
-            self.unretired.push_back(Unretired { instruction, end });
-        }
+        self.instructions.push(instruction, end);
+    }
+
+    /// Keeps a store, and all later ones, in the store queue until its line has arrived.
+    #[inline]
+    pub fn must_leave(&mut self, store: u64, end: End) {
+        self.stores.push(store, end);
     }
 
     /// Clears dependences: another thread runs from here on.
@@ -437,6 +479,7 @@ mod tests {
             clock_mhz: 1000.0,
             instructions_per_cycle: 1.0,
             reorder_buffer: 10,
+            store_queue: 8,
             outstanding_misses: misses,
             write_streaming_lines: 0,
         }
@@ -476,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn full_queue_blocks_until_oldest_access_ends() {
+    fn full_slots_block_until_oldest_access_ends() {
         let mut w = window(SLOTS as u16);
         for line in 0..SLOTS as u64 {
             assert_eq!(w.place(Time(3)), Some(Time(3)));
@@ -485,6 +528,22 @@ mod tests {
         assert_eq!(w.place(Time(3)), None);
         w.resolve(0, Time(70));
         assert_eq!(w.place(Time(3)), Some(Time(70)));
+        w.resolve(5, Time(60));
+        assert_eq!(w.place(Time(65)), Some(Time(65)), "an access that ends out of order makes room");
+    }
+
+    #[test]
+    fn stores_leave_their_queue_in_order() {
+        let mut w = window(4);
+        let [first, second] = [1, 2].map(|line| w.miss(line, Time(0), Time::ZERO, START));
+        w.must_leave(1, first);
+        w.must_leave(2, second);
+        w.resolve(1, Time(40));
+        assert_eq!(w.dispatch_store(8, Time(50)), Some(Time(50)));
+        assert_eq!(w.dispatch_store(9, Time(50)), None, "the first has not ended");
+        w.resolve(0, Time(90));
+        assert_eq!(w.dispatch_store(9, Time(50)), Some(Time(90)));
+        assert_eq!(w.dispatch_store(10, Time(95)), Some(Time(95)));
     }
 
     #[test]

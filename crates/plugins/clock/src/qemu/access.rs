@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn on_store_past(
     op: *mut c_void,
 ) {
     let cpu = cpu as usize % MAX_VCPUS;
-    VCPUS[cpu].count_access();
+    VCPUS[cpu].count_access(true);
     // SAFETY: the op that `on_translation` handed over; this is a callback of the virtual CPU, and the one
     // reference, which goes down from here.
     let (op, vcpu) = unsafe { (&*op.cast::<Op>(), own(cpu)) };
@@ -64,6 +64,7 @@ pub(super) unsafe extern "C" fn on_store_past(
     let before = lab.curve.clock_as_is(cpu).offset;
     let access = Access {
         instruction: shared.instructions() - u64::from(op.left),
+        stores: VCPUS[cpu].stores(),
         line,
         write: true,
         overwritten: false,
@@ -87,7 +88,7 @@ pub(super) unsafe extern "C" fn on_store_past(
 #[inline(always)]
 unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, op: &Op, write: bool) {
     let cpu = cpu % MAX_VCPUS;
-    VCPUS[cpu].count_access();
+    VCPUS[cpu].count_access(write);
     // SAFETY: as the caller promises, and the one reference, which goes down from here.
     let vcpu = unsafe { own(cpu) };
     let Some(line) = vcpu.line(address) else {
@@ -150,7 +151,8 @@ fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, miss
     let before = lab.curve.clock_as_is(CpuId::from(cpu)).offset;
     let instruction = || shared.instructions() - u64::from(op.left);
     let (ready, arrival) = (vcpu.flow.address(op, write), vcpu.flow.arrival(line));
-    let touch = Touch { line, write, overwritten, translation, first, ready, arrival };
+    let stores = VCPUS[cpu].stores();
+    let touch = Touch { line, write, stores, overwritten, translation, first, ready, arrival };
     match lab.access(CpuId::from(cpu), touch, instruction) {
         Some(took) => {
             let clock = lab.curve.clock_as_is(CpuId::from(cpu));
