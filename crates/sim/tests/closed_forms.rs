@@ -68,6 +68,27 @@ fn walks_of_chase_over_large_memory_are_cold() {
     }
 }
 
+/// Stores leave their queue in order: one of S that misses lets 64 / S misses overlap. Loads between them that
+/// hit do not wait.
+#[test]
+fn store_queue_bounds_misses_of_stores() {
+    for stores in [8, 16, 32, 64] {
+        let mut machine = one_node(64, 400.0, 20_000.0).machine();
+        machine.core.outstanding_misses = 64;
+        let access = |n: u64| match n % (2 * stores) {
+            0 => store((1 + mixed(n) % (1 << 18)) * LINE),
+            other if other % 2 == 0 => store(0),
+            _ => load(0),
+        };
+        let time_ms = |misses: u64| {
+            let run = doing((0..2 * stores * misses).map(access));
+            simulate(&machine, "local", alone([touch(0, 1 << 13), run])).time_ms
+        };
+        let step_ns = (time_ms(3000) - time_ms(1000)) * 1e6 / 2000.0;
+        assert_near(step_ns, 400.0 * stores as f64 / 64.0, 0.05, "time a miss");
+    }
+}
+
 #[test]
 fn link_adds_its_latency() {
     let machine = MachineText::new("")

@@ -31,7 +31,7 @@ pub use self::loaded::{Loaded, loaded_latency};
 pub use self::next_page::{follows_next_page, page_ns};
 pub use self::overlap::{LastCache, Overlap, last_cache, overlap};
 pub use self::region::{RegionFigures, RegionMeter, in_base_pages};
-pub use self::reorder::{RunAhead, reorder_buffer, run_ahead};
+pub use self::reorder::{RunAhead, RunAheadPoint, run_ahead};
 pub use self::tlb::{TlbPoint, TlbReach, page_counts, tlb_point, tlb_reach};
 pub use self::traffic::{Kernel, bandwidth_mbps};
 pub use self::writes::{MOST_WRITES_PER_READ, write_mbps};

@@ -44,6 +44,8 @@ pub struct MeasuredProcessor {
     pub misses: Option<u16>,
     /// Instructions that a core runs ahead of a load that misses.
     pub reorder_buffer: Option<u32>,
+    /// Stores that the core runs ahead of loads that miss.
+    pub store_queue: Option<u16>,
     /// Whether the prefetcher follows a stream into the next page.
     pub next_page: Option<bool>,
     /// Reach and costs of the TLB.
@@ -128,6 +130,10 @@ impl MeasuredProcessor {
         if let Some(instructions) = self.reorder_buffer {
             machine.core.reorder_buffer = instructions;
             measured(sources, "core.reorder_buffer", "");
+        }
+        if let Some(stores) = self.store_queue {
+            machine.core.store_queue = stores;
+            measured(sources, "core.store_queue", "");
         }
         if let (Some(prefetcher), Some(next_page)) = (&mut machine.prefetcher, self.next_page) {
             prefetcher.next_page = next_page;

@@ -146,6 +146,7 @@ fn processor() -> MeasuredProcessor {
         caches: caches([1.5, 5.0]),
         misses: Some(20),
         reorder_buffer: Some(352),
+        store_queue: Some(72),
         next_page: Some(true),
         tlb: Some(MeasuredTlb {
             first_pages: Some(96),
@@ -173,7 +174,8 @@ fn measured_machine(processor: MeasuredProcessor) -> Machine {
 fn measured_processor_replaces_assumed_figures() {
     let machine = measured_machine(processor());
     let core = &machine.core;
-    assert_eq!((core.clock_mhz, core.outstanding_misses, core.reorder_buffer), (3000.0, 20, 352));
+    assert_eq!((core.clock_mhz, core.outstanding_misses), (3000.0, 20));
+    assert_eq!((core.reorder_buffer, core.store_queue), (352, 72));
     assert!(machine.prefetcher.as_ref().is_some_and(|prefetcher| prefetcher.next_page));
     let cycles: Vec<f64> = machine.caches.iter().map(|cache| cache.latency_cycles).collect();
     assert_eq!(cycles[..2], [4.5, 15.0]);
@@ -188,6 +190,7 @@ fn measured_processor_replaces_assumed_figures() {
         ("kernel.fault_ns", "measured"),
         ("kernel.huge_fault_ns", "assumed"),
         ("core.reorder_buffer", "measured"),
+        ("core.store_queue", "measured"),
         ("core.instructions_per_cycle", "assumed"),
         ("prefetcher.next_page", "measured"),
         ("prefetcher.streams", "assumed"),

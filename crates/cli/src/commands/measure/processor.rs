@@ -2,9 +2,10 @@
 
 use memtide_core::{CpuId, NodeId, PageSize};
 use memtide_linux::measure::{
-    Effort, Figure, LastCache, MeasureError, Overlap, RunAhead, Rung, TlbPoint, TlbReach, cache_latencies_ns,
-    clock_mhz, cold_walk_ns, fault_ns, follows_next_page, footprints_kib, is_virtual_machine, last_cache,
-    memory_ns, overlap, page_counts, page_ns, reorder_buffer, run_ahead, rung, tlb_point, tlb_reach,
+    Effort, Figure, LastCache, MeasureError, Overlap, RunAhead, RunAheadPoint, Rung, TlbPoint, TlbReach,
+    cache_latencies_ns, clock_mhz, cold_walk_ns, fault_ns, follows_next_page, footprints_kib,
+    is_virtual_machine, last_cache, memory_ns, overlap, page_counts, page_ns, run_ahead, rung, tlb_point,
+    tlb_reach,
 };
 use memtide_linux::topology::Cache;
 
@@ -22,7 +23,7 @@ pub struct Processor {
     tlb_points: Vec<TlbPoint>,
     overlap: Overlap,
     last_cache: Option<LastCache>,
-    run_ahead: Vec<RunAhead>,
+    run_ahead: RunAhead,
     page_ns: f64,
     fault: Option<Figure>,
     huge_fault: Option<Figure>,
@@ -103,15 +104,24 @@ fn clock(cpu: CpuId) -> Result<Option<f64>, MeasureError> {
 }
 
 impl Processor {
-    /// Its tables: cache latencies, the ladder of footprints, pages and translations, instructions between
-    /// loads, and single figures.
+    /// Its tables: cache latencies, the ladder of footprints, pages and translations, instructions and stores
+    /// between loads, and single figures.
     pub fn tables(&self) -> Vec<Table> {
         vec![
             self.caches_table(),
             self.ladder_table(),
             self.last_cache_table(),
             self.tlb_table(),
-            self.run_ahead_table(),
+            run_ahead_table(
+                "run_ahead",
+                ("instructions", "instructions per load, independent loads"),
+                &self.run_ahead.instructions,
+            ),
+            run_ahead_table(
+                "stores_ahead",
+                ("stores", "stores per load, independent loads"),
+                &self.run_ahead.stores,
+            ),
             self.figures_table(),
         ]
     }
@@ -176,28 +186,14 @@ impl Processor {
         table
     }
 
-    fn run_ahead_table(&self) -> Table {
-        let columns = [
-            ("instructions", "instructions per load, independent loads"),
-            ("ns", "per load, ns"),
-            ("in_flight", "loads in flight"),
-        ];
-        let mut table = Table::new("run_ahead", &columns);
-        let row = |point: &RunAhead| {
-            let RunAhead { instructions, ns, in_flight } = *point;
-            vec![Cell::Whole(instructions.into()), Cell::Real(ns, 1), Cell::Real(in_flight, 1)]
-        };
-        table.rows = self.run_ahead.iter().map(row).collect();
-        table
-    }
-
     fn figures_table(&self) -> Table {
         let reach = tlb_reach(&self.tlb_points);
         let memory = memory_ns(&self.caches, &self.ladder);
         let cold_walk = cold_walk_ns(&self.caches, &self.ladder);
         let whole = |number: Option<u64>| number.map_or(Cell::Absent, Cell::Whole);
         let misses = memory.map(|ns| self.overlap.misses(ns).into());
-        let reorder = reorder_buffer(&self.run_ahead).map(u64::from);
+        let reorder = self.run_ahead.reorder_buffer().map(u64::from);
+        let store_queue = self.run_ahead.store_queue().map(u64::from);
         let next_page = self.next_page().map_or(Cell::Absent, |follows| Cell::Flag(follows, "yes"));
         let walkers = cold_walk.map(|ns| self.overlap.walks(ns).into());
         let second_ns = reach.filter(|reach| reach.first_pages.is_some()).map(|reach| reach.second_ns);
@@ -212,6 +208,7 @@ impl Processor {
             ("random_ns", "per load, that many in flight, ns", Cell::Real(self.overlap.huge_ns, 1)),
             ("random_base_ns", "the same in 4 KiB pages, ns", Cell::Real(self.overlap.base_ns, 1)),
             ("reorder_buffer", "reorder buffer, instructions", whole(reorder)),
+            ("store_queue", "store queue, stores", whole(store_queue)),
             ("page_ns", "page of lines in order, ns", Cell::Real(self.page_ns, 1)),
             ("next_page", "prefetcher follows to the next page", next_page),
             ("tlb_first_pages", "first TLB, pages", whole(reach.and_then(|reach| reach.first_pages))),
@@ -233,6 +230,21 @@ impl Processor {
         table.rows.push(row);
         table
     }
+}
+
+fn run_ahead_table(
+    name: &'static str,
+    what: (&'static str, &'static str),
+    points: &[RunAheadPoint],
+) -> Table {
+    let columns = [what, ("ns", "per load, ns"), ("in_flight", "loads in flight")];
+    let mut table = Table::new(name, &columns);
+    let row = |point: &RunAheadPoint| {
+        let RunAheadPoint { per_load, ns, in_flight } = *point;
+        vec![Cell::Whole(per_load.into()), Cell::Real(ns, 1), Cell::Real(in_flight, 1)]
+    };
+    table.rows = points.iter().map(row).collect();
+    table
 }
 
 fn ns(figure: Option<f64>) -> Cell {
@@ -269,7 +281,7 @@ mod tests {
             }
         };
         let point = |pages| TlbPoint { pages, base_ns: 4.0 + adds(pages), huge_ns: 4.0 };
-        let ahead = |instructions, in_flight| RunAhead { instructions, ns: 100.0 / in_flight, in_flight };
+        let ahead = |per_load, in_flight| RunAheadPoint { per_load, ns: 100.0 / in_flight, in_flight };
         let median = |median| Some(Figure { median, least: median, spread: 0.0 });
         Processor {
             initiator: NodeId(0),
@@ -281,7 +293,10 @@ mod tests {
             overlap: Overlap { huge_ns: 10.0, base_ns: 25.0 },
             last_cache: Some(LastCache { kib: 1024, points: vec![(256, 1.0), (384, 2.0), (640, 9.0)] }),
             page_ns: 64.0 * 6.0 + 20.0,
-            run_ahead: vec![ahead(21, 10.0), ahead(37, 6.5), ahead(53, 4.7)],
+            run_ahead: RunAhead {
+                instructions: vec![ahead(21, 10.0), ahead(37, 6.5), ahead(53, 4.7)],
+                stores: vec![ahead(5, 10.0), ahead(13, 4.5), ahead(17, 3.5)],
+            },
             fault: median(700.0),
             huge_fault: median(90_000.0),
             nested_walks: true,
@@ -296,7 +311,8 @@ mod tests {
         let file = MeasuredFile::parse(text.as_bytes()).expect("what is printed");
         let found = file.figures().processor.expect("a processor");
         assert_eq!((found.clock_mhz, found.misses), (Some(3000.0), Some(10)));
-        assert_eq!((found.reorder_buffer, found.next_page), (Some(223), Some(true)));
+        assert_eq!((found.reorder_buffer, found.store_queue), (Some(223), Some(52)));
+        assert_eq!(found.next_page, Some(true));
         let caches: Vec<_> = found.caches.iter().map(|cache| (cache.kib, cache.ns)).collect();
         // A program has half of the second: 5.5 ns are in the middle between 1 and 10.
         assert_eq!(caches, [(Some(32), 2.0), (Some(512), 6.0)]);

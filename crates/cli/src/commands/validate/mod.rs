@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "validation", value_hint = ValueHint::DirPath)]
     out: PathBuf,
     /// Native runs per workload; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3,
+    #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Memory per workload, in MiB

@@ -83,6 +83,10 @@ fn variants(machine: &Machine, outcome: &Outcome, slower: bool) -> Vec<Variant> 
         let size = machine.core.reorder_buffer;
         machine.core.reorder_buffer = if slower { size.div_ceil(2) } else { (2 * size).min(4096) };
     });
+    vary(spent.stall_ms > USED * threads_ms, "store queue", &|machine| {
+        let stores = machine.core.store_queue;
+        machine.core.store_queue = if slower { stores.div_ceil(2) } else { (2 * stores).min(1024) };
+    });
     let walks = report.tlb_misses as f64 > USED * report.accesses as f64;
     let nested = machine.tlbs.last().is_some_and(|tlb| tlb.nested_walks);
     vary(walks, if nested { "nested page walks" } else { "page walks" }, &|machine| {
