@@ -95,7 +95,8 @@ impl Window {
         self.posted(end);
     }
 
-    /// Sets the end time of the posted write in the place found, when its node has accepted it: no line arrives.
+    /// Sets the end time of the posted write in the place found, when its node has accepted it: no line
+    /// arrives.
     pub fn posted(&mut self, end: Time) {
         self.open[self.next_open] = end;
         self.next_open = (self.next_open + 1) % OPEN;

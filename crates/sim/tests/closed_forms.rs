@@ -68,8 +68,8 @@ fn walks_of_chase_over_large_memory_are_cold() {
     }
 }
 
-/// Stores leave their queue in order: one of S that misses lets 64 / S misses overlap. Loads between them that
-/// hit do not wait.
+/// Stores leave their queue in order: one of S that misses lets 64 / S misses overlap. Loads between them
+/// that hit do not wait.
 #[test]
 fn store_queue_bounds_misses_of_stores() {
     for stores in [8, 16, 32, 64] {

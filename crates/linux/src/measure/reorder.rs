@@ -1,5 +1,4 @@
-//! Reorder buffer and store queue: how many instructions, and how many stores, a core runs ahead of loads that
-//! miss.
+//! Reorder buffer and store queue: how many instructions and stores a core runs ahead of loads that miss.
 //!
 //! Many chases through memory on one core, one load of each in turn, with S instructions per load. Loads of
 //! different chases are independent: a core that runs W instructions ahead has a load in flight for each S of

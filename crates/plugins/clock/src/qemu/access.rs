@@ -60,11 +60,12 @@ pub(super) unsafe extern "C" fn on_store_past(
     let bytes = 1 << unsafe { sys::qemu_plugin_mem_size_shift(info) };
     vcpu.drop_line(line);
     let shared = &SHARED[cpu];
+    let stores = VCPUS[cpu].stores();
     let cpu = CpuId::from(cpu);
     let before = lab.curve.clock_as_is(cpu).offset;
     let access = Access {
         instruction: shared.instructions() - u64::from(op.left),
-        stores: VCPUS[cpu].stores(),
+        stores,
         line,
         write: true,
         overwritten: false,
