@@ -2,6 +2,7 @@
 
 mod clock;
 mod front;
+mod in_order;
 mod window;
 
 use std::collections::VecDeque;

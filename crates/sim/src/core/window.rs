@@ -41,6 +41,7 @@ use memtide_core::Time;
 use memtide_core::machine;
 
 use super::Clock;
+use super::in_order::InOrder;
 
 /// Maximum open accesses of a core.
 const SLOTS: usize = 64;
@@ -94,36 +95,6 @@ enum Kind {
     Hit(Time),
     /// Goes to the shared levels this long after its start, once its address is translated.
     Miss(Time),
-}
-
-/// Instructions or stores that leave in program order, each once it has ended.
-#[derive(Debug)]
-struct InOrder {
-    /// How many later ones may be dispatched before it has left.
-    capacity: u64,
-    /// Number and end of those that may not have ended.
-    unfinished: VecDeque<(u64, End)>,
-}
-
-impl InOrder {
-    fn new(capacity: u64) -> InOrder {
-        InOrder { capacity, unfinished: VecDeque::with_capacity(RECENT) }
-    }
-
-    #[inline]
-    fn push(&mut self, number: u64, end: End) {
-        if self.unfinished.back().is_none_or(|&(_, last)| last != end) {
-            self.unfinished.push_back((number, end));
-        }
-    }
-
-    /// The oldest that must have left before `number` is dispatched: its end, and the number that waits.
-    #[inline]
-    fn before(&self, number: u64) -> Option<(u64, End)> {
-        let &(oldest, end) = self.unfinished.front()?;
-        let first = oldest + self.capacity;
-        (first <= number).then_some((first, end))
-    }
 }
 
 /// The window. Its time never decreases, but ends become known in any order.
