@@ -10,7 +10,7 @@ pub(super) struct InOrder {
     /// How many later ones may be dispatched before it has left.
     capacity: u64,
     /// Number and end of those that may not have ended.
-    pub unfinished: VecDeque<(u64, End)>,
+    unfinished: VecDeque<(u64, End)>,
 }
 
 impl InOrder {
@@ -25,11 +25,16 @@ impl InOrder {
         }
     }
 
-    /// The oldest that must have left before `number` is dispatched: its end, and the number that waits.
+    /// The oldest, if it must have left before `number` is dispatched: the number that waits, and its end.
     #[inline]
     pub fn before(&self, number: u64) -> Option<(u64, End)> {
         let &(oldest, end) = self.unfinished.front()?;
         let first = oldest + self.capacity;
         (first <= number).then_some((first, end))
+    }
+
+    #[inline]
+    pub fn pop(&mut self) {
+        self.unfinished.pop_front();
     }
 }

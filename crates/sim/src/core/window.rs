@@ -162,7 +162,7 @@ impl Window {
         let mut now = clock.now();
         while let Some((first, end)) = self.instructions.before(instruction) {
             now = now.max(self.known(end)? + clock.takes(instruction - first));
-            self.instructions.unfinished.pop_front();
+            self.instructions.pop();
         }
         Some(now)
     }
@@ -172,16 +172,16 @@ impl Window {
     pub fn dispatch_store(&mut self, number: u64, mut now: Time) -> Option<Time> {
         while let Some((_, end)) = self.stores.before(number) {
             now = now.max(self.known(end)?);
-            self.stores.unfinished.pop_front();
+            self.stores.pop();
         }
         Some(now)
     }
 
     /// When everything dispatched so far has retired, and not before `now`; `None` while unknown.
     pub fn drain(&mut self, mut now: Time) -> Option<Time> {
-        while let Some(&(_, end)) = self.instructions.unfinished.front() {
+        while let Some((_, end)) = self.instructions.before(u64::MAX) {
             now = now.max(self.known(end)?);
-            self.instructions.unfinished.pop_front();
+            self.instructions.pop();
         }
         Some(now)
     }
