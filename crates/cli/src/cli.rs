@@ -208,7 +208,6 @@ mod tests {
         };
         assert_eq!(of("memtide compare", "--copies <N>"), "an integer from 1 to 1024");
         assert_eq!(of("memtide compare", "--limit <N>"), "an integer of at least 1");
-        assert_eq!(of("memtide compare", "--scale <N>"), "an integer from 0 to 4294967295");
         assert_eq!(of("memtide machine probe x", "--requests <N>"), "an integer from 100 to 1000000000");
     }
 

@@ -5,7 +5,8 @@ use memtide_linux::machines;
 
 use crate::advice;
 use crate::failure::Failure;
-use crate::options::Reduction;
+use crate::options::{Overrides, Settings};
+use crate::output::Cell;
 
 /// Loads a bundled machine by name, or a machine file by path.
 pub fn load(name_or_path: &str) -> Result<Machine, Failure> {
@@ -17,10 +18,18 @@ pub fn load_with_warnings(name_or_path: &str) -> Result<(Machine, Vec<FileError>
     machines::load_with_warnings(name_or_path).map_err(advice::on_machine)
 }
 
-/// As [`load`], with another `slice` and `scale` if they are given.
-pub fn load_at(name_or_path: &str, reduction: Reduction) -> Result<Machine, Failure> {
-    let mut machine = load(name_or_path)?;
-    let Reduction { slice, scale } = reduction;
+/// As [`load`], with other figures if they are given.
+pub fn load_with(name_or_path: &str, Settings { set }: &Settings) -> Result<Machine, Failure> {
+    let machine = load(name_or_path)?;
+    let changed = if set.is_empty() { Ok(machine) } else { machine.with(set) };
+    changed.map_err(|error| Failure::Usage(format!("--set {error}")))
+}
+
+/// As [`load_with`], with another `slice` and `scale` if they are given.
+pub fn load_at(name_or_path: &str, overrides: &Overrides) -> Result<Machine, Failure> {
+    let Overrides { settings, slice, scale } = overrides;
+    let (slice, scale) = (*slice, *scale);
+    let mut machine = load_with(name_or_path, settings)?;
     let measured_at = u64::from(machine.slice) * u64::from(machine.scale);
     if let Some(slice) = slice {
         check_slice(&machine, slice)?;
@@ -29,7 +38,7 @@ pub fn load_at(name_or_path: &str, reduction: Reduction) -> Result<Machine, Fail
     let scale = scale.unwrap_or(machine.scale);
     if u64::from(machine.slice) * u64::from(scale) < measured_at {
         // It was measured at the file's slice and scale: it is less here, by how much is not known.
-        machine.reduction_deviation_percent = None;
+        machine = machine.without_deviation();
     }
     let least_mib = machine.nodes.iter().map(|node| node.capacity_mib).min().unwrap_or(1);
     let most = least_mib / u64::from(machine.slice);
@@ -43,6 +52,13 @@ pub fn load_at(name_or_path: &str, reduction: Reduction) -> Result<Machine, Fail
     }
     machine.scale = scale;
     Ok(machine)
+}
+
+/// A machine's name, and the figures that were set, for results.
+pub fn about(machine: &Machine) -> Vec<(&'static str, Cell)> {
+    let set: Vec<&str> = machine.settings().collect();
+    let set = (!set.is_empty()).then(|| ("set", Cell::text(set.join(" "))));
+    [("machine", Cell::text(&machine.name))].into_iter().chain(set).collect()
 }
 
 /// Refuses a slice that would divide a core.

@@ -11,7 +11,7 @@ use memtide_trace::{ReplayOptions, Trace};
 use memtide_workloads::WorkloadError;
 
 use crate::failure::Failure;
-use crate::options::Reduction;
+use crate::options::Overrides;
 use crate::output::Cell;
 use crate::output::VERSION;
 use crate::progress::Progress;
@@ -31,7 +31,7 @@ pub struct RunOptions {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: Vec<PathBuf>,
     #[command(flatten)]
-    reduction: Reduction,
+    overrides: Overrides,
     /// Copies of every program to run at once
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -72,7 +72,7 @@ enum Source {
 impl RunOptions {
     /// Checks the options.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
-        let machine = machines::load_at(&self.machine, self.reduction)?;
+        let machine = machines::load_at(&self.machine, &self.overrides)?;
         let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;
         for path in &self.trace {
             self.check_left(&open(path)?)?;
@@ -145,14 +145,15 @@ impl Runs {
 
     /// Facts common to all runs.
     pub fn about(&self) -> Vec<(&'static str, Cell)> {
-        vec![
-            ("machine", Cell::text(&self.machine.name)),
+        let mut about = machines::about(&self.machine);
+        about.extend([
             ("slice", Cell::Whole(self.machine.slice.into())),
             ("scale", Cell::Whole(self.machine.scale.into())),
             ("program", Cell::text(self.program_names())),
             ("seed", Cell::Whole(self.seed)),
             ("memtide", Cell::text(VERSION)),
-        ]
+        ]);
+        about
     }
 
     /// Runs the programs under a policy.

@@ -61,6 +61,45 @@ fn machine_show_applies_slice_and_scale() {
 }
 
 #[test]
+fn figures_of_a_machine_are_set_for_one_run() {
+    let set = ["--set", "node.dram0.capacity=512GiB", "--set", "link.socket0-cxl.bandwidth=50%"];
+    let shown = stdout_of(&[&["machine", "show", "ddr5-cxl"], &set[..]].concat());
+    let figure = |path: &str| shown.lines().find(|line| line.starts_with(path)).expect("a figure").to_owned();
+    let capacity = figure("node.dram0.capacity_mib");
+    assert!(
+        capacity.contains(" 524288 ") && capacity.ends_with("--set node.dram0.capacity=512GiB"),
+        "{capacity}"
+    );
+    assert!(figure("node.dram0.dram.rows").contains("computed: those that node.dram0.capacity_mib needs"));
+
+    let link = |percent: &str| {
+        let share = format!("link.socket0-cxl.bandwidth={percent}");
+        let probe =
+            ["machine", "probe", "ddr5-cxl", "--node", "cxl", "--initiator", "socket0", "--requests", "2000"];
+        json(&[&probe[..], &["--set", &share]].concat())
+    };
+    let peak = |percent| link(percent)["nodes"][0]["peak_mbps"].as_f64().unwrap();
+    assert!((peak("10%") / peak("20%") - 0.5).abs() < 0.01, "the link limits the path");
+
+    let run = ["simulate", "-m", "ddr5-cxl", "-w", "gups:footprint_mib=4,operations=1000"];
+    let result = json(&[&run[..], &set[..]].concat());
+    let names = "link.socket0-cxl.bandwidth=50% node.dram0.capacity=512GiB";
+    assert_eq!(result["set"], names);
+    assert!(json(&run)["set"].is_null());
+
+    let file = stdout_of(&[&["machine", "show", "ddr5-cxl", "-o", "machine"], &set[..]].concat());
+    let folder = tempfile::tempdir().unwrap();
+    let path = self::file(folder.path(), "set.toml", file);
+    assert_eq!(json(&["machine", "show", &path])["node"][0]["capacity_mib"], 524_288);
+    refused(
+        2,
+        &["simulate", "-m", "hbm", "-w", "chase", "--set", "node.x.tier=1"],
+        &["--set 'node.x.tier=1'"],
+    );
+    refused(2, &["simulate", "-m", "hbm", "-w", "chase", "--set", "tier"], &["FIGURE=VALUE"]);
+}
+
+#[test]
 fn runs_say_what_slice_and_scale_do_to_them() {
     let stream = "stream:footprint_mib=4,iterations=1,threads=4";
     let simulated = |arguments: &[&str]| stdout_of(&[&["simulate", "-w", stream], arguments].concat());

@@ -199,8 +199,11 @@ fn non_numbers_are_refused_with_range() {
             "invalid value '1.5' for '--copies <N>': expected an integer from 1 to 1024",
         ),
         (with(&["--copies=-1"]), "invalid value '-1' for '--copies <N>': expected an integer from 1 to 1024"),
-        (with(&["--scale", "1e3"]), "invalid value '1e3' for '--scale <N>': expected an integer from "),
-        (with(&["--scale", "99999999999999999999"]), "expected an integer from "),
+        (
+            with(&["--scale", "1e3"]),
+            "invalid value '1e3' for '--scale <N>': expected an integer of at least 1",
+        ),
+        (with(&["--scale", "99999999999999999999"]), "expected an integer of at least 1"),
         (with(&["--seed", "x"]), "invalid value 'x' for '--seed <N>': expected an integer of at least 0"),
         (
             with(&["-p", "local+hot-cold:epoch_ms=x"]),

@@ -68,7 +68,7 @@ fn value_at(value: &Spanned<DeValue<'_>>, at: usize) -> Option<String> {
 const VALUE_CHARS: usize = 60;
 
 /// The parser's message in the terms of such files instead of Rust's.
-fn plain_message(message: &str) -> String {
+pub(crate) fn plain_message(message: &str) -> String {
     let message = message.replace('\n', " ");
     let Some((found, expected)) = message.split_once(", expected ") else { return message };
     let allowed = match expected {

@@ -134,5 +134,5 @@ pub fn of_host(host: &System, name: Option<&str>, figures: bool) -> Result<Machi
         return Err(MachineError::OtherNodes { machine: machine.name, nodes, here });
     }
     // A real machine is whole.
-    Ok(Machine { slice: 1, scale: 1, reduction_deviation_percent: None, ..machine })
+    Ok(Machine { slice: 1, scale: 1, ..machine }.without_deviation())
 }

@@ -43,6 +43,9 @@ const WORKLOADS: [Workload; 8] = [
 
 const FOOTPRINT_MIB: u64 = 32;
 
+/// The field of a machine file.
+const FIGURE: &str = "reduction_deviation_percent";
+
 /// Reductions: the file's, a half, a quarter.
 const LESS: [u32; 3] = [1, 2, 4];
 
@@ -124,19 +127,20 @@ impl Measured {
         self.percent.iter().copied().reduce(f64::max)
     }
 
-    /// Sets the machine file's figure, below its scale.
+    /// Sets the machine file's figure, below its scale, and the figure's source.
     fn write(&self) -> io::Result<()> {
         let path = root().join("machines").join(format!("{}.toml", self.name));
         let text = fs::read_to_string(&path)?;
-        let mut lines: Vec<String> = text
-            .lines()
-            .filter(|line| !line.starts_with("reduction_deviation_percent"))
-            .map(str::to_owned)
-            .collect();
-        if let (Some(percent), Some(scale)) =
-            (self.largest(), lines.iter().position(|line| line.starts_with("scale = ")))
-        {
-            lines.insert(scale + 1, format!("reduction_deviation_percent = {percent:?}"));
+        let mut lines: Vec<String> =
+            text.lines().filter(|line| !line.starts_with(FIGURE)).map(str::to_owned).collect();
+        if let Some(percent) = self.largest() {
+            let mut insert_below = |start: &str, line: String| {
+                if let Some(at) = lines.iter().position(|line| line.starts_with(start)) {
+                    lines.insert(at + 1, line);
+                }
+            };
+            insert_below("scale = ", format!("{FIGURE} = {percent:?}"));
+            insert_below("default = ", format!("{FIGURE} = \"memtide: scripts/reductions\""));
         }
         fs::write(path, lines.join("\n") + "\n")
     }

@@ -1,7 +1,7 @@
 //! Options and value parsers that several commands share.
 
 mod figures;
-mod reduction;
+mod overrides;
 pub mod share;
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub use figures::FiguresFile;
-pub use reduction::Reduction;
+pub use overrides::{Overrides, Settings};
 
 use crate::output::Format;
 

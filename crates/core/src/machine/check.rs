@@ -2,6 +2,7 @@
 
 use super::check_dram::dram;
 use super::field_error::FieldError;
+use super::setting::entry_name;
 use super::{Cache, Fixed, Kernel, Machine, Node, Tlb, current_path, plausible};
 
 pub(super) type Checked = Result<(), FieldError>;
@@ -159,9 +160,7 @@ fn exists(tree: &toml::Value, path: &str) -> bool {
     for part in current_path(path).split('.') {
         let next = match at {
             toml::Value::Table(table) => table.get(part),
-            toml::Value::Array(list) => {
-                list.iter().find(|entry| entry.get("name").and_then(|n| n.as_str()) == Some(part))
-            }
+            toml::Value::Array(list) => list.iter().find(|entry| entry_name(entry) == part),
             _ => None,
         };
         let Some(next) = next else { return false };

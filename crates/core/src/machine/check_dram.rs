@@ -8,6 +8,9 @@ use crate::units::PAGE_BYTES;
 /// Maximum number of row buffers and of bank queue entries of a channel.
 const CHANNEL_MAX: u64 = 1 << 14;
 
+/// Maximum rows of a bank.
+pub(super) const ROWS_MAX: u32 = 1 << 24;
+
 pub(super) fn dram(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
     let field = |name: &str| format!("{at}.{name}");
     let powers: [(&str, u64, u64); 6] = [
@@ -15,7 +18,7 @@ pub(super) fn dram(at: &str, d: &Dram, capacity_mib: u64) -> Checked {
         ("ranks", d.ranks.into(), 16),
         ("bank_groups", d.bank_groups.into(), 16),
         ("banks", d.banks.into(), 64),
-        ("rows", d.rows.into(), 1 << 24),
+        ("rows", d.rows.into(), ROWS_MAX.into()),
         ("row_bytes", d.row_bytes.into(), 1 << 20),
     ];
     for (name, value, most) in powers {

@@ -14,8 +14,10 @@ mod plausible;
 mod processor;
 mod proportions;
 mod scale;
+mod setting;
 mod slice;
 mod topology;
+mod unit;
 
 use std::collections::BTreeMap;
 
@@ -27,7 +29,9 @@ pub use dram::{Arbitration, Dram, PagePolicy, Refresh, Subarrays};
 pub use kernel::Kernel;
 pub use node::{Energy, Fixed, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};
+pub use setting::Setting;
 pub use topology::{Hop, Topology};
+pub use unit::unit_of;
 
 use device::Expanded;
 use field_error::FieldError;
@@ -170,6 +174,13 @@ impl Machine {
     /// Never: everything in a machine is valid TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a machine can be written as TOML")
+    }
+
+    /// This machine without the deviation measured at its file's slice and scale.
+    pub fn without_deviation(mut self) -> Machine {
+        self.reduction_deviation_percent = None;
+        self.sources.remove("reduction_deviation_percent");
+        self
     }
 
     /// Number of CPUs of all initiators.

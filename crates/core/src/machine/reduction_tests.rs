@@ -134,7 +134,7 @@ fn hint_scanner_marks_as_much_per_second_at_every_reduction() {
 #[test]
 fn reduction_of_one_changes_nothing() {
     for whole in bundled::names().into_iter().map(machine) {
-        let whole = Machine { slice: 1, scale: 1, reduction_deviation_percent: None, ..whole };
+        let whole = Machine { slice: 1, scale: 1, ..whole }.without_deviation();
         assert_eq!(whole.reduced().to_toml(), whole.to_toml());
     }
 }

@@ -37,7 +37,7 @@ impl Machine {
     /// moves interrupts each CPU as often as all slices' pages do.
     pub fn sliced(&self) -> Machine {
         let by = self.slice as u16;
-        let mut machine = Machine { slice: 1, reduction_deviation_percent: None, ..self.clone() };
+        let mut machine = Machine { slice: 1, ..self.clone() }.without_deviation();
         if by <= 1 {
             return machine;
         }

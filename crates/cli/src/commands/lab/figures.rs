@@ -4,6 +4,7 @@ use memtide_lab::{Options, RegionOfInterest, RunOutcome};
 use memtide_lab_protocol::clock::{RegionTotals, Results};
 
 use super::guest;
+use crate::machines;
 use crate::output::{Cell, Document, Table, VERSION};
 use crate::tables::{self, reduction};
 
@@ -82,9 +83,8 @@ pub fn document(outcome: &RunOutcome, options: &Options) -> Document {
 }
 
 /// Versions and settings of a run.
-pub fn about(outcome: &RunOutcome, options: &Options) -> [(&'static str, Cell); 10] {
-    [
-        ("machine", Cell::text(&outcome.machine)),
+pub fn about(outcome: &RunOutcome, options: &Options) -> Vec<(&'static str, Cell)> {
+    let of_run = [
         ("slice", Cell::Whole(options.machine.slice.into())),
         ("scale", Cell::Whole(options.machine.scale.into())),
         ("program", Cell::text(guest::line(&options.command))),
@@ -94,7 +94,8 @@ pub fn about(outcome: &RunOutcome, options: &Options) -> [(&'static str, Cell); 
         ("timing", Cell::text(timing(outcome))),
         ("seed", Cell::Whole(options.seed)),
         ("memtide", Cell::text(VERSION)),
-    ]
+    ];
+    machines::about(&options.machine).into_iter().chain(of_run).collect()
 }
 
 /// Why the guest's clock did not follow the model, if it did not.

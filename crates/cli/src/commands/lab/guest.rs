@@ -7,7 +7,7 @@ use clap::{ValueEnum, ValueHint};
 use memtide_lab::{GuestFile, LabError, Options, Remedy, Tools};
 
 use crate::failure::Failure;
-use crate::options::Reduction;
+use crate::options::Overrides;
 use crate::{advice, machines};
 
 /// Options of all commands that make a virtual machine.
@@ -17,7 +17,7 @@ pub struct GuestOptions {
     #[arg(short, long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
     #[command(flatten)]
-    reduction: Reduction,
+    overrides: Overrides,
     /// Virtual CPUs [default: one per initiator, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     vcpus: Option<u16>,
@@ -68,7 +68,7 @@ impl GuestOptions {
             timing: self.timing.map(|timing| timing == Timing::On),
             seed,
             keep: self.keep,
-            ..Options::new(machines::load_at(&self.machine, self.reduction)?, command)
+            ..Options::new(machines::load_at(&self.machine, &self.overrides)?, command)
         };
         Ok((options, tools))
     }

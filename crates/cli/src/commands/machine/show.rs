@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use clap::{ValueEnum, ValueHint};
+use memtide_core::machine::unit_of;
 use memtide_core::{InitiatorId, Machine};
 use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::machines;
-use crate::options::Reduction;
+use crate::options::Overrides;
 use crate::output::{Cell, Document, Format, Table, pretty, print};
 
 /// Its arguments.
@@ -21,7 +22,7 @@ pub struct Arguments {
     #[arg(long)]
     reduced: bool,
     #[command(flatten)]
-    reduction: Reduction,
+    overrides: Overrides,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     output: Output,
@@ -42,8 +43,8 @@ enum Output {
 
 /// Prints the machine: as JSON or machine file the whole file, in other formats its figures.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let whole = machines::load_at(&arguments.machine, arguments.reduction)?;
-    let reduced = arguments.reduced || !arguments.reduction.is_default();
+    let whole = machines::load_at(&arguments.machine, &arguments.overrides)?;
+    let reduced = arguments.reduced || !arguments.overrides.keep_reduction();
     let machine = if reduced { whole.reduced() } else { whole.clone() };
     let tree =
         |machine: &Machine| serde_json::to_value(machine).map_err(|error| Failure::Run(error.to_string()));
@@ -108,7 +109,6 @@ fn figures(machine: &Machine, tree: &Value, whole: &Value) -> Table {
             continue;
         }
         let source = match whole.get(&path) {
-            _ if path == "reduction_deviation_percent" => "memtide: scripts/reductions".to_owned(),
             None => format!("computed from the slice: {}", machine.source_of(&path)),
             Some(before) if *before != value => {
                 format!("reduced from {before}: {}", machine.source_of(&path))
@@ -167,22 +167,7 @@ fn is_dram(path: &str) -> bool {
 pub(super) fn unit(key: &str, dram: bool) -> &'static str {
     let cycles =
         ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rfc", "refi", "turnaround", "select"];
-    let suffixes = [
-        ("_ns", "ns"),
-        ("_ps", "ps"),
-        ("_ms", "ms"),
-        ("_mbps", "MB/s"),
-        ("_mib", "MiB"),
-        ("_kib", "KiB"),
-        ("_bytes", "B"),
-        ("_mhz", "MHz"),
-        ("_nj", "nJ"),
-        ("_mw", "mW"),
-        ("_bp", "1/10000"),
-        ("_percent", "%"),
-    ];
-    let suffix = suffixes.iter().find(|(suffix, _)| key.ends_with(suffix)).map(|(_, unit)| *unit);
-    match suffix {
+    match unit_of(key).filter(|unit| *unit != "cycles") {
         Some(unit) => unit,
         None if dram
             && (cycles.contains(&key)

@@ -12,8 +12,8 @@ use memtide_memory::probe::Target;
 
 use crate::failure::Failure;
 use crate::machines;
-use crate::options::Common;
 use crate::options::share;
+use crate::options::{Common, Settings};
 use crate::output::{Cell, Document, Format, VERSION};
 
 use measure::{Pair, measure};
@@ -24,6 +24,8 @@ pub struct Arguments {
     /// Name of a bundled machine, or machine file
     #[arg(value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     machine: String,
+    #[command(flatten)]
+    settings: Settings,
     /// Probe from this initiator only [default: all]
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
@@ -83,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let why = "--pattern chase has one read in flight: use it without --load and --reads";
         return Err(Failure::Usage(why.to_owned()));
     }
-    let machine = Arc::new(machines::load(&arguments.machine)?);
+    let machine = Arc::new(machines::load_with(&arguments.machine, &arguments.settings)?);
     let initiators =
         pick("initiator", arguments.initiator.as_deref(), machine.initiators.iter().map(|i| &i.name))?;
     let nodes = pick("node", arguments.node.as_deref(), machine.nodes.iter().map(|n| &n.name))?;
@@ -99,13 +101,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         warning.iter().for_each(|warning| message!("memtide: {warning}"));
     }
     let document = Document {
-        about: vec![
-            ("machine", Cell::text(&machine.name)),
-            ("pattern", Cell::text(pattern.get_name())),
-            ("read_share", Cell::Real(arguments.reads, 2)),
-            ("seed", Cell::Whole(common.seed)),
-            ("memtide", Cell::text(VERSION)),
-        ],
+        about: [
+            machines::about(&machine),
+            vec![
+                ("pattern", Cell::text(pattern.get_name())),
+                ("read_share", Cell::Real(arguments.reads, 2)),
+                ("seed", Cell::Whole(common.seed)),
+                ("memtide", Cell::text(VERSION)),
+            ],
+        ]
+        .concat(),
         tables: tables::of(&machine, arguments.reads, &pairs, &measured),
         main: "curve",
         notes: [NOTE.to_owned()].into_iter().chain(warning).collect(),

@@ -1,0 +1,305 @@
+//! Figures set by path, as in `node.dram0.capacity=512GiB`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::IntoDeserializer;
+use toml::{Table, Value};
+
+use super::check_dram::ROWS_MAX;
+use super::unit::{alternatives, converted, unit_of};
+use super::{Machine, Node};
+use crate::file_error::plain_message;
+use crate::suggest;
+
+/// A figure of a machine, by its dotted path with list entries by name, and the value to give it.
+///
+/// The path may omit the unit at its end. The value is one of the field's type, in the path's unit; or a
+/// number with a unit (`512GiB`); or a share of the machine's own figure (`50%`). A capacity beyond what its
+/// DRAM devices hold doubles their rows until it fits, as denser chips would; their timings stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    path: String,
+    value: String,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Setting, String> {
+        match text.split_once('=') {
+            Some((path, value)) if !path.is_empty() && !value.is_empty() => {
+                Ok(Setting { path: path.to_owned(), value: value.to_owned() })
+            }
+            _ => Err("expected FIGURE=VALUE, such as node.dram.capacity=16GiB".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.path, self.value)
+    }
+}
+
+/// How the source of a figure that was set begins.
+const SOURCE: &str = "--set ";
+
+impl Machine {
+    /// The settings of [`Machine::with`] that figures have, as `FIGURE=VALUE`.
+    pub fn settings(&self) -> impl Iterator<Item = &str> {
+        self.sources.values().filter_map(|source| source.strip_prefix(SOURCE))
+    }
+
+    /// This machine with other figures; their source becomes `--set`. The machine is checked once all are
+    /// set.
+    ///
+    /// # Errors
+    /// If there is no such figure, a value is not one of its type, unit or range, or figures contradict each
+    /// other: which setting, and what is allowed.
+    pub fn with(&self, settings: &[Setting]) -> Result<Machine, String> {
+        let mut tree = Value::try_from(self).map_err(|error| error.to_string())?;
+        let mut sources = self.sources.clone();
+        for setting in settings {
+            let path = set(&mut tree, setting).map_err(|message| format!("'{setting}': {message}"))?;
+            sources.insert(path, format!("{SOURCE}{setting}"));
+        }
+        let all = || settings.iter().map(|setting| format!("'{setting}'")).collect::<Vec<_>>().join(", ");
+        let read = serde::Deserialize::deserialize(tree.into_deserializer());
+        let mut machine: Machine =
+            read.map_err(|error: toml::de::Error| format!("{}: {}", all(), plain_message(error.message())))?;
+        machine.sources = sources;
+        for node in machine.nodes.iter_mut().filter_map(grow_device) {
+            let rows = format!("node.{node}.dram.rows");
+            machine.sources.insert(rows, format!("computed: those that node.{node}.capacity_mib needs"));
+        }
+        let numbered = Value::try_from(&machine).map_err(|error| error.to_string())?;
+        machine.complete().map_err(|error| {
+            format!("{}: `{}` {}", all(), with_names(&numbered, &error.field), error.message)
+        })
+    }
+}
+
+/// Doubles the rows of a node's device until they hold its capacity; returns its name if they did not.
+fn grow_device(node: &mut Node) -> Option<&str> {
+    let dram = node.dram.as_mut()?;
+    let before = dram.rows;
+    // Not checked yet: the product may be large.
+    let row_mib = f64::from(dram.row_bytes) / f64::from(1 << 20);
+    let banks = [dram.channels.into(), dram.ranks.into(), dram.bank_groups.into(), dram.banks.into()];
+    let per_row_mib: f64 = row_mib * banks.iter().product::<f64>();
+    while dram.rows > 0
+        && dram.rows < ROWS_MAX
+        && f64::from(dram.rows) * per_row_mib < node.capacity_mib as f64
+    {
+        dram.rows *= 2;
+    }
+    (dram.rows != before).then_some(&node.name)
+}
+
+/// Sets a figure; returns its full path.
+fn set(tree: &mut Value, setting: &Setting) -> Result<String, String> {
+    let (above, name) = setting.path.rsplit_once('.').unwrap_or(("", &setting.path));
+    let mut at = &mut *tree;
+    for part in above.split('.').filter(|part| !part.is_empty()) {
+        at = below(at, part)?;
+    }
+    let Value::Table(table) = at else {
+        return Err(format!("`{above}` is not a table of figures"));
+    };
+    let key = key(table, name)?;
+    let value = match (table.get(&key), key.as_str()) {
+        (Some(Value::Table(_) | Value::Array(_)), _) | (_, "name" | "between") => {
+            return Err(format!("`{key}` is not a figure; there are: {}", figures(table).join(", ")));
+        }
+        (Some(before), _) => value(&key, before, &setting.value)?,
+        (None, _) => unreachable!("the key was found in the table"),
+    };
+    table.insert(key.clone(), value);
+    Ok(if above.is_empty() { key } else { format!("{above}.{key}") })
+}
+
+/// The table or list entry of this name.
+fn below<'a>(at: &'a mut Value, part: &str) -> Result<&'a mut Value, String> {
+    let names: Vec<String> = match &*at {
+        Value::Table(table) => table
+            .iter()
+            .filter(|(_, value)| value.is_table() || is_list(value))
+            .map(|(k, _)| k.clone())
+            .collect(),
+        Value::Array(list) => list.iter().map(entry_name).collect(),
+        _ => Vec::new(),
+    };
+    let unknown = || suggest::unknown("part", part, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let index = names.iter().position(|name| name == part).ok_or_else(unknown)?;
+    match at {
+        Value::Table(table) => Ok(&mut table[part]),
+        at => Ok(&mut at[index]),
+    }
+}
+
+/// A path with names of list entries instead of their numbers.
+fn with_names(tree: &Value, path: &str) -> String {
+    let name = |part: &str| {
+        let (list, number) = part.strip_suffix(']')?.split_once('[')?;
+        let entry = tree.get(list)?.get(number.parse::<usize>().ok()?)?;
+        Some(format!("{list}.{}", entry_name(entry)))
+    };
+    let parts: Vec<String> =
+        path.split('.').map(|part| name(part).unwrap_or_else(|| part.to_owned())).collect();
+    parts.join(".")
+}
+
+fn is_list(value: &Value) -> bool {
+    value.as_array().is_some_and(|list| list.iter().any(Value::is_table))
+}
+
+/// The name of a list entry; a link's is composed of its ends.
+pub(super) fn entry_name(entry: &Value) -> String {
+    let ends = || entry.get("between")?.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
+    let name = entry.get("name").and_then(Value::as_str).map(str::to_owned);
+    name.or_else(|| Some(ends()?.join("-"))).unwrap_or_default()
+}
+
+/// The table's key of this name, with or without the unit at its end.
+fn key(table: &Table, name: &str) -> Result<String, String> {
+    if table.contains_key(name) {
+        return Ok(name.to_owned());
+    }
+    let without_unit = |key: &str| unit_of(key).and(key.rsplit_once('_')).map(|(stem, _)| stem.to_owned());
+    let known = figures(table);
+    let found = known.iter().find(|key| without_unit(key).as_deref() == Some(name));
+    found.map(|key| (*key).to_owned()).ok_or_else(|| suggest::unknown("figure", name, &known))
+}
+
+fn figures(table: &Table) -> Vec<&str> {
+    let is_figure = |(key, value): &(&String, &Value)| {
+        !value.is_table() && !value.is_array() && !matches!(key.as_str(), "name" | "summary" | "initiator")
+    };
+    table.iter().filter(is_figure).map(|(key, _)| key.as_str()).collect()
+}
+
+/// The value of a figure that is `before`, as `text` has it.
+fn value(key: &str, before: &Value, text: &str) -> Result<Value, String> {
+    match before {
+        Value::Integer(before) => {
+            let (number, is_share) = number(key, *before as f64, text)?;
+            let whole = if is_share { libm::round(number) } else { number };
+            if libm::trunc(whole) != whole || whole.abs() > 9e15 {
+                return Err(format!("{number}{} is not a whole number", in_unit(key)));
+            }
+            Ok(Value::Integer(whole as i64))
+        }
+        Value::Float(before) => Ok(Value::Float(number(key, *before, text)?.0)),
+        Value::Boolean(_) => match text {
+            "true" => Ok(Value::Boolean(true)),
+            "false" => Ok(Value::Boolean(false)),
+            _ => Err("expected true or false".to_owned()),
+        },
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+/// A number in the figure's unit, and whether it is a share of the figure.
+fn number(key: &str, before: f64, text: &str) -> Result<(f64, bool), String> {
+    let own = unit_of(key);
+    let end = text.find(|c: char| c.is_alphabetic() && c != 'e' || c == '%').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let number = digits.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    let in_own = match (number, unit) {
+        (Some(number), "") => Some((number, false)),
+        (Some(percent), "%") if own != Some("%") => Some((before * percent / 100.0, true)),
+        (Some(number), unit) => {
+            own.and_then(|own| converted(number, unit, own)).map(|number| (number, false))
+        }
+        (None, _) => None,
+    };
+    in_own.ok_or_else(|| {
+        let units = own.map(alternatives).unwrap_or_default();
+        let with_unit =
+            if units.is_empty() { String::new() } else { format!(" or one in {},", units.join(", ")) };
+        format!(
+            "expected a number{},{with_unit} or a share of the machine's figure, such as 50%",
+            in_unit(key)
+        )
+    })
+}
+
+fn in_unit(key: &str) -> String {
+    unit_of(key).map_or_else(String::new, |unit| format!(" {unit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::bundled;
+
+    fn with(settings: &[&str]) -> Result<Machine, String> {
+        let settings: Result<Vec<Setting>, String> = settings.iter().map(|text| text.parse()).collect();
+        bundled::machine("ddr5-cxl").unwrap().unwrap().with(&settings?)
+    }
+
+    #[test]
+    fn figures_are_set_by_path_in_any_unit() {
+        let before = bundled::machine("ddr5-cxl").unwrap().unwrap();
+        let machine = with(&[
+            "node.dram0.capacity=512GiB",
+            "node.dram1.capacity_mib=25%",
+            "link.socket0-cxl.bandwidth=7.5GB/s",
+            "core.reorder_buffer=100",
+            "cache.L2.capacity=1MiB",
+        ])
+        .unwrap();
+        assert_eq!(machine.nodes[0].capacity_mib, 512 << 10);
+        let rows = |machine: &Machine| machine.nodes[0].dram.as_ref().unwrap().rows;
+        assert_eq!(rows(&machine), 4 * rows(&before), "chips of four times the density");
+        assert_eq!(machine.nodes[1].capacity_mib, before.nodes[1].capacity_mib / 4);
+        let link = machine.links.iter().find(|link| link.between == ["socket0", "cxl"]).unwrap();
+        assert_eq!(link.bandwidth_mbps, 7500.0);
+        assert_eq!(machine.core.reorder_buffer, 100);
+        assert_eq!(machine.caches[1].capacity_kib, 1024);
+        assert_eq!(machine.source_of("node.dram0.capacity_mib"), "--set node.dram0.capacity=512GiB");
+        assert_eq!(machine.source_of("core.clock_mhz"), before.source_of("core.clock_mhz"));
+    }
+
+    #[test]
+    fn machine_set_to_its_own_figures_is_unchanged() {
+        for name in bundled::names() {
+            let before = bundled::machine(name).unwrap().unwrap();
+            let node = &before.nodes[0].name;
+            let setting = format!("node.{node}.capacity=100%").parse().unwrap();
+            let mut after = before.with(&[setting]).unwrap();
+            after.sources = before.sources.clone();
+            assert_eq!(after.to_toml(), before.to_toml(), "{name}");
+        }
+    }
+
+    #[test]
+    fn errors_name_setting_and_what_is_allowed() {
+        for (setting, part) in [
+            ("node.dram0", "expected FIGURE=VALUE"),
+            ("=3", "expected FIGURE=VALUE"),
+            ("node.dram0.capcity=1GiB", "did you mean 'capacity_mib'"),
+            ("nodes.dram0.capacity=1GiB", "did you mean 'node'"),
+            ("node.dram7.capacity=1GiB", "dram0, dram1, cxl"),
+            ("node.dram0.capacity=1GB", "MiB, GiB"),
+            ("node.dram0.capacity=much", "expected a number MiB"),
+            ("node.dram0.capacity=nan", "expected a number MiB"),
+            ("node.dram0.capacity=0.5", "not a whole number"),
+            ("node.dram0.capacity=-1", "expected an integer of at least 0"),
+            ("core.store_queue=99999", "an integer from 0 to 65535"),
+            ("node.dram0.capacity=1e300", "not a whole number"),
+            ("node.dram0.name=x", "not a figure"),
+            ("node.dram0.dram=x", "not a figure"),
+            ("node=x", "not a figure"),
+            ("core.clock.mhz=1", "there is no part 'clock'"),
+            ("core.reorder_buffer=0", "core.reorder_buffer"),
+            ("core.reorder_buffer=1ns", "expected a number, or a share"),
+            ("link.socket0-cxl.bandwidth=0", "`link.socket0-cxl.bandwidth_mbps`"),
+            ("node.dram0.capacity=2000TiB", "`node.dram0.capacity_mib`"),
+        ] {
+            let error = with(&[setting]).unwrap_err();
+            assert!(error.contains(part), "{setting}: {error}");
+        }
+    }
+}
