@@ -31,7 +31,7 @@ pub struct RunOptions {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: Vec<PathBuf>,
     #[command(flatten)]
-    overrides: Overrides,
+    pub overrides: Overrides,
     /// Copies of every program to run at once
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -72,7 +72,12 @@ enum Source {
 impl RunOptions {
     /// Checks the options.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
-        let machine = machines::load_at(&self.machine, &self.overrides)?;
+        self.runs_with(&self.overrides, seed)
+    }
+
+    /// As [`RunOptions::runs`], with other overrides.
+    pub fn runs_with(&self, overrides: &Overrides, seed: u64) -> Result<Runs, Failure> {
+        let machine = machines::load_at(&self.machine, overrides)?;
         let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;
         for path in &self.trace {
             self.check_left(&open(path)?)?;

@@ -16,6 +16,7 @@ mod record;
 mod replay;
 mod run;
 mod simulate;
+mod sweep;
 mod topo;
 mod trace;
 mod validate;
@@ -32,6 +33,8 @@ pub enum Command {
     Compare(compare::Arguments),
     /// Simulate programs under one policy and print all figures
     Simulate(simulate::Arguments),
+    /// Simulate programs over a range of a machine's figures
+    Sweep(sweep::Arguments),
     /// List, show, check and probe machines
     #[command(subcommand)]
     Machine(machine::Command),
@@ -89,6 +92,7 @@ pub fn run(command: Command, definition: fn() -> clap::Command) -> Result<(), Fa
     match command {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Machine(command) => machine::run(command),
         Command::Workload(command) => workload::run(command),
         Command::Policy(command) => policy::run(command),

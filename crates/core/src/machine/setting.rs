@@ -15,7 +15,8 @@ use crate::suggest;
 /// A figure of a machine, by its dotted path with list entries by name, and the value to give it.
 ///
 /// The path may omit the unit at its end. The value is one of the field's type, in the path's unit; or a
-/// number with a unit (`512GiB`); or a share of the machine's own figure (`50%`). A capacity beyond what its
+/// number with a unit (`512GiB`); or a share of the machine's own figure (`50%`). Where a figure is a whole
+/// number, the last two are rounded. A capacity beyond what its
 /// DRAM devices hold doubles their rows until it fits, as denser chips would; their timings stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
@@ -34,6 +35,55 @@ impl FromStr for Setting {
             _ => Err("expected FIGURE=VALUE, such as node.dram.capacity=16GiB".to_owned()),
         }
     }
+}
+
+impl Setting {
+    /// The settings that a list (`1,2,4`) or a range (`10%..100%`) of values stands for, in the order given; a
+    /// range gives `points` equally spaced ones, its ends among them. Itself, if it has one value.
+    ///
+    /// # Errors
+    /// If an end of a range is not a number, or their units differ.
+    pub fn values(&self, points: usize) -> Result<Vec<Setting>, String> {
+        let texts: Vec<String> = match self.value.split_once("..") {
+            Some((first, last)) => {
+                range(first, last, points).map_err(|error| format!("'{self}': {error}"))?
+            }
+            None => self.value.split(',').map(str::to_owned).collect(),
+        };
+        Ok(texts.into_iter().map(|value| Setting { path: self.path.clone(), value }).collect())
+    }
+
+    /// The figure's path, as given.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The value, as given.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+}
+
+/// Equally spaced values from `first` to `last`, in their unit.
+fn range(first: &str, last: &str, points: usize) -> Result<Vec<String>, String> {
+    let ends = [first, last].map(|end| {
+        let (digits, unit) = split_unit(end);
+        digits.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| (number, unit))
+    });
+    match ends {
+        [Some((first, unit)), Some((last, other))] if unit == other => {
+            let steps = points.max(2) - 1;
+            let value = |step: usize| first + (last - first) * step as f64 / steps as f64;
+            // Shares of a step that is no finite decimal would have 17 digits.
+            Ok((0..=steps).map(|step| format!("{}{unit}", libm::round(value(step) * 1e6) / 1e6)).collect())
+        }
+        _ => Err("expected two numbers with the same unit, as in 10%..100% or 4GiB..64GiB".to_owned()),
+    }
+}
+
+/// Digits, and the unit that follows them.
+fn split_unit(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| c.is_alphabetic() && c != 'e' || c == '%').unwrap_or(text.len()))
 }
 
 impl fmt::Display for Setting {
@@ -183,8 +233,8 @@ fn figures(table: &Table) -> Vec<&str> {
 fn value(key: &str, before: &Value, text: &str) -> Result<Value, String> {
     match before {
         Value::Integer(before) => {
-            let (number, is_share) = number(key, *before as f64, text)?;
-            let whole = if is_share { libm::round(number) } else { number };
+            let (number, is_converted) = number(key, *before as f64, text)?;
+            let whole = if is_converted { libm::round(number) } else { number };
             if libm::trunc(whole) != whole || whole.abs() > 9e15 {
                 return Err(format!("{number}{} is not a whole number", in_unit(key)));
             }
@@ -200,17 +250,16 @@ fn value(key: &str, before: &Value, text: &str) -> Result<Value, String> {
     }
 }
 
-/// A number in the figure's unit, and whether it is a share of the figure.
+/// A number in the figure's unit, and whether it was converted, so that it may be rounded.
 fn number(key: &str, before: f64, text: &str) -> Result<(f64, bool), String> {
     let own = unit_of(key);
-    let end = text.find(|c: char| c.is_alphabetic() && c != 'e' || c == '%').unwrap_or(text.len());
-    let (digits, unit) = text.split_at(end);
+    let (digits, unit) = split_unit(text);
     let number = digits.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     let in_own = match (number, unit) {
         (Some(number), "") => Some((number, false)),
         (Some(percent), "%") if own != Some("%") => Some((before * percent / 100.0, true)),
         (Some(number), unit) => {
-            own.and_then(|own| converted(number, unit, own)).map(|number| (number, false))
+            own.and_then(|own| converted(number, unit, own)).map(|number| (number, own != Some(unit)))
         }
         (None, _) => None,
     };
@@ -263,6 +312,21 @@ mod tests {
     }
 
     #[test]
+    fn lists_and_ranges_stand_for_several_settings() {
+        let values = |text: &str| {
+            let settings = text.parse::<Setting>().unwrap().values(4);
+            settings.map(|settings| settings.iter().map(|s| s.value().to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(values("a.b=1").unwrap(), ["1"]);
+        assert_eq!(values("a.b=1GiB,3,50%").unwrap(), ["1GiB", "3", "50%"]);
+        assert_eq!(values("a.b=10%..100%").unwrap(), ["10%", "40%", "70%", "100%"]);
+        assert_eq!(values("a.b=2..1").unwrap(), ["2", "1.666667", "1.333333", "1"]);
+        for wrong in ["a.b=1..", "a.b=1GiB..2", "a.b=x..y", "a.b=1..inf"] {
+            assert!(values(wrong).unwrap_err().contains("same unit"), "{wrong}");
+        }
+    }
+
+    #[test]
     fn machine_set_to_its_own_figures_is_unchanged() {
         for name in bundled::names() {
             let before = bundled::machine(name).unwrap().unwrap();
@@ -294,6 +358,7 @@ mod tests {
             ("node=x", "not a figure"),
             ("core.clock.mhz=1", "there is no part 'clock'"),
             ("core.reorder_buffer=0", "core.reorder_buffer"),
+            ("cache.L2.capacity=3B", "`cache.L2.capacity_kib`"),
             ("core.reorder_buffer=1ns", "expected a number, or a share"),
             ("link.socket0-cxl.bandwidth=0", "`link.socket0-cxl.bandwidth_mbps`"),
             ("node.dram0.capacity=2000TiB", "`node.dram0.capacity_mib`"),
