@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut tables = vec![rows];
     if let [path] = paths[..] {
         notes.push(format!(
-            "Good from: the first value from which on the time stays within {:.0} % of the policy's shortest.",
+            "Good from: the first value from which on the time is within {:.0} % of the policy's shortest.",
             (AS_GOOD - 1.0) * 100.0
         ));
         tables.push(knees(path, &policies, &points, &reports));

@@ -38,8 +38,8 @@ impl FromStr for Setting {
 }
 
 impl Setting {
-    /// The settings that a list (`1,2,4`) or a range (`10%..100%`) of values stands for, in the order given; a
-    /// range gives `points` equally spaced ones, its ends among them. Itself, if it has one value.
+    /// The settings that a list (`1,2,4`) or a range (`10%..100%`) of values stands for, in the order given;
+    /// a range gives `points` equally spaced ones, its ends among them. Itself, if it has one value.
     ///
     /// # Errors
     /// If an end of a range is not a number, or their units differ.
