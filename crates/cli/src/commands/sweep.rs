@@ -17,7 +17,7 @@ use crate::tables::{reduction, simulated};
 #[command(mut_arg("set", |set| set.value_name("FIGURE=VALUES").help(SET).long_help(SET_LONG).required(true)))]
 pub struct Arguments {
     #[command(flatten)]
-    setting: RunOptions,
+    options: RunOptions,
     #[command(flatten)]
     common: Common,
     /// Policies, separated by commas
@@ -52,13 +52,13 @@ struct Point {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let policies = runs::policies(&arguments.policies)?;
     let (fixed, swept) = axes(arguments)?;
-    let combinations: usize = swept.iter().map(Vec::len).product::<usize>().saturating_mul(policies.len());
+    let combinations = swept.iter().map(Vec::len).fold(policies.len(), usize::saturating_mul);
     if combinations > RUNS_MAX {
         let message = format!("--set stands for {combinations} runs; at most {RUNS_MAX} in one sweep");
         return Err(Failure::Usage(message));
     }
     let runs =
-        |set| arguments.setting.runs_with(&with(&arguments.setting.overrides, set), arguments.common.seed);
+        |set| arguments.options.runs_with(&with(&arguments.options.overrides, set), arguments.common.seed);
     let base = runs(fixed.clone())?;
     let point = |set: Vec<Setting>| -> Result<Point, Failure> {
         let values = set.iter().map(|setting| setting.value().to_owned()).collect();
@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Settings of one value, and the values of each figure with several.
 fn axes(arguments: &Arguments) -> Result<(Vec<Setting>, Vec<Vec<Setting>>), Failure> {
-    let set = &arguments.setting.overrides.settings.set;
+    let set = &arguments.options.overrides.settings.set;
     let values = set.iter().map(|setting| setting.values(arguments.points.into()));
     let values = values.collect::<Result<Vec<_>, _>>();
     let values = values.map_err(|error| Failure::Usage(format!("--set {error}")))?;

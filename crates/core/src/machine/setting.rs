@@ -1,5 +1,6 @@
 //! Figures set by path, as in `node.dram0.capacity=512GiB`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -109,9 +110,13 @@ impl Machine {
     /// other: which setting, and what is allowed.
     pub fn with(&self, settings: &[Setting]) -> Result<Machine, String> {
         let mut tree = Value::try_from(self).map_err(|error| error.to_string())?;
+        let mut set_before = BTreeSet::new();
         let mut sources = self.sources.clone();
         for setting in settings {
             let path = set(&mut tree, setting).map_err(|message| format!("'{setting}': {message}"))?;
+            if !set_before.insert(path.clone()) {
+                return Err(format!("'{setting}': `{path}` is set twice"));
+            }
             sources.insert(path, format!("{SOURCE}{setting}"));
         }
         let all = || settings.iter().map(|setting| format!("'{setting}'")).collect::<Vec<_>>().join(", ");
@@ -336,6 +341,12 @@ mod tests {
             after.sources = before.sources.clone();
             assert_eq!(after.to_toml(), before.to_toml(), "{name}");
         }
+    }
+
+    #[test]
+    fn figure_is_set_once() {
+        let error = with(&["cache.L2.capacity=1MiB", "cache.L2.capacity_kib=2048"]).unwrap_err();
+        assert!(error.contains("`cache.L2.capacity_kib` is set twice"), "{error}");
     }
 
     #[test]

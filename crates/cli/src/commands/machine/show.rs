@@ -167,19 +167,17 @@ fn is_dram(path: &str) -> bool {
 pub(super) fn unit(key: &str, dram: bool) -> &'static str {
     let cycles =
         ["burst", "cl", "cwl", "rcd", "rp", "ras", "faw", "wr", "rtp", "rfc", "refi", "turnaround", "select"];
-    match unit_of(key).filter(|unit| *unit != "cycles") {
-        Some(unit) => unit,
-        None if dram
-            && (cycles.contains(&key)
-                || key.ends_with("_cycles")
-                || ["ccd_", "rrd_", "wtr_", "rank_switch", "rp_"]
-                    .iter()
-                    .any(|start| key.starts_with(start))) =>
+    let starts = ["ccd_", "rrd_", "wtr_", "rank_switch", "rp_"];
+    match unit_of(key) {
+        None | Some("cycles")
+            if dram
+                && (cycles.contains(&key)
+                    || key.ends_with("_cycles")
+                    || starts.iter().any(|start| key.starts_with(start))) =>
         {
             "tCK"
         }
-        None if key.ends_with("_cycles") => "cycles",
-        None => "",
+        unit => unit.unwrap_or_default(),
     }
 }
 
