@@ -1,9 +1,11 @@
 //! Simulated runs: options, programs, and running them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{ArgGroup, Args, ValueHint};
 use memtide_core::params::{split_list, split_name};
+use memtide_core::policy::Placement;
 use memtide_core::{Machine, NodeId, suggest};
 use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{Job, Report, SimError};
@@ -53,7 +55,7 @@ pub struct RunOptions {
 pub struct Runs {
     /// The whole machine, with the slice and scale to simulate.
     pub machine: Machine,
-    programs: Vec<Source>,
+    programs: Arc<[Source]>,
     copies: u64,
     options: ReplayOptions,
     seed: u64,
@@ -86,7 +88,7 @@ impl RunOptions {
         let limit = self.limit.unwrap_or(u64::MAX);
         let options = ReplayOptions { skip: self.skip, limit, warm_up: self.warmup, cpus: false };
         memory_guard::start();
-        let runs = Runs { machine, programs, copies: self.copies, options, seed };
+        let runs = Runs { machine, programs: programs.into(), copies: self.copies, options, seed };
         runs.jobs()?;
         Ok(runs)
     }
@@ -115,9 +117,28 @@ impl RunOptions {
 impl Runs {
     /// One workload on a machine at its scale.
     pub fn of_workload(machine: Machine, text: &str, seed: u64) -> Result<Runs, Failure> {
-        let programs = vec![workload(text)?];
+        let programs = [workload(text)?].into();
         let options = ReplayOptions::default();
         Ok(Runs { machine, programs, copies: 1, options, seed })
+    }
+
+    /// The same programs with another seed, on a machine with other figures.
+    pub fn with(&self, machine: Machine, seed: u64) -> Runs {
+        Runs { machine, programs: self.programs.clone(), copies: self.copies, options: self.options, seed }
+    }
+
+    /// Name and size in bytes of the traces.
+    pub fn traces(&self) -> Result<Vec<(String, u64)>, Failure> {
+        let size = |source: &Source| match source {
+            Source::Workload { .. } => None,
+            Source::Trace(path) => Some(open(path).map(|trace| (source.name(), trace.bytes()))),
+        };
+        self.programs.iter().filter_map(size).collect()
+    }
+
+    /// Refuses a policy that the machine does not fit.
+    pub fn check(&self, policy: &Policy) -> Result<Box<dyn Placement>, Failure> {
+        policy.placement(&self.machine).map_err(|error| Failure::Usage(error.to_string()))
     }
 
     /// Description of the programs, for tables and reports.
@@ -164,7 +185,7 @@ impl Runs {
     /// Runs the programs under a policy.
     pub fn run(&self, policy: &Policy, progress: &Progress, part: usize) -> Result<Report, Failure> {
         interrupt::check()?;
-        let placement = policy.placement(&self.machine).map_err(|error| Failure::Usage(error.to_string()))?;
+        let placement = self.check(policy)?;
         let migrates = policy.migration_info().name != "none";
         let migration = migrates.then(|| policy.migration(&self.machine));
         let name = policy.name().to_owned();

@@ -2,6 +2,15 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use support::call::{file, json, refused, stdout_of};
 
 #[test]
@@ -65,7 +74,7 @@ fn sweep_runs_each_combination_and_finds_the_knee() {
     let rows = swept["points"].as_array().unwrap();
     let values = |row: &serde_json::Value| {
         ["core.reorder_buffer", "node.dram0.capacity", "policy"]
-            .map(|key| row[key].as_str().unwrap().to_owned())
+            .map(|key| row[key].as_str().map_or(row[key].to_string(), str::to_owned))
     };
     assert_eq!(rows.len(), 8);
     assert_eq!(values(&rows[3]), ["32", "100%", "interleave"]);
@@ -88,5 +97,143 @@ fn sweep_runs_each_combination_and_finds_the_knee() {
     refused(2, &endless, &["runs; at most 100000"]);
     let many = ["core.reorder_buffer=1..4096", "core.store_queue=1..1024"].map(|set| ["--set", set]).concat();
     let many = [&["sweep", "-m", "hbm", "-w", stream, "--points", "1000"], &many[..]].concat();
-    refused(2, &many, &["1000000 runs; at most 100000"]);
+    refused(2, &many, &["a sweep of 1000000 runs; at most 100000"]);
+}
+
+/// Four runs: two values, two seeds.
+const FOUR: [&str; 9] = [
+    "sweep",
+    "-m",
+    "memos",
+    "-w",
+    "gups:footprint_mib=4,operations=1000",
+    "--set",
+    "node.dram.capacity=50%,100%",
+    "--seeds",
+    "2",
+];
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn shards_of_a_sweep_merge_into_the_file_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let run = |out: &str, more: &[&str]| json(&[&FOUR[..], &["--out", &path(out)], more].concat());
+    let whole = run("whole.csv", &[]);
+    assert_eq!(whole["points"].as_array().unwrap().len(), 4);
+    let text = fs::read_to_string(path("whole.csv")).unwrap();
+    let mut table = csv::Reader::from_reader(text.as_bytes());
+    let rows: Vec<BTreeMap<String, String>> = table.deserialize().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 4);
+    assert_eq!(rows[0]["node.dram.capacity"], "50%");
+    assert_eq!([0, 1, 2].map(|row| rows[row]["seed"].as_str()), ["1", "2", "1"]);
+    let number = |row: usize, key: &str| rows[row][key].parse::<f64>().unwrap();
+    assert_eq!(number(2, "node.dram.capacity_mib") / number(0, "node.dram.capacity_mib"), 2.0);
+    assert_eq!(number(3, "time_ms"), whole["points"][3]["time_ms"].as_f64().unwrap());
+
+    let first = run("parts.csv", &["--shard", "1/3"]);
+    assert_eq!(first["points"].as_array().unwrap().len(), 2);
+    assert!(first["knees"].is_null(), "runs are missing");
+    run("parts.csv", &["--shard", "3/3"]);
+    let partial = ["parts.csv.1-of-3.partial", "parts.csv.3-of-3.partial", "whole.csv"];
+    assert_eq!(names_in(folder.path()), partial);
+    let all = run("parts.csv", &["--shard", "2/3"]);
+    assert_eq!(all["points"], whole["points"]);
+    assert_eq!(names_in(folder.path()), ["parts.csv", "whole.csv"]);
+    assert_eq!(fs::read_to_string(path("parts.csv")).unwrap(), text);
+
+    refused(2, &[&FOUR[..], &["--out", &path("whole.csv")]].concat(), &["it exists"]);
+    refused(2, &[&FOUR[..], &["--out", &path("whole.txt")]].concat(), &[".csv or .parquet"]);
+    refused(2, &[&FOUR[..], &["--shard", "1/2"]].concat(), &["--out"]);
+    refused(2, &[&FOUR[..], &["--out", &path("x.csv"), "--shard", "3/2"]].concat(), &["such as 3/8"]);
+}
+
+#[test]
+fn interrupted_sweep_goes_on_with_the_same_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (whole, out) = (path("a.csv"), path("b.csv"));
+    let out = [&FOUR[..], &["--out", &out]].concat();
+    json(&[&FOUR[..], &["--out", &whole]].concat());
+
+    // As a run that was killed while it wrote its third result.
+    json(&[&out[..], &["--shard", "1/2"]].concat());
+    fs::rename(path("b.csv.1-of-2.partial"), path("b.csv.partial")).unwrap();
+    let mut partial = OpenOptions::new().append(true).open(path("b.csv.partial")).unwrap();
+    partial.write_all(b"{\"run\":[3,{\"figu").unwrap();
+    drop(partial);
+    let journal = fs::read(path("b.csv.partial")).unwrap();
+    json(&out);
+    assert_eq!(fs::read(path("b.csv")).unwrap(), fs::read(path("a.csv")).unwrap());
+    assert_eq!(names_in(folder.path()), ["a.csv", "b.csv"]);
+
+    fs::remove_file(path("b.csv")).unwrap();
+    fs::write(path("b.csv.partial"), &journal).unwrap();
+    let other = [&out[..], &["-p", "interleave"]].concat();
+    refused(3, &other, &["b.csv.partial, line 1", "another sweep (policies differs)"]);
+    fs::write(path("b.csv.partial"), "no journal\n").unwrap();
+    refused(3, &out, &["b.csv.partial, line 1", "not a line of a sweep's journal"]);
+    assert_eq!(fs::read(path("b.csv.partial")).unwrap(), b"no journal\n", "another's file is kept");
+}
+
+#[test]
+fn ctrl_c_keeps_results_of_a_sweep() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("long.parquet");
+    let mut sweep = Command::new(support::MEMTIDE);
+    // Hours of runs.
+    let workload = "gups:footprint_mib=16,operations=300000";
+    sweep.args(["sweep", "-m", "memos", "-w", workload, "--set", "core.reorder_buffer=64..512"]);
+    sweep.args(["--points", "449", "--out"]).arg(&out).stderr(Stdio::piped()).stdout(Stdio::piped());
+    let mut sweep = sweep.spawn().unwrap();
+    let partial = folder.path().join("long.parquet.partial");
+    let lines = || fs::read(&partial).map_or(0, |text| text.iter().filter(|&&byte| byte == b'\n').count());
+    while lines() < 3 {
+        assert!(sweep.try_wait().unwrap().is_none(), "it ended before its first result");
+        thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&sweep), Signal::INT).unwrap();
+    let ended = sweep.wait_with_output().unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{error}");
+    assert!(
+        error.contains("of 449 runs are in") && error.contains("the same command does the rest"),
+        "{error}"
+    );
+    assert_eq!(names_in(folder.path()), ["long.parquet.partial"]);
+}
+
+#[test]
+fn failed_runs_of_a_sweep_are_named_and_others_kept() {
+    let bound =
+        ["sweep", "-m", "memos", "-w", "gups:footprint_mib=32,operations=1000", "-p", "bind:node=dram"];
+    let swept =
+        |values: &str| [&bound[..], &["--set", &format!("node.dram.capacity={values}")]].concat().join(" ");
+    let call = swept("64MiB,100%");
+    let shown = json(&call.split(' ').collect::<Vec<_>>());
+    let rows = shown["points"].as_array().unwrap();
+    assert!(rows[0]["time_ms"].is_null() && rows[0]["failure"].as_str().unwrap().contains("out of memory"));
+    assert!(rows[1]["time_ms"].as_f64().unwrap() > 0.0 && rows[1]["failure"].is_null());
+    assert_eq!(shown["knees"][0]["good_from"], "100%");
+    let call = swept("64MiB,65MiB");
+    refused(1, &call.split(' ').collect::<Vec<_>>(), &["node.dram.capacity=64MiB", "out of memory"]);
+}
+
+#[test]
+fn sweep_draws_each_figure_with_a_line_per_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("swept.html").display().to_string();
+    stdout_of(&[&FOUR[..], &["-p", "local,interleave", "--report", &report]].concat());
+    let page = fs::read_to_string(&report).unwrap();
+    for part in ["chart-time", "node.dram.capacity, MiB", "dram, MB/s", "error_y", "\"name\":\"interleave\""]
+    {
+        assert!(page.contains(part), "no {part}");
+    }
 }

@@ -1,15 +1,14 @@
 //! `--figures FILE`: figures separate from the program's output.
 
-use std::fs;
 use std::io::{self, Write, stderr};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use tempfile::{Builder, NamedTempFile};
+use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
-use crate::output::{Document, Format, print_to_stderr, width_of};
+use crate::output::{Document, Format, folder_of, print_to_stderr, temporary, width_of};
 
 /// The option of commands that run a program and measure it.
 #[derive(Debug, clap::Args)]
@@ -41,7 +40,7 @@ impl FiguresFile {
             _ => {}
         }
         // The file itself appears only when complete.
-        temporary(path).map(drop)
+        draft(path).map(drop)
     }
 
     /// Writes the figures in a format, atomically; to standard error if no file was named.
@@ -50,7 +49,7 @@ impl FiguresFile {
             print_to_stderr(&document.text(format, width_of(stderr())));
             return Ok(());
         };
-        let mut file = temporary(path)?;
+        let mut file = draft(path)?;
         let written = file.write_all(document.text(format, None).as_bytes());
         written
             .and_then(|()| Ok(file.persist(path)?))
@@ -59,14 +58,13 @@ impl FiguresFile {
     }
 }
 
-/// A temporary file next to `path` with the permissions of a new one, removed unless renamed.
-fn temporary(path: &Path) -> Result<NamedTempFile, Failure> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+/// The file to be, without its name yet.
+fn draft(path: &Path) -> Result<NamedTempFile, Failure> {
+    let folder = folder_of(path);
     if !folder.is_dir() {
         return Err(refused(path, &format!("there is no folder {}; make it first", folder.display())));
     }
-    let permissions = fs::Permissions::from_mode(0o666);
-    Builder::new().prefix(".memtide-").permissions(permissions).tempfile_in(folder).map_err(|error| {
+    temporary(path).map_err(|error| {
         refused(path, &format!("cannot be written ({}); check the folder's permissions", error.kind()))
     })
 }
@@ -90,12 +88,13 @@ fn is_same(path: &Path, other: &Path) -> bool {
 
 /// Absolute path of a file that does not exist yet.
 fn named(path: &Path) -> Option<PathBuf> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Some(folder.canonicalize().ok()?.join(path.file_name()?))
+    Some(folder_of(path).canonicalize().ok()?.join(path.file_name()?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn figures(path: &Path) -> FiguresFile {

@@ -1,17 +1,20 @@
 //! Values of tables.
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, SecondsFormat};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::escape::escaped_line;
 
 /// One value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Cell {
     /// Text.
     Text(String),
     /// A boolean, and the word printed in tables if it is true.
-    Flag(bool, &'static str),
+    Flag(bool, Cow<'static, str>),
     /// A count.
     Whole(u64),
     /// A list of texts; a list in JSON, too.
@@ -37,7 +40,7 @@ impl Cell {
     pub fn display(&self) -> String {
         match self {
             Cell::Text(text) => escaped_line(text).into_owned(),
-            Cell::Flag(holds, word) => if *holds { *word } else { "" }.to_owned(),
+            Cell::Flag(holds, word) => if *holds { word } else { "" }.to_owned(),
             Cell::Whole(number) => number.to_string(),
             Cell::List(words) => escaped_line(&words.join(" ")).into_owned(),
             Cell::Real(number, digits) => {
@@ -80,6 +83,15 @@ impl Cell {
         }
     }
 
+    /// The number in it, for calculations.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Cell::Whole(number) | Cell::UnixTime(number) => Some(*number as f64),
+            Cell::Real(number, _) | Cell::Percent(number) => Some(*number),
+            Cell::Text(_) | Cell::List(_) | Cell::Flag(..) | Cell::Absent => None,
+        }
+    }
+
     /// Whether it is a number, or an absent one.
     pub fn is_number(&self) -> bool {
         !matches!(self, Cell::Text(_) | Cell::List(_) | Cell::Flag(..))
@@ -118,7 +130,7 @@ mod tests {
 
     #[test]
     fn flags_are_booleans_in_json_and_words_in_tables() {
-        let flags = [true, false].map(|holds| Cell::Flag(holds, "so"));
+        let flags = [true, false].map(|holds| Cell::Flag(holds, "so".into()));
         assert_eq!(flags.clone().map(|cell| cell.json()), [Value::from(true), Value::from(false)]);
         assert_eq!(flags.map(|cell| cell.display()), ["so", ""]);
     }

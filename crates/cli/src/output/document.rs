@@ -8,6 +8,7 @@ use super::cell::Cell;
 use super::escape::escaped;
 use super::format::Format;
 use super::layout;
+use super::parquet;
 use super::table::Table;
 use crate::failure::Failure;
 
@@ -72,10 +73,23 @@ impl Document {
         Value::Object(object)
     }
 
+    /// The main table as a Parquet file, with the facts as columns.
+    pub fn parquet(&self) -> Vec<u8> {
+        let Some(table) = self.main_table() else { return parquet::parquet(&[]) };
+        let facts = self.about.iter().map(|(key, cell)| (*key, vec![cell; table.rows.len()]));
+        let column = |index: usize| table.rows.iter().map(|row| &row[index]).collect();
+        let columns = table.columns.iter().enumerate();
+        let columns = columns.map(|(index, of)| (of.key.as_str(), column(index)));
+        parquet::parquet(&facts.chain(columns).collect::<Vec<_>>())
+    }
+
+    fn main_table(&self) -> Option<&Table> {
+        self.tables.iter().find(|table| table.name == self.main).or(self.tables.last())
+    }
+
     fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        let main = self.tables.iter().find(|table| table.name == self.main);
-        let Some(table) = main.or(self.tables.last()) else { return String::new() };
+        let Some(table) = self.main_table() else { return String::new() };
         let header =
             self.about.iter().map(|(key, _)| *key).chain(table.columns.iter().map(|c| c.key.as_str()));
         let mut written = writer.write_record(header);

@@ -9,6 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::page::{self, Page};
 use crate::failure::Failure;
+use crate::output::temporary;
 
 /// The option of commands that can write a report.
 #[derive(Debug, clap::Args)]
@@ -52,10 +53,7 @@ impl<'a> Draft<'a> {
         if path.exists() && !is_page(path).map_err(unwritable)? {
             return Err(unwritable(io::Error::other("it exists and is not a report")));
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file =
-            tempfile::Builder::new().permissions(permissions()).tempfile_in(folder).map_err(unwritable)?;
-        Ok(Draft { path, file })
+        Ok(Draft { path, file: temporary(path).map_err(unwritable)? })
     }
 
     /// Writes it.
@@ -74,9 +72,4 @@ fn is_page(path: &Path) -> io::Result<bool> {
     let mut found = Vec::new();
     File::open(path)?.take(start.len() as u64).read_to_end(&mut found)?;
     Ok(found.is_empty() || found.eq_ignore_ascii_case(start.as_bytes()))
-}
-
-/// 0666, less the user's mask.
-fn permissions() -> std::fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }

@@ -5,9 +5,12 @@ mod file;
 mod lab;
 mod page;
 mod simulated;
+mod swept;
 mod validated;
 
 pub use file::ReportFile;
 pub use lab::{LabRun, page as of_lab};
+pub use page::Page;
 pub use simulated::page as of_simulation;
+pub use swept::{Group, LineChart, LineOver, page as of_sweep};
 pub use validated::{ValidatedRun, page as of_validation};

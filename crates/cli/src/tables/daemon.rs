@@ -12,7 +12,7 @@ fn text(text: Option<&String>) -> Cell {
 
 /// As `memtide status` prints it.
 pub fn status(status: &Status) -> Document {
-    let yes_no = |holds: bool| Cell::Flag(holds, "yes");
+    let yes_no = |holds: bool| Cell::Flag(holds, "yes".into());
     let about = vec![
         ("daemon_pid", Cell::Whole(status.pid.unsigned_abs().into())),
         ("config", text(status.config.as_ref())),

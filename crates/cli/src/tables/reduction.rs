@@ -2,6 +2,7 @@
 
 use memtide_core::Machine;
 use memtide_sim::Report;
+use serde::{Deserialize, Serialize};
 
 /// Deviation of ratios in per cent from which it is reported.
 const DEVIATION_PERCENT: f64 = 5.0;
@@ -26,39 +27,62 @@ pub fn notes(machine: &Machine) -> Vec<String> {
     notes
 }
 
+/// What a run asks of the parts of a machine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Load {
+    threads: u64,
+    /// Shares of the accesses, by node.
+    access_shares: Vec<f64>,
+}
+
+impl From<&Report> for Load {
+    fn from(report: &Report) -> Load {
+        let access_shares = report.nodes.iter().map(|node| node.access_share).collect();
+        Load { threads: report.threads, access_shares }
+    }
+}
+
+impl Load {
+    /// The greatest of several runs.
+    pub fn greatest(loads: impl IntoIterator<Item = Load>) -> Load {
+        loads.into_iter().fold(Load::default(), |mut most, load| {
+            most.access_shares.resize(load.access_shares.len(), 0.0);
+            let shares = most.access_shares.iter_mut().zip(load.access_shares);
+            shares.for_each(|(most, share)| *most = share.max(*most));
+            Load { threads: most.threads.max(load.threads), ..most }
+        })
+    }
+}
+
 /// The same, and how many accesses went to channels of which the slice has a share.
 pub fn notes_of_runs(machine: &Machine, reports: &[Report]) -> Vec<String> {
+    notes_of_load(machine, &Load::greatest(reports.iter().map(Load::from)))
+}
+
+/// As [`notes_of_runs`].
+pub fn notes_of_load(machine: &Machine, load: &Load) -> Vec<String> {
     let mut all = notes(machine);
-    all.extend(shared_cpus(machine, reports));
-    all.extend(shared_channels(machine, reports));
+    all.extend(shared_cpus(machine, load));
+    all.extend(shared_channels(machine, load));
     all
 }
 
 /// Whether a slice leaves several threads to a CPU of programs that the whole machine has CPUs for.
-fn shared_cpus(machine: &Machine, reports: &[Report]) -> Option<String> {
-    let threads = reports.iter().map(|report| report.threads).max()?;
+fn shared_cpus(machine: &Machine, &Load { threads, .. }: &Load) -> Option<String> {
     let (cpus, all) = (machine.reduced().cpus() as u64, machine.cpus() as u64);
     (threads > cpus && threads <= all).then(|| {
         format!("{threads} threads share the {cpus} CPUs of this slice; the whole machine has {all}.")
     })
 }
 
-fn shared_channels(machine: &Machine, reports: &[Report]) -> Option<String> {
+fn shared_channels(machine: &Machine, load: &Load) -> Option<String> {
     let small = machine.reduced();
-    let shared: Vec<&str> = small
-        .nodes
-        .iter()
-        .filter(|node| node.dram.is_some() && node.sharing_slices > 1)
-        .map(|node| node.name.as_str())
+    let nodes = small.nodes.iter().zip(&load.access_shares);
+    let served: Vec<String> = nodes
+        .filter(|(node, _)| node.dram.is_some() && node.sharing_slices > 1)
+        .filter(|(_, share)| **share > SHARED_ACCESSES)
+        .map(|(node, share)| format!("{:.0} % ({})", share * 100.0, node.name))
         .collect();
-    let most = |name: &str| {
-        let share = |report: &Report| report.nodes.iter().find(|node| node.name == name)?.access_share.into();
-        reports.iter().filter_map(share).fold(0.0, f64::max)
-    };
-    let served = shared.into_iter().map(|name| (name, most(name)));
-    let served = served.filter(|(_, share)| *share > SHARED_ACCESSES);
-    let served: Vec<String> =
-        served.map(|(name, share)| format!("{:.0} % ({name})", share * 100.0)).collect();
     (!served.is_empty()).then(|| {
         format!(
             "A share of a channel serves up to {} of the accesses; its waits assume that the other slices do \

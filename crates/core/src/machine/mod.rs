@@ -29,7 +29,7 @@ pub use dram::{Arbitration, Dram, PagePolicy, Refresh, Subarrays};
 pub use kernel::Kernel;
 pub use node::{Energy, Fixed, Link, LoadPoint, Node};
 pub use processor::{Cache, Core, Initiator, Prefetcher, Tlb};
-pub use setting::Setting;
+pub use setting::{Figure, Setting};
 pub use topology::{Hop, Topology};
 pub use unit::unit_of;
 

@@ -40,7 +40,8 @@ impl FromStr for Setting {
 
 impl Setting {
     /// The settings that a list (`1,2,4`) or a range (`10%..100%`) of values stands for, in the order given;
-    /// a range gives `points` equally spaced ones, its ends among them. Itself, if it has one value.
+    /// a range gives `points` equally spaced ones, its ends among them, rounded if the ends are whole numbers
+    /// without a unit. Itself, if it has one value.
     ///
     /// # Errors
     /// If an end of a range is not a number, or their units differ.
@@ -74,7 +75,13 @@ fn range(first: &str, last: &str, points: usize) -> Result<Vec<String>, String> 
     match ends {
         [Some((first, unit)), Some((last, other))] if unit == other => {
             let steps = points.max(2) - 1;
-            let value = |step: usize| first + (last - first) * step as f64 / steps as f64;
+            let is_whole = |number: f64| libm::trunc(number) == number;
+            let counts = unit.is_empty() && is_whole(first) && is_whole(last);
+            let rounds = counts && libm::fabs(last - first) >= steps as f64;
+            let value = |step: usize| {
+                let exact = first + (last - first) * step as f64 / steps as f64;
+                if rounds { libm::round(exact) } else { exact }
+            };
             // Shares of a step that is no finite decimal would have 17 digits.
             Ok((0..=steps).map(|step| format!("{}{unit}", libm::round(value(step) * 1e6) / 1e6)).collect())
         }
@@ -135,6 +142,38 @@ impl Machine {
     }
 }
 
+/// A figure found by a path that may omit its unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The whole path, with the unit at its end if it has one.
+    pub path: String,
+    /// The path without the unit.
+    pub stem: String,
+    /// The unit.
+    pub unit: Option<&'static str>,
+    /// The value, unless it is a text or a boolean.
+    pub number: Option<f64>,
+}
+
+impl Machine {
+    /// The figure that a path of [`Setting`] is of.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn figure(&self, path: &str) -> Result<Figure, String> {
+        let mut tree = Value::try_from(self).map_err(|error| error.to_string())?;
+        let (above, table, key) = find(&mut tree, path)?;
+        let number = match &table[&key] {
+            Value::Integer(number) => Some(*number as f64),
+            Value::Float(number) => Some(*number),
+            _ => None,
+        };
+        let unit = unit_of(&key);
+        let stem = unit.and(key.rsplit_once('_')).map_or(key.as_str(), |(stem, _)| stem);
+        Ok(Figure { path: full_path(above, &key), stem: full_path(above, stem), unit, number })
+    }
+}
+
 /// Doubles the rows of a node's device until they hold its capacity; returns its name if they did not.
 fn grow_device(node: &mut Node) -> Option<&str> {
     let dram = node.dram.as_mut()?;
@@ -154,8 +193,16 @@ fn grow_device(node: &mut Node) -> Option<&str> {
 
 /// Sets a figure; returns its full path.
 fn set(tree: &mut Value, setting: &Setting) -> Result<String, String> {
-    let (above, name) = setting.path.rsplit_once('.').unwrap_or(("", &setting.path));
-    let mut at = &mut *tree;
+    let (above, table, key) = find(tree, &setting.path)?;
+    let value = value(&key, &table[&key], &setting.value)?;
+    table.insert(key.clone(), value);
+    Ok(full_path(above, &key))
+}
+
+/// The table above a figure, with its path, and the figure's key in it.
+fn find<'a, 'p>(tree: &'a mut Value, path: &'p str) -> Result<(&'p str, &'a mut Table, String), String> {
+    let (above, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut at = tree;
     for part in above.split('.').filter(|part| !part.is_empty()) {
         at = below(at, part)?;
     }
@@ -163,15 +210,16 @@ fn set(tree: &mut Value, setting: &Setting) -> Result<String, String> {
         return Err(format!("`{above}` is not a table of figures"));
     };
     let key = key(table, name)?;
-    let value = match (table.get(&key), key.as_str()) {
-        (Some(Value::Table(_) | Value::Array(_)), _) | (_, "name" | "between") => {
-            return Err(format!("`{key}` is not a figure; there are: {}", figures(table).join(", ")));
+    match (&table[&key], key.as_str()) {
+        (Value::Table(_) | Value::Array(_), _) | (_, "name" | "between") => {
+            Err(format!("`{key}` is not a figure; there are: {}", figures(table).join(", ")))
         }
-        (Some(before), _) => value(&key, before, &setting.value)?,
-        (None, _) => unreachable!("the key was found in the table"),
-    };
-    table.insert(key.clone(), value);
-    Ok(if above.is_empty() { key } else { format!("{above}.{key}") })
+        _ => Ok((above, table, key)),
+    }
+}
+
+fn full_path(above: &str, key: &str) -> String {
+    if above.is_empty() { key.to_owned() } else { format!("{above}.{key}") }
 }
 
 /// The table or list entry of this name.
@@ -314,6 +362,10 @@ mod tests {
         assert_eq!(machine.caches[1].capacity_kib, 1024);
         assert_eq!(machine.source_of("node.dram0.capacity_mib"), "--set node.dram0.capacity=512GiB");
         assert_eq!(machine.source_of("core.clock_mhz"), before.source_of("core.clock_mhz"));
+        let figure = machine.figure("node.dram0.capacity").unwrap();
+        assert_eq!((figure.path.as_str(), figure.unit), ("node.dram0.capacity_mib", Some("MiB")));
+        assert_eq!((figure.stem.as_str(), figure.number), ("node.dram0.capacity", Some(524_288.0)));
+        assert_eq!(machine.figure("core.reorder_buffer").unwrap().stem, "core.reorder_buffer");
     }
 
     #[test]
@@ -325,6 +377,8 @@ mod tests {
         assert_eq!(values("a.b=1").unwrap(), ["1"]);
         assert_eq!(values("a.b=1GiB,3,50%").unwrap(), ["1GiB", "3", "50%"]);
         assert_eq!(values("a.b=10%..100%").unwrap(), ["10%", "40%", "70%", "100%"]);
+        assert_eq!(values("a.b=16..64").unwrap(), ["16", "32", "48", "64"]);
+        assert_eq!(values("a.b=16..65").unwrap(), ["16", "32", "49", "65"], "counts");
         assert_eq!(values("a.b=2..1").unwrap(), ["2", "1.666667", "1.333333", "1"]);
         for wrong in ["a.b=1..", "a.b=1GiB..2", "a.b=x..y", "a.b=1..inf"] {
             assert!(values(wrong).unwrap_err().contains("same unit"), "{wrong}");

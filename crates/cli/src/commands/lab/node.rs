@@ -80,7 +80,7 @@ fn nodes() -> Result<Document, LabError> {
     for guest in running()? {
         for node in &guest.nodes {
             let is_in = match Hotplug::find(Some(guest.run), &node.name).and_then(|mut plug| plug.is_in()) {
-                Ok(is_in) => Cell::Flag(is_in, "yes"),
+                Ok(is_in) => Cell::Flag(is_in, "yes".into()),
                 // It has exited.
                 Err(_) if !running()?.contains(&guest) => continue,
                 Err(error) => {

@@ -194,7 +194,7 @@ impl Processor {
         let misses = memory.map(|ns| self.overlap.misses(ns).into());
         let reorder = self.run_ahead.reorder_buffer().map(u64::from);
         let store_queue = self.run_ahead.store_queue().map(u64::from);
-        let next_page = self.next_page().map_or(Cell::Absent, |follows| Cell::Flag(follows, "yes"));
+        let next_page = self.next_page().map_or(Cell::Absent, |follows| Cell::Flag(follows, "yes".into()));
         let walkers = cold_walk.map(|ns| self.overlap.walks(ns).into());
         let second_ns = reach.filter(|reach| reach.first_pages.is_some()).map(|reach| reach.second_ns);
         let median = |figure: &Option<Figure>| figure.map(|figure| figure.median);
@@ -217,7 +217,7 @@ impl Processor {
             ("walk_ns", "page walk, table cached, ns", of_reach(|reach| reach.walk_ns)),
             ("cold_walk_ns", "page walk, table not cached, ns", ns(cold_walk)),
             ("walkers", "page walks in flight", whole(walkers)),
-            ("nested_walks", "nested page tables", Cell::Flag(self.nested_walks, "yes")),
+            ("nested_walks", "nested page tables", Cell::Flag(self.nested_walks, "yes".into())),
             ("fault_ns", "page fault, ns", ns(median(&self.fault))),
             ("huge_fault_ns", "page fault of 2 MiB, ns", ns(median(&self.huge_fault))),
         ];

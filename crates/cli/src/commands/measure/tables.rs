@@ -27,7 +27,7 @@ pub fn row(pair: &Pair, found: Option<&Measured>, shares: usize) -> Vec<Cell> {
         Cell::Whole(pair.node.0.into()),
         Cell::Whole(pair.cpus.len() as u64),
         Cell::Whole(pair.mib as u64),
-        Cell::Flag(pair.is_cached(), "much of it"),
+        Cell::Flag(pair.is_cached(), "much of it".into()),
     ];
     let Some(found) = found else {
         row.resize(row.len() + shares + 5, Cell::Absent);

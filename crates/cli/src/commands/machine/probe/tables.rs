@@ -125,7 +125,7 @@ fn curve_row(machine: &Machine, pair: Pair, at: At, point: &ProbePoint) -> Vec<C
         if is_dram(machine, pair) { Cell::Percent(point.row_hit_rate) } else { Cell::Absent },
         known(point.line_energy_nj, 2),
         known(point.power_mw, 0),
-        Cell::Flag(point.saturated, "saturated"),
+        Cell::Flag(point.saturated, "saturated".into()),
     ]);
     row
 }

@@ -1,0 +1,70 @@
+//! `--out FILE`: the results of all runs in one file, and how a sweep goes on where it was interrupted.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::ValueHint;
+use serde_json::Value;
+
+use super::journal::{self, Journal, Known};
+use super::shard::Shard;
+use crate::failure::Failure;
+use crate::output::{Document, Format, temporary};
+
+/// Where results are kept.
+#[derive(Debug, clap::Args)]
+pub struct ResultsFile {
+    /// Write all results to FILE.csv or FILE.parquet; resumable
+    ///
+    /// Results so far are in FILE.partial: the same command goes on from there.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = results_file)]
+    out: Option<PathBuf>,
+}
+
+impl ResultsFile {
+    /// The file, if there is one.
+    pub fn path(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+
+    /// Opens the journal of a shard, if results are kept.
+    pub fn journal(&self, shard: Shard, sweep: &Value) -> Result<Option<Journal>, Failure> {
+        let Some(path) = self.path() else { return Ok(None) };
+        if path.exists() {
+            let path = path.display();
+            return Err(Failure::Usage(format!("--out {path}: it exists; remove it, or name another file")));
+        }
+        Journal::open(path, shard, sweep).map(Some)
+    }
+
+    /// The results in the journals of all shards.
+    pub fn known(&self, sweep: &Value) -> Result<Known, Failure> {
+        self.path().map_or_else(|| Ok(Known::default()), |path| journal::known(path, sweep))
+    }
+
+    /// Writes the file and removes the journals. The document's table has a row per run.
+    pub fn write(&self, document: &Document) -> Result<(), Failure> {
+        let Some(path) = self.path() else { return Ok(()) };
+        let bytes = match is_parquet(path) {
+            true => document.parquet(),
+            false => document.text(Format::Csv, None).into_bytes(),
+        };
+        let written = temporary(path).and_then(|mut file| {
+            file.write_all(&bytes)?;
+            file.persist(path)?;
+            Ok(())
+        });
+        written.map_err(|error| Failure::unwritable(path.display(), &error))?;
+        journal::remove(path)
+    }
+}
+
+fn is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "parquet")
+}
+
+fn results_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let has_format = is_parquet(&path) || path.extension().is_some_and(|end| end == "csv");
+    if has_format { Ok(path) } else { Err("expected a name that ends in .csv or .parquet".to_owned()) }
+}
