@@ -16,7 +16,7 @@ use crate::output::{Document, Format, temporary};
 pub struct ResultsFile {
     /// Write all results to FILE.csv or FILE.parquet; resumable
     ///
-    /// Results so far are in FILE.partial: the same command goes on from there.
+    /// FILE.partial has those so far; the same command goes on from there.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = results_file)]
     out: Option<PathBuf>,
 }
