@@ -17,7 +17,7 @@ use crate::options::Overrides;
 use crate::output::Cell;
 use crate::output::VERSION;
 use crate::progress::Progress;
-use crate::{advice, interrupt, machines, memory_guard};
+use crate::{advice, interrupt, machines, memory_guard, parallel};
 
 /// A machine and the programs to run on it.
 #[derive(Debug, Args)]
@@ -185,30 +185,56 @@ impl Runs {
     /// Runs the programs under a policy.
     pub fn run(&self, policy: &Policy, progress: &Progress, part: usize) -> Result<Report, Failure> {
         interrupt::check()?;
-        let placement = self.check(policy)?;
+        let mut watch = watcher(progress, part);
+        let simulated = self.simulated(policy)?;
+        let report = memtide_sim::run(&self.machine, self.jobs()?, simulated, self.seed, &mut watch);
+        progress.set(part, 1.0);
+        report.map_err(|error| self.failure(policy, error))
+    }
+
+    /// Runs the programs under each policy: in one pass if each of their threads has a CPU, else, or if
+    /// `exact`, one by one on all cores.
+    pub fn run_each(
+        &self,
+        policies: &[Policy],
+        progress: &Progress,
+        exact: bool,
+    ) -> Result<Vec<Report>, Failure> {
+        let jobs = self.jobs()?;
+        if exact || policies.len() == 1 || !memtide_sim::can_share(&self.machine, &jobs) {
+            drop(jobs);
+            let reports = parallel::map(policies, |part, policy| self.run(policy, progress, part));
+            return reports.into_iter().collect();
+        }
+        let simulated =
+            policies.iter().map(|policy| self.simulated(policy)).collect::<Result<Vec<_>, _>>()?;
+        let watch = |part: usize, done: Option<f64>| watcher(progress, part)(done);
+        let reports = memtide_sim::run_shared(&self.machine, jobs, simulated, self.seed, &watch);
+        let reports = policies.iter().zip(reports);
+        reports.map(|(policy, report)| report.map_err(|error| self.failure(policy, error))).collect()
+    }
+
+    fn simulated(&self, policy: &Policy) -> Result<memtide_sim::Policy, Failure> {
         let migrates = policy.migration_info().name != "none";
         let migration = migrates.then(|| policy.migration(&self.machine));
-        let name = policy.name().to_owned();
-        let policy = memtide_sim::Policy::new(placement, migration);
-        let mut watch = |done: Option<f64>| {
-            progress.set(part, done.unwrap_or_default());
-            !interrupt::requested()
-        };
-        let report = memtide_sim::run(&self.machine, self.jobs()?, policy, self.seed, &mut watch);
-        progress.set(part, 1.0);
-        report.map_err(|error| match error {
+        Ok(memtide_sim::Policy::new(self.check(policy)?, migration))
+    }
+
+    fn failure(&self, policy: &Policy, error: SimError) -> Failure {
+        match error {
             SimError::Interrupted => Failure::Interrupted,
             SimError::Program(error) => Failure::Input(error.to_string()),
             SimError::NoRegion { .. } if self.options.warm_up > 0 => {
                 Failure::Usage(format!("--warmup {}: {error}", self.options.warm_up))
             }
             SimError::Bound { nodes } => Failure::Run(format!(
-                "out of memory: policy '{name}' binds the program to {}, without free memory; use a smaller \
+                "out of memory: policy '{}' binds the program to {}, without free memory; use a smaller \
                  workload or scale, or a placement that spills, such as 'preferred'",
+                policy.name(),
                 self.names_of(&nodes).join(", ")
             )),
             other => Failure::Run(other.to_string()),
-        })
+        }
     }
 
     fn names_of(&self, nodes: &[NodeId]) -> Vec<&str> {
@@ -223,6 +249,14 @@ impl Runs {
             program.job(self.options, seed)
         })
         .collect()
+    }
+}
+
+/// Shows a part's progress, and ends it at an interrupt.
+fn watcher(progress: &Progress, part: usize) -> impl Fn(Option<f64>) -> bool + '_ {
+    move |done| {
+        progress.set(part, done.unwrap_or_default());
+        !interrupt::requested()
     }
 }
 

@@ -23,8 +23,16 @@ impl PageKey {
         PageKey(1 << 63 | u64::from(space) << 41 | (page & ((1 << 40) - 1)) << 1 | u64::from(huge))
     }
 
-    fn page(self) -> u64 {
+    /// Its number, in units of its own size.
+    #[inline]
+    pub fn page(self) -> u64 {
         (self.0 >> 1) & ((1 << 40) - 1)
+    }
+
+    /// Whether it is a huge page.
+    #[inline]
+    pub fn is_huge(self) -> bool {
+        self.0 & 1 == 1
     }
 
     /// The line of page tables with this page's entry, below `lines`, with `entries` in each. The tables of

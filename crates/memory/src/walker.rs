@@ -96,10 +96,20 @@ impl PageWalkers {
                 }
             }
         };
+        self.walk_for(now, takes)
+    }
+
+    /// A walk of known duration, at `now` or when a walker is free.
+    pub fn walk_for(&mut self, now: Time, takes: Time) -> Walk {
         let first_free = self.free.iter_mut().min().expect("a walker");
         let from = now.max(*first_free);
         *first_free = from + takes;
         Walk { from, takes }
+    }
+
+    /// Duration of a walk whose lines are in a private cache.
+    pub fn warm(&self) -> Time {
+        self.warm
     }
 }
 

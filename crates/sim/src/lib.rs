@@ -12,10 +12,12 @@ mod agenda;
 mod comparison;
 mod core;
 mod engine;
+mod feed;
 mod os;
 mod report;
 mod samples;
 mod sensors;
+mod shared;
 mod stages;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
@@ -29,10 +31,12 @@ use memtide_core::policy::{Migration, Placement, SensorRefused};
 use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::comparison::{Comparison, Reach};
+use self::feed::Load;
 pub use self::report::{
     LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, StageReport,
     TimeReport, TimelineReport, WearReport,
 };
+pub use self::shared::{can_share, run_shared};
 
 /// A program and its CPUs.
 pub struct Job<'p> {
@@ -163,7 +167,17 @@ pub fn run(
     seed: u64,
     watch: &mut dyn FnMut(Option<f64>) -> bool,
 ) -> Result<Report, SimError> {
-    let mut engine = engine::Engine::new(machine, jobs, policy, seed)?;
+    run_loads(machine, jobs.into_iter().map(Load::from).collect(), policy, seed, watch)
+}
+
+fn run_loads(
+    machine: &Machine,
+    loads: Vec<Load<'_>>,
+    policy: Policy,
+    seed: u64,
+    watch: &mut dyn FnMut(Option<f64>) -> bool,
+) -> Result<Report, SimError> {
+    let mut engine = engine::Engine::new(machine, loads, policy, seed)?;
     engine.run(watch)?;
     Ok(engine.report())
 }

@@ -48,7 +48,7 @@ impl Engine<'_> {
     pub(crate) fn mark(&mut self, program: usize, mark: Mark) {
         let now = self.now;
         let running = &mut self.programs[program];
-        if !running.program.has_region() {
+        if !running.feed.has_region() {
             return;
         }
         let was = running.stage;

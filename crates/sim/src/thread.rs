@@ -1,7 +1,10 @@
 //! Threads: their next accesses and their time.
 
+use std::sync::Arc;
+
 use memtide_core::policy::RuleState;
 use memtide_core::{Access, Batch, CpuId, TaskId, ThreadId, Time};
+use memtide_front::Chunk;
 use serde::Serialize;
 
 /// A thread of a program.
@@ -14,6 +17,8 @@ pub(crate) struct Thread {
     pub cpu: CpuId,
     pub state: State,
     pub batch: Batch,
+    /// The thread's records, if they are replayed instead of accesses.
+    pub records: Option<Cursor>,
     /// Next access of the batch.
     pub cursor: usize,
     /// Consecutive batches without accesses and work.
@@ -27,6 +32,16 @@ pub(crate) struct Thread {
     pub placement: RuleState,
     pub spent: Spent,
     pub counts: ThreadCounts,
+}
+
+/// A place in a chunk of records.
+#[derive(Default)]
+pub(crate) struct Cursor {
+    pub chunk: Arc<Chunk>,
+    /// Next record.
+    pub next: usize,
+    /// Next spilled line.
+    pub next_spilled: usize,
 }
 
 /// State of a thread.

@@ -1,12 +1,11 @@
 //! `memtide compare`.
 
-use memtide_policies::{Policy, default_comparison};
+use memtide_policies::default_comparison;
 use memtide_sim::{Comparison, Report};
 
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{self, Cell, Document, Format, Table};
-use crate::parallel;
 use crate::progress::Progress;
 use crate::report::{self, ReportFile};
 use crate::runs::{self, RunOptions};
@@ -23,6 +22,11 @@ pub struct Arguments {
     /// Policies, separated by commas [default: each placement and migration]
     #[arg(short, long, value_name = "POLICIES")]
     policies: Vec<String>,
+    /// Simulate each policy by itself, slower
+    ///
+    /// By default, what no policy changes runs once for all of them.
+    #[arg(long)]
+    exact: bool,
     #[command(flatten)]
     report: ReportFile,
 }
@@ -37,9 +41,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let runs = arguments.setting.runs(common.seed)?;
     let draft = arguments.report.draft()?;
     let progress = Progress::new("simulating", policies.len());
-    let reports = parallel::map(&policies, |index, policy: &Policy| runs.run(policy, &progress, index));
+    let reports = runs.run_each(&policies, &progress, arguments.exact)?;
     drop(progress);
-    let reports = reports.into_iter().collect::<Result<Vec<Report>, Failure>>()?;
     let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
     let comparison = Comparison::new(&runs.machine, names, reports);
     let mut notes: Vec<String> = simulated::region_note(&comparison.reports).into_iter().collect();

@@ -39,10 +39,10 @@ pub(crate) enum Trap {
 
 /// The physical line of an address, and the duration of the translation, which starts when the address is
 /// known but not before `from`.
-struct Translated {
-    line: u64,
-    from: Time,
-    takes: Time,
+pub(super) struct Translated {
+    pub line: u64,
+    pub from: Time,
+    pub takes: Time,
 }
 
 /// The bytes of an access within one line.
@@ -77,8 +77,10 @@ impl Core {
                 return Stop::Blocked;
             };
             let Some(begin) = self.window.place(begin) else { return Stop::Blocked };
-            let begin =
-                if access.write { self.window.dispatch_store(self.stores, begin) } else { Some(begin) };
+            let begin = match access.write {
+                true => self.window.dispatch_store(self.stores, begin, |_| Time::ZERO),
+                false => Some(begin),
+            };
             let Some(begin) = begin else { return Stop::Blocked };
             thread.spent.stall += self.clock.wait_until(begin);
             if self.clock.now() > limit {
@@ -155,7 +157,7 @@ impl Core {
     }
 
     /// Tells the prefetcher where the next page is, if it is mapped, once a stream nears its page's end.
-    fn follow_to_next_page(&mut self, line: u64, address: VirtAddr, space: &mut Space) {
+    pub(super) fn follow_to_next_page(&mut self, line: u64, address: VirtAddr, space: &mut Space) {
         let Some(prefetcher) = self.prefetcher.as_mut().filter(|prefetcher| prefetcher.nears_end(line))
         else {
             return;

@@ -18,10 +18,17 @@ impl InOrder {
         InOrder { capacity, unfinished: VecDeque::new() }
     }
 
+    /// Adds one, in the order of numbers. Of neighbours with the same end, the first counts.
     #[inline]
     pub fn push(&mut self, number: u64, end: End) {
-        if self.unfinished.back().is_none_or(|&(_, last)| last != end) {
-            self.unfinished.push_back((number, end));
+        let later = self.unfinished.iter().rev().take_while(|&&(other, _)| other > number).count();
+        let at = self.unfinished.len() - later;
+        if at > 0 && self.unfinished[at - 1].1 == end {
+            return;
+        }
+        match later {
+            0 => self.unfinished.push_back((number, end)),
+            _ => self.unfinished.insert(at, (number, end)),
         }
     }
 

@@ -3,9 +3,11 @@
 mod clock;
 mod front;
 mod in_order;
+mod replay;
 mod window;
 
 use std::collections::VecDeque;
+use std::iter;
 
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, Then, Time};
@@ -16,6 +18,7 @@ use memtide_memory::{
 
 pub(crate) use self::clock::Clock;
 pub(crate) use self::front::{Stop, Trap};
+use self::replay::Replayed;
 use self::window::End;
 pub(crate) use self::window::Window;
 use crate::thread::Thread;
@@ -49,6 +52,7 @@ pub(crate) struct Core {
     instructions: u64,
     stores: u64,
     spilled: Vec<u64>,
+    replayed: Replayed,
 }
 
 impl Core {
@@ -74,6 +78,7 @@ impl Core {
             instructions: 0,
             stores: 0,
             spilled: Vec::new(),
+            replayed: Replayed::default(),
         }
     }
 
@@ -125,6 +130,7 @@ impl Core {
     /// Drops translations: one page's, or all.
     pub fn invalidate(&mut self, page: Option<PageKey>) {
         self.last_page = None;
+        self.replayed.frames.invalidate(page);
         match page {
             Some(page) => self.tlb.invalidate(page),
             None => self.tlb.flush(),
@@ -151,6 +157,7 @@ impl Core {
 
     /// Hits of each private level, nearest to the core first.
     pub fn cache_hits(&self) -> impl Iterator<Item = u64> + '_ {
-        self.private.hits()
+        let replayed = self.replayed.hits.iter().copied().chain(iter::repeat(0));
+        self.private.hits().zip(replayed).map(|(own, replayed)| own + replayed)
     }
 }

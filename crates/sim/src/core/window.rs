@@ -2,8 +2,8 @@
 //! for.
 //!
 //! Not an instruction-by-instruction pipeline: each access is handled once, when it is dispatched, in program
-//! order. Its end is a time if known, and otherwise the slot that will know it. Five limits apply to the
-//! overlap:
+//! order. Its end is a time if known, and otherwise a time after the end of a slot's miss. Five limits apply to
+//! the overlap:
 //!
 //! ```text
 //!          dispatch           place           begin_miss          shared levels
@@ -11,7 +11,7 @@
 //!  order             buffer, store     ^       \ queue:    as many as the   ready:   |
 //!                    queue (leave      |        \ none free core has misses by time  |
 //!                    in order)         |         `-> waits                           |
-//!                                      |      waiters begin: hits end, misses go on  |
+//!                                      |                  waiters begin               |
 //!                                      `---------------------------------------------'
 //! ```
 //!
@@ -19,8 +19,8 @@
 //!   older has ended. An access may come later than that instruction: those between them follow the wait.
 //! - *Store queue*: a store is dispatched only once the store that is `store_queue` stores older has left:
 //!   its line and those of all older stores are there.
-//! - *Slots*: open accesses. An [`End`] names slot and generation, so an access whose slot has been reused
-//!   counts as ended long ago, and needs no notification.
+//! - *Slots*: open misses. An [`End`] names slot and generation, so a miss whose slot has been reused counts as
+//!   ended long ago, and needs no notification. Hits take none: their ends follow from those of misses.
 //! - *Miss registers*: a miss, or the posted write of a line, without one waits in `queue`, first come, first
 //!   served, and inherits the end of the miss that frees one.
 //! - *Dependences*: an access with a loaded address begins when that load ends. Waiters need no lists:
@@ -49,52 +49,77 @@ const SLOTS: usize = 64;
 /// Maximum distance of a dependence in accesses; older loads have ended, since no reorder buffer holds more.
 const RECENT: usize = 256;
 
-/// The end of an access: a time, or the slot that will know it.
+/// The end of an access: a time and, while that is not known, another one after the end of a slot's miss; the
+/// later of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End(u64);
+pub(crate) struct End {
+    floor: Time,
+    /// Picoseconds after the end of the miss.
+    offset: u32,
+    /// Generation and slot of the miss, or [`KNOWN`].
+    miss: u32,
+}
 
-const OPEN: u64 = 1 << 63;
+const KNOWN: u32 = u32::MAX;
 
 impl End {
-    pub fn at(time: Time) -> End {
-        End(time.0)
+    pub const fn at(time: Time) -> End {
+        End { floor: time, offset: 0, miss: KNOWN }
     }
 
     /// Whether the end is known and not after `time`.
     #[inline]
     pub fn is_before(self, time: Time) -> bool {
-        self.0 <= time.0
+        self.is_known() && self.floor <= time
     }
 
-    fn open(slot: u8, generation: u32) -> End {
-        End(OPEN | u64::from(generation) << 8 | u64::from(slot))
+    fn of_miss(slot: u8, generation: u32) -> End {
+        End { floor: Time::ZERO, offset: 0, miss: generation << 8 | u32::from(slot) }
+    }
+
+    #[inline]
+    fn is_known(self) -> bool {
+        self.miss == KNOWN
+    }
+
+    #[inline]
+    fn slot(self) -> u8 {
+        self.miss as u8
+    }
+
+    /// The end of what begins then, but not before `earliest`, and takes a time.
+    #[inline]
+    pub(super) fn then(self, earliest: Time, takes: Time) -> End {
+        let offset = self.offset.saturating_add(takes.0 as u32);
+        End { floor: self.floor.max(earliest) + takes, offset, ..self }
+    }
+
+    /// The later of two ends; of two misses, the first one's.
+    #[inline]
+    pub(super) fn and(self, other: End) -> End {
+        let floor = self.floor.max(other.floor);
+        if self.is_known() { End { floor, ..other } } else { End { floor, ..self } }
     }
 }
 
-/// An access without a known end in the past.
+/// A miss without a known end in the past.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// Its end; [`Time::NEVER`] while unknown.
     end: Time,
     generation: u32,
-    /// The slot that it waits for, if it is in `waiting`.
+    /// The slot that it waits for, if it is in `waiting`, and how long after its end it begins.
     on: u8,
+    offset: u32,
     /// Its earliest start.
     earliest: Time,
-    kind: Kind,
+    /// It goes to the shared levels this long after its start, once its address is translated.
+    translation: Time,
     /// Its miss register.
     register: u8,
     /// Whether it is the posted write of a line, instead of an access.
     posted: bool,
     line: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    /// Ends this long after its start.
-    Hit(Time),
-    /// Goes to the shared levels this long after its start, once its address is translated.
-    Miss(Time),
 }
 
 /// The window. Its time never decreases, but ends become known in any order.
@@ -105,6 +130,11 @@ pub(crate) struct Window {
     waiting: u64,
     /// The reorder buffer: loads that may not have ended.
     instructions: InOrder,
+    /// The last instruction that it held up, and until when.
+    held_up: (u64, Time),
+    /// When the last of the instructions and stores that are in neither queue any more ended.
+    retired: Time,
+    left: Time,
     /// The store queue: stores whose line may not have arrived.
     stores: InOrder,
     recent: [End; RECENT],
@@ -131,8 +161,9 @@ impl Window {
             end: Time::ZERO,
             generation: 0,
             on: 0,
+            offset: 0,
             earliest: Time::ZERO,
-            kind: Kind::Miss(Time::ZERO),
+            translation: Time::ZERO,
             register: NO_REGISTER,
             posted: false,
             line: 0,
@@ -142,6 +173,9 @@ impl Window {
             next_slot: 0,
             waiting: 0,
             instructions: InOrder::new(core.reorder_buffer.into()),
+            held_up: (0, Time::ZERO),
+            retired: Time::ZERO,
+            left: Time::ZERO,
             stores: InOrder::new(core.store_queue.into()),
             recent: [End::at(Time::ZERO); RECENT],
             position: 0,
@@ -159,31 +193,43 @@ impl Window {
     /// this one follow at the core's full rate.
     #[inline]
     pub fn dispatch(&mut self, instruction: u64, clock: &Clock) -> Option<Time> {
-        let mut now = clock.now();
+        let (held_up, until) = self.held_up;
+        let mut now = clock.now().max(until + clock.takes(instruction - held_up));
         while let Some((first, end)) = self.instructions.before(instruction) {
-            now = now.max(self.known(end)? + clock.takes(instruction - first));
+            let until = self.known(end)?;
+            let held = until + clock.takes(instruction - first);
+            if held > now {
+                (now, self.held_up) = (held, (first, until));
+            }
             self.instructions.pop();
         }
         Some(now)
     }
 
-    /// Earliest dispatch of a store at or after `now`, given the store queue; `None` while unknown.
+    /// The last instruction that the reorder buffer held up.
     #[inline]
-    pub fn dispatch_store(&mut self, number: u64, mut now: Time) -> Option<Time> {
-        while let Some((_, end)) = self.stores.before(number) {
-            now = now.max(self.known(end)?);
+    pub fn held_up(&self) -> u64 {
+        self.held_up.0
+    }
+
+    /// Earliest dispatch of a store at or after `now`, given the store queue; `None` while unknown. If an
+    /// earlier store has waited, `since` says how long before this one that was dispatched.
+    #[inline]
+    pub fn dispatch_store(&mut self, number: u64, now: Time, since: impl Fn(u64) -> Time) -> Option<Time> {
+        while let Some((first, end)) = self.stores.before(number) {
+            self.left = self.left.max(self.known(end)? + since(number - first));
             self.stores.pop();
         }
-        Some(now)
+        Some(now.max(self.left))
     }
 
     /// When everything dispatched so far has retired, and not before `now`; `None` while unknown.
-    pub fn drain(&mut self, mut now: Time) -> Option<Time> {
+    pub fn drain(&mut self, now: Time) -> Option<Time> {
         while let Some((_, end)) = self.instructions.before(u64::MAX) {
-            now = now.max(self.known(end)?);
+            self.retired = self.retired.max(self.known(end)?);
             self.instructions.pop();
         }
-        Some(now)
+        Some(now.max(self.retired))
     }
 
     /// When also all stores have ended; `None` while unknown.
@@ -230,33 +276,21 @@ impl Window {
         }
     }
 
-    /// Adds an access that hits a private cache; returns its end.
+    /// The end of an access that hits a private cache. If both its address and its line are on their way, it
+    /// waits for its address.
     #[inline]
     pub fn hit(&mut self, line: u64, earliest: Time, latency: Time, producer: End) -> End {
-        let filled = match self.lines[line as usize % SLOTS] {
-            (held, end) if held == line => self.settled(end),
-            _ => Ok(Time::ZERO),
-        };
-        match (self.settled(producer), filled) {
-            (Ok(produced), Ok(filled)) => End::at((earliest.max(produced) + latency).max(filled)),
-            (Ok(_), Err(slot)) => self.end_of(slot),
-            (Err(slot), _) => {
-                let new = self.open(line, earliest, Kind::Hit(latency));
-                self.wait(new, slot);
-                self.end_of(new)
-            }
+        let own = self.settled(producer).then(earliest, latency);
+        match self.lines[line as usize % SLOTS] {
+            (held, filled) if held == line => own.and(self.settled(filled)),
+            _ => own,
         }
     }
 
     /// Adds an access that misses the private caches, after its address is known and translated; returns its
     /// end.
     pub fn miss(&mut self, line: u64, earliest: Time, translation: Time, producer: End) -> End {
-        let new = self.open(line, earliest, Kind::Miss(translation));
-        match self.settled(producer) {
-            Ok(produced) => self.begin_miss(new, earliest.max(produced) + translation),
-            Err(slot) => self.wait(new, slot),
-        }
-        let end = self.end_of(new);
+        let end = self.open(line, earliest, translation, producer, false);
         self.lines[line as usize % SLOTS] = (line, end);
         end
     }
@@ -264,12 +298,7 @@ impl Window {
     /// Adds the posted write of a write-combining buffer's line. No access waits for it, but it takes a slot
     /// and a miss register until its node has accepted it.
     pub fn write(&mut self, line: u64, earliest: Time, translation: Time, producer: End) {
-        let new = self.open(line, earliest, Kind::Miss(translation));
-        self.slots[usize::from(new)].posted = true;
-        match self.settled(producer) {
-            Ok(produced) => self.begin_miss(new, earliest.max(produced) + translation),
-            Err(slot) => self.wait(new, slot),
-        }
+        self.open(line, earliest, translation, producer, true);
     }
 
     /// Records the end of the last access, for dependent ones.
@@ -317,33 +346,17 @@ impl Window {
     pub fn resolve(&mut self, slot: u8, end: Time) {
         debug_assert!(self.slots[usize::from(slot)].end == Time::NEVER, "an access ends twice");
         debug_assert!(self.waiting >> slot & 1 == 0, "an access ends that has not begun");
-        let mut known = [0; SLOTS];
-        known[0] = slot;
-        let mut count = 1;
         self.slots[usize::from(slot)].end = end;
-        while count > 0 {
-            count -= 1;
-            let slot = known[count];
-            self.release_register(slot);
-            let end = self.slots[usize::from(slot)].end;
-            let mut left = self.waiting;
-            while left != 0 {
-                let other = left.trailing_zeros() as u8;
-                left &= left - 1;
-                let waiter = &mut self.slots[usize::from(other)];
-                if waiter.on != slot {
-                    continue;
-                }
+        self.release_register(slot);
+        let mut left = self.waiting;
+        while left != 0 {
+            let other = left.trailing_zeros() as u8;
+            left &= left - 1;
+            let waiter = &self.slots[usize::from(other)];
+            if waiter.on == slot {
                 self.waiting &= !(1 << other);
-                let begin = waiter.earliest.max(end);
-                match waiter.kind {
-                    Kind::Hit(latency) => {
-                        waiter.end = begin + latency;
-                        known[count] = other;
-                        count += 1;
-                    }
-                    Kind::Miss(translation) => self.begin_miss(other, begin + translation),
-                }
+                let begin = waiter.earliest.max(end + Time(waiter.offset.into()));
+                self.begin_miss(other, begin + waiter.translation);
             }
         }
     }
@@ -351,48 +364,53 @@ impl Window {
     /// An end's time; `None`, and the slot is awaited, while unknown.
     #[inline]
     fn known(&mut self, end: End) -> Option<Time> {
-        self.settled(end).map_err(|slot| self.awaited = slot).ok()
+        let end = self.settled(end);
+        if end.is_known() {
+            return Some(end.floor);
+        }
+        self.awaited = end.slot();
+        None
     }
 
+    /// An end as a time, if it is known by now.
     #[inline]
-    fn settled(&self, end: End) -> Result<Time, u8> {
-        if end.0 & OPEN == 0 {
-            return Ok(Time(end.0));
+    fn settled(&self, end: End) -> End {
+        if end.is_known() {
+            return end;
         }
-        let slot = self.slots[(end.0 & 0xff) as usize];
-        if slot.generation != (end.0 >> 8) as u32 {
-            return Ok(Time::ZERO);
+        let slot = &self.slots[usize::from(end.slot())];
+        if slot.generation != end.miss >> 8 {
+            return End::at(end.floor);
         }
-        if slot.end == Time::NEVER { Err(end.0 as u8) } else { Ok(slot.end) }
+        if slot.end == Time::NEVER { end } else { End::at(end.floor.max(slot.end + Time(end.offset.into()))) }
     }
 
-    fn end_of(&self, slot: u8) -> End {
-        End::open(slot, self.slots[usize::from(slot)].generation)
-    }
-
-    fn open(&mut self, line: u64, earliest: Time, kind: Kind) -> u8 {
+    fn open(&mut self, line: u64, earliest: Time, translation: Time, producer: End, posted: bool) -> End {
         debug_assert!(self.slots[usize::from(self.next_slot)].end != Time::NEVER);
+        let produced = self.settled(producer);
         let new = self.next_slot;
         self.next_slot = (new + 1) % SLOTS as u8;
         let slot = &mut self.slots[usize::from(new)];
         let generation = slot.generation.wrapping_add(1) & 0x00ff_ffff;
+        let earliest = earliest.max(produced.floor);
         *slot = Slot {
             end: Time::NEVER,
             generation,
-            on: 0,
+            on: produced.slot(),
+            offset: produced.offset,
             earliest,
-            kind,
+            translation,
             register: NO_REGISTER,
-            posted: false,
+            posted,
             line,
         };
-        new
-    }
-
-    fn wait(&mut self, slot: u8, on: u8) {
-        debug_assert!(slot != on && self.slots[usize::from(on)].end == Time::NEVER, "nothing would wake it");
-        self.slots[usize::from(slot)].on = on;
-        self.waiting |= 1 << slot;
+        if produced.is_known() {
+            self.begin_miss(new, earliest + translation);
+        } else {
+            debug_assert!(produced.slot() != new, "nothing would wake it");
+            self.waiting |= 1 << new;
+        }
+        End::of_miss(new, generation)
     }
 
     fn begin_miss(&mut self, slot: u8, time: Time) {
@@ -456,7 +474,7 @@ mod tests {
         }
     }
 
-    const START: End = End(0);
+    const START: End = End::at(Time::ZERO);
 
     #[test]
     fn dependent_miss_begins_when_its_producer_ends() {
@@ -468,9 +486,9 @@ mod tests {
         assert_eq!(w.next_miss(), Time::NEVER);
         w.resolve(0, Time(100));
         assert_eq!(w.take_miss(), Some((Time(100), 1)));
-        assert_eq!(w.settled(second), Err(1));
+        assert_eq!(w.known(second), None);
         w.resolve(1, Time(200));
-        assert_eq!(w.settled(second), Ok(Time(200)));
+        assert_eq!(w.known(second), Some(Time(200)));
     }
 
     #[test]
@@ -510,11 +528,11 @@ mod tests {
         w.must_leave(1, first);
         w.must_leave(2, second);
         w.resolve(1, Time(40));
-        assert_eq!(w.dispatch_store(8, Time(50)), Some(Time(50)));
-        assert_eq!(w.dispatch_store(9, Time(50)), None, "the first has not ended");
+        assert_eq!(w.dispatch_store(8, Time(50), |_| Time::ZERO), Some(Time(50)));
+        assert_eq!(w.dispatch_store(9, Time(50), |_| Time::ZERO), None, "the first has not ended");
         w.resolve(0, Time(90));
-        assert_eq!(w.dispatch_store(9, Time(50)), Some(Time(90)));
-        assert_eq!(w.dispatch_store(10, Time(95)), Some(Time(95)));
+        assert_eq!(w.dispatch_store(9, Time(50), |_| Time::ZERO), Some(Time(90)));
+        assert_eq!(w.dispatch_store(10, Time(95), |_| Time::ZERO), Some(Time(95)));
     }
 
     #[test]
@@ -540,19 +558,37 @@ mod tests {
         w.resolve(0, Time(50_000));
         clock.run(31);
         assert_eq!(w.dispatch(31, &clock), Some(Time(70_000)), "20 instructions after the one that waits");
+        clock.wait_until(Time(70_000));
         let end = w.miss(2, Time(70_000), Time::ZERO, START);
         w.must_retire(31, end);
-        w.resolve(1, Time(75_000));
+        w.resolve(1, Time(85_000));
         clock.run(60);
-        assert_eq!(w.dispatch(91, &clock), Some(Time(125_000)), "50 after that");
+        assert_eq!(w.dispatch(91, &clock), Some(Time(135_000)), "50 after that");
+    }
+
+    #[test]
+    fn wait_is_kept_while_another_is_unknown() {
+        let mut w = window(4);
+        let mut clock = Clock::new(&core(4));
+        for (instruction, line) in [(1, 1), (2, 2)] {
+            let end = w.miss(line, Time(0), Time::ZERO, START);
+            w.must_retire(instruction, end);
+        }
+        clock.run(12);
+        w.resolve(0, Time(90_000));
+        assert_eq!(w.dispatch(12, &clock), None, "the second has not ended");
+        w.resolve(1, Time(50_000));
+        assert_eq!(w.dispatch(12, &clock), Some(Time(91_000)), "the first holds up instruction 11");
     }
 
     #[test]
     fn hit_on_line_in_flight_waits_for_it() {
         let mut w = window(4);
-        let miss = w.miss(1, Time(0), Time::ZERO, START);
-        assert_eq!(w.hit(1, Time(2), Time(4), START), miss);
+        w.miss(1, Time(0), Time::ZERO, START);
+        let hit = w.hit(1, Time(2), Time(4), START);
+        assert_eq!(w.known(hit), None);
         w.resolve(0, Time(50));
+        assert_eq!(w.known(hit), Some(Time(50)));
         assert_eq!(w.hit(1, Time(2), Time(4), START), End::at(Time(50)));
         assert_eq!(w.hit(1, Time(60), Time(4), START), End::at(Time(64)));
     }
@@ -566,7 +602,24 @@ mod tests {
             let end = w.hit(7, Time(1), Time(4), w.producer(1));
             w.remember(end);
         }
+        let dependent = w.miss(9, Time(2), Time(5), w.producer(1));
         w.resolve(0, Time(50));
-        assert_eq!(w.settled(w.producer(1)), Ok(Time(62)));
+        assert_eq!(w.known(w.producer(1)), Some(Time(62)));
+        assert_eq!((w.take_miss(), w.take_miss()), (Some((Time(0), 0)), Some((Time(67), 1))));
+        w.resolve(1, Time(90));
+        assert_eq!(w.known(dependent), Some(Time(90)));
+    }
+
+    #[test]
+    fn hits_take_no_slots() {
+        let mut w = window(4);
+        let miss = w.miss(1, Time(0), Time::ZERO, START);
+        let late = w.hit(7, Time(70), Time(4), miss);
+        for _ in 0..2 * SLOTS {
+            assert_eq!(w.place(Time(80)), Some(Time(80)));
+            w.hit(7, Time(80), Time(4), miss);
+        }
+        w.resolve(0, Time(50));
+        assert_eq!(w.known(late), Some(Time(74)), "it was dispatched after its address was there");
     }
 }

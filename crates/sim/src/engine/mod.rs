@@ -23,13 +23,14 @@ use self::programs::Running;
 use self::tasks::Tasks;
 use crate::agenda::Agenda;
 use crate::core::{Core, Stop};
+use crate::feed::Load;
 use crate::os::Os;
 use crate::report::Report;
 use crate::samples::Samples;
 use crate::sensors::{OpenSensors, SensorSetup};
 use crate::stages::Stages;
 use crate::thread::Thread;
-use crate::{Job, Policy, SimError};
+use crate::{Policy, SimError};
 
 /// How far a core's clock may run ahead of the other actors while it uses nothing shared.
 const AHEAD: Time = Time::from_us(2);
@@ -90,7 +91,7 @@ const WATCH_TURNS: u32 = 1 << 17;
 impl<'p> Engine<'p> {
     pub fn new(
         machine: &Machine,
-        jobs: Vec<Job<'p>>,
+        jobs: Vec<Load<'p>>,
         policy: Policy,
         seed: u64,
     ) -> Result<Engine<'p>, SimError> {
@@ -103,7 +104,7 @@ impl<'p> Engine<'p> {
             None => OpenSensors::none(),
         };
         let nodes = machine.nodes.len();
-        let marked = jobs.iter().any(|job| job.program.has_region());
+        let marked = jobs.iter().any(|job| job.feed.has_region());
         let stage = if marked { Stage::Initialisation } else { Stage::Region };
         let mut engine = Engine {
             now: Time::ZERO,
@@ -226,7 +227,12 @@ impl<'p> Engine<'p> {
             let core = &mut self.cores[cpu];
             let thread = &mut self.threads[running];
             let space = &mut self.os.spaces[thread.task.index()];
-            match core.take_in(thread, space, &mut self.uncore, self.now + AHEAD) {
+            let limit = self.now + AHEAD;
+            let stop = match thread.records {
+                Some(_) => core.replay(thread, space, &mut self.uncore, limit),
+                None => core.take_in(thread, space, &mut self.uncore, limit),
+            };
+            match stop {
                 Stop::Blocked => {
                     core.blocked = true;
                     return Ok(());
@@ -325,7 +331,7 @@ impl<'p> Engine<'p> {
 
     /// Reports progress to the watcher; fails if the watcher stops the run.
     fn report_progress(&self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
-        let done = self.programs.iter().map(|p| p.program.progress()).collect::<Option<Vec<f64>>>();
+        let done = self.programs.iter().map(|p| p.feed.progress()).collect::<Option<Vec<f64>>>();
         let done = done.map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64);
         if watch(done) { Ok(()) } else { Err(SimError::Interrupted) }
     }

@@ -1,13 +1,14 @@
 //! Programs: loading, and events of their threads between accesses.
 
 use memtide_core::policy::{RuleState, Task};
-use memtide_core::{Batch, CpuId, Program, Stage, TaskId, Then, ThreadId, Time, VirtAddr, Vpn};
+use memtide_core::{Batch, CpuId, Stage, TaskId, Then, ThreadId, Time, VirtAddr, Vpn};
 
 use super::Engine;
+use crate::SimError;
 use crate::core::Trap;
+use crate::feed::{Feed, Load};
 use crate::os::{PAGES, Space, TASKS};
 use crate::thread::{Spent, State, Thread, ThreadCounts};
-use crate::{Job, SimError};
 
 /// Maximum consecutive batches of a thread without accesses and work. A trace with skipped accesses has up to
 /// three per epoch.
@@ -16,7 +17,7 @@ const EMPTY_BATCHES: u32 = 1 << 22;
 /// A program of the run.
 pub(crate) struct Running<'p> {
     pub name: String,
-    pub program: Box<dyn Program + Send + 'p>,
+    pub feed: Feed<'p>,
     /// Number of threads that have started and not ended.
     pub live: usize,
     /// Threads among them that have arrived at the barrier.
@@ -33,11 +34,11 @@ pub(crate) struct Running<'p> {
 
 impl<'p> Engine<'p> {
     /// Loads a program; its first thread starts at once.
-    pub(super) fn load(&mut self, job: Job<'p>) -> Result<(), SimError> {
+    pub(super) fn load(&mut self, job: Load<'p>) -> Result<(), SimError> {
         let cpus = if job.cpus.is_empty() { self.spread_cpus() } else { job.cpus };
         let number = self.programs.len();
         let first_thread = self.threads.len();
-        let threads = job.program.threads();
+        let threads = job.feed.threads();
         let task = self.new_task(&job.name, threads, None)?;
         for index in 0..threads {
             let id = ThreadId::from(first_thread + index);
@@ -50,6 +51,7 @@ impl<'p> Engine<'p> {
                 cpu: CpuId::from(cpus[(first_thread + index) % cpus.len()].index() % self.cores.len()),
                 state: State::NotStarted,
                 batch: Batch { accesses: Vec::new(), then: Then::Continue },
+                records: None,
                 cursor: 0,
                 empty_batches: 0,
                 done_bytes: 0,
@@ -60,14 +62,14 @@ impl<'p> Engine<'p> {
                 counts: ThreadCounts::default(),
             });
         }
-        let marked = job.program.has_region();
+        let marked = job.feed.has_region();
         self.programs.push(Running {
             stage: if marked { Stage::Initialisation } else { Stage::Region },
             has_begun: !marked,
             region_since: Time::ZERO,
             region_time: Time::ZERO,
             name: job.name,
-            program: job.program,
+            feed: job.feed,
             live: 0,
             at_barrier: 0,
             ended: Time::ZERO,
@@ -108,7 +110,7 @@ impl<'p> Engine<'p> {
     fn start_thread(&mut self, program: usize, number: ThreadId, task: TaskId) -> Result<(), SimError> {
         let first = self.programs[program].first_thread;
         let index = first + number.index();
-        if number.index() >= self.programs[program].program.threads()
+        if number.index() >= self.programs[program].feed.threads()
             || self.threads[index].state != State::NotStarted
         {
             let why = format!("it starts thread {}, which does not exist or runs already", number.0);
@@ -146,11 +148,12 @@ impl<'p> Engine<'p> {
             });
         }
         self.cores[cpu].work(t, work);
-        t.cursor = 0;
         let running = &mut self.programs[t.program];
-        running.program.next(t.number, &mut t.batch)?;
-        let does_nothing =
-            t.batch.accesses.is_empty() && !matches!(t.batch.then, Then::Work(1..) | Then::End);
+        let is_empty = running.feed.refill(t)?;
+        if let Some(records) = &t.records {
+            self.cores[cpu].count_hits(&records.chunk.hits);
+        }
+        let does_nothing = is_empty && !matches!(t.batch.then, Then::Work(1..) | Then::End);
         t.empty_batches = if does_nothing { t.empty_batches + 1 } else { 0 };
         if t.empty_batches > EMPTY_BATCHES {
             let why = format!("thread {} returns {EMPTY_BATCHES} batches without an access", t.number.0);
@@ -221,7 +224,7 @@ impl<'p> Engine<'p> {
             return;
         }
         running.at_barrier = 0;
-        let threads = running.first_thread..running.first_thread + running.program.threads();
+        let threads = running.first_thread..running.first_thread + running.feed.threads();
         for thread in threads {
             if self.threads[thread].state == State::AtBarrier {
                 self.make_ready(thread, self.now);

@@ -10,6 +10,7 @@ use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Then, ThreadId, Time
 use proptest::prelude::*;
 
 use super::Engine;
+use crate::feed::Load;
 use crate::os::{Entry, Owner, PAGES};
 use crate::support::{MachineText, Script, after, doing, load, map, mixed, store, touch, unmap};
 use crate::thread::{Spent, State};
@@ -169,6 +170,10 @@ fn jobs(programs: &[Threads]) -> Vec<Job<'static>> {
     programs.iter().map(job).collect()
 }
 
+fn loads(programs: &[Threads]) -> Vec<Load<'static>> {
+    jobs(programs).into_iter().map(Load::from).collect()
+}
+
 /// Every frame is mapped by a page, reserved for a page in migration, or free.
 fn check_memory(engine: &mut Engine<'_>) {
     let mut present = BTreeMap::new();
@@ -224,7 +229,7 @@ proptest! {
     #[test]
     fn frames_and_time_are_conserved(programs in programs(), in_kernel: bool) {
         let mut engine =
-            Engine::new(&machine(), jobs(&programs), policy(in_kernel), 1).expect("a sound machine");
+            Engine::new(&machine(), loads(&programs), policy(in_kernel), 1).expect("a sound machine");
         let started = run_checked(&mut engine);
         let starts: f64 = started.iter().map(|at| at.0 as f64 / 1e9).sum();
         for (thread, started) in engine.threads.iter().zip(started) {
@@ -268,7 +273,7 @@ proptest! {
 fn threads_start_where_the_engine_says() {
     let cpus: BTreeSet<CpuId> = {
         let threads: Threads = vec![(false, vec![Step::Work(1)]); 3];
-        let engine = Engine::new(&machine(), jobs(&[threads]), policy(true), 1).expect("a sound machine");
+        let engine = Engine::new(&machine(), loads(&[threads]), policy(true), 1).expect("a sound machine");
         engine.threads.iter().map(|thread| thread.cpu).collect()
     };
     assert_eq!(cpus, BTreeSet::from([CpuId(0), CpuId(1), CpuId(2)]));

@@ -63,7 +63,7 @@ fn share(part: u64, whole: u64) -> f64 {
 
 /// The stages that the run was in, unless no program marks any.
 fn stages(engine: &Engine<'_>) -> Vec<StageReport> {
-    let marked = engine.programs.iter().any(|program| program.program.has_region());
+    let marked = engine.programs.iter().any(|program| program.feed.has_region());
     let report = |(stage, totals): (Stage, &Totals)| {
         let lines = totals.nodes.iter().map(|node| node.device.lines()).sum();
         let nodes = engine.setup.machine.nodes.iter().zip(&totals.nodes);
