@@ -11,8 +11,8 @@
 //!
 //! Approximations, against an engine that takes in each access (`docs/simulator.md` has the deviations):
 //!
-//! - Pages have the cache sets of their order of first use in the thread, not those of the frames that a policy
-//!   gives them.
+//! - Pages have the cache sets of their order of first use in the thread, not those of the frames that a
+//!   policy gives them.
 //! - A page that a policy has moved or unmapped is noticed at its next record. Pages in use have one every
 //!   [`TOUCH`] instructions.
 //! - Lines of a moved page stay in the private caches.

@@ -332,7 +332,7 @@ mod tests {
         fn next(&mut self, _: ThreadId, batch: &mut Batch) -> Result<(), ProgramError> {
             batch.clear();
             batch.accesses.extend((0..1000).map(|index| Access {
-                address: VirtAddr(1 << 32 | (self.made * 1000 + index) * 64),
+                address: VirtAddr((1 << 32) + (self.made * 1000 + index) * 64),
                 instructions: 4,
                 producer: 0,
                 size: 8,

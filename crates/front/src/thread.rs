@@ -407,7 +407,8 @@ impl ThreadFront {
         }
     }
 
-    /// Appends the record of an access, which notices what a policy did to its page; returns its number plus 1.
+    /// Appends the record of an access, which notices what a policy did to its page; returns its number plus
+    /// 1.
     #[inline]
     fn record_of(&mut self, place: &Place, chunk: &mut Chunk, record: Record, produced: Value) -> u64 {
         *self.pages.recorded(place.number) = self.instruction;

@@ -49,7 +49,8 @@ impl Feed<'_> {
         }
     }
 
-    /// Gives a thread its next batch, or its next records and what follows them; returns whether they are none.
+    /// Gives a thread its next batch, or its next records and what follows them; returns whether there are
+    /// none.
     pub fn refill(&mut self, thread: &mut Thread) -> Result<bool, ProgramError> {
         thread.cursor = 0;
         match self {

@@ -14,9 +14,10 @@ pub fn can_share(machine: &Machine, jobs: &[Job<'_>]) -> bool {
     threads <= machine.reduced().cpus() && jobs.iter().all(|job| job.cpus.is_empty())
 }
 
-/// Runs the same programs under each policy, as [`run`] does, with what no policy changes (TLB, private caches,
-/// write streaming) done once: crate `memtide-front`, which says what it approximates. All policies run at the
-/// same time, each in a thread. `watch` is called as in [`run`], with the policy's number.
+/// Runs the same programs under each policy, as [`run`](crate::run) does, with what no policy changes (TLB,
+/// private caches, write streaming) done once: crate `memtide-front`, which says what it approximates. All
+/// policies run at the same time, each in a thread. `watch` is called as in [`run`](crate::run), with the
+/// policy's number.
 ///
 /// # Panics
 /// Unless [`can_share`].

@@ -2,8 +2,8 @@
 //! for.
 //!
 //! Not an instruction-by-instruction pipeline: each access is handled once, when it is dispatched, in program
-//! order. Its end is a time if known, and otherwise a time after the end of a slot's miss. Five limits apply to
-//! the overlap:
+//! order. Its end is a time if known, and otherwise a time after the end of a slot's miss. Five limits apply
+//! to the overlap:
 //!
 //! ```text
 //!          dispatch           place           begin_miss          shared levels
@@ -19,8 +19,8 @@
 //!   older has ended. An access may come later than that instruction: those between them follow the wait.
 //! - *Store queue*: a store is dispatched only once the store that is `store_queue` stores older has left:
 //!   its line and those of all older stores are there.
-//! - *Slots*: open misses. An [`End`] names slot and generation, so a miss whose slot has been reused counts as
-//!   ended long ago, and needs no notification. Hits take none: their ends follow from those of misses.
+//! - *Slots*: open misses. An [`End`] names slot and generation, so a miss whose slot has been reused counts
+//!   as ended long ago, and needs no notification. Hits take none: their ends follow from those of misses.
 //! - *Miss registers*: a miss, or the posted write of a line, without one waits in `queue`, first come, first
 //!   served, and inherits the end of the miss that frees one.
 //! - *Dependences*: an access with a loaded address begins when that load ends. Waiters need no lists:
