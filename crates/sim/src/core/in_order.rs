@@ -21,14 +21,18 @@ impl InOrder {
     /// Adds one, in the order of numbers. Of neighbours with the same end, the first counts.
     #[inline]
     pub fn push(&mut self, number: u64, end: End) {
+        match self.unfinished.back() {
+            Some(&(last, _)) if last > number => self.insert(number, end),
+            Some(&(_, last)) if last == end => {}
+            _ => self.unfinished.push_back((number, end)),
+        }
+    }
+
+    fn insert(&mut self, number: u64, end: End) {
         let later = self.unfinished.iter().rev().take_while(|&&(other, _)| other > number).count();
         let at = self.unfinished.len() - later;
-        if at > 0 && self.unfinished[at - 1].1 == end {
-            return;
-        }
-        match later {
-            0 => self.unfinished.push_back((number, end)),
-            _ => self.unfinished.insert(at, (number, end)),
+        if at == 0 || self.unfinished[at - 1].1 != end {
+            self.unfinished.insert(at, (number, end));
         }
     }
 

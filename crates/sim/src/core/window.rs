@@ -90,8 +90,11 @@ impl End {
     /// The end of what begins then, but not before `earliest`, and takes a time.
     #[inline]
     pub(super) fn then(self, earliest: Time, takes: Time) -> End {
-        let offset = self.offset.saturating_add(takes.0 as u32);
-        End { floor: self.floor.max(earliest) + takes, offset, ..self }
+        let floor = self.floor.max(earliest) + takes;
+        if self.is_known() {
+            return End::at(floor);
+        }
+        End { floor, offset: self.offset.saturating_add(takes.0 as u32), ..self }
     }
 
     /// The later of two ends; of two misses, the first one's.
@@ -132,6 +135,8 @@ pub(crate) struct Window {
     instructions: InOrder,
     /// The last instruction that it held up, and until when.
     held_up: (u64, Time),
+    /// When the instruction was dispatched that was held up with it.
+    held_until: Time,
     /// When the last of the instructions and stores that are in neither queue any more ended.
     retired: Time,
     left: Time,
@@ -174,6 +179,7 @@ impl Window {
             waiting: 0,
             instructions: InOrder::new(core.reorder_buffer.into()),
             held_up: (0, Time::ZERO),
+            held_until: Time::ZERO,
             retired: Time::ZERO,
             left: Time::ZERO,
             stores: InOrder::new(core.store_queue.into()),
@@ -193,13 +199,17 @@ impl Window {
     /// this one follow at the core's full rate.
     #[inline]
     pub fn dispatch(&mut self, instruction: u64, clock: &Clock) -> Option<Time> {
-        let (held_up, until) = self.held_up;
-        let mut now = clock.now().max(until + clock.takes(instruction - held_up));
+        let mut now = clock.now();
+        // Unless the clock has gone past it, that wait is still to come.
+        if self.held_until > now {
+            let (held_up, until) = self.held_up;
+            now = now.max(until + clock.takes(instruction - held_up));
+        }
         while let Some((first, end)) = self.instructions.before(instruction) {
             let until = self.known(end)?;
             let held = until + clock.takes(instruction - first);
             if held > now {
-                (now, self.held_up) = (held, (first, until));
+                (now, self.held_until, self.held_up) = (held, held, (first, until));
             }
             self.instructions.pop();
         }
@@ -281,10 +291,8 @@ impl Window {
     #[inline]
     pub fn hit(&mut self, line: u64, earliest: Time, latency: Time, producer: End) -> End {
         let own = self.settled(producer).then(earliest, latency);
-        match self.lines[line as usize % SLOTS] {
-            (held, filled) if held == line => own.and(self.settled(filled)),
-            _ => own,
-        }
+        let (held, filled) = &self.lines[line as usize % SLOTS];
+        if *held == line { own.and(self.settled(*filled)) } else { own }
     }
 
     /// Adds an access that misses the private caches, after its address is known and translated; returns its
