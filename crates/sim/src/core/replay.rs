@@ -15,7 +15,7 @@ use crate::thread::{Cursor, Thread};
 /// Pages whose frames a core knows.
 const FRAMES: usize = 2048;
 
-/// Waits within so many instructions count as one.
+/// Waits at most this many instructions apart count as one.
 const SOON: u64 = 64;
 
 /// What a core knows in replay only.
