@@ -19,7 +19,7 @@ const KEPT_BYTES: usize = 256 << 20;
 /// Records of a chunk, about.
 const CHUNK_RECORDS: usize = 8192;
 
-/// Accesses of a chunk, about: fewer than 2^32 instructions.
+/// Accesses of a chunk, about.
 const CHUNK_ACCESSES: u64 = 1 << 20;
 
 /// Chunks of a thread made ahead of the first reader.

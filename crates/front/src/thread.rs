@@ -199,6 +199,10 @@ impl ThreadFront {
     }
 
     fn access(&mut self, access: &Access, is_huge: &impl Fn(VirtAddr) -> bool, chunk: &mut Chunk) {
+        // A record counts up to 2^32 of them.
+        if self.pending.instructions + u64::from(access.instructions) > u64::from(u32::MAX) {
+            self.record(chunk, Record::of(VirtAddr(0), Flags::default()), Value::default());
+        }
         self.instruction += u64::from(access.instructions);
         self.pending.instructions += u64::from(access.instructions);
         self.pending.stores += u32::from(access.write);

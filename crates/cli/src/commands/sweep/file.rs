@@ -37,9 +37,13 @@ impl ResultsFile {
         Journal::open(path, shard, sweep).map(Some)
     }
 
-    /// The results in the journals of all shards.
-    pub fn known(&self, sweep: &Value) -> Result<Known, Failure> {
-        self.path().map_or_else(|| Ok(Known::default()), |path| journal::known(path, sweep))
+    /// The results in the journals of all shards, of a sweep of this many runs.
+    pub fn known(&self, sweep: &Value, runs: usize) -> Result<Known, Failure> {
+        let Some(path) = self.path() else { return Ok(Known::default()) };
+        let mut known = journal::known(path, sweep)?;
+        // A damaged journal can have others.
+        known.outcomes.retain(|run, _| *run < runs);
+        Ok(known)
     }
 
     /// Writes the file and removes the journals. The document's table has a row per run.

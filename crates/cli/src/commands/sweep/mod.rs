@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(arguments.report.draft()?);
     let sweep = identity(&base, &plan)?;
     let journal = arguments.out.journal(arguments.shard, &sweep)?;
-    let mut known = arguments.out.known(&sweep)?;
+    let mut known = arguments.out.known(&sweep, plan.runs())?;
 
     let to_run: Vec<usize> = (0..plan.runs())
         .filter(|run| arguments.shard.has(*run) && !known.outcomes.contains_key(run))
@@ -136,7 +136,7 @@ fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> 
     let format = arguments.common.output;
     if arguments.out.path().is_some() {
         // Other shards have gone on in the meantime.
-        let all = arguments.out.known(&identity(base, plan)?)?;
+        let all = arguments.out.known(&identity(base, plan)?, plan.runs())?;
         known.columns = known.columns.or(all.columns);
         known.outcomes.extend(all.outcomes);
     }
@@ -157,6 +157,7 @@ fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> 
         let path = path.display();
         shown.notes.push(match plan.runs() - known.outcomes.len() {
             0 => format!("All results are in {path}."),
+            _ if arguments.out.path().is_some_and(Path::exists) => format!("All results are in {path}."),
             missing => format!("{missing} runs of other parts are missing; {path} follows with the last."),
         });
     }
