@@ -14,7 +14,7 @@
 //! - Pages have the cache sets of their order of first use in the thread, not those of the frames that a
 //!   policy gives them.
 //! - A page that a policy has moved or unmapped is noticed at its next record. Pages in use have one every
-//!   [`TOUCH`] instructions.
+//!   20,480 instructions, about.
 //! - Lines of a moved page stay in the private caches.
 //! - A hit that ends late ends as if no wait came between it and what it waits for.
 
@@ -25,4 +25,4 @@ mod thread;
 
 pub use record::{Chunk, Record};
 pub use share::{Reader, Shared};
-pub use thread::{TOUCH, ThreadFront};
+pub use thread::ThreadFront;

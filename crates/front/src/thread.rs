@@ -7,8 +7,11 @@ use memtide_memory::{PageKey, PageWalkers, PrivateCaches, Tlb, Translation, Writ
 use crate::pages::Pages;
 use crate::record::{Chunk, Flags, Record};
 
-/// Instructions between records of a page in use.
-pub const TOUCH: u64 = 20_000;
+/// Distance in accesses at which the host memory of pages' slots is prefetched.
+const WARM_AHEAD: usize = 12;
+
+/// Pages whose slots the host's caches hold.
+const PAGES_IN_CACHE: usize = 4096;
 
 /// Accesses and records that later ones can depend on; older ones have ended.
 const RECENT: usize = 256;
@@ -31,8 +34,8 @@ pub struct ThreadFront {
     write_stream: WriteStream,
     combining: WriteCombining<()>,
     pages: Pages,
-    /// The base page accessed last: another lookup would change nothing in the TLB.
-    last_page: Option<(u64, Translation)>,
+    /// The base page accessed last, and its slot: another lookup would change nothing in the TLB.
+    last_page: Option<(u64, usize, Translation)>,
     /// What the last accesses' values wait for.
     values: [Value; RECENT],
     position: usize,
@@ -100,7 +103,8 @@ impl Timing {
 
 /// An access's page.
 struct Place {
-    number: u32,
+    /// Of its page.
+    slot: usize,
     /// Line, by the page's number.
     line: u64,
     takes: Time,
@@ -143,7 +147,14 @@ impl ThreadFront {
 
     /// Appends the records of a batch to a chunk, which ends with it if the thread does not just continue.
     pub fn run(&mut self, batch: &mut Batch, is_huge: impl Fn(VirtAddr) -> bool, chunk: &mut Chunk) {
-        for access in &batch.accesses {
+        let warms = self.pages.len() > PAGES_IN_CACHE;
+        for (index, access) in batch.accesses.iter().enumerate() {
+            if warms
+                && let Some(later) = batch.accesses.get(index + WARM_AHEAD)
+                && later.address.page() != access.address.page()
+            {
+                self.pages.warm(later.address.page().0);
+            }
             self.access(access, &is_huge, chunk);
         }
         if batch.then == Then::Continue {
@@ -415,7 +426,7 @@ impl ThreadFront {
     /// 1.
     #[inline]
     fn record_of(&mut self, place: &Place, chunk: &mut Chunk, record: Record, produced: Value) -> u64 {
-        *self.pages.recorded(place.number) = self.instruction;
+        self.pages.note_record(place.slot, self.instruction);
         self.record(chunk, record, produced)
     }
 
@@ -444,17 +455,16 @@ impl ThreadFront {
         let page = address.page().0;
         let in_page = (address.0 % PAGE_BYTES) / LINE_BYTES;
         let line = |number: u32| u64::from(number) * (PAGE_BYTES / LINE_BYTES) + in_page;
-        if let Some((last, translation)) = self.last_page
+        if let Some((last, slot, translation)) = self.last_page
             && last == page
             && (translation.dirty || !write)
         {
-            let number = translation.frame;
-            let takes = Time::ZERO;
-            return Place { number, line: line(number), takes, walks: false, dirties: false, is_due: false };
+            let line = line(translation.frame);
+            return Place { slot, line, takes: Time::ZERO, walks: false, dirties: false, is_due: false };
         }
         let size = if is_huge(address) { PageSize::Huge } else { PageSize::Base };
         let key = if size == PageSize::Huge { huge_key(page) } else { PageKey::new(0, page, false) };
-        let number = self.pages.number(page, size);
+        let (slot, number) = self.pages.number(page, size);
         let found = self.tlb.lookup(key);
         let walks = found.is_none();
         let (mut translation, takes) = match found {
@@ -473,9 +483,9 @@ impl ThreadFront {
             translation.dirty = true;
         }
         translation.frame = number;
-        self.last_page = (size == PageSize::Base).then_some((page, translation));
-        let is_due = self.instruction - *self.pages.recorded(number) > TOUCH;
-        Place { number, line: line(number), takes, walks, dirties, is_due }
+        self.last_page = (size == PageSize::Base).then_some((page, slot, translation));
+        let is_due = self.pages.is_due(slot, self.instruction);
+        Place { slot, line: line(number), takes, walks, dirties, is_due }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A core's translation look-aside buffers.
 
+use std::num::NonZeroU64;
+
 use memtide_core::Time;
 use memtide_core::machine;
 
@@ -14,31 +16,33 @@ pub struct Translation {
 
 /// Key of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageKey(u64);
+pub struct PageKey(NonZeroU64);
 
 impl PageKey {
     /// The page number `page` (in units of its own size) of address space `space`.
     #[inline]
     pub fn new(space: u32, page: u64, huge: bool) -> PageKey {
-        PageKey(1 << 63 | u64::from(space) << 41 | (page & ((1 << 40) - 1)) << 1 | u64::from(huge))
+        let bits = 1 << 63 | u64::from(space) << 41 | (page & ((1 << 40) - 1)) << 1 | u64::from(huge);
+        PageKey(NonZeroU64::new(bits).expect("its highest bit is set"))
     }
 
     /// Its number, in units of its own size.
     #[inline]
     pub fn page(self) -> u64 {
-        (self.0 >> 1) & ((1 << 40) - 1)
+        (self.0.get() >> 1) & ((1 << 40) - 1)
     }
 
     /// Whether it is a huge page.
     #[inline]
     pub fn is_huge(self) -> bool {
-        self.0 & 1 == 1
+        self.0.get() & 1 == 1
     }
 
     /// The line of page tables with this page's entry, below `lines`, with `entries` in each. The tables of
     /// each address space and page size begin elsewhere.
     pub(crate) fn table_line(self, entries: u64, lines: u64) -> u64 {
-        let table = (self.0 >> 41) << 1 | self.0 & 1;
+        let key = self.0.get();
+        let table = (key >> 41) << 1 | key & 1;
         (self.page() / entries).wrapping_add(table.wrapping_mul(TABLES_APART)) % lines
     }
 }
@@ -69,8 +73,7 @@ struct Level {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// 0 if empty.
-    key: u64,
+    key: Option<PageKey>,
     /// The frame, and [`DIRTY`].
     value: u64,
 }
@@ -81,7 +84,7 @@ impl Entry {
     #[inline]
     fn new(key: PageKey, translation: Translation) -> Entry {
         let dirty = if translation.dirty { DIRTY } else { 0 };
-        Entry { key: key.0, value: u64::from(translation.frame) | dirty }
+        Entry { key: Some(key), value: u64::from(translation.frame) | dirty }
     }
 
     #[inline]
@@ -119,7 +122,7 @@ impl Tlb {
         for index in 0..self.levels.len() {
             if let Some(entry) = self.levels[index].touch(key) {
                 for inner in &mut self.levels[..index] {
-                    inner.replace_oldest(entry);
+                    inner.replace_oldest(key, entry);
                 }
                 return Some((entry.translation(), self.levels[index].latency));
             }
@@ -131,14 +134,14 @@ impl Tlb {
     pub fn fill(&mut self, key: PageKey, translation: Translation) {
         let entry = Entry::new(key, translation);
         for level in &mut self.levels {
-            level.replace_oldest(entry);
+            level.replace_oldest(key, entry);
         }
     }
 
     /// Sets the page's dirty flag in every level.
     pub fn set_dirty(&mut self, key: PageKey) {
         for level in &mut self.levels {
-            let set = level.set(key.0);
+            let set = level.set(key);
             if let Some(way) = level.find(set, key) {
                 level.ways_of(set)[way].value |= DIRTY;
             }
@@ -148,7 +151,7 @@ impl Tlb {
     /// Drops one page.
     pub fn invalidate(&mut self, key: PageKey) {
         for level in &mut self.levels {
-            let set = level.set(key.0);
+            let set = level.set(key);
             if let Some(way) = level.find(set, key) {
                 level.empty(set, way);
             }
@@ -165,8 +168,8 @@ impl Tlb {
 
 impl Level {
     #[inline]
-    fn set(&self, key: u64) -> usize {
-        let page = PageKey(key).page();
+    fn set(&self, key: PageKey) -> usize {
+        let page = key.page();
         let set = match self.mask {
             Some(mask) => page & mask,
             None => page % self.sets,
@@ -182,13 +185,13 @@ impl Level {
     #[inline]
     fn find(&self, set: usize, key: PageKey) -> Option<usize> {
         let entries = &self.entries[set * self.ways..][..self.ways];
-        entries.iter().position(|entry| entry.key == key.0)
+        entries.iter().position(|entry| entry.key == Some(key))
     }
 
     /// Looks a page up, and makes it the most recently used one.
     #[inline]
     fn touch(&mut self, key: PageKey) -> Option<Entry> {
-        let set = self.set(key.0);
+        let set = self.set(key);
         let mut way = self.find(set, key)?;
         let head = usize::from(self.heads[set]);
         let entries = self.ways_of(set);
@@ -204,8 +207,8 @@ impl Level {
 
     /// Replaces the least recently used entry.
     #[inline]
-    fn replace_oldest(&mut self, entry: Entry) {
-        let set = self.set(entry.key);
+    fn replace_oldest(&mut self, key: PageKey, entry: Entry) {
+        let set = self.set(key);
         let head = &mut self.heads[set];
         *head = head.checked_sub(1).unwrap_or(self.ways as u16 - 1);
         self.entries[set * self.ways + usize::from(*head)] = entry;

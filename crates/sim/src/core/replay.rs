@@ -15,6 +15,11 @@ use crate::thread::{Cursor, Thread};
 /// Pages whose frames a core knows.
 const FRAMES: usize = 2048;
 
+/// Distances in records at which the host memory of frames and page table entries, and of the records
+/// themselves, is prefetched.
+const WARM_AHEAD: usize = 6;
+const FETCH_AHEAD: usize = 24;
+
 /// Waits at most this many instructions apart count as one.
 const SOON: u64 = 64;
 
@@ -53,13 +58,19 @@ pub(super) struct Frames {
     epoch: u32,
 }
 
+/// In 16 bytes, so that a core's stay in the host's first cache levels.
 #[derive(Clone, Copy)]
 struct Known {
     key: PageKey,
     frame: u32,
-    /// Whether the next store sets the page's dirty bit even if the record does not say so.
-    is_clean: bool,
-    epoch: u32,
+    /// Twice the epoch; plus 1 if the next store sets the page's dirty bit even if the record does not say so.
+    epoch_and_clean: u32,
+}
+
+impl Known {
+    fn is_clean(self) -> bool {
+        self.epoch_and_clean % 2 == 1
+    }
 }
 
 impl Default for Frames {
@@ -73,11 +84,18 @@ impl Frames {
     #[inline]
     fn find(&self, key: PageKey) -> Option<(Known, bool)> {
         let known = self.known[key.page() as usize % FRAMES].filter(|known| known.key == key)?;
-        Some((known, known.epoch != self.epoch))
+        Some((known, known.epoch_and_clean / 2 != self.epoch))
     }
 
     fn insert(&mut self, key: PageKey, frame: u32, is_clean: bool) {
-        self.known[key.page() as usize % FRAMES] = Some(Known { key, frame, is_clean, epoch: self.epoch });
+        let epoch_and_clean = self.epoch * 2 + u32::from(is_clean);
+        self.known[key.page() as usize % FRAMES] = Some(Known { key, frame, epoch_and_clean });
+    }
+
+    /// Prefetches the host memory of what is known of a base page.
+    #[inline]
+    fn warm(&self, page: Vpn) {
+        prefetch_index::prefetch_index(&self.known, page.0 as usize % FRAMES);
     }
 
     /// Drops translations: one page's, or all.
@@ -86,7 +104,7 @@ impl Frames {
             Some(key) if !key.is_huge() => {
                 let known = &mut self.known[key.page() as usize % FRAMES];
                 if let Some(known) = known.as_mut().filter(|known| known.key == key) {
-                    known.epoch = 0;
+                    known.epoch_and_clean %= 2;
                 }
             }
             _ => self.epoch += 1,
@@ -123,7 +141,7 @@ impl Core {
             self.note_wait(self.instructions);
             if !thread.dispatched {
                 thread.dispatched = true;
-                warm_ahead(&chunk.records, at.next, record, space);
+                self.warm_ahead(&chunk.records, at.next, space);
                 self.instructions += u64::from(record.instructions);
                 self.stores += u64::from(record.stores);
                 thread.counts.instructions += u64::from(record.instructions);
@@ -169,6 +187,18 @@ impl Core {
         }
     }
 
+    /// Prefetches the host memory that later records need.
+    #[inline]
+    fn warm_ahead(&self, records: &[Record], at: usize, space: &Space) {
+        prefetch_index::prefetch_index(records, at + FETCH_AHEAD);
+        if let Some(later) = records.get(at + WARM_AHEAD)
+            && later.address.page() != records[at].address.page()
+        {
+            self.replayed.frames.warm(later.address.page());
+            space.table.warm(later.address.page());
+        }
+    }
+
     /// Notes whether the clock has gone on without instructions, up to an instruction.
     #[inline]
     fn note_wait(&mut self, until: u64) {
@@ -196,7 +226,7 @@ impl Core {
         let key = PageKey::new(space.id.0, page.0, false);
         let known = self.replayed.frames.find(key);
         let now = self.clock.now();
-        let is_clean = known.is_some_and(|(known, _)| known.is_clean);
+        let is_clean = known.is_some_and(|(known, _)| known.is_clean());
         let sets_dirty = record.is_store() && (record.dirties() || is_clean);
         if let Some((Known { frame, .. }, false)) = known
             && !record.walks()
@@ -296,18 +326,6 @@ impl Core {
         let (entry, size) = space.table.find(page)?;
         let is_there = entry.has(Entry::PRESENT);
         is_there.then(|| line_in(frame_of(entry.frame(), page, size), line % lines))
-    }
-}
-
-/// Distance in records at which the host memory of page table entries is prefetched.
-const WARM_AHEAD: usize = 6;
-
-#[inline]
-fn warm_ahead(records: &[Record], at: usize, record: &Record, space: &Space) {
-    if let Some(later) = records.get(at + WARM_AHEAD)
-        && later.address.page() != record.address.page()
-    {
-        space.table.warm(later.address.page());
     }
 }
 
