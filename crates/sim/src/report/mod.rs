@@ -307,7 +307,8 @@ pub struct SensorReport {
 }
 
 /// Traffic, pages and migration over time, in buckets of equal length of which the last one ends with the
-/// region of interest. Every list has one list per node, in the machine file's order, with a figure per bucket.
+/// region of interest. Every list has one list per node, in the machine file's order, with a figure for each
+/// bucket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimelineReport {
     /// Length of a bucket, in ms.
