@@ -79,8 +79,9 @@ impl Small {
 
     fn draw(self, title: String, unit: &str, shape: Shape, (end_ms, most): (f64, f64)) -> Chart {
         let x = axis("time, ms").range(vec![0.0, end_ms]);
-        let y = axis(unit).range(vec![0.0, most.max(f64::MIN_POSITIVE) * 1.05]);
-        let spike = self.spike(shape, most * 1.05).map(|spike| clipped(spike, end_ms));
+        let top = if most > 0.0 { most * 1.05 } else { 1.0 };
+        let y = axis(unit).range(vec![0.0, top]);
+        let spike = self.spike(shape, top).map(|spike| clipped(spike, end_ms));
         let layout = Layout::new().x_axis(x).y_axis(y).show_legend(false);
         let layout = layout.margin(Margin::new().top(20).left(50).right(10).bottom(45));
         let mut plot = plot(layout.annotations(spike.into_iter().collect()));
