@@ -150,7 +150,8 @@ impl Samples {
     pub fn of_region(&self, node: NodeId, whole: &NodeSample, rest: Time) -> Vec<NodeSample> {
         let mut buckets = self.buckets[node.index()].clone();
         let sampled = buckets.iter().fold(NodeSample::default(), |sum, bucket| bucket.after(&sum));
-        let pages = if self.is_within() { whole.pages } else { self.last[node.index()].pages };
+        let ended_before = !self.is_within() && self.before > Time::ZERO;
+        let pages = if ended_before { self.last[node.index()].pages } else { whole.pages };
         let last = NodeSample { pages, ..whole.since(&sampled) };
         if rest > Time::ZERO {
             buckets.push(last);
