@@ -388,6 +388,13 @@ fn simulation_prints_all_figures_as_json_and_nodes_as_table() {
         let whole = node["bandwidth_mbps"].as_f64().unwrap();
         assert!((mean - whole).abs() <= whole * 1e-6, "{mean}, expected {whole}");
     }
+    for (figure, node) in [("demand_lines", 0), ("prefetch_lines", 0), ("copy_lines", 1)] {
+        let buckets = timeline[figure][node].as_array().expect("a list for each node");
+        let sum: u64 = buckets.iter().map(|lines| lines.as_u64().expect("a count")).sum();
+        assert_eq!(sum, report["nodes"][node][figure].as_u64().unwrap(), "{figure}");
+    }
+    let last_pages = |node: usize| timeline["pages"][node].as_array().and_then(|pages| pages.last()).cloned();
+    assert_eq!(last_pages(1).as_ref(), Some(&report["nodes"][1]["pages"]));
     let csv = stdout_of(&["simulate", "-m", "bmpm-2", "-w", SMALL, "-o", "csv"]);
     assert!(
         csv.contains("user_share,0.") && !csv.contains('%'),

@@ -42,15 +42,12 @@ fn render(browser: &str, page: &Path, profile: &Path) -> String {
 fn charts_render_offline() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("report.html");
-    let mut command = Command::new(MEMTIDE);
-    command.args(["compare", "-m", "bmpm-2", "-w", "stream:threads=8,footprint_mib=8,iterations=1"]);
-    let status =
-        command.args(["-p", POLICIES, "--seed", "3", "--report"]).arg(&page).output().unwrap().status;
-    assert!(status.success());
-    let own = without_library(&page);
+    let stream = "stream:threads=8,footprint_mib=8,iterations=1";
+    let own = compared(&["-m", "bmpm-2", "-w", stream, "-p", POLICIES, "--seed", "3"], &page);
     for part in ["bmpm-2", "seed <b>3</b>", "memtide <b>0.", " best: ", "--seed 3", "speed-up over local"] {
         assert!(own.contains(part), "the page lacks '{part}'");
     }
+    assert!(!own.contains("migrated over time") && !own.contains(">migration<"), "nothing migrates");
 
     // No policy of these asks for a sensor.
     assert_eq!(own.matches("<table>").count(), 5, "runs in two parts, stages, nodes and links");
@@ -59,18 +56,61 @@ fn charts_render_offline() {
     let dom = render(browser, &page, &folder.path().join("profile"));
     let charts = charts(&dom);
     let policies = POLICIES.split(',').count();
-    assert_eq!(charts.len(), 4 + policies, "time, pages, accesses, latency, and bandwidth of every policy");
+    let nodes = 2;
+    assert_eq!(charts.len(), 4 + policies * nodes, "time, pages, accesses, latency; bandwidth of every node");
     for chart in charts {
         let (id, marks) = (id(chart), marks(chart));
         let wanted = match id {
             "time" => 4 * policies,
             "pages" | "accesses" => 2 * policies,
             "latency" => 2 * policies,
-            _ => 2 * 2,
+            // Demand and prefetch.
+            _ => 2,
         };
         assert_eq!(marks, wanted, "chart {id}");
         assert!(chart.contains("xtitle"), "chart {id} has no axis title");
     }
+}
+
+#[test]
+fn migration_is_charted_over_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    let zipf = "zipf:threads=4,footprint_mib=64,operations=500000";
+    let own = compared(&["-m", "memos", "-w", zipf, "-p", "local,interleave+hot-cold:epoch_ms=20"], &page);
+    for part in ["Pages by node over time", "Pages migrated over time", ">demand<", ">migration<"] {
+        assert!(own.contains(part), "the page lacks '{part}'");
+    }
+
+    let Some(browser) = chromium() else { return };
+    let dom = render(browser, &page, &folder.path().join("profile"));
+    let drawn: Vec<(&str, usize)> = charts(&dom).into_iter().map(|chart| (id(chart), marks(chart))).collect();
+    let of_local = ["bandwidth-0-0", "bandwidth-0-1"].map(|id| (id, 1));
+    let of_migrating =
+        ["bandwidth-1-0", "bandwidth-1-1", "pages-over-time-1", "migrated-1"].map(|id| (id, 2));
+    let wanted = [&of_local[..], &of_migrating].concat();
+    assert_eq!(drawn[3..9], wanted, "demand, and migration where there is any; a line for each node");
+}
+
+#[test]
+fn slow_policy_does_not_flatten_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    let zipf = "zipf:threads=4,operations=40000";
+    let own = compared(&["-m", "pms", "-w", zipf, "-p", "local,fast-only,interleave"], &page);
+    for part in ["interleave: local (longer time axis)", "\u{25b8} "] {
+        assert!(own.contains(part), "the page lacks '{part}'");
+    }
+    assert!(!own.contains("local: local (longer"), "axes of the others end with them");
+    assert!(own.contains(r"local,\u003cbr\u003efast-only"), "equal latencies have one line");
+}
+
+/// The page of a comparison, without the chart library.
+fn compared(arguments: &[&str], page: &Path) -> String {
+    let output =
+        Command::new(MEMTIDE).arg("compare").args(arguments).arg("--report").arg(page).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    without_library(page)
 }
 
 #[test]
@@ -96,8 +136,8 @@ fn lab_report_charts_every_subject() {
     let Some(browser) = chromium() else { return };
     let dom = render(browser, &page, &folder.path().join("profile"));
     let drawn: Vec<(&str, usize)> = charts(&dom).into_iter().map(|chart| (id(chart), marks(chart))).collect();
-    // One bar per subject; the other charts have two nodes each, with legend entries.
-    let lines = ["bandwidth-0", "bandwidth-1", "memory-0", "memory-1"].map(|id| (id, 4));
+    // One bar per subject; the other charts have a line for each of two nodes.
+    let lines = ["bandwidth-0", "bandwidth-1", "memory-0", "memory-1"].map(|id| (id, 2));
     assert_eq!(drawn, [&[("time", 2)], &lines[..]].concat());
 }
 

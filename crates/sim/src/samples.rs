@@ -1,8 +1,10 @@
-//! Samples during a run: traffic over time and latencies.
+//! Samples during a run: traffic and pages over time, and latencies.
 
 use hdrhistogram::Histogram;
 use memtide_core::{NodeId, Time};
-use memtide_memory::Uncore;
+use memtide_memory::{Requested, Uncore};
+
+use crate::engine::Engine;
 
 /// Initial length of a bucket, which doubles as needed.
 const FIRST_BUCKET: Time = Time::from_us(10);
@@ -16,12 +18,64 @@ const UNITS_PER_NS: f64 = 10.0;
 /// Time between two looks at the run while nothing is sampled.
 const PAUSED: Time = Time::from_us(100);
 
-/// Traffic of every node over time in the region of interest, and latencies of all demand reads.
+/// A node's counts since the start of the run, or in a bucket, and its pages at the end of that time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NodeSample {
+    /// Lines moved between device and controller.
+    pub lines: u64,
+    /// Lines requested from it, by requester.
+    pub requested: Requested,
+    /// Base pages migrated to it.
+    pub migrated_pages: u64,
+    /// Base pages on it.
+    pub pages: u64,
+}
+
+impl NodeSample {
+    /// Samples of all nodes up to now.
+    pub fn of_all(engine: &Engine<'_>) -> Vec<NodeSample> {
+        let pages = engine.mapped_pages();
+        let of_node = |node: NodeId| NodeSample {
+            lines: engine.uncore.node_counters(node, engine.now).lines(),
+            requested: engine.uncore.requested(node),
+            migrated_pages: engine.mover.migrated_pages(node),
+            pages: pages[node.index()],
+        };
+        engine.setup.machine.node_ids().map(of_node).collect()
+    }
+
+    /// What happened since an earlier sample.
+    pub fn since(&self, earlier: &NodeSample) -> NodeSample {
+        self.combined(earlier, u64::saturating_sub)
+    }
+
+    /// The bucket that has this one and an earlier one.
+    fn after(&self, earlier: &NodeSample) -> NodeSample {
+        self.combined(earlier, |a, b| a + b)
+    }
+
+    fn combined(&self, other: &NodeSample, op: fn(u64, u64) -> u64) -> NodeSample {
+        let (a, b) = (self.requested, other.requested);
+        NodeSample {
+            lines: op(self.lines, other.lines),
+            requested: Requested {
+                demand: op(a.demand, b.demand),
+                prefetch: op(a.prefetch, b.prefetch),
+                copy: op(a.copy, b.copy),
+            },
+            migrated_pages: op(self.migrated_pages, other.migrated_pages),
+            pages: self.pages,
+        }
+    }
+}
+
+/// Traffic and pages of every node over time in the region of interest, and latencies of all demand reads.
 pub(crate) struct Samples {
     pub bucket: Time,
-    /// Lines moved between device and controller in each bucket, by node.
-    pub traffic: Vec<Vec<u64>>,
-    last: Vec<u64>,
+    /// Each node's buckets.
+    buckets: Vec<Vec<NodeSample>>,
+    /// Counts at the last sample; outside of the region, those since the last sample in it.
+    last: Vec<NodeSample>,
     taken: u64,
     /// When the region began or resumed; `None` outside.
     since: Option<Time>,
@@ -40,8 +94,8 @@ impl Samples {
     pub fn new(nodes: usize, within: bool) -> Samples {
         Samples {
             bucket: FIRST_BUCKET,
-            traffic: vec![Vec::new(); nodes],
-            last: vec![0; nodes],
+            buckets: vec![Vec::new(); nodes],
+            last: vec![NodeSample::default(); nodes],
             taken: 0,
             since: within.then_some(Time::ZERO),
             before: Time::ZERO,
@@ -58,38 +112,53 @@ impl Samples {
     }
 
     /// The region begins or ends.
-    pub fn follow(&mut self, within: bool, uncore: &Uncore, now: Time) {
-        let lines = |node| uncore.node_counters(NodeId::from(node), now).lines();
+    pub fn follow(&mut self, within: bool, counts: &[NodeSample], now: Time) {
         match (self.since, within) {
             (Some(since), false) => {
                 self.before += now.since(since);
                 self.since = None;
-                self.last.iter_mut().enumerate().for_each(|(node, last)| *last = lines(node) - *last);
             }
-            (None, true) => {
-                self.since = Some(now);
-                self.last.iter_mut().enumerate().for_each(|(node, last)| *last = lines(node) - *last);
-            }
-            _ => {}
+            (None, true) => self.since = Some(now),
+            _ => return,
+        }
+        for (last, counts) in self.last.iter_mut().zip(counts) {
+            *last = counts.since(last);
         }
     }
 
-    /// Takes a sample of the traffic, if it is due.
-    pub fn take(&mut self, uncore: &Uncore, now: Time) {
-        if self.since.is_none() {
-            return;
+    /// Whether the run is in its region of interest.
+    pub fn is_within(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Takes a sample in the region of interest.
+    pub fn take(&mut self, counts: Vec<NodeSample>) {
+        for (buckets, (counts, last)) in self.buckets.iter_mut().zip(counts.iter().zip(&self.last)) {
+            buckets.push(counts.since(last));
         }
-        for (node, (traffic, last)) in self.traffic.iter_mut().zip(&mut self.last).enumerate() {
-            let lines = uncore.node_counters(NodeId::from(node), now).lines();
-            traffic.push(lines - *last);
-            *last = lines;
-        }
+        self.last = counts;
         self.taken += 1;
         if self.taken as usize == BUCKETS {
-            self.traffic.iter_mut().for_each(merge_pairs);
+            self.buckets.iter_mut().for_each(merge_pairs);
             self.taken /= 2;
             self.bucket = self.bucket * 2;
         }
+    }
+
+    /// A node's buckets, which add up to its counts in the whole region of interest; `rest` is the length of
+    /// the last one, beyond `until`. `whole` has the node's pages at the end of the run.
+    pub fn of_region(&self, node: NodeId, whole: &NodeSample, rest: Time) -> Vec<NodeSample> {
+        let mut buckets = self.buckets[node.index()].clone();
+        let sampled = buckets.iter().fold(NodeSample::default(), |sum, bucket| bucket.after(&sum));
+        let ended_before = !self.is_within() && self.before > Time::ZERO;
+        let pages = if ended_before { self.last[node.index()].pages } else { whole.pages };
+        let last = NodeSample { pages, ..whole.since(&sampled) };
+        if rest > Time::ZERO {
+            buckets.push(last);
+        } else if let Some(before) = buckets.last_mut() {
+            *before = last.after(before);
+        }
+        buckets
     }
 
     /// The region's time up to the last sample.
@@ -130,6 +199,6 @@ impl Latencies<'_> {
     }
 }
 
-fn merge_pairs(traffic: &mut Vec<u64>) {
-    *traffic = traffic.chunks_exact(2).map(|pair| pair[0] + pair[1]).collect();
+fn merge_pairs(buckets: &mut Vec<NodeSample>) {
+    *buckets = buckets.chunks_exact(2).map(|pair| pair[1].after(&pair[0])).collect();
 }

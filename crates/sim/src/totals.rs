@@ -28,7 +28,6 @@ pub(crate) struct Totals {
     /// Lines in each direction.
     pub links: Vec<[u64; 2]>,
     pub os: OsCounts,
-    pub migrated_pages: u64,
     /// Epochs with accesses by region, if the policy requests them.
     pub observations: Option<u64>,
     pub record: Record,
@@ -39,6 +38,8 @@ pub(crate) struct Totals {
 pub(crate) struct NodeTotals {
     pub device: Counters,
     pub requested: Requested,
+    /// Base pages migrated to it.
+    pub migrated_pages: u64,
     /// Latencies of its demand reads.
     pub latencies: Histogram<u64>,
     /// Lines written to each page, if the node wears.
@@ -52,6 +53,7 @@ impl Totals {
         let node = |node: NodeId| NodeTotals {
             device: engine.uncore.node_counters(node, now),
             requested: engine.uncore.requested(node),
+            migrated_pages: engine.mover.migrated_pages(node),
             latencies: engine.samples.of_node(node).0.clone(),
             wear: engine.uncore.wear(node).map(<[u32]>::to_vec),
         };
@@ -71,7 +73,6 @@ impl Totals {
             nodes: engine.setup.machine.node_ids().map(node).collect(),
             links: (0..engine.setup.machine.links.len()).map(|link| engine.uncore.link_lines(link)).collect(),
             os: engine.os.counts,
-            migrated_pages: engine.mover.migrated_pages,
             observations: sensed.map(|(_, observations)| observations),
             record: recorded.unwrap_or_default(),
         }
@@ -100,6 +101,11 @@ impl Totals {
             let wear = node.wear.iter_mut().flatten().zip(other.wear.iter().flatten());
             wear.for_each(|(sum, more)| *sum += more);
         }
+    }
+
+    /// Base pages migrated.
+    pub fn migrated_pages(&self) -> u64 {
+        self.nodes.iter().map(|node| node.migrated_pages).sum()
     }
 
     /// Latencies of all nodes' demand reads.
@@ -133,11 +139,11 @@ impl Totals {
         all.extend([&mut uncore.accesses, &mut uncore.misses, &mut uncore.prefetches]);
         all.extend([&mut os.faults, &mut os.huge_faults, &mut os.hint_faults]);
         all.extend([&mut os.swapped_out_pages, &mut os.swapped_in_pages, &mut os.reclaims]);
-        all.push(&mut self.migrated_pages);
         all.extend(self.observations.as_mut());
         all.extend(self.private_hits.iter_mut().chain(self.links.iter_mut().flatten()));
-        for Requested { demand, prefetch, copy } in self.nodes.iter_mut().map(|node| &mut node.requested) {
-            all.extend([demand, prefetch, copy]);
+        for NodeTotals { requested, migrated_pages, .. } in &mut self.nodes {
+            let Requested { demand, prefetch, copy } = requested;
+            all.extend([demand, prefetch, copy, migrated_pages]);
         }
         all
     }

@@ -1,12 +1,15 @@
 //! A chart, and helpers for all charts.
 
-use plotly::common::{Anchor, Font, HoverInfo, Line, Mode, Orientation};
-use plotly::layout::{Axis, Legend, Margin, TicksDirection, TraceOrder};
-use plotly::{Configuration, Layout, Plot, Scatter};
+use plotly::common::{Anchor, Font, Orientation};
+use plotly::layout::{Annotation, Axis, Legend, Margin, TicksDirection, TraceOrder};
+use plotly::{Configuration, Layout, Plot};
 
 /// Colour-blind safe colours (Okabe and Ito).
 pub const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7f7f7f"];
+
+/// Width of a letter of a label, in pixels.
+const LETTER: usize = 8;
 
 /// A chart and the id of its element on the page.
 pub struct Chart {
@@ -83,40 +86,17 @@ pub fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// A node's figure over time.
-pub struct OverTime {
-    /// The node.
-    pub name: String,
-    /// Times, in ms.
-    pub times_ms: Vec<f64>,
-    /// The figure at each.
-    pub values: Vec<f64>,
+/// Labels at the ends of bars.
+pub fn bar_labels(names: &[String], ends: &[f64], labels: &[String]) -> Vec<Annotation> {
+    let label = |((name, &end), label): ((&String, &f64), &String)| {
+        let at = Annotation::new().x(end).y(name.as_str()).x_anchor(Anchor::Left);
+        at.text(format!(" {label}")).show_arrow(false)
+    };
+    names.iter().zip(ends).zip(labels).map(label).collect()
 }
 
-/// A small chart of all nodes' figures over time, whose axes end at `longest_ms` and just above `most`.
-pub fn over_time(
-    id: String,
-    title: &str,
-    unit: &str,
-    (longest_ms, most): (f64, f64),
-    nodes: Vec<OverTime>,
-) -> Chart {
-    let x = axis("time, ms").range(vec![0.0, longest_ms]);
-    let y = axis(unit).range(vec![0.0, most * 1.05]);
-    let layout = Layout::new().x_axis(x).y_axis(y).legend(legend()).show_legend(true);
-    let mut plot = plot(layout.margin(Margin::new().top(30).left(50).right(10).bottom(45)));
-    for (node, OverTime { name, times_ms, values }) in nodes.into_iter().enumerate() {
-        let trace = Scatter::new(times_ms, values)
-            .mode(Mode::Lines)
-            .name(name)
-            .line(Line::new().color(colour(node)).width(1.5))
-            .hover_info(HoverInfo::All);
-        plot.add_trace(trace);
-    }
-    Chart::new(id, title, 230, plot)
-}
-
-/// Maximum over all nodes and times.
-pub fn greatest<'a>(all: impl Iterator<Item = &'a OverTime>) -> f64 {
-    all.flat_map(|node| &node.values).fold(0.0, |a: f64, b| a.max(*b))
+/// Margins of a chart of bars: on the right, a label at the end of the longest bar fits.
+pub fn bars_margin(top: usize, labels: &[String]) -> Margin {
+    let longest = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    Margin::new().top(top).right(20 + LETTER * longest).bottom(50)
 }

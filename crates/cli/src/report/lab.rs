@@ -2,12 +2,12 @@
 
 use memtide_core::Machine;
 use memtide_lab::RunOutcome;
-use plotly::common::{Anchor, Marker, Orientation};
-use plotly::layout::{Annotation, Margin};
+use plotly::common::{Marker, Orientation};
 use plotly::{Bar, Layout};
 
-use super::chart::{Chart, OverTime, axis, bars_height, colour, greatest, names, over_time, plot};
-use super::page::{Page, grid, section};
+use super::chart::{Chart, axis, bar_labels, bars_height, bars_margin, colour, names, plot};
+use super::over_time::{OverTime, Shape, Small, group};
+use super::page::{Page, grid, key, section};
 use crate::output::Document;
 
 /// A run in the report.
@@ -33,7 +33,7 @@ pub fn page<'a>(program: &str, machine: &'a Machine, runs: &[LabRun], document: 
     ] {
         let charts = charts(key, unit, runs, lines);
         if !charts.is_empty() {
-            sections.push(grid(title, "", &charts));
+            sections.push(grid(title, &node_key(runs), &charts));
         }
     }
     Page { title: format!("{program} on {}", machine.name), summary: &machine.summary, document, sections }
@@ -42,18 +42,13 @@ pub fn page<'a>(program: &str, machine: &'a Machine, runs: &[LabRun], document: 
 /// Time of each subject.
 fn time(runs: &[LabRun]) -> Chart {
     let subjects: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
-    let annotations = runs.iter().map(|run| {
-        Annotation::new()
-            .x(run.guest_ms)
-            .y(run.name.as_str())
-            .text(format!(" {:.2} x", runs[0].guest_ms / run.guest_ms))
-            .x_anchor(Anchor::Left)
-            .show_arrow(false)
-    });
+    let labels: Vec<String> =
+        runs.iter().map(|run| format!("{:.2} x", runs[0].guest_ms / run.guest_ms)).collect();
+    let ends: Vec<f64> = runs.iter().map(|run| run.guest_ms).collect();
     let layout = Layout::new().x_axis(axis("guest time, ms")).y_axis(names(&subjects));
-    let layout = layout.margin(Margin::new().top(10).right(70).bottom(50));
-    let mut plot = plot(layout.annotations(annotations.collect()));
-    let bars = Bar::new(runs.iter().map(|run| run.guest_ms).collect(), subjects)
+    let layout = layout.margin(bars_margin(10, &labels));
+    let mut plot = plot(layout.annotations(bar_labels(&subjects, &ends, &labels)));
+    let bars = Bar::new(ends, subjects)
         .orientation(Orientation::Horizontal)
         .marker(Marker::new().color(colour(0)))
         .hover_template("%{y}: %{x:.3f} ms<extra></extra>");
@@ -66,17 +61,25 @@ fn time(runs: &[LabRun]) -> Chart {
     )
 }
 
-/// One chart per run, all on the same axes; none without data.
+/// The nodes' colours.
+fn node_key(runs: &[LabRun]) -> String {
+    let nodes = runs.iter().map(|run| &run.outcome.nodes).max_by_key(|nodes| nodes.len());
+    let nodes = nodes.into_iter().flatten().enumerate();
+    key(nodes.map(|(number, node)| (node.name.as_str(), colour(number))))
+}
+
+/// One chart per run, on common axes; none without data.
 fn charts(key: &str, unit: &str, runs: &[LabRun], lines: Vec<Vec<OverTime>>) -> Vec<Chart> {
-    let most = greatest(lines.iter().flatten());
-    if most == 0.0 {
+    if !lines.iter().flatten().flat_map(|line| &line.values).any(|&value| value > 0.0) {
         return Vec::new();
     }
-    let longest = runs.iter().map(|run| run.outcome.guest_ns as f64 / 1e6).fold(0.0, f64::max);
-    let chart = |(index, nodes): (usize, Vec<OverTime>)| {
-        over_time(format!("chart-{key}-{index}"), &runs[index].name, unit, (longest, most), nodes)
+    let chart = |(index, lines): (usize, Vec<OverTime>)| Small {
+        id: format!("chart-{key}-{index}"),
+        title: runs[index].name.clone(),
+        end_ms: runs[index].outcome.guest_ns as f64 / 1e6,
+        lines,
     };
-    lines.into_iter().enumerate().map(chart).collect()
+    group(lines.into_iter().enumerate().map(chart).collect(), unit, Shape::Lines)
 }
 
 /// Each node's bandwidth, in GB/s; zero outside the regions of interest.
@@ -116,6 +119,11 @@ fn in_use(run: &RunOutcome) -> Vec<OverTime> {
 }
 
 fn empty(run: &RunOutcome) -> Vec<OverTime> {
-    let nodes = run.nodes.iter();
-    nodes.map(|node| OverTime { name: node.name.clone(), times_ms: Vec::new(), values: Vec::new() }).collect()
+    let of_node = |(number, name): (usize, &String)| OverTime {
+        name: name.clone(),
+        colour: colour(number),
+        times_ms: Vec::new(),
+        values: Vec::new(),
+    };
+    run.nodes.iter().map(|node| &node.name).enumerate().map(of_node).collect()
 }

@@ -1,11 +1,14 @@
 //! Reports: one HTML file each, which needs no network.
 
+mod axes;
 mod chart;
 mod file;
 mod lab;
+mod over_time;
 mod page;
 mod simulated;
 mod swept;
+mod timelines;
 mod validated;
 
 pub use file::ReportFile;

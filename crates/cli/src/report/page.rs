@@ -50,10 +50,32 @@ pub fn first_line() -> &'static str {
     PAGE.lines().next().unwrap_or_default()
 }
 
-/// Small charts under one heading.
-pub fn grid(title: &str, wide: &str, charts: &[Chart]) -> String {
+/// Small charts under one heading, with a key of their colours.
+pub fn grid(title: &str, key: &str, charts: &[Chart]) -> String {
+    grid_of("grid", title, key, charts)
+}
+
+/// As [`grid`], two charts in a row.
+pub fn wide_grid(title: &str, charts: &[Chart]) -> String {
+    grid_of("grid wide", title, "", charts)
+}
+
+/// As [`grid`], four charts in a row.
+pub fn narrow_grid(title: &str, key: &str, charts: &[Chart]) -> String {
+    grid_of("grid narrow", title, key, charts)
+}
+
+fn grid_of(class: &str, title: &str, key: &str, charts: &[Chart]) -> String {
     let charts: String = charts.iter().map(small).collect();
-    format!("<section><h2>{title}</h2><div class=\"grid {wide}\">{charts}</div></section>")
+    format!("<section><h2>{title}</h2>{key}<div class=\"{class}\">{charts}</div></section>")
+}
+
+/// What the colours of a section's charts mean.
+pub fn key<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let entry = |(name, colour): (&str, &str)| {
+        format!("<li><i style=\"background:{colour}\"></i>{}</li>", escaped(name))
+    };
+    format!("<ul class=\"key\">{}</ul>", entries.map(entry).collect::<String>())
 }
 
 /// A single chart.

@@ -1,32 +1,31 @@
 //! The report of a simulated comparison.
 
 use memtide_sim::{Comparison, Report};
-use plotly::common::{Anchor, DashType, Line, Marker, Mode, Orientation};
-use plotly::layout::{Annotation, AxisType, BarMode, Legend, Margin};
+use plotly::common::{DashType, Line, Marker, Mode, Orientation};
+use plotly::layout::{AxisType, BarMode, Legend, Margin};
 use plotly::{Bar, Layout, Plot, Scatter};
 
-use super::chart::{
-    COLOURS, Chart, OverTime, axis, bars_height, colour, greatest, legend, names, over_time, plot,
-};
-use super::page::{Page, grid, section};
+use super::axes::common;
+use super::chart::{COLOURS, Chart, axis, bar_labels, bars_height, bars_margin, colour, legend, names, plot};
+use super::page::{Page, section, wide_grid};
+use super::timelines;
 use crate::output::{Cell, Document};
 use crate::runs::Runs;
 
-/// Maximum points of a line: about one per pixel.
-const POINTS: usize = 200;
+/// Policies whose latencies are all within this share of each other have one line.
+const ALIKE: f64 = 0.005;
 
 /// The page of a comparison.
 pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document) -> Page<'a> {
+    let by_node = wide_grid("Pages and accesses by node", &[pages(comparison), accesses(comparison)]);
+    let mut sections = vec![section(&time(comparison)), by_node];
+    sections.extend(timelines::sections(comparison));
+    sections.push(section(&latency(comparison)));
     Page {
         title: format!("{} on {}", runs.program_names(), runs.machine.name),
         summary: &runs.machine.summary,
         document,
-        sections: vec![
-            section(&time(comparison)),
-            grid("Pages and accesses by node", "wide", &[pages(comparison), accesses(comparison)]),
-            grid("Bandwidth of every node over time", "", &bandwidths(comparison)),
-            section(&latency(comparison)),
-        ],
+        sections,
     }
 }
 
@@ -35,21 +34,25 @@ type Part = fn(&Report) -> f64;
 
 /// Run time of each policy, by cause.
 fn time(comparison: &Comparison) -> Chart {
+    let times = || comparison.reports.iter().map(|report| report.time_ms);
+    let end = common(times());
+    let label = |(index, time): (usize, f64)| {
+        let speedup = Cell::Real(comparison.speedup(index), 2).display();
+        if time > end {
+            return format!("\u{25b8} {} ms, {speedup} x", Cell::Real(time, 3).display());
+        }
+        format!("{speedup} x")
+    };
+    let labels: Vec<String> = times().enumerate().map(label).collect();
+    let ends: Vec<f64> = times().map(|time| time.min(end)).collect();
     let layout = Layout::new()
         .bar_mode(BarMode::Stack)
-        .x_axis(axis("time, ms"))
+        .x_axis(axis("time, ms").range(vec![0.0, end]))
         .y_axis(names(&comparison.names))
-        .legend(legend());
-    let layout = layout.margin(Margin::new().top(40).right(70).bottom(50));
-    let annotations = comparison.reports.iter().enumerate().map(|(index, report)| {
-        Annotation::new()
-            .x(report.time_ms)
-            .y(comparison.names[index].as_str())
-            .text(format!(" {} x", Cell::Real(comparison.speedup(index), 2).display()))
-            .x_anchor(Anchor::Left)
-            .show_arrow(false)
-    });
-    let mut plot = plot(layout.annotations(annotations.collect()));
+        .legend(legend())
+        .margin(bars_margin(40, &labels))
+        .annotations(bar_labels(&comparison.names, &ends, &labels));
+    let mut plot = plot(layout);
     let parts: [(&str, Part, &str); 4] = [
         ("user", |r| r.spent.user_ms, COLOURS[2]),
         ("system", |r| r.spent.system_ms, COLOURS[5]),
@@ -124,13 +127,15 @@ fn latency(comparison: &Comparison) -> Chart {
         .margin(Margin::new().top(20).right(20).bottom(60));
     let mut plot = plot(layout);
     let dashes = [DashType::Solid, DashType::Dash];
-    for (index, report) in comparison.reports.iter().enumerate() {
-        let (ns, shares) = report.latency.distribution.iter().map(|&(ns, share)| (ns, share * 100.0)).unzip();
+    for (index, policies) in alike(&comparison.reports).into_iter().enumerate() {
+        let distribution = &comparison.reports[policies[0]].latency.distribution;
+        let (ns, shares) = distribution.iter().map(|&(ns, share)| (ns, share * 100.0)).unzip();
+        let names: Vec<&str> = policies.iter().map(|&policy| comparison.names[policy].as_str()).collect();
         let line =
             Line::new().color(colour(index)).width(2.0).dash(dashes[index / COLOURS.len() % 2].clone());
         let trace: Box<Scatter<f64, f64>> = Scatter::new(ns, shares)
             .mode(Mode::Lines)
-            .name(&comparison.names[index])
+            .name(names.join(",<br>"))
             .line(line)
             .hover_template("%{y:.1f} % within %{x:.0f} ns");
         plot.add_trace(trace);
@@ -138,27 +143,18 @@ fn latency(comparison: &Comparison) -> Chart {
     Chart::new("chart-latency", "Latency distribution", 440, plot)
 }
 
-/// Bandwidth of every node over time, one chart per policy, all on the same axes.
-fn bandwidths(comparison: &Comparison) -> Vec<Chart> {
-    let lines: Vec<Vec<OverTime>> = comparison.reports.iter().map(thinned).collect();
-    let bounds = (comparison.reports[comparison.worst()].time_ms, greatest(lines.iter().flatten()));
-    let chart = |(index, nodes): (usize, Vec<OverTime>)| {
-        over_time(format!("chart-bandwidth-{index}"), &comparison.names[index], "GB/s", bounds, nodes)
+/// Groups of reports whose latencies are about the same, so that their lines would cover each other.
+fn alike(reports: &[Report]) -> Vec<Vec<usize>> {
+    let same = |a: &Report, b: &Report| {
+        let (a, b) = (&a.latency.distribution, &b.latency.distribution);
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a.0 - b.0).abs() <= ALIKE * a.0)
     };
-    lines.into_iter().enumerate().map(chart).collect()
-}
-
-/// Every node's bandwidth over time, with adjacent points merged.
-fn thinned(report: &Report) -> Vec<OverTime> {
-    let timeline = &report.timeline;
-    let of_node = |(node, mbps): (usize, &Vec<f64>)| {
-        let group = mbps.len().div_ceil(POINTS).max(1);
-        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64 / 1e3;
-        let middle =
-            |index: usize| ((index as f64 + 0.5) * group as f64 * timeline.bucket_ms).min(report.time_ms);
-        let values: Vec<f64> = mbps.chunks(group).map(mean).collect();
-        let times_ms = (0..values.len()).map(middle).collect();
-        OverTime { name: report.nodes[node].name.clone(), times_ms, values }
-    };
-    timeline.bandwidth_mbps.iter().enumerate().map(of_node).collect()
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (index, report) in reports.iter().enumerate() {
+        match groups.iter_mut().find(|group| same(&reports[group[0]], report)) {
+            Some(group) => group.push(index),
+            None => groups.push(vec![index]),
+        }
+    }
+    groups
 }

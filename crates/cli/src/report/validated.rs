@@ -1,11 +1,11 @@
 //! The report of a validation.
 
 use memtide_core::Machine;
-use plotly::common::{Anchor, Marker, Orientation};
-use plotly::layout::{Annotation, BarMode, Margin, Shape, ShapeLine, ShapeType};
+use plotly::common::{Marker, Orientation};
+use plotly::layout::{BarMode, Shape, ShapeLine, ShapeType};
 use plotly::{Bar, Layout};
 
-use super::chart::{Chart, axis, bars_height, colour, names, plot};
+use super::chart::{Chart, axis, bar_labels, bars_height, bars_margin, colour, names, plot};
 use super::page::{Page, section};
 use crate::output::Document;
 
@@ -29,16 +29,13 @@ pub fn page<'a>(machine: &'a Machine, runs: &[ValidatedRun], document: &'a Docum
 fn times(runs: &[ValidatedRun]) -> Chart {
     let workloads: Vec<String> = runs.iter().map(|run| run.name.to_owned()).collect();
     let ratios: Vec<f64> = runs.iter().map(|run| run.ratio).collect();
-    let annotations = runs.iter().map(|run| {
-        let ratio = run.ratio;
+    let label = |run: &ValidatedRun| {
         let part = run.part.map_or(String::new(), |part| format!(": {part}"));
-        Annotation::new()
-            .x(ratio)
-            .y(run.name)
-            .text(format!(" {ratio:.2}{part}"))
-            .x_anchor(Anchor::Left)
-            .show_arrow(false)
-    });
+        format!("{:.2}{part}", run.ratio)
+    };
+    let labels: Vec<String> = runs.iter().map(label).collect();
+    // Labels are to the right of the line at 1.
+    let ends: Vec<f64> = ratios.iter().map(|ratio| ratio.max(1.0)).collect();
     let native = Shape::new()
         .shape_type(ShapeType::Line)
         .x0(1.0)
@@ -48,12 +45,12 @@ fn times(runs: &[ValidatedRun]) -> Chart {
         .line(ShapeLine::new().color(colour(5)).width(2.0));
     let most = ratios.iter().copied().filter(|ratio| ratio.is_finite()).fold(1.0, f64::max);
     let layout = Layout::new()
-        .x_axis(axis("simulated time / native time").range(vec![0.0, 1.5 * most]))
+        .x_axis(axis("simulated time / native time").range(vec![0.0, 1.02 * most]))
         .y_axis(names(&workloads))
         .bar_mode(BarMode::Group)
         .shapes(vec![native])
-        .margin(Margin::new().top(10).right(70).bottom(50));
-    let mut plot = plot(layout.annotations(annotations.collect()));
+        .margin(bars_margin(10, &labels));
+    let mut plot = plot(layout.annotations(bar_labels(&workloads, &ends, &labels)));
     let bars = Bar::new(ratios, workloads)
         .orientation(Orientation::Horizontal)
         .marker(Marker::new().color(colour(0)))

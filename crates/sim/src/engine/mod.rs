@@ -26,7 +26,7 @@ use crate::core::{Core, Stop};
 use crate::feed::Load;
 use crate::os::Os;
 use crate::report::Report;
-use crate::samples::Samples;
+use crate::samples::{NodeSample, Samples};
 use crate::sensors::{OpenSensors, SensorSetup};
 use crate::stages::Stages;
 use crate::thread::Thread;
@@ -116,7 +116,7 @@ impl<'p> Engine<'p> {
             os: Os::new(&machine),
             uncore: Uncore::new(&machine),
             completed: Vec::new(),
-            mover: Mover::default(),
+            mover: Mover::new(nodes),
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
             sensors,
             samples: Samples::new(nodes, stage == Stage::Region),
@@ -317,7 +317,9 @@ impl<'p> Engine<'p> {
     }
 
     fn sample(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
-        self.samples.take(&self.uncore, self.now);
+        if self.samples.is_within() {
+            self.samples.take(NodeSample::of_all(self));
+        }
         self.set_timer(Timer::Sample, self.samples.next(self.now));
         self.report_progress(watch)?;
         self.check_progress()
@@ -325,7 +327,7 @@ impl<'p> Engine<'p> {
 
     /// Samples the region of interest alone.
     pub(crate) fn follow_stage(&mut self, stage: Stage) {
-        self.samples.follow(stage == Stage::Region, &self.uncore, self.now);
+        self.samples.follow(stage == Stage::Region, &NodeSample::of_all(self), self.now);
         self.set_timer(Timer::Sample, self.samples.next(self.now));
     }
 

@@ -11,12 +11,10 @@
 
 use std::collections::VecDeque;
 
-#[cfg(test)]
-use memtide_core::PageSize;
 use memtide_core::policy::{
     Action, Cancellation, Completion, Frame, Move, Outcome, Planned, Refusal, Rule, RuleState,
 };
-use memtide_core::{TaskId, Time, Vpn};
+use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use slab::Slab;
 
 use super::copy::Copy;
@@ -33,12 +31,22 @@ pub(crate) struct Mover {
     busy: bool,
     /// Its working time.
     pub system: Time,
-    /// Base pages moved.
-    pub migrated_pages: u64,
+    /// Base pages moved to each node.
+    migrated_pages: Vec<u64>,
     done: Vec<Completion>,
 }
 
 impl Mover {
+    /// Without moves, on a machine with this number of nodes.
+    pub fn new(nodes: usize) -> Mover {
+        Mover { migrated_pages: vec![0; nodes], ..Mover::default() }
+    }
+
+    /// Base pages moved to a node.
+    pub fn migrated_pages(&self, node: NodeId) -> u64 {
+        self.migrated_pages[node.index()]
+    }
+
     /// Appends the completions since the last call.
     pub fn take_done(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.done);
@@ -183,7 +191,7 @@ impl Engine<'_> {
             entry.clear(Entry::MOVING | Entry::HINT);
             entry.set_frame(to);
             self.os.frames.give(from);
-            self.mover.migrated_pages += wanted.size.base_pages();
+            self.mover.migrated_pages[wanted.to.index()] += wanted.size.base_pages();
             Outcome::Made(Frame::ANY)
         } else {
             self.os.frames.give(to);
@@ -233,8 +241,17 @@ impl Engine<'_> {
         copy.expect("a page that is being moved has a copy under way").waiters.push(thread);
     }
 
-    /// Frames reserved for moves, or about to be freed by one, with the pages' sizes.
-    #[cfg(test)]
+    /// Base pages mapped on each node; those being moved are on their source.
+    pub(crate) fn mapped_pages(&self) -> Vec<u64> {
+        let nodes = self.setup.machine.node_ids();
+        let mut pages: Vec<u64> = nodes.map(|node| self.os.frames.used(node)).collect();
+        for (reserved, size) in self.frames_in_flight() {
+            pages[self.os.node_of(reserved).index()] -= size.base_pages();
+        }
+        pages
+    }
+
+    /// Frames reserved for moves, with the pages' sizes.
     pub(super) fn frames_in_flight(&self) -> Vec<(u32, PageSize)> {
         let copied = self.mover.copies.iter().map(|(_, copy)| (copy.to, copy.wanted.size));
         copied.chain(self.mover.queue.iter().map(|(_, wanted, to)| (*to, wanted.size))).collect()

@@ -250,6 +250,7 @@ impl<'p> Engine<'p> {
 
     /// Frees a task's memory, after recording its nodes.
     fn end_task(&mut self, task: TaskId) {
+        self.tasks.last_pages = self.mapped_pages();
         let frames = &self.os.frames;
         let pages = &mut self.tasks.pages_of_ended;
         self.os.spaces[task.index()].table.walk(Vpn(0), Vpn(PAGES), |_, size, entry| {

@@ -9,6 +9,8 @@ pub(crate) struct Tasks {
     all: Vec<Known>,
     /// Base pages of ended tasks on each node.
     pub pages_of_ended: Vec<u64>,
+    /// Base pages of all tasks on each node, just before the last one to end did.
+    pub last_pages: Vec<u64>,
 }
 
 struct Known {
@@ -20,7 +22,7 @@ struct Known {
 
 impl Tasks {
     pub fn new(placement: Box<dyn Placement>, nodes: usize) -> Tasks {
-        Tasks { placement, all: Vec::new(), pages_of_ended: vec![0; nodes] }
+        Tasks { placement, all: Vec::new(), pages_of_ended: vec![0; nodes], last_pages: vec![0; nodes] }
     }
 
     /// Adds the next task, and requests its placement rule.

@@ -240,7 +240,8 @@ proptest! {
         }
         let ended = engine.threads.iter().map(|thread| thread.left_at).max();
         prop_assert_eq!(engine.programs.iter().map(|program| program.ended).max(), ended);
-        let (migrated, threads) = (engine.mover.migrated_pages, engine.threads.len());
+        let migrated: u64 = machine().node_ids().map(|node| engine.mover.migrated_pages(node)).sum();
+        let threads = engine.threads.len();
         let counts = engine.os.counts;
         let report = engine.report();
         let all_ms = report.time_ms * threads as f64 - starts;

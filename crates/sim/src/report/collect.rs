@@ -9,7 +9,7 @@ use super::{
     TimeReport, TimelineReport, WearReport,
 };
 use crate::engine::Engine;
-use crate::samples::Latencies;
+use crate::samples::{Latencies, NodeSample};
 use crate::thread::Spent;
 use crate::totals::{NodeTotals, Totals};
 
@@ -79,7 +79,7 @@ fn stages(engine: &Engine<'_>) -> Vec<StageReport> {
             faults: totals.os.faults + totals.os.huge_faults,
             hint_faults: totals.os.hint_faults,
             swapped: totals.os.swapped_out_pages + totals.os.swapped_in_pages,
-            migrated: totals.migrated_pages,
+            migrated: totals.migrated_pages(),
             observations: totals.observations,
             lines,
             bandwidth_mbps: Bandwidth::of(lines * LINE_BYTES, totals.time).as_mbps(),
@@ -187,7 +187,7 @@ fn pages(totals: &Totals) -> PagesReport {
         hint_faults: counts.hint_faults,
         swapped_out: counts.swapped_out_pages,
         swapped_in: counts.swapped_in_pages,
-        migrated: totals.migrated_pages,
+        migrated: totals.migrated_pages(),
         observations: totals.observations,
         moves: record.moved_pages.iter().map(moved).collect(),
         refused: record.refused.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
@@ -205,19 +205,33 @@ fn sensors(engine: &Engine<'_>) -> Vec<SensorReport> {
 
 fn timeline(engine: &Engine<'_>, totals: &Totals) -> TimelineReport {
     let samples = &engine.samples;
-    let left = totals.time.since(samples.until());
-    let lines_left = |node: NodeId| {
-        let sampled: u64 = samples.traffic[node.index()].iter().sum();
-        totals.nodes[node.index()].device.lines().saturating_sub(sampled)
-    };
+    let rest = totals.time.since(samples.until());
     let of_node = |node: NodeId| {
-        let rate = |lines: u64, time: Time| Bandwidth::of(lines * LINE_BYTES, time).as_mbps();
-        let whole = samples.traffic[node.index()].iter().map(|&lines| rate(lines, samples.bucket));
-        let last = (left > Time::ZERO).then(|| rate(lines_left(node), left));
-        whole.chain(last).collect()
+        let counts = &totals.nodes[node.index()];
+        let whole = NodeSample {
+            lines: counts.device.lines(),
+            requested: counts.requested,
+            migrated_pages: counts.migrated_pages,
+            pages: engine.tasks.last_pages[node.index()],
+        };
+        samples.of_region(node, &whole, rest)
+    };
+    let nodes: Vec<Vec<NodeSample>> = engine.setup.machine.node_ids().map(of_node).collect();
+    let mbps = |(number, of): (usize, &NodeSample)| {
+        let is_last = number as u64 * samples.bucket.0 == samples.until().0;
+        let length = if is_last { rest } else { samples.bucket };
+        Bandwidth::of(of.lines * LINE_BYTES, length).as_mbps()
+    };
+    let each = |figure: fn(&NodeSample) -> u64| -> Vec<Vec<u64>> {
+        nodes.iter().map(|buckets| buckets.iter().map(figure).collect()).collect()
     };
     TimelineReport {
         bucket_ms: ms(samples.bucket),
-        bandwidth_mbps: engine.setup.machine.node_ids().map(of_node).collect(),
+        bandwidth_mbps: nodes.iter().map(|buckets| buckets.iter().enumerate().map(mbps).collect()).collect(),
+        demand_lines: each(|of| of.requested.demand),
+        prefetch_lines: each(|of| of.requested.prefetch),
+        copy_lines: each(|of| of.requested.copy),
+        pages: each(|of| of.pages),
+        migrated_pages: each(|of| of.migrated_pages),
     }
 }

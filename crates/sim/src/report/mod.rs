@@ -67,7 +67,7 @@ pub struct Report {
     pub links: Vec<LinkReport>,
     /// Page faults, swap and moves.
     pub pages: PagesReport,
-    /// Traffic over time.
+    /// Traffic, pages and migration over time.
     pub timeline: TimelineReport,
     /// Energy of all nodes, in mJ; 0 if the machine file gives none.
     pub energy_mj: f64,
@@ -306,11 +306,29 @@ pub struct SensorReport {
     pub how: String,
 }
 
-/// Traffic over time.
+/// Traffic, pages and migration over time, in buckets of equal length of which the last one ends with the
+/// region of interest. Every list has one list per node, in the machine file's order, with a figure for each
+/// bucket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimelineReport {
     /// Length of a bucket, in ms.
     pub bucket_ms: f64,
-    /// Bandwidth in each bucket, in MB/s, by node; the last one ends with the run.
+    /// Bandwidth of lines read and written, in MB/s.
     pub bandwidth_mbps: Vec<Vec<f64>>,
+    /// Lines requested by cores, and write-backs of their stores. These and the following two are counted
+    /// when they are requested, and add up to the node's lines of the same name.
+    #[serde(default)]
+    pub demand_lines: Vec<Vec<u64>>,
+    /// Lines requested by the prefetcher.
+    #[serde(default)]
+    pub prefetch_lines: Vec<Vec<u64>>,
+    /// Lines read and written by page copies.
+    #[serde(default)]
+    pub copy_lines: Vec<Vec<u64>>,
+    /// Base pages on the node at the end of each bucket; those being moved are on their source.
+    #[serde(default)]
+    pub pages: Vec<Vec<u64>>,
+    /// Base pages migrated to the node in each bucket.
+    #[serde(default)]
+    pub migrated_pages: Vec<Vec<u64>>,
 }
