@@ -253,34 +253,22 @@ pub(crate) fn schema() -> Arc<Type> {
     Arc::new(parse_message_type(SCHEMA).expect("the schema is a constant"))
 }
 
-/// How each column is encoded: measured on recordings of sqlite3, sort and redis-server, see docs/traces.md.
+/// How the columns that [`crate::encode`] leaves to the Parquet library are encoded.
 pub(crate) fn properties() -> WriterProperties {
     let zstd = ZstdLevel::try_new(ZSTD_LEVEL).expect("a level that zstd has");
-    let encoded = [
-        ("instructions", Encoding::DELTA_BINARY_PACKED),
-        ("address", Encoding::BYTE_STREAM_SPLIT),
-        ("write", Encoding::RLE),
-        ("pc", Encoding::BYTE_STREAM_SPLIT),
-        ("producer", Encoding::BYTE_STREAM_SPLIT),
-    ];
-    let properties = WriterProperties::builder()
+    WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
         .set_compression(Compression::ZSTD(zstd))
         .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true)
         .set_data_page_row_count_limit(MAX_GROUP_ROWS)
         .set_data_page_size_limit(MAX_GROUP_ROWS * 8)
         // For names once their dictionary is full: readers refuse the default.
         .set_column_encoding(ColumnPath::from("name"), Encoding::PLAIN)
-        .set_created_by(format!("memtide {}", env!("CARGO_PKG_VERSION")));
-    encoded
-        .into_iter()
-        .fold(properties, |properties, (column, encoding)| {
-            let column = ColumnPath::from(column);
-            properties
-                .set_column_dictionary_enabled(column.clone(), false)
-                .set_column_encoding(column, encoding)
-        })
+        .set_column_dictionary_enabled(ColumnPath::from("write"), false)
+        .set_column_encoding(ColumnPath::from("write"), Encoding::RLE)
+        .set_created_by(format!("memtide {}", env!("CARGO_PKG_VERSION")))
         .build()
 }
 
-const ZSTD_LEVEL: i32 = 12;
+pub(crate) const ZSTD_LEVEL: i32 = 12;

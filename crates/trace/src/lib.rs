@@ -5,6 +5,7 @@
 
 mod chunk;
 mod columns;
+mod encode;
 mod error;
 mod footer;
 mod guarded;

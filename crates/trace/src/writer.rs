@@ -9,11 +9,13 @@ use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::ColumnDescPtr;
 use tempfile::NamedTempFile;
 
 use crate::columns::{
     Columns, GROUP_ROWS, Kind, MAX_EPOCH_ROWS, MAX_THREADS, Row, is_range, mark, properties, schema, sum,
 };
+use crate::encode::{Encoder, Layout};
 use crate::metadata::{Group, Header, Metadata, Totals};
 use crate::{Trace, TraceError, leftovers};
 
@@ -23,6 +25,7 @@ pub struct TraceWriter {
     file: SerializedFileWriter<BufWriter<NamedTempFile>>,
     metadata: Metadata,
     columns: Columns,
+    encoder: Encoder,
     first_epoch: u32,
     epoch: u32,
     epoch_rows: usize,
@@ -46,6 +49,7 @@ impl TraceWriter {
             file,
             metadata: Metadata { header, totals: Totals::default(), groups: Vec::new() },
             columns: Columns::default(),
+            encoder: Encoder::new().map_err(TraceError::io(path, "write it"))?,
             first_epoch: 0,
             epoch: 0,
             epoch_rows: 0,
@@ -173,8 +177,10 @@ impl TraceWriter {
             checksum: columns.checksum(),
         });
         self.first_epoch = self.epoch;
+        let described = self.file.schema_descr().columns().to_vec();
         let group = self.file.next_row_group().map_err(|error| failed(&self.path, error))?;
-        write_columns(group, &columns).map_err(|error| failed(&self.path, error))
+        write_columns(group, &described, &columns, &mut self.encoder)
+            .map_err(|error| failed(&self.path, error))
     }
 }
 
@@ -201,32 +207,55 @@ pub(crate) fn folder(path: &Path) -> &Path {
 
 fn write_columns(
     mut group: SerializedRowGroupWriter<'_, BufWriter<NamedTempFile>>,
+    described: &[ColumnDescPtr],
     columns: &Columns,
+    encoder: &mut Encoder,
 ) -> Result<(), ParquetError> {
-    let narrow = [&columns.epoch, &columns.thread, &columns.kind, &columns.producer];
-    let wide = [&columns.instructions, &columns.address, &columns.size, &columns.pc];
-    let (mut narrow, mut wide) = (narrow.into_iter(), wide.into_iter());
-    while let Some(mut column) = group.next_column()? {
-        match column.untyped() {
-            ColumnWriter::Int32ColumnWriter(writer) => {
-                writer.write_batch(narrow.next().expect("four such columns"), None, None)?
+    use Layout::{Delta, Dictionary, Packed, Plain, Split};
+    for column in described {
+        let encoded = match column.name() {
+            "instructions" => encoder.column(column, &columns.instructions, &[Delta])?,
+            "address" => encoder.column(column, &columns.address, &[Split])?,
+            "size" => encoder.column(column, &columns.size, &[Dictionary, Packed])?,
+            "pc" => encoder.column(column, &columns.pc, &[Dictionary, Plain])?,
+            "producer" => encoder.column(column, &columns.producer, &[Split, Delta])?,
+            name => {
+                write_column(&mut group, name, columns)?;
+                continue;
             }
-            ColumnWriter::Int64ColumnWriter(writer) => {
-                writer.write_batch(wide.next().expect("four such columns"), None, None)?
-            }
-            ColumnWriter::BoolColumnWriter(writer) => writer.write_batch(&columns.write, None, None)?,
-            ColumnWriter::ByteArrayColumnWriter(writer) => {
-                let distinct = columns.names.distinct().iter();
-                let distinct: Vec<_> = distinct.map(|name| ByteArray::from(&**name)).collect();
-                let names: Vec<_> = columns.names.places().map(|place| distinct[place].clone()).collect();
-                writer.write_batch(&names, Some(&columns.named), None)?
-            }
-            _ => unreachable!("the schema has no other types"),
         };
-        column.close()?;
+        group.append_column(&encoded.bytes, encoded.close)?;
     }
     group.close()?;
     Ok(())
+}
+
+/// Writes the next column as the Parquet library encodes it.
+fn write_column(
+    group: &mut SerializedRowGroupWriter<'_, BufWriter<NamedTempFile>>,
+    name: &str,
+    columns: &Columns,
+) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.expect("the schema has this column");
+    match column.untyped() {
+        ColumnWriter::Int32ColumnWriter(writer) => {
+            let values = match name {
+                "epoch" => &columns.epoch,
+                "thread" => &columns.thread,
+                _ => &columns.kind,
+            };
+            writer.write_batch(values, None, None)?
+        }
+        ColumnWriter::BoolColumnWriter(writer) => writer.write_batch(&columns.write, None, None)?,
+        ColumnWriter::ByteArrayColumnWriter(writer) => {
+            let distinct = columns.names.distinct().iter();
+            let distinct: Vec<_> = distinct.map(|name| ByteArray::from(&**name)).collect();
+            let names: Vec<_> = columns.names.places().map(|place| distinct[place].clone()).collect();
+            writer.write_batch(&names, Some(&columns.named), None)?
+        }
+        _ => unreachable!("the schema has no other types"),
+    };
+    column.close()
 }
 
 fn failed(path: &Path, error: ParquetError) -> TraceError {
