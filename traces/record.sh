@@ -1,6 +1,6 @@
 #!/bin/sh
 # Record the bundled traces. Installs nothing. MEMTIDE: the command to use (default: memtide).
-# Usage: traces/record.sh [sqlite|redis|sort]...
+# Usage: traces/record.sh [orders|sqlite|redis|sort]...
 set -eu
 memtide=${MEMTIDE:-memtide}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,6 +8,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 # need COMMAND PACKAGE
 need() {
     command -v "$1" > /dev/null || { echo "$0: $1 is missing: sudo apt-get install $2" >&2; exit 1; }
+}
+
+orders() {
+    need sqlite3 sqlite3
+    sqlite3 orders.db < orders.sql
+    "$memtide" record -o "$here/orders.parquet" --limit 32000000 -- sqlite3 orders.db ".read visits.sql"
 }
 
 sqlite() {
@@ -40,14 +46,15 @@ need qemu-x86_64 qemu-user
 command -v "$memtide" > /dev/null || { echo "$0: $memtide is missing: cargo build --release" >&2; exit 1; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-cp "$here/shop.sql" "$scratch"
+cp "$here"/*.sql "$scratch"
 cd "$scratch"
-[ $# -gt 0 ] || set -- sqlite redis sort
+[ $# -gt 0 ] || set -- orders sqlite redis sort
 for trace in "$@"; do
     case $trace in
+        orders) orders ;;
         sqlite) sqlite ;;
         redis) redis ;;
         sort) sort_lines ;;
-        *) echo "$0: unknown trace $trace: expected sqlite, redis or sort" >&2; exit 2 ;;
+        *) echo "$0: unknown trace $trace: expected orders, sqlite, redis or sort" >&2; exit 2 ;;
     esac
 done

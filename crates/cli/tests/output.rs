@@ -536,10 +536,25 @@ fn every_device_is_listed_with_sources_and_a_probed_row_in_its_page() {
     }
 }
 
+/// The trace of `make demo`: one of its processes, with less DRAM.
 #[test]
-fn demo_shows_benefit_of_placement() {
+fn demo_has_its_newest_orders_in_cxl_memory_and_migration_acts() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/orders.parquet");
+    let dram = ["--set", "node.dram0.capacity=16GiB", "--set", "node.dram1.capacity=16GiB"];
+    let command = ["compare", "-m", "ddr5-cxl", "--scale", "64", "-t", trace, "--limit", "6000000"];
+    let policies = ["-p", "local,local+hot-cold:epoch_ms=50"];
+    let whole = json(&[&command[..], &dram, &policies].concat());
+    let [local, moved] = [0, 1].map(|row| &whole["policies"][row]);
+    let share = |of: &str| local[of].as_f64().unwrap();
+    assert!(share("cxl_access_share") > 2.0 * share("cxl_page_share"), "{local}");
+    assert_eq!(local["migrated_pages"], 0);
+    assert!(moved["migrated_pages"].as_u64().unwrap() > 1000, "{moved}");
+}
+
+#[test]
+fn placement_pays_on_a_bundled_trace() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/sqlite3.parquet");
-    let demo = [
+    let command = [
         "compare",
         "-m",
         "bmpm-5",
@@ -552,7 +567,7 @@ fn demo_shows_benefit_of_placement() {
         "-p",
         "local,bw-random",
     ];
-    let whole = json(&demo);
+    let whole = json(&command);
     assert_eq!(whole["program"], "16 x sqlite3 [200000 accesses from 0]");
     let [local, random] = [0, 1].map(|row| &whole["policies"][row]);
     assert!(random["speedup"].as_f64().unwrap() > 1.1, "{random}");

@@ -122,7 +122,7 @@ fn prepare(folder: &Path) {
     let trace = folder.join("mine.parquet");
     stdout_of(&["trace", "import", &rows, "--format", "csv", "--to", trace.to_str().unwrap()]);
     fs::create_dir(folder.join("traces")).unwrap();
-    for name in ["sqlite3", "redis", "sort"] {
+    for name in ["orders", "sqlite3", "redis", "sort"] {
         fs::copy(&trace, folder.join(format!("traces/{name}.parquet"))).unwrap();
     }
     fs::copy("/bin/true", folder.join("my-program")).unwrap();
