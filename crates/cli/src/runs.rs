@@ -24,6 +24,8 @@ use crate::{advice, interrupt, machines, memory_guard, parallel};
 #[command(group(ArgGroup::new("programs").args(["workload", "trace"]).required(true).multiple(true)))]
 pub struct RunOptions {
     /// Name of a bundled machine, or machine file
+    ///
+    /// `compare` takes several, separated by commas.
     #[arg(short, long, value_hint = ValueHint::FilePath)]
     pub machine: String,
     /// Workload, such as stream:kernel=triad,threads=8; repeatable
@@ -74,12 +76,20 @@ enum Source {
 impl RunOptions {
     /// Checks the options.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
-        self.runs_with(&self.overrides, seed)
+        self.runs_on(&self.machine, seed)
+    }
+
+    /// As [`RunOptions::runs`], on another machine.
+    pub fn runs_on(&self, machine: &str, seed: u64) -> Result<Runs, Failure> {
+        self.runs_of(machines::load_at(machine, &self.overrides)?, seed)
     }
 
     /// As [`RunOptions::runs`], with other overrides.
     pub fn runs_with(&self, overrides: &Overrides, seed: u64) -> Result<Runs, Failure> {
-        let machine = machines::load_at(&self.machine, overrides)?;
+        self.runs_of(machines::load_at(&self.machine, overrides)?, seed)
+    }
+
+    fn runs_of(&self, machine: Machine, seed: u64) -> Result<Runs, Failure> {
         let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;
         for path in &self.trace {
             self.check_left(&open(path)?)?;

@@ -14,6 +14,50 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::call::{file, json, refused, stdout_of};
 
 #[test]
+fn comparison_on_several_machines_has_the_figures_of_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("several.html");
+    let program = ["-w", "zipf:threads=2,footprint_mib=8,operations=20000", "-p", "local,interleave"];
+    let on = |machines: &str, more: &[&str]| {
+        json(&[&["compare", "-m", machines, "--scale", "64"], &program[..], more].concat())
+    };
+    let several = on("bmpm-1,bmpm-5", &["--report", report.to_str().unwrap()]);
+    let rows = several["machines"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for (machine, rows, whole) in [
+        ("bmpm-1", &rows[..2], &several["comparisons"][0]),
+        ("bmpm-5", &rows[2..], &several["comparisons"][1]),
+    ] {
+        let alone = on(machine, &[]);
+        assert_eq!(&alone, whole, "{machine}");
+        for (row, alone) in rows.iter().zip(alone["policies"].as_array().unwrap()) {
+            for same in ["policy", "time_ms", "speedup", "latency_mean_ns", "migrated_pages"] {
+                assert_eq!(row[same], alone[same], "{machine}: {same}");
+            }
+            assert_eq!(row["machine"], machine);
+        }
+    }
+    let time = |row: usize| rows[row]["time_ms"].as_f64().unwrap();
+    let faster = rows[3]["machine_speedup"].as_f64().unwrap();
+    assert!((faster - time(1) / time(3)).abs() < 1e-9, "under the same policy on the first machine");
+    assert!(!several["notes"].to_string().contains("unlike slices"), "{}", several["notes"]);
+
+    let page = fs::read_to_string(report).unwrap();
+    for part in ["on bmpm-1, bmpm-5", "chart-time", "chart-bandwidth", "chart-latency"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let unlike = json(&[&["compare", "-m", "bmpm-1,hinuma"], &program[..]].concat());
+    assert!(unlike["notes"].to_string().contains("give --slice and --scale"), "{}", unlike["notes"]);
+    refused(2, &[&["compare", "-m", "bmpm-1, bmpm-1"], &program[..]].concat(), &["named twice"]);
+    refused(2, &[&["compare", "-m", "bmpm-1,bmpm"], &program[..]].concat(), &["no machine 'bmpm'"]);
+    refused(
+        2,
+        &[&["simulate", "-m", "bmpm-1,bmpm-5"], &program[..2], &["-p", "local"]].concat(),
+        &["no machine"],
+    );
+}
+
+#[test]
 fn figures_of_a_machine_are_set_for_one_run() {
     let set = ["--set", "node.dram0.capacity=512GiB", "--set", "link.socket0-cxl.bandwidth=50%"];
     let shown = stdout_of(&[&["machine", "show", "ddr5-cxl"], &set[..]].concat());

@@ -4,6 +4,7 @@ mod axes;
 mod chart;
 mod file;
 mod lab;
+mod machines;
 mod over_time;
 mod page;
 mod simulated;
@@ -11,8 +12,9 @@ mod swept;
 mod timelines;
 mod validated;
 
-pub use file::ReportFile;
+pub use file::{Draft, ReportFile};
 pub use lab::{LabRun, page as of_lab};
+pub use machines::page as of_machines;
 pub use page::Page;
 pub use simulated::page as of_simulation;
 pub use swept::{Group, LineChart, LineOver, page as of_sweep};

@@ -1,14 +1,17 @@
 //! `memtide compare`.
 
-use memtide_policies::default_comparison;
+mod several;
+
+use memtide_policies::{Policy, default_comparison};
 use memtide_sim::{Comparison, Report};
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
-use crate::report::{self, ReportFile};
-use crate::runs::{self, RunOptions};
+use crate::report::{self, Draft, ReportFile};
+use crate::runs::{self, RunOptions, Runs};
 use crate::tables::verdict::verdict;
 use crate::tables::{reduction, regions, simulated};
 
@@ -31,40 +34,77 @@ pub struct Arguments {
     report: ReportFile,
 }
 
-/// Runs every policy, on all cores, and prints a row per policy.
+/// Runs every policy on every machine, on all cores, and prints a row for each.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let policies = match arguments.policies.as_slice() {
         [] => default_comparison(),
         texts => runs::policies(texts)?,
     };
-    let runs = arguments.setting.runs(common.seed)?;
+    let runs = several::on_each(&arguments.setting, common.seed)?;
+    for (runs, policy) in runs.iter().flat_map(|runs| policies.iter().map(move |policy| (runs, policy))) {
+        runs.check(policy)?;
+    }
     let draft = arguments.report.draft()?;
-    let progress = Progress::new("simulating", policies.len());
-    let reports = runs.run_each(&policies, &progress, arguments.exact)?;
-    drop(progress);
-    let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
-    let comparison = Comparison::new(&runs.machine, names, reports);
-    let mut notes: Vec<String> = simulated::region_note(&comparison.reports).into_iter().collect();
-    notes.extend(regions::notes(&comparison.names, &comparison.reports));
-    notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
-    let document_as = |format| Document {
-        about: runs.about(),
-        tables: tables(&comparison, format),
-        notes: [verdict(&comparison), notes.clone()].concat(),
-        ..Document::default()
-    };
-    if let Some(draft) = draft {
-        draft.write(&report::of_simulation(&runs, &comparison, &document_as(Format::Table)))?;
+    let compared = runs.into_iter().map(|runs| Compared::new(runs, &policies, arguments.exact));
+    let compared = compared.collect::<Result<Vec<_>, _>>()?;
+    match &compared[..] {
+        [one] => one.print(common.output, draft),
+        _ => several::print(&compared, common.output, draft),
     }
-    let document = document_as(common.output);
-    if common.output == Format::Json {
-        let mut whole = document.json();
-        whole["verdict"] = verdict(&comparison).join(" ").into();
-        whole["notes"] = notes.into();
-        return output::print(&output::pretty(&whole));
+}
+
+/// The policies on a machine.
+struct Compared {
+    runs: Runs,
+    comparison: Comparison,
+    /// On regions and the reduction of the machine.
+    notes: Vec<String>,
+}
+
+impl Compared {
+    fn new(runs: Runs, policies: &[Policy], exact: bool) -> Result<Compared, Failure> {
+        let progress = Progress::new(&format!("simulating {}", runs.machine.name), policies.len());
+        let reports = runs.run_each(policies, &progress, exact)?;
+        drop(progress);
+        let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
+        let comparison = Comparison::new(&runs.machine, names, reports);
+        let mut notes = regions::notes(&comparison.names, &comparison.reports);
+        notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
+        Ok(Compared { runs, comparison, notes })
     }
-    document.print(common.output)
+
+    /// Notes on the tables of this machine alone.
+    fn notes(&self) -> Vec<String> {
+        simulated::region_note(&self.comparison.reports).into_iter().chain(self.notes.clone()).collect()
+    }
+
+    fn document(&self, format: Format) -> Document {
+        Document {
+            about: self.runs.about(),
+            tables: tables(&self.comparison, format),
+            notes: [verdict(&self.comparison), self.notes()].concat(),
+            ..Document::default()
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut whole = self.document(Format::Json).json();
+        whole["verdict"] = verdict(&self.comparison).join(" ").into();
+        whole["notes"] = self.notes().into();
+        whole
+    }
+
+    fn print(&self, format: Format, draft: Option<Draft<'_>>) -> Result<(), Failure> {
+        if let Some(draft) = draft {
+            let document = self.document(Format::Table);
+            draft.write(&report::of_simulation(&self.runs, &self.comparison, &document))?;
+        }
+        match format {
+            Format::Json => output::print(&output::pretty(&self.json())),
+            _ => self.document(format).print(format),
+        }
+    }
 }
 
 /// One wide table, split into parts in the table format.
