@@ -32,6 +32,9 @@ const NO_SLOT: u8 = u8::MAX;
 /// A set of slots: bit i is slot i.
 pub type Slots = u64;
 
+/// The slots of registers.
+pub const REGISTER_SLOTS: Slots = (1 << REGISTERS) - 1;
+
 /// An instruction that accesses memory, in one translation of its block.
 #[derive(Debug)]
 pub struct Op {
@@ -58,9 +61,11 @@ pub struct Op {
 /// A part of a block.
 #[derive(Debug, Default)]
 pub struct Segment {
-    /// Its loads.
-    loads: u8,
-    /// Registers that it changes, and what their values at its end are made of.
+    /// Registers that it changes.
+    pub changed: Slots,
+    /// What their values at its end are made of.
+    pub made_of: Slots,
+    /// The same for each of them.
     changes: Box<[(u8, Slots)]>,
 }
 
@@ -84,12 +89,6 @@ impl Op {
 }
 
 impl Segment {
-    /// Slots of its loads.
-    #[inline]
-    pub fn loads(&self) -> std::ops::Range<usize> {
-        REGISTERS..REGISTERS + usize::from(self.loads)
-    }
-
     /// Registers that it changes, and what their values at its end are made of.
     #[inline]
     pub fn changes(&self) -> &[(u8, Slots)] {
@@ -205,9 +204,11 @@ impl Cutter {
     fn close(&mut self) -> NonNull<Segment> {
         let changed =
             |(register, &value): (usize, &Slots)| (value != 1 << register).then_some((register as u8, value));
-        let changes = self.values.iter().enumerate().filter_map(changed).collect();
+        let changes: Box<[(u8, Slots)]> = self.values.iter().enumerate().filter_map(changed).collect();
+        let (changed, made_of) =
+            changes.iter().fold((0, 0), |(to, from), &(register, slots)| (to | 1 << register, from | slots));
         // SAFETY: the cutter made it, and nobody else knows it yet.
-        unsafe { *self.segment.as_ptr() = Segment { loads: self.loads as u8, changes } };
+        unsafe { *self.segment.as_ptr() = Segment { changed, made_of, changes } };
         self.segment
     }
 

@@ -22,13 +22,10 @@
 use std::ptr::NonNull;
 
 use memtide_core::Time;
-use memtide_dataflow::{REGISTERS, bits};
+use memtide_dataflow::REGISTERS;
 
 use crate::lab::Took;
-use crate::op::{Block, Op, SLOTS, Segment, Slots};
-
-/// Registers that most segments change at most.
-const FEW: usize = 8;
+use crate::op::{Block, Op, REGISTER_SLOTS, SLOTS, Segment, Slots};
 
 /// Places of stored words; a power of two.
 const WORDS: usize = 256;
@@ -66,7 +63,13 @@ pub struct Flow {
     segment: Option<NonNull<Segment>>,
     /// No value and no line comes later.
     until: Time,
-    /// By slot of the segment.
+    /// The CPU's time at its block.
+    now: Time,
+    /// Slots of the segment whose values came later than `now` when they were set.
+    pending: Slots,
+    /// No pending value comes before.
+    next: Time,
+    /// When they come.
     values: [Time; SLOTS],
     words: [(u64, Time); WORDS],
     lines: [(u64, Time); LINES],
@@ -78,6 +81,9 @@ impl Flow {
         Flow {
             segment: None,
             until: Time::ZERO,
+            now: Time::ZERO,
+            pending: 0,
+            next: Time::NEVER,
             values: [Time::ZERO; SLOTS],
             words: [(u64::MAX, Time::ZERO); WORDS],
             lines: [(u64::MAX, Time::ZERO); LINES],
@@ -103,8 +109,12 @@ impl Flow {
             self.segment = None;
         }
         let Some(segment) = self.segment else { return false };
+        self.now = now;
+        if self.next <= now {
+            self.settle();
+        }
         // SAFETY: blocks live until `Blocks::clear`, before which the flow is reset.
-        unsafe { self.leave(segment.as_ref(), block.first) };
+        self.leave(unsafe { segment.as_ref() }, block.first);
         true
     }
 
@@ -130,7 +140,7 @@ impl Flow {
         let Took { now, end, missed } = took;
         let begins = !self.is_busy() && end > now;
         if begins {
-            self.values = [Time::ZERO; SLOTS];
+            (self.now, self.pending, self.next) = (now, 0, Time::NEVER);
             self.segment = Some(op.segment);
         }
         if missed {
@@ -167,7 +177,8 @@ impl Flow {
         });
         let value = stored.fold(end.max(self.of(op.combined)), Time::max);
         // QEMU reports a wide operand in pieces.
-        self.values[load] = self.values[load].max(value);
+        let before = self.of(1 << load);
+        self.set(load, value.max(before));
         self.until = self.until.max(value);
     }
 
@@ -178,39 +189,72 @@ impl Flow {
             && segment != op.segment
         {
             // SAFETY: as in `block`.
-            unsafe { self.leave(segment.as_ref(), op.segment) };
+            self.leave(unsafe { segment.as_ref() }, op.segment);
         }
     }
 
-    /// # Safety
-    /// `next` must be valid.
+    /// Goes from a segment to the next one, whose loads are still to come.
     #[inline]
-    unsafe fn leave(&mut self, segment: &Segment, next: NonNull<Segment>) {
-        let changes = segment.changes();
-        match changes.len() {
-            0..=FEW => self.apply::<FEW>(changes),
-            _ => self.apply::<REGISTERS>(changes),
+    fn leave(&mut self, segment: &Segment, next: NonNull<Segment>) {
+        if self.pending & (segment.changed | segment.made_of) != 0 {
+            self.apply(segment);
         }
-        // SAFETY: as the caller promises.
-        self.values[unsafe { next.as_ref() }.loads()].fill(Time::ZERO);
+        self.pending &= REGISTER_SLOTS;
         self.segment = Some(next);
     }
 
-    /// Changes up to `N` registers at once.
-    #[inline]
-    fn apply<const N: usize>(&mut self, changes: &[(u8, Slots)]) {
-        let mut new = [Time::ZERO; N];
-        for (time, &(_, made_of)) in new.iter_mut().zip(changes) {
-            *time = self.of(made_of);
+    /// Changes a segment's registers at once.
+    fn apply(&mut self, segment: &Segment) {
+        let (mut new, mut waiting) = ([Time::ZERO; REGISTERS], 0);
+        for &(register, made_of) in segment.changes() {
+            if made_of & self.pending != 0 {
+                new[usize::from(register)] = self.of(made_of);
+                waiting |= 1 << register;
+            }
         }
-        for (&time, &(register, _)) in new.iter().zip(changes) {
-            self.values[usize::from(register)] = time;
-        }
+        self.pending = self.pending & !segment.changed | waiting;
+        slots(waiting, |register| self.values[register] = new[register]);
+    }
+
+    /// Drops the pending values that have come.
+    #[inline(never)]
+    fn settle(&mut self) {
+        let (mut pending, mut next) = (0, Time::NEVER);
+        slots(self.pending, |slot| {
+            let time = self.values[slot];
+            if time > self.now {
+                pending |= 1 << slot;
+                next = next.min(time);
+            }
+        });
+        (self.pending, self.next) = (pending, next);
     }
 
     #[inline]
-    fn of(&self, slots: Slots) -> Time {
-        bits(slots).fold(Time::ZERO, |latest, slot| latest.max(self.values[slot]))
+    fn set(&mut self, slot: usize, time: Time) {
+        self.pending &= !(1 << slot);
+        if time > self.now {
+            self.pending |= 1 << slot;
+            self.next = self.next.min(time);
+            self.values[slot] = time;
+        }
+    }
+
+    /// When a value made of these slots is known; zero if it is already.
+    #[inline]
+    fn of(&self, made_of: Slots) -> Time {
+        let mut latest = Time::ZERO;
+        slots(made_of & self.pending, |slot| latest = latest.max(self.values[slot]));
+        latest
+    }
+}
+
+/// Visits the slots of a set.
+#[inline(always)]
+fn slots(mut set: Slots, mut visit: impl FnMut(usize)) {
+    while set != 0 {
+        visit(set.trailing_zeros() as usize % SLOTS);
+        set &= set - 1;
     }
 }
 
