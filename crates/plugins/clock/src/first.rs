@@ -13,7 +13,7 @@
 
 use memtide_core::machine;
 use memtide_lab_model::Victim;
-use wide::u32x8;
+use wide::{u8x16, u32x8};
 
 /// Maximum ways: the bytes of a vector.
 const WAYS: usize = 16;
@@ -37,7 +37,7 @@ struct Set {
     /// By way: `(tag + 1) << 1 | dirty`, 0 if empty.
     slots: [u32; WAYS],
     /// By way; [`UNUSED`] if the cache has fewer.
-    ages: [u8; WAYS],
+    ages: u8x16,
 }
 
 const UNUSED: u8 = u8::MAX;
@@ -52,7 +52,7 @@ impl First {
         }
         let ways = cache.ways as u8;
         let ages = std::array::from_fn(|way| if way < ways.into() { way as u8 } else { UNUSED });
-        let sets = vec![Set { slots: [0; WAYS], ages }; sets as usize];
+        let sets = vec![Set { slots: [0; WAYS], ages: u8x16::new(ages) }; sets as usize];
         Some(First { ways, shift: sets.len().trailing_zeros(), sets: sets.into() })
     }
 
@@ -66,7 +66,7 @@ impl First {
         if write {
             set.slots[way] |= DIRTY;
         }
-        set.refresh(set.ages[way]);
+        set.refresh(set.ages.as_array()[way]);
         true
     }
 
@@ -88,9 +88,10 @@ impl First {
         let set = self.set(line);
         let Some(way) = set.find(key, true) else { return };
         set.slots[way] = 0;
-        let age = set.ages[way];
-        set.ages.iter_mut().filter(|other| (age + 1..=oldest).contains(other)).for_each(|other| *other -= 1);
-        set.ages[way] = oldest;
+        let ages = set.ages.as_mut_array();
+        let age = ages[way];
+        ages.iter_mut().filter(|other| (age + 1..=oldest).contains(other)).for_each(|other| *other -= 1);
+        ages[way] = oldest;
     }
 
     #[inline(always)]
@@ -121,12 +122,16 @@ impl Set {
     /// Makes the way of this age the youngest.
     #[inline(always)]
     fn refresh(&mut self, age: u8) {
-        self.ages = self.ages.map(|other| if other == age { 0 } else { other + u8::from(other < age) });
+        let (ages, age) = (self.ages, u8x16::splat(age));
+        let younger = !ages.max(age).simd_eq(ages);
+        // A mask is -1.
+        self.ages = (ages - younger) & !ages.simd_eq(age);
     }
 
     /// The way of this age.
+    #[inline(always)]
     fn aged(&self, age: u8) -> usize {
-        self.ages.iter().position(|&other| other == age).expect("each age, once")
+        self.ages.simd_eq(u8x16::splat(age)).to_bitmask().trailing_zeros() as usize % WAYS
     }
 }
 

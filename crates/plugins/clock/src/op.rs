@@ -191,7 +191,7 @@ impl Cutter {
             words: if op.width > 8 { 2 } else { 1 },
             segment: self.segment,
             load_address: self.union(op.load_address),
-            combined: self.union(op.combined),
+            combined: self.union(op.load_address | op.combined),
             store_address: self.union(op.store_address),
             stored: self.union(op.stored) | if op.stores_loaded { loaded } else { 0 },
         };

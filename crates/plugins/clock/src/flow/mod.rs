@@ -71,6 +71,8 @@ pub struct Flow {
     next: Time,
     /// When they come.
     values: [Time; SLOTS],
+    /// When those come that a segment changes, in their order, while the next one is begun.
+    new: [Time; REGISTERS],
     words: [(u64, Time); WORDS],
     lines: [(u64, Time); LINES],
 }
@@ -85,6 +87,7 @@ impl Flow {
             pending: 0,
             next: Time::NEVER,
             values: [Time::ZERO; SLOTS],
+            new: [Time::ZERO; REGISTERS],
             words: [(u64::MAX, Time::ZERO); WORDS],
             lines: [(u64::MAX, Time::ZERO); LINES],
         }
@@ -156,13 +159,12 @@ impl Flow {
     /// An access of a busy CPU hits the first cache.
     #[inline(never)]
     pub fn hits(&mut self, op: &Op, place: Place) {
-        let address = self.address(op, place.write);
-        let end = address.max(self.arrival(place.line()));
-        self.transfer(op, place, end);
+        self.reach(op);
+        self.transfer(op, place, self.arrival(place.line()));
     }
 
-    /// Moves an access's value, given when its line and address are there.
-    #[inline]
+    /// Moves an access's value, given when its line is there.
+    #[inline(always)]
     fn transfer(&mut self, op: &Op, place: Place, end: Time) {
         let words = place.word..place.word + u64::from(op.words);
         if place.write {
@@ -176,10 +178,10 @@ impl Flow {
             _ => Time::ZERO,
         });
         let value = stored.fold(end.max(self.of(op.combined)), Time::max);
-        // QEMU reports a wide operand in pieces.
-        let before = self.of(1 << load);
-        self.set(load, value.max(before));
-        self.until = self.until.max(value);
+        if value > self.now {
+            // QEMU reports a wide operand in pieces.
+            self.set(load, value.max(self.of(1 << load)));
+        }
     }
 
     /// Goes on to the segment of an access.
@@ -196,24 +198,29 @@ impl Flow {
     /// Goes from a segment to the next one, whose loads are still to come.
     #[inline]
     fn leave(&mut self, segment: &Segment, next: NonNull<Segment>) {
-        if self.pending & (segment.changed | segment.made_of) != 0 {
+        if self.pending & segment.made_of != 0 {
             self.apply(segment);
+        } else {
+            self.pending &= !segment.changed;
         }
         self.pending &= REGISTER_SLOTS;
         self.segment = Some(next);
     }
 
-    /// Changes a segment's registers at once.
+    /// Changes a segment's registers at once. Without branches on what is pending, which are hard to
+    /// predict.
+    #[inline(never)]
     fn apply(&mut self, segment: &Segment) {
-        let (mut new, mut waiting) = ([Time::ZERO; REGISTERS], 0);
-        for &(register, made_of) in segment.changes() {
-            if made_of & self.pending != 0 {
-                new[usize::from(register)] = self.of(made_of);
-                waiting |= 1 << register;
-            }
+        let mut waiting = 0;
+        for (new, &(register, made_of)) in self.new.iter_mut().zip(segment.changes()) {
+            let pending = made_of & self.pending;
+            *new = latest(&self.values, pending);
+            waiting |= u64::from(pending != 0) << (register % 64);
         }
         self.pending = self.pending & !segment.changed | waiting;
-        slots(waiting, |register| self.values[register] = new[register]);
+        for (&new, &(register, _)) in self.new.iter().zip(segment.changes()) {
+            self.values[usize::from(register) % SLOTS] = new;
+        }
     }
 
     /// Drops the pending values that have come.
@@ -230,23 +237,31 @@ impl Flow {
         (self.pending, self.next) = (pending, next);
     }
 
+    /// Sets a value that comes later than `now`.
     #[inline]
     fn set(&mut self, slot: usize, time: Time) {
-        self.pending &= !(1 << slot);
-        if time > self.now {
-            self.pending |= 1 << slot;
-            self.next = self.next.min(time);
-            self.values[slot] = time;
-        }
+        self.pending |= 1 << slot;
+        self.values[slot] = time;
+        self.next = self.next.min(time);
+        self.until = self.until.max(time);
     }
 
-    /// When a value made of these slots is known; zero if it is already.
-    #[inline]
+    /// When a value made of these slots is known; any time up to `now` if it is already.
+    #[inline(always)]
     fn of(&self, made_of: Slots) -> Time {
-        let mut latest = Time::ZERO;
-        slots(made_of & self.pending, |slot| latest = latest.max(self.values[slot]));
-        latest
+        match made_of & self.pending {
+            0 => Time::ZERO,
+            pending => latest(&self.values, pending),
+        }
     }
+}
+
+/// The latest time of a set of slots, mostly one; any if it is empty.
+#[inline(always)]
+fn latest(values: &[Time; SLOTS], set: Slots) -> Time {
+    let mut latest = values[set.trailing_zeros() as usize % SLOTS];
+    slots(set & set.wrapping_sub(1), |slot| latest = latest.max(values[slot]));
+    latest
 }
 
 /// Visits the slots of a set.
