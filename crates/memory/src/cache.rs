@@ -205,14 +205,8 @@ fn touch(set: &mut [Lanes], key: u32, write: bool) -> bool {
 #[inline]
 fn find(set: &[Lanes], key: u32) -> Option<usize> {
     let key = u32x8::splat(key);
-    let any = set.iter().fold(u32x8::splat(0), |any, lanes| any | lanes.equal(key));
-    if any.to_bitmask() == 0 {
-        return None;
-    }
-    let found = set.iter().rev().fold(0u64, |found, lanes| {
-        found << LANES | u64::from(lanes.equal(key).to_bitmask())
-    });
-    Some(found.trailing_zeros() as usize)
+    let found = set.iter().rev().fold(0u64, |found, lanes| found << LANES | u64::from(lanes.equal(key)));
+    (found != 0).then(|| found.trailing_zeros() as usize)
 }
 
 #[inline]
@@ -243,10 +237,10 @@ static UP_TO: [u32; 2 * LANES] = {
 };
 
 impl Lanes {
-    /// The slots equal to a key, as masks.
+    /// The slots equal to a key, as bits.
     #[inline]
-    fn equal(&self, key: u32x8) -> u32x8 {
-        (u32x8::new(self.0) & u32x8::splat(!DIRTY)).simd_eq(key)
+    fn equal(&self, key: u32x8) -> u32 {
+        (u32x8::new(self.0) & u32x8::splat(!DIRTY)).simd_eq(key).to_bitmask()
     }
 
     /// Inserts a slot at the front; the others move back by one, and the last is returned.

@@ -65,8 +65,8 @@ pub struct Segment {
     pub changed: Slots,
     /// What their values at its end are made of.
     pub made_of: Slots,
-    /// The same for each of them.
-    changes: Box<[(u8, Slots)]>,
+    /// The same for each of them, in order.
+    pub changes: Box<[Slots]>,
 }
 
 /// A translated block.
@@ -88,20 +88,13 @@ impl Op {
     }
 }
 
-impl Segment {
-    /// Registers that it changes, and what their values at its end are made of.
-    #[inline]
-    pub fn changes(&self) -> &[(u8, Slots)] {
-        &self.changes
-    }
-}
-
 /// All translated blocks. QEMU and [`crate::flow::Flow`] refer to them and their parts by address.
 #[derive(Debug, Default)]
 pub struct Blocks {
     blocks: Vec<NonNull<Block>>,
     segments: Vec<NonNull<Segment>>,
-    ops: Vec<NonNull<Op>>,
+    /// Of each block, together: the accesses of a block follow each other.
+    ops: Vec<NonNull<[Op]>>,
 }
 
 // SAFETY: it owns what it has the addresses of, which refer to each other alone.
@@ -121,15 +114,21 @@ impl Blocks {
         let by_instruction = counted == 0;
         let mut cutter = Cutter::new(by_instruction);
         let first = cutter.segment;
-        let ops = ops.iter().map(|op| {
-            let op = op.as_ref()?;
+        let made = ops.iter().flatten().map(|op| {
             // When counted one by one, this instruction is already counted, and later ones are not.
             let left = if by_instruction { 1 } else { block.instructions + 1 - op.position };
             let (op, closed) = cutter.add(op, left);
             self.segments.extend(closed);
-            let op = leak(op);
-            self.ops.push(op);
-            Some(op)
+            op
+        });
+        let made = NonNull::from(Box::leak(made.collect::<Box<[Op]>>()));
+        self.ops.push(made);
+        let mut number = 0;
+        let ops = ops.iter().map(|op| {
+            op.as_ref()?;
+            number += 1;
+            // SAFETY: there is an op for each that is not `None`.
+            Some(unsafe { made.cast::<Op>().add(number - 1) })
         });
         let ops = ops.collect();
         cutter.transfer(&block.tail);
@@ -202,11 +201,10 @@ impl Cutter {
 
     /// Ends the open segment.
     fn close(&mut self) -> NonNull<Segment> {
-        let changed =
-            |(register, &value): (usize, &Slots)| (value != 1 << register).then_some((register as u8, value));
-        let changes: Box<[(u8, Slots)]> = self.values.iter().enumerate().filter_map(changed).collect();
-        let (changed, made_of) =
-            changes.iter().fold((0, 0), |(to, from), &(register, slots)| (to | 1 << register, from | slots));
+        let changes = self.values.iter().enumerate().filter(|(register, value)| **value != 1 << register);
+        let changed = changes.clone().fold(0, |changed, (register, _)| changed | 1 << register);
+        let made_of = changes.clone().fold(0, |made_of, (_, value)| made_of | value);
+        let changes = changes.map(|(_, &value)| value).collect();
         // SAFETY: the cutter made it, and nobody else knows it yet.
         unsafe { *self.segment.as_ptr() = Segment { changed, made_of, changes } };
         self.segment
@@ -258,7 +256,8 @@ mod tests {
     fn change(segment: NonNull<Segment>, register: u8) -> Option<Slots> {
         // SAFETY: the block lives.
         let segment = unsafe { segment.as_ref() };
-        segment.changes().iter().find(|change| change.0 == register).map(|change| change.1)
+        let number = bits(segment.changed).position(|changed| changed == usize::from(register))?;
+        Some(segment.changes[number])
     }
 
     #[test]

@@ -211,16 +211,20 @@ impl Flow {
     /// predict.
     #[inline(never)]
     fn apply(&mut self, segment: &Segment) {
-        let mut waiting = 0;
-        for (new, &(register, made_of)) in self.new.iter_mut().zip(segment.changes()) {
+        let (mut changed, mut waiting) = (segment.changed, 0);
+        for (new, made_of) in self.new.iter_mut().zip(&segment.changes) {
             let pending = made_of & self.pending;
             *new = latest(&self.values, pending);
-            waiting |= u64::from(pending != 0) << (register % 64);
+            waiting |= if pending != 0 { changed & changed.wrapping_neg() } else { 0 };
+            changed &= changed.wrapping_sub(1);
         }
         self.pending = self.pending & !segment.changed | waiting;
-        for (&new, &(register, _)) in self.new.iter().zip(segment.changes()) {
-            self.values[usize::from(register) % SLOTS] = new;
-        }
+        let mut new = self.new.iter();
+        slots(segment.changed, |register| {
+            if let Some(&new) = new.next() {
+                self.values[register] = new;
+            }
+        });
     }
 
     /// Drops the pending values that have come.
