@@ -68,7 +68,8 @@ impl Shared {
 
     fn user_instructions(&self) -> u64 {
         let kernel = self.score().map_or(0, |score| score.kernel_instructions.load(Ordering::Relaxed));
-        self.instructions() - kernel
+        // Those of a block that has just begun may be in one count only.
+        self.instructions().saturating_sub(kernel)
     }
 
     /// Called on the thread of the virtual CPU, the only one that changes the turn.
