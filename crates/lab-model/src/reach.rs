@@ -71,21 +71,26 @@ impl Reach {
 
 impl Level {
     fn set(&mut self, page: u64) -> &mut [u64] {
-        let start = (page % self.sets) as usize * self.ways;
+        // Most TLBs have a power of two, which needs no division.
+        let set = if self.sets.is_power_of_two() { page & (self.sets - 1) } else { page % self.sets };
+        let start = set as usize * self.ways;
         &mut self.pages[start..start + self.ways]
     }
 
     fn touch(&mut self, page: u64) -> bool {
         let set = self.set(page);
         let Some(way) = set.iter().position(|&held| held == page + 1) else { return false };
-        set[..=way].rotate_right(1);
+        set.copy_within(..way, 1);
+        set[0] = page + 1;
         true
     }
 
     fn fill(&mut self, page: u64) -> Option<u64> {
         let set = self.set(page);
-        set.rotate_right(1);
-        let gone = std::mem::replace(&mut set[0], page + 1);
+        let last = set.len() - 1;
+        let gone = set[last];
+        set.copy_within(..last, 1);
+        set[0] = page + 1;
         gone.checked_sub(1)
     }
 

@@ -16,8 +16,8 @@ use crate::vcpu::VCPUS;
 pub struct Score {
     /// Instructions of all blocks begun.
     pub instructions: AtomicU64,
-    /// Of them, those outside the kernel.
-    pub user_instructions: AtomicU64,
+    /// Of them, the kernel's.
+    pub kernel_instructions: AtomicU64,
     /// Instructions, and time waited in instructions, since its turn began; and [`BUSY`].
     pub turn: AtomicU64,
 }
@@ -67,7 +67,9 @@ impl Shared {
     }
 
     fn user_instructions(&self) -> u64 {
-        self.score().map_or(0, |score| score.user_instructions.load(Ordering::Relaxed))
+        let kernel = self.score().map_or(0, |score| score.kernel_instructions.load(Ordering::Relaxed));
+        // Those of a block that has just begun may be in one count only.
+        self.instructions().saturating_sub(kernel)
     }
 
     /// Called on the thread of the virtual CPU, the only one that changes the turn.
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!((shared.instructions(), shared.runs()), (0, false));
         let score = Box::into_raw(Box::new(Score {
             instructions: AtomicU64::new(1000),
-            user_instructions: AtomicU64::new(400),
+            kernel_instructions: AtomicU64::new(600),
             turn: AtomicU64::new(5),
         }));
         shared.score.store(score, Ordering::Relaxed);

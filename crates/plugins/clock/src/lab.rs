@@ -7,6 +7,7 @@ use memtide_lab_protocol::clock::{Config, RegionTotals, Results, Timeline};
 use memtide_lab_protocol::counters::{self, Writer};
 use memtide_lab_protocol::{Counts, Process, between};
 
+use crate::first::First;
 use crate::ledger::Ledger;
 use crate::op::MAX_VCPUS;
 use crate::shared_memory;
@@ -22,6 +23,8 @@ const PUBLISH_INTERVAL: Time = Time::from_us(200);
 pub struct Lab {
     pub config: Config,
     pub curve: Curve,
+    /// Empty first cache of a virtual CPU, if the machine has one of a common geometry.
+    first: Option<First>,
     pub ledger: Ledger,
     pub results: Results,
     counters: Writer<'static>,
@@ -108,6 +111,7 @@ impl Lab {
             counters: Writer::new(memory, &config.guest_nodes),
             shown: Time::ZERO,
             curve: Curve::new(&machine, &config),
+            first: machine.caches.first().filter(|cache| !cache.is_shared()).and_then(First::new),
             ledger: Ledger::new(count, nodes),
             results: Results::default(),
             on: false,
@@ -121,6 +125,14 @@ impl Lab {
     /// Number of virtual CPUs.
     pub fn vcpus(&self) -> usize {
         self.config.vcpu_initiators.len()
+    }
+
+    /// A virtual CPU's first cache, which the model has no more; `None` if the model keeps it, or there is
+    /// none.
+    pub fn take_first_cache(&mut self, cpu: CpuId) -> Option<First> {
+        self.first.as_ref()?;
+        self.curve.take_first_cache(cpu)?;
+        self.first.clone()
     }
 
     /// Time of an instruction at present, in ps.

@@ -13,6 +13,7 @@
 
 mod clocks;
 mod exclusive;
+mod first;
 mod flow;
 mod lab;
 mod ledger;

@@ -32,6 +32,9 @@ const NO_SLOT: u8 = u8::MAX;
 /// A set of slots: bit i is slot i.
 pub type Slots = u64;
 
+/// The slots of registers.
+pub const REGISTER_SLOTS: Slots = (1 << REGISTERS) - 1;
+
 /// An instruction that accesses memory, in one translation of its block.
 #[derive(Debug)]
 pub struct Op {
@@ -58,10 +61,12 @@ pub struct Op {
 /// A part of a block.
 #[derive(Debug, Default)]
 pub struct Segment {
-    /// Its loads.
-    loads: u8,
-    /// Registers that it changes, and what their values at its end are made of.
-    changes: Box<[(u8, Slots)]>,
+    /// Registers that it changes.
+    pub changed: Slots,
+    /// What their values at its end are made of.
+    pub made_of: Slots,
+    /// The same for each of them, in order.
+    pub changes: Box<[Slots]>,
 }
 
 /// A translated block.
@@ -83,26 +88,13 @@ impl Op {
     }
 }
 
-impl Segment {
-    /// Slots of its loads.
-    #[inline]
-    pub fn loads(&self) -> std::ops::Range<usize> {
-        REGISTERS..REGISTERS + usize::from(self.loads)
-    }
-
-    /// Registers that it changes, and what their values at its end are made of.
-    #[inline]
-    pub fn changes(&self) -> &[(u8, Slots)] {
-        &self.changes
-    }
-}
-
 /// All translated blocks. QEMU and [`crate::flow::Flow`] refer to them and their parts by address.
 #[derive(Debug, Default)]
 pub struct Blocks {
     blocks: Vec<NonNull<Block>>,
     segments: Vec<NonNull<Segment>>,
-    ops: Vec<NonNull<Op>>,
+    /// Of each block, together: the accesses of a block follow each other.
+    ops: Vec<NonNull<[Op]>>,
 }
 
 // SAFETY: it owns what it has the addresses of, which refer to each other alone.
@@ -122,15 +114,21 @@ impl Blocks {
         let by_instruction = counted == 0;
         let mut cutter = Cutter::new(by_instruction);
         let first = cutter.segment;
-        let ops = ops.iter().map(|op| {
-            let op = op.as_ref()?;
+        let made = ops.iter().flatten().map(|op| {
             // When counted one by one, this instruction is already counted, and later ones are not.
             let left = if by_instruction { 1 } else { block.instructions + 1 - op.position };
             let (op, closed) = cutter.add(op, left);
             self.segments.extend(closed);
-            let op = leak(op);
-            self.ops.push(op);
-            Some(op)
+            op
+        });
+        let made = NonNull::from(Box::leak(made.collect::<Box<[Op]>>()));
+        self.ops.push(made);
+        let mut number = 0;
+        let ops = ops.iter().map(|op| {
+            op.as_ref()?;
+            number += 1;
+            // SAFETY: there is an op for each that is not `None`.
+            Some(unsafe { made.cast::<Op>().add(number - 1) })
         });
         let ops = ops.collect();
         cutter.transfer(&block.tail);
@@ -192,7 +190,7 @@ impl Cutter {
             words: if op.width > 8 { 2 } else { 1 },
             segment: self.segment,
             load_address: self.union(op.load_address),
-            combined: self.union(op.combined),
+            combined: self.union(op.load_address | op.combined),
             store_address: self.union(op.store_address),
             stored: self.union(op.stored) | if op.stores_loaded { loaded } else { 0 },
         };
@@ -203,11 +201,12 @@ impl Cutter {
 
     /// Ends the open segment.
     fn close(&mut self) -> NonNull<Segment> {
-        let changed =
-            |(register, &value): (usize, &Slots)| (value != 1 << register).then_some((register as u8, value));
-        let changes = self.values.iter().enumerate().filter_map(changed).collect();
+        let changes = self.values.iter().enumerate().filter(|(register, value)| **value != 1 << register);
+        let changed = changes.clone().fold(0, |changed, (register, _)| changed | 1 << register);
+        let made_of = changes.clone().fold(0, |made_of, (_, value)| made_of | value);
+        let changes = changes.map(|(_, &value)| value).collect();
         // SAFETY: the cutter made it, and nobody else knows it yet.
-        unsafe { *self.segment.as_ptr() = Segment { loads: self.loads as u8, changes } };
+        unsafe { *self.segment.as_ptr() = Segment { changed, made_of, changes } };
         self.segment
     }
 
@@ -257,7 +256,8 @@ mod tests {
     fn change(segment: NonNull<Segment>, register: u8) -> Option<Slots> {
         // SAFETY: the block lives.
         let segment = unsafe { segment.as_ref() };
-        segment.changes().iter().find(|change| change.0 == register).map(|change| change.1)
+        let number = bits(segment.changed).position(|changed| changed == usize::from(register))?;
+        Some(segment.changes[number])
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memtide_lab_model::{Cache, CacheAccess, WriteStream};
+use memtide_lab_model::{CacheAccess, WriteStream};
 
+use crate::first::First;
 use crate::flow::Flow;
 use crate::op::MAX_VCPUS;
 
@@ -94,8 +95,8 @@ pub struct Vcpu {
     /// its set in the first cache, where an access to it changes nothing. Twice its number, plus 1 if it is
     /// dirty there.
     latest: [u64; SETS],
-    /// The first cache, if the machine has one. Here, most hits need no other state.
-    pub first: Option<Cache>,
+    /// The first cache, if the machine has one of a common geometry. Here, most hits need no other state.
+    pub first: Option<First>,
     /// Its stores, as long as all of them are seen here.
     pub write_stream: WriteStream,
     /// When its values are known.
@@ -140,23 +141,38 @@ impl Vcpu {
         (known.page == page).then(|| known.first_line + (address >> 6) % 64)
     }
 
+    /// Looks a line up in the first cache; false if it has no such line or is elsewhere.
+    #[inline(always)]
+    pub fn hits_first(&mut self, line: u64, write: bool) -> bool {
+        if self.changes_nothing(line, write) {
+            return true;
+        }
+        self.record(line, write);
+        self.first.as_mut().is_some_and(|first| first.touch(line, write))
+    }
+
+    /// Looks a line up in the first cache, and inserts it; `None` if that is elsewhere.
+    pub fn touch_first(&mut self, line: u64, write: bool) -> Option<CacheAccess> {
+        self.record(line, write);
+        let hit = self.first.as_mut()?.touch(line, write);
+        if hit { Some(CacheAccess::Hit) } else { self.fill_first(line, write) }
+    }
+
+    /// Inserts a line that missed the first cache; `None` if that is elsewhere.
+    pub fn fill_first(&mut self, line: u64, write: bool) -> Option<CacheAccess> {
+        self.first.as_mut().map(|first| CacheAccess::Miss(first.fill(line, write)))
+    }
+
     /// Whether an access is sure to hit the first cache without changing its state.
     #[inline(always)]
-    pub fn changes_nothing(&self, line: u64, write: bool) -> bool {
+    fn changes_nothing(&self, line: u64, write: bool) -> bool {
         let latest = self.latest[line as usize % SETS];
         latest == (line << 1 | 1) || (!write && latest == line << 1)
     }
 
-    /// Looks a line up in the first cache, and inserts it; `None` if there is none.
-    #[inline]
-    pub fn touch_first(&mut self, line: u64, write: bool) -> Option<CacheAccess> {
-        self.record(line, write);
-        self.first.as_mut().map(|first| first.access(line, write))
-    }
-
     /// Records an access passed to the first cache.
     #[inline(always)]
-    pub fn record(&mut self, line: u64, write: bool) {
+    fn record(&mut self, line: u64, write: bool) {
         let latest = &mut self.latest[line as usize % SETS];
         let dirty = u64::from(write) | if *latest >> 1 == line { *latest & 1 } else { 0 };
         *latest = line << 1 | dirty;
@@ -243,7 +259,7 @@ mod tests {
     #[test]
     fn dropped_line_misses_next_time() {
         let mut vcpu = Vcpu::new();
-        vcpu.first = Some(Cache::new(32, 8));
+        vcpu.first = First::new(&crate::first::geometry(32, 8));
         vcpu.touch_first(5, true);
         assert!(vcpu.changes_nothing(5, true));
         vcpu.drop_line(5);

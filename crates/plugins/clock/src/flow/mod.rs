@@ -22,13 +22,10 @@
 use std::ptr::NonNull;
 
 use memtide_core::Time;
-use memtide_dataflow::{REGISTERS, bits};
+use memtide_dataflow::REGISTERS;
 
 use crate::lab::Took;
-use crate::op::{Block, Op, SLOTS, Segment, Slots};
-
-/// Registers that most segments change at most.
-const FEW: usize = 8;
+use crate::op::{Block, Op, REGISTER_SLOTS, SLOTS, Segment, Slots};
 
 /// Places of stored words; a power of two.
 const WORDS: usize = 256;
@@ -66,8 +63,16 @@ pub struct Flow {
     segment: Option<NonNull<Segment>>,
     /// No value and no line comes later.
     until: Time,
-    /// By slot of the segment.
+    /// The CPU's time at its block.
+    now: Time,
+    /// Slots of the segment whose values came later than `now` when they were set.
+    pending: Slots,
+    /// No pending value comes before.
+    next: Time,
+    /// When they come.
     values: [Time; SLOTS],
+    /// When those come that a segment changes, in their order, while the next one is begun.
+    new: [Time; REGISTERS],
     words: [(u64, Time); WORDS],
     lines: [(u64, Time); LINES],
 }
@@ -78,7 +83,11 @@ impl Flow {
         Flow {
             segment: None,
             until: Time::ZERO,
+            now: Time::ZERO,
+            pending: 0,
+            next: Time::NEVER,
             values: [Time::ZERO; SLOTS],
+            new: [Time::ZERO; REGISTERS],
             words: [(u64::MAX, Time::ZERO); WORDS],
             lines: [(u64::MAX, Time::ZERO); LINES],
         }
@@ -103,8 +112,12 @@ impl Flow {
             self.segment = None;
         }
         let Some(segment) = self.segment else { return false };
+        self.now = now;
+        if self.next <= now {
+            self.settle();
+        }
         // SAFETY: blocks live until `Blocks::clear`, before which the flow is reset.
-        unsafe { self.leave(segment.as_ref(), block.first) };
+        self.leave(unsafe { segment.as_ref() }, block.first);
         true
     }
 
@@ -130,7 +143,7 @@ impl Flow {
         let Took { now, end, missed } = took;
         let begins = !self.is_busy() && end > now;
         if begins {
-            self.values = [Time::ZERO; SLOTS];
+            (self.now, self.pending, self.next) = (now, 0, Time::NEVER);
             self.segment = Some(op.segment);
         }
         if missed {
@@ -146,13 +159,12 @@ impl Flow {
     /// An access of a busy CPU hits the first cache.
     #[inline(never)]
     pub fn hits(&mut self, op: &Op, place: Place) {
-        let address = self.address(op, place.write);
-        let end = address.max(self.arrival(place.line()));
-        self.transfer(op, place, end);
+        self.reach(op);
+        self.transfer(op, place, self.arrival(place.line()));
     }
 
-    /// Moves an access's value, given when its line and address are there.
-    #[inline]
+    /// Moves an access's value, given when its line is there.
+    #[inline(always)]
     fn transfer(&mut self, op: &Op, place: Place, end: Time) {
         let words = place.word..place.word + u64::from(op.words);
         if place.write {
@@ -166,9 +178,10 @@ impl Flow {
             _ => Time::ZERO,
         });
         let value = stored.fold(end.max(self.of(op.combined)), Time::max);
-        // QEMU reports a wide operand in pieces.
-        self.values[load] = self.values[load].max(value);
-        self.until = self.until.max(value);
+        if value > self.now {
+            // QEMU reports a wide operand in pieces.
+            self.set(load, value.max(self.of(1 << load)));
+        }
     }
 
     /// Goes on to the segment of an access.
@@ -178,39 +191,89 @@ impl Flow {
             && segment != op.segment
         {
             // SAFETY: as in `block`.
-            unsafe { self.leave(segment.as_ref(), op.segment) };
+            self.leave(unsafe { segment.as_ref() }, op.segment);
         }
     }
 
-    /// # Safety
-    /// `next` must be valid.
+    /// Goes from a segment to the next one, whose loads are still to come.
     #[inline]
-    unsafe fn leave(&mut self, segment: &Segment, next: NonNull<Segment>) {
-        let changes = segment.changes();
-        match changes.len() {
-            0..=FEW => self.apply::<FEW>(changes),
-            _ => self.apply::<REGISTERS>(changes),
+    fn leave(&mut self, segment: &Segment, next: NonNull<Segment>) {
+        if self.pending & segment.made_of != 0 {
+            self.apply(segment);
+        } else {
+            self.pending &= !segment.changed;
         }
-        // SAFETY: as the caller promises.
-        self.values[unsafe { next.as_ref() }.loads()].fill(Time::ZERO);
+        self.pending &= REGISTER_SLOTS;
         self.segment = Some(next);
     }
 
-    /// Changes up to `N` registers at once.
-    #[inline]
-    fn apply<const N: usize>(&mut self, changes: &[(u8, Slots)]) {
-        let mut new = [Time::ZERO; N];
-        for (time, &(_, made_of)) in new.iter_mut().zip(changes) {
-            *time = self.of(made_of);
+    /// Changes a segment's registers at once. Without branches on what is pending, which are hard to
+    /// predict.
+    #[inline(never)]
+    fn apply(&mut self, segment: &Segment) {
+        let (mut changed, mut waiting) = (segment.changed, 0);
+        for (new, made_of) in self.new.iter_mut().zip(&segment.changes) {
+            let pending = made_of & self.pending;
+            *new = latest(&self.values, pending);
+            waiting |= if pending != 0 { changed & changed.wrapping_neg() } else { 0 };
+            changed &= changed.wrapping_sub(1);
         }
-        for (&time, &(register, _)) in new.iter().zip(changes) {
-            self.values[usize::from(register)] = time;
-        }
+        self.pending = self.pending & !segment.changed | waiting;
+        let mut new = self.new.iter();
+        slots(segment.changed, |register| {
+            if let Some(&new) = new.next() {
+                self.values[register] = new;
+            }
+        });
     }
 
+    /// Drops the pending values that have come.
+    #[inline(never)]
+    fn settle(&mut self) {
+        let (mut pending, mut next) = (0, Time::NEVER);
+        slots(self.pending, |slot| {
+            let time = self.values[slot];
+            if time > self.now {
+                pending |= 1 << slot;
+                next = next.min(time);
+            }
+        });
+        (self.pending, self.next) = (pending, next);
+    }
+
+    /// Sets a value that comes later than `now`.
     #[inline]
-    fn of(&self, slots: Slots) -> Time {
-        bits(slots).fold(Time::ZERO, |latest, slot| latest.max(self.values[slot]))
+    fn set(&mut self, slot: usize, time: Time) {
+        self.pending |= 1 << slot;
+        self.values[slot] = time;
+        self.next = self.next.min(time);
+        self.until = self.until.max(time);
+    }
+
+    /// When a value made of these slots is known; any time up to `now` if it is already.
+    #[inline(always)]
+    fn of(&self, made_of: Slots) -> Time {
+        match made_of & self.pending {
+            0 => Time::ZERO,
+            pending => latest(&self.values, pending),
+        }
+    }
+}
+
+/// The latest time of a set of slots, mostly one; any if it is empty.
+#[inline(always)]
+fn latest(values: &[Time; SLOTS], set: Slots) -> Time {
+    let mut latest = values[set.trailing_zeros() as usize % SLOTS];
+    slots(set & set.wrapping_sub(1), |slot| latest = latest.max(values[slot]));
+    latest
+}
+
+/// Visits the slots of a set.
+#[inline(always)]
+fn slots(mut set: Slots, mut visit: impl FnMut(usize)) {
+    while set != 0 {
+        visit(set.trailing_zeros() as usize % SLOTS);
+        set &= set - 1;
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use memtide_dataflow as dataflow;
+use memtide_dataflow::{self as dataflow, bits};
 
 use super::*;
 use crate::op::Blocks;

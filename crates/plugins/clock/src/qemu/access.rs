@@ -99,7 +99,7 @@ unsafe fn on_access(cpu: usize, info: sys::qemu_plugin_meminfo_t, address: u64, 
     let place = Place::new(line, address, write);
     // SAFETY: as the caller promises.
     let overwritten = write && vcpu.write_stream.is_on() && unsafe { overwrites(vcpu, info, address) };
-    if !vcpu.changes_nothing(line, write) {
+    if !vcpu.hits_first(line, write) {
         // SAFETY: as the caller promises.
         return unsafe { take(cpu, vcpu, op, place, overwritten) };
     }
@@ -118,19 +118,13 @@ unsafe fn overwrites(vcpu: &mut Vcpu, info: sys::qemu_plugin_meminfo_t, address:
     vcpu.write_stream.see(VirtAddr(address), bytes)
 }
 
-/// Passes an access to the model.
+/// Passes an access that missed the first cache to the model.
 ///
 /// # Safety
 /// In a callback that has not entered the state.
 #[inline(never)]
 unsafe fn take(cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, overwritten: bool) {
-    let first = vcpu.touch_first(place.line(), place.write);
-    if first == Some(CacheAccess::Hit) {
-        if vcpu.flow.is_busy() {
-            vcpu.flow.hits(op, place);
-        }
-        return;
-    }
+    let first = vcpu.fill_first(place.line(), place.write);
     // SAFETY: as the caller promises.
     let mut state = unsafe { Plugin::get().enter() };
     let missed = Missed { first, translation: Time::ZERO, overwritten };
@@ -159,7 +153,9 @@ fn model(lab: &mut Lab, cpu: usize, vcpu: &mut Vcpu, op: &Op, place: Place, miss
             let clock = lab.curve.clock_as_is(CpuId::from(cpu));
             shared.publish(clock);
             let waited = clock.offset.0.wrapping_sub(before.0);
-            shared.add_turn((waited as f64 / lab.instruction_ps()) as u64);
+            if waited != 0 {
+                shared.add_turn((waited as f64 / lab.instruction_ps()) as u64);
+            }
             if vcpu.flow.ends(op, place, took) {
                 shared.set_busy(true);
             }

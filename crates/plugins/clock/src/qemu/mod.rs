@@ -162,7 +162,7 @@ impl Plugin {
         for (cpu, slot) in VCPUS.iter().enumerate().take(lab.vcpus()) {
             // SAFETY: no virtual CPU exists yet.
             let vcpu = unsafe { &mut *slot.get() };
-            vcpu.first = lab.curve.take_first_cache(CpuId::from(cpu));
+            vcpu.first = lab.take_first_cache(CpuId::from(cpu));
             vcpu.write_stream = lab.curve.write_stream();
         }
         let internals = internals.map_err(|why| lab.results.why = Some(why)).ok();

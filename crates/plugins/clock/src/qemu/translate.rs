@@ -87,9 +87,9 @@ unsafe fn count_block(
     use std::mem::offset_of;
     // SAFETY: the block is valid, and the entries are fields of `Score`.
     unsafe {
-        let user = !Vcpu::is_kernel(sys::qemu_plugin_tb_vaddr(tb));
-        let user = user.then_some(offset_of!(Score, user_instructions));
-        for offset in [offset_of!(Score, instructions), offset_of!(Score, turn)].into_iter().chain(user) {
+        let kernel = Vcpu::is_kernel(sys::qemu_plugin_tb_vaddr(tb));
+        let kernel = kernel.then_some(offset_of!(Score, kernel_instructions));
+        for offset in [offset_of!(Score, instructions), offset_of!(Score, turn)].into_iter().chain(kernel) {
             if plugin.by_instruction {
                 for &at in instructions {
                     sys::qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(at, add, entry(offset), 1);
