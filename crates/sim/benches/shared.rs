@@ -1,5 +1,6 @@
 //! One pass for all policies against runs of their own: elapsed time, and deviations of results. The default
-//! policies of `memtide compare`, on all processors.
+//! policies of `memtide compare`, on all processors. A last part is how far runs of their own deviate if the
+//! cores' clock is 1 MHz higher: threads then touch pages in another order.
 //!
 //! `cargo bench -p memtide-sim --bench shared -- [PROGRAM..]`, PROGRAM a bundled trace or a workload.
 
@@ -39,8 +40,11 @@ fn main() {
     let machine = bundled::machine(MACHINE).expect("a bundled machine").expect("a checked machine");
     let policies = default_comparison();
     println!("{} policies on {MACHINE}, seed {SEED}, {} processors", policies.len(), processors());
-    println!("| program | alone, s | one pass, s | ratio | time, % | bandwidth, % | latency, % |");
-    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    println!(
+        "| program | alone, s | one pass, s | ratio | time, % | bandwidth, % | latency, % | time of another \
+         clock, % | latency, % |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let all: Vec<String> = PROGRAMS.map(str::to_owned).into();
     let programs = if named.is_empty() { all } else { named };
     for program in programs.iter().take(if is_test { 1 } else { programs.len() }) {
@@ -55,20 +59,27 @@ fn row(machine: &Machine, policies: &[Policy], program: &str) -> String {
         let reports = run_shared(machine, vec![job(program)], all, SEED, &|_, _| true);
         reports.into_iter().map(|report| report.expect("a run")).collect::<Vec<Report>>()
     });
+    let mut other = machine.clone();
+    other.core.clock_mhz += 1.0;
+    let other = each(&other, policies, program);
     let figures: [fn(&Report) -> f64; 3] = [
         |report| report.time_ms,
         |report| report.nodes.iter().map(|node| node.bandwidth_mbps).sum(),
         |report| report.latency.mean_ns.unwrap_or_default(),
     ];
-    let largest = |figure: fn(&Report) -> f64| {
-        let pairs = alone.iter().zip(&shared).map(|(alone, shared)| (figure(alone), figure(shared)));
-        pairs.map(|(alone, shared)| ((shared / alone - 1.0) * 100.0).abs()).fold(0.0, f64::max)
-    };
-    let [time, bandwidth, latency] = figures.map(largest);
+    let [time, bandwidth, latency] = figures.map(|figure| largest(&alone, &shared, figure));
+    let [other_time, _, other_latency] = figures.map(|figure| largest(&alone, &other, figure));
     let [alone_s, shared_s] = [alone_time, shared_time].map(|time| time.as_secs_f64());
     let ratio = alone_s / shared_s;
     let speed = format!("{alone_s:.2} | {shared_s:.2} | {ratio:.1}");
-    format!("| {program} | {speed} | {time:.2} | {bandwidth:.2} | {latency:.2} |")
+    let sensitivity = format!("{other_time:.2} | {other_latency:.2}");
+    format!("| {program} | {speed} | {time:.2} | {bandwidth:.2} | {latency:.2} | {sensitivity} |")
+}
+
+/// Largest deviation of a figure, in %.
+fn largest(alone: &[Report], others: &[Report], figure: fn(&Report) -> f64) -> f64 {
+    let pairs = alone.iter().zip(others).map(|(alone, other)| (figure(alone), figure(other)));
+    pairs.map(|(alone, other)| ((other / alone - 1.0) * 100.0).abs()).fold(0.0, f64::max)
 }
 
 /// A run of each policy, on all processors.
