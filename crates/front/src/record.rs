@@ -5,7 +5,7 @@ use memtide_core::{Then, Time, VirtAddr};
 /// An access within one line, and those before it, since the record before, that have no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Where it begins.
+    /// Where it begins, if it is of an access: see [`Record::is_access`].
     pub address: VirtAddr,
     /// Instructions since the record before, its own included.
     pub instructions: u32,
@@ -35,6 +35,9 @@ pub struct Record {
     pub tail_after: u16,
     pub(crate) flags: u8,
 }
+
+/// No access begins here: addresses have 48 bits.
+const NOWHERE: VirtAddr = VirtAddr(u64::MAX);
 
 const STORE: u8 = 1;
 const WALK: u8 = 2;
@@ -69,6 +72,17 @@ impl Record {
             tail_after: 0,
             flags,
         }
+    }
+
+    /// Of no access: what is left before something else.
+    pub(crate) fn of_no_access() -> Record {
+        Record::of(NOWHERE, Flags::default())
+    }
+
+    /// Whether it is of an access, and not only of those before it.
+    #[inline]
+    pub fn is_access(&self) -> bool {
+        self.address != NOWHERE
     }
 
     /// Whether it is a store.

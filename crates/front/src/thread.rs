@@ -162,7 +162,7 @@ impl ThreadFront {
         }
         let Pending { instructions, accesses, .. } = self.pending;
         if instructions > 0 || accesses > 0 {
-            self.record(chunk, Record::of(VirtAddr(0), Flags::default()), Value::default());
+            self.record(chunk, Record::of_no_access(), Value::default());
         }
         self.follow(&batch.then);
         chunk.then = std::mem::take(&mut batch.then);
@@ -172,7 +172,7 @@ impl ThreadFront {
     pub fn end_chunk(&mut self, chunk: &mut Chunk) {
         // Lines are spilled in the chunk that has them.
         if self.pending.spilled > 0 {
-            self.record(chunk, Record::of(VirtAddr(0), Flags::default()), Value::default());
+            self.record(chunk, Record::of_no_access(), Value::default());
         }
         // A page in use for long is noticed if a policy has moved it.
         self.last_page = None;
@@ -212,7 +212,7 @@ impl ThreadFront {
     fn access(&mut self, access: &Access, is_huge: &impl Fn(VirtAddr) -> bool, chunk: &mut Chunk) {
         // A record counts up to 2^32 of them.
         if self.pending.instructions + u64::from(access.instructions) > u64::from(u32::MAX) {
-            self.record(chunk, Record::of(VirtAddr(0), Flags::default()), Value::default());
+            self.record(chunk, Record::of_no_access(), Value::default());
         }
         self.instruction += u64::from(access.instructions);
         self.pending.instructions += u64::from(access.instructions);
@@ -418,7 +418,7 @@ impl ThreadFront {
         }
         self.spilled.clear();
         if self.pending.spilled > SPILLED_MAX {
-            self.record(chunk, Record::of(VirtAddr(0), Flags::default()), Value::default());
+            self.record(chunk, Record::of_no_access(), Value::default());
         }
     }
 
@@ -460,7 +460,8 @@ impl ThreadFront {
             && (translation.dirty || !write)
         {
             let line = line(translation.frame);
-            return Place { slot, line, takes: Time::ZERO, walks: false, dirties: false, is_due: false };
+            let is_due = self.pages.is_due(slot, self.instruction);
+            return Place { slot, line, takes: Time::ZERO, walks: false, dirties: false, is_due };
         }
         let size = if is_huge(address) { PageSize::Huge } else { PageSize::Base };
         let key = if size == PageSize::Huge { huge_key(page) } else { PageKey::new(0, page, false) };
@@ -491,4 +492,54 @@ impl ThreadFront {
 
 fn huge_key(page: u64) -> PageKey {
     PageKey::new(0, page / PageSize::Huge.base_pages(), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::machine::bundled;
+
+    use super::*;
+
+    /// Records of a thread that reads these addresses, this many instructions each.
+    fn records(addresses: impl Iterator<Item = u64>, instructions: u32) -> Vec<Record> {
+        let machine = bundled::machine("memos").unwrap().unwrap().reduced();
+        let read = |address| Access {
+            address: VirtAddr(address),
+            instructions,
+            producer: 0,
+            size: 8,
+            write: false,
+            non_temporal: false,
+        };
+        let mut batch = Batch { accesses: addresses.map(read).collect(), then: Then::End };
+        let mut chunk = Chunk::default();
+        ThreadFront::new(&machine).run(&mut batch, |_| false, &mut chunk);
+        chunk.records
+    }
+
+    #[test]
+    fn page_in_use_has_records_so_that_a_policy_is_noticed() {
+        let one_page = records((0..100_000).map(|index| 0x1_0000 + index % 2 * 64), 1);
+        let touches = one_page.iter().filter(|record| record.hits()).count();
+        assert!((3..8).contains(&touches), "{touches} in 100,000 instructions");
+        let two_pages = records((0..100_000).map(|index| 0x1_0000 + index % 2 * 4096), 1);
+        let touches = two_pages.iter().filter(|record| record.hits()).count();
+        assert!((6..16).contains(&touches), "{touches} in 100,000 instructions");
+    }
+
+    #[test]
+    fn access_at_address_0_is_one() {
+        let of = records([0].into_iter(), 1);
+        assert!(of[0].is_access() && of[0].misses() && of[0].address == VirtAddr(0), "{of:?}");
+    }
+
+    #[test]
+    fn instructions_of_a_record_do_not_overflow() {
+        // All but the first hit, and have no record of their own otherwise.
+        let many = records([0x1_0000; 6].into_iter(), u32::MAX / 2);
+        let all: u64 = many.iter().map(|record| u64::from(record.instructions)).sum();
+        assert_eq!(all, 6 * u64::from(u32::MAX / 2), "{many:?}");
+        let accesses: u32 = many.iter().map(|record| record.accesses).sum();
+        assert_eq!(accesses, 6);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memtide_core::{LINE_BYTES, PAGE_BYTES, PageSize, Time, VirtAddr, Vpn};
+use memtide_core::{LINE_BYTES, PAGE_BYTES, PageSize, Time, Vpn};
 use memtide_front::Record;
 use memtide_memory::{PageKey, Uncore, Walk};
 
@@ -165,7 +165,7 @@ impl Core {
             if self.clock.now() > limit {
                 return Stop::Ahead;
             }
-            let end = if record.address == VirtAddr(0) {
+            let end = if !record.is_access() {
                 End::at(Time::ZERO)
             } else {
                 let Some(place) = self.place_of(record, thread, space) else {
