@@ -63,7 +63,8 @@ pub(super) struct Frames {
 struct Known {
     key: PageKey,
     frame: u32,
-    /// Twice the epoch; plus 1 if the next store sets the page's dirty bit even if the record does not say so.
+    /// Twice the epoch; plus 1 if the next store sets the page's dirty bit even if the record does not say
+    /// so.
     epoch_and_clean: u32,
 }
 
