@@ -24,8 +24,6 @@ use crate::{advice, interrupt, machines, memory_guard, parallel};
 #[command(group(ArgGroup::new("programs").args(["workload", "trace"]).required(true).multiple(true)))]
 pub struct RunOptions {
     /// Name of a bundled machine, or machine file
-    ///
-    /// `compare` takes several, separated by commas.
     #[arg(short, long, value_hint = ValueHint::FilePath)]
     pub machine: String,
     /// Workload, such as stream:kernel=triad,threads=8; repeatable

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::call::{file, json, refused, stdout_of};
+use support::docs::root;
 
 #[test]
 fn comparison_on_several_machines_has_the_figures_of_each() {
@@ -48,6 +49,14 @@ fn comparison_on_several_machines_has_the_figures_of_each() {
     }
     let unlike = json(&[&["compare", "-m", "bmpm-1,hinuma"], &program[..]].concat());
     assert!(unlike["notes"].to_string().contains("give --slice and --scale"), "{}", unlike["notes"]);
+    // A changed copy has the name of its original.
+    let copy = fs::read_to_string(root().join("machines/bmpm-1.toml")).unwrap();
+    let copy = file(folder.path(), "copy.toml", copy.as_bytes());
+    let set = ["--set", "kernel.fault_ns=400"];
+    let copies = json(&[&["compare", "-m", &format!("bmpm-1,{copy}")], &program[..], &set].concat());
+    let names = copies["machines"].as_array().unwrap().iter().map(|row| row["machine"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["bmpm-1", "bmpm-1", &copy, &copy]);
+    assert_eq!(copies["set"], "kernel.fault_ns=400");
     refused(2, &[&["compare", "-m", "bmpm-1, bmpm-1"], &program[..]].concat(), &["named twice"]);
     refused(2, &[&["compare", "-m", "bmpm-1,bmpm"], &program[..]].concat(), &["no machine 'bmpm'"]);
     refused(
@@ -185,6 +194,9 @@ fn shards_of_a_sweep_merge_into_the_file_of_the_whole() {
     let first = run("parts.csv", &["--shard", "1/3"]);
     assert_eq!(first["points"].as_array().unwrap().len(), 2);
     assert!(first["knees"].is_null(), "runs are missing");
+    let other = ["--seed", "7", "--out", &path("parts.csv"), "--shard", "3/3"];
+    refused(3, &[&FOUR[..], &other].concat(), &["parts.csv.1-of-3.partial", "another sweep (other seed"]);
+    assert_eq!(names_in(folder.path()), ["parts.csv.1-of-3.partial", "whole.csv"], "it left no journal");
     run("parts.csv", &["--shard", "3/3"]);
     let partial = ["parts.csv.1-of-3.partial", "parts.csv.3-of-3.partial", "whole.csv"];
     assert_eq!(names_in(folder.path()), partial);
@@ -221,7 +233,7 @@ fn interrupted_sweep_goes_on_with_the_same_command() {
     fs::remove_file(path("b.csv")).unwrap();
     fs::write(path("b.csv.partial"), &journal).unwrap();
     let other = [&out[..], &["-p", "interleave"]].concat();
-    refused(3, &other, &["b.csv.partial, line 1", "another sweep (policies differs)"]);
+    refused(3, &other, &["b.csv.partial, line 1", "another sweep (other policies)"]);
     fs::write(path("b.csv.partial"), "no journal\n").unwrap();
     refused(3, &out, &["b.csv.partial, line 1", "not a line of a sweep's journal"]);
     assert_eq!(fs::read(path("b.csv.partial")).unwrap(), b"no journal\n", "another's file is kept");

@@ -9,7 +9,7 @@ use memtide_sim::{Job, Report, SimError, run};
 use memtide_workloads::{BoxedProgram, Params};
 
 use runs::policy;
-use support::{MachineText, Script, after, doing, load, mixed, together, touch};
+use support::{MachineText, Marked, Script, after, doing, load, mixed, together, touch};
 
 /// A program without its marks; it may end where it makes one.
 struct Unmarked {
@@ -208,23 +208,6 @@ fn regions_of_a_program_are_summed() {
     let expected = [("initialisation", 256), ("outside", 12_000), ("warm-up", 100), ("region", 4_000)];
     assert_eq!(stages, expected);
     assert_eq!(report.program_times_ms, [report.time_ms]);
-}
-
-/// A script that announces a region of interest.
-struct Marked(Script);
-
-impl Program for Marked {
-    fn threads(&self) -> usize {
-        self.0.threads()
-    }
-
-    fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError> {
-        self.0.next(thread, batch)
-    }
-
-    fn has_region(&self) -> bool {
-        true
-    }
 }
 
 fn job(script: Script, marked: bool) -> Job<'static> {

@@ -96,6 +96,23 @@ impl MachineText {
     }
 }
 
+/// A script that announces a region of interest.
+pub struct Marked(pub Script);
+
+impl Program for Marked {
+    fn threads(&self) -> usize {
+        self.0.threads()
+    }
+
+    fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError> {
+        self.0.next(thread, batch)
+    }
+
+    fn has_region(&self) -> bool {
+        true
+    }
+}
+
 /// Two sockets of `cpus` CPUs with a node of 100 ns each, in tiers 0 and 1.
 pub fn two_sockets(kernel: &str, cpus: u16, mib: [u64; 2], mbps: [f64; 2]) -> Machine {
     MachineText::new(kernel)

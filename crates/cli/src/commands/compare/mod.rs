@@ -17,6 +17,7 @@ use crate::tables::{reduction, regions, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("machine", |machine| machine.value_name("MACHINES").help(MACHINES)))]
 pub struct Arguments {
     #[command(flatten)]
     setting: RunOptions,
@@ -33,6 +34,8 @@ pub struct Arguments {
     #[command(flatten)]
     report: ReportFile,
 }
+
+const MACHINES: &str = "Bundled machines or machine files, separated by commas";
 
 /// Runs every policy on every machine, on all cores, and prints a row for each.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

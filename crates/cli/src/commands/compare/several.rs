@@ -8,18 +8,33 @@ use crate::failure::Failure;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::report::{self, Draft};
 use crate::runs::{RunOptions, Runs};
+use crate::tables::simulated::{self, Figure};
 use crate::tables::verdict::verdict;
+
+const FIGURES: [&str; 8] = [
+    "time_ms",
+    "rest_ms",
+    "user_share",
+    "system_share",
+    "stall_share",
+    "migrated_pages",
+    "latency_mean_ns",
+    "energy_mj",
+];
 
 /// The programs on each machine of a list separated by commas.
 pub fn on_each(setting: &RunOptions, seed: u64) -> Result<Vec<Runs>, Failure> {
-    let names: Vec<&str> = setting.machine.split(',').map(str::trim).collect();
-    let mut all: Vec<Runs> = Vec::new();
-    for name in names {
-        let runs = setting.runs_on(name, seed)?;
-        if all.iter().any(|other| other.machine.name == runs.machine.name) {
-            return Err(Failure::Usage(format!("machine '{name}' is named twice; name it once")));
+    let given: Vec<&str> = setting.machine.split(',').map(str::trim).collect();
+    if let Some((_, twice)) = given.iter().enumerate().find(|(index, name)| given[..*index].contains(name)) {
+        return Err(Failure::Usage(format!("machine '{twice}' is named twice; name it once")));
+    }
+    let mut all = given.iter().map(|name| setting.runs_on(name, seed)).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<String> = all.iter().map(|runs| runs.machine.name.clone()).collect();
+    for (runs, given) in all.iter_mut().zip(given) {
+        // Such as a bundled machine and a changed copy of its file.
+        if names.iter().filter(|name| **name == runs.machine.name).count() > 1 {
+            runs.machine.name = given.to_owned();
         }
-        all.push(runs);
     }
     Ok(all)
 }
@@ -41,7 +56,7 @@ pub fn print(all: &[Compared], format: Format, draft: Option<Draft<'_>>) -> Resu
 }
 
 fn document(all: &[Compared]) -> Document {
-    let of_machine = ["machine", "set", "slice", "scale"];
+    let of_machine = ["machine", "slice", "scale"];
     let about = all[0].runs.about().into_iter().filter(|(key, _)| !of_machine.contains(key)).collect();
     let of_each = |one: &Compared| {
         let name = &one.runs.machine.name;
@@ -61,41 +76,37 @@ fn table(all: &[Compared]) -> Table {
         ("policy", "policy"),
         ("slice", "slice"),
         ("scale", "scale"),
-        ("time_ms", "time, ms"),
-        ("rest_ms", "outside region, ms"),
         ("speedup", &over_policy),
         ("machine_speedup", &over_machine),
         ("bandwidth_mbps", "bandwidth, MB/s"),
-        ("latency_mean_ns", "mean latency, ns"),
-        ("migrated_pages", "migrated pages"),
-        ("energy_mj", "energy, mJ"),
     ];
     let mut table = Table::new("machines", &columns).with_keys(2);
+    for (key, title, _) in figures(&first.reports[0]) {
+        table.column(key, title);
+    }
     for Compared { runs, comparison, .. } in all {
         for (index, report) in comparison.reports.iter().enumerate() {
             let faster = first.reports[index].time_ms / report.time_ms;
+            let mbps: f64 = report.nodes.iter().map(|node| node.bandwidth_mbps).sum();
             let mut row = vec![
                 Cell::text(&runs.machine.name),
                 Cell::text(&comparison.names[index]),
                 Cell::Whole(runs.machine.slice.into()),
                 Cell::Whole(runs.machine.scale.into()),
-                Cell::Real(report.time_ms, 3),
-                Cell::Real((report.run_ms - report.time_ms).max(0.0), 3),
                 Cell::Real(comparison.speedup(index), 2),
                 Cell::Real(faster, 2),
+                Cell::Real(mbps, 0),
             ];
-            row.extend(figures(report));
+            row.extend(figures(report).map(|(_, _, cell)| cell));
             table.rows.push(row);
         }
     }
     table
 }
 
-fn figures(report: &Report) -> [Cell; 4] {
-    let mbps: f64 = report.nodes.iter().map(|node| node.bandwidth_mbps).sum();
-    let latency = report.latency.mean_ns.map_or(Cell::Absent, |ns| Cell::Real(ns, 1));
-    let energy = if report.energy_mj > 0.0 { Cell::Real(report.energy_mj, 2) } else { Cell::Absent };
-    [Cell::Real(mbps, 0), latency, Cell::Whole(report.pages.migrated), energy]
+/// Those of the columns of one machine's comparison that tell machines apart.
+fn figures(report: &Report) -> impl Iterator<Item = Figure> {
+    simulated::of_run(report).into_iter().filter(|(key, ..)| FIGURES.contains(&key.as_str()))
 }
 
 /// That the same program stands for unlike ones.

@@ -162,7 +162,7 @@ fn read(path: &Path, text: &[u8], sweep: &Value) -> Result<Known, Failure> {
         match serde_json::from_slice(line) {
             Ok(Line::Sweep(of)) if number == 1 => match difference(&of, sweep) {
                 None => {}
-                Some(what) => return Err(refused(&format!("results of another sweep ({what} differs)"))),
+                Some(what) => return Err(refused(&format!("results of another sweep (other {what})"))),
             },
             Ok(_) if number == 1 => return Err(refused("not a journal of a sweep")),
             Ok(Line::Columns(columns)) => known.columns = Some(columns),

@@ -89,8 +89,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plan = Plan::new(&settings, policies, seeds, machine)?;
     drop(arguments.report.draft()?);
     let sweep = identity(&base, &plan)?;
-    let journal = arguments.out.journal(arguments.shard, &sweep)?;
+    // First, so that a refused sweep leaves no journal.
     let mut known = arguments.out.known(&sweep, plan.runs())?;
+    let journal = arguments.out.journal(arguments.shard, &sweep)?;
 
     let to_run: Vec<usize> = (0..plan.runs())
         .filter(|run| arguments.shard.has(*run) && !known.outcomes.contains_key(run))
