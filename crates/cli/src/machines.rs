@@ -28,6 +28,9 @@ pub fn load_with(name_or_path: &str, Settings { set }: &Settings) -> Result<Mach
 /// As [`load_with`], with another `slice` and `scale` if they are given.
 pub fn load_at(name_or_path: &str, overrides: &Overrides) -> Result<Machine, Failure> {
     let Overrides { settings, slice, scale } = overrides;
+    for (name, given) in [("slice", slice), ("scale", scale)] {
+        check_set_once(settings, name, *given)?;
+    }
     let (slice, scale) = (*slice, *scale);
     let mut machine = load_with(name_or_path, settings)?;
     let measured_at = u64::from(machine.slice) * u64::from(machine.scale);
@@ -59,6 +62,16 @@ pub fn about(machine: &Machine) -> Vec<(&'static str, Cell)> {
     let set: Vec<&str> = machine.settings().collect();
     let set = (!set.is_empty()).then(|| ("set", Cell::text(set.join(" "))));
     [("machine", Cell::text(&machine.name))].into_iter().chain(set).collect()
+}
+
+/// Refuses a value both from its option and from `--set`.
+fn check_set_once(Settings { set }: &Settings, name: &str, given: Option<u32>) -> Result<(), Failure> {
+    match (set.iter().find(|setting| setting.path() == name), given) {
+        (Some(setting), Some(given)) => {
+            Err(Failure::Usage(format!("--{name} {given}: --set {setting} sets it, too; give one of them")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a slice that would divide a core.

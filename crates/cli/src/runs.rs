@@ -315,14 +315,27 @@ fn workload_error(error: WorkloadError) -> Failure {
 
 /// Parses lists of distinct policies.
 pub fn policies(lists: &[String]) -> Result<Vec<Policy>, Failure> {
-    let texts = lists.iter().flat_map(|list| split_list(list));
-    let policies: Vec<Policy> = texts.map(policy).collect::<Result<_, _>>()?;
+    let texts: Vec<&str> = lists.iter().flat_map(|list| split_list(list)).collect();
+    if texts.iter().any(|text| text.trim().is_empty()) {
+        let lists = lists.join(" ");
+        return Err(Failure::Usage(format!("--policies '{lists}': a name is empty; is a comma too many?")));
+    }
+    let policies: Vec<Policy> = texts.into_iter().map(policy).collect::<Result<_, _>>()?;
     for (index, policy) in policies.iter().enumerate() {
-        if policies[..index].iter().any(|other| other.name() == policy.name()) {
-            return Err(Failure::Usage(format!("policy '{policy}' is named twice; name it once")));
+        let same = |other: &&Policy| without_none(other.name()) == without_none(policy.name());
+        if let Some(other) = policies[..index].iter().find(same) {
+            return Err(Failure::Usage(match other.name() == policy.name() {
+                true => format!("policy '{policy}' is named twice; name it once"),
+                false => format!("policies '{other}' and '{policy}' are the same; name one of them"),
+            }));
         }
     }
     Ok(policies)
+}
+
+/// A policy's name without the migration policy that never migrates.
+fn without_none(name: &str) -> &str {
+    name.strip_suffix("+none").unwrap_or(name)
 }
 
 /// Parses a policy.

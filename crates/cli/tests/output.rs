@@ -68,11 +68,11 @@ fn runs_say_what_slice_and_scale_do_to_them() {
     for lost in ["'L2' has 48 KiB and a CPU's share of 'L3' 8 KiB", "the prefetcher fetches up to 40 KiB"] {
         assert!(text.contains(&format!("at slice 1 and scale 256, {lost}")), "{text}");
     }
-    let shared = "A share of a channel serves up to 100 % (cxl) of the accesses";
+    let shared = "up to 100 % (cxl) go to a node of which this slice has a part of a channel only";
     let text = simulated(&["-m", "ddr5-cxl", "-p", "bind:node=cxl"]);
     assert!(text.contains(shared) && !text.contains("Reduced machine"), "{text}");
     let text = simulated(&["-m", "ddr5-cxl", "-p", "local"]);
-    assert!(!text.contains("A share of a channel") && !text.contains("Reduced machine"), "{text}");
+    assert!(!text.contains("a part of a channel") && !text.contains("Reduced machine"), "{text}");
 
     let of_threads = |threads: &str| {
         let gups = format!("gups:footprint_mib=4,operations=1000,threads={threads}");

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::call::{file, json, refused, stdout_of};
+use support::call::{file, json, memtide, refused, stdout_of};
 use support::docs::root;
 
 #[test]
@@ -121,6 +121,17 @@ fn sweep_runs_each_combination_and_finds_the_knee() {
     assert_eq!(rows.iter().map(|row| row[link].as_str().unwrap()).collect::<Vec<_>>(), ["5%", "7.5%", "10%"]);
     assert!((time(&rows[0]) / time(&rows[2]) - 2.0).abs() < 0.1, "bound by the link: {rows:#?}");
     assert_eq!(swept["knees"][0]["good_from"], "10%");
+    let listed = format!("{link}=10%,5%,7.5%");
+    let in_another_order = sweep(&["-p", "bind:node=cxl", "--set", &listed, "--set", "core.store_queue=50"]);
+    assert_eq!(in_another_order["knees"], swept["knees"]);
+    let scales = sweep(&["--set", "scale=32,64"]);
+    assert!(scales["scale"].is_null(), "{scales}");
+    assert_eq!(
+        scales["points"].as_array().unwrap().iter().map(|row| &row["scale"]).collect::<Vec<_>>(),
+        [32, 64]
+    );
+    let alike = sweep(&["--set", "node.dram0.capacity=100%,2GiB,2048MiB,2048"]);
+    assert_eq!(alike["points"].as_array().unwrap().len(), 2, "{alike}");
 
     let two = ["--set", "core.reorder_buffer=32,512", "--set", "node.dram0.capacity=50%,100%"];
     let swept = sweep(&[&two[..], &["-p", "local,interleave"]].concat());
@@ -142,8 +153,23 @@ fn sweep_runs_each_combination_and_finds_the_knee() {
         ("core.reorder_buffer=1..x", "the same unit"),
         ("core.reorder_buffer=4,0", "--set 'core.reorder_buffer=0'"),
         ("core.reorder_bufer=4,5", "did you mean 'reorder_buffer'"),
+        ("node.dram0.capacity=1GiB,1024MiB", "all values of node.dram0.capacity are the same"),
+        ("core.reorder_buffer=4..4", "all values of core.reorder_buffer are the same"),
     ] {
         refused(2, &["sweep", "-m", "ddr5-cxl", "-w", stream, "--set", set], &[says]);
+    }
+    let set = "core.reorder_buffer=4,5";
+    for (arguments, says) in [
+        (&["-m", "ddr5-cxl", "--set", set, "--points", "3"][..], "no figure has a range"),
+        (&["-m", "ddr5-cxl,hbm", "--set", set], "`compare` takes several"),
+        (&["-m", "ddr5-cxl", "--set", "scale=8,16", "--scale", "8"], "--set scale=8 sets it, too"),
+        (&["-m", "ddr5-cxl", "--set", set, "-p", "local,,ratio"], "a name is empty"),
+        (
+            &["-m", "ddr5-cxl", "--set", set, "-p", "local,local+none"],
+            "'local' and 'local+none' are the same",
+        ),
+    ] {
+        refused(2, &[&["sweep", "-w", stream], arguments].concat(), &[says]);
     }
     let endless: Vec<&str> = ["--set", "core.reorder_buffer=1..4096"].repeat(7);
     let endless = [&["sweep", "-m", "hbm", "-w", stream, "--points", "1000"], &endless[..]].concat();
@@ -273,7 +299,10 @@ fn failed_runs_of_a_sweep_are_named_and_others_kept() {
     let swept =
         |values: &str| [&bound[..], &["--set", &format!("node.dram.capacity={values}")]].concat().join(" ");
     let call = swept("64MiB,100%");
-    let shown = json(&call.split(' ').collect::<Vec<_>>());
+    let output = memtide(&[&call.split(' ').collect::<Vec<_>>()[..], &["-o", "json"]].concat());
+    assert_eq!(output.status.code(), Some(1), "a run failed");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 2 runs failed"));
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = shown["points"].as_array().unwrap();
     assert!(rows[0]["time_ms"].is_null() && rows[0]["failure"].as_str().unwrap().contains("out of memory"));
     assert!(rows[1]["time_ms"].as_f64().unwrap() > 0.0 && rows[1]["failure"].is_null());

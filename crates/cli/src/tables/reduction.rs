@@ -85,8 +85,8 @@ fn shared_channels(machine: &Machine, load: &Load) -> Option<String> {
         .collect();
     (!served.is_empty()).then(|| {
         format!(
-            "A share of a channel serves up to {} of the accesses; its waits assume that the other slices do \
-             the same a microsecond later.",
+            "Of the accesses, up to {} go to a node of which this slice has a part of a channel only; the \
+             other slices are taken to load that channel in the same way, a microsecond later.",
             served.join(", ")
         )
     })

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use memtide_core::params::{Kind, split_name};
-use memtide_sim::{Comparison, NodeReport, Report};
+use memtide_sim::{Comparison, NodeReport, Report, TimeReport};
 
 use super::simulated::share_of_lines;
 use crate::output::Cell;
@@ -23,10 +23,9 @@ const REPORTED_SHARE: f64 = 0.01;
 /// Names of a list that are printed individually.
 const NAMED: usize = 4;
 
-/// Which policies are best and why, and the limits of the runs; for one run its limits only.
+/// Which policies are best and why, and the limits of the runs, a point each; for one run its limits only.
 pub fn verdict(comparison: &Comparison) -> Vec<String> {
-    let sentences = Verdict(comparison).sentences();
-    if sentences.is_empty() { Vec::new() } else { vec![sentences.join(" ")] }
+    Verdict(comparison).sentences()
 }
 
 /// A subset of a node's traffic, in lines.
@@ -118,7 +117,7 @@ impl Verdict<'_> {
             self.names[against],
         )];
         sentences.push(self.traffic(best, against));
-        sentences.extend(self.reason(best, against));
+        sentences.push(self.reason(best, against));
         sentences.extend(self.cost_of_moves(against));
         sentences
     }
@@ -162,39 +161,63 @@ impl Verdict<'_> {
     }
 
     /// Why the best is faster than the other, by the nodes' figures.
-    fn reason(&self, best: usize, other: usize) -> Option<String> {
+    fn reason(&self, best: usize, other: usize) -> String {
         let [a, b] = [best, other].map(|index| &self.reports[index]);
         let [winner, loser] = [best, other].map(|index| &self.names[index]);
         if swapped(b) > swapped(a) + swapped(a) / 10 {
-            return Some(format!(
+            return format!(
                 "Under {loser} memory runs out: it swaps {} pages out and in, {winner} only {}.",
                 swapped(b),
                 swapped(a)
-            ));
+            );
         }
         let busiest = self.busiest(other);
         if busiest.share >= BUSY {
             let total =
                 |report: &Report| report.nodes.iter().map(|node| node.bandwidth_mbps).sum::<f64>() / 1e3;
-            return Some(format!(
+            return format!(
                 "Under {loser} {} is {:.0} % busy and is the bottleneck; {winner} draws {:.1} GB/s in all \
                  instead of {:.1}.",
                 busiest.name,
                 busiest.share * 100.0,
                 total(a),
                 total(b)
-            ));
+            );
         }
-        let (mean, other_mean) = (a.latency.mean_ns?, b.latency.mean_ns?);
-        let slower = mean < other_mean * (1.0 - EQUAL);
+        let means = a.latency.mean_ns.zip(b.latency.mean_ns);
+        let Some((mean, other_mean)) = means.filter(|(mean, other)| *mean < other * (1.0 - EQUAL)) else {
+            return self.where_time_goes(best, other);
+        };
         let takes = format!(
             "a read that misses the caches takes {other_mean:.0} ns on average under {loser}, {mean:.0} \
              under {winner}"
         );
-        slower.then(|| match self.queue(other) {
+        match self.queue(other) {
             Some(node) => format!("Reads queue at {node} for part of the run: {takes}."),
             None => format!("No node or link is busy, so latency decides: {takes}."),
-        })
+        }
+    }
+
+    /// In what the other's threads spend most of the time that the best's save.
+    fn where_time_goes(&self, best: usize, other: usize) -> String {
+        let spent = |index: usize| {
+            let TimeReport { user_ms, system_ms, stall_ms, idle_ms, .. } = self.reports[index].spent;
+            [
+                ("waiting for memory", stall_ms),
+                ("in the kernel", system_ms),
+                ("waiting for each other", idle_ms),
+                ("retiring instructions", user_ms),
+            ]
+        };
+        let more = spent(other).into_iter().zip(spent(best)).map(|((what, a), (_, b))| (what, a - b));
+        let (what, more_ms) = more.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("four parts");
+        format!(
+            "Memory is as fast under {} as under {}; most of the time that its threads spend more, {} ms, they \
+             are {what}.",
+            self.names[other],
+            self.names[best],
+            Cell::Real(more_ms, 3).display()
+        )
     }
 
     /// The node whose reads queue longest in a run, if any.
@@ -297,8 +320,8 @@ fn no_hint_fault(name: &str, report: &Report) -> String {
     let ran_ms = report.run_ms * f64::from(report.scale);
     format!(
         "No NUMA hint fault occurred under {name}, so nothing migrated: the run ends after {} ms of the \
-         machine's time, before the kernel's scanner starts; in a machine file, set numa_scan_period_ms = {} \
-         in [kernel].",
+         machine's time, before the kernel's scanner starts; give the program more to do, or use --set \
+         kernel.numa_scan_period_ms={} (shorter periods cost the program more hint faults).",
         Cell::Real(ran_ms, 0).display(),
         Cell::Real(ran_ms / SCANS, 0).display()
     )

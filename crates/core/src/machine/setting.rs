@@ -55,6 +55,11 @@ impl Setting {
         Ok(texts.into_iter().map(|value| Setting { path: self.path.clone(), value }).collect())
     }
 
+    /// Whether it has a range of values.
+    pub fn is_range(&self) -> bool {
+        self.value.contains("..")
+    }
+
     /// The figure's path, as given.
     pub fn path(&self) -> &str {
         &self.path

@@ -18,7 +18,9 @@ pub fn knees(plan: &Plan, known: &Known) -> Option<(Table, String)> {
         ("shortest_ms".to_owned(), "shortest, ms".to_owned()),
         ("good_from".to_owned(), format!("{}, good from", axis.figure.stem)),
     ];
-    if axis.has_number() {
+    // Else they are the values as given.
+    let has_unit = axis.has_number() && axis.has_given();
+    if has_unit {
         columns.push(("good_from_number".to_owned(), axis.title()));
     }
     columns.push(("good_ms".to_owned(), "time there, ms".to_owned()));
@@ -28,7 +30,14 @@ pub fn knees(plan: &Plan, known: &Known) -> Option<(Table, String)> {
     let groups = groups(plan, known);
     for policy in &plan.policies {
         let of_policy = groups.iter().filter(|group| group.run.policy.name() == policy.name());
+        let mut of_policy: Vec<_> = of_policy.collect();
+        // In ascending order, whatever order they were given in.
+        of_policy.sort_by(|a, b| {
+            let [a, b] = [a, b].map(|group| plan.number(group.run.point, 0).number());
+            a.unwrap_or_default().total_cmp(&b.unwrap_or_default())
+        });
         let times_ms: Vec<(usize, f64)> = of_policy
+            .iter()
             .map(|group| (group.run.point, group.interval(time).map_or(f64::INFINITY, |over| over.mean)))
             .collect();
         let times: Vec<f64> = times_ms.iter().map(|(_, ms)| *ms).collect();
@@ -40,15 +49,18 @@ pub fn knees(plan: &Plan, known: &Known) -> Option<(Table, String)> {
         let of = |cell: &dyn Fn(usize, f64) -> Cell| good.map_or(Cell::Absent, |(point, ms)| cell(point, ms));
         let mut row = vec![Cell::text(policy.name()), Cell::Real(shortest_ms, 3)];
         row.push(of(&|point, _| Cell::text(plan.points[point].set[0].value())));
-        if axis.has_number() {
+        if has_unit {
             row.push(of(&|point, _| plan.number(point, 0)));
         }
         row.push(of(&|_, ms| Cell::Real(ms, 3)));
         table.rows.push(row);
     }
     let note = format!(
-        "Good from: the first value from which on the time is within {:.0} % of the policy's shortest.",
-        (AS_GOOD - 1.0) * 100.0
+        "Good from: the {} value from which on the time is within {:.0} % of the policy's shortest; -: it is \
+         not at the {} value.",
+        if axis.has_number() { "lowest" } else { "first" },
+        (AS_GOOD - 1.0) * 100.0,
+        if axis.has_number() { "highest" } else { "last" },
     );
     Some((table, note))
 }

@@ -39,10 +39,9 @@ pub struct Arguments {
     /// Policies, separated by commas
     #[arg(short, long, value_name = "POLICIES", default_value = "local")]
     policies: Vec<String>,
-    /// Values of a range A..B
-    #[arg(long, value_name = "N", default_value_t = 10,
-        value_parser = clap::value_parser!(u16).range(2..=1000))]
-    points: u16,
+    /// Values of a range A..B [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    points: Option<u16>,
     /// Runs of each point, with seeds from --seed on
     ///
     /// Tables have means, and intervals of the time.
@@ -63,6 +62,7 @@ pub struct Arguments {
 const SET: &str = "Values of a figure of the machine file; repeatable";
 const SET_LONG: &str = "Values of a figure of the machine file; repeatable\n\n\
     A list A,B,C or a range A..B; of several figures, every combination.\n\n\
+    Values that are equal in other units count once.\n\n\
     FIGURE is its path in `machine show`; its unit may be left out.\n\n\
     A value: such as 4096, 4GiB, or 50% of the file's.";
 
@@ -72,6 +72,10 @@ const FAILURES_SHOWN: usize = 5;
 /// Simulates every combination of values under every policy, on all cores, and prints a row for each.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { options, common, .. } = arguments;
+    if options.machine.contains(',') && !Path::new(&options.machine).exists() {
+        let message = format!("--machine {}: a sweep takes one; `compare` takes several", options.machine);
+        return Err(Failure::Usage(message));
+    }
     let set = &options.overrides.settings.set;
     let settings = Settings::new(set, arguments.points)?;
     let fixed = Overrides {
@@ -165,14 +169,18 @@ fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> 
     if let Some(draft) = arguments.report.draft()? {
         draft.write(&charts::page(base, plan, &known, &document(base, plan, &known, Format::Table)))?;
     }
-    shown.print(format)
+    shown.print(format)?;
+    match failures.len() {
+        0 => Ok(()),
+        failed => Err(Failure::Run(format!("{failed} of {} runs failed", plan.runs()))),
+    }
 }
 
 /// Everything but notes on how the command went.
 fn document(base: &Runs, plan: &Plan, known: &Known, format: Format) -> Document {
     let mut about: Vec<_> = base.about();
     // Rows for programs have their own.
-    about.retain(|(key, _)| *key != "seed" || format == Format::Json);
+    about.retain(|(key, _)| !plan.sweeps(key) && (*key != "seed" || format == Format::Json));
     if format == Format::Table {
         let seeds = [plan.seeds.first(), plan.seeds.last()].map(|seed| seed.copied().unwrap_or_default());
         about.push(match seeds {
@@ -185,7 +193,10 @@ fn document(base: &Runs, plan: &Plan, known: &Known, format: Format) -> Document
     if known.outcomes.values().any(Outcome::is_marked) {
         notes.push("Figures are of the region of interest.".to_owned());
     }
-    notes.extend(reduction::notes_of_load(&base.machine, &Load::greatest(loads)));
+    // They are of one slice and scale.
+    if !["slice", "scale"].iter().any(|figure| plan.sweeps(figure)) {
+        notes.extend(reduction::notes_of_load(&base.machine, &Load::greatest(loads)));
+    }
     if plan.seeds.len() > 1 {
         notes.push(intervals(plan.seeds.len()).to_owned());
     }

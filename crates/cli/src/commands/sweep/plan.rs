@@ -1,5 +1,7 @@
 //! The runs of a sweep.
 
+use std::collections::HashSet;
+
 use memtide_core::Machine;
 use memtide_core::machine::{Figure, Setting};
 use memtide_policies::Policy;
@@ -9,6 +11,9 @@ use crate::output::Cell;
 
 /// Maximum number of runs: a day of runs of a second.
 const RUNS_MAX: usize = 100_000;
+
+/// Values of a range, unless given.
+const RANGE_POINTS: u16 = 10;
 
 /// Every combination of values, under every policy, with every seed.
 pub struct Plan {
@@ -31,6 +36,14 @@ pub struct Point {
     numbers: Vec<Option<f64>>,
 }
 
+impl Point {
+    /// The same for points that are the same in other units.
+    fn values(&self) -> Vec<String> {
+        let values = self.numbers.iter().zip(&self.set);
+        values.map(|(number, set)| number.map_or(set.value().to_owned(), |n| n.to_string())).collect()
+    }
+}
+
 /// One run.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
@@ -47,9 +60,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of settings, of which some have several values; a range has `range_points`.
-    pub fn new(set: &[Setting], range_points: u16) -> Result<Settings, Failure> {
-        let values = set.iter().map(|setting| setting.values(range_points.into()));
+    /// Of settings, of which some have several values; a range has `range_points`, 10 if not given.
+    pub fn new(set: &[Setting], range_points: Option<u16>) -> Result<Settings, Failure> {
+        if let Some(points) = range_points
+            && !set.iter().any(Setting::is_range)
+        {
+            return Err(Failure::Usage(format!("--points {points}: no figure has a range of values A..B")));
+        }
+        let points = usize::from(range_points.unwrap_or(RANGE_POINTS));
+        let values = set.iter().map(|setting| setting.values(points));
         let values = values.collect::<Result<Vec<_>, _>>();
         let values = values.map_err(|error| Failure::Usage(format!("--set {error}")))?;
         let (swept, fixed): (Vec<_>, Vec<_>) = values.into_iter().partition(|values| values.len() > 1);
@@ -94,10 +113,25 @@ impl Plan {
             let figures = figures(&machine(&set)?, &set)?;
             Ok(Point { set, numbers: figures.into_iter().map(|figure| figure.number).collect() })
         };
-        let points: Vec<Point> = settings.combinations().into_iter().map(point).collect::<Result<_, _>>()?;
+        let mut points: Vec<Point> =
+            settings.combinations().into_iter().map(point).collect::<Result<_, _>>()?;
+        let mut seen = HashSet::new();
+        points.retain(|point| seen.insert(point.values()));
+        if points.len() < 2 {
+            let figures: Vec<&str> = settings.swept.iter().map(|values| values[0].path()).collect();
+            let figures = figures.join(", ");
+            return Err(Failure::Usage(format!(
+                "--set: all values of {figures} are the same; nothing to sweep"
+            )));
+        }
         let first = &points[0].set;
         let axes = figures(&machine(first)?, first)?.into_iter().map(|figure| Axis { figure }).collect();
         Ok(Plan { axes, points, policies, seeds })
+    }
+
+    /// Whether a figure, by its whole path, has several values.
+    pub fn sweeps(&self, path: &str) -> bool {
+        self.axes.iter().any(|axis| axis.figure.path == path)
     }
 
     /// Number of runs.
@@ -152,7 +186,7 @@ impl Axis {
     }
 
     /// Whether there is a column of the values as given.
-    fn has_given(&self) -> bool {
+    pub fn has_given(&self) -> bool {
         self.figure.unit.is_some() || !self.has_number()
     }
 
@@ -179,7 +213,7 @@ mod tests {
     #[test]
     fn runs_change_seed_fastest_then_policy_then_last_figure() {
         let set = ["core.reorder_buffer=8,16", "core.store_queue=7", "node.cxl.capacity=50%..100%"];
-        let settings = Settings::new(&set.map(|text| text.parse().unwrap()), 2).unwrap();
+        let settings = Settings::new(&set.map(|text| text.parse().unwrap()), Some(2)).unwrap();
         assert_eq!(settings.fixed.len(), 1);
         let policies = ["local", "interleave"].map(|text| memtide_policies::parse(text).unwrap());
         let machine = memtide_linux::machines::load("ddr5-cxl").unwrap();
