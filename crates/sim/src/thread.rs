@@ -71,6 +71,9 @@ pub(crate) struct ThreadCounts {
     pub instructions: u64,
     pub accesses: u64,
     pub tlb_misses: u64,
+    /// Lines that its CPU's private caches read from the shared levels for it, and that they wrote there.
+    pub read_lines: u64,
+    pub written_lines: u64,
 }
 
 impl Thread {

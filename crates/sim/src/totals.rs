@@ -67,6 +67,8 @@ impl Totals {
                 instructions: counts().map(|counts| counts.instructions).sum(),
                 accesses: counts().map(|counts| counts.accesses).sum(),
                 tlb_misses: counts().map(|counts| counts.tlb_misses).sum(),
+                read_lines: counts().map(|counts| counts.read_lines).sum(),
+                written_lines: counts().map(|counts| counts.written_lines).sum(),
             },
             private_hits: private_hits(engine),
             uncore: engine.uncore.counts(),

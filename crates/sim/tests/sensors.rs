@@ -115,3 +115,24 @@ fn report_has_the_answer_for_each_sensor() {
     let answers: Vec<_> = report.sensors.iter().map(|of| (&*of.sensor, &*of.answer, &*of.how)).collect();
     assert_eq!(answers, [("watermarks", "observed", "simulated"), ("threads", "observed", "simulated")]);
 }
+
+#[test]
+fn traffic_and_page_faults_are_those_of_the_program() {
+    let sensors = [Sensor::PageFaults, Sensor::ThreadTraffic, Sensor::Threads];
+    // 4 MiB stored once, then read once: both caches are far smaller, so each line comes in twice and is
+    // written once.
+    let lines = (4 << 20) / 64;
+    let stores = doing((0..lines).map(|line| support::store(line * 64)));
+    let loads = doing((0..lines).map(|line| load(line * 64)));
+    let views = views(&sensors, alone([stores, loads])).expect("sensors that it has");
+    let last = views.last().expect("epochs");
+    assert_eq!(last.tasks[0].page_faults, Some((4 << 20) / PAGE_BYTES));
+    let traffic = last.threads[0].traffic.expect("it was asked for");
+    // The last epoch is not the end.
+    let of = |bytes: u64| bytes as f64 / (4 << 20) as f64;
+    assert!((1.7..=2.0).contains(&of(traffic.read_bytes)), "{traffic:?}");
+    assert!((0.95..=1.0).contains(&of(traffic.written_bytes)), "{traffic:?}");
+    let bytes: Vec<u64> =
+        views.iter().filter_map(|view| Some(view.threads.first()?.traffic?.read_bytes)).collect();
+    assert!(bytes.is_sorted(), "{bytes:?}");
+}

@@ -108,6 +108,7 @@ impl FakeHost {
             name: name.to_owned(),
             owner: None,
             priority: None,
+            page_faults: None,
             resident_pages: 0,
             footprint: Vec::new(),
             rule: None,
@@ -405,7 +406,8 @@ impl FakeHost {
         for (_, page) in self.pages_of(id) {
             footprint[page.node.index()] += page.size.base_pages();
         }
-        TaskView { resident_pages: footprint.iter().sum(), footprint, ..task.view.clone() }
+        let page_faults = task.view.page_faults.filter(|_| self.senses(&Sensor::PageFaults));
+        TaskView { resident_pages: footprint.iter().sum(), footprint, page_faults, ..task.view.clone() }
     }
 }
 

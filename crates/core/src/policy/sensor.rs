@@ -29,11 +29,14 @@ pub enum Sensor {
     Threads,
     /// Bytes read and written per node, in [`NodeView::traffic`](super::NodeView::traffic).
     NodeTraffic,
-    /// Bytes read and written per thread, in [`ThreadView::traffic`](super::ThreadView::traffic).
+    /// Bytes read and written per thread, in [`ThreadView::traffic`](super::ThreadView::traffic), if
+    /// [`Sensor::Threads`] lists them.
     ThreadTraffic,
     /// Mean latency of reads under the current load, in
     /// [`NodeView::loaded_latency`](super::NodeView::loaded_latency).
     LoadedLatency,
+    /// Page faults per task, in [`TaskView::page_faults`](super::TaskView::page_faults).
+    PageFaults,
     /// Watermarks of free memory, in [`NodeView::watermarks`](super::NodeView::watermarks).
     Watermarks,
     /// Applications' messages about their buffers, as [`Event::Message`](super::Event::Message).
@@ -67,7 +70,7 @@ impl Default for RegionSampling {
 
 impl Sensor {
     /// Every sensor, with default settings.
-    pub fn all() -> [Sensor; 10] {
+    pub fn all() -> [Sensor; 11] {
         [
             Sensor::Regions(RegionSampling::default()),
             Sensor::HintFaults,
@@ -76,6 +79,7 @@ impl Sensor {
             Sensor::NodeTraffic,
             Sensor::ThreadTraffic,
             Sensor::LoadedLatency,
+            Sensor::PageFaults,
             Sensor::Watermarks,
             Sensor::Messages,
             Sensor::TaskLifecycle,
@@ -92,6 +96,7 @@ impl Sensor {
             Sensor::NodeTraffic => "node-traffic",
             Sensor::ThreadTraffic => "thread-traffic",
             Sensor::LoadedLatency => "loaded-latency",
+            Sensor::PageFaults => "page-faults",
             Sensor::Watermarks => "watermarks",
             Sensor::Messages => "messages",
             Sensor::TaskLifecycle => "task-lifecycle",

@@ -89,6 +89,9 @@ pub struct TaskView {
     pub priority: Option<u8>,
     /// Resident base pages.
     pub resident_pages: u64,
+    /// Page faults since it started ([`Sensor::PageFaults`](super::Sensor::PageFaults)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_faults: Option<u64>,
     /// Base pages on each node, by id; empty if not observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub footprint: Vec<u64>,
@@ -170,6 +173,7 @@ mod tests {
             owner: None,
             priority: None,
             resident_pages: 3,
+            page_faults: None,
             footprint: footprint.to_vec(),
             rule: None,
         }

@@ -467,6 +467,7 @@ fn epoch_with_text_above_record_limit_ends_journal() {
         name,
         owner: None,
         priority: None,
+        page_faults: None,
         resident_pages: 0,
         footprint: Vec::new(),
         rule: None,

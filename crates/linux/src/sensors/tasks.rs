@@ -20,6 +20,7 @@ pub(super) fn fill(watched: &Watched, view: &mut View) {
             name: process.name.clone(),
             owner: Some(process.uid),
             priority: None,
+            page_faults: None,
             resident_pages: process.resident_pages,
             footprint,
             rule: None,

@@ -1,6 +1,7 @@
 //! Migration policies, one file each.
 
 mod anb;
+mod bdm;
 mod bw_migration;
 mod hot_cold;
 mod none;
@@ -13,7 +14,8 @@ use memtide_core::policy::Migration;
 use crate::entry::MigrationEntry;
 
 /// Every migration policy.
-pub(crate) const ALL: &[MigrationEntry] = &[none::ENTRY, anb::ENTRY, bw_migration::ENTRY, hot_cold::ENTRY];
+pub(crate) const ALL: &[MigrationEntry] =
+    &[none::ENTRY, anb::ENTRY, bdm::ENTRY, bw_migration::ENTRY, hot_cold::ENTRY];
 
 /// The policy `none`: pages stay.
 pub fn no_migration() -> Box<dyn Migration> {

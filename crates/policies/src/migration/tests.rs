@@ -50,7 +50,7 @@ proptest! {
         before in proptest::collection::vec(epoch(), 0..6), after in proptest::collection::vec(epoch(), 1..6),
     ) {
         let machine = bmpm(2.0);
-        for text in ["none", "anb", "anb:filter=linux-6", "bw-migration:threshold=3", "hot-cold"] {
+        for text in ["none", "anb", "anb:filter=linux-6", "bw-migration:threshold=3", "hot-cold", "bdm"] {
             let make = || crate::parse(&format!("local+{text}")).expect("a policy").migration(&machine);
             let (mut first, mut second) = (make(), make());
             for epoch in &before {

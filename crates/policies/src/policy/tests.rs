@@ -55,7 +55,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     );
     assert_eq!(
         refused("local+numa"),
-        "unknown migration policy 'numa'; known: none, anb, bw-migration, hot-cold"
+        "unknown migration policy 'numa'; known: none, anb, bdm, bw-migration, hot-cold"
     );
     assert!(refused("anb").ends_with("; a policy is written PLACEMENT+MIGRATION, such as local+anb"));
     assert!(refused("local+bw-local").ends_with("such as local+anb"));
@@ -119,7 +119,7 @@ fn default_comparison_has_every_placement_and_migration() {
     }
     assert_eq!(names.last().unwrap(), "bw-local+bw-migration");
     let chosen = placements().filter(|info| info.chooses_nodes());
-    assert_eq!(names.len(), placements().count() - chosen.count() + 3);
+    assert_eq!(names.len(), placements().count() - chosen.count() + 4);
 }
 
 #[test]

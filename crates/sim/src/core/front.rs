@@ -6,7 +6,7 @@ use memtide_memory::{PageKey, Translation, Uncore, Walk};
 use super::Core;
 use super::window::End;
 use crate::os::{Entry, PAGES, PageTable, Space};
-use crate::thread::Thread;
+use crate::thread::{Thread, ThreadCounts};
 
 /// Why a core stopped dispatching.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Core {
             let Some(place) = self.translate(thread, space, piece.address, access.write) else {
                 return Stop::Fault(Trap::Fault { address: piece.address, write: access.write });
             };
-            self.execute(&access, &piece, place, space, uncore);
+            self.execute(&access, &piece, place, space, uncore, &mut thread.counts);
             thread.done_bytes = piece.done_bytes;
             if piece.last {
                 thread.done_bytes = 0;
@@ -117,9 +117,10 @@ impl Core {
         place: Translated,
         space: &mut Space,
         uncore: &mut Uncore,
+        counts: &mut ThreadCounts,
     ) {
         if access.non_temporal {
-            return self.store_past(access, piece, place);
+            return self.store_past(access, piece, place, counts);
         }
         let Translated { line, from, takes } = place;
         let producer = self.window.producer(access.producer);
@@ -135,11 +136,13 @@ impl Core {
                 } else {
                     uncore.warm(self.cpu, line);
                     self.follow_to_next_page(line, piece.address, space);
+                    counts.read_lines += 1;
                     self.window.miss(line, from, takes, producer)
                 }
             }
         };
         if !self.spilled.is_empty() {
+            counts.written_lines += self.spilled.len() as u64;
             for line in self.spilled.drain(..) {
                 uncore.spill(self.cpu, line, from + takes);
             }
@@ -171,7 +174,7 @@ impl Core {
     }
 
     /// Executes one line's part of a non-temporal store. It never waits; the line's buffer may, once sent.
-    fn store_past(&mut self, access: &Access, piece: &Piece, place: Translated) {
+    fn store_past(&mut self, access: &Access, piece: &Piece, place: Translated, counts: &mut ThreadCounts) {
         let Translated { line, from, takes } = place;
         let producer = self.window.producer(access.producer);
         let combined = self.combining.store(line, piece.address.0 % LINE_BYTES, piece.bytes, producer);
@@ -179,6 +182,7 @@ impl Core {
             self.private.evict(line);
         }
         if let Some(buffer) = combined.sent {
+            counts.written_lines += 1;
             self.window.write(buffer.line, from, takes, buffer.last);
         }
         if piece.last {

@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub running: Option<usize>,
     pub ready: VecDeque<usize>,
     pub slice_end: Time,
+    /// Whether the running thread is to give up the CPU.
+    pub must_leave: bool,
     /// Whether the running thread waits for memory.
     pub blocked: bool,
     /// The running thread's trap, handled once its earlier accesses have ended.
@@ -65,6 +67,7 @@ impl Core {
             running: None,
             ready: VecDeque::new(),
             slice_end: Time::ZERO,
+            must_leave: false,
             blocked: false,
             trap: None,
             resume: Time::NEVER,
@@ -93,14 +96,22 @@ impl Core {
     }
 
     /// Pauses the running thread, which is ahead of the other actors. It resumes when they have caught up,
-    /// unless its time slice is over and another thread waits for the CPU.
+    /// unless its time slice is over and another thread waits for the CPU, or it must leave it.
     pub fn pause(&mut self, thread: &mut Thread) {
         self.resume = self.clock.now();
-        if self.clock.now() >= self.slice_end && !self.ready.is_empty() {
+        self.leave_if_due(thread);
+    }
+
+    /// Lets the running thread leave the CPU if it must, or if its time slice is over and another waits;
+    /// returns whether it does.
+    pub fn leave_if_due(&mut self, thread: &mut Thread) -> bool {
+        let is_due = self.must_leave || self.clock.now() >= self.slice_end && !self.ready.is_empty();
+        if is_due {
             self.trap = Some(Trap::Yield);
             self.resume = Time::NEVER;
             self.drain(thread);
         }
+        is_due
     }
 
     /// Lets the running thread's trap be handled once all its earlier accesses have ended; stores count if

@@ -172,9 +172,12 @@ impl Core {
                 let Some(place) = self.place_of(record, thread, space) else {
                     return Stop::Fault(Trap::Fault { address: record.address, write: record.is_store() });
                 };
+                thread.counts.read_lines += u64::from(record.misses());
+                thread.counts.written_lines += u64::from(record.is_non_temporal());
                 self.execute_record(record, place, space, uncore)
             };
             self.window.remember(if record.is_store() { End::at(Time::ZERO) } else { end });
+            thread.counts.written_lines += u64::from(record.spilled);
             for _ in 0..record.spilled {
                 let line = chunk.spilled[at.next_spilled];
                 at.next_spilled += 1;

@@ -223,6 +223,10 @@ impl<'p> Engine<'p> {
             core.drain(&mut self.threads[running]);
             return Ok(());
         }
+        // One that waits for each load is never ahead.
+        if core.leave_if_due(&mut self.threads[running]) {
+            return Ok(());
+        }
         loop {
             let core = &mut self.cores[cpu];
             let thread = &mut self.threads[running];

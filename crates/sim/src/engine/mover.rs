@@ -24,8 +24,8 @@ use crate::os::{Entry, Owner, Stale, key_of};
 /// Moves in flight, and completions not collected yet.
 #[derive(Default)]
 pub(crate) struct Mover {
-    /// Moves that the kernel thread has not started, each with its reserved frame.
-    queue: VecDeque<(Planned, Move, u32)>,
+    /// What the kernel thread has not started, in the plans' order.
+    queue: VecDeque<Queued>,
     copies: Slab<Copy>,
     /// Whether the kernel thread is copying a page.
     busy: bool,
@@ -34,6 +34,14 @@ pub(crate) struct Mover {
     /// Base pages moved to each node.
     migrated_pages: Vec<u64>,
     done: Vec<Completion>,
+}
+
+/// Work of the kernel thread.
+enum Queued {
+    /// A move to a reserved frame.
+    Move(Planned, Move, u32),
+    /// Stops a task's threads, or lets them go on.
+    Freeze(Planned, TaskId, bool),
 }
 
 impl Mover {
@@ -66,6 +74,10 @@ impl Engine<'_> {
                 Err(refusal) => Outcome::Refused(refusal),
             },
             Action::SetRule(task, rule) => self.set_rule(*task, rule),
+            Action::Freeze(task) | Action::Thaw(task) if cpu.is_none() => {
+                let freezes = matches!(planned.action, Action::Freeze(_));
+                return self.mover.queue.push_back(Queued::Freeze(planned.clone(), *task, freezes));
+            }
             _ => Outcome::Refused(Refusal::Unsupported),
         };
         self.mover.complete(self.now, planned.clone(), outcome);
@@ -81,7 +93,7 @@ impl Engine<'_> {
             return self.start_copy(planned, wanted, frame, cpu);
         }
         entry.set(Entry::CLAIMED);
-        self.mover.queue.push_back((planned, wanted, frame));
+        self.mover.queue.push_back(Queued::Move(planned, wanted, frame));
     }
 
     /// Places the task's pages by another rule from its next fault on.
@@ -222,8 +234,17 @@ impl Engine<'_> {
     /// Lets the kernel thread start the next move.
     pub(super) fn run_mover(&mut self) {
         self.set_timer(Timer::Mover, Time::NEVER);
-        if let Some((planned, wanted, frame)) = self.mover.queue.pop_front() {
-            self.start_copy(planned, wanted, frame, None);
+        match self.mover.queue.pop_front() {
+            Some(Queued::Move(planned, wanted, frame)) => self.start_copy(planned, wanted, frame, None),
+            Some(Queued::Freeze(planned, task, freezes)) => {
+                let is_alive = self.tasks.is_alive(task);
+                if is_alive {
+                    self.set_frozen(task, freezes);
+                }
+                let gone = Outcome::Cancelled(Cancellation::TaskEnded);
+                self.mover.complete(self.now, planned, if is_alive { Outcome::MADE } else { gone });
+            }
+            None => {}
         }
         self.wake_mover(self.now);
     }
@@ -254,6 +275,10 @@ impl Engine<'_> {
     /// Frames reserved for moves, with the pages' sizes.
     pub(super) fn frames_in_flight(&self) -> Vec<(u32, PageSize)> {
         let copied = self.mover.copies.iter().map(|(_, copy)| (copy.to, copy.wanted.size));
-        copied.chain(self.mover.queue.iter().map(|(_, wanted, to)| (*to, wanted.size))).collect()
+        let queued = self.mover.queue.iter().filter_map(|queued| match queued {
+            Queued::Move(_, wanted, to) => Some((*to, wanted.size)),
+            Queued::Freeze(..) => None,
+        });
+        copied.chain(queued).collect()
     }
 }

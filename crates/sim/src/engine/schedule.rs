@@ -1,6 +1,6 @@
 //! Threads on CPUs: each has a CPU; threads on one CPU take turns.
 
-use memtide_core::Time;
+use memtide_core::{TaskId, Time};
 
 use super::Engine;
 use crate::thread::State;
@@ -41,7 +41,9 @@ impl Engine<'_> {
     fn run_next(&mut self, cpu: usize, at: Time) {
         let slice = Time(SLICE.0 / u64::from(self.setup.scale));
         let core = &mut self.cores[cpu];
-        core.running = core.ready.pop_front();
+        let can_run = |&thread: &usize| !self.tasks.is_frozen(self.threads[thread].task);
+        core.running = core.ready.iter().position(can_run).and_then(|at| core.ready.remove(at));
+        core.must_leave = false;
         if let Some(thread) = core.running {
             core.clock.wait_until(at);
             core.slice_end = core.clock.now() + slice;
@@ -50,6 +52,18 @@ impl Engine<'_> {
             thread.spent.idle += core.clock.now().since(thread.left_at);
         }
         self.refresh_core(cpu);
+    }
+
+    /// Stops a task's threads, each once it has ended what it has begun, or lets them go on.
+    pub(super) fn set_frozen(&mut self, task: TaskId, frozen: bool) {
+        self.tasks.set_frozen(task, frozen);
+        for cpu in 0..self.cores.len() {
+            match self.cores[cpu].running {
+                Some(thread) if self.threads[thread].task == task => self.cores[cpu].must_leave = frozen,
+                Some(_) => {}
+                None => self.run_next(cpu, self.now),
+            }
+        }
     }
 
     /// Drops stale translations on all CPUs of the task, interrupting those other than `by`. Returns the cost

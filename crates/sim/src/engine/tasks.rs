@@ -18,6 +18,7 @@ struct Known {
     /// CPUs that its threads have run on.
     cpus: Vec<CpuId>,
     alive: bool,
+    frozen: bool,
 }
 
 impl Tasks {
@@ -28,7 +29,7 @@ impl Tasks {
     /// Adds the next task, and requests its placement rule.
     pub fn add(&mut self, machine: &Machine, task: &Task) -> Rule {
         assert_eq!(task.id.index(), self.all.len(), "tasks are numbered in order");
-        self.all.push(Known { name: task.name.clone(), cpus: Vec::new(), alive: true });
+        self.all.push(Known { name: task.name.clone(), cpus: Vec::new(), alive: true, frozen: false });
         self.placement.rule(machine, task)
     }
 
@@ -38,6 +39,15 @@ impl Tasks {
 
     pub fn is_alive(&self, task: TaskId) -> bool {
         self.all[task.index()].alive
+    }
+
+    /// Whether its threads are stopped.
+    pub fn is_frozen(&self, task: TaskId) -> bool {
+        self.all[task.index()].frozen
+    }
+
+    pub fn set_frozen(&mut self, task: TaskId, frozen: bool) {
+        self.all[task.index()].frozen = frozen;
     }
 
     pub fn end(&mut self, task: TaskId) {

@@ -106,7 +106,9 @@ impl Os {
 
     fn map(&mut self, touch: Touch, size: PageSize, frame: u32, swapped: bool) -> Time {
         let page = fault_of(touch, size).page;
-        self.spaces[touch.task.index()].table.map(page, size, Entry::present(frame));
+        let space = &mut self.spaces[touch.task.index()];
+        space.table.map(page, size, Entry::present(frame));
+        space.faults += 1;
         let swap_in = if swapped { size.base_pages() } else { 0 };
         self.counts.swapped_in_pages += swap_in;
         self.costs.swap * swap_in + self.charge(size)

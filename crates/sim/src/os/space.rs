@@ -13,6 +13,8 @@ pub(crate) struct Space {
     /// Whether some mapping has huge pages.
     pub has_huge: bool,
     pub rule: Rule,
+    /// Page faults, of base and of huge pages, swap-ins included.
+    pub faults: u64,
     /// Sorted by start, not overlapping.
     mappings: Vec<Mapping>,
     /// The NUMA hint scanner's position, and its complete passes.
@@ -29,6 +31,7 @@ impl Space {
             table: PageTable::new(),
             has_huge: false,
             rule,
+            faults: 0,
             mappings: Vec::new(),
             scan_at: Vpn(0),
             scan_debt: 0,

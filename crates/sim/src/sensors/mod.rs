@@ -1,13 +1,16 @@
 //! The simulated machine's sensors: one file each.
 //!
-//! A sensor registers in [`ALL`]; others are refused.
+//! A sensor registers in [`ALL`]; others are refused. The order is that of filling: a sensor can use the data of
+//! those before it.
 
 mod hint_faults;
 mod loaded_latency;
 mod node_traffic;
+mod page_faults;
 mod regions;
 mod task_lifecycle;
 mod tasks;
+mod thread_traffic;
 mod threads;
 mod watermarks;
 
@@ -50,13 +53,15 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 7] = [
+const ALL: [Open; 9] = [
     hint_faults::open,
     loaded_latency::open,
     node_traffic::open,
+    page_faults::open,
     regions::open,
     task_lifecycle::open,
     threads::open,
+    thread_traffic::open,
     watermarks::open,
 ];
 
@@ -75,9 +80,12 @@ impl OpenSensors {
     pub fn new(requests: &Sensors, setup: &SensorSetup) -> Result<OpenSensors, SensorRefused> {
         let mut open = Vec::new();
         let answers = Answers::ask(requests, |sensor| {
-            open.push(ALL.iter().find_map(|entry| entry(sensor, setup))?);
+            let (at, opened) = (0..).zip(ALL).find_map(|(at, entry)| Some((at, entry(sensor, setup)?)))?;
+            open.push((at, opened));
             Some(Answer::Observed("simulated".to_owned()))
         })?;
+        open.sort_by_key(|(at, _): &(usize, Box<dyn Sense>)| *at);
+        let open = open.into_iter().map(|(_, opened)| opened).collect();
         Ok(OpenSensors { delivery: requests.delivery, answers, open, events: Vec::new() })
     }
 

@@ -17,6 +17,7 @@ pub(super) fn fill(engine: &mut Engine<'_>, view: &mut View) {
                 name: engine.tasks.name(task).to_owned(),
                 owner: None,
                 priority: None,
+                page_faults: None,
                 resident_pages: footprint.iter().sum(),
                 footprint,
                 rule: Some(engine.os.spaces[at].rule.clone()),
