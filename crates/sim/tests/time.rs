@@ -1,13 +1,14 @@
-//! Breakdown of time: the parts add up to the threads' time, and kernel threads' work is separate.
+//! Time of threads: its parts add up, kernel threads' work is separate, and threads share CPUs.
 
 #[path = "support/runs.rs"]
 mod runs;
 mod support;
 
-use memtide_core::{CpuId, Then};
+use memtide_core::{CpuId, PageSize, Then};
+use memtide_sim::run;
 
-use runs::{assert_near, simulate};
-use support::{after, alone, doing, load, touch, two_sockets};
+use runs::{assert_near, job, simulate};
+use support::{after, alone, doing, follow, load, map, mixed, touch, two_sockets};
 
 #[test]
 fn parts_of_threads_time_add_up_while_a_kernel_thread_migrates() {
@@ -28,4 +29,17 @@ fn parts_of_threads_time_add_up_while_a_kernel_thread_migrates() {
         assert!(spent.kernel_threads_ms >= least_ms, "{policy}: {spent:?}");
         assert_eq!(spent.kernel_threads_ms > 0.0, by_kernel_thread, "{policy}: {spent:?}");
     }
+}
+
+#[test]
+fn programs_that_wait_for_each_load_take_turns_on_a_cpu() {
+    let machine = two_sockets("", 2, [64, 64], [20e3, 20e3]);
+    let line = |step: u64| mixed(step) % (1 << 16) * 64;
+    // 6 ms each, in slices of 4 ms.
+    let chase =
+        || alone([map(0, 4 << 20, PageSize::Huge), doing((0..60_000).map(move |step| follow(line(step))))]);
+    let jobs = [0, 0].map(|cpu| job(chase(), &[cpu])).into();
+    let report = run(&machine, jobs, runs::policy(&machine, "local"), 1, &mut |_| true).expect("it runs");
+    assert_near(report.program_times_ms[0], 10.0, 0.02, "two slices and its last 2 ms, ms");
+    assert_near(report.program_times_ms[1], 12.0, 0.02, "the whole, ms");
 }
