@@ -129,7 +129,7 @@ fn traffic_and_page_faults_are_those_of_the_program() {
     assert_eq!(last.tasks[0].page_faults, Some((4 << 20) / PAGE_BYTES));
     let traffic = last.threads[0].traffic.expect("it was asked for");
     // The last epoch is not the end.
-    let of = |bytes: u64| bytes as f64 / (4 << 20) as f64;
+    let of = |bytes: u64| bytes as f64 / f64::from(4 << 20);
     assert!((1.7..=2.0).contains(&of(traffic.read_bytes)), "{traffic:?}");
     assert!((0.95..=1.0).contains(&of(traffic.written_bytes)), "{traffic:?}");
     let bytes: Vec<u64> =

@@ -272,8 +272,9 @@ fn pin_ends_with_its_task() {
     plan.push(Action::Pin(page), Reason::Request);
     (0..2).for_each(|_| _ = plan.push(Action::Move(page_3_to_node_1()), Reason::Hot));
     let (name, footprint) = (String::new(), Vec::new());
-    let (owner, priority, rule) = (None, None, None);
-    let task = TaskView { task: TaskId(0), name, owner, priority, resident_pages: 1, footprint, rule };
+    let (owner, priority, page_faults, rule) = (None, None, None, None);
+    let task = TaskId(0);
+    let task = TaskView { task, name, owner, priority, resident_pages: 1, page_faults, footprint, rule };
     let mut admits = |at: usize, tasks: Vec<TaskView>| {
         governor.unpin_tasks_not_in(&View { tasks, ..View::default() });
         governor.start_plan();

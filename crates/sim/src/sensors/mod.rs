@@ -1,7 +1,7 @@
 //! The simulated machine's sensors: one file each.
 //!
-//! A sensor registers in [`ALL`]; others are refused. The order is that of filling: a sensor can use the data of
-//! those before it.
+//! A sensor registers in [`ALL`]; others are refused. The order is that of filling: a sensor can use the data
+//! of those before it.
 
 mod hint_faults;
 mod loaded_latency;

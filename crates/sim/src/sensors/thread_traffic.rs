@@ -1,7 +1,7 @@
-//! Reads and writes of threads: lines between their cores' private caches and the shared levels, as bdm counts
-//! them (bdm section 2.2: misses of the L2 cache).
+//! Reads and writes of threads: lines between their cores' private caches and the shared levels; bdm counts
+//! those read (bdm section 2.2: misses of the L2 cache).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use memtide_core::policy::{Sensor, Traffic, View};
 use memtide_core::{LINE_BYTES, ThreadId};
@@ -21,7 +21,7 @@ impl Sense for ThreadTraffic {
             let read_bytes = thread.counts.read_lines * LINE_BYTES;
             (thread.id, Traffic { read_bytes, written_bytes: thread.counts.written_lines * LINE_BYTES })
         };
-        let traffic: HashMap<ThreadId, Traffic> = engine.threads.iter().map(of).collect();
+        let traffic: BTreeMap<ThreadId, Traffic> = engine.threads.iter().map(of).collect();
         for thread in &mut view.threads {
             thread.traffic = traffic.get(&thread.thread).copied();
         }

@@ -22,7 +22,7 @@ use crate::entry::{Info, MigrationEntry};
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "bdm",
-        summary: "moves recently used pages of the program whose threads evenly draw most bandwidth to the fastest \
+        summary: "moves recent pages of the program whose threads evenly draw most bandwidth to the fastest \
                   tier",
         source: "bdm algorithms 1 to 4",
         figures: false,
