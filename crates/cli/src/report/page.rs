@@ -7,7 +7,7 @@ use crate::output::{Cell, Document, Table};
 
 const PAGE: &str = include_str!("page.html");
 
-/// Maximum number of figure columns on a page, in addition to key columns.
+/// Maximum number of columns on a page, key columns included.
 const COLUMNS: usize = 14;
 
 /// Content of a report.
@@ -96,23 +96,32 @@ fn small(chart: &Chart) -> String {
 /// A table, split into several if it has too many columns for the page.
 fn table(table: &Table) -> String {
     let columns: Vec<usize> = (table.keys..table.columns.len()).collect();
-    columns.chunks(COLUMNS).map(|part| part_of(table, part)).collect()
+    columns.chunks(COLUMNS.saturating_sub(table.keys).max(1)).map(|part| part_of(table, part)).collect()
 }
 
 /// A table of the key columns and some of the others.
 fn part_of(table: &Table, columns: &[usize]) -> String {
     let shown = || (0..table.keys).chain(columns.iter().copied());
-    let head: String =
-        shown().map(|column| format!("<th>{}</th>", escaped(&table.columns[column].title))).collect();
-    let cell = |cell: &Cell| {
-        let class = if cell.is_number() { " class=\"number\"" } else { "" };
-        format!("<td{class}>{}</td>", escaped(&cell.display()))
+    let classes: Vec<&str> = (0..table.columns.len()).map(|column| class(table, column)).collect();
+    let element = |name: &str, column: usize, text: &str| {
+        format!("<{name}{}>{}</{name}>", classes[column], escaped(text))
     };
+    let head: String = shown().map(|column| element("th", column, &table.columns[column].title)).collect();
     let row = |row: &Vec<Cell>| {
-        format!("<tr>{}</tr>", shown().map(|column| cell(&row[column])).collect::<String>())
+        let cells = shown().map(|column| element("td", column, &row[column].display()));
+        format!("<tr>{}</tr>", cells.collect::<String>())
     };
     let body: String = table.rows.iter().map(row).collect();
     format!("<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
+}
+
+/// How a column's heading and cells are aligned and wrapped.
+fn class(table: &Table, column: usize) -> &'static str {
+    match table.rows.iter().all(|row| row[column].is_number()) {
+        true => " class=\"number\"",
+        false if column < table.keys => " class=\"key\"",
+        false => "",
+    }
 }
 
 /// The chart library's script, without the formula typesetting bundled with it.
