@@ -11,6 +11,9 @@
 /// Figures more than this many times the median have an axis of their own.
 const FAR: f64 = 4.0;
 
+/// Groups whose figures reach less than this part of an axis have an axis of their own.
+const FLAT: f64 = 1.0 / 5.0;
+
 /// Spikes more than this many times the 99th percentile are clipped.
 const SPIKE: f64 = 1.5;
 
@@ -20,6 +23,14 @@ pub fn common(figures: impl IntoIterator<Item = f64>) -> f64 {
     let sorted = sorted(figures);
     let Some(median) = sorted.get(sorted.len().saturating_sub(1) / 2) else { return 0.0 };
     sorted.iter().copied().filter(|figure| *figure <= FAR * median).fold(0.0, f64::max)
+}
+
+/// Ends of the axes of several groups, from the end of each alone: the greatest for all but those that it would
+/// flatten.
+pub fn shared(ends: &[f64]) -> Vec<f64> {
+    let greatest = ends.iter().copied().fold(0.0, f64::max);
+    let is_flat = |end: f64| end > 0.0 && end < FLAT * greatest;
+    ends.iter().map(|&end| if is_flat(end) { end } else { greatest }).collect()
 }
 
 /// End of an axis for values that may have spikes: the largest, or the 99th percentile if that is far below.
@@ -49,6 +60,13 @@ mod tests {
         assert_eq!(common([10.0, 20.0, 39.0]), 39.0);
         assert_eq!(common([0.0, 0.0, 5.0]), 5.0);
         assert_eq!(common([0.0, f64::NAN]), 0.0);
+    }
+
+    #[test]
+    fn groups_share_the_greatest_end_unless_flattened() {
+        assert_eq!(shared(&[12.0, 3.0, 0.0]), [12.0, 12.0, 12.0]);
+        assert_eq!(shared(&[100.0, 10.0, 90.0]), [100.0, 10.0, 100.0]);
+        assert_eq!(shared(&[]), [0.0; 0]);
     }
 
     #[test]

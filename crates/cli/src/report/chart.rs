@@ -1,12 +1,18 @@
 //! A chart, and helpers for all charts.
 
-use plotly::common::{Anchor, Font, Orientation};
+use plotly::common::{Anchor, DashType, Font, Line, Orientation};
 use plotly::layout::{Annotation, Axis, Legend, Margin, TicksDirection, TraceOrder};
 use plotly::{Configuration, Layout, Plot};
 
 /// Colour-blind safe colours (Okabe and Ito).
 pub const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7f7f7f"];
+
+/// Figures within this share of each other are drawn as one.
+pub const ALIKE: f64 = 0.005;
+
+/// Maximum letters in a line of a legend.
+const LEGEND_LINE: usize = 48;
 
 /// Width of a letter of a label, in pixels.
 const LETTER: usize = 8;
@@ -86,6 +92,52 @@ pub fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
+/// The line of a policy: its colour, and dashes once the colours are used up.
+pub fn stroke(index: usize, width: f64) -> Line {
+    let dash = if is_dashed(index) { DashType::Dash } else { DashType::Solid };
+    Line::new().color(colour(index)).width(width).dash(dash)
+}
+
+/// The sample of [`stroke`] in a key, as a CSS background.
+pub fn sample(index: usize) -> String {
+    let colour = colour(index);
+    match is_dashed(index) {
+        true => format!("linear-gradient(90deg,{colour} 40%,transparent 40% 60%,{colour} 60%)"),
+        false => colour.to_owned(),
+    }
+}
+
+fn is_dashed(index: usize) -> bool {
+    index / COLOURS.len() % 2 == 1
+}
+
+/// Indices of items in groups: each is the same as the first of its group, so that their lines would cover each
+/// other.
+pub fn alike<T>(items: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        match groups.iter_mut().find(|group| same(&items[group[0]], item)) {
+            Some(group) => group.push(index),
+            None => groups.push(vec![index]),
+        }
+    }
+    groups
+}
+
+/// Names of a line that stands for several, as many in a line of the legend as fit.
+pub fn joined(names: &[&str]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for name in names {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + name.chars().count() < LEGEND_LINE => {
+                *line += &format!(", {name}");
+            }
+            _ => lines.push((*name).to_owned()),
+        }
+    }
+    lines.join(",<br>")
+}
+
 /// Labels at the ends of bars.
 pub fn bar_labels(names: &[String], ends: &[f64], labels: &[String]) -> Vec<Annotation> {
     let label = |((name, &end), label): ((&String, &f64), &String)| {
@@ -99,4 +151,22 @@ pub fn bar_labels(names: &[String], ends: &[f64], labels: &[String]) -> Vec<Anno
 pub fn bars_margin(top: usize, labels: &[String]) -> Margin {
     let longest = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     Margin::new().top(top).right(20 + LETTER * longest).bottom(50)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alike_items_are_in_one_group() {
+        assert_eq!(alike(&[1, 2, 1, 3, 2], |a, b| a == b), [vec![0, 2], vec![1, 4], vec![3]]);
+        assert!(alike(&[] as &[u8], |a, b| a == b).is_empty());
+    }
+
+    #[test]
+    fn joined_names_break_between_names() {
+        assert_eq!(joined(&["local", "ratio"]), "local, ratio");
+        let long = "x".repeat(LEGEND_LINE);
+        assert_eq!(joined(&["local", &long, "ratio"]), format!("local,<br>{long},<br>ratio"));
+    }
 }

@@ -7,7 +7,7 @@ use plotly::{Bar, Layout};
 
 use super::chart::{Chart, axis, bar_labels, bars_height, bars_margin, colour, names, plot};
 use super::over_time::{OverTime, Shape, Small, group};
-use super::page::{Page, grid, key, section};
+use super::page::{Finding, Page, grid, key, section};
 use crate::output::Document;
 
 /// A run in the report.
@@ -36,7 +36,13 @@ pub fn page<'a>(program: &str, machine: &'a Machine, runs: &[LabRun], document: 
             sections.push(grid(title, &node_key(runs), &charts));
         }
     }
-    Page { title: format!("{program} on {}", machine.name), summary: &machine.summary, document, sections }
+    Page {
+        title: format!("{program} on {}", machine.name),
+        summary: &machine.summary,
+        result: Finding::default(),
+        document,
+        sections,
+    }
 }
 
 /// Time of each subject.

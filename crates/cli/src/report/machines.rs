@@ -7,7 +7,7 @@ use plotly::layout::{BarMode, Margin};
 use plotly::{Bar, Layout};
 
 use super::chart::{Chart, axis, colour, legend, names, plot};
-use super::page::{Page, section};
+use super::page::{Finding, Page, section};
 use crate::output::Document;
 
 /// A figure of a run.
@@ -29,6 +29,7 @@ pub fn page<'a>(programs: String, all: &[(&Machine, &Comparison)], document: &'a
     Page {
         title: format!("{programs} on {}", machines.join(", ")),
         summary: "One program on several machines, under each policy",
+        result: Finding::default(),
         document,
         sections: sections.into(),
     }

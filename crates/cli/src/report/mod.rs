@@ -15,7 +15,7 @@ mod validated;
 pub use file::{Draft, ReportFile};
 pub use lab::{LabRun, page as of_lab};
 pub use machines::page as of_machines;
-pub use page::Page;
+pub use page::{Finding, Page};
 pub use simulated::page as of_simulation;
 pub use swept::{Group, LineChart, LineOver, page as of_sweep};
 pub use validated::{ValidatedRun, page as of_validation};

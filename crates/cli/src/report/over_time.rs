@@ -4,7 +4,7 @@ use plotly::common::{Anchor, HoverInfo, Line, Mode};
 use plotly::layout::{Annotation, Margin};
 use plotly::{Layout, Scatter};
 
-use super::axes::{common, without_spikes};
+use super::axes::{common, shared, without_spikes};
 use super::chart::{Chart, axis, plot};
 
 /// A figure over time.
@@ -42,22 +42,45 @@ pub enum Shape {
 
 /// Draws the charts of a group, whose axes are the same but for outliers.
 pub fn group(charts: Vec<Small>, unit: &str, shape: Shape) -> Vec<Chart> {
-    let peaks: Vec<f64> = charts.iter().map(|chart| without_spikes(chart.heights(shape))).collect();
-    let (time, most) = (common(charts.iter().map(|chart| chart.end_ms)), common(peaks.iter().copied()));
-    let draw = |(chart, peak): (Small, f64)| {
-        let title = match (chart.end_ms > time, peak > most) {
-            (false, false) => chart.title.clone(),
-            (true, false) => format!("{} (longer time axis)", chart.title),
-            (false, true) => format!("{} (higher scale)", chart.title),
-            (true, true) => format!("{} (longer time axis, higher scale)", chart.title),
-        };
-        let bounds = (chart.end_ms.max(time), peak.max(most));
+    groups(vec![charts], unit, shape).remove(0)
+}
+
+/// Draws groups of charts of the same figure: their axes are the same but for outliers, and for groups that
+/// the axes of the others would flatten.
+pub fn groups(groups: Vec<Vec<Small>>, unit: &str, shape: Shape) -> Vec<Vec<Chart>> {
+    let time = common(groups.iter().flatten().map(|chart| chart.end_ms));
+    let ends: Vec<f64> =
+        groups.iter().map(|charts| common(charts.iter().map(|chart| chart.peak(shape)))).collect();
+    let ends = shared(&ends);
+    let usual = ends.iter().copied().fold(0.0, f64::max);
+    let draw = |chart: Small, end: f64| {
+        let bounds = (chart.end_ms.max(time), chart.peak(shape).max(end));
+        let title = titled(&chart.title, (time, usual), bounds);
         chart.draw(title, unit, shape, bounds)
     };
-    charts.into_iter().zip(peaks).map(draw).collect()
+    let draw_group =
+        |(charts, end): (Vec<Small>, f64)| charts.into_iter().map(|chart| draw(chart, end)).collect();
+    groups.into_iter().zip(ends).map(draw_group).collect()
+}
+
+/// The title of a chart, with how its axes differ from the usual ones. Axes are ends of time and figure.
+fn titled(title: &str, usual: (f64, f64), axes: (f64, f64)) -> String {
+    let differences = [
+        (axes.0 > usual.0, "longer time axis"),
+        (axes.1 > usual.1, "higher scale"),
+        (axes.1 < usual.1, "lower scale"),
+    ];
+    let words: Vec<&str> =
+        differences.iter().filter(|(differs, _)| *differs).map(|(_, words)| *words).collect();
+    if words.is_empty() { title.to_owned() } else { format!("{title} ({})", words.join(", ")) }
 }
 
 impl Small {
+    /// Its greatest height, spikes left out.
+    fn peak(&self, shape: Shape) -> f64 {
+        without_spikes(self.heights(shape))
+    }
+
     /// The height of what is drawn at each time.
     fn heights(&self, shape: Shape) -> Vec<f64> {
         match shape {
@@ -93,7 +116,9 @@ impl Small {
                 .hover_info(HoverInfo::All);
             plot.add_trace(match shape {
                 Shape::Lines => trace,
-                Shape::Stacked => trace.line(Line::new().color(colour).width(0.5)).stack_group("all"),
+                Shape::Stacked => {
+                    trace.line(Line::new().color(colour).width(0.5)).fill_color(colour).stack_group("all")
+                }
             });
         }
         Chart::new(self.id, title, 200, plot)
@@ -141,6 +166,16 @@ mod tests {
             ["policy", "policy", "policy (longer time axis, higher scale)"]
         );
         assert_eq!(titles(vec![small(5.0, &[0.0, 0.0])], Shape::Stacked), ["policy"]);
+    }
+
+    #[test]
+    fn groups_of_a_figure_share_an_axis_unless_flattened() {
+        let of = |most: f64| vec![small(10.0, &[1.0, most])];
+        let drawn = groups(vec![of(50.0), of(20.0), of(4.0)], "GB/s", Shape::Lines);
+        let titles: Vec<&str> = drawn.iter().flatten().map(|chart| chart.title.as_str()).collect();
+        assert_eq!(titles, ["policy", "policy", "policy (lower scale)"]);
+        let ends = drawn.iter().flatten().zip(["52.5", "52.5", "4.2"]);
+        ends.for_each(|(chart, end)| assert!(chart.html().contains(&format!("[0.0,{end}]")), "{end}"));
     }
 
     #[test]

@@ -16,23 +16,34 @@ pub struct Page<'a> {
     pub title: String,
     /// The machine in a sentence.
     pub summary: &'a str,
+    /// The result.
+    pub result: Finding,
     /// All figures.
     pub document: &'a Document,
     /// Sections with charts.
     pub sections: Vec<String>,
 }
 
+/// A result, first on the page.
+#[derive(Default)]
+pub struct Finding {
+    /// Sentences. Notes of the document among them are not shown again.
+    pub sentences: Vec<String>,
+    /// The table that they are about.
+    pub table: Option<Table>,
+}
+
 impl Page<'_> {
     /// The page, which needs no network.
     pub fn html(&self) -> String {
-        let Page { title, summary, document, sections } = self;
+        let Page { title, summary, result, document, sections } = self;
         let fact = |(key, cell): &(&str, Cell)| format!("<li>{key} <b>{}</b></li>", escaped(&cell.display()));
         let command: Vec<String> = std::env::args().map(|word| quoted(&word)).collect();
         let parts = [
             ("{{title}}", escaped(title)),
             ("{{summary}}", escaped(summary)),
             ("{{facts}}", document.about.iter().map(fact).collect()),
-            ("{{verdict}}", document.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect()),
+            ("{{verdict}}", verdict(result, &document.notes)),
             ("{{charts}}", sections.concat()),
             (
                 "{{tables}}",
@@ -48,6 +59,15 @@ impl Page<'_> {
 /// First line of every report.
 pub fn first_line() -> &'static str {
     PAGE.lines().next().unwrap_or_default()
+}
+
+/// The result, then the notes that are not part of it.
+fn verdict(result: &Finding, notes: &[String]) -> String {
+    let Finding { sentences, table: about } = result;
+    let paragraph = |text: &String| format!("<p>{}</p>", escaped(text));
+    let result: String = sentences.iter().map(paragraph).chain(about.iter().map(table)).collect();
+    let notes = notes.iter().filter(|note| !sentences.contains(note)).map(paragraph);
+    result + &notes.collect::<String>()
 }
 
 /// Small charts under one heading, with a key of their colours.
@@ -80,9 +100,14 @@ pub fn key<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
 
 /// A single chart.
 pub fn section(chart: &Chart) -> String {
+    keyed_section("", chart)
+}
+
+/// As [`section`], with a key of the colours.
+pub fn keyed_section(key: &str, chart: &Chart) -> String {
     let Chart { title, height, .. } = chart;
     format!(
-        "<section><h2>{}</h2><div style=\"height:{height}px\">{}</div></section>",
+        "<section><h2>{}</h2>{key}<div style=\"height:{height}px\">{}</div></section>",
         escaped(title),
         chart.html()
     )
@@ -155,6 +180,24 @@ mod tests {
         assert!(library.starts_with("<script") && library.ends_with("</script>"));
         assert!(library.contains("plotly.js v") && library.len() > 1 << 20);
         assert_eq!(library.matches("<script").count(), 1, "a second script came along");
+    }
+
+    #[test]
+    fn result_is_first_and_its_notes_are_not_repeated() {
+        let notes = ["Two.", "One."].map(str::to_owned);
+        let result = Finding { sentences: vec!["One.".to_owned()], table: None };
+        assert_eq!(verdict(&result, &notes), "<p>One.</p><p>Two.</p>");
+        assert_eq!(verdict(&Finding::default(), &notes), "<p>Two.</p><p>One.</p>");
+    }
+
+    #[test]
+    fn headings_are_aligned_as_their_columns() {
+        let mut all = Table::new("runs", &[("policy", "policy"), ("time_ms", "time, ms"), ("why", "why")]);
+        all.rows.push(vec![Cell::text("bw-local"), Cell::Whole(3), Cell::text("none")]);
+        let html = table(&all);
+        for part in ["<th class=\"key\">", "<td class=\"key\">", "<th class=\"number\">", "<th>why"] {
+            assert!(html.contains(part), "{html}");
+        }
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! The report of a simulated comparison.
 
 use memtide_sim::{Comparison, Report};
-use plotly::common::{DashType, Line, Marker, Mode, Orientation};
+use plotly::common::{Marker, Mode, Orientation};
 use plotly::layout::{AxisType, BarMode, Legend, Margin};
 use plotly::{Bar, Layout, Plot, Scatter};
 
 use super::axes::common;
-use super::chart::{COLOURS, Chart, axis, bar_labels, bars_height, bars_margin, colour, legend, names, plot};
-use super::page::{Page, section, wide_grid};
+use super::chart::{
+    ALIKE, COLOURS, Chart, alike, axis, bar_labels, bars_height, bars_margin, colour, legend, names, plot,
+    stroke,
+};
+use super::page::{Finding, Page, section, wide_grid};
 use super::timelines;
 use crate::output::{Cell, Document};
 use crate::runs::Runs;
-
-/// Policies whose latencies are all within this share of each other have one line.
-const ALIKE: f64 = 0.005;
 
 /// The page of a comparison.
 pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document) -> Page<'a> {
@@ -24,6 +24,7 @@ pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document)
     Page {
         title: format!("{} on {}", runs.program_names(), runs.machine.name),
         summary: &runs.machine.summary,
+        result: Finding::default(),
         document,
         sections,
     }
@@ -126,35 +127,22 @@ fn latency(comparison: &Comparison) -> Chart {
         .legend(Legend::new())
         .margin(Margin::new().top(20).right(20).bottom(60));
     let mut plot = plot(layout);
-    let dashes = [DashType::Solid, DashType::Dash];
-    for (index, policies) in alike(&comparison.reports).into_iter().enumerate() {
+    for (index, policies) in alike(&comparison.reports, same_latencies).into_iter().enumerate() {
         let distribution = &comparison.reports[policies[0]].latency.distribution;
         let (ns, shares) = distribution.iter().map(|&(ns, share)| (ns, share * 100.0)).unzip();
         let names: Vec<&str> = policies.iter().map(|&policy| comparison.names[policy].as_str()).collect();
-        let line =
-            Line::new().color(colour(index)).width(2.0).dash(dashes[index / COLOURS.len() % 2].clone());
         let trace: Box<Scatter<f64, f64>> = Scatter::new(ns, shares)
             .mode(Mode::Lines)
             .name(names.join(",<br>"))
-            .line(line)
+            .line(stroke(index, 2.0))
             .hover_template("%{y:.1f} % within %{x:.0f} ns");
         plot.add_trace(trace);
     }
     Chart::new("chart-latency", "Latency distribution", 440, plot)
 }
 
-/// Groups of reports whose latencies are about the same, so that their lines would cover each other.
-fn alike(reports: &[Report]) -> Vec<Vec<usize>> {
-    let same = |a: &Report, b: &Report| {
-        let (a, b) = (&a.latency.distribution, &b.latency.distribution);
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a.0 - b.0).abs() <= ALIKE * a.0)
-    };
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for (index, report) in reports.iter().enumerate() {
-        match groups.iter_mut().find(|group| same(&reports[group[0]], report)) {
-            Some(group) => group.push(index),
-            None => groups.push(vec![index]),
-        }
-    }
-    groups
+/// Whether the latencies of two reports are about the same, so that their lines would cover each other.
+fn same_latencies(a: &Report, b: &Report) -> bool {
+    let (a, b) = (&a.latency.distribution, &b.latency.distribution);
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a.0 - b.0).abs() <= ALIKE * a.0)
 }

@@ -4,7 +4,7 @@ use memtide_core::LINE_BYTES;
 use memtide_sim::{Comparison, Report};
 
 use super::chart::{COLOURS, Chart, colour};
-use super::over_time::{OverTime, Shape, Small, group, rounded};
+use super::over_time::{OverTime, Shape, Small, group, groups, rounded};
 use super::page::{grid, key, narrow_grid};
 
 /// Maximum points of a line: about one per pixel.
@@ -20,8 +20,8 @@ struct Requester {
 
 const REQUESTERS: [Requester; 3] = [
     Requester { name: "demand", colour: COLOURS[0], lines: |report| &report.timeline.demand_lines },
-    Requester { name: "prefetch", colour: COLOURS[4], lines: |report| &report.timeline.prefetch_lines },
-    Requester { name: "migration", colour: COLOURS[5], lines: |report| &report.timeline.copy_lines },
+    Requester { name: "prefetch", colour: COLOURS[1], lines: |report| &report.timeline.prefetch_lines },
+    Requester { name: "migration", colour: COLOURS[3], lines: |report| &report.timeline.copy_lines },
 ];
 
 impl Requester {
@@ -51,14 +51,15 @@ fn traffic(comparison: &Comparison) -> String {
     let used = |of: &&Requester| comparison.reports.iter().any(|report| of.requests(report));
     let key = key(REQUESTERS.iter().filter(used).map(|of| (of.name, of.colour)));
     let nodes = comparison.reports[0].nodes.len();
-    let charts = by_policy((0..nodes).map(|node| traffic_of(comparison, node)).collect());
+    let of_nodes = (0..nodes).map(|node| traffic_of(comparison, node)).collect();
+    let charts = by_policy(groups(of_nodes, "GB/s", Shape::Stacked));
     let title = "Bandwidth of every node over time, by requester";
     // Rows of three or four charts keep a policy's nodes together.
     if nodes == 3 { grid(title, &key, &charts) } else { narrow_grid(title, &key, &charts) }
 }
 
 /// A node's charts, one for each policy. Requesters without lines are left out, except demand.
-fn traffic_of(comparison: &Comparison, node: usize) -> Vec<Chart> {
+fn traffic_of(comparison: &Comparison, node: usize) -> Vec<Small> {
     let small = |(index, report): (usize, &Report)| {
         let shown = REQUESTERS.iter().enumerate().map(|(number, of)| (number, of, &(of.lines)(report)[node]));
         let shown = shown.filter(|(number, _, lines)| *number == 0 || lines.iter().any(|&lines| lines > 0));
@@ -69,7 +70,7 @@ fn traffic_of(comparison: &Comparison, node: usize) -> Vec<Chart> {
             lines: shown.map(|(_, of, lines)| rate(report, of, lines)).collect(),
         }
     };
-    group(comparison.reports.iter().enumerate().map(small).collect(), "GB/s", Shape::Stacked)
+    comparison.reports.iter().enumerate().map(small).collect()
 }
 
 /// Charts of each node, one for each policy, in the order of policies.

@@ -6,7 +6,7 @@ use plotly::layout::{BarMode, Shape, ShapeLine, ShapeType};
 use plotly::{Bar, Layout};
 
 use super::chart::{Chart, axis, bar_labels, bars_height, bars_margin, colour, names, plot};
-use super::page::{Page, section};
+use super::page::{Finding, Page, section};
 use crate::output::Document;
 
 /// A workload in the report.
@@ -22,7 +22,13 @@ pub struct ValidatedRun<'a> {
 /// The page of a validation.
 pub fn page<'a>(machine: &'a Machine, runs: &[ValidatedRun], document: &'a Document) -> Page<'a> {
     let sections = vec![section(&times(runs))];
-    Page { title: "Simulated and native".to_owned(), summary: &machine.summary, document, sections }
+    Page {
+        title: "Simulated and native".to_owned(),
+        summary: &machine.summary,
+        result: Finding::default(),
+        document,
+        sections,
+    }
 }
 
 /// Simulated over native time of each workload.

@@ -4,10 +4,11 @@ use memtide_core::machine::Setting;
 use memtide_lab::Interval;
 
 use super::journal::Known;
+use super::knees::knees;
 use super::plan::Plan;
 use super::results::{Group, groups};
-use crate::output::Document;
-use crate::report::{self, LineChart, LineOver, Page};
+use crate::output::{Cell, Document};
+use crate::report::{self, Finding, LineChart, LineOver, Page};
 use crate::runs::Runs;
 
 /// A chart per figure over the values of the first swept figure, with a line per policy and value of the
@@ -32,7 +33,30 @@ pub fn page<'a>(base: &'a Runs, plan: &Plan, known: &Known, document: &'a Docume
     ];
     let title = format!("{} on {}", base.program_names(), base.machine.name);
     let over = plan.axes[0].title();
-    report::of_sweep(title, &base.machine.summary, &over, time.and_then(chart), parts, document)
+    let result = result(plan, known, &groups, document);
+    report::of_sweep(title, &base.machine.summary, &over, result, time.and_then(chart), parts, document)
+}
+
+/// The shortest time, and from which value on each policy's is about its shortest, if the document has that.
+fn result(plan: &Plan, known: &Known, groups: &[Group], document: &Document) -> Finding {
+    let mut sentences: Vec<String> = shortest(plan, known, groups).into_iter().collect();
+    match knees(plan, known).filter(|(_, note)| document.notes.contains(note)) {
+        Some((table, note)) => {
+            sentences.push(note);
+            Finding { sentences, table: Some(table) }
+        }
+        None => Finding { sentences, table: None },
+    }
+}
+
+/// The group with the shortest time, in a sentence.
+fn shortest(plan: &Plan, known: &Known, groups: &[Group]) -> Option<String> {
+    let time = known.time()?;
+    let times = groups.iter().filter_map(|group| Some((group.run, group.interval(time)?.mean)));
+    let (run, ms) = times.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let set: Vec<String> = plan.points[run.point].set.iter().map(Setting::to_string).collect();
+    let ms = Cell::Real(ms, 3).display();
+    Some(format!("Shortest time: {ms} ms, with {} under {}.", set.join(" "), run.policy.name()))
 }
 
 /// The groups of each line, with the line's name: its policy and the values of further figures.
