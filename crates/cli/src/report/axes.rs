@@ -25,8 +25,8 @@ pub fn common(figures: impl IntoIterator<Item = f64>) -> f64 {
     sorted.iter().copied().filter(|figure| *figure <= FAR * median).fold(0.0, f64::max)
 }
 
-/// Ends of the axes of several groups, from the end of each alone: the greatest for all but those that it would
-/// flatten.
+/// Ends of the axes of several groups, from the end of each alone: the greatest, except for groups that it
+/// would flatten.
 pub fn shared(ends: &[f64]) -> Vec<f64> {
     let greatest = ends.iter().copied().fold(0.0, f64::max);
     let is_flat = |end: f64| end > 0.0 && end < FLAT * greatest;

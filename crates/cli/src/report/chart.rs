@@ -111,8 +111,8 @@ fn is_dashed(index: usize) -> bool {
     index / COLOURS.len() % 2 == 1
 }
 
-/// Indices of items in groups: each is the same as the first of its group, so that their lines would cover each
-/// other.
+/// Indices of items in groups: each is the same as the first of its group, so that their lines would cover
+/// each other.
 pub fn alike<T>(items: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (index, item) in items.iter().enumerate() {
