@@ -141,10 +141,12 @@ fn damon_keeps_ages_across_process_changes() {
     let fourth = Idle::start(name);
     sleep_s(1.0);
     let ages = sample(&[&b, &c, &fourth.process()], 2.0);
-    assert!(grown_to(ages[0], 23) && ages[1] < 25 && ages[2] < 25, "{ages:?}");
+    assert!(grown_to(ages[0], 23) && ages[1] < 15 && ages[2] < 15, "{ages:?}");
     drop(second);
-    let ages = sample(&[&c, &fourth.process()], 2.0);
-    assert!(ages.iter().all(|age| (25..60).contains(age)), "{ages:?}");
+    let kept = sample(&[&c, &fourth.process()], 2.0);
+    // New ones have 7 or 8 after 2 s, these had 20 to 26: DAMON's random samples split regions anew at times.
+    let kept = kept.iter().zip(&ages[1..]).all(|(age, before)| *age >= before + 10);
+    assert!(kept, "ages before: {ages:?}");
 }
 
 /// Sizes of a process's read, written and idle parts.

@@ -154,7 +154,7 @@ pub struct TimeReport {
     pub system_ms: f64,
     /// Waiting for memory.
     pub stall_ms: f64,
-    /// Waiting at barriers or for a CPU, stopped by the policy, and from a thread's end to the end of the run.
+    /// Waiting at barriers or for a CPU, stopped by the policy, and from a thread's end to that of the run.
     pub idle_ms: f64,
     /// Kernel threads, which take no CPU from the programs: copies by the migration thread, and samples of
     /// access monitoring.
