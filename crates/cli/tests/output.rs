@@ -579,3 +579,24 @@ fn placement_pays_on_a_bundled_trace() {
         ["dram", "nvm"].iter().map(|n| random[format!("{n}_bandwidth_mbps")].as_f64().unwrap()).sum();
     assert!(mbps > 5_000.0, "{mbps} MB/s is too low a load");
 }
+
+#[test]
+fn verdict_says_where_time_goes_if_memory_is_no_slower() {
+    // Everything hits the caches, so that only hint faults differ.
+    let text = stdout_of(&[
+        "compare",
+        "-m",
+        "bmpm-1",
+        "-w",
+        "cached:threads=2",
+        "-p",
+        "local,local+anb",
+        "--set",
+        "kernel.numa_scan_period_ms=2",
+    ]);
+    for part in
+        ["local is best", "Memory is no slower under local+anb than under local", "they are in the kernel"]
+    {
+        assert!(text.contains(part), "no '{part}': {text}");
+    }
+}

@@ -10,7 +10,7 @@ use memtide_core::policy::{
     Answer, Delivery, Event, Migration, NodeView, Plan, Sensor, Sensors, View, Wake, Watermarks,
 };
 use memtide_core::{Machine, PAGE_BYTES, PageSize, Time};
-use memtide_sim::{Policy, SimError, run};
+use memtide_sim::{Policy, SimError, run, run_shared};
 
 use runs::{assert_near, job};
 use support::{MachineText, alone, doing, follow, load, map, mixed};
@@ -135,4 +135,28 @@ fn traffic_and_page_faults_are_those_of_the_program() {
     let bytes: Vec<u64> =
         views.iter().filter_map(|view| Some(view.threads.first()?.traffic?.read_bytes)).collect();
     assert!(bytes.is_sorted(), "{bytes:?}");
+}
+
+#[test]
+fn one_pass_counts_the_traffic_of_runs_alone() {
+    let sensors = [Sensor::ThreadTraffic, Sensor::Threads];
+    let lines = (4 << 20) / 64;
+    let script = || {
+        // Eight stores of 8 bytes past the caches fill a line, which is written once.
+        let past = doing((0..lines * 8).map(|word| support::store_past(word * 8)));
+        let stores = doing((0..lines).map(|line| support::store(line * 64)));
+        alone([past, stores, doing((0..lines).map(|line| load(line * 64)))])
+    };
+    let alone = views(&sensors, script()).expect("sensors that it has");
+    let shared = Arc::new(Mutex::new(Vec::new()));
+    let watching = Watching { sensors: sensors.to_vec(), views: shared.clone() };
+    let policy = Policy::new(runs::policy(&machine(), "local").placement, Some(Box::new(watching)));
+    let reports = run_shared(&machine(), vec![job(script(), &[])], vec![policy], 1, &|_, _| true);
+    assert!(reports[0].is_ok());
+    let last = |views: &[View]| views.last().expect("epochs").threads[0].traffic.expect("it was asked for");
+    let (alone, shared) = (last(&alone), last(&shared.lock().expect("no panic")));
+    assert_near(shared.read_bytes as f64, alone.read_bytes as f64, 0.02, "bytes read");
+    assert_near(shared.written_bytes as f64, alone.written_bytes as f64, 0.02, "bytes written");
+    let of = alone.written_bytes as f64 / f64::from(4 << 20);
+    assert!((1.9..=2.0).contains(&of), "once past the caches, once by them: {of}");
 }

@@ -212,8 +212,8 @@ impl Verdict<'_> {
         let more = spent(other).into_iter().zip(spent(best)).map(|((what, a), (_, b))| (what, a - b));
         let (what, more_ms) = more.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("four parts");
         format!(
-            "Memory is as fast under {} as under {}; most of the time that its threads spend more, {} ms, \
-             they are {what}.",
+            "Memory is no slower under {} than under {}; most of the time that its threads spend more, {} \
+             ms, they are {what}.",
             self.names[other],
             self.names[best],
             Cell::Real(more_ms, 3).display()

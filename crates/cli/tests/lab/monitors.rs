@@ -144,7 +144,7 @@ fn damon_keeps_ages_across_process_changes() {
     assert!(grown_to(ages[0], 23) && ages[1] < 15 && ages[2] < 15, "{ages:?}");
     drop(second);
     let kept = sample(&[&c, &fourth.process()], 2.0);
-    // New ones have 7 or 8 after 2 s, these had 20 to 26: DAMON's random samples split regions anew at times.
+    // New ones have 7 or 8 after 2 s, these had 20 to 26: DAMON splits regions at random.
     let kept = kept.iter().zip(&ages[1..]).all(|(age, before)| *age >= before + 10);
     assert!(kept, "ages before: {ages:?}");
 }

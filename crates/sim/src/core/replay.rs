@@ -10,7 +10,7 @@ use super::Core;
 use super::front::{Stop, Translated, Trap};
 use super::window::End;
 use crate::os::{Entry, Space};
-use crate::thread::{Cursor, Thread};
+use crate::thread::{Cursor, Thread, ThreadCounts};
 
 /// Pages whose frames a core knows.
 const FRAMES: usize = 2048;
@@ -172,9 +172,7 @@ impl Core {
                 let Some(place) = self.place_of(record, thread, space) else {
                     return Stop::Fault(Trap::Fault { address: record.address, write: record.is_store() });
                 };
-                thread.counts.read_lines += u64::from(record.misses());
-                thread.counts.written_lines += u64::from(record.is_non_temporal());
-                self.execute_record(record, place, space, uncore)
+                self.execute_record(record, place, space, uncore, &mut thread.counts)
             };
             self.window.remember(if record.is_store() { End::at(Time::ZERO) } else { end });
             thread.counts.written_lines += u64::from(record.spilled);
@@ -275,6 +273,7 @@ impl Core {
         place: Translated,
         space: &mut Space,
         uncore: &mut Uncore,
+        counts: &mut ThreadCounts,
     ) -> End {
         let Translated { line, from, takes } = place;
         let now = self.clock.now();
@@ -289,6 +288,7 @@ impl Core {
             let offset = record.address.0 % LINE_BYTES;
             let combined = self.combining.store(line, offset, record.latency.into(), ready);
             if let Some(buffer) = combined.sent {
+                counts.written_lines += 1;
                 self.window.write(buffer.line, from, takes, buffer.last);
             }
             return End::at(Time::ZERO);
@@ -299,6 +299,7 @@ impl Core {
             }
             uncore.warm(self.cpu, line);
             self.follow_to_next_page(line, record.address, space);
+            counts.read_lines += 1;
             self.window.miss(line, from, takes, ready)
         } else if record.hits() {
             self.window.hit(line, from, takes + Time(record.latency.into()), ready)

@@ -78,11 +78,7 @@ fn lines<'a, 'g>(plan: &Plan, groups: &'a [Group<'g>]) -> Vec<(String, Vec<&'a G
 fn over(plan: &Plan, name: &str, groups: &[&Group], column: usize) -> LineOver {
     let known = groups.iter().filter_map(|group| Some((group.run.point, group.interval(column)?)));
     let mut known: Vec<(usize, Interval)> = known.collect();
-    // In ascending order, whatever order they were given in; texts stay in theirs.
-    known.sort_by(|(a, _), (b, _)| {
-        let [a, b] = [a, b].map(|point| plan.number(*point, 0).number().unwrap_or_default());
-        a.total_cmp(&b)
-    });
+    known.sort_by(|(a, _), (b, _)| plan.by_value(*a, *b));
     let (points, y): (Vec<usize>, Vec<Interval>) = known.into_iter().unzip();
     let scale = if groups.iter().any(|group| group.is_share(column)) { 100.0 } else { 1.0 };
     let scaled =

@@ -30,16 +30,10 @@ pub fn knees(plan: &Plan, known: &Known) -> Option<(Table, String)> {
     let groups = groups(plan, known);
     for policy in &plan.policies {
         let of_policy = groups.iter().filter(|group| group.run.policy.name() == policy.name());
-        let mut of_policy: Vec<_> = of_policy.collect();
-        // In ascending order, whatever order they were given in.
-        of_policy.sort_by(|a, b| {
-            let [a, b] = [a, b].map(|group| plan.number(group.run.point, 0).number());
-            a.unwrap_or_default().total_cmp(&b.unwrap_or_default())
-        });
-        let times_ms: Vec<(usize, f64)> = of_policy
-            .iter()
+        let mut times_ms: Vec<(usize, f64)> = of_policy
             .map(|group| (group.run.point, group.interval(time).map_or(f64::INFINITY, |over| over.mean)))
             .collect();
+        times_ms.sort_by(|(a, _), (b, _)| plan.by_value(*a, *b));
         let times: Vec<f64> = times_ms.iter().map(|(_, ms)| *ms).collect();
         let shortest_ms = times.iter().copied().fold(f64::INFINITY, f64::min);
         if shortest_ms.is_infinite() {

@@ -1,5 +1,6 @@
 //! The runs of a sweep.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use memtide_core::Machine;
@@ -159,6 +160,12 @@ impl Plan {
             let is_whole = number >= 0.0 && number.fract() == 0.0;
             if is_whole { Cell::Whole(number as u64) } else { Cell::Real(number, 3) }
         })
+    }
+
+    /// Order of two points by the first axis, whatever order they were given in; texts are all alike.
+    pub fn by_value(&self, one: usize, other: usize) -> Ordering {
+        let [one, other] = [one, other].map(|point| self.points[point].numbers[0].unwrap_or_default());
+        one.total_cmp(&other)
     }
 
     /// Key and title of the columns that say which point and policy a row is of.
