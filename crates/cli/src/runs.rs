@@ -123,11 +123,11 @@ impl RunOptions {
 }
 
 impl Runs {
-    /// One workload on a machine at its scale.
-    pub fn of_workload(machine: Machine, text: &str, seed: u64) -> Result<Runs, Failure> {
-        let programs = [workload(text)?].into();
+    /// Copies of workloads on a machine at its scale.
+    pub fn of_workloads(machine: Machine, texts: &[String], copies: u64, seed: u64) -> Result<Runs, Failure> {
+        let programs = texts.iter().map(|text| workload(text)).collect::<Result<_, _>>()?;
         let options = ReplayOptions::default();
-        Ok(Runs { machine, programs, copies: 1, options, seed })
+        Ok(Runs { machine, programs, copies, options, seed })
     }
 
     /// The same programs with another seed, on a machine with other figures.
@@ -153,7 +153,7 @@ impl Runs {
     pub fn program_names(&self) -> String {
         let each = |source: &Source| match source {
             Source::Workload { text, .. } => text.clone(),
-            Source::Trace(_) => source.name() + &self.part(),
+            Source::Trace(_) => source.name() + self.part().as_str(),
         };
         let names: Vec<String> = self.programs.iter().map(each).collect();
         let names = match (self.copies, &names[..]) {
@@ -201,22 +201,35 @@ impl Runs {
     }
 
     /// Runs the programs under each policy: in one pass if each of their threads has a CPU, else, or if
-    /// `exact`, one by one on all cores.
+    /// `exact`, or for a single policy, one by one on all cores. The policies are parts of the progress from
+    /// the first.
     pub fn run_each(
         &self,
         policies: &[Policy],
         progress: &Progress,
         exact: bool,
     ) -> Result<Vec<Report>, Failure> {
+        self.run_parts(policies, progress, 0, exact || policies.len() == 1)
+    }
+
+    /// As [`Runs::run_each`], with the policies' parts of the progress from `first` on, and in one pass for a
+    /// single policy, too: so that a report does not depend on which others are missing.
+    pub fn run_parts(
+        &self,
+        policies: &[Policy],
+        progress: &Progress,
+        first: usize,
+        exact: bool,
+    ) -> Result<Vec<Report>, Failure> {
         let jobs = self.jobs()?;
-        if exact || policies.len() == 1 || !memtide_sim::can_share(&self.machine, &jobs) {
+        if exact || !memtide_sim::can_share(&self.machine, &jobs) {
             drop(jobs);
-            let reports = parallel::map(policies, |part, policy| self.run(policy, progress, part));
+            let reports = parallel::map(policies, |part, policy| self.run(policy, progress, first + part));
             return reports.into_iter().collect();
         }
         let simulated =
             policies.iter().map(|policy| self.simulated(policy)).collect::<Result<Vec<_>, _>>()?;
-        let watch = |part: usize, done: Option<f64>| watcher(progress, part)(done);
+        let watch = |part: usize, done: Option<f64>| watcher(progress, first + part)(done);
         let reports = memtide_sim::run_shared(&self.machine, jobs, simulated, self.seed, &watch);
         let reports = policies.iter().zip(reports);
         reports.map(|(policy, report)| report.map_err(|error| self.failure(policy, error))).collect()

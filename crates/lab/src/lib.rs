@@ -49,7 +49,7 @@ mod spec;
 mod subjects;
 mod tools;
 
-pub use cache::results_folder;
+pub use cache::{cache_folder, results_folder};
 pub use compare::{Compared, Comparison, Step};
 pub use damo::Damo;
 pub use error::{LabError, Remedy};

@@ -14,6 +14,7 @@ mod migrate;
 mod policy;
 mod record;
 mod replay;
+mod repro;
 mod run;
 mod simulate;
 mod sweep;
@@ -35,6 +36,8 @@ pub enum Command {
     Simulate(simulate::Arguments),
     /// Simulate programs over a range of a machine's figures
     Sweep(sweep::Arguments),
+    /// Reproduce papers' figures and compare with what they report
+    Repro(repro::Arguments),
     /// List, show, check and probe machines
     #[command(subcommand)]
     Machine(machine::Command),
@@ -93,6 +96,7 @@ pub fn run(command: Command, definition: fn() -> clap::Command) -> Result<(), Fa
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Repro(arguments) => repro::run(&arguments),
         Command::Machine(command) => machine::run(command),
         Command::Workload(command) => workload::run(command),
         Command::Policy(command) => policy::run(command),

@@ -14,7 +14,7 @@ pub use document::{Document, pretty, print, print_to_stderr};
 pub use escape::escaped;
 pub use file::{folder_of, temporary};
 pub use format::Format;
-pub use layout::width_of;
+pub use layout::{paragraph, width_of};
 pub use table::Table;
 
 /// This version of memtide.

@@ -12,11 +12,16 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{LabError, Remedy};
 
-/// `memtide/lab` in the user's cache folder (XDG base directories).
-pub fn folder() -> Result<PathBuf, LabError> {
+/// `memtide/NAME` in the user's cache folder (XDG base directories); `None` if the user has none.
+pub fn cache_folder(name: &str) -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    cache.map(|cache| cache.join("memtide/lab")).ok_or_else(|| LabError::Missing {
+    cache.map(|cache| cache.join("memtide").join(name))
+}
+
+/// The lab's cache folder.
+pub fn folder() -> Result<PathBuf, LabError> {
+    cache_folder("lab").ok_or_else(|| LabError::Missing {
         what: "there is no folder for what the lab fetches".to_owned(),
         remedy: Remedy::CacheFolder,
     })

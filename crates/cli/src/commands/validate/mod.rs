@@ -246,7 +246,11 @@ fn simulate(
     progress: (&Progress, usize),
 ) -> Result<Report, Failure> {
     let (progress, part) = progress;
-    Runs::of_workload(machine.clone(), workload, seed)?.run(&runs::policy("local")?, progress, part)
+    Runs::of_workloads(machine.clone(), &[workload.to_owned()], 1, seed)?.run(
+        &runs::policy("local")?,
+        progress,
+        part,
+    )
 }
 
 #[cfg(test)]

@@ -1,0 +1,117 @@
+//! Results beside the papers', as Markdown: docs/reproduction.md.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::Path;
+
+use memtide_experiments::{Experiment, Judged, Verdict};
+use tempfile::NamedTempFile;
+
+use super::{Done, tables};
+use crate::failure::Failure;
+use crate::output::{paragraph, temporary};
+
+/// The file to be written.
+pub struct Draft<'a> {
+    path: &'a Path,
+    file: NamedTempFile,
+}
+
+impl<'a> Draft<'a> {
+    /// Creates it, so that an unwritable one is refused before anything runs.
+    pub fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
+        let file = temporary(path).map_err(|error| Failure::unwritable(path.display(), &error))?;
+        Ok(Draft { path, file })
+    }
+
+    /// Writes it.
+    pub fn write(mut self, done: &[Done]) -> Result<(), Failure> {
+        let written = self.file.write_all(text(done).as_bytes());
+        let written = written.and_then(|()| self.file.persist(self.path).map(drop).map_err(io::Error::from));
+        written.map_err(|error| Failure::unwritable(self.path.display(), &error))
+    }
+}
+
+const INTRODUCTION: &str = "\
+# Reproduction of the papers' results
+
+```sh
+memtide repro                       # all of this
+memtide repro bmpm                  # a paper
+memtide repro bdm/fig-7 --report bdm.html
+```
+
+`make repro` writes this file. How to read it, and how to add an experiment: [experiments.md](experiments.md).
+";
+
+fn text(done: &[Done]) -> String {
+    let mut text = format!("{INTRODUCTION}\n{}\n", wrapped(&tables::counts(done).join(" ")));
+    text += "\n| experiment | paper's figure or table | verdict |\n| --- | --- | --- |\n";
+    for (experiment, judged) in done {
+        let Experiment { id, title, .. } = experiment;
+        let _ = writeln!(text, "| [{id}](#{}) | {} | {} |", anchor(id), cell(title), judged.verdict());
+    }
+    for (experiment, judged) in done {
+        section(&mut text, experiment, judged);
+    }
+    text
+}
+
+fn section(text: &mut String, experiment: &Experiment, judged: &Judged) {
+    let Experiment { id, title, source, plan, .. } = experiment;
+    let _ = write!(text, "\n## {id}\n\n{title} ({source}); machine `{}`.\n", plan.machine);
+    if !experiment.numbers.is_empty() {
+        *text += "\n| number | paper | ours | half scale | deviation | kind | verdict |\n";
+        *text += "| --- | --- | --- | --- | --- | --- | --- |\n";
+    }
+    for (number, result) in experiment.numbers.iter().zip(&judged.numbers) {
+        let unit = if number.unit.is_empty() { String::new() } else { format!(" {}", number.unit) };
+        let figure = |value: f64| format!("{}{unit}", tables::figure(value).display());
+        let points = if number.unit == "%" { "points" } else { "%" };
+        let half = result.half.map_or("-".to_owned(), figure);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {half} | {:+.1} {points} | {} | {} |",
+            cell(&number.what),
+            figure(number.paper),
+            figure(result.ours),
+            result.deviation,
+            number.kind.name(),
+            tables::verdict(number.impossible.is_some(), result.verdict),
+        );
+    }
+    if !experiment.shapes.is_empty() {
+        *text += "\n| statement | here | half scale | verdict |\n| --- | --- | --- | --- |\n";
+    }
+    for (shape, result) in experiment.shapes.iter().zip(&judged.shapes) {
+        let word = |holds: bool| if holds { "yes" } else { "no" };
+        let (holds, half) = (word(result.holds), result.half.map_or("-", word));
+        let _ = writeln!(text, "| {} | {holds} | {half} | {} |", cell(&shape.statement), result.verdict);
+    }
+    for number in &experiment.numbers {
+        if let Some(reason) = &number.impossible {
+            let _ = write!(text, "\n{} cannot come out: {}\n", number.what, wrapped(reason));
+        }
+    }
+    if let Some(finding) = experiment.finding.as_ref().filter(|_| judged.verdict() != Verdict::Holds) {
+        let _ = write!(text, "\n{}\n", wrapped(finding));
+    }
+}
+
+/// Text of a table's cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+/// The anchor of a heading, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    heading.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect()
+}
+
+/// Columns of a paragraph.
+const WIDTH: usize = 110;
+
+fn wrapped(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    paragraph(&words.join(" "), Some(WIDTH)).trim_end().to_owned()
+}

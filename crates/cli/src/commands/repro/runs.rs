@@ -1,0 +1,149 @@
+//! The runs of experiments. They get plans only: what a paper reports is not known here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memtide_core::machine::Setting;
+use memtide_experiments::{Case, Experiment, Plan, Results, Row};
+use memtide_policies::Policy;
+use memtide_sim::Report;
+
+use super::cache::{self, Cache};
+use crate::failure::Failure;
+use crate::machines;
+use crate::options::{Overrides, Settings};
+use crate::progress::Progress;
+use crate::runs::{self, Runs};
+
+/// Results at an experiment's scale, and at half of it if that was run.
+pub type Both = (Results, Option<Results>);
+
+/// A program in a variant of the machine, under each policy.
+struct Group {
+    program: String,
+    variant: String,
+    runs: Runs,
+    policies: Vec<(String, Policy)>,
+    /// Keys in the cache, by policy.
+    keys: Vec<String>,
+}
+
+/// Runs what is not in the cache.
+pub fn run(experiments: &[Experiment], cache: &Cache, seed: u64, half: bool) -> Result<Vec<Both>, Failure> {
+    let plans = experiments.iter().map(|experiment| {
+        let named = |failure| named(&experiment.id, failure);
+        let full = groups(&experiment.plan, seed).map_err(named)?;
+        let half = half.then(|| halved(&experiment.plan).and_then(|plan| groups(&plan, seed)));
+        Ok((full, half.transpose().map_err(named)?))
+    });
+    let plans: Vec<(Vec<Group>, Option<Vec<Group>>)> = plans.collect::<Result<_, Failure>>()?;
+    let all = plans.iter().flat_map(|(full, half)| full.iter().chain(half.iter().flatten()));
+    let mut known = Known { cache, reports: BTreeMap::new() };
+    known.complete(&all.collect::<Vec<_>>())?;
+    let results = |plan: &Plan, groups: &[Group]| Results::new(plan, known.rows(groups));
+    let both = experiments.iter().zip(&plans).map(|(experiment, (full, half))| {
+        let half = half.as_deref().map(|half| results(&experiment.plan, half));
+        (results(&experiment.plan, full), half)
+    });
+    Ok(both.collect())
+}
+
+/// The plan at half its scale.
+fn halved(plan: &Plan) -> Result<Plan, Failure> {
+    let scale = machines::load(&plan.machine)?.scale;
+    plan.halved(scale).map_err(Failure::Run)
+}
+
+fn groups(plan: &Plan, seed: u64) -> Result<Vec<Group>, Failure> {
+    let policies = plan.policies.iter().map(|named| Ok((named.name.clone(), runs::policy(&named.policy)?)));
+    let policies = policies.collect::<Result<Vec<_>, Failure>>()?;
+    plan.cases().into_iter().map(|case| group(plan, case, &policies, seed)).collect()
+}
+
+fn group(plan: &Plan, case: Case<'_>, policies: &[(String, Policy)], seed: u64) -> Result<Group, Failure> {
+    let Case { program, variant } = case;
+    let name = variant.and_then(|variant| variant.machine.as_deref()).unwrap_or(&plan.machine);
+    let texts = plan.set.iter().chain(variant.iter().flat_map(|variant| &variant.set));
+    let set = texts.map(|text| text.parse::<Setting>().map_err(|error| Failure::Usage(error.to_string())));
+    let settings = Settings { set: set.collect::<Result<_, _>>()? };
+    let overrides = Overrides { settings, slice: plan.slice, scale: plan.scale };
+    let runs = Runs::of_workloads(machines::load_at(name, &overrides)?, &program.run, program.copies, seed)?;
+    let machine = runs.machine.to_toml();
+    let (programs, copies, seed) = (program.run.join("\n"), program.copies.to_string(), seed.to_string());
+    let key = |(_, policy): &(String, Policy)| {
+        runs.check(policy)?;
+        Ok(cache::key(&[&machine, &programs, &copies, &seed, policy.name()]))
+    };
+    let keys = policies.iter().map(key).collect::<Result<_, Failure>>()?;
+    let variant = variant.map_or_else(String::new, |variant| variant.name.clone());
+    Ok(Group { program: program.name.clone(), variant, runs, policies: policies.to_vec(), keys })
+}
+
+/// Reports by key.
+struct Known<'a> {
+    cache: &'a Cache,
+    reports: BTreeMap<String, Report>,
+}
+
+impl Known<'_> {
+    /// Reads or makes the reports of all groups.
+    fn complete(&mut self, groups: &[&Group]) -> Result<(), Failure> {
+        for key in groups.iter().flat_map(|group| &group.keys) {
+            if !self.reports.contains_key(key)
+                && let Some(report) = self.cache.find(key)
+            {
+                self.reports.insert(key.clone(), report);
+            }
+        }
+        let missing: BTreeSet<&String> = groups.iter().flat_map(|group| self.missing(group)).collect();
+        let progress = Progress::new("simulating", missing.len());
+        let mut made = 0;
+        for group in groups {
+            let (keys, policies): (Vec<_>, Vec<_>) = (group.keys.iter().zip(&group.policies))
+                .filter(|(key, _)| !self.reports.contains_key(*key))
+                .unzip();
+            if keys.is_empty() {
+                continue;
+            }
+            let policies: Vec<Policy> = policies.iter().map(|(_, policy)| policy.clone()).collect();
+            let reports = group.runs.run_parts(&policies, &progress, made, false);
+            let reports = reports.map_err(|failure| match failure {
+                Failure::Interrupted => Failure::Paused(format!(
+                    "interrupted after {made} of {} runs; the same command does the rest",
+                    missing.len()
+                )),
+                other => named(&group.program, other),
+            })?;
+            made += keys.len();
+            for (key, report) in keys.into_iter().zip(reports) {
+                self.cache.store(key, &report)?;
+                self.reports.insert(key.clone(), report);
+            }
+        }
+        Ok(())
+    }
+
+    fn missing<'a>(&self, group: &'a Group) -> impl Iterator<Item = &'a String> {
+        group.keys.iter().filter(|key| !self.reports.contains_key(*key)).collect::<Vec<_>>().into_iter()
+    }
+
+    fn rows(&self, groups: &[Group]) -> Vec<Row> {
+        let of = |group: &Group| {
+            let each = group.policies.iter().zip(&group.keys).map(|((policy, _), key)| Row {
+                program: group.program.clone(),
+                variant: group.variant.clone(),
+                policy: policy.clone(),
+                report: self.reports[key].clone(),
+            });
+            each.collect::<Vec<_>>()
+        };
+        groups.iter().flat_map(of).collect()
+    }
+}
+
+/// A failure with what it is of.
+fn named(of: &str, failure: Failure) -> Failure {
+    match failure {
+        Failure::Run(why) | Failure::Usage(why) | Failure::Input(why) => Failure::Run(format!("{of}: {why}")),
+        other => other,
+    }
+}
