@@ -153,7 +153,7 @@ impl Runs {
     pub fn program_names(&self) -> String {
         let each = |source: &Source| match source {
             Source::Workload { text, .. } => text.clone(),
-            Source::Trace(_) => source.name() + self.part().as_str(),
+            Source::Trace(_) => source.name() + &self.part(),
         };
         let names: Vec<String> = self.programs.iter().map(each).collect();
         let names = match (self.copies, &names[..]) {

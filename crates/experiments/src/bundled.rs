@@ -65,3 +65,65 @@ pub fn select(names: &[String]) -> Result<Vec<Experiment>, String> {
 fn parse(id: &str) -> Result<Experiment, FileError> {
     Experiment::parse(id, &format!("experiments/{id}.toml"), text(id).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::machine::bundled::machine;
+
+    use super::*;
+
+    fn all() -> Vec<Experiment> {
+        select(&[]).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn every_bundled_experiment_parses_and_names_what_exists() {
+        for experiment in all() {
+            let plan = &experiment.plan;
+            let variants = plan.variants.iter().filter_map(|variant| variant.machine.as_deref());
+            for name in [plan.machine.as_str()].into_iter().chain(variants) {
+                machine(name).unwrap_or_else(|| panic!("{}: no machine '{name}'", experiment.id)).unwrap();
+            }
+            for named in &plan.policies {
+                memtide_policies::parse(&named.policy)
+                    .unwrap_or_else(|error| panic!("{}: {error}", experiment.id));
+            }
+        }
+    }
+
+    /// What runs get is the plan: without any claim it is the same.
+    #[test]
+    fn plans_do_not_depend_on_what_papers_report() {
+        for experiment in all() {
+            let text = text(&experiment.id).expect("a bundled experiment");
+            let mut stripped: toml::Table = text.parse().expect("TOML");
+            for claims in ["number", "shape", "figure", "finding"] {
+                stripped.remove(claims);
+            }
+            let plan = stripped.remove("plan").expect("a plan").try_into();
+            assert_eq!(plan, Ok(experiment.plan), "{}", experiment.id);
+            assert_eq!(stripped.keys().collect::<Vec<_>>(), ["source", "title"], "{}", experiment.id);
+        }
+    }
+
+    #[test]
+    fn names_select_papers_and_experiments_once_and_in_order() {
+        let ids = |names: &[&str]| -> Vec<String> {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            select(&names).unwrap().into_iter().map(|experiment| experiment.id).collect()
+        };
+        assert_eq!(ids(&["bmpm/fig-5.9", "bmpm/fig-5.9"]), ["bmpm/fig-5.9"]);
+        let bmpm = ids(&["bmpm"]);
+        assert_eq!(bmpm.first().map(String::as_str), Some("bmpm/table-4.3"), "tables first");
+        assert!(ids(&[]).len() > bmpm.len());
+        let unknown = select(&["bmpm/fig-5.99".to_owned()]).unwrap_err();
+        assert!(unknown.contains("bmpm/fig-5.9"), "{unknown}");
+    }
+
+    #[test]
+    fn figures_are_ordered_by_number() {
+        let mut ids = ["p/fig-5.10", "p/fig-5.9", "p/table-7", "p/fig-12"];
+        ids.sort_unstable_by_key(|id| order(id));
+        assert_eq!(ids, ["p/table-7", "p/fig-5.9", "p/fig-5.10", "p/fig-12"]);
+    }
+}

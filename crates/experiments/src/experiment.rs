@@ -198,9 +198,9 @@ holds = 'time("u", "b") < time("u", "a")'
     #[test]
     fn mistakes_are_refused_with_their_line() {
         for (from, to, said) in [
-            ("ours = 'cut(", "ours = 'cut((", "f.toml:12: number[0].ours"),
-            ("kind = \"predicted\"", "kind = \"hoped\"", "f.toml:11: number[0].kind"),
-            ("paper = 2.0", "paper = 0.0", "f.toml:15: number[1].paper"),
+            ("ours = 'cut(", "ours = 'cut((", "f.toml:13: number[0].ours: not a formula"),
+            ("kind = \"predicted\"", "kind = \"hoped\"", "f.toml:12: number[0].kind"),
+            ("paper = 2.0", "paper = 0.0", "f.toml:16: number[1].paper"),
             ("uniform", "unifrom", "plan.programs: there is no workload"),
             ("name = \"b\"", "name = \"a\"", "plan.policies: name 'a' is empty or used twice"),
         ] {

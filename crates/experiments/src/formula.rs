@@ -1,79 +1,57 @@
-//! Formulas over the results of runs, in Rhai (rhai.rs).
+//! Formulas over the results of runs, in the Common Expression Language (cel.dev).
 //!
 //! | name | value |
 //! | --- | --- |
 //! | `programs`, `policies`, `variants` | names, in the plan's order |
-//! | `run(PROGRAM, POLICY[, VARIANT])` | the run's report, as `memtide simulate -o json` prints it, every number a float |
+//! | `run(PROGRAM, POLICY[, VARIANT])` | the run's report, as `memtide simulate -o json` has it, every number a float |
 //! | `time(PROGRAM, POLICY[, VARIANT])` | its `time_ms` |
 //! | `cut(FROM, TO)` | by how many per cent `TO` is below `FROM` |
-//! | `mean(LIST)`, `greatest(LIST)`, `least(LIST)` | of a list of numbers |
+//! | `sum(LIST)`, `mean(LIST)`, `max(LIST)`, `min(LIST)` | of a list of numbers |
 //! | `near(A, B, PERCENT)` | whether two numbers differ by at most this share of the greater |
+//!
+//! CEL's own `map`, `all`, `exists` and `filter` do the rest. Its integers and floats do not mix: write `2.0`.
 
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, Engine, EvalAltResult, Scope};
+use cel::extractors::Arguments;
+use cel::objects::Key;
+use cel::{Context, ExecutionError, FunctionContext, Program, Value};
 
 use crate::results::Results;
 
-/// Maximum steps of a formula.
-const STEPS: u64 = 1_000_000;
-
-type Outcome<T> = Result<T, Box<EvalAltResult>>;
-
 /// Checks a formula's syntax.
 pub(crate) fn check(text: &str) -> Result<(), String> {
-    engine().compile(text).map(drop).map_err(|error| format!("not a formula: {error}"))
+    compile(text).map(drop)
+}
+
+fn compile(text: &str) -> Result<Program, String> {
+    Program::compile(text).map_err(|error| format!("not a formula: {error}"))
 }
 
 /// Evaluates formulas over results.
 pub(crate) struct Formulas {
-    engine: Engine,
-    scope: Scope<'static>,
+    results: Arc<Results>,
 }
 
 impl Formulas {
-    pub(crate) fn new(results: &Arc<Results>) -> Formulas {
-        let mut engine = engine();
-        let find = |results: &Results, program: &str, policy: &str, variant: &str| -> Outcome<Dynamic> {
-            results.report(program, policy, variant).map_err(Into::into)
-        };
-        let of = results.clone();
-        engine.register_fn("run", move |program: &str, policy: &str| find(&of, program, policy, ""));
-        let of = results.clone();
-        engine.register_fn("run", move |program: &str, policy: &str, variant: &str| {
-            find(&of, program, policy, variant)
-        });
-        let of = results.clone();
-        engine.register_fn("time", move |program: &str, policy: &str| {
-            find(&of, program, policy, "").and_then(|report| time(&report))
-        });
-        let of = results.clone();
-        engine.register_fn("time", move |program: &str, policy: &str, variant: &str| {
-            find(&of, program, policy, variant).and_then(|report| time(&report))
-        });
-        let mut scope = Scope::new();
-        for (name, names) in [
-            ("programs", &results.programs),
-            ("policies", &results.policies),
-            ("variants", &results.variants),
-        ] {
-            let names: Array = names.iter().map(|name| name.into()).collect();
-            scope.push_constant(name, names);
-        }
-        Formulas { engine, scope }
+    pub(crate) fn new(results: Results) -> Formulas {
+        Formulas { results: Arc::new(results) }
     }
 
-    /// A formula's number; `names` are constants that it may use.
+    pub(crate) fn results(&self) -> &Results {
+        &self.results
+    }
+
+    /// A formula's number; `names` are further variables.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn number(&self, text: &str, names: &[(&str, &str)]) -> Result<f64, String> {
-        let value = self.value(text, names)?;
-        let number = value.as_float().or_else(|_| value.as_int().map(|whole| whole as f64));
-        match number {
-            Ok(number) if number.is_finite() => Ok(number),
-            Ok(number) => Err(format!("is {number}")),
-            Err(kind) => Err(format!("is a {kind}, not a number")),
+        match self.value(text, names)? {
+            Value::Float(number) if number.is_finite() => Ok(number),
+            Value::Float(number) => Err(format!("is {number}")),
+            Value::Int(whole) => Ok(whole as f64),
+            other => Err(format!("is {other:?}, not a number")),
         }
     }
 
@@ -82,49 +60,83 @@ impl Formulas {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn truth(&self, text: &str) -> Result<bool, String> {
-        self.value(text, &[])?.as_bool().map_err(|kind| format!("is a {kind}, not true or false"))
-    }
-
-    fn value(&self, text: &str, names: &[(&str, &str)]) -> Result<Dynamic, String> {
-        let mut scope = self.scope.clone();
-        for (name, value) in names {
-            scope.push_constant(*name, (*value).to_owned());
+        match self.value(text, &[])? {
+            Value::Bool(holds) => Ok(holds),
+            other => Err(format!("is {other:?}, not true or false")),
         }
-        self.engine.eval_with_scope(&mut scope, text).map_err(|error| error.to_string())
+    }
+
+    fn value(&self, text: &str, names: &[(&str, &str)]) -> Result<Value, String> {
+        let context = self.context(names).map_err(|error| error.to_string())?;
+        compile(text)?.execute(&context).map_err(|error| error.to_string())
+    }
+
+    fn context(
+        &self,
+        names: &[(&str, &str)],
+    ) -> Result<Context<'static, 'static>, Box<dyn std::error::Error>> {
+        let mut context = Context::default();
+        let Results { programs, policies, variants, .. } = self.results();
+        for (name, list) in [("programs", programs), ("policies", policies), ("variants", variants)] {
+            context.add_variable(name, list.clone())?;
+        }
+        for (name, value) in names {
+            context.add_variable((*name).to_owned(), (*value).to_owned())?;
+        }
+        let results = self.results.clone();
+        context.add_function("run", move |ftx: &FunctionContext<'_, '_>, Arguments(of): Arguments| {
+            run(&results, &of).map_err(|error| ftx.error(error))
+        })?;
+        let results = self.results.clone();
+        context.add_function("time", move |ftx: &FunctionContext<'_, '_>, Arguments(of): Arguments| {
+            run(&results, &of).and_then(|report| time(&report)).map_err(|error| ftx.error(error))
+        })?;
+        context.add_function("cut", |from: f64, to: f64| 100.0 * (1.0 - to / from))?;
+        context.add_function("near", |a: f64, b: f64, percent: f64| {
+            (a - b).abs() <= percent / 100.0 * a.abs().max(b.abs())
+        })?;
+        let of_list: [(&str, fn(&[f64]) -> f64); 4] = [
+            ("sum", |numbers| numbers.iter().sum()),
+            ("mean", |numbers| numbers.iter().sum::<f64>() / numbers.len() as f64),
+            ("max", |numbers| numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+            ("min", |numbers| numbers.iter().copied().fold(f64::INFINITY, f64::min)),
+        ];
+        for (name, fold) in of_list {
+            context
+                .add_function(name, move |list: Arc<Vec<Value>>| numbers(&list).map(|list| fold(&list)))?;
+        }
+        Ok(context)
     }
 }
 
-fn engine() -> Engine {
-    let mut engine = Engine::new();
-    engine.set_max_operations(STEPS);
-    engine.register_fn("cut", |from: f64, to: f64| 100.0 * (1.0 - to / from));
-    engine.register_fn("near", |a: f64, b: f64, percent: f64| {
-        (a - b).abs() <= percent / 100.0 * a.abs().max(b.abs())
-    });
-    engine.register_fn("mean", |list: Array| {
-        let numbers = numbers(list)?;
-        Ok::<f64, Box<EvalAltResult>>(numbers.iter().sum::<f64>() / numbers.len() as f64)
-    });
-    engine.register_fn("greatest", |list: Array| {
-        Ok::<f64, Box<EvalAltResult>>(numbers(list)?.into_iter().fold(f64::NEG_INFINITY, f64::max))
-    });
-    engine.register_fn("least", |list: Array| {
-        Ok::<f64, Box<EvalAltResult>>(numbers(list)?.into_iter().fold(f64::INFINITY, f64::min))
-    });
-    engine
-}
-
-fn time(report: &Dynamic) -> Outcome<f64> {
-    let map = report.as_map_ref().map_err(|kind| format!("a report is a {kind}"))?;
-    let time = map.get("time_ms").and_then(|time| time.as_float().ok());
-    time.ok_or_else(|| "a report has no time".into())
-}
-
-fn numbers(list: Array) -> Outcome<Vec<f64>> {
-    if list.is_empty() {
-        return Err("the list is empty".into());
+/// The report of `run(PROGRAM, POLICY[, VARIANT])`.
+fn run(results: &Results, arguments: &[Value]) -> Result<Value, String> {
+    let names: Option<Vec<&str>> = arguments
+        .iter()
+        .map(|value| match value {
+            Value::String(name) => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    match names.as_deref() {
+        Some([program, policy]) => results.report(program, policy, ""),
+        Some([program, policy, variant]) => results.report(program, policy, variant),
+        _ => Err("takes the names of a program, a policy and, if there are any, a variant".to_owned()),
     }
-    let number =
-        |value: Dynamic| value.as_float().map_err(|kind| format!("a {kind} in a list of numbers").into());
-    list.into_iter().map(number).collect()
+}
+
+fn time(report: &Value) -> Result<f64, String> {
+    let Value::Map(map) = report else { return Err("not a report".to_owned()) };
+    match map.get(&Key::from("time_ms")) {
+        Some(Value::Float(time)) => Ok(*time),
+        _ => Err("a report has no time".to_owned()),
+    }
+}
+
+fn numbers(list: &[Value]) -> Result<Vec<f64>, ExecutionError> {
+    let number = |value: &Value| match value {
+        Value::Float(number) => Ok(*number),
+        other => Err(ExecutionError::UnsupportedTargetType { target: other.clone() }),
+    };
+    list.iter().map(number).collect()
 }

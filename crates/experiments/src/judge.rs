@@ -1,7 +1,6 @@
 //! Verdicts: results beside a paper's claims.
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::JudgeError;
 use crate::experiment::{Experiment, Figure, Number, Shape};
@@ -81,8 +80,8 @@ impl Experiment {
     /// If a formula fails, or a number of ours is not finite.
     pub fn judge(&self, results: Results, half: Option<Results>) -> Result<Judged, JudgeError> {
         let names = [&results.programs, &results.policies, &results.variants].map(Clone::clone);
-        let formulas = Formulas::new(&Arc::new(results));
-        let half = half.map(|results| Formulas::new(&Arc::new(results)));
+        let formulas = Formulas::new(results);
+        let half = half.map(Formulas::new);
         let failed = |of: &str| {
             let (experiment, of) = (self.id.clone(), of.to_owned());
             move |message| JudgeError { experiment, of, message }
@@ -179,5 +178,77 @@ impl JudgedShape {
             (false, _) => Verdict::DoesNot,
         };
         JudgedShape { holds, half, verdict }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::tests::TEXT;
+    use crate::results::testing::results;
+
+    /// With these times of the policies `a` and `b`.
+    fn judged(text: &str, full: [f64; 2], half: Option<[f64; 2]>) -> Result<Judged, JudgeError> {
+        let experiment = Experiment::parse("p/f", "f.toml", text).unwrap();
+        let results = |[a, b]: [f64; 2]| results(&experiment.plan, &[("u", "a", a), ("u", "b", b)]);
+        experiment.judge(results(full), half.map(results))
+    }
+
+    fn verdicts(full: [f64; 2], half: Option<[f64; 2]>) -> (Vec<Verdict>, Vec<Verdict>, Verdict) {
+        let judged = judged(TEXT, full, half).unwrap();
+        let numbers = judged.numbers.iter().map(|number| number.verdict).collect();
+        (numbers, judged.shapes.iter().map(|shape| shape.verdict).collect(), judged.verdict())
+    }
+
+    #[test]
+    fn verdicts_follow_from_tolerance_and_statements() {
+        use Verdict::{DoesNot, Holds, HoldsInShape};
+        // A cut of 20 % where 20 are claimed, a ratio of 1.25 where 2 are.
+        assert_eq!(verdicts([10.0, 8.0], None), (vec![Holds, DoesNot], vec![Holds], HoldsInShape));
+        // Cuts at the edge of 5 points, and beyond.
+        assert_eq!(verdicts([100.0, 75.01], None).0[0], Holds);
+        assert_eq!(verdicts([100.0, 74.99], None).0[0], DoesNot);
+        assert_eq!(verdicts([8.0, 10.0], None), (vec![DoesNot, DoesNot], vec![DoesNot], DoesNot));
+    }
+
+    #[test]
+    fn result_that_changes_with_the_scale_is_scale_dependent() {
+        use Verdict::{DoesNot, Holds, ScaleDependent};
+        // From 20 to 26 %, from 1.25 to 1.35 (7.4 %).
+        let (numbers, shapes, all) = verdicts([10.0, 8.0], Some([10.0, 7.4]));
+        assert_eq!((numbers, shapes, all), (vec![ScaleDependent; 2], vec![Holds], ScaleDependent));
+        let (_, shapes, _) = verdicts([10.0, 9.99], Some([9.99, 10.0]));
+        assert_eq!(shapes, [ScaleDependent]);
+        let (numbers, ..) = verdicts([10.0, 8.0], Some([10.0, 7.9]));
+        assert_eq!(numbers, [Holds, DoesNot]);
+    }
+
+    #[test]
+    fn failing_formula_says_which_and_why() {
+        for (from, to, said) in [
+            ("time(\"u\", \"b\"))'", "time(\"u\", \"c\"))'", "policies a, b"),
+            ("cut(", "cat(", "cat"),
+            ("'time(\"u\", \"a\") / time(\"u\", \"b\")'", "'1.0 / 0.0'", "is inf"),
+            ("'time(\"u\", \"a\") / time(\"u\", \"b\")'", "'\"u\"'", "not a number"),
+        ] {
+            let error = judged(&TEXT.replace(from, to), [2.0, 1.0], None).unwrap_err().to_string();
+            assert!(error.starts_with("p/f: ") && error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn formulas_reach_every_figure_of_a_report() {
+        for (formula, value) in [
+            ("run(\"u\", \"b\").nodes[0].bandwidth_mbps", 100.0),
+            ("sum(run(\"u\", \"b\").nodes.map(n, n.bandwidth_mbps))", 150.0),
+            ("mean(policies.map(q, time(\"u\", q)))", 6.0),
+            ("max(policies.map(q, time(\"u\", q)))", 8.0),
+            ("run(\"u\", \"a\").pages.migrated / 2.0", 3.5),
+            ("[1, 2].exists(x, x == 2) ? 1.0 : 0.0", 1.0),
+        ] {
+            let experiment = Experiment::parse("p/f", "f.toml", TEXT).unwrap();
+            let formulas = Formulas::new(results(&experiment.plan, &[("u", "a", 4.0), ("u", "b", 8.0)]));
+            assert_eq!(formulas.number(formula, &[]), Ok(value), "{formula}");
+        }
     }
 }

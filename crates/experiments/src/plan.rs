@@ -142,8 +142,11 @@ impl Plan {
     }
 }
 
-/// Parameters of a workload that are halved with the scale.
+/// Parameters of a workload that are halved with the scale; 1 stays 1.
 const SIZES: [&str; 2] = ["footprint_mib", "operations"];
+
+/// Odd sizes from here on are halved and rounded up; smaller ones are refused, for that would change too much.
+const ROUNDED: u64 = 8;
 
 /// A workload of half the size.
 fn halved(text: &str) -> Result<String, String> {
@@ -157,7 +160,8 @@ fn halved(text: &str) -> Result<String, String> {
     let values = given.values(info.parameters).map_err(|error| format!("workload '{name}': {error}"))?;
     let value = |parameter: &str| match SIZES.contains(&parameter) {
         true => match values.u64(parameter) {
-            size if size % 2 == 0 => Ok((size / 2).to_string()),
+            1 => Ok("1".to_owned()),
+            size if size % 2 == 0 || size >= ROUNDED => Ok(size.div_ceil(2).to_string()),
             size => Err(format!("workload '{text}': {parameter} {size} must be even, to run at half scale")),
         },
         false => Ok(values.get(parameter).to_string()),

@@ -1,10 +1,10 @@
 //! The results of a plan's runs, for formulas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use cel::Value;
 use memtide_sim::Report;
-use rhai::{Dynamic, Map};
-use serde_json::Value;
+use serde_json::Value as Json;
 
 use crate::plan::Plan;
 
@@ -27,17 +27,23 @@ pub struct Results {
     pub(crate) programs: Vec<String>,
     pub(crate) policies: Vec<String>,
     pub(crate) variants: Vec<String>,
-    reports: BTreeMap<[String; 3], Dynamic>,
+    reports: BTreeMap<[String; 3], Value>,
 }
 
 impl Results {
     /// Of a plan's runs.
     pub fn new(plan: &Plan, rows: Vec<Row>) -> Results {
-        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let reports = rows.into_iter().map(|row| {
-            let value = serde_json::to_value(&row.report).expect("reports are plain data");
-            ([row.program, row.policy, row.variant], dynamic(value))
+            let report = serde_json::to_value(&row.report).expect("reports are plain data");
+            ([row.program, row.policy, row.variant], report)
         });
+        Results::of(plan, reports)
+    }
+
+    /// Of reports by program, policy and variant.
+    fn of(plan: &Plan, reports: impl Iterator<Item = ([String; 3], Json)>) -> Results {
+        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        let reports = reports.map(|(key, report)| (key, value(report)));
         Results {
             programs: owned(plan.program_names()),
             policies: owned(plan.policy_names()),
@@ -47,7 +53,7 @@ impl Results {
     }
 
     /// The report of a run, or which names there are.
-    pub(crate) fn report(&self, program: &str, policy: &str, variant: &str) -> Result<Dynamic, String> {
+    pub(crate) fn report(&self, program: &str, policy: &str, variant: &str) -> Result<Value, String> {
         let key = [program, policy, variant].map(str::to_owned);
         self.reports.get(&key).cloned().ok_or_else(|| {
             format!(
@@ -62,16 +68,32 @@ impl Results {
 }
 
 /// Every number is a float, so that formulas never divide integers.
-fn dynamic(value: Value) -> Dynamic {
-    match value {
-        Value::Null => Dynamic::UNIT,
-        Value::Bool(value) => value.into(),
-        Value::Number(number) => number.as_f64().unwrap_or(f64::NAN).into(),
-        Value::String(text) => text.into(),
-        Value::Array(list) => list.into_iter().map(dynamic).collect::<rhai::Array>().into(),
-        Value::Object(map) => {
-            let entry = |(key, value): (String, Value)| (key.into(), dynamic(value));
-            Dynamic::from_map(map.into_iter().map(entry).collect::<Map>())
+fn value(json: Json) -> Value {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(holds) => Value::Bool(holds),
+        Json::Number(number) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        Json::String(text) => text.into(),
+        Json::Array(list) => list.into_iter().map(value).collect::<Vec<Value>>().into(),
+        Json::Object(map) => {
+            map.into_iter().map(|(key, of)| (key, value(of))).collect::<HashMap<String, Value>>().into()
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Results with these times of programs under policies.
+    pub(crate) fn results(plan: &Plan, times: &[(&str, &str, f64)]) -> Results {
+        let report = |&(program, policy, time_ms): &(&str, &str, f64)| {
+            let nodes = json!([{ "bandwidth_mbps": 100 }, { "bandwidth_mbps": 50.0 }]);
+            let report = json!({ "time_ms": time_ms, "nodes": nodes, "pages": { "migrated": 7 } });
+            ([program, policy, ""].map(str::to_owned), report)
+        };
+        Results::of(plan, times.iter().map(report))
     }
 }

@@ -67,7 +67,7 @@ fn verdict(result: &Finding, notes: &[String]) -> String {
     let paragraph = |text: &String| format!("<p>{}</p>", escaped(text));
     let result: String = sentences.iter().map(paragraph).chain(about.iter().map(table)).collect();
     let notes = notes.iter().filter(|note| !sentences.contains(note)).map(paragraph);
-    result + notes.collect::<String>().as_str()
+    result + &notes.collect::<String>()
 }
 
 /// Small charts under one heading, with a key of their colours.

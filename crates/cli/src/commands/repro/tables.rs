@@ -20,8 +20,9 @@ pub fn document(done: &[Done], seed: u64) -> Document {
 /// How many of the claims hold, in sentences.
 pub fn counts(done: &[Done]) -> Vec<String> {
     let numbers = || done.iter().flat_map(|(of, judged)| of.numbers.iter().zip(&judged.numbers));
-    let predicted: Vec<_> =
-        numbers().filter(|(number, _)| number.kind == Kind::Predicted && number.impossible.is_none()).collect();
+    let predicted: Vec<_> = numbers()
+        .filter(|(number, _)| number.kind == Kind::Predicted && number.impossible.is_none())
+        .collect();
     let impossible = numbers().filter(|(number, _)| number.impossible.is_some()).count();
     let calibrated = numbers().filter(|(number, _)| number.kind != Kind::Predicted).count();
     let shapes: Vec<_> = done.iter().flat_map(|(_, judged)| &judged.shapes).collect();

@@ -107,7 +107,7 @@ fn node(at: &Placed) -> String {
                 y + BOX.1 - 24
             )
         };
-        bar("free", x + 12, whole) + bar("used", x + 12, used).as_str()
+        bar("free", x + 12, whole) + &bar("used", x + 12, used)
     }));
     text
 }
