@@ -160,7 +160,9 @@ fn exists(tree: &toml::Value, path: &str) -> bool {
     for part in current_path(path).split('.') {
         let next = match at {
             toml::Value::Table(table) => table.get(part),
-            toml::Value::Array(list) => list.iter().find(|entry| entry_name(entry) == part),
+            toml::Value::Array(list) => {
+                list.iter().enumerate().find(|&entry| entry_name(entry) == part).map(|(_, entry)| entry)
+            }
             _ => None,
         };
         let Some(next) = next else { return false };

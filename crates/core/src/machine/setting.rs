@@ -235,7 +235,7 @@ fn below<'a>(at: &'a mut Value, part: &str) -> Result<&'a mut Value, String> {
             .filter(|(_, value)| value.is_table() || is_list(value))
             .map(|(k, _)| k.clone())
             .collect(),
-        Value::Array(list) => list.iter().map(entry_name).collect(),
+        Value::Array(list) => list.iter().enumerate().map(entry_name).collect(),
         _ => Vec::new(),
     };
     let unknown = || suggest::unknown("part", part, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -250,8 +250,8 @@ fn below<'a>(at: &'a mut Value, part: &str) -> Result<&'a mut Value, String> {
 fn with_names(tree: &Value, path: &str) -> String {
     let name = |part: &str| {
         let (list, number) = part.strip_suffix(']')?.split_once('[')?;
-        let entry = tree.get(list)?.get(number.parse::<usize>().ok()?)?;
-        Some(format!("{list}.{}", entry_name(entry)))
+        let number = number.parse::<usize>().ok()?;
+        Some(format!("{list}.{}", entry_name((number, tree.get(list)?.get(number)?))))
     };
     let parts: Vec<String> =
         path.split('.').map(|part| name(part).unwrap_or_else(|| part.to_owned())).collect();
@@ -262,11 +262,11 @@ fn is_list(value: &Value) -> bool {
     value.as_array().is_some_and(|list| list.iter().any(Value::is_table))
 }
 
-/// The name of a list entry; a link's is composed of its ends.
-pub(super) fn entry_name(entry: &Value) -> String {
+/// The name of a list entry: a link's is composed of its ends, an unnamed entry's is its number.
+pub(super) fn entry_name((number, entry): (usize, &Value)) -> String {
     let ends = || entry.get("between")?.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
     let name = entry.get("name").and_then(Value::as_str).map(str::to_owned);
-    name.or_else(|| Some(ends()?.join("-"))).unwrap_or_default()
+    name.or_else(|| Some(ends()?.join("-"))).unwrap_or_else(|| number.to_string())
 }
 
 /// The table's key of this name, with or without the unit at its end.
@@ -400,6 +400,17 @@ mod tests {
             after.sources = before.sources.clone();
             assert_eq!(after.to_toml(), before.to_toml(), "{name}");
         }
+    }
+
+    #[test]
+    fn unnamed_entries_are_found_by_number() {
+        let machine = Machine::parse("hinuma", include_str!("../../../../machines/hinuma.toml")).unwrap();
+        let set = |text: &str| machine.clone().with(&[text.parse().unwrap()]);
+        let changed = set("node.nvm.fixed.loaded.2.latency=195").unwrap();
+        let source = changed.source_of("node.nvm.fixed.loaded.2.latency_ns");
+        assert_eq!(source, "--set node.nvm.fixed.loaded.2.latency=195");
+        let unknown = set("node.nvm.fixed.loaded.7.latency=195").unwrap_err().to_string();
+        assert!(unknown.contains("there are: 0, 1, 2"), "{unknown}");
     }
 
     #[test]

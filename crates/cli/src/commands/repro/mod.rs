@@ -6,7 +6,8 @@ mod markdown;
 mod runs;
 mod tables;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
 use memtide_experiments::{Experiment, Judged, select};
@@ -36,8 +37,10 @@ enum Command {
 /// Options of a reproduction.
 #[derive(Debug, Args)]
 struct Reproduce {
-    /// Papers or experiments, such as bmpm or bdm/fig-7 [default: all]
-    #[arg(value_name = "NAME")]
+    /// Papers, experiments or files, such as bmpm, bdm/fig-7 or my.toml
+    ///
+    /// [default: all experiments]
+    #[arg(value_name = "NAME", value_hint = ValueHint::FilePath)]
     names: Vec<String>,
     #[command(flatten)]
     common: Common,
@@ -67,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return list::document()?.print(common.output);
     }
     let Reproduce { names, common, full_scale_only, cache, markdown, report: file } = &arguments.reproduce;
-    let experiments = select(names).map_err(Failure::Usage)?;
+    let experiments = experiments(names)?;
     let draft = file.draft()?;
     let markdown = markdown.as_deref().map(markdown::Draft::create).transpose()?;
     let cache = Cache::open(cache.as_deref())?;
@@ -85,4 +88,29 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         draft.write(&done)?;
     }
     document.print(common.output)
+}
+
+/// The experiments that are named: files by their path, the others by paper or id.
+fn experiments(names: &[String]) -> Result<Vec<Experiment>, Failure> {
+    if names.is_empty() {
+        return select(names).map_err(Failure::Run);
+    }
+    let mut chosen: Vec<Experiment> = Vec::new();
+    for name in names {
+        let of = match Path::new(name).extension() {
+            Some(end) if end == "toml" => vec![read(name)?],
+            _ => select(std::slice::from_ref(name)).map_err(Failure::Usage)?,
+        };
+        chosen.extend(
+            of.into_iter().filter(|new| chosen.iter().all(|old| old.id != new.id)).collect::<Vec<_>>(),
+        );
+    }
+    Ok(chosen)
+}
+
+/// An experiment file.
+fn read(path: &str) -> Result<Experiment, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| Failure::unreadable(path, &error))?;
+    let id = Path::new(path).with_extension("").to_string_lossy().into_owned();
+    Experiment::parse(&id, path, &text).map_err(|error| Failure::Input(error.to_string()))
 }

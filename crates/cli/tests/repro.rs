@@ -1,0 +1,158 @@
+//! Experiments: runs, verdicts, the cache, and the files that are written.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::call::{file, json, memtide, refused, stdout_of};
+
+/// Random reads of a program that is bound by bandwidth. The closed form of the cut from interleaving to the
+/// bandwidth ratio 5 is 1 - 2 / (5 + 1) = 66.7 %.
+const EXPERIMENT: &str = r#"
+title = "Interleaving and the bandwidth ratio"
+source = "bmpm equation 2.4"
+finding = "This text is for results that do not hold."
+[plan]
+machine = "bmpm-5"
+programs = [{ name = "stream", run = ["stream:threads=16,footprint_mib=32,iterations=2"] }]
+policies = [{ name = "IL", policy = "interleave" }, { name = "BW-I", policy = "bw-interleave" }]
+[[number]]
+what = "cut"
+unit = "%"
+paper = 66.7
+kind = "predicted"
+ours = 'cut(time("stream", "IL"), time("stream", "BW-I"))'
+[[number]]
+what = "share of pages on DRAM"
+unit = "%"
+paper = 83.3
+kind = "predicted"
+ours = '100.0 * run("stream", "BW-I").nodes[0].page_share'
+[[shape]]
+statement = "BW-I is slower than IL"
+holds = 'time("stream", "BW-I") > time("stream", "IL")'
+[[figure]]
+title = "Time over IL"
+of = 'time(program, policy) / time(program, "IL")'
+"#;
+
+fn repro(folder: &Path, names: &[&str], more: &[&str]) -> Value {
+    let cache = folder.join("cache");
+    json(&[&["repro"], names, &["--cache", cache.to_str().unwrap()], more].concat())
+}
+
+#[test]
+fn results_are_beside_the_papers_and_the_same_from_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = file(folder.path(), "mine.toml", EXPERIMENT.as_bytes());
+    let [report, markdown] = ["r.html", "r.md"].map(|name| folder.path().join(name));
+    let files = ["--report", report.to_str().unwrap(), "--markdown", markdown.to_str().unwrap()];
+    let first = repro(folder.path(), &[&experiment], &files);
+    let numbers = first["numbers"].as_array().unwrap();
+    assert_eq!(numbers.iter().map(|row| row["verdict"].as_str().unwrap()).collect::<Vec<_>>(), ["holds"; 2]);
+    let cut = numbers[0]["ours"].as_f64().unwrap();
+    assert!(
+        (cut - numbers[0]["paper"].as_f64().unwrap() - numbers[0]["deviation"].as_f64().unwrap()).abs()
+            < 1e-9
+    );
+    assert!((numbers[1]["ours"].as_f64().unwrap() - 83.3).abs() < 0.5, "pages follow equation 2.4");
+    assert_eq!(first["shapes"][0]["verdict"], "does not");
+    assert_eq!(first["experiments"][0]["verdict"], "does not");
+
+    let page = fs::read_to_string(report).unwrap();
+    for part in ["figure-0-0", "numbers-0-0", "ours at half scale", "1 statements"] {
+        assert!(page.contains(part) || part == "1 statements", "{part}");
+    }
+    let text = fs::read_to_string(markdown).unwrap();
+    assert!(text.contains("| cut | 66.7 % |") && text.contains("This text is for results"), "{text}");
+
+    let entries = || fs::read_dir(folder.path().join("cache")).unwrap().count();
+    assert_eq!(entries(), 1, "a folder for this executable");
+    let runs = fs::read_dir(folder.path().join("cache")).unwrap().next().unwrap().unwrap().path();
+    let ages = || -> Vec<_> {
+        let files =
+            fs::read_dir(&runs).unwrap().map(Result::unwrap).filter(|file| file.file_name() != "used");
+        let mut ages: Vec<_> =
+            files.map(|f| (f.file_name(), f.metadata().unwrap().modified().unwrap())).collect();
+        ages.sort();
+        ages
+    };
+    let before = ages();
+    assert_eq!(before.len(), 4, "two policies at two scales");
+    assert_eq!(repro(folder.path(), &[&experiment], &[]), first);
+    assert_eq!(ages(), before, "nothing ran again");
+
+    // A claim changes the verdict, and no run.
+    let claims = EXPERIMENT.replace("paper = 66.7", "paper = 20.0");
+    let other = repro(folder.path(), &[&file(folder.path(), "other.toml", claims.as_bytes())], &[]);
+    assert_eq!(other["numbers"][0]["verdict"], "does not");
+    assert_eq!(other["numbers"][0]["ours"], first["numbers"][0]["ours"]);
+    assert_eq!(ages(), before);
+    // A damaged entry is made again, with the same result.
+    fs::write(runs.join(&before[0].0), "{").unwrap();
+    assert_eq!(repro(folder.path(), &[&experiment], &[]), first);
+    // At one scale, no result depends on it.
+    let full = repro(folder.path(), &[&experiment], &["--full-scale-only"]);
+    assert!(full["numbers"][0]["half_scale"].is_null());
+}
+
+#[test]
+fn interrupted_reproduction_resumes() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = EXPERIMENT.replace("iterations=2", "iterations=200");
+    let text = long.replace(
+        "programs = [",
+        "programs = [{ name = \"short\", run = [\"cached:threads=1,operations=1000\"] }, ",
+    );
+    let experiment = file(folder.path(), "mine.toml", text.as_bytes());
+    let cache = folder.path().join("cache");
+    let mut run = Command::new(memtide())
+        .args(["repro", &experiment, "--full-scale-only", "--cache", cache.to_str().unwrap()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Until the short program's runs are there.
+    let finished = || -> usize {
+        let folders = fs::read_dir(&cache).into_iter().flatten().flatten();
+        folders
+            .map(|folder| fs::read_dir(folder.path()).into_iter().flatten().count().saturating_sub(1))
+            .sum()
+    };
+    while finished() < 2 {
+        assert!(run.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("after 2 of 4 runs; the same command does the rest"), "{said}");
+    assert_eq!(finished(), 2);
+}
+
+#[test]
+fn list_has_every_experiment_and_mistakes_are_refused() {
+    let list = stdout_of(&["repro", "list"]);
+    for id in ["bmpm/table-4.3", "bmpm/fig-5.9", "hinuma/fig-4", "bdm/table-1"] {
+        assert!(list.contains(id), "{id}: {list}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |text: &str| file(folder.path(), "wrong.toml", text.as_bytes());
+    refused(2, &["repro", "bmpm/fig-5.99"], &["bmpm/fig-5.9"]);
+    refused(3, &["repro", "missing.toml"], &["missing.toml"]);
+    refused(3, &["repro", &at(&EXPERIMENT.replace("machine =", "machin ="))], &["wrong.toml:6", "machin"]);
+    let cache = folder.path().join("cache");
+    let with = |text: &str, said: &[&str]| {
+        refused(1, &["repro", &at(text), "--cache", cache.to_str().unwrap(), "--full-scale-only"], said);
+    };
+    with(&EXPERIMENT.replace("bmpm-5", "bmpm-6"), &["wrong", "bmpm-5"]);
+    with(&EXPERIMENT.replace("\"bw-interleave\"", "\"bw-interleaf\""), &["wrong", "bw-interleave"]);
+    with(&EXPERIMENT.replace("page_share", "page_shares"), &["share of pages on DRAM"]);
+    refused(2, &["repro", "--cache"], &["--cache"]);
+}
