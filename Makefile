@@ -21,7 +21,7 @@ TARGETS =
 COMPLETIONS = $(addprefix $(ROOT)/share/,bash-completion/completions zsh/site-functions \
 	fish/vendor_completions.d)
 
-.PHONY: help setup build clock lab demo test fuzz lint deny bench install clean
+.PHONY: help setup build clock lab demo repro test fuzz lint deny bench install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ lab: build ## install QEMU, a kernel and damo for the lab, or list what is missi
 demo: setup ## compare policies on a bundled trace of a real program
 	$(CARGO) build --profile demo --package memtide-cli
 	@sh scripts/demo target/demo/memtide
+
+repro: setup ## reproduce the papers' figures (40 minutes), write docs/reproduction.md
+	$(CARGO) build --release --package memtide-cli
+	$(MEMTIDE) repro --markdown docs/reproduction.md --report target/reproduction.html
 
 test: setup clock ## run all tests, list those that cannot run; with CI=true they fail
 	@rm -f $(NOT_RUN)
