@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::call::{file, json, memtide, refused, stdout_of};
+use support::MEMTIDE;
+use support::call::{file, json, refused, stdout_of};
 
 /// Random reads of a program that is bound by bandwidth. The closed form of the cut from interleaving to the
 /// bandwidth ratio 5 is 1 - 2 / (5 + 1) = 66.7 %.
@@ -112,7 +113,7 @@ fn interrupted_reproduction_resumes() {
     );
     let experiment = file(folder.path(), "mine.toml", text.as_bytes());
     let cache = folder.path().join("cache");
-    let mut run = Command::new(memtide())
+    let mut run = Command::new(MEMTIDE)
         .args(["repro", &experiment, "--full-scale-only", "--cache", cache.to_str().unwrap()])
         .stderr(Stdio::piped())
         .spawn()
