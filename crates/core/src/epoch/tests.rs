@@ -82,6 +82,7 @@ fn fault(ms: u64, page: u64, node: u8, size: PageSize) -> Event {
         node: NodeId(node),
         write: false,
         pass: 0,
+        idle: None,
     })
 }
 

@@ -19,6 +19,9 @@ pub enum Sensor {
     /// NUMA hint faults, as [`Event::HintFault`](super::Event::HintFault). The scan period and size are the
     /// machine's ([`Kernel`](crate::machine::Kernel)).
     HintFaults,
+    /// NUMA hint faults on pages of nodes below the fastest tier alone, as
+    /// [`Event::HintFault`](super::Event::HintFault): Linux's memory tiering (`numa_balancing = 2`).
+    SlowTierFaults,
     /// Every `period`-th access that misses all caches, as
     /// [`Event::AccessSample`](super::Event::AccessSample): PEBS, IBS, SPE.
     AccessSamples {
@@ -39,6 +42,9 @@ pub enum Sensor {
     PageFaults,
     /// Watermarks of free memory, in [`NodeView::watermarks`](super::NodeView::watermarks).
     Watermarks,
+    /// Pages that reclaim would take next, in [`View::inactive`](super::View::inactive): the oldest of the
+    /// kernel's inactive lists that were not accessed since their last check.
+    InactivePages,
     /// Applications' messages about their buffers, as [`Event::Message`](super::Event::Message).
     Messages,
     /// Starts and ends of tasks, as [`Event::Task`](super::Event::Task).
@@ -70,10 +76,11 @@ impl Default for RegionSampling {
 
 impl Sensor {
     /// Every sensor, with default settings.
-    pub fn all() -> [Sensor; 11] {
+    pub fn all() -> [Sensor; 13] {
         [
             Sensor::Regions(RegionSampling::default()),
             Sensor::HintFaults,
+            Sensor::SlowTierFaults,
             Sensor::AccessSamples { period: 4096 },
             Sensor::Threads,
             Sensor::NodeTraffic,
@@ -81,6 +88,7 @@ impl Sensor {
             Sensor::LoadedLatency,
             Sensor::PageFaults,
             Sensor::Watermarks,
+            Sensor::InactivePages,
             Sensor::Messages,
             Sensor::TaskLifecycle,
         ]
@@ -91,6 +99,7 @@ impl Sensor {
         match self {
             Sensor::Regions(_) => "regions",
             Sensor::HintFaults => "hint-faults",
+            Sensor::SlowTierFaults => "slow-tier-faults",
             Sensor::AccessSamples { .. } => "access-samples",
             Sensor::Threads => "threads",
             Sensor::NodeTraffic => "node-traffic",
@@ -98,6 +107,7 @@ impl Sensor {
             Sensor::LoadedLatency => "loaded-latency",
             Sensor::PageFaults => "page-faults",
             Sensor::Watermarks => "watermarks",
+            Sensor::InactivePages => "inactive-pages",
             Sensor::Messages => "messages",
             Sensor::TaskLifecycle => "task-lifecycle",
         }
@@ -165,9 +175,11 @@ impl Sensors {
         })
     }
 
-    /// Whether NUMA hint faults are requested.
+    /// Whether NUMA hint faults are requested, of all nodes or of slow ones.
     pub fn hint_faults(&self) -> bool {
-        self.requests.iter().any(|request| request.sensor == Sensor::HintFaults)
+        let faults =
+            |request: &Request| matches!(request.sensor, Sensor::HintFaults | Sensor::SlowTierFaults);
+        self.requests.iter().any(faults)
     }
 
     /// The same with all times divided by a machine's scale.

@@ -6,7 +6,7 @@ use super::regions::Regions;
 use super::rule::Rule;
 use super::sensor::Answers;
 use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
-use crate::units::Time;
+use crate::units::{PageSize, Time, Vpn};
 
 /// A policy's input in an epoch.
 ///
@@ -28,6 +28,25 @@ pub struct View {
     /// Their memory by region ([`Sensor::Regions`](super::Sensor::Regions)).
     #[serde(default, skip_serializing_if = "Regions::is_empty")]
     pub regions: Regions,
+    /// Pages that reclaim would take next, oldest first on each node
+    /// ([`Sensor::InactivePages`](super::Sensor::InactivePages)): at most as many as each node lacks to its
+    /// watermark for promotions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inactive: Vec<InactivePage>,
+}
+
+/// A page of a node's inactive list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InactivePage {
+    /// Its task.
+    pub task: TaskId,
+    /// The page; the first base page of a huge one.
+    pub page: Vpn,
+    /// Its size.
+    pub size: PageSize,
+    /// Its node.
+    pub node: NodeId,
 }
 
 /// A memory node.
@@ -60,6 +79,14 @@ pub struct Watermarks {
     pub low_pages: u64,
     /// Above this, it stops.
     pub high_pages: u64,
+}
+
+impl Watermarks {
+    /// Above this, it stops if pages are to be promoted to the node: as far above `high_pages` as those are
+    /// above `low_pages` (Linux's `WMARK_PROMO`, mm/page_alloc.c, `__setup_per_zone_wmarks`).
+    pub fn promotion_pages(&self) -> u64 {
+        self.high_pages.saturating_add(self.high_pages.saturating_sub(self.low_pages))
+    }
 }
 
 /// Bytes moved since some time before the first epoch; the difference of two views is the traffic between
@@ -144,8 +171,11 @@ impl View {
         if !self.threads.is_sorted_by(|a, b| (a.task, a.thread) < (b.task, b.thread)) {
             return Err("threads: not in order".to_owned());
         }
-        match self.regions.iter().find(|region| region.node.index() >= nodes) {
-            Some(region) => Err(format!("regions: {region:?} on a machine with {nodes} nodes")),
+        if let Some(region) = self.regions.iter().find(|region| region.node.index() >= nodes) {
+            return Err(format!("regions: {region:?} on a machine with {nodes} nodes"));
+        }
+        match self.inactive.iter().find(|page| page.node.index() >= nodes) {
+            Some(page) => Err(format!("inactive: {page:?} on a machine with {nodes} nodes")),
             None => Ok(()),
         }
     }
