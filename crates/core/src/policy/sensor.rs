@@ -129,7 +129,8 @@ pub struct Sensors {
     /// How events are delivered.
     pub delivery: Delivery,
     /// Time from the start to the first [`decide`](super::Migration::decide), which then returns when to be
-    /// called next.
+    /// called next; [`Time::NEVER`] for an in-kernel policy that asks for it
+    /// ([`Plan::decide_now`](super::Plan::decide_now)).
     pub first_epoch: Time,
     requests: Vec<Request>,
 }
@@ -185,7 +186,10 @@ impl Sensors {
     /// The same with all times divided by a machine's scale.
     #[must_use]
     pub fn scaled(&self, scale: u32) -> Sensors {
-        let time = |time: Time| Time((time.0 / u64::from(scale)).max(1));
+        let time = |time: Time| match time {
+            Time::NEVER => Time::NEVER,
+            time => Time((time.0 / u64::from(scale)).max(1)),
+        };
         let request = |request: &Request| match request.sensor {
             Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes }) => {
                 let (sampling, aggregation) = (time(sampling), time(aggregation));

@@ -13,7 +13,7 @@ use memtide_core::{ActionId, CpuId, Machine, NodeId, PAGE_BYTES, Time};
 use serde::{Deserialize, Serialize};
 
 use self::promotion::{Candidates, Limits};
-use super::shared::{from_text, scan_period, to_text};
+use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
 
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
@@ -66,7 +66,6 @@ struct LinuxTiering {
     order: NodeOrder,
     /// Tier of each node, 0 the fastest.
     tiers: Vec<usize>,
-    epoch: Time,
     limits: Limits,
     /// [`ENOUGH_BYTES`] in base pages of the host, and [`NAP`] in its time.
     enough_pages: u64,
@@ -111,7 +110,6 @@ impl LinuxTiering {
         LinuxTiering {
             order: NodeOrder::of(machine),
             tiers: machine.node_ids().map(|node| machine.tier_of(node).index()).collect(),
-            epoch: scan_period(machine),
             limits,
             enough_pages: reduced(ENOUGH_BYTES / PAGE_BYTES),
             nap: scaled(NAP),
@@ -210,7 +208,7 @@ fn free_pages(view: &View) -> Vec<u64> {
 
 impl Migration for LinuxTiering {
     fn sensors(&self) -> Sensors {
-        let sensors = Sensors::new(Delivery::InKernel, self.epoch)
+        let sensors = Sensors::new(Delivery::InKernel, Time::NEVER)
             .require(Sensor::SlowTierFaults)
             .require(Sensor::Watermarks);
         if self.demotes { sensors.require(Sensor::InactivePages) } else { sensors }
