@@ -345,5 +345,6 @@ mod tests {
         let expected =
             RegionSampling { sampling: Time::from_ms(1), aggregation: Time::from_ms(10), ..sampling };
         assert_eq!(scaled.regions(), Some(expected));
+        assert_eq!(Sensors::new(Delivery::InKernel, Time::NEVER).scaled(8).first_epoch, Time::NEVER);
     }
 }

@@ -210,6 +210,12 @@ mod tests {
     }
 
     #[test]
+    fn watermark_for_promotions_is_as_far_above_high_as_high_is_above_low() {
+        let of = |low_pages, high_pages| Watermarks { low_pages, high_pages }.promotion_pages();
+        assert_eq!((of(10, 25), of(0, 0), of(7, 7)), (40, 0, 7));
+    }
+
+    #[test]
     fn view_of_another_machine_is_refused() {
         let nodes = vec![node(0, 10), node(1, 0)];
         let view = View { nodes, tasks: vec![task(1, &[1, 2]), task(4, &[])], ..View::default() };
@@ -219,6 +225,15 @@ mod tests {
         for wrong in [
             View { nodes: vec![node(1, 0), node(0, 0)], ..view.clone() },
             View { nodes: vec![node(0, 11), node(1, 0)], ..view.clone() },
+            View {
+                inactive: vec![InactivePage {
+                    task: TaskId(1),
+                    page: Vpn(1),
+                    size: PageSize::Base,
+                    node: NodeId(2),
+                }],
+                ..view.clone()
+            },
             View { tasks: vec![task(4, &[]), task(1, &[])], ..view.clone() },
             View { tasks: vec![task(1, &[1, 2, 3])], ..view.clone() },
         ] {
