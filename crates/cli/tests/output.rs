@@ -194,6 +194,8 @@ fn verdict_names_ties_and_idle_migration() {
     );
     let in_time = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold:epoch_ms=10"]);
     assert!(!in_time.contains("No epoch"), "{in_time}");
+    let on_fast = verdict(&["-m", "ddr5-cxl", "-w", small, "-p", "local,local+linux-tiering"]);
+    assert!(on_fast.contains("no page below the fastest tier was accessed after a scan"), "{on_fast}");
 }
 
 const TRIAD: &str = "stream:kernel=triad,threads=16,footprint_mib=48,iterations=1";

@@ -62,7 +62,9 @@ impl Totals {
         Totals {
             time: now,
             spent: spent(engine, now),
-            kernel_threads: engine.mover.system + sensed.map_or(Time::ZERO, |(time, _)| time),
+            kernel_threads: engine.mover.system
+                + engine.sensors.kernel_time()
+                + sensed.map_or(Time::ZERO, |(time, _)| time),
             threads: ThreadCounts {
                 instructions: counts().map(|counts| counts.instructions).sum(),
                 accesses: counts().map(|counts| counts.accesses).sum(),

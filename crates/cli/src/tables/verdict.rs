@@ -3,6 +3,7 @@
 use std::ops::Deref;
 
 use memtide_core::params::{Kind, split_name};
+use memtide_core::policy::Sensor;
 use memtide_sim::{Comparison, NodeReport, Report, TimeReport};
 
 use super::simulated::share_of_lines;
@@ -318,6 +319,15 @@ fn no_epoch(name: &str, report: &Report) -> String {
 
 fn no_hint_fault(name: &str, report: &Report) -> String {
     let ran_ms = report.run_ms * f64::from(report.scale);
+    if report.sensors.iter().any(|answer| answer.sensor == Sensor::SlowTierFaults.name()) {
+        return format!(
+            "No NUMA hint fault occurred under {name}, so nothing migrated: in the run's {} ms of the \
+             machine's time, no page below the fastest tier was accessed after a scan. If there are such \
+             pages, give the program more to do, or use --set kernel.numa_scan_period_ms={}.",
+            Cell::Real(ran_ms, 0).display(),
+            Cell::Real(ran_ms / SCANS, 0).display()
+        );
+    }
     format!(
         "No NUMA hint fault occurred under {name}, so nothing migrated: the run ends after {} ms of the \
          machine's time, before the kernel's scanner starts; give the program more to do, or use --set \

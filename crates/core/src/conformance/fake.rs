@@ -191,7 +191,8 @@ impl FakeHost {
     pub fn hint_fault(&mut self, task: TaskId, page: Vpn, cpu: CpuId) -> HintFault {
         let FakePage { size, node, .. } = self.pages[&(task, page)];
         let (time, thread) = (self.now, ThreadId(task.0));
-        let fault = HintFault { time, task, thread, cpu, page, size, node, write: false, pass: 0 };
+        let fault =
+            HintFault { time, task, thread, cpu, page, size, node, write: false, pass: 0, idle: None };
         self.events.push(Event::HintFault(fault));
         fault
     }
@@ -392,7 +393,7 @@ impl FakeHost {
 
     fn reports(&self, event: &Event) -> bool {
         match event {
-            Event::HintFault(_) => self.senses(&Sensor::HintFaults),
+            Event::HintFault(_) => self.senses(&Sensor::HintFaults) || self.senses(&Sensor::SlowTierFaults),
             Event::AccessSample(_) => self.senses(&Sensor::AccessSamples { period: 1 }),
             Event::Message(_) => self.senses(&Sensor::Messages),
             Event::Task(_) => self.senses(&Sensor::TaskLifecycle),

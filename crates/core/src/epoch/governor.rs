@@ -25,6 +25,11 @@ use crate::units::{Time, Vpn};
 /// Minimum time over which credit accumulates.
 const CREDIT_TIME_MIN: Time = Time::from_ms(100);
 
+/// Time over which credit accumulates for a policy with this epoch, or without one.
+fn credit_time(epoch: Time) -> Time {
+    if epoch == Time::NEVER { CREDIT_TIME_MIN } else { epoch.max(CREDIT_TIME_MIN) }
+}
+
 /// Credit per byte.
 const BYTE: i128 = 1_000_000_000_000;
 
@@ -77,7 +82,7 @@ pub struct Governor {
 impl Governor {
     /// A governor without admitted actions, for a policy with this epoch.
     pub fn new(limits: Limits, epoch: Time) -> Governor {
-        let credit_max = earned(limits.bytes_per_second, epoch.max(CREDIT_TIME_MIN));
+        let credit_max = earned(limits.bytes_per_second, credit_time(epoch));
         Governor {
             limits,
             credit: credit_max,
@@ -96,7 +101,7 @@ impl Governor {
 
     /// Changes the limits; earlier moves still count.
     pub fn set_limits(&mut self, limits: Limits, epoch: Time) {
-        self.credit_max = earned(limits.bytes_per_second, epoch.max(CREDIT_TIME_MIN));
+        self.credit_max = earned(limits.bytes_per_second, credit_time(epoch));
         self.credit = self.credit.min(self.credit_max);
         self.cooldown.set_time(limits.cooldown);
         self.limits = limits;

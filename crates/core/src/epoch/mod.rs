@@ -22,6 +22,9 @@ pub trait Host {
     /// among them.
     fn observe(&mut self, view: &mut View, events: &mut Vec<Event>);
 
+    /// Updates the nodes' free memory in a view, for an in-kernel policy. Others have the epoch's.
+    fn refresh(&mut self, _: &mut View) {}
+
     /// Begins admitted actions, in order. Each has exactly one completion, now or later, returned by
     /// [`completions`](Host::completions).
     fn act(&mut self, actions: &[Planned]);

@@ -94,15 +94,17 @@ impl PolicyRunner {
     }
 
     /// Delivers one event to an in-kernel policy: its actions begin at once, through the same governor.
-    /// Completions of its earlier actions are delivered first.
-    pub fn deliver(&mut self, host: &mut dyn Host, event: &Event) {
+    /// Completions of its earlier actions are delivered first. Returns whether the next epoch is due now.
+    pub fn deliver(&mut self, host: &mut dyn Host, event: &Event) -> bool {
         self.collect(host, &mut ());
+        host.refresh(&mut self.view);
         let mut plan = Plan::new(self.next_id);
         for done in self.unseen.drain(..) {
             self.policy.on_event(&Event::Completion(done), &self.view, &mut plan);
         }
         self.policy.on_event(event, &self.view, &mut plan);
         self.apply(host, plan.actions());
+        plan.decides_now()
     }
 
     /// Begins moves requested by a user, through the same governor. Returns their ids in order; their

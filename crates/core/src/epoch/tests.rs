@@ -1,8 +1,8 @@
 use super::*;
 use crate::ids::{ActionId, CpuId, NodeId, TaskId, ThreadId};
 use crate::policy::{
-    Action, Completion, Delivery, Frame, HintFault, Migration, Move, Outcome, Page, Plan, Planned, Reason,
-    Refusal, Sensor, Sensors, TaskView, Wake,
+    Action, Completion, Delivery, Frame, HintFault, Migration, Move, NodeView, Outcome, Page, Plan, Planned,
+    Reason, Refusal, Sensor, Sensors, TaskView, Wake,
 };
 use crate::units::{PAGE_BYTES, PageSize, Time, Vpn};
 
@@ -82,6 +82,7 @@ fn fault(ms: u64, page: u64, node: u8, size: PageSize) -> Event {
         node: NodeId(node),
         write: false,
         pass: 0,
+        idle: None,
     })
 }
 
@@ -311,4 +312,60 @@ fn second_completion_of_an_action_panics() {
     let done = Completion { time: Time::ZERO, planned, outcome: Outcome::MADE };
     governor.complete(&done);
     governor.complete(&done);
+}
+
+/// Asks to decide once free memory is short.
+struct Kswapd;
+
+impl Migration for Kswapd {
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::InKernel, Time::NEVER).require(Sensor::SlowTierFaults)
+    }
+
+    fn on_event(&mut self, _: &Event, view: &View, plan: &mut Plan) {
+        if view.nodes[0].free_pages < 10 {
+            plan.decide_now();
+        }
+    }
+
+    fn decide(&mut self, _: &View, _: &mut Plan) -> Wake {
+        Wake::Never
+    }
+}
+
+#[test]
+fn event_in_the_kernel_has_free_memory_of_now_and_may_ask_for_a_decision() {
+    struct Refreshing(Bench, u64);
+    impl Host for Refreshing {
+        fn now(&self) -> Time {
+            self.0.now()
+        }
+        fn observe(&mut self, view: &mut View, events: &mut Vec<Event>) {
+            self.0.observe(view, events);
+        }
+        fn refresh(&mut self, view: &mut View) {
+            let (node, pages, free_pages) = (NodeId(0), 100, self.1);
+            let (watermarks, traffic, loaded_latency) = (None, None, None);
+            view.nodes = vec![NodeView { node, pages, free_pages, watermarks, traffic, loaded_latency }];
+        }
+        fn act(&mut self, actions: &[Planned]) {
+            self.0.act(actions);
+        }
+        fn completions(&mut self, done: &mut Vec<Completion>) {
+            self.0.completions(done);
+        }
+    }
+    let bench = Bench { now: Time::ZERO, events: Vec::new(), moved: Vec::new(), done: Vec::new() };
+    let mut host = Refreshing(bench, 10);
+    let mut runner = PolicyRunner::new(Box::new(Kswapd), Limits::default());
+    assert!(!runner.deliver(&mut host, &fault(1, 3, 0, PageSize::Base)));
+    host.1 = 9;
+    assert!(runner.deliver(&mut host, &fault(2, 3, 0, PageSize::Base)));
+}
+
+#[test]
+fn credit_of_a_policy_without_an_epoch_accumulates_over_a_tenth_of_a_second() {
+    let limits = Limits { bytes_per_second: Some(1_000_000), ..Limits::default() };
+    let governor = Governor::new(limits, Time::NEVER);
+    assert_eq!(governor.allowance_bytes(Time::from_ms(60_000)), Some(100_000));
 }

@@ -57,6 +57,9 @@ pub struct HintFault {
     pub write: bool,
     /// Complete passes of the scanner over the task's memory so far (Linux's `numa_scan_seq`).
     pub pass: u32,
+    /// Time since the scanner unmapped the page (Linux's `numa_hint_fault_latency`); `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Time>,
 }
 
 /// A sampled access that missed all caches.

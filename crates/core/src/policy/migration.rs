@@ -12,7 +12,7 @@ pub trait Migration: Send {
     fn sensors(&self) -> Sensors;
 
     /// Handles an event and adds the resulting actions. `view` is the epoch's; for an in-kernel policy, that
-    /// of its last decision.
+    /// of its last decision, with the nodes' free memory of now.
     fn on_event(&mut self, event: &Event, view: &View, plan: &mut Plan);
 
     /// Adds the actions for an epoch's view; returns when to be called next.

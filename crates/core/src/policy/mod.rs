@@ -26,7 +26,7 @@ pub use regions::{Region, Regions};
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
 pub use sensor::{Answer, Answers, RegionSampling, Request, Sensor, SensorRefused, Sensors};
 pub use state::{FirstTouch, FreeMemory, RuleState};
-pub use view::{NodeView, TaskView, ThreadView, Traffic, View, Watermarks};
+pub use view::{InactivePage, NodeView, TaskView, ThreadView, Traffic, View, Watermarks};
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,8 @@ pub struct Plan {
     limit: usize,
     /// Actions beyond the limit.
     dropped: u64,
+    /// Whether the policy asks to decide now.
+    decides: bool,
 }
 
 impl Default for Plan {
@@ -49,7 +51,7 @@ impl Plan {
 
     /// An empty plan that stores at most `limit` actions and counts the others.
     pub fn with_limit(first: ActionId, limit: usize) -> Plan {
-        Plan { first, actions: Vec::new(), limit, dropped: 0 }
+        Plan { first, actions: Vec::new(), limit, dropped: 0, decides: false }
     }
 
     /// Appends an action; returns the id of its completion.
@@ -66,6 +68,17 @@ impl Plan {
     /// Appends a move of a page.
     pub fn push_move(&mut self, wanted: Move, reason: Reason) -> ActionId {
         self.push(Action::Move(wanted), reason)
+    }
+
+    /// Asks for [`decide`](super::Migration::decide) now instead of at the time last returned. For events
+    /// of an in-kernel policy: it wakes its kernel thread. Elsewhere `decide` follows the events anyway.
+    pub fn decide_now(&mut self) {
+        self.decides = true;
+    }
+
+    /// Whether it asks to decide now.
+    pub fn decides_now(&self) -> bool {
+        self.decides
     }
 
     /// The actions, in order.

@@ -19,6 +19,9 @@ pub enum Sensor {
     /// NUMA hint faults, as [`Event::HintFault`](super::Event::HintFault). The scan period and size are the
     /// machine's ([`Kernel`](crate::machine::Kernel)).
     HintFaults,
+    /// NUMA hint faults on pages of nodes below the fastest tier alone, as
+    /// [`Event::HintFault`](super::Event::HintFault): Linux's memory tiering (`numa_balancing = 2`).
+    SlowTierFaults,
     /// Every `period`-th access that misses all caches, as
     /// [`Event::AccessSample`](super::Event::AccessSample): PEBS, IBS, SPE.
     AccessSamples {
@@ -39,6 +42,9 @@ pub enum Sensor {
     PageFaults,
     /// Watermarks of free memory, in [`NodeView::watermarks`](super::NodeView::watermarks).
     Watermarks,
+    /// Pages that reclaim would take next, in [`View::inactive`](super::View::inactive): the oldest of the
+    /// kernel's inactive lists that were not accessed since their last check.
+    InactivePages,
     /// Applications' messages about their buffers, as [`Event::Message`](super::Event::Message).
     Messages,
     /// Starts and ends of tasks, as [`Event::Task`](super::Event::Task).
@@ -70,10 +76,11 @@ impl Default for RegionSampling {
 
 impl Sensor {
     /// Every sensor, with default settings.
-    pub fn all() -> [Sensor; 11] {
+    pub fn all() -> [Sensor; 13] {
         [
             Sensor::Regions(RegionSampling::default()),
             Sensor::HintFaults,
+            Sensor::SlowTierFaults,
             Sensor::AccessSamples { period: 4096 },
             Sensor::Threads,
             Sensor::NodeTraffic,
@@ -81,6 +88,7 @@ impl Sensor {
             Sensor::LoadedLatency,
             Sensor::PageFaults,
             Sensor::Watermarks,
+            Sensor::InactivePages,
             Sensor::Messages,
             Sensor::TaskLifecycle,
         ]
@@ -91,6 +99,7 @@ impl Sensor {
         match self {
             Sensor::Regions(_) => "regions",
             Sensor::HintFaults => "hint-faults",
+            Sensor::SlowTierFaults => "slow-tier-faults",
             Sensor::AccessSamples { .. } => "access-samples",
             Sensor::Threads => "threads",
             Sensor::NodeTraffic => "node-traffic",
@@ -98,6 +107,7 @@ impl Sensor {
             Sensor::LoadedLatency => "loaded-latency",
             Sensor::PageFaults => "page-faults",
             Sensor::Watermarks => "watermarks",
+            Sensor::InactivePages => "inactive-pages",
             Sensor::Messages => "messages",
             Sensor::TaskLifecycle => "task-lifecycle",
         }
@@ -119,7 +129,8 @@ pub struct Sensors {
     /// How events are delivered.
     pub delivery: Delivery,
     /// Time from the start to the first [`decide`](super::Migration::decide), which then returns when to be
-    /// called next.
+    /// called next; [`Time::NEVER`] for an in-kernel policy that asks for it
+    /// ([`Plan::decide_now`](super::Plan::decide_now)).
     pub first_epoch: Time,
     requests: Vec<Request>,
 }
@@ -165,15 +176,20 @@ impl Sensors {
         })
     }
 
-    /// Whether NUMA hint faults are requested.
+    /// Whether NUMA hint faults are requested, of all nodes or of slow ones.
     pub fn hint_faults(&self) -> bool {
-        self.requests.iter().any(|request| request.sensor == Sensor::HintFaults)
+        let faults =
+            |request: &Request| matches!(request.sensor, Sensor::HintFaults | Sensor::SlowTierFaults);
+        self.requests.iter().any(faults)
     }
 
     /// The same with all times divided by a machine's scale.
     #[must_use]
     pub fn scaled(&self, scale: u32) -> Sensors {
-        let time = |time: Time| Time((time.0 / u64::from(scale)).max(1));
+        let time = |time: Time| match time {
+            Time::NEVER => Time::NEVER,
+            time => Time((time.0 / u64::from(scale)).max(1)),
+        };
         let request = |request: &Request| match request.sensor {
             Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes }) => {
                 let (sampling, aggregation) = (time(sampling), time(aggregation));
@@ -329,5 +345,6 @@ mod tests {
         let expected =
             RegionSampling { sampling: Time::from_ms(1), aggregation: Time::from_ms(10), ..sampling };
         assert_eq!(scaled.regions(), Some(expected));
+        assert_eq!(Sensors::new(Delivery::InKernel, Time::NEVER).scaled(8).first_epoch, Time::NEVER);
     }
 }

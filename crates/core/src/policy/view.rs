@@ -6,7 +6,7 @@ use super::regions::Regions;
 use super::rule::Rule;
 use super::sensor::Answers;
 use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
-use crate::units::Time;
+use crate::units::{PageSize, Time, Vpn};
 
 /// A policy's input in an epoch.
 ///
@@ -28,6 +28,25 @@ pub struct View {
     /// Their memory by region ([`Sensor::Regions`](super::Sensor::Regions)).
     #[serde(default, skip_serializing_if = "Regions::is_empty")]
     pub regions: Regions,
+    /// Pages that reclaim would take next, oldest first on each node
+    /// ([`Sensor::InactivePages`](super::Sensor::InactivePages)): at most as many as each node lacks to its
+    /// watermark for promotions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inactive: Vec<InactivePage>,
+}
+
+/// A page of a node's inactive list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InactivePage {
+    /// Its task.
+    pub task: TaskId,
+    /// The page; the first base page of a huge one.
+    pub page: Vpn,
+    /// Its size.
+    pub size: PageSize,
+    /// Its node.
+    pub node: NodeId,
 }
 
 /// A memory node.
@@ -60,6 +79,14 @@ pub struct Watermarks {
     pub low_pages: u64,
     /// Above this, it stops.
     pub high_pages: u64,
+}
+
+impl Watermarks {
+    /// Above this, it stops if pages are to be promoted to the node: as far above `high_pages` as those are
+    /// above `low_pages` (Linux's `WMARK_PROMO`, mm/page_alloc.c, `__setup_per_zone_wmarks`).
+    pub fn promotion_pages(&self) -> u64 {
+        self.high_pages.saturating_add(self.high_pages.saturating_sub(self.low_pages))
+    }
 }
 
 /// Bytes moved since some time before the first epoch; the difference of two views is the traffic between
@@ -144,8 +171,11 @@ impl View {
         if !self.threads.is_sorted_by(|a, b| (a.task, a.thread) < (b.task, b.thread)) {
             return Err("threads: not in order".to_owned());
         }
-        match self.regions.iter().find(|region| region.node.index() >= nodes) {
-            Some(region) => Err(format!("regions: {region:?} on a machine with {nodes} nodes")),
+        if let Some(region) = self.regions.iter().find(|region| region.node.index() >= nodes) {
+            return Err(format!("regions: {region:?} on a machine with {nodes} nodes"));
+        }
+        match self.inactive.iter().find(|page| page.node.index() >= nodes) {
+            Some(page) => Err(format!("inactive: {page:?} on a machine with {nodes} nodes")),
             None => Ok(()),
         }
     }
@@ -180,6 +210,12 @@ mod tests {
     }
 
     #[test]
+    fn watermark_for_promotions_is_as_far_above_high_as_high_is_above_low() {
+        let of = |low_pages, high_pages| Watermarks { low_pages, high_pages }.promotion_pages();
+        assert_eq!((of(10, 25), of(0, 0), of(7, 7)), (40, 0, 7));
+    }
+
+    #[test]
     fn view_of_another_machine_is_refused() {
         let nodes = vec![node(0, 10), node(1, 0)];
         let view = View { nodes, tasks: vec![task(1, &[1, 2]), task(4, &[])], ..View::default() };
@@ -189,6 +225,15 @@ mod tests {
         for wrong in [
             View { nodes: vec![node(1, 0), node(0, 0)], ..view.clone() },
             View { nodes: vec![node(0, 11), node(1, 0)], ..view.clone() },
+            View {
+                inactive: vec![InactivePage {
+                    task: TaskId(1),
+                    page: Vpn(1),
+                    size: PageSize::Base,
+                    node: NodeId(2),
+                }],
+                ..view.clone()
+            },
             View { tasks: vec![task(4, &[]), task(1, &[])], ..view.clone() },
             View { tasks: vec![task(1, &[1, 2, 3])], ..view.clone() },
         ] {

@@ -67,6 +67,7 @@ mod tests {
             node: NodeId(node),
             write: false,
             pass: 4,
+            idle: None,
         };
         let all = [
             fault(10, 512, 0),

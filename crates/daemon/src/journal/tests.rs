@@ -61,6 +61,7 @@ impl Bench {
             node: NodeId(self.nodes[at]),
             write: false,
             pass: 0,
+            idle: None,
         })
     }
 

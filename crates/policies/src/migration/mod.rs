@@ -4,6 +4,7 @@ mod anb;
 mod bdm;
 mod bw_migration;
 mod hot_cold;
+mod linux_tiering;
 mod none;
 mod runs;
 mod shared;
@@ -15,7 +16,7 @@ use crate::entry::MigrationEntry;
 
 /// Every migration policy.
 pub(crate) const ALL: &[MigrationEntry] =
-    &[none::ENTRY, anb::ENTRY, bdm::ENTRY, bw_migration::ENTRY, hot_cold::ENTRY];
+    &[none::ENTRY, anb::ENTRY, bdm::ENTRY, bw_migration::ENTRY, hot_cold::ENTRY, linux_tiering::ENTRY];
 
 /// The policy `none`: pages stay.
 pub fn no_migration() -> Box<dyn Migration> {

@@ -1,7 +1,7 @@
 //! Invariants of every migration policy.
 
 use memtide_core::epoch::ask;
-use memtide_core::policy::{Event, HintFault, Plan, Region, View, Wake};
+use memtide_core::policy::{Event, HintFault, InactivePage, NodeView, Plan, Region, View, Wake, Watermarks};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use proptest::prelude::*;
 
@@ -20,8 +20,9 @@ fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
     let (task, size) = (TaskId(1), PageSize::Base);
     let fault = |&(page, cpu, node, pass)| {
         let (thread, page, node) = (ThreadId(u32::from(cpu) / 2), Vpn(page), NodeId(node));
-        let (time, cpu) = (Time::ZERO, CpuId(cpu));
-        Event::HintFault(HintFault { time, task, thread, cpu, page, size, node, write: false, pass })
+        let (time, cpu, write) = (Time::ZERO, CpuId(cpu), false);
+        let idle = (pass > 0).then(|| Time::from_ms(400 * u64::from(pass)));
+        Event::HintFault(HintFault { time, task, thread, cpu, page, size, node, write, pass, idle })
     };
     let events: Vec<Event> = faults.iter().map(fault).collect();
     let mut view = View::default();
@@ -37,7 +38,12 @@ fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
             age: 100,
         });
     }
-    view.nodes = [NodeId(0), NodeId(1)].map(|node| node_view(node, 1000, 500)).to_vec();
+    let free = if regions[0].0 % 2 == 0 { 500 } else { 15 };
+    let watermarks = Some(Watermarks { low_pages: 10, high_pages: 20 });
+    let node = |node| NodeView { watermarks, ..node_view(node, 1000, free) };
+    view.nodes = [NodeId(0), NodeId(1)].map(node).to_vec();
+    let of_run = |run: Region| InactivePage { task, page: run.start, size, node: run.node };
+    view.inactive = view.regions.iter().map(of_run).collect();
     let mut plan = Plan::default();
     let wake = ask(policy, &events, &view, &mut plan);
     assert_ne!(wake, Wake::After(Time::ZERO), "an epoch takes time");
@@ -50,7 +56,9 @@ proptest! {
         before in proptest::collection::vec(epoch(), 0..6), after in proptest::collection::vec(epoch(), 1..6),
     ) {
         let machine = bmpm(2.0);
-        for text in ["none", "anb", "anb:filter=linux-6", "bw-migration:threshold=3", "hot-cold", "bdm"] {
+        for text in [
+            "none", "anb", "anb:filter=linux-6", "bw-migration:threshold=3", "hot-cold", "bdm", "linux-tiering",
+        ] {
             let make = || crate::parse(&format!("local+{text}")).expect("a policy").migration(&machine);
             let (mut first, mut second) = (make(), make());
             for epoch in &before {

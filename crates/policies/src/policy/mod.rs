@@ -130,12 +130,12 @@ pub fn migrations() -> impl Iterator<Item = &'static Info> {
 }
 
 /// The default policies of a comparison: every placement without migration, Linux's default with automatic
-/// NUMA balancing and with `hot-cold`, bdm on its baseline, and bmpm's placement with its migration; but not
+/// NUMA balancing, with `hot-cold` and with Linux's memory tiering, bdm on its baseline, and bmpm's placement with its migration; but not
 /// placements on nodes that the user chooses.
 pub fn default_comparison() -> Vec<Policy> {
     let mut texts: Vec<&str> =
         placements().filter(|info| !info.chooses_nodes()).map(|info| info.name).collect();
-    texts.splice(1..1, ["local+anb", "local+hot-cold"]);
+    texts.splice(1..1, ["local+anb", "local+hot-cold", "local+linux-tiering"]);
     texts.extend(["interleave+bdm", "bw-local+bw-migration"]);
     texts.into_iter().map(|text| parse(text).expect("every policy is known by its own name")).collect()
 }

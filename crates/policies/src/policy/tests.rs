@@ -55,7 +55,8 @@ fn unknown_names_are_refused_with_the_known_ones() {
     );
     assert_eq!(
         refused("local+numa"),
-        "unknown migration policy 'numa'; known: none, anb, bdm, bw-migration, hot-cold"
+        "unknown migration policy 'numa'; known: none, anb, bdm, bw-migration, hot-cold, \
+         linux-tiering"
     );
     assert!(refused("anb").ends_with("; a policy is written PLACEMENT+MIGRATION, such as local+anb"));
     assert!(refused("local+bw-local").ends_with("such as local+anb"));
@@ -112,14 +113,14 @@ fn parameters_are_refused_with_what_is_allowed() {
 #[test]
 fn default_comparison_has_every_placement_and_migration() {
     let names: Vec<String> = default_comparison().iter().map(Policy::to_string).collect();
-    assert_eq!(names[..3], ["local", "local+anb", "local+hot-cold"]);
+    assert_eq!(names[..4], ["local", "local+anb", "local+hot-cold", "local+linux-tiering"]);
     for migration in migrations().filter(|info| info.name != "none") {
         let ends = format!("+{}", migration.name);
         assert!(names.iter().any(|name| name.ends_with(&ends)), "{names:?} lacks {}", migration.name);
     }
     assert_eq!(names.last().unwrap(), "bw-local+bw-migration");
     let chosen = placements().filter(|info| info.chooses_nodes());
-    assert_eq!(names.len(), placements().count() - chosen.count() + 4);
+    assert_eq!(names.len(), placements().count() - chosen.count() + 5);
 }
 
 #[test]
@@ -188,7 +189,7 @@ proptest! {
     fn any_text_parses_or_is_refused(
         text in any::<String>(),
         params in "[a-z=:,+0-9 -]{0,30}",
-        at in 0..15usize,
+        at in 0..17usize,
     ) {
         let names: Vec<&str> = placements().chain(migrations()).map(|info| info.name).collect();
         let name = names[at];

@@ -22,6 +22,10 @@ impl Host for SimHost<'_, '_> {
         self.engine.sense(view, events);
     }
 
+    fn refresh(&mut self, view: &mut View) {
+        self.engine.refresh(view);
+    }
+
     fn act(&mut self, actions: &[Planned]) {
         for planned in actions {
             self.engine.begin(planned, self.cpu);
@@ -44,9 +48,11 @@ impl Engine<'_> {
         self.set_timer(Timer::Epoch, next);
     }
 
-    /// Delivers an event to an in-kernel policy, in the fault on a CPU.
+    /// Delivers an event to an in-kernel policy, in the fault on a CPU. Its next epoch may be due then.
     pub(crate) fn deliver(&mut self, cpu: usize, event: &Event) {
-        self.with_policy(Some(cpu), |runner, host| runner.deliver(host, event));
+        if self.with_policy(Some(cpu), |runner, host| runner.deliver(host, event)) == Some(true) {
+            self.set_timer(Timer::Epoch, self.now);
+        }
     }
 
     /// Collects the completions of the last epoch's actions.

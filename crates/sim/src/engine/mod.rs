@@ -12,7 +12,7 @@ mod traps;
 
 use memtide_core::epoch::PolicyRunner;
 use memtide_core::machine::Machine;
-use memtide_core::policy::Sensors;
+use memtide_core::policy::{Sensor, Sensors};
 use memtide_core::{CpuId, NodeId, Stage, TaskId, Time};
 use memtide_memory::{Uncore, Waiter};
 
@@ -24,7 +24,7 @@ use self::tasks::Tasks;
 use crate::agenda::Agenda;
 use crate::core::{Core, Stop};
 use crate::feed::Load;
-use crate::os::Os;
+use crate::os::{Entry, Os};
 use crate::report::Report;
 use crate::samples::{NodeSample, Samples};
 use crate::sensors::{OpenSensors, SensorSetup};
@@ -292,6 +292,9 @@ impl<'p> Engine<'p> {
         let Some(requests) = requests else { return };
         self.set_timer(Timer::Epoch, requests.first_epoch);
         if requests.hint_faults() {
+            if !self.sensors.has(&Sensor::HintFaults) {
+                self.scan_slow_tiers();
+            }
             self.set_timer(Timer::Scan, self.scan_period());
         }
         if let Some(sampling) = self.sensors.sampling() {
@@ -306,13 +309,16 @@ impl<'p> Engine<'p> {
         self.set_timer(Timer::Unplug, self.setup.unplugs.first().map_or(Time::NEVER, |next| next.0));
     }
 
-    fn scan_period(&self) -> Time {
+    /// Time between two steps of the hint scanner; the first one is this long after the start.
+    pub(crate) fn scan_period(&self) -> Time {
         Time::from_ns(self.setup.machine.kernel.numa_scan_period_ms * 1e6)
     }
 
     /// The hint scanner's step on every task.
     fn scan(&mut self) {
         let pages = self.setup.machine.kernel.numa_scan_pages();
+        self.os.scan_step = (self.os.scan_step + 1) % Entry::STEPS;
+        self.os.scan_time = self.now;
         for task in 0..self.os.spaces.len() {
             self.os.scan(TaskId::from(task), pages);
             self.shoot_down(None);

@@ -29,11 +29,11 @@ impl Engine<'_> {
         match faulted {
             Faulted::Mapped(cost) => self.spend_system(cpu, cost),
             Faulted::Moving(page) => return self.wait_for_page(cpu, thread, page),
-            Faulted::Hint { page, size, node } => {
+            Faulted::Hint(hinted) => {
                 self.spend_system(cpu, self.os.costs.hint_fault);
-                self.hint_fault(cpu, touch, page, size, node);
-                if self.is_moving(touch.task, page) {
-                    return self.wait_for_page(cpu, thread, page);
+                self.hint_fault(cpu, touch, hinted);
+                if self.is_moving(touch.task, hinted.page) {
+                    return self.wait_for_page(cpu, thread, hinted.page);
                 }
             }
         }

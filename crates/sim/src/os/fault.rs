@@ -25,7 +25,17 @@ pub(crate) enum Faulted {
     /// The page is being moved; the thread waits.
     Moving(Vpn),
     /// The page was unmapped by the scanner.
-    Hint { page: Vpn, size: PageSize, node: NodeId },
+    Hint(Hinted),
+}
+
+/// A page that the scanner had unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hinted {
+    pub page: Vpn,
+    pub size: PageSize,
+    pub node: NodeId,
+    /// Steps of the scanner since then.
+    pub steps: u64,
 }
 
 impl Os {
@@ -48,7 +58,8 @@ impl Os {
             if let Some((entry, _)) = self.spaces[touch.task.index()].table.find(page) {
                 entry.clear(Entry::HINT);
             }
-            return Ok(Faulted::Hint { page: first, size, node: self.node_of(entry.frame()) });
+            let (node, steps) = (self.node_of(entry.frame()), entry.steps_since_hint(self.scan_step));
+            return Ok(Faulted::Hint(Hinted { page: first, size, node, steps }));
         }
         if entry.has(Entry::PRESENT) {
             return Ok(Faulted::Mapped(Time::ZERO));

@@ -136,6 +136,14 @@ impl Frames {
         n.high.max(1).saturating_sub(n.free)
     }
 
+    /// Base pages to free until a page of this size can be promoted to the node, and its free memory is above
+    /// the watermark for promotions.
+    pub fn short_of_promotion(&self, node: NodeId, size: PageSize) -> u64 {
+        let marks = self.watermarks(node);
+        let wanted = marks.promotion_pages().max(marks.high_pages + size.base_pages()) + 1;
+        wanted.saturating_sub(self.nodes[node.index()].free)
+    }
+
     /// Takes a free frame for a page and adds it at the head of the inactive list. Ignores watermarks.
     pub fn take(&mut self, node: NodeId, owner: Owner) -> Option<u32> {
         if self.nodes[node.index()].offline {
@@ -206,14 +214,42 @@ impl Frames {
     /// The next page for reclaim to check: the oldest inactive one. First, if active pages outnumber inactive
     /// ones, the oldest active one becomes inactive (Linux's balance of the two lists for anonymous memory).
     pub fn oldest(&mut self, node: NodeId) -> Option<u32> {
-        let n = &self.nodes[node.index()];
-        if n.active.len > n.inactive.len {
-            let frame = n.active.tail;
-            self.unlink(node.index(), frame);
-            self.push(node.index(), frame, false);
-        }
+        self.deactivate_oldest(node);
         let tail = self.nodes[node.index()].inactive.tail;
         (tail != NONE).then_some(tail)
+    }
+
+    /// Makes the oldest active page inactive if active pages outnumber inactive ones; returns its frame.
+    pub fn deactivate_oldest(&mut self, node: NodeId) -> Option<u32> {
+        let n = &self.nodes[node.index()];
+        if n.active.len <= n.inactive.len {
+            return None;
+        }
+        let frame = n.active.tail;
+        self.deactivate(frame);
+        Some(frame)
+    }
+
+    /// Number of pages in a node's inactive list.
+    pub fn inactive(&self, node: NodeId) -> u64 {
+        self.nodes[node.index()].inactive.len
+    }
+
+    /// The oldest page of a node's inactive list.
+    pub fn inactive_tail(&self, node: NodeId) -> Option<u32> {
+        Some(self.nodes[node.index()].inactive.tail).filter(|&tail| tail != NONE)
+    }
+
+    /// The next more recent page of a list.
+    pub fn newer(&self, frame: u32) -> Option<u32> {
+        Some(self.previous[frame as usize]).filter(|&newer| newer != NONE)
+    }
+
+    /// Moves a page to the head of the inactive list.
+    pub fn deactivate(&mut self, frame: u32) {
+        let node = self.node_of(frame).index();
+        self.unlink(node, frame);
+        self.push(node, frame, false);
     }
 
     /// Moves an accessed page to the head of the active list.

@@ -3,6 +3,7 @@
 
 mod fault;
 mod frames;
+mod lru;
 mod page_table;
 mod reclaim;
 mod scan;
@@ -13,7 +14,7 @@ use memtide_core::policy::NodeOrder;
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use memtide_memory::PageKey;
 
-pub(crate) use self::fault::{Faulted, Touch};
+pub(crate) use self::fault::{Faulted, Hinted, Touch};
 pub(crate) use self::frames::{Frames, Owner, TASKS};
 pub(crate) use self::page_table::{Entry, PAGES, PageTable};
 pub(crate) use self::space::Space;
@@ -27,6 +28,12 @@ pub(crate) struct Os {
     pub counts: OsCounts,
     /// Translations that cores must drop before they continue.
     pub stale: Vec<Stale>,
+    /// Steps of the NUMA hint scanner so far, modulo [`Entry::STEPS`].
+    pub scan_step: u64,
+    /// Time of the last one.
+    pub scan_time: Time,
+    /// Nodes whose pages it marks; `None` for all.
+    scanned: Option<Vec<bool>>,
 }
 
 /// Stale translations of a task.
@@ -87,6 +94,9 @@ impl Os {
             costs: Costs::of(&machine.kernel),
             counts: OsCounts::default(),
             stale: Vec::new(),
+            scan_step: 0,
+            scan_time: Time::ZERO,
+            scanned: None,
         }
     }
 

@@ -26,6 +26,13 @@ impl Entry {
     pub const YOUNG: u64 = 1 << 39;
     /// In swap.
     pub const SWAPPED: u64 = 1 << 37;
+    /// Found accessed once on the inactive list (Linux's `PG_referenced`).
+    pub const REFERENCED: u64 = 1 << 40;
+
+    /// The upper bits are the step of the scanner that unmapped it, modulo [`STEPS`](Entry::STEPS).
+    const STEP_SHIFT: u32 = 41;
+    /// Number of distinct steps of the scanner: later ones start again at 0, as Linux's time stamps do.
+    pub const STEPS: u64 = 1 << (u64::BITS - Entry::STEP_SHIFT);
 
     pub fn present(frame: u32) -> Entry {
         Entry(u64::from(frame) | Entry::PRESENT)
@@ -49,6 +56,16 @@ impl Entry {
 
     pub fn clear(&mut self, flags: u64) {
         self.0 &= !flags;
+    }
+
+    /// Marks it as unmapped in this step of the scanner.
+    pub fn set_hint(&mut self, step: u64) {
+        self.0 = self.0 & ((1 << Entry::STEP_SHIFT) - 1) | Entry::HINT | step << Entry::STEP_SHIFT;
+    }
+
+    /// Steps of the scanner since it was unmapped, given the current one.
+    pub fn steps_since_hint(self, step: u64) -> u64 {
+        step.wrapping_sub(self.0 >> Entry::STEP_SHIFT) % Entry::STEPS
     }
 
     pub fn set_frame(&mut self, frame: u32) {

@@ -4,10 +4,12 @@
 //! of those before it.
 
 mod hint_faults;
+mod inactive_pages;
 mod loaded_latency;
 mod node_traffic;
 mod page_faults;
 mod regions;
+mod slow_tier_faults;
 mod task_lifecycle;
 mod tasks;
 mod thread_traffic;
@@ -29,6 +31,14 @@ const EVENTS_MAX: usize = 1 << 16;
 pub(crate) trait Sense: Send {
     /// Fills in its observations.
     fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View);
+
+    /// Updates its observations in the view of an in-kernel policy.
+    fn refresh(&mut self, _: &mut Engine<'_>, _: &mut View) {}
+
+    /// Time of kernel threads other than for samples.
+    fn kernel_time(&self) -> Time {
+        Time::ZERO
+    }
 
     /// Sampling interval, if it samples.
     fn sampling(&self) -> Option<Time> {
@@ -53,12 +63,14 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 9] = [
+const ALL: [Open; 11] = [
     hint_faults::open,
+    inactive_pages::open,
     loaded_latency::open,
     node_traffic::open,
     page_faults::open,
     regions::open,
+    slow_tier_faults::open,
     task_lifecycle::open,
     threads::open,
     thread_traffic::open,
@@ -122,6 +134,11 @@ impl OpenSensors {
         self.open.iter_mut().for_each(|sensor| sensor.sample(os));
     }
 
+    /// Time of kernel threads other than for samples.
+    pub fn kernel_time(&self) -> Time {
+        self.open.iter().map(|sensor| sensor.kernel_time()).sum()
+    }
+
     /// Cost of samples so far, and the number of epochs in which they were read; `None` if nothing samples.
     pub fn cost(&self) -> Option<(Time, u64)> {
         self.open.iter().find_map(|sensor| sensor.cost())
@@ -141,6 +158,20 @@ impl Engine<'_> {
         for sensor in &mut sensors.open {
             sensor.fill(self, view);
         }
+        self.sensors = sensors;
+    }
+
+    /// Updates the nodes of a view.
+    pub(crate) fn refresh(&mut self, view: &mut View) {
+        let mut sensors = std::mem::replace(&mut self.sensors, OpenSensors::none());
+        for node in self.setup.machine.node_ids() {
+            let now = self.node_view(node);
+            match view.nodes.get_mut(node.index()) {
+                Some(known) => (known.pages, known.free_pages) = (now.pages, now.free_pages),
+                None => view.nodes.push(now),
+            }
+        }
+        sensors.open.iter_mut().for_each(|sensor| sensor.refresh(self, view));
         self.sensors = sensors;
     }
 

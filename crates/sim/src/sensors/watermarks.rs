@@ -13,6 +13,10 @@ pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
 
 impl Sense for NodeWatermarks {
     fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View) {
+        self.refresh(engine, view);
+    }
+
+    fn refresh(&mut self, engine: &mut Engine<'_>, view: &mut View) {
         for node in &mut view.nodes {
             node.watermarks = Some(engine.os.frames.watermarks(node.node));
         }

@@ -97,6 +97,7 @@ fn fault(region: &Region, page: Vpn, runner: Runner, pass: u32) -> HintFault {
         node: region.node,
         write: region.writes > 0,
         pass,
+        idle: None,
     }
 }
 

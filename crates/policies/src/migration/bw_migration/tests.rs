@@ -20,6 +20,7 @@ fn fault(socket: u16, page: u64, node: u8) -> Event {
         node: NodeId(node),
         write: false,
         pass: 0,
+        idle: None,
     })
 }
 

@@ -21,6 +21,7 @@ fn fault(thread: u32, socket: u16, node: u8, pass: u32) -> HintFault {
         node: NodeId(node),
         write: false,
         pass,
+        idle: None,
     }
 }
 
