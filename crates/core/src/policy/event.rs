@@ -12,6 +12,8 @@ use crate::units::{PageSize, Time, Vpn};
 pub enum Event {
     /// A thread accessed a page that the NUMA scanner had unmapped.
     HintFault(HintFault),
+    /// A thread's access missed the TLB, and its page table entry was marked.
+    TlbMiss(TlbMiss),
     /// A sampled access that missed all caches.
     AccessSample(AccessSample),
     /// An application sent a message about its memory.
@@ -27,6 +29,7 @@ impl Event {
     pub fn time(&self) -> Time {
         match self {
             Event::HintFault(fault) => fault.time,
+            Event::TlbMiss(miss) => miss.time,
             Event::AccessSample(sample) => sample.time,
             Event::Message(message) => message.time,
             Event::Task(task) => task.time,
@@ -57,6 +60,26 @@ pub struct HintFault {
     pub write: bool,
     /// Complete passes of the scanner over the task's memory so far (Linux's `numa_scan_seq`).
     pub pass: u32,
+}
+
+/// A TLB miss on a marked page table entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbMiss {
+    /// Time of the access.
+    pub time: Time,
+    /// The page's task.
+    pub task: TaskId,
+    /// The accessing thread.
+    pub thread: ThreadId,
+    /// The page; the first base page of a huge one.
+    pub page: Vpn,
+    /// Its size.
+    pub size: PageSize,
+    /// The page's node.
+    pub node: NodeId,
+    /// A store if true, else a load.
+    pub write: bool,
 }
 
 /// A sampled access that missed all caches.

@@ -26,6 +26,8 @@ pub(crate) enum Faulted {
     Moving(Vpn),
     /// The page was unmapped by the scanner.
     Hint { page: Vpn, size: PageSize, node: NodeId },
+    /// The page's entry is marked, to count its TLB misses.
+    Marked { page: Vpn, size: PageSize, node: NodeId },
 }
 
 impl Os {
@@ -49,6 +51,9 @@ impl Os {
                 entry.clear(Entry::HINT);
             }
             return Ok(Faulted::Hint { page: first, size, node: self.node_of(entry.frame()) });
+        }
+        if entry.has(Entry::PRESENT | Entry::MARKED) {
+            return Ok(Faulted::Marked { page: first, size, node: self.node_of(entry.frame()) });
         }
         if entry.has(Entry::PRESENT) {
             return Ok(Faulted::Mapped(Time::ZERO));

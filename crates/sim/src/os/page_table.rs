@@ -26,6 +26,10 @@ impl Entry {
     pub const YOUNG: u64 = 1 << 39;
     /// In swap.
     pub const SWAPPED: u64 = 1 << 37;
+    /// Marked to count its TLB misses: a walk faults.
+    pub const MARKED: u64 = 1 << 40;
+    /// Lowest bit of the number of TLB misses counted since a monitor took it.
+    const MISSES: u32 = 48;
 
     pub fn present(frame: u32) -> Entry {
         Entry(u64::from(frame) | Entry::PRESENT)
@@ -49,6 +53,20 @@ impl Entry {
 
     pub fn clear(&mut self, flags: u64) {
         self.0 &= !flags;
+    }
+
+    /// Counts a TLB miss, up to 65,535.
+    pub fn count_miss(&mut self) {
+        if self.0 >> Entry::MISSES < u64::from(u16::MAX) {
+            self.0 += 1 << Entry::MISSES;
+        }
+    }
+
+    /// Takes the number of TLB misses counted.
+    pub fn take_misses(&mut self) -> u16 {
+        let misses = (self.0 >> Entry::MISSES) as u16;
+        self.0 &= (1 << Entry::MISSES) - 1;
+        misses
     }
 
     pub fn set_frame(&mut self, frame: u32) {

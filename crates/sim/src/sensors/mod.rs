@@ -4,6 +4,7 @@
 //! of those before it.
 
 mod hint_faults;
+mod llc_misses;
 mod loaded_latency;
 mod node_traffic;
 mod page_faults;
@@ -12,6 +13,7 @@ mod task_lifecycle;
 mod tasks;
 mod thread_traffic;
 mod threads;
+mod tlb_misses;
 mod watermarks;
 
 use memtide_core::policy::{
@@ -35,6 +37,16 @@ pub(crate) trait Sense: Send {
         None
     }
 
+    /// Interval at which page table entries are marked, if they are.
+    fn marking(&self) -> Option<Time> {
+        None
+    }
+
+    /// Whether entries stay marked when a miss has been counted.
+    fn every_miss(&self) -> bool {
+        false
+    }
+
     /// Takes a sample.
     fn sample(&mut self, _: &mut Os) {}
 
@@ -53,14 +65,16 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 9] = [
+const ALL: [Open; 11] = [
     hint_faults::open,
+    llc_misses::open,
     loaded_latency::open,
     node_traffic::open,
     page_faults::open,
     regions::open,
     task_lifecycle::open,
     threads::open,
+    tlb_misses::open,
     thread_traffic::open,
     watermarks::open,
 ];
@@ -115,6 +129,16 @@ impl OpenSensors {
     /// Sampling interval of those that sample.
     pub fn sampling(&self) -> Option<Time> {
         self.open.iter().find_map(|sensor| sensor.sampling())
+    }
+
+    /// Interval at which page table entries are marked, if they are.
+    pub fn marking(&self) -> Option<Time> {
+        self.open.iter().find_map(|sensor| sensor.marking())
+    }
+
+    /// Whether entries stay marked when a miss has been counted.
+    pub fn every_miss(&self) -> bool {
+        self.open.iter().any(|sensor| sensor.every_miss())
     }
 
     /// Takes a sample at the end of a sampling interval.
