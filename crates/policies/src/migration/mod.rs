@@ -3,7 +3,10 @@
 mod anb;
 mod bdm;
 mod bw_migration;
+mod groups;
+mod heterovisor;
 mod hot_cold;
+mod hot_threshold;
 mod none;
 mod runs;
 mod shared;
@@ -14,8 +17,15 @@ use memtide_core::policy::Migration;
 use crate::entry::MigrationEntry;
 
 /// Every migration policy.
-pub(crate) const ALL: &[MigrationEntry] =
-    &[none::ENTRY, anb::ENTRY, bdm::ENTRY, bw_migration::ENTRY, hot_cold::ENTRY];
+pub(crate) const ALL: &[MigrationEntry] = &[
+    none::ENTRY,
+    anb::ENTRY,
+    bdm::ENTRY,
+    bw_migration::ENTRY,
+    heterovisor::ENTRY,
+    hot_cold::ENTRY,
+    hot_threshold::ENTRY,
+];
 
 /// The policy `none`: pages stay.
 pub fn no_migration() -> Box<dyn Migration> {

@@ -92,8 +92,8 @@ impl Engine<'_> {
         if let Some(cpu) = cpu {
             return self.spend_system(cpu, time);
         }
-        self.mover.system += time;
         if self.cores.iter().any(|core| core.running.is_none()) {
+            self.mover.system += time;
             return;
         }
         let cpu = self.worker % self.cores.len();
