@@ -4,6 +4,7 @@ mod anb;
 mod bdm;
 mod bw_migration;
 mod groups;
+mod hanb;
 mod heterovisor;
 mod hot_cold;
 mod hot_threshold;
@@ -22,6 +23,7 @@ pub(crate) const ALL: &[MigrationEntry] = &[
     anb::ENTRY,
     bdm::ENTRY,
     bw_migration::ENTRY,
+    hanb::ENTRY,
     heterovisor::ENTRY,
     hot_cold::ENTRY,
     hot_threshold::ENTRY,
