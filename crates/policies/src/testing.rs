@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use memtide_core::policy::{
-    Action, FirstTouch, FreeMemory, Move, NodeOrder, NodeView, Plan, Reason, Rule, RuleState, Task,
+    Action, FirstTouch, FreeMemory, Move, NodeOrder, NodeView, Plan, Reason, Region, Regions, Rule,
+    RuleState, Task, TaskView,
 };
 use memtide_core::{CpuId, Machine, NodeId, PageSize, TaskId, ThreadId, Vpn};
 
@@ -70,6 +71,30 @@ pub(crate) fn cpu_of(socket: u16) -> CpuId {
 /// A node of which only size and free memory are known, in base pages.
 pub(crate) fn node_view(node: NodeId, pages: u64, free_pages: u64) -> NodeView {
     NodeView { node, pages, free_pages, watermarks: None, traffic: None, loaded_latency: None }
+}
+
+/// Adjacent base pages of task 1 from page 0 on: the node and the counted accesses of each.
+pub(crate) fn page_counts(counts: &[(u8, u32)]) -> Regions {
+    let mut regions = Regions::default();
+    for (start, &(node, reads)) in (0..).map(Vpn).zip(counts) {
+        let (task, size, node) = (TaskId(1), PageSize::Base, NodeId(node));
+        regions.push(Region { task, start, pages: 1, size, node, reads, writes: 0, age: 0 });
+    }
+    regions
+}
+
+/// Task 1 with a number of resident base pages.
+pub(crate) fn task_view(resident_pages: u64) -> TaskView {
+    TaskView {
+        task: TaskId(1),
+        name: "test".to_owned(),
+        owner: None,
+        priority: None,
+        resident_pages,
+        page_faults: None,
+        footprint: Vec::new(),
+        rule: None,
+    }
 }
 
 /// The moves of a plan, with their reasons.

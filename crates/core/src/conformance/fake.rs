@@ -10,7 +10,7 @@ use crate::ids::{CpuId, NodeId, TaskId, ThreadId};
 use crate::policy::{
     Action, Answer, Answers, Cancellation, Completion, Event, Frame, HintFault, Move, NodeView, Outcome,
     Page, Planned, Refusal, Region, Rule, Sensor, SensorRefused, Sensors, TaskEvent, TaskView, ThreadView,
-    View, Watermarks,
+    TlbMissSampling, View, Watermarks,
 };
 use crate::units::{PageSize, Time, Vpn};
 
@@ -394,6 +394,7 @@ impl FakeHost {
     fn reports(&self, event: &Event) -> bool {
         match event {
             Event::HintFault(_) => self.senses(&Sensor::HintFaults) || self.senses(&Sensor::SlowTierFaults),
+            Event::TlbMiss(_) => self.senses(&Sensor::TlbMisses(TlbMissSampling::default())),
             Event::AccessSample(_) => self.senses(&Sensor::AccessSamples { period: 1 }),
             Event::Message(_) => self.senses(&Sensor::Messages),
             Event::Task(_) => self.senses(&Sensor::TaskLifecycle),

@@ -29,6 +29,10 @@ pub trait Host {
     /// [`completions`](Host::completions).
     fn act(&mut self, actions: &[Planned]);
 
+    /// Spends CPU time of a policy that has decided, before its actions begin: see
+    /// [`Plan::spend`](crate::policy::Plan::spend). A real machine has spent it already.
+    fn spend(&mut self, _: Time) {}
+
     /// Appends the completions since the last call, oldest first.
     fn completions(&mut self, done: &mut Vec<Completion>);
 }

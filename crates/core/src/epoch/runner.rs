@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use super::{Governor, Host, Limits, Watcher};
 use crate::ids::ActionId;
 use crate::policy::{Action, Completion, Event, Migration, Move, Plan, Planned, Reason, View, Wake};
+use crate::units::Time;
 
 /// A migration policy with its governor and its actions in flight.
 pub struct PolicyRunner {
@@ -88,7 +89,7 @@ impl PolicyRunner {
         watcher.planned(&events, &self.view, &plan);
         self.governor.unpin_tasks_not_in(&self.view);
         self.governor.start_epoch(self.next_id);
-        self.apply(host, plan.actions());
+        self.apply(host, &plan);
         self.collect(host, watcher);
         wake
     }
@@ -103,7 +104,7 @@ impl PolicyRunner {
             self.policy.on_event(&Event::Completion(done), &self.view, &mut plan);
         }
         self.policy.on_event(event, &self.view, &mut plan);
-        self.apply(host, plan.actions());
+        self.apply(host, &plan);
         plan.decides_now()
     }
 
@@ -121,7 +122,7 @@ impl PolicyRunner {
             self.requested.insert(plan.push(Action::Move(*wanted), Reason::Request));
         }
         let ids = self.next_id..plan.next_id();
-        self.apply(host, plan.actions());
+        self.apply(host, &plan);
         self.collect(host, watcher);
         ids
     }
@@ -147,7 +148,11 @@ impl PolicyRunner {
         }
     }
 
-    fn apply(&mut self, host: &mut dyn Host, actions: &[Planned]) {
+    fn apply(&mut self, host: &mut dyn Host, plan: &Plan) {
+        let actions = plan.actions();
+        if plan.work() > Time::ZERO {
+            host.spend(plan.work());
+        }
         self.next_id = ActionId(self.next_id.0 + actions.len() as u64);
         let time = host.now();
         self.governor.start_plan();

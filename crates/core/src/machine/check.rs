@@ -230,6 +230,7 @@ fn kernel(machine: &Machine) -> Checked {
         ("kernel.fault_ns", k.fault_ns),
         ("kernel.huge_fault_ns", k.huge_fault_ns),
         ("kernel.hint_fault_ns", k.hint_fault_ns),
+        ("kernel.marked_miss_ns", k.marked_miss_ns),
         ("kernel.unmap_ns", k.unmap_ns),
         ("kernel.shootdown_ns", k.shootdown_ns),
         ("kernel.remap_ns", k.remap_ns),

@@ -12,6 +12,8 @@ use crate::units::{PageSize, Time, Vpn};
 pub enum Event {
     /// A thread accessed a page that the NUMA scanner had unmapped.
     HintFault(HintFault),
+    /// A thread's access missed the TLB, and its page table entry was marked.
+    TlbMiss(TlbMiss),
     /// A sampled access that missed all caches.
     AccessSample(AccessSample),
     /// An application sent a message about its memory.
@@ -27,6 +29,7 @@ impl Event {
     pub fn time(&self) -> Time {
         match self {
             Event::HintFault(fault) => fault.time,
+            Event::TlbMiss(miss) => miss.time,
             Event::AccessSample(sample) => sample.time,
             Event::Message(message) => message.time,
             Event::Task(task) => task.time,
@@ -60,6 +63,26 @@ pub struct HintFault {
     /// Time since the scanner unmapped the page (Linux's `numa_hint_fault_latency`); `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Time>,
+}
+
+/// A TLB miss on a marked page table entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbMiss {
+    /// Time of the access.
+    pub time: Time,
+    /// The page's task.
+    pub task: TaskId,
+    /// The accessing thread.
+    pub thread: ThreadId,
+    /// The page; the first base page of a huge one.
+    pub page: Vpn,
+    /// Its size.
+    pub size: PageSize,
+    /// The page's node.
+    pub node: NodeId,
+    /// A store if true, else a load.
+    pub write: bool,
 }
 
 /// A sampled access that missed all caches.

@@ -16,7 +16,7 @@ mod sensor;
 mod state;
 mod view;
 
-pub use event::{AccessSample, Event, HintFault, Message, MessageKind, TaskEvent};
+pub use event::{AccessSample, Event, HintFault, Message, MessageKind, TaskEvent, TlbMiss};
 pub use migration::{Delivery, Migration, Wake};
 pub use order::NodeOrder;
 pub use plan::{
@@ -24,9 +24,9 @@ pub use plan::{
 };
 pub use regions::{Region, Regions};
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
-pub use sensor::{Answer, Answers, RegionSampling, Request, Sensor, SensorRefused, Sensors};
+pub use sensor::{Answer, Answers, RegionSampling, Request, Sensor, SensorRefused, Sensors, TlbMissSampling};
 pub use state::{FirstTouch, FreeMemory, RuleState};
-pub use view::{InactivePage, NodeView, TaskView, ThreadView, Traffic, View, Watermarks};
+pub use view::{InactivePage, LlcCounts, NodeView, TaskView, ThreadView, Traffic, View, Watermarks};
 
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,11 @@ pub enum Sensor {
     /// NUMA hint faults on pages of nodes below the fastest tier alone, as
     /// [`Event::HintFault`](super::Event::HintFault): Linux's memory tiering (`numa_balancing = 2`).
     SlowTierFaults,
+    /// TLB misses on marked page table entries, as [`Event::TlbMiss`](super::Event::TlbMiss), and their number
+    /// by page, in [`View::regions`](super::View::regions): BadgerTrap. Not beside [`Sensor::Regions`].
+    TlbMisses(TlbMissSampling),
+    /// Accesses to the shared cache levels and their misses, in [`View::llc`](super::View::llc).
+    LlcMisses,
     /// Every `period`-th access that misses all caches, as
     /// [`Event::AccessSample`](super::Event::AccessSample): PEBS, IBS, SPE.
     AccessSamples {
@@ -74,13 +79,36 @@ impl Default for RegionSampling {
     }
 }
 
+/// Counting of TLB misses by page.
+///
+/// The host marks page table entries and drops their translations. The next access misses the TLB, its page
+/// walk finds the mark and faults, and the fault counts one miss of the page (hinuma section III-C).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbMissSampling {
+    /// Marking interval: time between two steps that mark all present pages.
+    pub marking: Time,
+    /// Whether an entry stays marked after its fault, so that each later TLB miss of its page counts too, as
+    /// in BadgerTrap. If false, it counts one miss per marking interval.
+    pub every_miss: bool,
+}
+
+impl Default for TlbMissSampling {
+    /// All pages once a second, the period of Linux's NUMA hint scanner; one miss per page and interval.
+    fn default() -> TlbMissSampling {
+        TlbMissSampling { marking: Time::from_ms(1000), every_miss: false }
+    }
+}
+
 impl Sensor {
     /// Every sensor, with default settings.
-    pub fn all() -> [Sensor; 13] {
+    pub fn all() -> [Sensor; 15] {
         [
             Sensor::Regions(RegionSampling::default()),
             Sensor::HintFaults,
             Sensor::SlowTierFaults,
+            Sensor::TlbMisses(TlbMissSampling::default()),
+            Sensor::LlcMisses,
             Sensor::AccessSamples { period: 4096 },
             Sensor::Threads,
             Sensor::NodeTraffic,
@@ -100,6 +128,8 @@ impl Sensor {
             Sensor::Regions(_) => "regions",
             Sensor::HintFaults => "hint-faults",
             Sensor::SlowTierFaults => "slow-tier-faults",
+            Sensor::TlbMisses(_) => "tlb-misses",
+            Sensor::LlcMisses => "llc-misses",
             Sensor::AccessSamples { .. } => "access-samples",
             Sensor::Threads => "threads",
             Sensor::NodeTraffic => "node-traffic",
@@ -176,6 +206,14 @@ impl Sensors {
         })
     }
 
+    /// Counting of TLB misses, if requested.
+    pub fn tlb_misses(&self) -> Option<TlbMissSampling> {
+        self.requests.iter().find_map(|request| match request.sensor {
+            Sensor::TlbMisses(sampling) => Some(sampling),
+            _ => None,
+        })
+    }
+
     /// Whether NUMA hint faults are requested, of all nodes or of slow ones.
     pub fn hint_faults(&self) -> bool {
         let faults =
@@ -194,6 +232,10 @@ impl Sensors {
             Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes }) => {
                 let (sampling, aggregation) = (time(sampling), time(aggregation));
                 let sensor = Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes });
+                Request { sensor, ..*request }
+            }
+            Sensor::TlbMisses(TlbMissSampling { marking, every_miss }) => {
+                let sensor = Sensor::TlbMisses(TlbMissSampling { marking: time(marking), every_miss });
                 Request { sensor, ..*request }
             }
             _ => *request,

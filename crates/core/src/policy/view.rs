@@ -25,7 +25,11 @@ pub struct View {
     /// Their threads, by task and id ([`Sensor::Threads`](super::Sensor::Threads)).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadView>,
-    /// Their memory by region ([`Sensor::Regions`](super::Sensor::Regions)).
+    /// Counts of the shared cache levels ([`Sensor::LlcMisses`](super::Sensor::LlcMisses)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llc: Option<LlcCounts>,
+    /// Their memory by region ([`Sensor::Regions`](super::Sensor::Regions)), or by runs of pages with equal
+    /// counts of TLB misses since the last epoch, as reads ([`Sensor::TlbMisses`](super::Sensor::TlbMisses)).
     #[serde(default, skip_serializing_if = "Regions::is_empty")]
     pub regions: Regions,
     /// Pages that reclaim would take next, oldest first on each node
@@ -98,6 +102,16 @@ pub struct Traffic {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+}
+
+/// Accesses to the shared cache levels since some time before the first epoch, as for [`Traffic`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LlcCounts {
+    /// Accesses that missed the private caches.
+    pub accesses: u64,
+    /// Those among them that missed all shared levels, too.
+    pub misses: u64,
 }
 
 /// A task.

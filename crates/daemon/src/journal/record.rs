@@ -224,6 +224,7 @@ fn check_event(event: &Event, nodes: usize) -> Result<(), String> {
         Event::Message(message) => end(message.start, message.pages, PageSize::Base).is_some(),
         Event::Completion(done) => return check_planned("events", &done.planned, nodes),
         Event::HintFault(fault) => fault.node.index() < nodes && end(fault.page, 1, fault.size).is_some(),
+        Event::TlbMiss(miss) => miss.node.index() < nodes && end(miss.page, 1, miss.size).is_some(),
         Event::Task(_) => true,
     };
     if is_sound { Ok(()) } else { Err(format!("events: {event:?} on a machine with {nodes} nodes")) }

@@ -3,7 +3,11 @@
 mod anb;
 mod bdm;
 mod bw_migration;
+mod groups;
+mod hanb;
+mod heterovisor;
 mod hot_cold;
+mod hot_threshold;
 mod linux_tiering;
 mod none;
 mod runs;
@@ -15,8 +19,17 @@ use memtide_core::policy::Migration;
 use crate::entry::MigrationEntry;
 
 /// Every migration policy.
-pub(crate) const ALL: &[MigrationEntry] =
-    &[none::ENTRY, anb::ENTRY, bdm::ENTRY, bw_migration::ENTRY, hot_cold::ENTRY, linux_tiering::ENTRY];
+pub(crate) const ALL: &[MigrationEntry] = &[
+    none::ENTRY,
+    anb::ENTRY,
+    bdm::ENTRY,
+    bw_migration::ENTRY,
+    hanb::ENTRY,
+    heterovisor::ENTRY,
+    hot_cold::ENTRY,
+    hot_threshold::ENTRY,
+    linux_tiering::ENTRY,
+];
 
 /// The policy `none`: pages stay.
 pub fn no_migration() -> Box<dyn Migration> {

@@ -1,12 +1,15 @@
 //! Invariants of every migration policy.
 
 use memtide_core::epoch::ask;
-use memtide_core::policy::{Event, HintFault, InactivePage, NodeView, Plan, Region, View, Wake, Watermarks};
+use memtide_core::policy::{
+    Event, HintFault, InactivePage, LlcCounts, NodeView, Plan, Region, TlbMiss, Traffic, View, Wake,
+    Watermarks,
+};
 use memtide_core::{CpuId, NodeId, PageSize, TaskId, ThreadId, Time, Vpn};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{bmpm, node_view};
+use crate::testing::{bmpm, node_view, task_view};
 
 /// An epoch: hint faults (page, CPU, node, scan pass), and samples of adjacent regions with their nodes.
 type Epoch = (Vec<(u64, u16, u8, u32)>, Vec<(u32, u8)>);
@@ -16,7 +19,8 @@ fn epoch() -> impl Strategy<Value = Epoch> {
     (proptest::collection::vec(fault, 0..12), proptest::collection::vec((0..20u32, 0..2u8), 1..6))
 }
 
-fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
+/// The plan of an epoch, numbered from 1 on.
+fn plan(policy: &mut dyn Migration, number: u64, (faults, regions): &Epoch) -> Plan {
     let (task, size) = (TaskId(1), PageSize::Base);
     let fault = |&(page, cpu, node, pass)| {
         let (thread, page, node) = (ThreadId(u32::from(cpu) / 2), Vpn(page), NodeId(node));
@@ -24,8 +28,15 @@ fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
         let idle = (pass > 0).then(|| Time::from_ms(400 * u64::from(pass)));
         Event::HintFault(HintFault { time, task, thread, cpu, page, size, node, write, pass, idle })
     };
-    let events: Vec<Event> = faults.iter().map(fault).collect();
-    let mut view = View::default();
+    // Each is a TLB miss, too: a policy sees what it asks for, or both.
+    let miss = |&(page, cpu, node, _): &(u64, u16, u8, u32)| {
+        let (thread, page, node) = (ThreadId(u32::from(cpu) / 2), Vpn(page), NodeId(node));
+        Event::TlbMiss(TlbMiss { time: Time::ZERO, task, thread, page, size, node, write: false })
+    };
+    let events: Vec<Event> = faults.iter().map(fault).chain(faults.iter().map(miss)).collect();
+    let (time, busy) = (Time::from_ms(number * 100), number * regions.len() as u64 * 1000);
+    let llc = Some(LlcCounts { accesses: busy * 7, misses: busy + number });
+    let mut view = View { time, llc, tasks: vec![task_view(60)], ..View::default() };
     for (start, &(reads, node)) in (0..).step_by(10).map(Vpn).zip(regions) {
         view.regions.push(Region {
             task,
@@ -44,6 +55,7 @@ fn plan(policy: &mut dyn Migration, (faults, regions): &Epoch) -> Plan {
     view.nodes = [NodeId(0), NodeId(1)].map(node).to_vec();
     let of_run = |run: Region| InactivePage { task, page: run.start, size, node: run.node };
     view.inactive = view.regions.iter().map(of_run).collect();
+    view.nodes[1].traffic = Some(Traffic { read_bytes: busy * 64, written_bytes: busy });
     let mut plan = Plan::default();
     let wake = ask(policy, &events, &view, &mut plan);
     assert_ne!(wake, Wake::After(Time::ZERO), "an epoch takes time");
@@ -56,17 +68,20 @@ proptest! {
         before in proptest::collection::vec(epoch(), 0..6), after in proptest::collection::vec(epoch(), 1..6),
     ) {
         let machine = bmpm(2.0);
-        for text in [
-            "none", "anb", "anb:filter=linux-6", "bw-migration:threshold=3", "hot-cold", "bdm", "linux-tiering",
-        ] {
+        let variants = ["anb:filter=linux-6", "bw-migration:threshold=3", "hanb:pages=100000:filter=linux-6"];
+        for text in crate::migrations().map(|info| info.name).chain(variants) {
             let make = || crate::parse(&format!("local+{text}")).expect("a policy").migration(&machine);
+            let mut number = 0;
+            let mut next = || { number += 1; number };
             let (mut first, mut second) = (make(), make());
             for epoch in &before {
-                plan(first.as_mut(), epoch);
+                plan(first.as_mut(), next(), epoch);
             }
             second.resume(&first.state()).expect("its own state");
             for epoch in &after {
-                prop_assert_eq!(plan(first.as_mut(), epoch), plan(second.as_mut(), epoch), "{}", text);
+                let number = next();
+                let plans = [&mut first, &mut second].map(|policy| plan(policy.as_mut(), number, epoch));
+                prop_assert_eq!(&plans[0], &plans[1], "{}", text);
             }
         }
     }
@@ -77,7 +92,7 @@ proptest! {
             let policy = crate::parse(&format!("local+{}", info.name)).expect("a policy");
             let mut policy = policy.migration(&bmpm(2.0));
             if policy.resume(&text).is_ok() {
-                plan(policy.as_mut(), &seen);
+                plan(policy.as_mut(), 1, &seen);
             }
         }
     }

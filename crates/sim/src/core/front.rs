@@ -236,13 +236,23 @@ impl Core {
         address: VirtAddr,
         write: bool,
     ) -> Option<Translated> {
-        let (key, translation, size) = walk_table(&mut space.table, space.id.0, address, write)?;
+        let counted = self.is_counted(space.id.0, address);
+        let (key, translation, size) = walk_table(&mut space.table, space.id.0, address, write, counted)?;
         thread.counts.tlb_misses += u64::from(self.tlb.levels() > 0);
         self.tlb.fill(key, translation);
         self.last_page = (size == PageSize::Base).then_some((key, translation));
         let Walk { from, takes } =
             self.walkers.walk(key, self.clock.now(), &mut self.private, &mut self.spilled);
         Some(Translated { line: line_in(translation, address, size), from, takes })
+    }
+}
+
+impl Core {
+    /// Whether the TLB miss of the next walk, for an address, has been counted.
+    #[inline]
+    pub(super) fn is_counted(&mut self, space: u32, address: VirtAddr) -> bool {
+        let counted = self.counted.take();
+        counted.is_some_and(|key| key == PageKey::new(space, address.page().0, false))
     }
 }
 
@@ -261,16 +271,21 @@ fn warm_ahead(thread: &Thread, space: &Space, address: VirtAddr) {
     }
 }
 
-/// Finds a translation and sets the entry's accessed and dirty bits; `None` if there is no usable one.
+/// Finds a translation and sets the entry's accessed and dirty bits; `None` if there is no usable one, or if
+/// the entry is marked and this miss not yet counted.
 fn walk_table(
     table: &mut PageTable,
     space: u32,
     address: VirtAddr,
     write: bool,
+    counted: bool,
 ) -> Option<(PageKey, Translation, PageSize)> {
     let page = address.page();
     let (entry, size) = table.find(page)?;
     if !entry.has(Entry::PRESENT) || entry.any(Entry::HINT | Entry::MOVING) {
+        return None;
+    }
+    if entry.has(Entry::MARKED) && !counted {
         return None;
     }
     entry.set(Entry::ACCESSED | if write { Entry::DIRTY } else { 0 });

@@ -49,6 +49,8 @@ pub(crate) struct Core {
     walkers: PageWalkers,
     /// Latency of an access that does not stall its thread.
     hidden: Time,
+    /// The page whose TLB miss has been counted: its next walk ignores the mark.
+    pub counted: Option<PageKey>,
     /// The page accessed last: another lookup would change nothing in the TLB.
     last_page: Option<(PageKey, Translation)>,
     instructions: u64,
@@ -77,6 +79,7 @@ impl Core {
             combining: WriteCombining::new(machine.core.outstanding_misses),
             walkers: PageWalkers::new(machine),
             hidden: machine.hidden_latency(),
+            counted: None,
             last_page: None,
             instructions: 0,
             stores: 0,

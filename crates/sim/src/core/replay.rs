@@ -246,6 +246,9 @@ impl Core {
         }
         let is_stale = known.is_some_and(|(_, is_stale)| is_stale);
         let walks = record.walks() || is_stale;
+        if walks && entry.has(Entry::MARKED) && self.counted.take() != Some(key) {
+            return None;
+        }
         if walks {
             entry.set(Entry::ACCESSED);
         }

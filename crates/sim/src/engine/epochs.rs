@@ -33,6 +33,10 @@ impl Host for SimHost<'_, '_> {
         self.engine.wake_mover(self.engine.now);
     }
 
+    fn spend(&mut self, time: Time) {
+        self.engine.work_for_policy(self.cpu, time);
+    }
+
     fn completions(&mut self, done: &mut Vec<Completion>) {
         self.engine.mover.take_done(done);
     }

@@ -53,6 +53,8 @@ pub(crate) struct Engine<'p> {
     /// The migration policy, if pages migrate.
     pub policy: Option<PolicyRunner>,
     pub sensors: OpenSensors,
+    /// The CPU that does the policy's next work, if none is idle.
+    worker: usize,
     pub samples: Samples,
     pub stages: Stages,
     idle: IdleTurns,
@@ -74,6 +76,7 @@ pub(crate) struct Setup {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Timer {
     Scan,
+    Mark,
     Sensor,
     Epoch,
     Sample,
@@ -81,8 +84,8 @@ enum Timer {
     Unplug,
 }
 
-const TIMERS: [Timer; 6] =
-    [Timer::Scan, Timer::Sensor, Timer::Epoch, Timer::Sample, Timer::Mover, Timer::Unplug];
+const TIMERS: [Timer; 7] =
+    [Timer::Scan, Timer::Mark, Timer::Sensor, Timer::Epoch, Timer::Sample, Timer::Mover, Timer::Unplug];
 
 /// Turns of actors between calls of the watcher: a small fraction of a second. Samples become less frequent
 /// during a run.
@@ -119,6 +122,7 @@ impl<'p> Engine<'p> {
             mover: Mover::new(nodes),
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
             sensors,
+            worker: 0,
             samples: Samples::new(nodes, stage == Stage::Region),
             stages: Stages::new(stage),
             idle: IdleTurns::default(),
@@ -158,11 +162,12 @@ impl<'p> Engine<'p> {
             return self.act_node(NodeId::from(actor));
         }
         let timer = TIMERS[actor - self.setup.machine.nodes.len()];
-        if matches!(timer, Timer::Scan | Timer::Sensor | Timer::Epoch) {
+        if matches!(timer, Timer::Scan | Timer::Mark | Timer::Sensor | Timer::Epoch) {
             self.idle.monitor(self.now)?;
         }
         match timer {
             Timer::Scan => self.scan(),
+            Timer::Mark => self.mark_entries(),
             Timer::Sensor => self.sample_sensors(),
             Timer::Epoch => self.epoch(),
             Timer::Sample => return self.sample(watch),
@@ -297,6 +302,9 @@ impl<'p> Engine<'p> {
             }
             self.set_timer(Timer::Scan, self.scan_period());
         }
+        if let Some(marking) = self.sensors.marking() {
+            self.set_timer(Timer::Mark, marking);
+        }
         if let Some(sampling) = self.sensors.sampling() {
             self.set_timer(Timer::Sensor, sampling);
         }
@@ -324,6 +332,16 @@ impl<'p> Engine<'p> {
             self.shoot_down(None);
         }
         self.set_timer(Timer::Scan, self.now + self.scan_period());
+    }
+
+    /// Marks the page table entries of every task.
+    fn mark_entries(&mut self) {
+        for task in 0..self.os.spaces.len() {
+            self.os.mark(TaskId::from(task));
+            self.shoot_down(None);
+        }
+        let next = self.sensors.marking().map_or(Time::NEVER, |marking| self.now + marking);
+        self.set_timer(Timer::Mark, next);
     }
 
     fn sample(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {

@@ -86,6 +86,21 @@ impl Engine<'_> {
         cost
     }
 
+    /// Does a policy's own work: in the fault on a CPU, or in a kernel thread, which takes an idle CPU if there
+    /// is one, else one CPU after another.
+    pub(super) fn work_for_policy(&mut self, cpu: Option<usize>, time: Time) {
+        if let Some(cpu) = cpu {
+            return self.spend_system(cpu, time);
+        }
+        if self.cores.iter().any(|core| core.running.is_none()) {
+            self.mover.system += time;
+            return;
+        }
+        let cpu = self.worker % self.cores.len();
+        self.worker = cpu + 1;
+        self.spend_system(cpu, time);
+    }
+
     /// Charges kernel time on a CPU to the running thread.
     pub(super) fn spend_system(&mut self, cpu: usize, time: Time) {
         let core = &mut self.cores[cpu];

@@ -36,6 +36,13 @@ impl Engine<'_> {
                     return self.wait_for_page(cpu, thread, hinted.page);
                 }
             }
+            Faulted::Marked { page, size, node } => {
+                self.spend_system(cpu, self.os.costs.marked_miss);
+                self.marked_miss(cpu, touch, page, size, node);
+                if self.is_moving(touch.task, page) {
+                    return self.wait_for_page(cpu, thread, page);
+                }
+            }
         }
         self.cores[cpu].resume = self.cores[cpu].clock.now();
         Ok(())

@@ -28,9 +28,15 @@ impl Entry {
     pub const SWAPPED: u64 = 1 << 37;
     /// Found accessed once on the inactive list (Linux's `PG_referenced`).
     pub const REFERENCED: u64 = 1 << 40;
+    /// Marked to count its TLB misses: a walk faults.
+    pub const MARKED: u64 = 1 << 41;
 
+    /// Lowest bit of the number of TLB misses counted since a monitor took it.
+    const MISSES_SHIFT: u32 = 42;
+    /// Maximum of that number.
+    pub const MISSES: u64 = (1 << (Entry::STEP_SHIFT - Entry::MISSES_SHIFT)) - 1;
     /// The upper bits are the step of the scanner that unmapped it, modulo [`STEPS`](Entry::STEPS).
-    const STEP_SHIFT: u32 = 41;
+    const STEP_SHIFT: u32 = 54;
     /// Number of distinct steps of the scanner: later ones start again at 0, as Linux's time stamps do.
     pub const STEPS: u64 = 1 << (u64::BITS - Entry::STEP_SHIFT);
 
@@ -66,6 +72,24 @@ impl Entry {
     /// Steps of the scanner since it was unmapped, given the current one.
     pub fn steps_since_hint(self, step: u64) -> u64 {
         step.wrapping_sub(self.0 >> Entry::STEP_SHIFT) % Entry::STEPS
+    }
+
+    /// Counts a TLB miss, up to [`MISSES`](Entry::MISSES).
+    pub fn count_miss(&mut self) {
+        if self.misses() < Entry::MISSES {
+            self.0 += 1 << Entry::MISSES_SHIFT;
+        }
+    }
+
+    /// Takes the number of TLB misses counted.
+    pub fn take_misses(&mut self) -> u16 {
+        let misses = self.misses();
+        self.0 &= !(Entry::MISSES << Entry::MISSES_SHIFT);
+        misses as u16
+    }
+
+    fn misses(self) -> u64 {
+        self.0 >> Entry::MISSES_SHIFT & Entry::MISSES
     }
 
     pub fn set_frame(&mut self, frame: u32) {

@@ -5,6 +5,7 @@
 
 mod hint_faults;
 mod inactive_pages;
+mod llc_misses;
 mod loaded_latency;
 mod node_traffic;
 mod page_faults;
@@ -14,6 +15,7 @@ mod task_lifecycle;
 mod tasks;
 mod thread_traffic;
 mod threads;
+mod tlb_misses;
 mod watermarks;
 
 use memtide_core::policy::{
@@ -45,6 +47,16 @@ pub(crate) trait Sense: Send {
         None
     }
 
+    /// Interval at which page table entries are marked, if they are.
+    fn marking(&self) -> Option<Time> {
+        None
+    }
+
+    /// Whether entries stay marked when a miss has been counted.
+    fn every_miss(&self) -> bool {
+        false
+    }
+
     /// Takes a sample.
     fn sample(&mut self, _: &mut Os) {}
 
@@ -63,9 +75,10 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 11] = [
+const ALL: [Open; 13] = [
     hint_faults::open,
     inactive_pages::open,
+    llc_misses::open,
     loaded_latency::open,
     node_traffic::open,
     page_faults::open,
@@ -73,6 +86,7 @@ const ALL: [Open; 11] = [
     slow_tier_faults::open,
     task_lifecycle::open,
     threads::open,
+    tlb_misses::open,
     thread_traffic::open,
     watermarks::open,
 ];
@@ -127,6 +141,16 @@ impl OpenSensors {
     /// Sampling interval of those that sample.
     pub fn sampling(&self) -> Option<Time> {
         self.open.iter().find_map(|sensor| sensor.sampling())
+    }
+
+    /// Interval at which page table entries are marked, if they are.
+    pub fn marking(&self) -> Option<Time> {
+        self.open.iter().find_map(|sensor| sensor.marking())
+    }
+
+    /// Whether entries stay marked when a miss has been counted.
+    pub fn every_miss(&self) -> bool {
+        self.open.iter().any(|sensor| sensor.every_miss())
     }
 
     /// Takes a sample at the end of a sampling interval.

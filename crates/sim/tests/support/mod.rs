@@ -20,6 +20,7 @@ impl MachineText {
             "fault_ns",
             "huge_fault_ns",
             "hint_fault_ns",
+            "marked_miss_ns",
             "unmap_ns",
             "shootdown_ns",
             "remap_ns",

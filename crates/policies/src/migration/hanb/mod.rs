@@ -1,0 +1,263 @@
+//! `hanb`: hybrid memory-aware NUMA balancing. Hot pages go to the fastest tier, and for each of them N cold
+//! ones leave it, N following the bandwidth; within a tier, pages go to the CPUs that access them.
+//!
+//! ```text
+//!  TLB miss of a marked page ──▶ queue ──── once an interval: sort, hot and cold ──▶ N down for each one up
+//!  NUMA hint fault ──▶ filter ──▶ nearest node of the page's group with free memory
+//!  LLC miss rate ──▶ interval (eq. 6)      bandwidth ──▶ N (eq. 7, 8)
+//! ```
+
+mod queue;
+mod tuning;
+
+use memtide_core::params::{Parameter, Values};
+use memtide_core::policy::{
+    Action, Completion, Delivery, Event, HintFault, Migration, Move, Outcome, Plan, Reason, Refusal, Sensor,
+    Sensors, View, Wake,
+};
+use memtide_core::{Machine, NodeId, TaskId, Time, Vpn};
+use serde::{Deserialize, Serialize};
+
+use self::queue::{Entry, Queue, Saved};
+use self::tuning::{Interval, Ratio, queue_length};
+use super::groups::{
+    COUNT, Draft, Groups, MARKS, PAGE_NS, PAGES, pages_of, pages_per_epoch, resident, sampling,
+};
+use super::shared::{from_text, to_text};
+use super::trigger::{FILTER, Memory, Trigger};
+use crate::entry::{Info, MigrationEntry};
+
+pub(super) const ENTRY: MigrationEntry = MigrationEntry {
+    info: Info {
+        name: "hanb",
+        summary: "hot pages go to the fastest tier, N cold ones leave it for each; N follows the bandwidth",
+        source: "hinuma sections III-C and III-D, equations 6 to 8",
+        figures: false,
+        parameters: &[
+            Parameter::integer(
+                "epoch_ms",
+                "ms",
+                "first sampling interval; later ones follow equation 6, from an eighth to eight times this",
+                [10, 4000, 600_000],
+            ),
+            Parameter::integer(
+                "penalty",
+                "%",
+                "allowed slow-down by sorting, X: the queue has X / (100 t_p) of all pages, t_p being \
+                 `page_ns` in microseconds",
+                [1, 5, 100],
+            ),
+            PAGE_NS,
+            Parameter::integer(
+                "hot",
+                "misses",
+                "a page with at least as many counted TLB misses, older ones halved, can be promoted",
+                [1, 2, 4095],
+            ),
+            PAGES,
+            Parameter::integer("ratio_max", "pages", "maximum of N", [1, 8, 1000]),
+            Parameter::integer(
+                "settle",
+                "%",
+                "changes of bandwidth below this leave N as it is",
+                [0, 5, 100],
+            ),
+            MARKS,
+            COUNT,
+            FILTER,
+        ],
+    },
+    check: |_| Ok(()),
+    make: |machine, values| Box::new(Hanb::new(machine, values)),
+};
+
+/// A page is demoted for one with more than this many times its misses.
+const MARGIN: u32 = 2;
+
+struct Hanb {
+    groups: Groups,
+    configured: Time,
+    penalty: u32,
+    page_ns: u32,
+    hot: u32,
+    pages: usize,
+    ratio_max: u32,
+    settle: u32,
+    counting: Sensor,
+    trigger: Trigger,
+    queue: Queue,
+    tuned: Tuned,
+}
+
+/// What it remembers, but for the queue and the hint faults.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tuned {
+    interval: Interval,
+    ratio: Ratio,
+    /// Where the search for cold pages goes on.
+    hand: (TaskId, Vpn),
+    /// Base pages sent to each node since the last decision.
+    sent: Vec<u64>,
+}
+
+/// Its saved state.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    tuned: Tuned,
+    queue: Saved,
+    trigger: Memory,
+}
+
+impl Hanb {
+    fn new(machine: &Machine, values: &Values) -> Hanb {
+        let configured = Time::from_ms(values.u32("epoch_ms").into());
+        let groups = Groups::new(machine);
+        let tuned = Tuned {
+            interval: Interval::new(configured),
+            ratio: Ratio::new(),
+            hand: (TaskId(0), Vpn(0)),
+            sent: vec![0; groups.nodes()],
+        };
+        let (penalty, page_ns) = (values.u32("penalty"), values.u32("page_ns"));
+        // Until the first view says how many pages there are.
+        let most = machine.nodes.iter().map(|node| node.pages()).sum::<u64>() / machine.reduction();
+        let mut queue = Queue::default();
+        queue.set_capacity(queue_length(penalty, page_ns, most));
+        Hanb {
+            groups,
+            configured,
+            penalty,
+            page_ns,
+            hot: values.u32("hot"),
+            pages: pages_per_epoch(machine, values),
+            ratio_max: values.u32("ratio_max"),
+            settle: values.u32("settle"),
+            counting: Sensor::TlbMisses(sampling(values, configured)),
+            trigger: Trigger::new(machine, values),
+            queue,
+            tuned,
+        }
+    }
+
+    /// Moves a page within its group to the node nearest to the CPU that has free memory.
+    fn on_hint_fault(&mut self, fault: &HintFault, view: &View, plan: &mut Plan) {
+        let Some(wanted) = self.trigger.on_fault(fault) else { return };
+        let needed = fault.size.base_pages();
+        let fits = |&node: &NodeId| {
+            let free = view.node(node).map_or(0, |seen| seen.free_pages);
+            self.groups.is_fast(node) == self.groups.is_fast(fault.node)
+                && (node == fault.node || free >= self.tuned.sent[node.index()] + needed)
+        };
+        let to = self.groups.order().from_cpu(fault.cpu).iter().copied().find(fits);
+        if let Some(to) = to.filter(|to| *to != fault.node) {
+            self.tuned.sent[to.index()] += needed;
+            plan.push_move(Move { to, ..wanted }, Reason::Locality);
+        }
+    }
+
+    fn on_completion(&mut self, done: &Completion) {
+        let Action::Move(Move { task, page, to, .. }) = done.planned.action else { return };
+        match done.outcome {
+            Outcome::Made(_) => self.queue.set_node((task, page), to),
+            Outcome::Refused(Refusal::Gone) | Outcome::Cancelled(_) => {
+                self.trigger.forget_all(&done.planned.action);
+                self.queue.remove((task, page));
+            }
+            Outcome::Refused(_) => {}
+        }
+    }
+
+    /// Pages of the fastest tier without misses in this interval and out of the queue, which lists those used
+    /// last: up to `most`, from where the last search ended.
+    fn idle(&mut self, view: &View, most: usize) -> Vec<Entry> {
+        let key = |entry: &Entry| (entry.page.task, entry.page.page);
+        let hand = self.tuned.hand;
+        let pages = || {
+            let regions = view.regions.iter().filter(|r| r.reads == 0 && self.groups.is_fast(r.node));
+            regions.flat_map(|r| pages_of(r).map(move |page| Entry::idle(page, r.node)))
+        };
+        let after = pages().filter(|entry| key(entry) >= hand);
+        let before = pages().take_while(|entry| key(entry) < hand);
+        let unused = after.chain(before).filter(|entry| !self.queue.contains(key(entry)));
+        let idle: Vec<Entry> = unused.take(most).collect();
+        if let Some(last) = idle.last() {
+            self.tuned.hand = (last.page.task, Vpn(last.page.page.0.saturating_add(1)));
+        }
+        idle
+    }
+
+    /// The migration across groups: for each hot page up, N cold ones down.
+    fn exchange(&mut self, view: &View, plan: &mut Plan) {
+        let n = self.tuned.ratio.next(view, self.settle, self.ratio_max) as usize;
+        plan.spend(Time::from_ns(f64::from(self.page_ns)) * self.queue.len() as u64);
+        let (fast, slow): (Vec<Entry>, Vec<Entry>) =
+            self.queue.sorted().into_iter().partition(|entry| self.groups.is_fast(entry.node));
+        let hot: Vec<Entry> =
+            slow.into_iter().rev().take_while(|entry| entry.misses >= self.hot).take(self.pages).collect();
+        let mut cold = self.idle(view, hot.len().saturating_mul(n));
+        cold.extend(fast);
+        let mut cold = cold.into_iter().peekable();
+        let mut draft = Draft::new(&self.groups, view, plan);
+        for up in hot {
+            for _ in 0..n {
+                let is_colder = |down: &Entry| down.misses.saturating_mul(MARGIN) < up.misses;
+                let Some(down) = cold.next_if(is_colder) else { break };
+                draft.cross(down.page, down.node, Reason::MakeRoom);
+            }
+            draft.cross(up.page, up.node, Reason::Hot);
+        }
+    }
+}
+
+impl Migration for Hanb {
+    fn sensors(&self) -> Sensors {
+        let sensors = Sensors::new(Delivery::InKernel, self.configured)
+            .require(self.counting)
+            .require(Sensor::LlcMisses)
+            .require(Sensor::NodeTraffic);
+        if self.groups.has_neighbours() { sensors.require(Sensor::HintFaults) } else { sensors }
+    }
+
+    fn on_event(&mut self, event: &Event, view: &View, plan: &mut Plan) {
+        match event {
+            Event::TlbMiss(miss) => self.queue.count(miss),
+            Event::HintFault(fault) => self.on_hint_fault(fault, view, plan),
+            Event::Completion(done) => self.on_completion(done),
+            _ => {}
+        }
+    }
+
+    fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        self.tuned.sent.fill(0);
+        self.queue.retain_tasks(|task| view.task(task).is_some());
+        self.queue.set_capacity(queue_length(self.penalty, self.page_ns, resident(view)));
+        self.exchange(view, plan);
+        self.queue.age();
+        Wake::After(self.tuned.interval.next(view.llc, self.configured))
+    }
+
+    fn state(&self) -> String {
+        let (tuned, queue) = (self.tuned.clone(), self.queue.saved());
+        to_text(&State { tuned, queue, trigger: self.trigger.memory() })
+    }
+
+    fn resume(&mut self, state: &str) -> Result<(), String> {
+        let State { tuned, queue, trigger } = from_text(state)?;
+        let nodes = self.groups.nodes();
+        let is_sound = tuned.interval.is_within(self.configured)
+            && tuned.sent.len() == nodes
+            && (1..=self.ratio_max).contains(&tuned.ratio.n);
+        if !is_sound {
+            return Err("an interval, a ratio or nodes that this policy cannot have".to_owned());
+        }
+        self.queue = Queue::restored(queue, nodes)?;
+        self.trigger.remember(trigger)?;
+        self.tuned = tuned;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

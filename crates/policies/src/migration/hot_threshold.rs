@@ -1,0 +1,126 @@
+//! `hot-threshold`: pages with more TLB misses than a fixed number go to the fastest tier.
+
+use memtide_core::params::{Parameter, Values};
+use memtide_core::policy::{Delivery, Event, Migration, Plan, Reason, Region, Sensor, Sensors, View, Wake};
+use memtide_core::{Machine, Time};
+
+use super::groups::{COUNT, Draft, EPOCH_MS, Groups, MARKS, pages_of, sampling};
+use crate::entry::{Info, MigrationEntry};
+
+pub(super) const ENTRY: MigrationEntry = MigrationEntry {
+    info: Info {
+        name: "hot-threshold",
+        summary: "moves pages with more TLB misses than a fixed number to the fastest tier",
+        source: "hinuma section II-B and figure 2: its rival, after Thermostat (Agarwal and Wenisch, ASPLOS \
+                 2017)",
+        figures: false,
+        parameters: &[
+            EPOCH_MS,
+            Parameter::integer(
+                "threshold",
+                "misses",
+                "a page with at least as many counted TLB misses in an epoch is hot",
+                [1, 3, 4095],
+            ),
+            MARKS,
+            COUNT,
+        ],
+    },
+    check: |_| Ok(()),
+    make: |machine, values| Box::new(HotThreshold::new(machine, values)),
+};
+
+struct HotThreshold {
+    groups: Groups,
+    epoch: Time,
+    threshold: u32,
+    counting: Sensor,
+}
+
+impl HotThreshold {
+    fn new(machine: &Machine, values: &Values) -> HotThreshold {
+        let epoch = Time::from_ms(values.u32("epoch_ms").into());
+        HotThreshold {
+            groups: Groups::new(machine),
+            epoch,
+            threshold: values.u32("threshold"),
+            counting: Sensor::TlbMisses(sampling(values, epoch)),
+        }
+    }
+}
+
+impl Migration for HotThreshold {
+    fn sensors(&self) -> Sensors {
+        Sensors::new(Delivery::Deployable, self.epoch).require(self.counting)
+    }
+
+    fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
+
+    fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
+        let is_hot = |region: &Region| region.reads >= self.threshold && !self.groups.is_fast(region.node);
+        let mut draft = Draft::new(&self.groups, view, plan);
+        for region in view.regions.iter().filter(is_hot) {
+            if !pages_of(region).all(|page| draft.cross(page, region.node, Reason::Hot)) {
+                break;
+            }
+        }
+        Wake::After(self.epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::policy::Page;
+    use memtide_core::{NodeId, PageSize, TaskId, Vpn};
+
+    use super::*;
+    use crate::testing::{bmpm, moves_of, node_view, page_counts};
+
+    fn moved(text: &str, free: u64, counts: &[(u8, u32)]) -> Vec<u64> {
+        let mut policy = crate::parse(text).expect("a policy").migration(&bmpm(2.0));
+        let nodes = vec![node_view(NodeId(0), 100, free), node_view(NodeId(1), 100, 50)];
+        let view = View { nodes, regions: page_counts(counts), ..View::default() };
+        let mut plan = Plan::default();
+        assert_eq!(policy.decide(&view, &mut plan), Wake::After(Time::from_ms(4000)));
+        assert_eq!(plan.work(), Time::ZERO);
+        let moves = moves_of(&plan);
+        assert!(moves.iter().all(|(wanted, reason)| wanted.to == NodeId(0) && *reason == Reason::Hot));
+        moves.iter().map(|(wanted, _)| wanted.page.0).collect()
+    }
+
+    #[test]
+    fn pages_from_the_threshold_on_are_promoted() {
+        let counts = [(1, 0), (1, 2), (1, 3), (0, 9), (1, 9)];
+        assert_eq!(moved("local+hot-threshold", 50, &counts), [2, 4]);
+        assert_eq!(moved("local+hot-threshold:threshold=4", 50, &counts), [4]);
+    }
+
+    #[test]
+    fn full_fast_tier_gets_no_page_and_none_is_demoted() {
+        assert_eq!(moved("local+hot-threshold", 1, &[(0, 0), (1, 3), (1, 4)]), [1]);
+        assert_eq!(moved("local+hot-threshold", 0, &[(0, 0), (1, 3), (1, 4)]), [0; 0]);
+    }
+
+    #[test]
+    fn each_page_of_a_region_is_promoted() {
+        let region = Region {
+            task: TaskId(1),
+            start: Vpn(512),
+            pages: 2,
+            size: PageSize::Huge,
+            node: NodeId(1),
+            reads: 5,
+            writes: 0,
+            age: 0,
+        };
+        let pages: Vec<Page> = pages_of(region).collect();
+        assert_eq!(pages.iter().map(|page| page.page.0).collect::<Vec<_>>(), [512, 1024]);
+    }
+
+    #[test]
+    fn pages_are_marked_four_times_an_epoch() {
+        let policy = crate::parse("local+hot-threshold:epoch_ms=100").expect("a policy");
+        let sampling = policy.migration(&bmpm(2.0)).sensors().tlb_misses().expect("it counts misses");
+        assert_eq!((sampling.marking, sampling.every_miss), (Time::from_ms(25), false));
+    }
+}

@@ -1,0 +1,111 @@
+//! TLB misses by page, counted by faults on marked page table entries (BadgerTrap).
+//!
+//! ```text
+//!  marking step          TLB miss                       next access
+//!  entry marked   ──▶  walk faults: counted  ──▶  walk ignores the mark, fills the TLB
+//!  translations          │
+//!  dropped               └ without `every_miss`: unmarked until the next step
+//! ```
+//!
+//! Invariant: one fault per counted miss. The walk that follows a fault ignores the mark once
+//! ([`Core::counted`](crate::core::Core::counted)), as the kernel's handler loads the translation itself.
+
+use memtide_core::policy::{Answer, TlbMissSampling};
+use memtide_core::policy::{Answers, Delivery, Event, Region, RegionSampling, Sensor, TlbMiss, View};
+use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
+use memtide_memory::PageKey;
+
+use super::{Sense, SensorSetup};
+use crate::engine::Engine;
+use crate::os::{Entry, Os, PAGES, Touch};
+
+struct TlbMisses {
+    sampling: TlbMissSampling,
+    /// Number of epochs in which the counts were read.
+    observations: u64,
+}
+
+pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
+    let Sensor::TlbMisses(sampling) = *sensor else { return None };
+    Some(Box::new(TlbMisses { sampling, observations: 0 }))
+}
+
+impl Sense for TlbMisses {
+    fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View) {
+        self.observations += 1;
+        if has_regions(&view.answers) {
+            return;
+        }
+        for at in 0..engine.os.spaces.len() {
+            let task = TaskId::from(at);
+            if engine.tasks.is_alive(task) {
+                take_counts(&mut engine.os, task, view);
+            }
+        }
+    }
+
+    fn marking(&self) -> Option<Time> {
+        Some(self.sampling.marking)
+    }
+
+    fn every_miss(&self) -> bool {
+        self.sampling.every_miss
+    }
+
+    /// Faults are system time of the threads.
+    fn cost(&self) -> Option<(Time, u64)> {
+        Some((Time::ZERO, self.observations))
+    }
+}
+
+fn has_regions(answers: &Answers) -> bool {
+    let answer = answers.get(&Sensor::Regions(RegionSampling::default()));
+    answer.is_some_and(|answer| !matches!(answer, Answer::Refused(_)))
+}
+
+/// Takes the counts of a task's pages, as runs of adjacent pages of one size on one node with equal counts.
+fn take_counts(os: &mut Os, task: TaskId, view: &mut View) {
+    let frames = &os.frames;
+    let mut run: Option<Region> = None;
+    os.spaces[task.index()].table.walk(Vpn(0), Vpn(PAGES), |start, size, entry| {
+        let reads = u32::from(entry.take_misses());
+        if !entry.has(Entry::PRESENT) {
+            return true;
+        }
+        let node = frames.node_of(entry.frame());
+        let page = Region { task, start, pages: 1, size, node, reads, writes: 0, age: 0 };
+        match &mut run {
+            Some(run) if continues(run, &page) => run.pages += 1,
+            _ => run.replace(page).into_iter().for_each(|done| view.regions.push(done)),
+        }
+        true
+    });
+    run.into_iter().for_each(|last| view.regions.push(last));
+}
+
+fn continues(run: &Region, page: &Region) -> bool {
+    let end = run.start.0 + run.pages * run.size.base_pages();
+    (end, run.size, run.node, run.reads) == (page.start.0, page.size, page.node, page.reads)
+}
+
+impl Engine<'_> {
+    /// Counts a TLB miss of a thread on a CPU. An in-kernel policy gets it at once.
+    pub(crate) fn marked_miss(&mut self, cpu: usize, touch: Touch, page: Vpn, size: PageSize, node: NodeId) {
+        let every_miss = self.sensors.every_miss();
+        let Touch { task, thread, write, address, .. } = touch;
+        if let Some((entry, _)) = self.os.spaces[task.index()].table.find(page) {
+            entry.count_miss();
+            if !every_miss {
+                entry.clear(Entry::MARKED);
+            }
+        }
+        if every_miss {
+            self.cores[cpu].counted = Some(PageKey::new(task.0, address.page().0, false));
+        }
+        let event = Event::TlbMiss(TlbMiss { time: self.now, task, thread, page, size, node, write });
+        match self.sensors.delivery {
+            Delivery::InKernel => self.deliver(cpu, &event),
+            Delivery::Deployable => self.sensors.note(event),
+        }
+    }
+}
