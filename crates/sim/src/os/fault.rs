@@ -26,6 +26,8 @@ pub(crate) enum Faulted {
     Moving(Vpn),
     /// The page was unmapped by the scanner.
     Hint { page: Vpn, size: PageSize, node: NodeId },
+    /// A store to a page that is being copied while mapped.
+    Protected(Vpn),
     /// The page's entry is marked, to count its TLB misses.
     Marked { page: Vpn, size: PageSize, node: NodeId },
 }
@@ -51,6 +53,9 @@ impl Os {
                 entry.clear(Entry::HINT);
             }
             return Ok(Faulted::Hint { page: first, size, node: self.node_of(entry.frame()) });
+        }
+        if touch.write && entry.has(Entry::PRESENT | Entry::PROTECTED) {
+            return Ok(Faulted::Protected(first));
         }
         if entry.has(Entry::PRESENT | Entry::MARKED) {
             return Ok(Faulted::Marked { page: first, size, node: self.node_of(entry.frame()) });

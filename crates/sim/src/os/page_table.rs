@@ -28,6 +28,10 @@ impl Entry {
     pub const SWAPPED: u64 = 1 << 37;
     /// Marked to count its TLB misses: a walk faults.
     pub const MARKED: u64 = 1 << 40;
+    /// Being copied while mapped.
+    pub const COPIED: u64 = 1 << 41;
+    /// Protected from stores, the first of which drops the copy.
+    pub const PROTECTED: u64 = 1 << 42;
     /// Lowest bit of the number of TLB misses counted since a monitor took it.
     const MISSES: u32 = 48;
 
