@@ -162,13 +162,22 @@ pub struct Sensors {
     /// called next; [`Time::NEVER`] for an in-kernel policy that asks for it
     /// ([`Plan::decide_now`](super::Plan::decide_now)).
     pub first_epoch: Time,
+    /// Whether kernel threads copy pages while they stay mapped, if the host can: a store to a page drops its
+    /// copy, which is made again (hinuma section III-D). If false, accesses wait for the copy.
+    pub copy_on_write: bool,
     requests: Vec<Request>,
 }
 
 impl Sensors {
     /// No sensors yet.
     pub fn new(delivery: Delivery, first_epoch: Time) -> Sensors {
-        Sensors { delivery, first_epoch, requests: Vec::new() }
+        Sensors { delivery, first_epoch, copy_on_write: false, requests: Vec::new() }
+    }
+
+    /// Lets pages stay mapped while kernel threads copy them.
+    #[must_use]
+    pub fn copy_on_write(self) -> Sensors {
+        Sensors { copy_on_write: true, ..self }
     }
 
     /// Adds a sensor that the policy cannot work without.
@@ -241,7 +250,7 @@ impl Sensors {
             _ => *request,
         };
         let requests = self.requests.iter().map(request).collect();
-        Sensors { delivery: self.delivery, first_epoch: time(self.first_epoch), requests }
+        Sensors { first_epoch: time(self.first_epoch), requests, ..*self }
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "threshold",
                 "misses",
                 "a page with at least as many counted TLB misses in an epoch is hot",
-                [1, 3, 4095],
+                [1, 3, 1023],
             ),
             MARKS,
             COUNT,

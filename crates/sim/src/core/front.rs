@@ -221,7 +221,11 @@ impl Core {
             return self.walk(thread, space, address, write);
         };
         if write && !translation.dirty {
-            space.table.find(address.page())?.0.set(Entry::DIRTY);
+            let (entry, _) = space.table.find(address.page())?;
+            if entry.has(Entry::PROTECTED) {
+                return None;
+            }
+            entry.set(Entry::DIRTY);
             self.tlb.set_dirty(key);
             translation.dirty = true;
         }
@@ -271,8 +275,8 @@ fn warm_ahead(thread: &Thread, space: &Space, address: VirtAddr) {
     }
 }
 
-/// Finds a translation and sets the entry's accessed and dirty bits; `None` if there is no usable one, or if
-/// the entry is marked and this miss not yet counted.
+/// Finds a translation and sets the entry's accessed and dirty bits; `None` if there is no usable one, if
+/// the entry is marked and this miss not yet counted, or for a store to a protected page.
 fn walk_table(
     table: &mut PageTable,
     space: u32,
@@ -285,11 +289,12 @@ fn walk_table(
     if !entry.has(Entry::PRESENT) || entry.any(Entry::HINT | Entry::MOVING) {
         return None;
     }
-    if entry.has(Entry::MARKED) && !counted {
+    if entry.has(Entry::MARKED) && !counted || write && entry.has(Entry::PROTECTED) {
         return None;
     }
     entry.set(Entry::ACCESSED | if write { Entry::DIRTY } else { 0 });
-    let translation = Translation { frame: entry.frame(), dirty: entry.has(Entry::DIRTY) };
+    let translation =
+        Translation { frame: entry.frame(), dirty: entry.has(Entry::DIRTY) && !entry.has(Entry::PROTECTED) };
     Some((PageKey::new(space, page.0 / size.base_pages(), size == PageSize::Huge), translation, size))
 }
 

@@ -244,6 +244,10 @@ impl Core {
         if !entry.has(Entry::PRESENT) || entry.any(Entry::HINT | Entry::MOVING) {
             return None;
         }
+        let is_protected = entry.has(Entry::PROTECTED);
+        if is_protected && record.is_store() {
+            return None;
+        }
         let is_stale = known.is_some_and(|(_, is_stale)| is_stale);
         let walks = record.walks() || is_stale;
         if walks && entry.has(Entry::MARKED) && self.counted.take() != Some(key) {
@@ -258,7 +262,7 @@ impl Core {
         let frame = frame_of(entry.frame(), page, size);
         // After a walk that the record does not know of, nor does it know of the first store.
         let is_clean = (is_stale || is_clean) && !entry.has(Entry::DIRTY);
-        self.replayed.frames.insert(key, frame, is_clean && !record.walks());
+        self.replayed.frames.insert(key, frame, is_protected || is_clean && !record.walks());
         let line = line_in(frame, in_page);
         if !walks {
             return Some(Translated { line, from: now, takes: record.translation() });

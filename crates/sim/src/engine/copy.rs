@@ -26,6 +26,10 @@ pub(crate) struct Copy {
     pub cancelled: bool,
     /// Whether it is made by the kernel thread of a policy outside the kernel, one move after another.
     pub by_daemon: bool,
+    /// Whether a store to the page, which stays mapped, has made the copy useless.
+    pub dropped: bool,
+    /// Copies dropped so far.
+    pub attempts: u32,
     cpu: CpuId,
     read: u64,
     written: u64,
@@ -52,6 +56,8 @@ impl Copy {
             waiters: Vec::new(),
             cancelled: false,
             by_daemon,
+            dropped: false,
+            attempts: 0,
             cpu,
             read: 0,
             written: 0,
@@ -66,14 +72,22 @@ impl Copy {
         }
     }
 
-    /// Handles the arrival of a line at `at`; returns whether it was the last.
+    /// Starts again after it was dropped.
+    pub fn restart(&mut self, number: usize, window: u16, at: Time, uncore: &mut Uncore) {
+        (self.dropped, self.attempts) = (false, self.attempts + 1);
+        (self.read, self.written) = (0, 0);
+        self.start(number, window, at, uncore);
+    }
+
+    /// Handles the arrival of a line at `at`; returns whether it was the last. Once dropped, no further line is
+    /// read.
     pub fn line_arrived(&mut self, number: usize, at: Time, uncore: &mut Uncore) -> bool {
         uncore.write(self.cpu, u64::from(self.to) * LINES_OF_PAGE + self.written, at);
         self.written += 1;
-        if self.read < self.lines {
+        if self.read < self.lines && !self.dropped {
             self.read_next(number, at, uncore);
         }
-        self.written == self.lines
+        self.written == self.read
     }
 
     fn read_next(&mut self, number: usize, at: Time, uncore: &mut Uncore) {

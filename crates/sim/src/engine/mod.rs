@@ -119,7 +119,7 @@ impl<'p> Engine<'p> {
             os: Os::new(&machine),
             uncore: Uncore::new(&machine),
             completed: Vec::new(),
-            mover: Mover::new(nodes),
+            mover: Mover::new(nodes, requests.as_ref().is_some_and(|requests| requests.copy_on_write)),
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
             sensors,
             worker: 0,

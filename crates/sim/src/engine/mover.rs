@@ -6,7 +6,8 @@
 //!   │ frame reserved
 //!   ├─ in the kernel ──────────────▶ copy ─▶ made
 //!   └─ queue ─▶ kernel thread ─────▶ copy ─▶ made
-//!        └ page gone: cancelled       └ page unmapped meanwhile: cancelled
+//!        └ page gone: cancelled       │  page unmapped meanwhile: cancelled
+//!                                     └ page mapped (copy on write): a store drops the copy, made again
 //! ```
 
 use std::collections::VecDeque;
@@ -21,6 +22,9 @@ use super::copy::Copy;
 use super::{Engine, Timer};
 use crate::os::{Entry, Owner, Stale, key_of};
 
+/// Copies of a page, if stores drop them, after the last of which accesses wait.
+const COPIES_MAX: u32 = 4;
+
 /// Moves in flight, and completions not collected yet.
 #[derive(Default)]
 pub(crate) struct Mover {
@@ -29,6 +33,8 @@ pub(crate) struct Mover {
     copies: Slab<Copy>,
     /// Whether the kernel thread is copying a page.
     busy: bool,
+    /// Whether the kernel thread copies pages while they stay mapped.
+    copy_on_write: bool,
     /// Its working time.
     pub system: Time,
     /// Base pages moved to each node.
@@ -46,8 +52,8 @@ enum Queued {
 
 impl Mover {
     /// Without moves, on a machine with this number of nodes.
-    pub fn new(nodes: usize) -> Mover {
-        Mover { migrated_pages: vec![0; nodes], ..Mover::default() }
+    pub fn new(nodes: usize, copy_on_write: bool) -> Mover {
+        Mover { migrated_pages: vec![0; nodes], copy_on_write, ..Mover::default() }
     }
 
     /// Base pages moved to a node.
@@ -115,7 +121,7 @@ impl Engine<'_> {
         if !entry.has(Entry::PRESENT) || size != wanted.size {
             return Err(Refusal::Gone);
         }
-        if entry.any(Entry::MOVING | Entry::CLAIMED) {
+        if entry.any(Entry::MOVING | Entry::CLAIMED | Entry::COPIED) {
             return Err(Refusal::Busy);
         }
         let frame = entry.frame();
@@ -135,9 +141,13 @@ impl Engine<'_> {
         self.os.frames.take(wanted.to, owner).ok_or(Refusal::NoRoom)
     }
 
-    /// Unmaps a page and starts to copy it to a reserved frame.
+    /// Unmaps a page, or protects it from stores, and starts to copy it to a reserved frame.
     fn start_copy(&mut self, planned: Planned, wanted: Move, to: u32, by: Option<usize>) {
-        let Some(from) = self.unmap_for_move(&wanted) else {
+        let flags = match by.is_none() && self.mover.copy_on_write {
+            true => Entry::COPIED | Entry::PROTECTED,
+            false => Entry::MOVING,
+        };
+        let Some(from) = self.unmap_for_move(&wanted, flags) else {
             self.os.frames.give(to);
             let outcome = self.cancelled(&wanted);
             return self.mover.complete(self.now, planned, outcome);
@@ -164,8 +174,9 @@ impl Engine<'_> {
         Outcome::Cancelled(if ended { Cancellation::TaskEnded } else { Cancellation::Unmapped })
     }
 
-    /// Unmaps a page to move, and returns its frame; `None` if it can no longer be moved.
-    fn unmap_for_move(&mut self, wanted: &Move) -> Option<u32> {
+    /// Unmaps or protects a page to move, by these flags, and returns its frame; `None` if it can no longer be
+    /// moved.
+    fn unmap_for_move(&mut self, wanted: &Move, flags: u64) -> Option<u32> {
         let (entry, size) = self.os.spaces[wanted.task.index()].table.find(wanted.page)?;
         let from = entry.frame();
         entry.clear(Entry::CLAIMED);
@@ -173,17 +184,52 @@ impl Engine<'_> {
         if !movable || self.os.frames.node_of(from) == wanted.to {
             return None;
         }
-        entry.set(Entry::MOVING);
-        let page = Some(key_of(wanted.task, wanted.head(), size));
-        self.os.stale.push(Stale { task: wanted.task, page });
+        entry.set(flags);
+        self.drop_translation(wanted);
         Some(from)
+    }
+
+    /// Notes that cores must drop the translation of a page to move.
+    fn drop_translation(&mut self, wanted: &Move) {
+        let page = Some(key_of(wanted.task, wanted.head(), wanted.size));
+        self.os.stale.push(Stale { task: wanted.task, page });
+    }
+
+    /// A store to a page that is being copied while mapped: the copy is useless.
+    pub(super) fn drop_copy(&mut self, task: TaskId, page: Vpn) {
+        if let Some((entry, _)) = self.os.spaces[task.index()].table.find(page) {
+            entry.clear(Entry::PROTECTED);
+        }
+        let of_page =
+            |copy: &&mut Copy| !copy.cancelled && (copy.wanted.task, copy.wanted.head()) == (task, page);
+        if let Some(copy) = self.mover.copies.iter_mut().map(|(_, copy)| copy).find(of_page) {
+            copy.dropped = true;
+        }
+    }
+
+    /// Makes a dropped copy again. One that was dropped too often unmaps the page, so that it ends.
+    fn copy_again(&mut self, number: usize, at: Time) {
+        let Copy { wanted, attempts, .. } = self.mover.copies[number];
+        let flags = match attempts + 1 < COPIES_MAX {
+            true => Entry::COPIED | Entry::PROTECTED,
+            false => Entry::MOVING,
+        };
+        if let Some((entry, _)) = self.os.spaces[wanted.task.index()].table.find(wanted.page) {
+            entry.clear(Entry::COPIED);
+            entry.set(flags);
+        }
+        self.drop_translation(&wanted);
+        let start = at + self.shoot_down(None);
+        let window = self.setup.machine.core.outstanding_misses;
+        self.mover.copies[number].restart(number, window, start, &mut self.uncore);
     }
 
     /// Cancels moves of a task's pages that have been unmapped.
     pub(super) fn cancel_unmapped(&mut self, task: TaskId) {
         let table = &mut self.os.spaces[task.index()].table;
         for (_, copy) in self.mover.copies.iter_mut().filter(|(_, copy)| copy.wanted.task == task) {
-            let moving = table.find(copy.wanted.page).is_some_and(|(entry, _)| entry.has(Entry::MOVING));
+            let moves = |entry: &Entry| entry.any(Entry::MOVING | Entry::COPIED);
+            let moving = table.find(copy.wanted.page).is_some_and(|(entry, _)| moves(entry));
             copy.cancelled |= !moving;
         }
     }
@@ -191,17 +237,25 @@ impl Engine<'_> {
     /// Handles a line read by a copy.
     pub(super) fn line_arrived(&mut self, number: usize, at: Time) {
         if self.mover.copies[number].line_arrived(number, at, &mut self.uncore) {
+            if self.mover.copies[number].dropped && !self.mover.copies[number].cancelled {
+                return self.copy_again(number, at);
+            }
             self.finish_copy(number, at + self.os.costs.remap);
         }
     }
 
-    fn finish_copy(&mut self, number: usize, at: Time) {
+    fn finish_copy(&mut self, number: usize, mut at: Time) {
         let Copy { planned, wanted, from, to, begun, waiters, cancelled, by_daemon, .. } =
             self.mover.copies.remove(number);
         let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
         let outcome = if let Some((entry, _)) = found.filter(|_| !cancelled) {
-            entry.clear(Entry::MOVING | Entry::HINT);
+            let was_mapped = entry.has(Entry::COPIED);
+            entry.clear(Entry::MOVING | Entry::HINT | Entry::COPIED | Entry::PROTECTED);
             entry.set_frame(to);
+            if was_mapped {
+                self.drop_translation(&wanted);
+                at += self.shoot_down(None);
+            }
             self.os.frames.give(from);
             self.mover.migrated_pages[wanted.to.index()] += wanted.size.base_pages();
             Outcome::Made(Frame::ANY)

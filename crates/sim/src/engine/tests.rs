@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memtide_core::policy::{
     Action, Delivery, Event, Frame, Group, GroupOrder, Migration, Move, Placement, Plan, Reason, Region,
-    RegionSampling, Rule, Sensor, Sensors, Spill, Task, View, Wake, Within,
+    RegionSampling, Rule, Sensor, Sensors, Spill, Task, TlbMissSampling, View, Wake, Within,
 };
 use memtide_core::{Batch, CpuId, Machine, NodeId, PageSize, Then, ThreadId, Time, Vpn};
 use proptest::prelude::*;
@@ -51,7 +51,12 @@ impl Migration for RandomMoves {
     fn sensors(&self) -> Sensors {
         let (sampling, aggregation) = (Time::from_us(1), Time::from_us(5));
         let regions = RegionSampling { sampling, aggregation, regions_max: 12, writes: true };
-        Sensors::new(self.delivery, EPOCH).require(Sensor::HintFaults).require(Sensor::Regions(regions))
+        let in_kernel = self.delivery == Delivery::InKernel;
+        let counting = TlbMissSampling { marking: Time::from_us(7), every_miss: in_kernel };
+        let sensors = Sensors::new(self.delivery, EPOCH);
+        let sensors = if in_kernel { sensors } else { sensors.copy_on_write() };
+        let sensors = sensors.require(Sensor::HintFaults).require(Sensor::TlbMisses(counting));
+        sensors.require(Sensor::Regions(regions))
     }
 
     fn on_event(&mut self, event: &Event, _: &View, plan: &mut Plan) {

@@ -36,6 +36,10 @@ impl Engine<'_> {
                     return self.wait_for_page(cpu, thread, hinted.page);
                 }
             }
+            Faulted::Protected(page) => {
+                self.spend_system(cpu, self.os.costs.hint_fault);
+                self.drop_copy(touch.task, page);
+            }
             Faulted::Marked { page, size, node } => {
                 self.spend_system(cpu, self.os.costs.marked_miss);
                 self.marked_miss(cpu, touch, page, size, node);

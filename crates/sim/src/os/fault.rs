@@ -26,6 +26,8 @@ pub(crate) enum Faulted {
     Moving(Vpn),
     /// The page was unmapped by the scanner.
     Hint(Hinted),
+    /// A store to a page that is being copied while mapped.
+    Protected(Vpn),
     /// The page's entry is marked, to count its TLB misses.
     Marked { page: Vpn, size: PageSize, node: NodeId },
 }
@@ -62,6 +64,9 @@ impl Os {
             }
             let (node, steps) = (self.node_of(entry.frame()), entry.steps_since_hint(self.scan_step));
             return Ok(Faulted::Hint(Hinted { page: first, size, node, steps }));
+        }
+        if touch.write && entry.has(Entry::PRESENT | Entry::PROTECTED) {
+            return Ok(Faulted::Protected(first));
         }
         if entry.has(Entry::PRESENT | Entry::MARKED) {
             return Ok(Faulted::Marked { page: first, size, node: self.node_of(entry.frame()) });

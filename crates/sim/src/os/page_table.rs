@@ -30,9 +30,13 @@ impl Entry {
     pub const REFERENCED: u64 = 1 << 40;
     /// Marked to count its TLB misses: a walk faults.
     pub const MARKED: u64 = 1 << 41;
+    /// Being copied while mapped.
+    pub const COPIED: u64 = 1 << 42;
+    /// Protected from stores, the first of which drops the copy.
+    pub const PROTECTED: u64 = 1 << 43;
 
     /// Lowest bit of the number of TLB misses counted since a monitor took it.
-    const MISSES_SHIFT: u32 = 42;
+    const MISSES_SHIFT: u32 = 44;
     /// Maximum of that number.
     pub const MISSES: u64 = (1 << (Entry::STEP_SHIFT - Entry::MISSES_SHIFT)) - 1;
     /// The upper bits are the step of the scanner that unmapped it, modulo [`STEPS`](Entry::STEPS).

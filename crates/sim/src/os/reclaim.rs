@@ -37,7 +37,7 @@ impl Os {
             self.frames.activate(frame);
             return 0;
         };
-        if entry.any(Entry::ACCESSED | Entry::YOUNG | Entry::MOVING) {
+        if entry.any(Entry::ACCESSED | Entry::YOUNG | Entry::MOVING | Entry::COPIED) {
             entry.clear(Entry::ACCESSED | Entry::YOUNG);
             self.frames.activate(frame);
             return 0;

@@ -52,7 +52,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "hot",
                 "misses",
                 "a page with at least as many counted TLB misses, older ones halved, can be promoted",
-                [1, 2, 4095],
+                [1, 2, 1023],
             ),
             PAGES,
             Parameter::integer("ratio_max", "pages", "maximum of N", [1, 8, 1000]),
@@ -65,6 +65,12 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             MARKS,
             COUNT,
             FILTER,
+            Parameter::word(
+                "copy",
+                "how kernel threads copy pages: mapped, while a store drops the copy, which is made again; or \
+                 unmapped, while accesses wait",
+                &["on-write", "unmapped"],
+            ),
         ],
     },
     check: |_| Ok(()),
@@ -84,6 +90,7 @@ struct Hanb {
     ratio_max: u32,
     settle: u32,
     counting: Sensor,
+    copy_on_write: bool,
     trigger: Trigger,
     queue: Queue,
     tuned: Tuned,
@@ -135,6 +142,7 @@ impl Hanb {
             ratio_max: values.u32("ratio_max"),
             settle: values.u32("settle"),
             counting: Sensor::TlbMisses(sampling(values, configured)),
+            copy_on_write: values.word("copy") == "on-write",
             trigger: Trigger::new(machine, values),
             queue,
             tuned,
@@ -213,10 +221,9 @@ impl Hanb {
 
 impl Migration for Hanb {
     fn sensors(&self) -> Sensors {
-        let sensors = Sensors::new(Delivery::InKernel, self.configured)
-            .require(self.counting)
-            .require(Sensor::LlcMisses)
-            .require(Sensor::NodeTraffic);
+        let sensors = Sensors::new(Delivery::InKernel, self.configured);
+        let sensors = if self.copy_on_write { sensors.copy_on_write() } else { sensors };
+        let sensors = sensors.require(self.counting).require(Sensor::LlcMisses).require(Sensor::NodeTraffic);
         if self.groups.has_neighbours() { sensors.require(Sensor::HintFaults) } else { sensors }
     }
 
