@@ -228,13 +228,37 @@ fn shards_of_a_sweep_merge_into_the_file_of_the_whole() {
     assert_eq!(names_in(folder.path()), partial);
     let all = run("parts.csv", &["--shard", "2/3"]);
     assert_eq!(all["points"], whole["points"]);
-    assert_eq!(names_in(folder.path()), ["parts.csv", "whole.csv"]);
+    assert_eq!(names_in(folder.path()), ["parts.csv", "parts.csv.done", "whole.csv"]);
     assert_eq!(fs::read_to_string(path("parts.csv")).unwrap(), text);
 
     refused(2, &[&FOUR[..], &["--out", &path("whole.csv")]].concat(), &["it exists"]);
     refused(2, &[&FOUR[..], &["--out", &path("whole.txt")]].concat(), &[".csv or .parquet"]);
     refused(2, &[&FOUR[..], &["--shard", "1/2"]].concat(), &["--out"]);
     refused(2, &[&FOUR[..], &["--out", &path("x.csv"), "--shard", "3/2"]].concat(), &["such as 3/8"]);
+}
+
+#[test]
+fn shard_that_starts_after_the_last_finds_results_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("parts.csv").display().to_string();
+    let shard = |shard: &'static str| [&FOUR[..], &["--out", &out, "--shard", shard]].concat();
+    for part in ["1/8", "2/8", "3/8", "4/8"] {
+        stdout_of(&shard(part));
+    }
+    let text = fs::read(&out).unwrap();
+    for late in ["1/8", "5/8"] {
+        let shown = stdout_of(&shard(late));
+        assert!(shown.contains("All results are in") && shown.contains("parts.csv"), "{shown}");
+    }
+    assert!(json(&shard("8/8"))["points"].is_null());
+    assert_eq!(fs::read(&out).unwrap(), text);
+    assert_eq!(names_in(folder.path()), ["parts.csv", "parts.csv.done"]);
+
+    refused(2, &[&shard("5/8")[..], &["--seed", "7"]].concat(), &["it exists"]);
+    refused(2, &[&FOUR[..], &["--out", &out]].concat(), &["it exists"]);
+    fs::write(&out, "another file\n").unwrap();
+    refused(2, &shard("5/8"), &["it exists"]);
+    assert_eq!(fs::read(&out).unwrap(), b"another file\n");
 }
 
 #[test]

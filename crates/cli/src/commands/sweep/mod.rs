@@ -21,7 +21,7 @@ use self::results::Outcome;
 use self::shard::Shard;
 use crate::failure::Failure;
 use crate::options::{Common, Overrides};
-use crate::output::{Cell, Document, Format};
+use crate::output::{self, Cell, Document, Format};
 use crate::progress::Progress;
 use crate::report::ReportFile;
 use crate::runs::{self, RunOptions, Runs};
@@ -93,6 +93,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plan = Plan::new(&settings, policies, seeds, machine)?;
     drop(arguments.report.draft()?);
     let sweep = identity(&base, &plan)?;
+    if arguments.out.is_complete(arguments.shard, &sweep) {
+        return complete(arguments, &base, &plan);
+    }
     // First, so that a refused sweep leaves no journal.
     let mut known = arguments.out.known(&sweep, plan.runs())?;
     let journal = arguments.out.journal(arguments.shard, &sweep)?;
@@ -136,6 +139,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     finish(arguments, &base, &plan, known)
 }
 
+/// Says that other shards have written all results.
+fn complete(arguments: &Arguments, base: &Runs, plan: &Plan) -> Result<(), Failure> {
+    let path = arguments.out.path().map(|path| path.display().to_string()).unwrap_or_default();
+    let note = format!("All results are in {path}; other parts have done the runs.");
+    if arguments.common.output != Format::Table {
+        output::print_to_stderr(&format!("{note}\n"));
+    }
+    let mut about = base.about();
+    about.retain(|(key, _)| !plan.sweeps(key));
+    Document { about, notes: vec![note], ..Document::default() }.print(arguments.common.output)
+}
+
 /// Writes and prints the results.
 fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> Result<(), Failure> {
     let format = arguments.common.output;
@@ -154,7 +169,8 @@ fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> 
     }
     let is_complete = known.outcomes.len() == plan.runs();
     if is_complete && !arguments.out.path().is_some_and(Path::exists) {
-        arguments.out.write(&document(base, plan, &known, Format::Csv))?;
+        let results = document(base, plan, &known, Format::Csv);
+        arguments.out.write(&results, arguments.shard, &identity(base, plan)?)?;
     }
     let mut shown = document(base, plan, &known, format);
     shown.notes.extend(failed(plan, &failures));
