@@ -262,6 +262,18 @@ fn shard_that_starts_after_the_last_finds_results_complete() {
 }
 
 #[test]
+fn results_and_report_in_one_file_are_refused_before_any_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.csv").display().to_string();
+    let same = folder.path().join(".").join("x.csv").display().to_string();
+    let says = ["--report", "the same file as --out"];
+    refused(2, &[&FOUR[..], &["--out", &out, "--report", &same]].concat(), &says);
+    let says = ["--report", "the same file as --markdown"];
+    refused(2, &["repro", "--markdown", &out, "--report", &out], &says);
+    assert!(names_in(folder.path()).is_empty());
+}
+
+#[test]
 fn interrupted_sweep_goes_on_with_the_same_command() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();

@@ -76,6 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let message = format!("--machine {}: a sweep takes one; `compare` takes several", options.machine);
         return Err(Failure::Usage(message));
     }
+    arguments.report.check_differs("--out", arguments.out.path())?;
     let set = &options.overrides.settings.set;
     let settings = Settings::new(set, arguments.points)?;
     let fixed = Overrides {
