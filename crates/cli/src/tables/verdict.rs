@@ -21,7 +21,7 @@ const QUEUES: f64 = 1.5;
 const REPORTED_SHARE: f64 = 0.01;
 
 /// Names of a list that are printed individually.
-const NAMED: usize = 4;
+const NAMED: usize = 8;
 
 /// Which policies are best and why, and the limits of the runs, a point each; for one run its limits only.
 pub fn verdict(comparison: &Comparison) -> Vec<String> {
@@ -111,10 +111,12 @@ impl Verdict<'_> {
         } else {
             format!(", {:.2} times as fast as {}, the worst", self.spread(), self.names[worst])
         };
+        let others: Vec<usize> = tied.into_iter().filter(|&index| index != best).collect();
         let mut sentences = vec![format!(
-            "{} best: {times:.2} times as fast as {}{of_worst}.",
-            self.subject(&tied),
+            "{} is best: {times:.2} times as fast as {}{of_worst}{}.",
+            self.names[best],
             self.names[against],
+            self.also(&others)
         )];
         sentences.push(self.traffic(best, against));
         sentences.push(self.reason(best, against));
@@ -122,16 +124,16 @@ impl Verdict<'_> {
         sentences
     }
 
-    /// The runs' names and their verb.
-    fn subject(&self, runs: &[usize]) -> String {
+    /// The runs that are as fast as the best, for the end of its sentence.
+    fn also(&self, runs: &[usize]) -> String {
         let names: Vec<&str> = runs.iter().map(|&run| self.names[run].as_str()).collect();
-        match &names[..] {
-            [one] => format!("{one} is"),
-            [few @ .., last] if names.len() <= NAMED => format!("{} and {last} are equally", few.join(", ")),
-            many => {
-                format!("{} and {} more are equally", many[..NAMED].join(", "), many.len() - NAMED)
-            }
-        }
+        let list = match &names[..] {
+            [] => return String::new(),
+            [one] => (*one).to_owned(),
+            [few @ .., last] if names.len() <= NAMED => format!("{} and {last}", few.join(", ")),
+            many => format!("{} and {} more", many[..NAMED].join(", "), many.len() - NAMED),
+        };
+        format!("; within {:.0} % of the best: {list}", EQUAL * 100.0)
     }
 
     /// How the two differ in demand traffic, prefetching and migration.
