@@ -120,7 +120,7 @@ fn sweep_runs_each_combination_and_finds_the_knee() {
     let rows = swept["points"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| row[link].as_str().unwrap()).collect::<Vec<_>>(), ["5%", "7.5%", "10%"]);
     assert!((time(&rows[0]) / time(&rows[2]) - 2.0).abs() < 0.1, "bound by the link: {rows:#?}");
-    assert_eq!(swept["knees"][0]["good_from"], "10%");
+    assert_eq!([&swept["knees"][0]["good_from"], &swept["knees"][0]["good_up_to"]], ["10%", "10%"]);
     let listed = format!("{link}=10%,5%,7.5%");
     let in_another_order = sweep(&["-p", "bind:node=cxl", "--set", &listed, "--set", "core.store_queue=50"]);
     assert_eq!(in_another_order["knees"], swept["knees"]);
@@ -177,6 +177,21 @@ fn sweep_runs_each_combination_and_finds_the_knee() {
     let many = ["core.reorder_buffer=1..4096", "core.store_queue=1..1024"].map(|set| ["--set", set]).concat();
     let many = [&["sweep", "-m", "hbm", "-w", stream, "--points", "1000"], &many[..]].concat();
     refused(2, &many, &["a sweep of 1000000 runs; at most 100000"]);
+}
+
+#[test]
+fn knee_of_a_latency_is_the_highest_good_value() {
+    let sweep = ["sweep", "-m", "ddr5-cxl", "--set", "link.socket0-cxl.latency_ns=50..1000", "--points", "4"];
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("swept.html").display().to_string();
+    let program = ["-w", "gups:threads=2,footprint_mib=4,operations=5000", "-p", "interleave,local"];
+    let swept = json(&[&sweep[..], &program, &["--report", &report]].concat());
+    let [interleave, local] = [0, 1].map(|row| &swept["knees"][row]);
+    assert_eq!([&interleave["good_from"], &interleave["good_up_to"]], ["50", "50"], "{interleave}");
+    assert_eq!(interleave["good_up_to_number"], 50);
+    assert_eq!(interleave["good_ms"], interleave["shortest_ms"]);
+    assert_eq!([&local["good_from"], &local["good_up_to"]], ["50", "1000"], "{local}");
+    assert!(fs::read_to_string(&report).unwrap().contains("good up to"));
 }
 
 /// Four runs: two values, two seeds.

@@ -218,11 +218,11 @@ fn document(base: &Runs, plan: &Plan, known: &Known, format: Format) -> Document
         notes.push(intervals(plan.seeds.len()).to_owned());
     }
     let mut tables = vec![results::points(plan, known, format)];
-    if let Some((table, note)) = knees::knees(plan, known)
+    if let Some(table) = knees::knees(plan, known)
         && known.outcomes.len() == plan.runs()
     {
         tables.push(table);
-        notes.push(note);
+        notes.push(knees::note(plan));
     }
     Document { about, tables, main: "points", notes }
 }
