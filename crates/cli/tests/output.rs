@@ -207,6 +207,18 @@ fn verdict_names_ties_and_idle_migration() {
     assert!(!in_time.contains("No epoch"), "{in_time}");
 }
 
+#[test]
+fn verdict_explains_the_worst_policy_and_sums_its_time() {
+    let policies = "local,bw-local,bw-random,local+hot-cold:epoch_ms=10";
+    let gups = "gups:operations=20000,footprint_mib=8,threads=8";
+    let whole = json(&["compare", "-m", "bmpm-5", "-w", gups, "-p", policies]);
+    let verdict = whole["verdict"].as_str().unwrap();
+    let worst = "local+hot-cold:epoch_ms=10";
+    assert!(verdict.contains(&format!("as fast as {worst}, the worst")), "{verdict}");
+    let explained = [format!("Under {worst} "), format!("under {worst}")];
+    assert!(explained.iter().any(|start| verdict.contains(start)), "{verdict}");
+}
+
 const TRIAD: &str = "stream:kernel=triad,threads=16,footprint_mib=48,iterations=1";
 
 #[test]
@@ -614,9 +626,11 @@ fn verdict_says_where_time_goes_if_memory_is_no_slower() {
         "--set",
         "kernel.numa_scan_period_ms=2",
     ]);
-    for part in
-        ["local is best", "Memory is no slower under local+anb than under local", "they are in the kernel"]
-    {
+    for part in [
+        "local is best",
+        "Memory is no slower under local+anb than under local",
+        " ms more in the kernel, and ",
+    ] {
         assert!(text.contains(part), "no '{part}': {text}");
     }
 }
