@@ -363,6 +363,18 @@ fn failed_runs_of_a_sweep_are_named_and_others_kept() {
 }
 
 #[test]
+fn swapped_pages_are_in_sweep() {
+    let sweep = ["sweep", "-m", "bmpm-2", "--scale", "1024", "-w", "stream:footprint_mib=20,iterations=1"];
+    let sweep = [&sweep[..], &["--set", "node.dram.capacity=50%,100%"]].concat();
+    let of = |policy: &'static str| [&sweep[..], &["-p", policy]].concat();
+    let swapped = json(&of("fast-only"))["points"][0]["swapped_pages"].as_u64();
+    assert!(swapped.is_some_and(|pages| pages > 1000), "{swapped:?}");
+    assert!(stdout_of(&of("fast-only")).contains("pages swapped"));
+    assert_eq!(json(&of("local"))["points"][1]["swapped_pages"], 0);
+    assert!(!stdout_of(&of("local")).contains("swapped"));
+}
+
+#[test]
 fn sweep_draws_each_figure_with_a_line_per_policy() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("swept.html").display().to_string();

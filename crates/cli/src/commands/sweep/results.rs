@@ -9,7 +9,7 @@ use super::plan::{Plan, Run};
 use crate::failure::Failure;
 use crate::output::{Cell, Format, Table};
 use crate::tables::reduction::Load;
-use crate::tables::simulated::{self, Figure};
+use crate::tables::simulated::{self, Figure, SWAPPED};
 
 /// Columns of the figures of every run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +47,7 @@ impl Outcome {
             Err(other) => return Err(other),
         };
         let mut figures = simulated::of_run(&report);
+        figures.push(simulated::swapped(&report));
         let of_run = figures.len();
         figures.extend(simulated::of_nodes(&report));
         figures.extend(simulated::of_links(&report));
@@ -161,16 +162,21 @@ fn of_groups(plan: &Plan, known: &Known) -> Table {
     let mut table = keyed(plan, false);
     let titles = known.columns.as_ref().map_or(&[][..], |columns| &columns.titles[..columns.of_run]);
     let several = plan.seeds.len() > 1;
-    for (key, title) in titles {
+    let groups = groups(plan, known);
+    let swaps =
+        |column: usize| groups.iter().filter_map(|group| group.interval(column)).any(|of| of.mean > 0.0);
+    let shown: Vec<(usize, &(String, String))> =
+        titles.iter().enumerate().filter(|(column, (key, _))| key != SWAPPED || swaps(*column)).collect();
+    for (_, (key, title)) in &shown {
         table.column(key, title);
         if several && key == TIME {
             table.column("from_ms", "from, ms");
             table.column("to_ms", "to, ms");
         }
     }
-    for group in groups(plan, known) {
+    for group in &groups {
         let mut row = plan.keys(group.run);
-        for (column, (key, _)) in titles.iter().enumerate() {
+        for &(column, (key, _)) in &shown {
             let mean = group.mean(column);
             let ends = group.interval(column).map(|over| [over.low, over.high]);
             row.push(mean);
