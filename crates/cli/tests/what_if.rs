@@ -58,6 +58,10 @@ fn comparison_on_several_machines_has_the_figures_of_each() {
     assert_eq!(names.collect::<Vec<_>>(), ["bmpm-1", "bmpm-1", &copy, &copy]);
     assert_eq!(copies["set"], "kernel.fault_ns=400");
     refused(2, &[&["compare", "-m", "bmpm-1, bmpm-1"], &program[..]].concat(), &["named twice"]);
+    for empty in ["bmpm-1,", ",bmpm-1", "bmpm-1,,hinuma", ""] {
+        let says = [&format!("--machine '{empty}'")[..], "a name is empty"];
+        refused(2, &[&["compare", "-m", empty], &program[..]].concat(), &says);
+    }
     refused(2, &[&["compare", "-m", "bmpm-1,bmpm"], &program[..]].concat(), &["no machine 'bmpm'"]);
     refused(
         2,
@@ -241,6 +245,8 @@ fn shards_of_a_sweep_merge_into_the_file_of_the_whole() {
     run("parts.csv", &["--shard", "3/3"]);
     let partial = ["parts.csv.1-of-3.partial", "parts.csv.3-of-3.partial", "whole.csv"];
     assert_eq!(names_in(folder.path()), partial);
+    let third = stdout_of(&[&FOUR[..], &["--out", &path("parts.csv"), "--shard", "3/3"]].concat());
+    assert!(third.contains("1 run of another part is missing; "), "{third}");
     let all = run("parts.csv", &["--shard", "2/3"]);
     assert_eq!(all["points"], whole["points"]);
     assert_eq!(names_in(folder.path()), ["parts.csv", "parts.csv.done", "whole.csv"]);

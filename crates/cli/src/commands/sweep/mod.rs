@@ -180,6 +180,7 @@ fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> 
         shown.notes.push(match plan.runs() - known.outcomes.len() {
             0 => format!("All results are in {path}."),
             _ if arguments.out.path().is_some_and(Path::exists) => format!("All results are in {path}."),
+            1 => format!("1 run of another part is missing; {path} follows with it."),
             missing => format!("{missing} runs of other parts are missing; {path} follows with the last."),
         });
     }
