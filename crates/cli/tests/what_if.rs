@@ -381,6 +381,19 @@ fn swapped_pages_are_in_sweep() {
 }
 
 #[test]
+fn sweep_reports_migration_without_occasion() {
+    let sweep = ["sweep", "-m", "bmpm-5", "-w", "gups:operations=20000,footprint_mib=8"];
+    let set = ["--set", "node.dram.capacity=50%,100%"];
+    let of = |policies: &str| stdout_of(&[&sweep[..], &set, &["-p", policies]].concat());
+    let early = of("local,local+hot-cold,local+anb");
+    let first = "node.dram.capacity=50% under local+hot-cold, seed 1: No epoch ended under local+hot-cold, ";
+    assert!(early.contains(first) && early.contains(" The same for 1 more run of this policy."), "{early}");
+    assert!(early.contains("No NUMA hint fault occurred under local+anb, "), "{early}");
+    let in_time = of("local,local+hot-cold:epoch_ms=10");
+    assert!(!in_time.contains("No epoch") && !in_time.contains("hint fault"), "{in_time}");
+}
+
+#[test]
 fn sweep_draws_each_figure_with_a_line_per_policy() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("swept.html").display().to_string();

@@ -108,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let ended = parallel::map(&to_run, |index, &number| {
         let run = plan.run(number);
         let runs = base.with(machine(&plan.points[run.point].set)?, run.seed);
-        let (columns, outcome) = Outcome::of(runs.run(run.policy, &progress, index))?;
+        let (columns, outcome) = Outcome::of(run.policy.name(), runs.run(run.policy, &progress, index))?;
         if let Some(journal) = &journal {
             journal.add(number, columns.as_ref(), &outcome)?;
         }
@@ -207,7 +207,7 @@ fn document(base: &Runs, plan: &Plan, known: &Known, format: Format) -> Document
         });
     }
     let loads = known.outcomes.values().filter_map(Outcome::load).cloned();
-    let mut notes: Vec<String> = Vec::new();
+    let mut notes = results::notes(plan, known);
     if known.outcomes.values().any(Outcome::is_marked) {
         notes.push("Figures are of the region of interest.".to_owned());
     }

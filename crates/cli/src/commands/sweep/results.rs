@@ -1,6 +1,7 @@
 //! Results of a sweep's runs, and the table of them.
 
 use memtide_lab::Interval;
+use memtide_policies::Policy;
 use memtide_sim::Report;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,9 @@ use super::plan::{Plan, Run};
 use crate::failure::Failure;
 use crate::output::{Cell, Format, Table};
 use crate::tables::reduction::Load;
+use crate::tables::regions;
 use crate::tables::simulated::{self, Figure, SWAPPED};
+use crate::tables::verdict::without_occasion;
 
 /// Columns of the figures of every run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,9 +33,27 @@ pub enum Outcome {
         /// Whether they are of a region of interest.
         marked: bool,
         load: Load,
+        notes: Notes,
     },
     /// Why it has none.
     Failure(String),
+}
+
+/// What is to say about a run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Notes {
+    /// That its policy had no occasion to migrate.
+    pub idle_migration: Option<String>,
+    /// That programs ended before the region of interest.
+    pub ended_before: Option<String>,
+}
+
+impl Notes {
+    fn of(policy: &str, report: &Report) -> Notes {
+        let idle = || without_occasion(&[policy.to_owned()], std::slice::from_ref(report)).pop();
+        let idle_migration = if report.nodes.len() > 1 { idle() } else { None };
+        Notes { idle_migration, ended_before: regions::ended_before(report) }
+    }
 }
 
 /// Key of the figure that charts and knees are of.
@@ -40,7 +61,7 @@ const TIME: &str = "time_ms";
 
 impl Outcome {
     /// Of a run's report, with the columns of its figures; of a run that failed by its own, the reason.
-    pub fn of(run: Result<Report, Failure>) -> Result<(Option<Columns>, Outcome), Failure> {
+    pub fn of(policy: &str, run: Result<Report, Failure>) -> Result<(Option<Columns>, Outcome), Failure> {
         let report = match run {
             Ok(report) => report,
             Err(Failure::Run(why)) => return Ok((None, Outcome::Failure(why))),
@@ -53,7 +74,8 @@ impl Outcome {
         figures.extend(simulated::of_links(&report));
         let (titles, cells) =
             figures.into_iter().map(|(key, title, cell): Figure| ((key, title), cell)).unzip();
-        let outcome = Outcome::Figures { cells, marked: report.marked, load: Load::from(&report) };
+        let notes = Notes::of(policy, &report);
+        let outcome = Outcome::Figures { cells, marked: report.marked, load: Load::from(&report), notes };
         Ok((Some(Columns { titles, of_run }), outcome))
     }
 
@@ -78,6 +100,14 @@ impl Outcome {
     pub fn load(&self) -> Option<&Load> {
         match self {
             Outcome::Figures { load, .. } => Some(load),
+            Outcome::Failure(_) => None,
+        }
+    }
+
+    /// What is to say about it.
+    pub fn notes(&self) -> Option<&Notes> {
+        match self {
+            Outcome::Figures { notes, .. } => Some(notes),
             Outcome::Failure(_) => None,
         }
     }
@@ -148,6 +178,28 @@ impl Known {
     pub fn time(&self) -> Option<usize> {
         self.columns.as_ref()?.titles.iter().position(|(key, _)| key == TIME)
     }
+}
+
+/// Notes on the runs: for each policy the first that had no occasion to migrate, and how many more had none.
+pub fn notes(plan: &Plan, known: &Known) -> Vec<String> {
+    let of_runs = || known.outcomes.iter().filter_map(|(number, outcome)| Some((*number, outcome.notes()?)));
+    let of_policy = |policy: &Policy| {
+        let idle = |(number, notes): (usize, &Notes)| {
+            let is_of = plan.run(number).policy.name() == policy.name();
+            is_of.then(|| Some((number, notes.idle_migration.clone()?)))?
+        };
+        let mut idle = of_runs().filter_map(idle);
+        let (number, note) = idle.next()?;
+        let more = match idle.count() {
+            0 => String::new(),
+            1 => " The same for 1 more run of this policy.".to_owned(),
+            more => format!(" The same for {more} more runs of this policy."),
+        };
+        Some(format!("{}: {note}{more}", plan.describe(number)))
+    };
+    let mut notes: Vec<String> = plan.policies.iter().filter_map(of_policy).collect();
+    notes.extend(of_runs().find_map(|(_, notes)| notes.ended_before.clone()));
+    notes
 }
 
 /// A row per run; in the table format, per group, without figures of nodes and links.
