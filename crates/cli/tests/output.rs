@@ -176,6 +176,14 @@ fn trace_info_and_trace_runs() {
     assert_eq!(limited["report"]["accesses"], 2);
 }
 
+/// The best policy of a verdict, and those that are about as fast.
+fn within_2_percent(verdict: &str) -> (&str, Vec<&str>) {
+    let (best, rest) = verdict.split_once(" is best: ").expect("a best policy");
+    let others = rest.split_once("; within 2 % of the best: ").expect("others").1;
+    let others = others.split_once(". ").expect("a sentence").0;
+    (best, others.split(" and ").flat_map(|names| names.split(", ")).collect())
+}
+
 #[test]
 fn verdict_names_ties_and_idle_migration() {
     let verdict = |arguments: &[&str]| {
@@ -183,7 +191,10 @@ fn verdict_names_ties_and_idle_migration() {
     };
     let small = "gups:operations=20000,footprint_mib=8";
     let tie = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,bw-local,bw-local+bw-migration"]);
-    assert!(tie.contains("bw-local and bw-local+bw-migration are equally best"), "{tie}");
+    let (best, others) = within_2_percent(&tie);
+    let mut tied = [&[best][..], &others].concat();
+    tied.sort_unstable();
+    assert_eq!(tied, ["bw-local", "bw-local+bw-migration"], "{tie}");
     assert!(tie.contains("No NUMA hint fault occurred under bw-local+bw-migration"), "{tie}");
     let same = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+anb"]);
     assert!(same.contains("they place pages alike"), "{same}");
@@ -196,6 +207,18 @@ fn verdict_names_ties_and_idle_migration() {
     assert!(!in_time.contains("No epoch"), "{in_time}");
     let on_fast = verdict(&["-m", "ddr5-cxl", "-w", small, "-p", "local,local+linux-tiering"]);
     assert!(on_fast.contains("no page below the fastest tier was accessed after a scan"), "{on_fast}");
+}
+
+#[test]
+fn verdict_explains_the_worst_policy_and_sums_its_time() {
+    let policies = "local,bw-local,bw-random,local+hot-cold:epoch_ms=10";
+    let gups = "gups:operations=20000,footprint_mib=8,threads=8";
+    let whole = json(&["compare", "-m", "bmpm-5", "-w", gups, "-p", policies]);
+    let verdict = whole["verdict"].as_str().unwrap();
+    let worst = "local+hot-cold:epoch_ms=10";
+    assert!(verdict.contains(&format!("as fast as {worst}, the worst")), "{verdict}");
+    let explained = [format!("Under {worst} "), format!("under {worst}")];
+    assert!(explained.iter().any(|start| verdict.contains(start)), "{verdict}");
 }
 
 const TRIAD: &str = "stream:kernel=triad,threads=16,footprint_mib=48,iterations=1";
@@ -357,8 +380,17 @@ fn verdict_reports_swapping_and_ties() {
     let tied = json(&[&["compare", "-p", "local,local+anb,interleave"], &tied[..]].concat());
     let verdict = tied["verdict"].as_str().unwrap();
     assert!(!verdict.contains("1.00 times") && !verdict.contains("1.01 times"), "{verdict}");
-    let best = verdict.split(" are equally best").next().expect("a first part");
-    assert!(["local and local+anb", "local+anb and local"].contains(&best), "{verdict}");
+    let (best, others) = within_2_percent(verdict);
+    let mut names = [&[best][..], &others].concat();
+    names.sort_unstable();
+    assert_eq!(names, ["local", "local+anb"], "{verdict}");
+    // Policies that never migrate here, in more than four names.
+    let many = "local,local+anb,local+hot-cold,local+bw-migration,local+hot-cold:low=1,local+hot-cold:low=2";
+    let many = format!("{many},interleave");
+    let machine = ["-m", "bmpm-1", "--scale", "1024", "-w", "stream:footprint_mib=20,iterations=1"];
+    let many = json(&[&["compare", "-p", &many], &machine[..]].concat());
+    let verdict = many["verdict"].as_str().unwrap();
+    assert!(within_2_percent(verdict).1.len() == 5 && !verdict.contains(" more"), "{verdict}");
     assert!(verdict.contains("times as fast as interleave"), "{verdict}");
 }
 
@@ -596,9 +628,11 @@ fn verdict_says_where_time_goes_if_memory_is_no_slower() {
         "--set",
         "kernel.numa_scan_period_ms=2",
     ]);
-    for part in
-        ["local is best", "Memory is no slower under local+anb than under local", "they are in the kernel"]
-    {
+    for part in [
+        "local is best",
+        "Memory is no slower under local+anb than under local",
+        " ms more in the kernel, and ",
+    ] {
         assert!(text.contains(part), "no '{part}': {text}");
     }
 }

@@ -58,6 +58,10 @@ fn comparison_on_several_machines_has_the_figures_of_each() {
     assert_eq!(names.collect::<Vec<_>>(), ["bmpm-1", "bmpm-1", &copy, &copy]);
     assert_eq!(copies["set"], "kernel.fault_ns=400");
     refused(2, &[&["compare", "-m", "bmpm-1, bmpm-1"], &program[..]].concat(), &["named twice"]);
+    for empty in ["bmpm-1,", ",bmpm-1", "bmpm-1,,hinuma", ""] {
+        let says = [&format!("--machine '{empty}'")[..], "a name is empty"];
+        refused(2, &[&["compare", "-m", empty], &program[..]].concat(), &says);
+    }
     refused(2, &[&["compare", "-m", "bmpm-1,bmpm"], &program[..]].concat(), &["no machine 'bmpm'"]);
     refused(
         2,
@@ -120,7 +124,7 @@ fn sweep_runs_each_combination_and_finds_the_knee() {
     let rows = swept["points"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| row[link].as_str().unwrap()).collect::<Vec<_>>(), ["5%", "7.5%", "10%"]);
     assert!((time(&rows[0]) / time(&rows[2]) - 2.0).abs() < 0.1, "bound by the link: {rows:#?}");
-    assert_eq!(swept["knees"][0]["good_from"], "10%");
+    assert_eq!([&swept["knees"][0]["good_from"], &swept["knees"][0]["good_up_to"]], ["10%", "10%"]);
     let listed = format!("{link}=10%,5%,7.5%");
     let in_another_order = sweep(&["-p", "bind:node=cxl", "--set", &listed, "--set", "core.store_queue=50"]);
     assert_eq!(in_another_order["knees"], swept["knees"]);
@@ -179,6 +183,21 @@ fn sweep_runs_each_combination_and_finds_the_knee() {
     refused(2, &many, &["a sweep of 1000000 runs; at most 100000"]);
 }
 
+#[test]
+fn knee_of_a_latency_is_the_highest_good_value() {
+    let sweep = ["sweep", "-m", "ddr5-cxl", "--set", "link.socket0-cxl.latency_ns=50..1000", "--points", "4"];
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("swept.html").display().to_string();
+    let program = ["-w", "gups:threads=2,footprint_mib=4,operations=5000", "-p", "interleave,local"];
+    let swept = json(&[&sweep[..], &program, &["--report", &report]].concat());
+    let [interleave, local] = [0, 1].map(|row| &swept["knees"][row]);
+    assert_eq!([&interleave["good_from"], &interleave["good_up_to"]], ["50", "50"], "{interleave}");
+    assert_eq!(interleave["good_up_to_number"], 50);
+    assert_eq!(interleave["good_ms"], interleave["shortest_ms"]);
+    assert_eq!([&local["good_from"], &local["good_up_to"]], ["50", "1000"], "{local}");
+    assert!(fs::read_to_string(&report).unwrap().contains("good up to"));
+}
+
 /// Four runs: two values, two seeds.
 const FOUR: [&str; 9] = [
     "sweep",
@@ -226,15 +245,53 @@ fn shards_of_a_sweep_merge_into_the_file_of_the_whole() {
     run("parts.csv", &["--shard", "3/3"]);
     let partial = ["parts.csv.1-of-3.partial", "parts.csv.3-of-3.partial", "whole.csv"];
     assert_eq!(names_in(folder.path()), partial);
+    let third = stdout_of(&[&FOUR[..], &["--out", &path("parts.csv"), "--shard", "3/3"]].concat());
+    assert!(third.contains("1 run of another part is missing; "), "{third}");
     let all = run("parts.csv", &["--shard", "2/3"]);
     assert_eq!(all["points"], whole["points"]);
-    assert_eq!(names_in(folder.path()), ["parts.csv", "whole.csv"]);
+    assert_eq!(names_in(folder.path()), ["parts.csv", "parts.csv.done", "whole.csv"]);
     assert_eq!(fs::read_to_string(path("parts.csv")).unwrap(), text);
 
     refused(2, &[&FOUR[..], &["--out", &path("whole.csv")]].concat(), &["it exists"]);
     refused(2, &[&FOUR[..], &["--out", &path("whole.txt")]].concat(), &[".csv or .parquet"]);
     refused(2, &[&FOUR[..], &["--shard", "1/2"]].concat(), &["--out"]);
     refused(2, &[&FOUR[..], &["--out", &path("x.csv"), "--shard", "3/2"]].concat(), &["such as 3/8"]);
+}
+
+#[test]
+fn shard_that_starts_after_the_last_finds_results_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("parts.csv").display().to_string();
+    let shard = |shard: &'static str| [&FOUR[..], &["--out", &out, "--shard", shard]].concat();
+    for part in ["1/8", "2/8", "3/8", "4/8"] {
+        stdout_of(&shard(part));
+    }
+    let text = fs::read(&out).unwrap();
+    for late in ["1/8", "5/8"] {
+        let shown = stdout_of(&shard(late));
+        assert!(shown.contains("All results are in") && shown.contains("parts.csv"), "{shown}");
+    }
+    assert!(json(&shard("8/8"))["points"].is_null());
+    assert_eq!(fs::read(&out).unwrap(), text);
+    assert_eq!(names_in(folder.path()), ["parts.csv", "parts.csv.done"]);
+
+    refused(2, &[&shard("5/8")[..], &["--seed", "7"]].concat(), &["it exists"]);
+    refused(2, &[&FOUR[..], &["--out", &out]].concat(), &["it exists"]);
+    fs::write(&out, "another file\n").unwrap();
+    refused(2, &shard("5/8"), &["it exists"]);
+    assert_eq!(fs::read(&out).unwrap(), b"another file\n");
+}
+
+#[test]
+fn results_and_report_in_one_file_are_refused_before_any_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.csv").display().to_string();
+    let same = folder.path().join(".").join("x.csv").display().to_string();
+    let says = ["--report", "the same file as --out"];
+    refused(2, &[&FOUR[..], &["--out", &out, "--report", &same]].concat(), &says);
+    let says = ["--report", "the same file as --markdown"];
+    refused(2, &["repro", "--markdown", &out, "--report", &out], &says);
+    assert!(names_in(folder.path()).is_empty());
 }
 
 #[test]
@@ -309,6 +366,31 @@ fn failed_runs_of_a_sweep_are_named_and_others_kept() {
     assert_eq!(shown["knees"][0]["good_from"], "100%");
     let call = swept("64MiB,65MiB");
     refused(1, &call.split(' ').collect::<Vec<_>>(), &["node.dram.capacity=64MiB", "out of memory"]);
+}
+
+#[test]
+fn swapped_pages_are_in_sweep() {
+    let sweep = ["sweep", "-m", "bmpm-2", "--scale", "1024", "-w", "stream:footprint_mib=20,iterations=1"];
+    let sweep = [&sweep[..], &["--set", "node.dram.capacity=50%,100%"]].concat();
+    let of = |policy: &'static str| [&sweep[..], &["-p", policy]].concat();
+    let swapped = json(&of("fast-only"))["points"][0]["swapped_pages"].as_u64();
+    assert!(swapped.is_some_and(|pages| pages > 1000), "{swapped:?}");
+    assert!(stdout_of(&of("fast-only")).contains("pages swapped"));
+    assert_eq!(json(&of("local"))["points"][1]["swapped_pages"], 0);
+    assert!(!stdout_of(&of("local")).contains("swapped"));
+}
+
+#[test]
+fn sweep_reports_migration_without_occasion() {
+    let sweep = ["sweep", "-m", "bmpm-5", "-w", "gups:operations=20000,footprint_mib=8"];
+    let set = ["--set", "node.dram.capacity=50%,100%"];
+    let of = |policies: &str| stdout_of(&[&sweep[..], &set, &["-p", policies]].concat());
+    let early = of("local,local+hot-cold,local+anb");
+    let first = "node.dram.capacity=50% under local+hot-cold, seed 1: No epoch ended under local+hot-cold, ";
+    assert!(early.contains(first) && early.contains(" The same for 1 more run of this policy."), "{early}");
+    assert!(early.contains("No NUMA hint fault occurred under local+anb, "), "{early}");
+    let in_time = of("local,local+hot-cold:epoch_ms=10");
+    assert!(!in_time.contains("No epoch") && !in_time.contains("hint fault"), "{in_time}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::page::{self, Page};
 use crate::failure::Failure;
-use crate::output::temporary;
+use crate::output::{folder_of, temporary};
 
 /// The option of commands that can write a report.
 #[derive(Debug, clap::Args)]
@@ -28,6 +28,16 @@ impl ReportFile {
     /// The report's file, if requested.
     pub fn path(&self) -> Option<&Path> {
         self.report.as_deref()
+    }
+
+    /// Refuses another option's file for the report.
+    pub fn check_differs(&self, option: &str, other: Option<&Path>) -> Result<(), Failure> {
+        let Some((report, other)) = self.path().zip(other) else { return Ok(()) };
+        if !is_same(report, other) {
+            return Ok(());
+        }
+        let report = report.display();
+        Err(Failure::Usage(format!("--report {report}: the same file as {option}; name another file")))
     }
 
     /// Starts the report, if requested.
@@ -64,6 +74,15 @@ impl<'a> Draft<'a> {
             .map_err(|error| Failure::unwritable(self.path.display(), &error))?;
         Ok(())
     }
+}
+
+/// Whether two paths lead to the same file, which may not exist.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let resolved = |path: &Path| {
+        let in_folder = || Some(folder_of(path).canonicalize().ok()?.join(path.file_name()?));
+        path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
+    };
+    resolved(one) == resolved(other)
 }
 
 /// Whether a file is a report or empty.

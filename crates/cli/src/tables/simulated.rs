@@ -53,6 +53,14 @@ pub fn of_run(report: &Report) -> Vec<Figure> {
     ]
 }
 
+/// Key of [`swapped`].
+pub const SWAPPED: &str = "swapped_pages";
+
+/// Column of the pages swapped out and in, after those of [`of_run`]; in tables only if a run swaps.
+pub fn swapped(report: &Report) -> Figure {
+    figure(SWAPPED, "pages swapped", Cell::Whole(report.pages.swapped_out + report.pages.swapped_in))
+}
+
 /// Columns of a run's nodes in a comparison, in one row.
 pub fn of_nodes(report: &Report) -> Vec<Figure> {
     let of_node = |node: &NodeReport| {

@@ -22,7 +22,7 @@ const QUEUES: f64 = 1.5;
 const REPORTED_SHARE: f64 = 0.01;
 
 /// Names of a list that are printed individually.
-const NAMED: usize = 4;
+const NAMED: usize = 8;
 
 /// Which policies are best and why, and the limits of the runs, a point each; for one run its limits only.
 pub fn verdict(comparison: &Comparison) -> Vec<String> {
@@ -112,27 +112,33 @@ impl Verdict<'_> {
         } else {
             format!(", {:.2} times as fast as {}, the worst", self.spread(), self.names[worst])
         };
+        let others: Vec<usize> = tied.into_iter().filter(|&index| index != best).collect();
         let mut sentences = vec![format!(
-            "{} best: {times:.2} times as fast as {}{of_worst}.",
-            self.subject(&tied),
+            "{} is best: {times:.2} times as fast as {}{of_worst}{}.",
+            self.names[best],
             self.names[against],
+            self.also(&others)
         )];
         sentences.push(self.traffic(best, against));
         sentences.push(self.reason(best, against));
         sentences.extend(self.cost_of_moves(against));
+        if against != worst {
+            sentences.push(self.reason(best, worst));
+            sentences.extend(self.cost_of_moves(worst));
+        }
         sentences
     }
 
-    /// The runs' names and their verb.
-    fn subject(&self, runs: &[usize]) -> String {
+    /// The runs that are as fast as the best, for the end of its sentence.
+    fn also(&self, runs: &[usize]) -> String {
         let names: Vec<&str> = runs.iter().map(|&run| self.names[run].as_str()).collect();
-        match &names[..] {
-            [one] => format!("{one} is"),
-            [few @ .., last] if names.len() <= NAMED => format!("{} and {last} are equally", few.join(", ")),
-            many => {
-                format!("{} and {} more are equally", many[..NAMED].join(", "), many.len() - NAMED)
-            }
-        }
+        let list = match &names[..] {
+            [] => return String::new(),
+            [one] => (*one).to_owned(),
+            [few @ .., last] if names.len() <= NAMED => format!("{} and {last}", few.join(", ")),
+            many => format!("{} and {} more", many[..NAMED].join(", "), many.len() - NAMED),
+        };
+        format!("; within {:.0} % of the best: {list}", EQUAL * 100.0)
     }
 
     /// How the two differ in demand traffic, prefetching and migration.
@@ -199,25 +205,14 @@ impl Verdict<'_> {
         }
     }
 
-    /// In what the other's threads spend most of the time that the best's save.
+    /// In what the other's threads spend more time than the best's: the part that grows most, and all parts.
     fn where_time_goes(&self, best: usize, other: usize) -> String {
-        let spent = |index: usize| {
-            let TimeReport { user_ms, system_ms, stall_ms, idle_ms, .. } = self.reports[index].spent;
-            [
-                ("waiting for memory", stall_ms),
-                ("in the kernel", system_ms),
-                ("waiting for each other", idle_ms),
-                ("retiring instructions", user_ms),
-            ]
-        };
-        let more = spent(other).into_iter().zip(spent(best)).map(|((what, a), (_, b))| (what, a - b));
-        let (what, more_ms) = more.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("four parts");
+        let [a, b] = [best, other].map(|index| &self.reports[index].spent);
+        let [winner, loser] = [best, other].map(|index| &self.names[index]);
+        let grown = growth(a, b);
         format!(
-            "Memory is no slower under {} than under {}; most of the time that its threads spend more, {} \
-             ms, they are {what}.",
-            self.names[other],
-            self.names[best],
-            Cell::Real(more_ms, 3).display()
+            "Memory is no slower under {loser} than under {winner}; the threads of {loser} spend {grown} \
+             in all."
         )
     }
 
@@ -270,6 +265,21 @@ impl Verdict<'_> {
 struct Busy {
     name: String,
     share: f64,
+}
+
+/// The part of the threads' time that grows most from one run to another, and the growth of all parts.
+fn growth(from: &TimeReport, to: &TimeReport) -> String {
+    let parts = [
+        ("waiting for memory", to.stall_ms - from.stall_ms),
+        ("in the kernel", to.system_ms - from.system_ms),
+        ("waiting for each other", to.idle_ms - from.idle_ms),
+        ("retiring instructions", to.user_ms - from.user_ms),
+    ];
+    let (what, more_ms) = parts.into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("four parts");
+    let sum_ms = to.threads_ms() - from.threads_ms();
+    let ms = |ms: f64| Cell::Real(ms.abs(), 3).display();
+    let sign = if sum_ms < 0.0 { "less" } else { "more" };
+    format!("{} ms more {what}, and {} ms {sign}", ms(more_ms), ms(sum_ms))
 }
 
 /// Pages swapped out and in.
@@ -352,6 +362,15 @@ fn with_epoch(name: &str, epoch_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growth_of_a_part_is_not_called_a_part_of_less_growth() {
+        let of = |idle_ms, stall_ms| TimeReport { idle_ms, stall_ms, ..TimeReport::default() };
+        let more = growth(&of(1.0, 2.0), &of(1.975, 1.555));
+        assert_eq!(more, "0.975 ms more waiting for each other, and 0.530 ms more");
+        let less = growth(&of(1.0, 2.0), &of(1.5, 1.0));
+        assert_eq!(less, "0.500 ms more waiting for each other, and 0.500 ms less");
+    }
 
     #[test]
     fn advised_epoch_replaces_the_one_given_and_keeps_other_parameters() {

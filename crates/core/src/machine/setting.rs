@@ -73,6 +73,7 @@ impl Setting {
 
 /// Equally spaced values from `first` to `last`, in their unit.
 fn range(first: &str, last: &str, points: usize) -> Result<Vec<String>, String> {
+    [first, last].into_iter().try_for_each(refuse_signed_share)?;
     let ends = [first, last].map(|end| {
         let (digits, unit) = split_unit(end);
         digits.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| (number, unit))
@@ -92,6 +93,17 @@ fn range(first: &str, last: &str, points: usize) -> Result<Vec<String>, String> 
         }
         _ => Err("expected two numbers with the same unit, as in 10%..100% or 4GiB..64GiB".to_owned()),
     }
+}
+
+/// Refuses `+50%`: it would be half of the machine's figure, not half more.
+fn refuse_signed_share(text: &str) -> Result<(), String> {
+    let Some(percent) = text.trim().strip_prefix('+').and_then(|share| share.strip_suffix('%')) else {
+        return Ok(());
+    };
+    let more = percent.trim().parse::<f64>().ok().map(|percent| {
+        format!("; write {}% for {percent}% more", libm::round((100.0 + percent) * 1e6) / 1e6)
+    });
+    Err(format!("invalid value '{text}': a share has no plus sign{}", more.unwrap_or_default()))
 }
 
 /// Digits, and the unit that follows them.
@@ -311,6 +323,7 @@ fn value(key: &str, before: &Value, text: &str) -> Result<Value, String> {
 /// A number in the figure's unit, and whether it was converted, so that it may be rounded.
 fn number(key: &str, before: f64, text: &str) -> Result<(f64, bool), String> {
     let own = unit_of(key);
+    refuse_signed_share(text)?;
     let (digits, unit) = split_unit(text);
     let number = digits.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     let in_own = match (number, unit) {
@@ -385,6 +398,7 @@ mod tests {
         assert_eq!(values("a.b=16..64").unwrap(), ["16", "32", "48", "64"]);
         assert_eq!(values("a.b=16..65").unwrap(), ["16", "32", "49", "65"], "counts");
         assert_eq!(values("a.b=2..1").unwrap(), ["2", "1.666667", "1.333333", "1"]);
+        assert!(values("a.b=+10%..+50%").unwrap_err().contains("write 110% for 10% more"));
         for wrong in ["a.b=1..", "a.b=1GiB..2", "a.b=x..y", "a.b=1..inf"] {
             assert!(values(wrong).unwrap_err().contains("same unit"), "{wrong}");
         }
@@ -428,6 +442,8 @@ mod tests {
             ("nodes.dram0.capacity=1GiB", "did you mean 'node'"),
             ("node.dram7.capacity=1GiB", "dram0, dram1, cxl"),
             ("node.dram0.capacity=1GB", "MiB, GiB"),
+            ("node.dram0.capacity=+50%", "write 150% for 50% more"),
+            ("node.dram0.capacity=+x%", "no plus sign"),
             ("node.dram0.capacity=much", "expected a number MiB"),
             ("node.dram0.capacity=nan", "expected a number MiB"),
             ("node.dram0.capacity=0.5", "not a whole number"),

@@ -116,14 +116,13 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     let mut nodes = Table::new("nodes", &[("policy", "policy")]);
     let mut links = Table::new("links", &[("policy", "policy")]);
     let speedup = format!("speed-up over {}", comparison.baseline_name());
-    let swapped = |report: &Report| report.pages.swapped_out + report.pages.swapped_in;
-    let shows_swap = format != Format::Table || comparison.reports.iter().any(|report| swapped(report) > 0);
+    let swaps = |report: &Report| report.pages.swapped_out + report.pages.swapped_in > 0;
+    let shows_swap = format != Format::Table || comparison.reports.iter().any(swaps);
     for (index, report) in comparison.reports.iter().enumerate() {
         let mut of_run = simulated::of_run(report);
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
         if shows_swap {
-            let pages = Cell::Whole(swapped(report));
-            of_run.push(("swapped_pages".to_owned(), "pages swapped".to_owned(), pages));
+            of_run.push(simulated::swapped(report));
         }
         let (of_nodes, of_links) = (simulated::of_nodes(report), simulated::of_links(report));
         for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes), (&mut links, of_links)] {

@@ -25,6 +25,10 @@ const FIGURES: [&str; 8] = [
 /// The programs on each machine of a list separated by commas.
 pub fn on_each(setting: &RunOptions, seed: u64) -> Result<Vec<Runs>, Failure> {
     let given: Vec<&str> = setting.machine.split(',').map(str::trim).collect();
+    if given.contains(&"") {
+        let message = format!("--machine '{}': a name is empty; is a comma too many?", setting.machine);
+        return Err(Failure::Usage(message));
+    }
     if let Some((_, twice)) = given.iter().enumerate().find(|(index, name)| given[..*index].contains(name)) {
         return Err(Failure::Usage(format!("machine '{twice}' is named twice; name it once")));
     }

@@ -71,6 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let Reproduce { names, common, full_scale_only, cache, markdown, report: file } = &arguments.reproduce;
     let experiments = experiments(names)?;
+    file.check_differs("--markdown", markdown.as_deref())?;
     let draft = file.draft()?;
     let markdown = markdown.as_deref().map(markdown::Draft::create).transpose()?;
     let cache = Cache::open(cache.as_deref())?;

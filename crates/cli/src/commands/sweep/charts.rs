@@ -4,7 +4,7 @@ use memtide_core::machine::Setting;
 use memtide_lab::Interval;
 
 use super::journal::Known;
-use super::knees::knees;
+use super::knees::{KNEES, note};
 use super::plan::Plan;
 use super::results::{Group, groups};
 use crate::output::{Cell, Document};
@@ -37,16 +37,12 @@ pub fn page<'a>(base: &'a Runs, plan: &Plan, known: &Known, document: &'a Docume
     report::of_sweep(title, &base.machine.summary, &over, result, time.and_then(chart), parts, document)
 }
 
-/// The shortest time, and from which value on each policy's is about its shortest, if the document has that.
+/// The shortest time, and between which values each policy's is about its shortest, if the document has that.
 fn result(plan: &Plan, known: &Known, groups: &[Group], document: &Document) -> Finding {
     let mut sentences: Vec<String> = shortest(plan, known, groups).into_iter().collect();
-    match knees(plan, known).filter(|(_, note)| document.notes.contains(note)) {
-        Some((table, note)) => {
-            sentences.push(note);
-            Finding { sentences, table: Some(table) }
-        }
-        None => Finding { sentences, table: None },
-    }
+    let table = document.tables.iter().find(|table| table.name == KNEES).cloned();
+    sentences.extend(table.is_some().then(|| note(plan)));
+    Finding { sentences, table }
 }
 
 /// The group with the shortest time, in a sentence.

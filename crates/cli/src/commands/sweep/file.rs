@@ -1,10 +1,15 @@
 //! `--out FILE`: the results of all runs in one file, and how a sweep goes on where it was interrupted.
+//!
+//! If shards wrote the file, `FILE.done` contains the sweep and the file's hash: a shard that starts after
+//! the last finds the results complete, and takes no changed or other sweep's file for its own.
 
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use serde_json::Value;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::journal::{self, Journal, Known};
 use super::shard::Shard;
@@ -17,6 +22,8 @@ pub struct ResultsFile {
     /// Write all results to FILE.csv or FILE.parquet; resumable
     ///
     /// FILE.partial has those so far; the same command goes on from there.
+    ///
+    /// With --shard, FILE.done marks complete results for later parts.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = results_file)]
     out: Option<PathBuf>,
 }
@@ -46,21 +53,51 @@ impl ResultsFile {
         Ok(known)
     }
 
+    /// Whether shards of this sweep have written the file, and it is unchanged.
+    pub fn is_complete(&self, shard: Shard, sweep: &Value) -> bool {
+        let Some(path) = self.path().filter(|_| shard.is_part()) else { return false };
+        let done = fs::read(done(path)).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+        let results = fs::read(path).ok();
+        done.zip(results).is_some_and(|(done, results)| done == marker(sweep, &results))
+    }
+
     /// Writes the file and removes the journals. The document's table has a row per run.
-    pub fn write(&self, document: &Document) -> Result<(), Failure> {
+    pub fn write(&self, document: &Document, shard: Shard, sweep: &Value) -> Result<(), Failure> {
         let Some(path) = self.path() else { return Ok(()) };
         let bytes = match is_parquet(path) {
             true => document.parquet(),
             false => document.text(Format::Csv, None).into_bytes(),
         };
-        let written = temporary(path).and_then(|mut file| {
-            file.write_all(&bytes)?;
-            file.persist(path)?;
-            Ok(())
-        });
-        written.map_err(|error| Failure::unwritable(path.display(), &error))?;
+        let done = done(path);
+        if shard.is_part() {
+            // Before the results: whoever finds those finds it, too.
+            write(&done, marker(sweep, &bytes).to_string().as_bytes())?;
+        } else if done.exists() {
+            // Of results that were removed.
+            fs::remove_file(&done).map_err(|error| Failure::unwritable(done.display(), &error))?;
+        }
+        write(path, &bytes)?;
         journal::remove(path)
     }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let written = temporary(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.persist(path)?;
+        Ok::<(), io::Error>(())
+    });
+    written.map_err(|error| Failure::unwritable(path.display(), &error))
+}
+
+/// The file that says which sweep shards completed.
+fn done(results: &Path) -> PathBuf {
+    journal::named(results, ".done")
+}
+
+/// Contents of [`done`].
+fn marker(sweep: &Value, results: &[u8]) -> Value {
+    json!({ "sweep": sweep, "sha256": format!("{:x}", Sha256::digest(results)) })
 }
 
 fn is_parquet(path: &Path) -> bool {

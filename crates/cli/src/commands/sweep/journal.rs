@@ -145,7 +145,7 @@ fn journals(results: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// The name of a file of results with something after it.
-fn named(results: &Path, end: &str) -> PathBuf {
+pub fn named(results: &Path, end: &str) -> PathBuf {
     let mut name: OsString = results.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)

@@ -1,4 +1,6 @@
-//! From which value of a figure on more of it gains nothing.
+//! Between which values of a figure more or less of it gains nothing.
+
+use std::ops::RangeInclusive;
 
 use super::journal::Known;
 use super::plan::Plan;
@@ -8,25 +10,24 @@ use crate::output::{Cell, Table};
 /// A time up to this many times the shortest counts as good as it.
 const AS_GOOD: f64 = 1.05;
 
-/// From which value of the one swept figure on each policy's time is as good as its shortest, and what that
-/// means; nothing for several figures.
-pub fn knees(plan: &Plan, known: &Known) -> Option<(Table, String)> {
+/// Name of the table.
+pub const KNEES: &str = "knees";
+
+/// From which value of the one swept figure, and up to which, each policy's time is as good as its shortest;
+/// nothing for several figures.
+pub fn knees(plan: &Plan, known: &Known) -> Option<Table> {
     let [axis] = &plan.axes[..] else { return None };
     let time = known.time()?;
-    let mut columns = vec![
-        ("policy".to_owned(), "policy".to_owned()),
-        ("shortest_ms".to_owned(), "shortest, ms".to_owned()),
-        ("good_from".to_owned(), format!("{}, good from", axis.figure.stem)),
-    ];
     // Else they are the values as given.
     let has_unit = axis.has_number() && axis.has_given();
-    if has_unit {
-        columns.push(("good_from_number".to_owned(), axis.title()));
+    let mut table = Table::new(KNEES, &[("policy", "policy"), ("shortest_ms", "shortest, ms")]);
+    for (key, end) in [("good_from", "good from"), ("good_up_to", "good up to")] {
+        table.column(key, format!("{}, {end}", axis.figure.stem));
+        if has_unit {
+            table.column(format!("{key}_number"), axis.title());
+        }
     }
-    columns.push(("good_ms".to_owned(), "time there, ms".to_owned()));
-    let columns: Vec<(&str, &str)> =
-        columns.iter().map(|(key, title)| (key.as_str(), title.as_str())).collect();
-    let mut table = Table::new("knees", &columns);
+    table.column("good_ms", "longest there, ms");
     let groups = groups(plan, known);
     for policy in &plan.policies {
         let of_policy = groups.iter().filter(|group| group.run.policy.name() == policy.name());
@@ -39,31 +40,41 @@ pub fn knees(plan: &Plan, known: &Known) -> Option<(Table, String)> {
         if shortest_ms.is_infinite() {
             continue;
         }
-        let good = knee(&times).map(|index| times_ms[index]);
-        let of = |cell: &dyn Fn(usize, f64) -> Cell| good.map_or(Cell::Absent, |(point, ms)| cell(point, ms));
+        let good = knee(&times);
         let mut row = vec![Cell::text(policy.name()), Cell::Real(shortest_ms, 3)];
-        row.push(of(&|point, _| Cell::text(plan.points[point].set[0].value())));
-        if has_unit {
-            row.push(of(&|point, _| plan.number(point, 0)));
+        for end in [*good.start(), *good.end()] {
+            let (point, _) = times_ms[end];
+            row.push(Cell::text(plan.points[point].set[0].value()));
+            if has_unit {
+                row.push(plan.number(point, 0));
+            }
         }
-        row.push(of(&|_, ms| Cell::Real(ms, 3)));
+        row.push(Cell::Real(times[good].iter().copied().fold(0.0, f64::max), 3));
         table.rows.push(row);
     }
-    let note = format!(
-        "Good from: the {} value from which on the time is within {:.0} % of the policy's shortest; -: it is \
-         not at the {} value.",
-        if axis.has_number() { "lowest" } else { "first" },
-        (AS_GOOD - 1.0) * 100.0,
-        if axis.has_number() { "highest" } else { "last" },
-    );
-    Some((table, note))
+    Some(table)
 }
 
-/// Index of the first time from which on all are as good as the shortest, if the last is.
-fn knee(times: &[f64]) -> Option<usize> {
-    let shortest = times.iter().copied().fold(f64::INFINITY, f64::min);
-    let good_at_end = times.iter().rev().take_while(|&&time| time <= AS_GOOD * shortest).count();
-    (good_at_end > 0).then(|| times.len() - good_at_end)
+/// What the table says.
+pub fn note(plan: &Plan) -> String {
+    let of = if plan.axes[0].has_number() { "lowest and highest" } else { "first and last" };
+    let percent = (AS_GOOD - 1.0) * 100.0;
+    format!(
+        "Good from, up to: the {of} of the values in a row for which the time is within {percent:.0} % of \
+         the policy's shortest."
+    )
+}
+
+/// Indices of the times that are as good as the shortest: of those at the end, or else around the shortest.
+fn knee(times: &[f64]) -> RangeInclusive<usize> {
+    let by_time = |&a: &usize, &b: &usize| times[a].total_cmp(&times[b]);
+    let shortest = (0..times.len()).min_by(by_time).unwrap_or_default();
+    let is_good = |&index: &usize| times[index] <= AS_GOOD * times[shortest];
+    let last = times.len().saturating_sub(1);
+    let inside = if is_good(&last) { last } else { shortest };
+    let from = (0..=inside).rev().take_while(is_good).last().unwrap_or(inside);
+    let to = (inside..=last).take_while(is_good).last().unwrap_or(inside);
+    from..=to
 }
 
 #[cfg(test)]
@@ -72,10 +83,16 @@ mod tests {
 
     #[test]
     fn knee_is_first_of_the_good_times_at_the_end() {
-        assert_eq!(knee(&[9.0, 5.0, 4.1, 4.0, 4.2]), Some(2));
-        assert_eq!(knee(&[4.0, 9.0, 4.1]), Some(2));
-        assert_eq!(knee(&[4.0, 4.0]), Some(0));
-        assert_eq!(knee(&[f64::INFINITY, 4.0]), Some(1), "a run that failed");
-        assert_eq!(knee(&[4.0, 9.0]), None, "grows worse");
+        assert_eq!(knee(&[9.0, 5.0, 4.1, 4.0, 4.2]), 2..=4);
+        assert_eq!(knee(&[4.0, 9.0, 4.1]), 2..=2);
+        assert_eq!(knee(&[4.0, 4.0]), 0..=1);
+        assert_eq!(knee(&[f64::INFINITY, 4.0]), 1..=1, "a run that failed");
+    }
+
+    #[test]
+    fn knee_is_last_of_the_good_times_where_less_is_better() {
+        assert_eq!(knee(&[4.0, 4.1, 5.0, 9.0]), 0..=1);
+        assert_eq!(knee(&[4.0, 9.0]), 0..=0);
+        assert_eq!(knee(&[9.0, 4.1, 4.0, 9.0]), 1..=2, "between two values");
     }
 }

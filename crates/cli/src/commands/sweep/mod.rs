@@ -21,7 +21,7 @@ use self::results::Outcome;
 use self::shard::Shard;
 use crate::failure::Failure;
 use crate::options::{Common, Overrides};
-use crate::output::{Cell, Document, Format};
+use crate::output::{self, Cell, Document, Format};
 use crate::progress::Progress;
 use crate::report::ReportFile;
 use crate::runs::{self, RunOptions, Runs};
@@ -76,6 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let message = format!("--machine {}: a sweep takes one; `compare` takes several", options.machine);
         return Err(Failure::Usage(message));
     }
+    arguments.report.check_differs("--out", arguments.out.path())?;
     let set = &options.overrides.settings.set;
     let settings = Settings::new(set, arguments.points)?;
     let fixed = Overrides {
@@ -93,6 +94,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plan = Plan::new(&settings, policies, seeds, machine)?;
     drop(arguments.report.draft()?);
     let sweep = identity(&base, &plan)?;
+    if arguments.out.is_complete(arguments.shard, &sweep) {
+        return complete(arguments, &base, &plan);
+    }
     // First, so that a refused sweep leaves no journal.
     let mut known = arguments.out.known(&sweep, plan.runs())?;
     let journal = arguments.out.journal(arguments.shard, &sweep)?;
@@ -104,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let ended = parallel::map(&to_run, |index, &number| {
         let run = plan.run(number);
         let runs = base.with(machine(&plan.points[run.point].set)?, run.seed);
-        let (columns, outcome) = Outcome::of(runs.run(run.policy, &progress, index))?;
+        let (columns, outcome) = Outcome::of(run.policy.name(), runs.run(run.policy, &progress, index))?;
         if let Some(journal) = &journal {
             journal.add(number, columns.as_ref(), &outcome)?;
         }
@@ -136,6 +140,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     finish(arguments, &base, &plan, known)
 }
 
+/// Says that other shards have written all results.
+fn complete(arguments: &Arguments, base: &Runs, plan: &Plan) -> Result<(), Failure> {
+    let path = arguments.out.path().map(|path| path.display().to_string()).unwrap_or_default();
+    let note = format!("All results are in {path}; other parts have done the runs.");
+    if arguments.common.output != Format::Table {
+        output::print_to_stderr(&format!("{note}\n"));
+    }
+    let mut about = base.about();
+    about.retain(|(key, _)| !plan.sweeps(key));
+    Document { about, notes: vec![note], ..Document::default() }.print(arguments.common.output)
+}
+
 /// Writes and prints the results.
 fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> Result<(), Failure> {
     let format = arguments.common.output;
@@ -154,7 +170,8 @@ fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> 
     }
     let is_complete = known.outcomes.len() == plan.runs();
     if is_complete && !arguments.out.path().is_some_and(Path::exists) {
-        arguments.out.write(&document(base, plan, &known, Format::Csv))?;
+        let results = document(base, plan, &known, Format::Csv);
+        arguments.out.write(&results, arguments.shard, &identity(base, plan)?)?;
     }
     let mut shown = document(base, plan, &known, format);
     shown.notes.extend(failed(plan, &failures));
@@ -163,6 +180,7 @@ fn finish(arguments: &Arguments, base: &Runs, plan: &Plan, mut known: Known) -> 
         shown.notes.push(match plan.runs() - known.outcomes.len() {
             0 => format!("All results are in {path}."),
             _ if arguments.out.path().is_some_and(Path::exists) => format!("All results are in {path}."),
+            1 => format!("1 run of another part is missing; {path} follows with it."),
             missing => format!("{missing} runs of other parts are missing; {path} follows with the last."),
         });
     }
@@ -189,7 +207,7 @@ fn document(base: &Runs, plan: &Plan, known: &Known, format: Format) -> Document
         });
     }
     let loads = known.outcomes.values().filter_map(Outcome::load).cloned();
-    let mut notes: Vec<String> = Vec::new();
+    let mut notes = results::notes(plan, known);
     if known.outcomes.values().any(Outcome::is_marked) {
         notes.push("Figures are of the region of interest.".to_owned());
     }
@@ -201,11 +219,11 @@ fn document(base: &Runs, plan: &Plan, known: &Known, format: Format) -> Document
         notes.push(intervals(plan.seeds.len()).to_owned());
     }
     let mut tables = vec![results::points(plan, known, format)];
-    if let Some((table, note)) = knees::knees(plan, known)
+    if let Some(table) = knees::knees(plan, known)
         && known.outcomes.len() == plan.runs()
     {
         tables.push(table);
-        notes.push(note);
+        notes.push(knees::note(plan));
     }
     Document { about, tables, main: "points", notes }
 }

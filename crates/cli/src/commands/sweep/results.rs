@@ -1,6 +1,7 @@
 //! Results of a sweep's runs, and the table of them.
 
 use memtide_lab::Interval;
+use memtide_policies::Policy;
 use memtide_sim::Report;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,9 @@ use super::plan::{Plan, Run};
 use crate::failure::Failure;
 use crate::output::{Cell, Format, Table};
 use crate::tables::reduction::Load;
-use crate::tables::simulated::{self, Figure};
+use crate::tables::regions;
+use crate::tables::simulated::{self, Figure, SWAPPED};
+use crate::tables::verdict::without_occasion;
 
 /// Columns of the figures of every run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,9 +33,27 @@ pub enum Outcome {
         /// Whether they are of a region of interest.
         marked: bool,
         load: Load,
+        notes: Notes,
     },
     /// Why it has none.
     Failure(String),
+}
+
+/// What is to say about a run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Notes {
+    /// That its policy had no occasion to migrate.
+    pub idle_migration: Option<String>,
+    /// That programs ended before the region of interest.
+    pub ended_before: Option<String>,
+}
+
+impl Notes {
+    fn of(policy: &str, report: &Report) -> Notes {
+        let idle = || without_occasion(&[policy.to_owned()], std::slice::from_ref(report)).pop();
+        let idle_migration = if report.nodes.len() > 1 { idle() } else { None };
+        Notes { idle_migration, ended_before: regions::ended_before(report) }
+    }
 }
 
 /// Key of the figure that charts and knees are of.
@@ -40,19 +61,21 @@ const TIME: &str = "time_ms";
 
 impl Outcome {
     /// Of a run's report, with the columns of its figures; of a run that failed by its own, the reason.
-    pub fn of(run: Result<Report, Failure>) -> Result<(Option<Columns>, Outcome), Failure> {
+    pub fn of(policy: &str, run: Result<Report, Failure>) -> Result<(Option<Columns>, Outcome), Failure> {
         let report = match run {
             Ok(report) => report,
             Err(Failure::Run(why)) => return Ok((None, Outcome::Failure(why))),
             Err(other) => return Err(other),
         };
         let mut figures = simulated::of_run(&report);
+        figures.push(simulated::swapped(&report));
         let of_run = figures.len();
         figures.extend(simulated::of_nodes(&report));
         figures.extend(simulated::of_links(&report));
         let (titles, cells) =
             figures.into_iter().map(|(key, title, cell): Figure| ((key, title), cell)).unzip();
-        let outcome = Outcome::Figures { cells, marked: report.marked, load: Load::from(&report) };
+        let notes = Notes::of(policy, &report);
+        let outcome = Outcome::Figures { cells, marked: report.marked, load: Load::from(&report), notes };
         Ok((Some(Columns { titles, of_run }), outcome))
     }
 
@@ -77,6 +100,14 @@ impl Outcome {
     pub fn load(&self) -> Option<&Load> {
         match self {
             Outcome::Figures { load, .. } => Some(load),
+            Outcome::Failure(_) => None,
+        }
+    }
+
+    /// What is to say about it.
+    pub fn notes(&self) -> Option<&Notes> {
+        match self {
+            Outcome::Figures { notes, .. } => Some(notes),
             Outcome::Failure(_) => None,
         }
     }
@@ -149,6 +180,28 @@ impl Known {
     }
 }
 
+/// Notes on the runs: for each policy the first that had no occasion to migrate, and how many more had none.
+pub fn notes(plan: &Plan, known: &Known) -> Vec<String> {
+    let of_runs = || known.outcomes.iter().filter_map(|(number, outcome)| Some((*number, outcome.notes()?)));
+    let of_policy = |policy: &Policy| {
+        let idle = |(number, notes): (usize, &Notes)| {
+            let is_of = plan.run(number).policy.name() == policy.name();
+            is_of.then(|| Some((number, notes.idle_migration.clone()?)))?
+        };
+        let mut idle = of_runs().filter_map(idle);
+        let (number, note) = idle.next()?;
+        let more = match idle.count() {
+            0 => String::new(),
+            1 => " The same for 1 more run of this policy.".to_owned(),
+            more => format!(" The same for {more} more runs of this policy."),
+        };
+        Some(format!("{}: {note}{more}", plan.describe(number)))
+    };
+    let mut notes: Vec<String> = plan.policies.iter().filter_map(of_policy).collect();
+    notes.extend(of_runs().find_map(|(_, notes)| notes.ended_before.clone()));
+    notes
+}
+
 /// A row per run; in the table format, per group, without figures of nodes and links.
 pub fn points(plan: &Plan, known: &Known, format: Format) -> Table {
     match format {
@@ -161,16 +214,21 @@ fn of_groups(plan: &Plan, known: &Known) -> Table {
     let mut table = keyed(plan, false);
     let titles = known.columns.as_ref().map_or(&[][..], |columns| &columns.titles[..columns.of_run]);
     let several = plan.seeds.len() > 1;
-    for (key, title) in titles {
+    let groups = groups(plan, known);
+    let swaps =
+        |column: usize| groups.iter().filter_map(|group| group.interval(column)).any(|of| of.mean > 0.0);
+    let shown: Vec<(usize, &(String, String))> =
+        titles.iter().enumerate().filter(|(column, (key, _))| key != SWAPPED || swaps(*column)).collect();
+    for (_, (key, title)) in &shown {
         table.column(key, title);
         if several && key == TIME {
             table.column("from_ms", "from, ms");
             table.column("to_ms", "to, ms");
         }
     }
-    for group in groups(plan, known) {
+    for group in &groups {
         let mut row = plan.keys(group.run);
-        for (column, (key, _)) in titles.iter().enumerate() {
+        for &(column, (key, _)) in &shown {
             let mean = group.mean(column);
             let ends = group.interval(column).map(|over| [over.low, over.high]);
             row.push(mean);

@@ -39,6 +39,11 @@ impl Shard {
         run % self.of == self.number - 1
     }
 
+    /// Whether there are others.
+    pub fn is_part(self) -> bool {
+        self.of > 1
+    }
+
     /// What stands in the name of its file; empty for the whole.
     pub fn suffix(self) -> String {
         match self.of {
