@@ -19,8 +19,8 @@ pub enum Sensor {
     /// NUMA hint faults, as [`Event::HintFault`](super::Event::HintFault). The scan period and size are the
     /// machine's ([`Kernel`](crate::machine::Kernel)).
     HintFaults,
-    /// TLB misses on marked page table entries, as [`Event::TlbMiss`](super::Event::TlbMiss), and their number
-    /// by page, in [`View::regions`](super::View::regions): BadgerTrap. Not beside [`Sensor::Regions`].
+    /// TLB misses on marked page table entries, as [`Event::TlbMiss`](super::Event::TlbMiss), and their
+    /// number by page, in [`View::regions`](super::View::regions): BadgerTrap. Not beside [`Sensor::Regions`].
     TlbMisses(TlbMissSampling),
     /// Accesses to the shared cache levels and their misses, in [`View::llc`](super::View::llc).
     LlcMisses,
