@@ -3,13 +3,14 @@
 //! | name | value |
 //! | --- | --- |
 //! | `programs`, `policies`, `variants` | names, in the plan's order |
-//! | `run(PROGRAM, POLICY[, VARIANT])` | the run's report, as `memtide simulate -o json` has it, every number a float |
+//! | `run(PROGRAM, POLICY[, VARIANT])` | `report` of `memtide simulate -o json`, every number a float |
 //! | `time(PROGRAM, POLICY[, VARIANT])` | its `time_ms` |
 //! | `cut(FROM, TO)` | by how many per cent `TO` is below `FROM` |
 //! | `sum(LIST)`, `mean(LIST)`, `max(LIST)`, `min(LIST)` | of a list of numbers |
 //! | `near(A, B, PERCENT)` | whether two numbers differ by at most this share of the greater |
 //!
-//! CEL's own `map`, `all`, `exists` and `filter` do the rest. Its integers and floats do not mix: write `2.0`.
+//! CEL's own `map`, `all`, `exists` and `filter` do the rest. Its integers and floats do not mix: write
+//! `2.0`.
 
 use std::sync::Arc;
 

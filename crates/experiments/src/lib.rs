@@ -1,5 +1,5 @@
-//! memtide's experiments: what to run to reproduce a figure or table of a paper, what the paper reports of it,
-//! and whether the results agree.
+//! memtide's experiments: what to run to reproduce a figure or table of a paper, what the paper reports of
+//! it, and whether the results agree.
 //!
 //! An [`Experiment`] has two parts. Its [`Plan`] says what to run and is all that a run gets; its claims (the
 //! paper's numbers and statements) are compared with the results afterwards, by [`Experiment::judge`].

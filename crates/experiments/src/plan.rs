@@ -145,7 +145,8 @@ impl Plan {
 /// Parameters of a workload that are halved with the scale; 1 stays 1.
 const SIZES: [&str; 2] = ["footprint_mib", "operations"];
 
-/// Odd sizes from here on are halved and rounded up; smaller ones are refused, for that would change too much.
+/// Odd sizes from here on are halved and rounded up; smaller ones are refused, as that would change too
+/// much.
 const ROUNDED: u64 = 8;
 
 /// A workload of half the size.

@@ -63,8 +63,8 @@ fn reader_goes_on_during_the_copy_and_waits_without_copy_on_write() {
 #[test]
 fn store_drops_the_copy_which_is_made_again_and_at_last_unmapped() {
     let report = moved(false, true, store);
-    // Three copies of ten lines, which are in flight when the first store comes, and of those read in the 2 us
-    // that a core may run ahead; then a whole one, during which the store waits.
+    // Three copies of ten lines, which are in flight when the first store comes, and of those read in the
+    // 2 us that a core may run ahead; then a whole one, during which the store waits.
     let dropped = report.nodes[1].copy_lines - 64;
     assert!((3 * 10..=3 * 15).contains(&dropped), "{dropped} lines of dropped copies");
     let copies_ms = (dropped + 64) as f64 * 0.001;

@@ -198,8 +198,8 @@ fn work_of_a_policy_takes_the_cpu_of_a_program_only_if_none_is_idle() {
     });
     assert_near(idle.1, idle.0, 0.001, "one thread on two CPUs");
     assert_eq!(idle.2, 0.0);
-    // 200 us of every ms, on one of two CPUs in turn. Up to 256 loads of 90 ns that a core has dispatched go on
-    // meanwhile.
+    // 200 us of every ms, on one of two CPUs in turn. Up to 256 loads of 90 ns that a core has dispatched
+    // go on meanwhile.
     assert_near(busy.1 - busy.0, busy.1 * 0.1, 0.15, "time added");
     assert_near(busy.2, busy.1.floor() * 0.2, 0.05, "system time");
 }

@@ -18,8 +18,8 @@ pub struct Kernel {
     pub huge_fault_ns: f64,
     /// A NUMA hint fault, in ns.
     pub hint_fault_ns: f64,
-    /// A TLB miss on a page table entry that is marked to count it, in ns: the fault that counts it. The order
-    /// of the 1 us that Thermostat (Agarwal and Wenisch, ASPLOS 2017) reports for a fault of BadgerTrap.
+    /// A TLB miss on a page table entry that is marked to count it, in ns: the fault that counts it. Of
+    /// the order of the 1 us that Thermostat (Agarwal and Wenisch, ASPLOS 2017) reports for BadgerTrap's.
     pub marked_miss_ns: f64,
     /// Isolating and unmapping a page to move, in ns.
     pub unmap_ns: f64,

@@ -92,8 +92,8 @@ impl Plan {
         self.dropped
     }
 
-    /// Charges CPU time of the policy's own work, such as a sort. The simulator, where a policy's code takes no
-    /// simulated time, makes a CPU spend it; on a live host the work itself takes its time.
+    /// Charges CPU time of the policy's own work, such as a sort. The simulator, where a policy's code takes
+    /// no simulated time, makes a CPU spend it; on a live host the work itself takes its time.
     pub fn spend(&mut self, time: Time) {
         self.work += time;
     }

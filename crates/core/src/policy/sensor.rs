@@ -22,8 +22,9 @@ pub enum Sensor {
     /// NUMA hint faults on pages of nodes below the fastest tier alone, as
     /// [`Event::HintFault`](super::Event::HintFault): Linux's memory tiering (`numa_balancing = 2`).
     SlowTierFaults,
-    /// TLB misses on marked page table entries, as [`Event::TlbMiss`](super::Event::TlbMiss), and their number
-    /// by page, in [`View::regions`](super::View::regions): BadgerTrap. Not beside [`Sensor::Regions`].
+    /// TLB misses on marked page table entries, as [`Event::TlbMiss`](super::Event::TlbMiss), and their
+    /// number by page, in [`View::regions`](super::View::regions): BadgerTrap. Not beside
+    /// [`Sensor::Regions`].
     TlbMisses(TlbMissSampling),
     /// Accesses to the shared cache levels and their misses, in [`View::llc`](super::View::llc).
     LlcMisses,

@@ -1,5 +1,5 @@
-//! `heterovisor`: counts the TLB misses of every page, sorts all pages, and exchanges equal numbers of hot and
-//! cold ones between the fastest tier and the others.
+//! `heterovisor`: counts the TLB misses of every page, sorts all pages, and exchanges equal numbers of hot
+//! and cold ones between the fastest tier and the others.
 
 use std::cmp::Reverse;
 

@@ -79,8 +79,8 @@ impl Copy {
         self.start(number, window, at, uncore);
     }
 
-    /// Handles the arrival of a line at `at`; returns whether it was the last. Once dropped, no further line is
-    /// read.
+    /// Handles the arrival of a line at `at`; returns whether it was the last. Once dropped, no further line
+    /// is read.
     pub fn line_arrived(&mut self, number: usize, at: Time, uncore: &mut Uncore) -> bool {
         uncore.write(self.cpu, u64::from(self.to) * LINES_OF_PAGE + self.written, at);
         self.written += 1;

@@ -174,8 +174,8 @@ impl Engine<'_> {
         Outcome::Cancelled(if ended { Cancellation::TaskEnded } else { Cancellation::Unmapped })
     }
 
-    /// Unmaps or protects a page to move, by these flags, and returns its frame; `None` if it can no longer be
-    /// moved.
+    /// Unmaps or protects a page to move, by these flags, and returns its frame; `None` if it can no longer
+    /// be moved.
     fn unmap_for_move(&mut self, wanted: &Move, flags: u64) -> Option<u32> {
         let (entry, size) = self.os.spaces[wanted.task.index()].table.find(wanted.page)?;
         let from = entry.frame();

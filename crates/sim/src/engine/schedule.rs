@@ -86,8 +86,8 @@ impl Engine<'_> {
         cost
     }
 
-    /// Does a policy's own work: in the fault on a CPU, or in a kernel thread, which takes an idle CPU if there
-    /// is one, else one CPU after another.
+    /// Does a policy's own work: in the fault on a CPU, or in a kernel thread, which takes an idle CPU if
+    /// there is one, else one CPU after another.
     pub(super) fn work_for_policy(&mut self, cpu: Option<usize>, time: Time) {
         if let Some(cpu) = cpu {
             return self.spend_system(cpu, time);

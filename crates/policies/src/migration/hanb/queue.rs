@@ -6,13 +6,13 @@
 //! ```text
 //!  level 2   4 to 7 misses   oldest ▶ . . . . ◀ newest     a miss sets the bit and counts
 //!  level 1   2 or 3          oldest ▶ . . . ◀ newest
-//!  level 0   0 or 1          oldest ▶ . . ◀ newest          a full queue takes the oldest of the lowest level:
-//!               ▲                     ▲                       bit set: clear it, back to the end of its level
+//!  level 0   0 or 1          oldest ▶ . . ◀ newest       a full queue takes the oldest of the lowest level:
+//!               ▲                     ▲                    bit set: clear it, back to the end of its level
 //!               └ victims             └ new pages             else: evicted
 //! ```
 //!
-//! Invariant: at most `capacity` pages, each in one level. An access is a look-up; sorting is up to the caller,
-//! once an epoch.
+//! Invariant: at most `capacity` pages, each in one level. An access is a look-up; sorting is up to the
+//! caller, once an epoch.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -256,7 +256,8 @@ mod tests {
                 let listed: usize = queue.levels.iter().map(VecDeque::len).sum();
                 prop_assert_eq!(listed, queue.len());
                 let saved = serde_json::to_string(&queue.saved()).expect("numbers");
-                let again = Queue::restored(serde_json::from_str(&saved).expect("its own"), 1).expect("whole");
+                let saved = serde_json::from_str(&saved).expect("its own");
+                let again = Queue::restored(saved, 1).expect("whole");
                 prop_assert_eq!(&again.levels, &queue.levels);
                 prop_assert_eq!(&again.entries, &queue.entries);
             }
@@ -267,7 +268,8 @@ mod tests {
     fn invalid_queue_is_refused() {
         let one = |node: u8, level: u8| {
             format!(
-                r#"{{"page":{{"task":1,"page":5,"size":"Base"}},"node":{node},"misses":1,"referenced":false,"level":{level}}}"#
+                r#"{{"page":{{"task":1,"page":5,"size":"Base"}},"node":{node},"misses":1,
+                "referenced":false,"level":{level}}}"#
             )
         };
         let restored = |capacity: u8, entries: &[String]| {
