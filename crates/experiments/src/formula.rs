@@ -20,6 +20,9 @@ use cel::{Context, ExecutionError, FunctionContext, Program, Value};
 
 use crate::results::Results;
 
+/// A function of a list of numbers.
+type Fold = fn(&[f64]) -> f64;
+
 /// Checks a formula's syntax.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     compile(text).map(drop)
@@ -96,7 +99,7 @@ impl Formulas {
         context.add_function("near", |a: f64, b: f64, percent: f64| {
             (a - b).abs() <= percent / 100.0 * a.abs().max(b.abs())
         })?;
-        let of_list: [(&str, fn(&[f64]) -> f64); 4] = [
+        let of_list: [(&str, Fold); 4] = [
             ("sum", |numbers| numbers.iter().sum()),
             ("mean", |numbers| numbers.iter().sum::<f64>() / numbers.len() as f64),
             ("max", |numbers| numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max)),

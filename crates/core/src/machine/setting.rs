@@ -423,7 +423,7 @@ mod tests {
         let changed = set("node.nvm.fixed.loaded.2.latency=195").unwrap();
         let source = changed.source_of("node.nvm.fixed.loaded.2.latency_ns");
         assert_eq!(source, "--set node.nvm.fixed.loaded.2.latency=195");
-        let unknown = set("node.nvm.fixed.loaded.7.latency=195").unwrap_err().to_string();
+        let unknown = set("node.nvm.fixed.loaded.7.latency=195").unwrap_err();
         assert!(unknown.contains("there are: 0, 1, 2"), "{unknown}");
     }
 

@@ -51,7 +51,7 @@ struct Reproduce {
     full_scale_only: bool,
     /// Folder of finished runs [default: memtide/repro in the user's cache]
     ///
-    /// Runs of the same memtide with the same machine, programs and policy are not repeated.
+    /// Runs of the same memtide, machine, programs and policy are reused.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     cache: Option<PathBuf>,
     /// Write the results as Markdown

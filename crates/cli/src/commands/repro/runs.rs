@@ -63,7 +63,7 @@ fn group(plan: &Plan, case: Case<'_>, policies: &[(String, Policy)], seed: u64) 
     let Case { program, variant } = case;
     let name = variant.and_then(|variant| variant.machine.as_deref()).unwrap_or(&plan.machine);
     let texts = plan.set.iter().chain(variant.iter().flat_map(|variant| &variant.set));
-    let set = texts.map(|text| text.parse::<Setting>().map_err(|error| Failure::Usage(error.to_string())));
+    let set = texts.map(|text| text.parse::<Setting>().map_err(Failure::Usage));
     let settings = Settings { set: set.collect::<Result<_, _>>()? };
     let overrides = Overrides { settings, slice: plan.slice, scale: plan.scale };
     let runs = Runs::of_workloads(machines::load_at(name, &overrides)?, &program.run, program.copies, seed)?;
