@@ -16,8 +16,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "heterovisor",
         summary: "sorts all pages by TLB misses and exchanges the hottest with the fastest tier's coldest",
-        source: "hinuma sections III-C, III-D and IV: its rival, after HeteroVisor (Gupta, Lee and Schwan, VEE \
-                 2015)",
+        source: "hinuma sections III-C, III-D and IV: its rival, after HeteroVisor (Gupta, Lee and Schwan, \
+                 VEE 2015)",
         figures: false,
         parameters: &[EPOCH_MS, PAGES, PAGE_NS, MARKS, COUNT],
     },

@@ -67,8 +67,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             FILTER,
             Parameter::word(
                 "copy",
-                "how kernel threads copy pages: mapped, while a store drops the copy, which is made again; or \
-                 unmapped, while accesses wait",
+                "how kernel threads copy pages: mapped, while a store drops the copy, which is made again; \
+                 or unmapped, while accesses wait",
                 &["on-write", "unmapped"],
             ),
         ],
