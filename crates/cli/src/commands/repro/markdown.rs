@@ -66,7 +66,7 @@ fn section(text: &mut String, experiment: &Experiment, judged: &Judged) {
     }
     for (number, result) in experiment.numbers.iter().zip(&judged.numbers) {
         let unit = if number.unit.is_empty() { String::new() } else { format!(" {}", number.unit) };
-        let figure = |value: f64| format!("{}{unit}", tables::figure(value).display());
+        let figure = |value: f64| format!("{}{unit}", tables::figure(number, value).display());
         let points = if number.unit == "%" { "points" } else { "%" };
         let half = result.half.map_or("-".to_owned(), figure);
         let _ = writeln!(
@@ -90,7 +90,7 @@ fn section(text: &mut String, experiment: &Experiment, judged: &Judged) {
     }
     for number in &experiment.numbers {
         if let Some(reason) = &number.impossible {
-            let _ = write!(text, "\n{} cannot come out: {}\n", number.what, wrapped(reason));
+            let _ = write!(text, "\n{}\n", wrapped(&format!("*{}* cannot come out. {reason}", number.what)));
         }
     }
     if let Some(finding) = experiment.finding.as_ref().filter(|_| judged.verdict() != Verdict::Holds) {
@@ -111,7 +111,11 @@ fn anchor(heading: &str) -> String {
 /// Columns of a paragraph.
 const WIDTH: usize = 110;
 
+/// Paragraphs, which blank lines separate.
 fn wrapped(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    paragraph(&words.join(" "), Some(WIDTH)).trim_end().to_owned()
+    let wrap = |of: &str| {
+        let words: Vec<&str> = of.split_whitespace().collect();
+        paragraph(&words.join(" "), Some(WIDTH)).trim_end().to_owned()
+    };
+    text.split("\n\n").map(wrap).collect::<Vec<_>>().join("\n\n")
 }

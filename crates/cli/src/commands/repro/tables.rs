@@ -1,6 +1,6 @@
 //! Results beside the papers', as tables.
 
-use memtide_experiments::{Kind, Verdict};
+use memtide_experiments::{Kind, Number, Verdict};
 
 use super::Done;
 use crate::output::{Cell, Document, Table, VERSION};
@@ -35,14 +35,18 @@ pub fn counts(done: &[Done]) -> Vec<String> {
         predicted.len(),
         shapes.len()
     )];
-    if calibrated > 0 {
-        counts.push(format!("{calibrated} more numbers calibrated the model or its workloads."));
-    }
-    if impossible > 0 {
-        counts.push(format!("{impossible} more numbers cannot come out: see their reasons."));
-    }
-    if moved > 0 {
-        counts.push(format!("{moved} results depend on the scale: they change at half of it."));
+    let further = [
+        (calibrated, "numbers that calibrated the model or its workloads"),
+        (impossible, "numbers that cannot come out, with the reason"),
+        (moved, "results that depend on the scale"),
+    ];
+    let further: Vec<String> = further
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{what}: {count}"))
+        .collect();
+    if !further.is_empty() {
+        counts.push(format!("Also {}.", further.join("; ")));
     }
     counts
 }
@@ -50,7 +54,8 @@ pub fn counts(done: &[Done]) -> Vec<String> {
 /// What was found out about experiments that do not hold.
 fn findings(done: &[Done]) -> impl Iterator<Item = String> {
     done.iter().filter(|(_, judged)| judged.verdict() != Verdict::Holds).filter_map(|(experiment, _)| {
-        experiment.finding.as_ref().map(|finding| format!("{}: {}", experiment.id, finding.trim()))
+        let finding: Vec<&str> = experiment.finding.as_ref()?.split_whitespace().collect();
+        Some(format!("{}: {}", experiment.id, finding.join(" ")))
     })
 }
 
@@ -85,9 +90,9 @@ fn numbers(done: &[Done]) -> Table {
                 Cell::text(&experiment.id),
                 Cell::text(&number.what),
                 Cell::text(&number.unit),
-                figure(number.paper),
-                figure(result.ours),
-                result.half.map_or(Cell::Absent, figure),
+                figure(number, number.paper),
+                figure(number, result.ours),
+                result.half.map_or(Cell::Absent, |half| figure(number, half)),
                 Cell::Real(result.deviation, 1),
                 Cell::text(unit),
                 Cell::text(number.kind.name()),
@@ -106,9 +111,10 @@ pub fn verdict(is_impossible: bool, verdict: Verdict) -> String {
     }
 }
 
-/// A figure with decimals that suit its size.
-pub fn figure(value: f64) -> Cell {
-    Cell::Real(value, if value.abs() < 10.0 { 3 } else { 1 })
+/// A value of a number, with decimals that suit it.
+pub fn figure(number: &Number, value: f64) -> Cell {
+    let is_ratio = number.unit.is_empty() && value.abs() < 10.0;
+    Cell::Real(value, if is_ratio { 3 } else { 1 })
 }
 
 fn shapes(done: &[Done]) -> Table {
