@@ -93,7 +93,8 @@ fn section(text: &mut String, experiment: &Experiment, judged: &Judged) {
             let _ = write!(text, "\n{}\n", wrapped(&format!("*{}* cannot come out. {reason}", number.what)));
         }
     }
-    if let Some(finding) = experiment.finding.as_ref().filter(|_| judged.verdict() != Verdict::Holds) {
+    if judged.verdict() != Verdict::Holds {
+        let finding = experiment.finding.as_deref().unwrap_or("Why was not investigated yet.");
         let _ = write!(text, "\n{}\n", wrapped(finding));
     }
 }
