@@ -75,7 +75,7 @@ fn results_are_beside_the_papers_and_the_same_from_the_cache() {
     assert!(text.contains("| cut | 55.0 % |") && text.contains("This text is for results"), "{text}");
 
     let entries = || fs::read_dir(folder.path().join("cache")).unwrap().count();
-    assert_eq!(entries(), 1, "a folder for this executable");
+    assert_eq!(entries(), 1, "a folder for this model");
     let runs = fs::read_dir(folder.path().join("cache")).unwrap().next().unwrap().unwrap().path();
     let ages = || -> Vec<_> {
         let files =
@@ -155,6 +155,20 @@ fn list_has_every_experiment_and_mistakes_are_refused() {
     };
     with(&EXPERIMENT.replace("bmpm-5", "bmpm-6"), &["wrong", "bmpm-5"]);
     with(&EXPERIMENT.replace("\"bw-interleave\"", "\"bw-interleaf\""), &["wrong", "bw-interleave"]);
-    with(&EXPERIMENT.replace("page_share", "page_shares"), &["share of pages on DRAM"]);
+    let failing = EXPERIMENT.replace("page_share", "page_shares");
+    with(&failing, &["share of pages on DRAM"]);
+    // The others are judged all the same.
+    let failing = file(folder.path(), "failing.toml", failing.as_bytes());
+    let holding = at(EXPERIMENT);
+    let output = Command::new(MEMTIDE)
+        .args(["repro", &failing, &holding, "--full-scale-only", "-o", "json"])
+        .args(["--cache", cache.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("failing: share of pages on DRAM"), "{said}");
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(results["experiments"].as_array().unwrap().len(), 1);
     refused(2, &["repro", "--cache"], &["--cache"]);
 }

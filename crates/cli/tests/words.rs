@@ -16,7 +16,7 @@ use support::docs::{Example, examples, pages, root};
 const DOCS_COLUMNS: usize = 110;
 
 /// Prefixes of commands that are only parsed, and why they do not run here.
-const PARSED_ONLY: [(&str, &str); 14] = [
+const PARSED_ONLY: [(&str, &str); 15] = [
     ("memtide lab", "boots a virtual machine; tests/lab runs such commands"),
     ("memtide run", "needs nodes of several tiers or root; tests/lab/place.rs runs such"),
     ("memtide daemon", "runs until it is stopped; tests/lab/daemon/mod.rs runs it"),
@@ -29,12 +29,18 @@ const PARSED_ONLY: [(&str, &str); 14] = [
     ("memtide counters", "runs in a guest of the lab; tests/lab/counters.rs runs it"),
     ("memtide record", "needs qemu-user; tests/record.rs runs it"),
     ("memtide measure", "its time is the host's; tests/lab/measure.rs runs it"),
+    ("memtide repro", "takes minutes; tests/repro.rs runs small experiments"),
     ("memtide validate", "takes minutes; tests/validate.rs runs it in a small size"),
     ("memtide topo -o machine --measured", "needs the output of measure; tests/lab/measure.rs runs it"),
 ];
 
-/// Exceptions to [`PARSED_ONLY`]: placements that need no figures.
-const RUN_ANYWHERE: [&str; 2] = ["memtide run --placement local ", "memtide run --placement interleave "];
+/// Exceptions to [`PARSED_ONLY`]: placements that need no figures, and experiments of the reader.
+const RUN_ANYWHERE: [&str; 4] = [
+    "memtide run --placement local ",
+    "memtide run --placement interleave ",
+    "memtide repro list",
+    "memtide repro my-figure.toml",
+];
 
 /// Parameters that shorten a workload of the docs: its name, and parameters to append.
 const SMALL: [(&str, &str); 3] = [
@@ -129,6 +135,11 @@ fn prepare(folder: &Path) {
     for name in ["my.toml", "my-machine.toml"] {
         fs::copy(root().join("machines/laptop.toml"), folder.join(name)).unwrap();
     }
+    let page = fs::read_to_string(root().join("docs/experiments.md")).unwrap();
+    let figure = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let small = figure.replace("stream:threads=16", "stream:threads=16,footprint_mib=4,iterations=1");
+    assert_ne!(small, figure, "the example's workload");
+    file(folder, "my-figure.toml", small.as_bytes());
     file(folder, "lackey.txt", "==7== Lackey\nI  00400000,4\n L 1ffe0000,8\n S 1ffe0008,8\n");
 }
 
@@ -140,6 +151,9 @@ fn run(example: &Example, folder: &Path) {
         let shortened = (previous == "--workload").then(|| small(word, &example.place));
         command.arg(shortened.as_deref().unwrap_or(word));
         previous = word;
+    }
+    if example.words[1] == "repro" {
+        command.env("XDG_CACHE_HOME", folder);
     }
     let output = command.current_dir(folder).stdin(Stdio::null()).output().unwrap();
     let (line, error) = (example.words.join(" "), String::from_utf8_lossy(&output.stderr));

@@ -1,6 +1,6 @@
 //! Finished runs, by content.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,10 +11,13 @@ use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 
-/// Runs of executables that were not used for this long are removed.
+/// Hash of the model, the workloads and the policies (`build.rs`).
+const MODEL: &str = env!("MEMTIDE_MODEL");
+
+/// Runs of models that were not used for this long are removed.
 const UNUSED: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// A folder with a file for each finished run of this executable.
+/// A folder with a file for each finished run of this model.
 pub struct Cache {
     folder: PathBuf,
 }
@@ -28,8 +31,7 @@ impl Cache {
                 Failure::Run("there is no folder for finished runs; set HOME, or give --cache".to_owned())
             })?,
         };
-        let executable = executable().map_err(|error| Failure::unreadable("/proc/self/exe", &error))?;
-        let folder = all.join(executable);
+        let folder = all.join(MODEL);
         fs::create_dir_all(&folder).map_err(|error| Failure::unwritable(folder.display(), &error))?;
         // Marks it as used.
         let used = folder.join("used");
@@ -67,17 +69,6 @@ pub fn key(parts: &[&str]) -> String {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
-    hex(digest)
-}
-
-/// Hash of this executable, which has the model, the workloads and the policies.
-fn executable() -> io::Result<String> {
-    let mut digest = Sha256::new();
-    io::copy(&mut File::open("/proc/self/exe")?, &mut digest)?;
-    Ok(hex(digest))
-}
-
-fn hex(digest: Sha256) -> String {
     digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -37,7 +37,7 @@ enum Command {
 /// Options of a reproduction.
 #[derive(Debug, Args)]
 struct Reproduce {
-    /// Papers, experiments or files, such as bmpm, bdm/fig-7 or my.toml
+    /// Papers, experiments or files, such as bmpm, bdm/fig-7 or my-figure.toml
     ///
     /// [default: all experiments]
     #[arg(value_name = "NAME", value_hint = ValueHint::FilePath)]
@@ -51,7 +51,7 @@ struct Reproduce {
     full_scale_only: bool,
     /// Folder of finished runs [default: memtide/repro in the user's cache]
     ///
-    /// Runs of the same memtide, machine, programs and policy are reused.
+    /// Runs of the same model, machine, programs and policy are reused.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     cache: Option<PathBuf>,
     /// Write the results as Markdown
@@ -76,11 +76,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let markdown = markdown.as_deref().map(markdown::Draft::create).transpose()?;
     let cache = Cache::open(cache.as_deref())?;
     let results = runs::run(&experiments, &cache, common.seed, !full_scale_only)?;
-    let judge = |(experiment, (results, half)): (Experiment, runs::Both)| {
-        let judged = experiment.judge(results, half).map_err(|error| Failure::Run(error.to_string()))?;
-        Ok((experiment, judged))
+    let (done, failed) = judged(experiments, results);
+    let failed = match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Run(failed.join("\n"))),
     };
-    let done: Vec<Done> = experiments.into_iter().zip(results).map(judge).collect::<Result<_, _>>()?;
+    if done.is_empty() {
+        return failed;
+    }
     let document = tables::document(&done, common.seed);
     if let Some(draft) = draft {
         draft.write(&report::of_reproduction(&done, tables::counts(&done), &document))?;
@@ -88,7 +91,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(draft) = markdown {
         draft.write(&done)?;
     }
-    document.print(common.output)
+    document.print(common.output).and(failed)
+}
+
+/// Results beside the claims, and why some experiments cannot be judged.
+fn judged(experiments: Vec<Experiment>, results: Vec<runs::Both>) -> (Vec<Done>, Vec<String>) {
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for (experiment, (results, half)) in experiments.into_iter().zip(results) {
+        match experiment.judge(results, half) {
+            Ok(judged) => done.push((experiment, judged)),
+            Err(error) => failed.push(error.to_string()),
+        }
+    }
+    (done, failed)
 }
 
 /// The experiments that are named: files by their path, the others by paper or id.
