@@ -7,6 +7,9 @@
 //! | `time(PROGRAM, POLICY[, VARIANT])` | its `time_ms` |
 //! | `cut(FROM, TO)` | by how many per cent `TO` is below `FROM` |
 //! | `sum(LIST)`, `mean(LIST)`, `max(LIST)`, `min(LIST)` | of a list of numbers |
+//! | `deviation(LIST)` | their standard deviation |
+//! | `before(SERIES, EVENTS)`, `after(SERIES, EVENTS)` | the buckets before the first one, and after the last, in which `EVENTS` is above 0 |
+//! | `part(SERIES, I, N)` | part `I`, from 0, of `N` equal parts of a series |
 //! | `near(A, B, PERCENT)` | whether two numbers differ by at most this share of the greater |
 //!
 //! CEL's own `map`, `all`, `exists` and `filter` do the rest. Its integers and floats do not mix: write
@@ -99,9 +102,10 @@ impl Formulas {
         context.add_function("near", |a: f64, b: f64, percent: f64| {
             (a - b).abs() <= percent / 100.0 * a.abs().max(b.abs())
         })?;
-        let of_list: [(&str, Fold); 4] = [
+        let of_list: [(&str, Fold); 5] = [
             ("sum", |numbers| numbers.iter().sum()),
-            ("mean", |numbers| numbers.iter().sum::<f64>() / numbers.len() as f64),
+            ("mean", mean),
+            ("deviation", standard_deviation),
             ("max", |numbers| numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
             ("min", |numbers| numbers.iter().copied().fold(f64::INFINITY, f64::min)),
         ];
@@ -109,8 +113,45 @@ impl Formulas {
             context
                 .add_function(name, move |list: Arc<Vec<Value>>| numbers(&list).map(|list| fold(&list)))?;
         }
+        context.add_function("before", |series: Arc<Vec<Value>>, events: Arc<Vec<Value>>| {
+            numbers(&events).map(|events| Value::from(before(&series, &events).to_vec()))
+        })?;
+        context.add_function("after", |series: Arc<Vec<Value>>, events: Arc<Vec<Value>>| {
+            numbers(&events).map(|events| Value::from(after(&series, &events).to_vec()))
+        })?;
+        context.add_function("part", |series: Arc<Vec<Value>>, at: f64, of: f64| {
+            Value::from(part(&series, at, of).to_vec())
+        })?;
         Ok(context)
     }
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len() as f64
+}
+
+fn standard_deviation(numbers: &[f64]) -> f64 {
+    let mean = mean(numbers);
+    let squares: Vec<f64> = numbers.iter().map(|number| (number - mean).powi(2)).collect();
+    self::mean(&squares).sqrt()
+}
+
+/// What a series has before the first event.
+fn before<'a, T>(series: &'a [T], events: &[f64]) -> &'a [T] {
+    let first = events.iter().position(|event| *event > 0.0).unwrap_or(series.len());
+    &series[..first.min(series.len())]
+}
+
+/// What a series has after the last event.
+fn after<'a, T>(series: &'a [T], events: &[f64]) -> &'a [T] {
+    let last = events.iter().rposition(|event| *event > 0.0).map_or(series.len(), |last| last + 1);
+    &series[last.min(series.len())..]
+}
+
+/// Part `at` of `of` equal parts of a series.
+fn part<T>(series: &[T], at: f64, of: f64) -> &[T] {
+    let end = |part: f64| ((part / of * series.len() as f64).round() as usize).min(series.len());
+    &series[end(at).min(end(at + 1.0))..end(at + 1.0)]
 }
 
 /// The report of `run(PROGRAM, POLICY[, VARIANT])`.

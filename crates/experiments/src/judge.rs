@@ -244,6 +244,10 @@ mod tests {
             ("mean(policies.map(q, time(\"u\", q)))", 6.0),
             ("max(policies.map(q, time(\"u\", q)))", 8.0),
             ("run(\"u\", \"a\").pages.migrated / 2.0", 3.5),
+            ("deviation([1.0, 3.0])", 1.0),
+            ("sum(before([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 1.0, 0.0]))", 1.0),
+            ("sum(after([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 1.0, 0.0]))", 4.0),
+            ("sum(part([1.0, 2.0, 3.0, 4.0], 1.0, 2.0))", 7.0),
             ("[1, 2].exists(x, x == 2) ? 1.0 : 0.0", 1.0),
         ] {
             let experiment = Experiment::parse("p/f", "f.toml", TEXT).unwrap();

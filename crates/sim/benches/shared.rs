@@ -41,10 +41,10 @@ fn main() {
     let policies = default_comparison();
     println!("{} policies on {MACHINE}, seed {SEED}, {} processors", policies.len(), processors());
     println!(
-        "| program | alone, s | one pass, s | ratio | time, % | bandwidth, % | latency, % | time of another \
-         clock, % | latency, % |"
+        "| program | alone, s | one pass, s | ratio | time, % | of policy | bandwidth, % | latency, % | time of \
+         another clock, % | latency, % |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let all: Vec<String> = PROGRAMS.map(str::to_owned).into();
     let programs = if named.is_empty() { all } else { named };
     for program in programs.iter().take(if is_test { 1 } else { programs.len() }) {
@@ -67,19 +67,21 @@ fn row(machine: &Machine, policies: &[Policy], program: &str) -> String {
         |report| report.nodes.iter().map(|node| node.bandwidth_mbps).sum(),
         |report| report.latency.mean_ns.unwrap_or_default(),
     ];
-    let [time, bandwidth, latency] = figures.map(|figure| largest(&alone, &shared, figure));
-    let [other_time, _, other_latency] = figures.map(|figure| largest(&alone, &other, figure));
+    let [(time, at), (bandwidth, _), (latency, _)] = figures.map(|figure| largest(&alone, &shared, figure));
+    let [(other_time, _), _, (other_latency, _)] = figures.map(|figure| largest(&alone, &other, figure));
+    let policy = policies[at].name();
     let [alone_s, shared_s] = [alone_time, shared_time].map(|time| time.as_secs_f64());
     let ratio = alone_s / shared_s;
     let speed = format!("{alone_s:.2} | {shared_s:.2} | {ratio:.1}");
     let sensitivity = format!("{other_time:.2} | {other_latency:.2}");
-    format!("| {program} | {speed} | {time:.2} | {bandwidth:.2} | {latency:.2} | {sensitivity} |")
+    format!("| {program} | {speed} | {time:.2} | {policy} | {bandwidth:.2} | {latency:.2} | {sensitivity} |")
 }
 
-/// Largest deviation of a figure, in %.
-fn largest(alone: &[Report], others: &[Report], figure: fn(&Report) -> f64) -> f64 {
+/// Largest deviation of a figure, in %, and the number of its policy.
+fn largest(alone: &[Report], others: &[Report], figure: fn(&Report) -> f64) -> (f64, usize) {
     let pairs = alone.iter().zip(others).map(|(alone, other)| (figure(alone), figure(other)));
-    pairs.map(|(alone, other)| ((other / alone - 1.0) * 100.0).abs()).fold(0.0, f64::max)
+    let deviations = pairs.map(|(alone, other)| ((other / alone - 1.0) * 100.0).abs());
+    deviations.zip(0..).fold((0.0, 0), |most, of| if of.0 > most.0 { of } else { most })
 }
 
 /// A run of each policy, on all processors.

@@ -9,6 +9,7 @@ use memtide_memory::{Counters, Requested, UncoreCounts};
 
 use crate::engine::Engine;
 use crate::os::OsCounts;
+use crate::samples::ProgramSample;
 use crate::thread::{Spent, State, ThreadCounts};
 
 /// Counts of a run up to a time. Each only grows, so that a difference is what happened between two times,
@@ -31,6 +32,8 @@ pub(crate) struct Totals {
     /// Epochs with accesses by region, if the policy requests them.
     pub observations: Option<u64>,
     pub record: Record,
+    /// By program.
+    pub programs: Vec<ProgramSample>,
 }
 
 /// Counts of a node.
@@ -79,6 +82,7 @@ impl Totals {
             os: engine.os.counts,
             observations: sensed.map(|(_, observations)| observations),
             record: recorded.unwrap_or_default(),
+            programs: ProgramSample::of_all(engine),
         }
     }
 
@@ -148,6 +152,9 @@ impl Totals {
         for NodeTotals { requested, migrated_pages, .. } in &mut self.nodes {
             let Requested { demand, prefetch, copy } = requested;
             all.extend([demand, prefetch, copy, migrated_pages]);
+        }
+        for ProgramSample { lines, migrated_pages } in &mut self.programs {
+            all.extend([lines, migrated_pages]);
         }
         all
     }

@@ -26,7 +26,7 @@ use crate::core::{Core, Stop};
 use crate::feed::Load;
 use crate::os::{Entry, Os};
 use crate::report::Report;
-use crate::samples::{NodeSample, Samples};
+use crate::samples::{NodeSample, ProgramSample, Samples};
 use crate::sensors::{OpenSensors, SensorSetup};
 use crate::stages::Stages;
 use crate::thread::Thread;
@@ -123,7 +123,7 @@ impl<'p> Engine<'p> {
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
             sensors,
             worker: 0,
-            samples: Samples::new(nodes, stage == Stage::Region),
+            samples: Samples::new(nodes, jobs.len(), stage == Stage::Region),
             stages: Stages::new(stage),
             idle: IdleTurns::default(),
             setup: Setup { machine, slice, scale, seed, unplugs: policy.unplugs },
@@ -346,7 +346,7 @@ impl<'p> Engine<'p> {
 
     fn sample(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         if self.samples.is_within() {
-            self.samples.take(NodeSample::of_all(self));
+            self.samples.take(NodeSample::of_all(self), ProgramSample::of_all(self));
         }
         self.set_timer(Timer::Sample, self.samples.next(self.now));
         self.report_progress(watch)?;
@@ -355,7 +355,8 @@ impl<'p> Engine<'p> {
 
     /// Samples the region of interest alone.
     pub(crate) fn follow_stage(&mut self, stage: Stage) {
-        self.samples.follow(stage == Stage::Region, &NodeSample::of_all(self), self.now);
+        let (nodes, programs) = (NodeSample::of_all(self), ProgramSample::of_all(self));
+        self.samples.follow(stage == Stage::Region, &nodes, &programs, self.now);
         self.set_timer(Timer::Sample, self.samples.next(self.now));
     }
 

@@ -258,6 +258,7 @@ impl Engine<'_> {
             }
             self.os.frames.give(from);
             self.mover.migrated_pages[wanted.to.index()] += wanted.size.base_pages();
+            self.tasks.count_migrated(wanted.task, wanted.size.base_pages());
             Outcome::Made(Frame::ANY)
         } else {
             self.os.frames.give(to);

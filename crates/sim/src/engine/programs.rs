@@ -39,7 +39,7 @@ impl<'p> Engine<'p> {
         let number = self.programs.len();
         let first_thread = self.threads.len();
         let threads = job.feed.threads();
-        let task = self.new_task(&job.name, threads, None)?;
+        let task = self.new_task(&job.name, number, threads, None)?;
         for index in 0..threads {
             let id = ThreadId::from(first_thread + index);
             let rule = &self.os.spaces[task.index()].rule;
@@ -90,14 +90,20 @@ impl<'p> Engine<'p> {
         cpus
     }
 
-    fn new_task(&mut self, name: &str, threads: usize, parent: Option<TaskId>) -> Result<TaskId, SimError> {
+    fn new_task(
+        &mut self,
+        name: &str,
+        program: usize,
+        threads: usize,
+        parent: Option<TaskId>,
+    ) -> Result<TaskId, SimError> {
         if self.os.spaces.len() == TASKS {
             let why = format!("it starts process {}, one more than can be simulated", TASKS + 1);
             return Err(SimError::Broken { program: name.to_owned(), why });
         }
         let id = TaskId::from(self.os.spaces.len());
         let task = Task { id, name: name.to_owned(), threads: threads as u32 };
-        let rule = self.tasks.add(&self.setup.machine, &task);
+        let rule = self.tasks.add(&self.setup.machine, &task, program);
         let space = match parent {
             Some(parent) => self.os.spaces[parent.index()].fork(id, rule),
             None => Space::new(id, rule),
@@ -178,7 +184,7 @@ impl<'p> Engine<'p> {
             Then::Spawn(number) => self.start_thread(program, number, task)?,
             Then::Fork(number) => {
                 let name = self.programs[program].name.clone();
-                let child = self.new_task(&name, 1, Some(task))?;
+                let child = self.new_task(&name, program, 1, Some(task))?;
                 self.start_thread(program, number, child)?;
             }
             Then::Mark(mark) => self.mark(program, mark),

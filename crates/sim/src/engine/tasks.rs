@@ -15,6 +15,10 @@ pub(crate) struct Tasks {
 
 struct Known {
     name: String,
+    /// Its program in the run.
+    program: usize,
+    /// Base pages moved.
+    migrated_pages: u64,
     /// CPUs that its threads have run on.
     cpus: Vec<CpuId>,
     alive: bool,
@@ -26,10 +30,17 @@ impl Tasks {
         Tasks { placement, all: Vec::new(), pages_of_ended: vec![0; nodes], last_pages: vec![0; nodes] }
     }
 
-    /// Adds the next task, and requests its placement rule.
-    pub fn add(&mut self, machine: &Machine, task: &Task) -> Rule {
+    /// Adds the next task, of a program, and requests its placement rule.
+    pub fn add(&mut self, machine: &Machine, task: &Task, program: usize) -> Rule {
         assert_eq!(task.id.index(), self.all.len(), "tasks are numbered in order");
-        self.all.push(Known { name: task.name.clone(), cpus: Vec::new(), alive: true, frozen: false });
+        self.all.push(Known {
+            name: task.name.clone(),
+            program,
+            migrated_pages: 0,
+            cpus: Vec::new(),
+            alive: true,
+            frozen: false,
+        });
         self.placement.rule(machine, task)
     }
 
@@ -52,6 +63,16 @@ impl Tasks {
 
     pub fn end(&mut self, task: TaskId) {
         self.all[task.index()].alive = false;
+    }
+
+    /// Counts base pages of a task that were moved.
+    pub fn count_migrated(&mut self, task: TaskId, pages: u64) {
+        self.all[task.index()].migrated_pages += pages;
+    }
+
+    /// Program of each task and its base pages moved so far.
+    pub fn migrated_pages(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.all.iter().map(|task| (task.program, task.migrated_pages))
     }
 
     /// CPUs that a task's threads have run on, in order of first use.

@@ -9,7 +9,7 @@ use super::{
     TimeReport, TimelineReport, WearReport,
 };
 use crate::engine::Engine;
-use crate::samples::{Latencies, NodeSample};
+use crate::samples::{Latencies, NodeSample, ProgramSample};
 use crate::thread::Spent;
 use crate::totals::{NodeTotals, Totals};
 
@@ -214,24 +214,37 @@ fn timeline(engine: &Engine<'_>, totals: &Totals) -> TimelineReport {
             migrated_pages: counts.migrated_pages,
             pages: engine.tasks.last_pages[node.index()],
         };
-        samples.of_region(node, &whole, rest)
+        samples.of_node_over_time(node, &whole, rest)
     };
     let nodes: Vec<Vec<NodeSample>> = engine.setup.machine.node_ids().map(of_node).collect();
-    let mbps = |(number, of): (usize, &NodeSample)| {
+    let of_program = |(program, whole): (usize, &ProgramSample)| {
+        samples.of_program_over_time(program, *whole, rest)
+    };
+    let programs: Vec<Vec<ProgramSample>> = totals.programs.iter().enumerate().map(of_program).collect();
+    let mbps = |(number, lines): (usize, u64)| {
         let is_last = number as u64 * samples.bucket.0 == samples.until().0;
         let length = if is_last { rest } else { samples.bucket };
-        Bandwidth::of(of.lines * LINE_BYTES, length).as_mbps()
+        Bandwidth::of(lines * LINE_BYTES, length).as_mbps()
     };
+    let bandwidth = |lines: &mut dyn Iterator<Item = u64>| lines.enumerate().map(mbps).collect::<Vec<f64>>();
     let each = |figure: fn(&NodeSample) -> u64| -> Vec<Vec<u64>> {
         nodes.iter().map(|buckets| buckets.iter().map(figure).collect()).collect()
     };
     TimelineReport {
         bucket_ms: ms(samples.bucket),
-        bandwidth_mbps: nodes.iter().map(|buckets| buckets.iter().enumerate().map(mbps).collect()).collect(),
+        bandwidth_mbps: nodes.iter().map(|all| bandwidth(&mut all.iter().map(|of| of.lines))).collect(),
         demand_lines: each(|of| of.requested.demand),
         prefetch_lines: each(|of| of.requested.prefetch),
         copy_lines: each(|of| of.requested.copy),
         pages: each(|of| of.pages),
         migrated_pages: each(|of| of.migrated_pages),
+        program_bandwidth_mbps: programs
+            .iter()
+            .map(|all| bandwidth(&mut all.iter().map(|of| of.lines)))
+            .collect(),
+        program_migrated_pages: programs
+            .iter()
+            .map(|all| all.iter().map(|of| of.migrated_pages).collect())
+            .collect(),
     }
 }

@@ -307,8 +307,8 @@ pub struct SensorReport {
 }
 
 /// Traffic, pages and migration over time, in buckets of equal length of which the last one ends with the
-/// region of interest. Every list has one list per node, in the machine file's order, with a figure for each
-/// bucket.
+/// region of interest. Every list has one list per node, in the machine file's order, or per program, in the
+/// run's order, with a figure for each bucket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimelineReport {
     /// Length of a bucket, in ms.
@@ -331,4 +331,11 @@ pub struct TimelineReport {
     /// Base pages migrated to the node in each bucket.
     #[serde(default)]
     pub migrated_pages: Vec<Vec<u64>>,
+    /// By program: lines that the private caches read for it from the shared levels, and wrote there, in
+    /// MB/s.
+    #[serde(default)]
+    pub program_bandwidth_mbps: Vec<Vec<f64>>,
+    /// By program: base pages migrated in each bucket.
+    #[serde(default)]
+    pub program_migrated_pages: Vec<Vec<u64>>,
 }

@@ -141,9 +141,17 @@ impl Profile {
             "mean instructions of a thread per line accessed",
             [1.0, self.instructions_per_line, 1e6],
         );
+        let evenness = Parameter::number(
+            "evenness",
+            "",
+            "mean over highest of the lines of its threads: below 1, the first thread accesses more lines than \
+             the others",
+            [0.01, 1.0, 1.0],
+        );
         let parameters = vec![
             params::nominal_footprint_mib(self.footprint_mib),
             intensity,
+            evenness,
             params::operations(4_000_000),
             params::threads(self.threads),
             params::PAGE,

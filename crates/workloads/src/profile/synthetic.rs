@@ -37,11 +37,30 @@ struct Burst {
     pages: u64,
     /// Number of hot ones.
     hot: u64,
-    /// Lines per thread.
-    lines: u64,
-    /// Instructions per thread before its first line, and per line.
+    /// Instructions per thread before its first line.
     ahead: u64,
+    /// Of the first thread, and of each other one.
+    first: Draw,
+    others: Draw,
+}
+
+/// What a thread draws in a period.
+#[derive(Clone, Copy, Debug, Default)]
+struct Draw {
+    lines: u64,
+    /// Instructions per line.
     each: f64,
+}
+
+impl Burst {
+    fn of_thread(&self, thread: usize) -> Draw {
+        if thread == 0 { self.first } else { self.others }
+    }
+
+    /// Lines of all threads.
+    fn total(&self, threads: usize) -> u64 {
+        self.first.lines + self.others.lines * (threads as u64 - 1)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -54,6 +73,7 @@ pub enum Step {
 pub struct Local {
     thread: usize,
     random: Random,
+    draw: Draw,
     /// Number of lines of the period accessed so far.
     done: u64,
     /// Instructions not retired yet for them.
@@ -84,22 +104,29 @@ impl Synthetic {
         let locality = profile.locality;
         // Every accessed line is read, and written ones are written back.
         let stores = profile.write_mbps / profile.read_mbps;
+        let [first, others] = weights(settings.number("evenness"), threads);
+        if first > threads as f64 {
+            return Err(settings.unfit(format!("evenness of {threads} threads is at least 1 / {threads}")));
+        }
         let burst = |stage: &Stage| {
             let [from, to] = stage.window.map(|share| (share * pages as f64) as u64);
-            let own = libm::round(lines * stage.draw / mean).max(1.0);
+            let draw = |weight: f64| {
+                let own = libm::round(weight * lines * stage.draw / mean).max(1.0);
+                Draw { lines: own as u64, each: lines * intensity * duty / own }
+            };
             Burst {
                 periods: stage.periods,
                 first_page: from,
                 pages: (to - from).max(1),
                 hot: (((to - from) as f64 * locality.hot_footprint_share) as u64).max(1),
-                lines: own as u64,
                 ahead: (lines * intensity * (1.0 - duty)) as u64,
-                each: lines * intensity * duty / own,
+                first: draw(first),
+                others: draw(others),
             }
         };
         let stages: Vec<_> = phases.iter().map(burst).collect();
-        let round_lines: u64 = stages.iter().map(|burst| burst.lines * burst.periods as u64).sum();
-        let rounds = settings.size("operations").div_ceil(round_lines as usize * threads);
+        let round_lines: u64 = stages.iter().map(|burst| burst.total(threads) * burst.periods as u64).sum();
+        let rounds = settings.size("operations").div_ceil(round_lines as usize);
         if rounds.saturating_mul(periods) > MOST_PERIODS {
             return Err(settings.unfit(format!(
                 "{rounds} rounds of {periods} periods are too many: reduce operations or \
@@ -134,7 +161,7 @@ impl Synthetic {
     #[inline]
     fn access<M: Memory>(&self, m: &mut M, burst: &Burst, local: &mut Local) {
         // Equal gaps would make the number of misses in a reorder buffer jump with the intensity.
-        local.due += burst.each * (0.5 + local.random.unit());
+        local.due += local.draw.each * (0.5 + local.random.unit());
         let instructions = local.due as u64;
         local.due -= instructions as f64;
         m.work(instructions.saturating_sub(1));
@@ -153,6 +180,13 @@ impl Synthetic {
             }
         }
     }
+}
+
+/// Weights of the first thread's lines and of each other one's: their mean is 1, over the highest it is
+/// `evenness`.
+fn weights(evenness: f64, threads: usize) -> [f64; 2] {
+    let (first, threads) = (1.0 / evenness, threads as f64);
+    [first, (threads - first) / (threads - 1.0).max(1.0)]
 }
 
 /// Probabilities that an access is sequential, dependent, a store, or to a hot page, in 65536ths.
@@ -197,7 +231,7 @@ impl Workload for Synthetic {
     fn phases(&self) -> Vec<Phase<Step>> {
         let pages = self.data.len() / (PAGE_LINES * LINE_WORDS) as usize;
         let period = |(stage, burst): (usize, &Burst)| {
-            let items = burst.lines.div_ceil(BLOCK) as usize;
+            let items = burst.first.lines.max(burst.others.lines).div_ceil(BLOCK) as usize;
             std::iter::repeat_n(Phase::grouped(Step::Period { stage }, self.threads, items), burst.periods)
         };
         let round: Vec<_> = self.stages.iter().enumerate().flat_map(period).collect();
@@ -211,7 +245,7 @@ impl Workload for Synthetic {
 
     fn local(&self, thread: usize) -> Local {
         let random = Random::new(self.seed, thread as u64);
-        Local { thread, random, done: 0, due: 0.0, walk: Walk::default(), last: 0.into() }
+        Local { thread, random, draw: Draw::default(), done: 0, due: 0.0, walk: Walk::default(), last: 0.into() }
     }
 
     fn begin<M: Memory>(&self, m: &mut M, step: Step, local: &mut Local) {
@@ -220,6 +254,7 @@ impl Workload for Synthetic {
             let own = block(burst.pages as usize, local.thread, self.threads);
             local.walk.first = (burst.first_page + own.start as u64) * PAGE_LINES;
             local.walk.lines = own.len() as u64 * PAGE_LINES;
+            local.draw = burst.of_thread(local.thread);
             local.done = 0;
             m.work(burst.ahead);
         }
@@ -233,7 +268,7 @@ impl Workload for Synthetic {
             }
             Step::Period { stage } => {
                 let burst = &self.stages[stage];
-                for _ in 0..BLOCK.min(burst.lines - local.done) {
+                for _ in 0..BLOCK.min(local.draw.lines - local.done) {
                     self.access(m, burst, local);
                 }
             }
@@ -337,6 +372,24 @@ mod tests {
     }
 
     #[test]
+    fn evenness_is_the_mean_over_the_highest_of_the_threads_lines() {
+        let profile = profiles().iter().find(|profile| profile.name == "bdm-cg").unwrap();
+        let lines = |params: &str| -> Vec<f64> {
+            bursts(&run(profile, params)).map(|stream| stream.len() as f64).collect()
+        };
+        let even = lines("operations=200000,footprint_mib=8");
+        let uneven = lines("operations=200000,footprint_mib=8,evenness=0.4");
+        assert!(near(uneven.iter().sum(), even.iter().sum(), 0.05));
+        let mean = uneven.iter().sum::<f64>() / uneven.len() as f64;
+        assert!(near(mean / uneven[0], 0.4, 0.01), "{uneven:?}");
+        assert!(uneven[1..].iter().all(|&of| near(of, uneven[1], 0.01)), "{uneven:?}");
+
+        let settings = Settings::new(&profile.info(), &"evenness=0.2".parse().unwrap()).unwrap();
+        let refused = Synthetic::new(profile, &settings, 1, &mut Space::new(settings.page())).err();
+        assert!(refused.unwrap().to_string().contains("at least 1 / 4"));
+    }
+
+    #[test]
     fn stages_keep_to_their_windows_and_share_out_the_lines() {
         let profile = profiles().iter().find(|profile| profile.name == "bdm-mg").unwrap();
         let settings = Settings::new(&profile.info(), &"footprint_mib=64".parse().unwrap()).unwrap();
@@ -344,6 +397,6 @@ mod tests {
         let [fine, coarse] = synthetic.stages[..] else { panic!("two stages") };
         assert_eq!((fine.first_page, fine.pages), (0, 14336));
         assert_eq!((coarse.first_page, coarse.pages), (14336, 2048));
-        assert_eq!(fine.lines, coarse.lines);
+        assert_eq!(fine.first.lines, coarse.first.lines);
     }
 }
