@@ -246,7 +246,12 @@ impl Samples {
     }
 
     /// The same of a program.
-    pub fn of_program_over_time(&self, program: usize, whole: ProgramSample, rest: Time) -> Vec<ProgramSample> {
+    pub fn of_program_over_time(
+        &self,
+        program: usize,
+        whole: ProgramSample,
+        rest: Time,
+    ) -> Vec<ProgramSample> {
         self.programs.of_region(program, whole, rest)
     }
 

@@ -84,7 +84,7 @@ impl Groups {
     }
 }
 
-/// A plan of moves to the other group, within the nodes' free memory.
+/// A plan of moves to the other group, within the nodes' free memory and what earlier moves of the plan free.
 pub(super) struct Draft<'d> {
     groups: &'d Groups,
     free: Vec<u64>,
@@ -106,6 +106,9 @@ impl<'d> Draft<'d> {
         };
         let Some(to) = self.groups.order.from_node(from).iter().copied().find(fits) else { return false };
         self.free[to.index()] -= needed;
+        if let Some(free) = self.free.get_mut(from.index()) {
+            *free = free.saturating_add(needed);
+        }
         self.plan.push_move(Move { task, page, size, from, to, wish: Frame::ANY }, reason);
         true
     }

@@ -116,11 +116,11 @@ mod tests {
     #[test]
     fn full_fast_tier_gets_room_first() {
         let counts = [(0, 0), (0, 0), (1, 5), (1, 6)];
-        assert_eq!(moved("local+heterovisor", [1, 50], &counts).0, [(0, 1), (3, 0), (1, 1)]);
+        assert_eq!(moved("local+heterovisor", [1, 50], &counts).0, [(0, 1), (3, 0), (1, 1), (2, 0)]);
         assert_eq!(
             moved("local+heterovisor", [50, 1], &counts).0,
-            [(0, 1), (3, 0)],
-            "an exchange or nothing"
+            [(0, 1), (3, 0), (1, 1), (2, 0)],
+            "each exchange makes room on both sides"
         );
         assert_eq!(moved("local+heterovisor:pages=1", [50, 50], &counts).0, [(0, 1), (3, 0)]);
     }

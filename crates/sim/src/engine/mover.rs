@@ -6,9 +6,12 @@
 //!   │ frame reserved
 //!   ├─ in the kernel ──────────────▶ copy ─▶ made
 //!   └─ queue ─▶ kernel thread ─────▶ copy ─▶ made
-//!        └ page gone: cancelled       │  page unmapped meanwhile: cancelled
-//!                                     └ page mapped (copy on write): a store drops the copy, made again
+//!        │                            │  page unmapped meanwhile: cancelled
+//!        ├ page gone: cancelled       └ page mapped (copy on write): a store drops the copy, made again
+//!        └ still no room: refused
 //! ```
+//!
+//! A move that finds no room keeps its place in the queue: earlier ones may make room for it.
 
 use std::collections::VecDeque;
 
@@ -44,8 +47,8 @@ pub(crate) struct Mover {
 
 /// Work of the kernel thread.
 enum Queued {
-    /// A move to a reserved frame.
-    Move(Planned, Move, u32),
+    /// A move to a reserved frame, if there was room.
+    Move(Planned, Move, Option<u32>),
     /// Stops a task's threads, or lets them go on.
     Freeze(Planned, TaskId, bool),
 }
@@ -75,9 +78,11 @@ impl Engine<'_> {
     /// Begins an action: in the fault on a CPU, or by the kernel thread.
     pub(super) fn begin(&mut self, planned: &Planned, cpu: Option<usize>) {
         let outcome = match &planned.action {
-            Action::Move(wanted) => match self.reserve(wanted) {
-                Ok(frame) => return self.begin_move(planned, *wanted, frame, cpu),
-                Err(refusal) => Outcome::Refused(refusal),
+            Action::Move(wanted) => match (self.admit(wanted), cpu) {
+                (Ok(Some(frame)), Some(cpu)) => return self.move_in_fault(planned, *wanted, frame, cpu),
+                (Ok(None), Some(_)) => Outcome::Refused(Refusal::NoRoom),
+                (Ok(frame), None) => return self.queue_move(planned, *wanted, frame),
+                (Err(refusal), _) => Outcome::Refused(refusal),
             },
             Action::SetRule(task, rule) => self.set_rule(*task, rule),
             Action::Freeze(task) | Action::Thaw(task) if cpu.is_none() => {
@@ -89,17 +94,25 @@ impl Engine<'_> {
         self.mover.complete(self.now, planned.clone(), outcome);
     }
 
-    /// Begins a move to a reserved frame. Its completion has the page's actual source node.
-    fn begin_move(&mut self, planned: &Planned, wanted: Move, frame: u32, cpu: Option<usize>) {
+    fn move_in_fault(&mut self, planned: &Planned, wanted: Move, frame: u32, cpu: usize) {
+        let (planned, wanted) = self.from_its_node(planned, wanted);
+        self.start_copy(planned, wanted, frame, Some(cpu));
+    }
+
+    fn queue_move(&mut self, planned: &Planned, wanted: Move, frame: Option<u32>) {
+        let (planned, wanted) = self.from_its_node(planned, wanted);
+        if let Some((entry, _)) = self.os.spaces[wanted.task.index()].table.find(wanted.page) {
+            entry.set(Entry::CLAIMED);
+        }
+        self.mover.queue.push_back(Queued::Move(planned, wanted, frame));
+    }
+
+    /// An admitted move with the page's actual source node, which its completion has.
+    fn from_its_node(&mut self, planned: &Planned, wanted: Move) -> (Planned, Move) {
         let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
         let (entry, _) = found.expect("a page whose move was admitted");
         let wanted = Move { from: self.os.frames.node_of(entry.frame()), ..wanted };
-        let planned = Planned { action: Action::Move(wanted), ..planned.clone() };
-        if cpu.is_some() {
-            return self.start_copy(planned, wanted, frame, cpu);
-        }
-        entry.set(Entry::CLAIMED);
-        self.mover.queue.push_back(Queued::Move(planned, wanted, frame));
+        (Planned { action: Action::Move(wanted), ..planned.clone() }, wanted)
     }
 
     /// Places the task's pages by another rule from its next fault on.
@@ -114,8 +127,8 @@ impl Engine<'_> {
         Outcome::MADE
     }
 
-    /// Reserves a frame for a move, if it can be made.
-    fn reserve(&mut self, wanted: &Move) -> Result<u32, Refusal> {
+    /// Refuses a move that cannot be made, and reserves a frame for others, if there is room.
+    fn admit(&mut self, wanted: &Move) -> Result<Option<u32>, Refusal> {
         let space = self.os.spaces.get_mut(wanted.task.index()).ok_or(Refusal::Gone)?;
         let (entry, size) = space.table.find(wanted.page).ok_or(Refusal::Gone)?;
         if !entry.has(Entry::PRESENT) || size != wanted.size {
@@ -134,11 +147,28 @@ impl Engine<'_> {
         if self.os.frames.is_offline(wanted.to) {
             return Err(Refusal::NodeOffline);
         }
-        if !self.os.fits(wanted.to, size) {
-            return Err(Refusal::NoRoom);
+        Ok(self.reserve(wanted))
+    }
+
+    /// Reserves a frame for an admitted move.
+    fn reserve(&mut self, wanted: &Move) -> Option<u32> {
+        let Move { task, to, size, .. } = *wanted;
+        let owner = Owner { task, page: wanted.head(), size };
+        if self.os.fits(to, size) { self.os.frames.take(to, owner) } else { None }
+    }
+
+    /// The turn of a move in the kernel thread's queue.
+    fn start_queued(&mut self, planned: Planned, wanted: Move, frame: Option<u32>) {
+        let is_offline = self.os.frames.is_offline(wanted.to);
+        let frame = frame.or_else(|| if is_offline { None } else { self.reserve(&wanted) });
+        if let Some(frame) = frame {
+            return self.start_copy(planned, wanted, frame, None);
         }
-        let owner = Owner { task: wanted.task, page: wanted.head(), size };
-        self.os.frames.take(wanted.to, owner).ok_or(Refusal::NoRoom)
+        if let Some((entry, _)) = self.os.spaces[wanted.task.index()].table.find(wanted.page) {
+            entry.clear(Entry::CLAIMED);
+        }
+        let refusal = if is_offline { Refusal::NodeOffline } else { Refusal::NoRoom };
+        self.mover.complete(self.now, planned, Outcome::Refused(refusal));
     }
 
     /// Unmaps a page, or protects it from stores, and starts to copy it to a reserved frame.
@@ -290,7 +320,7 @@ impl Engine<'_> {
     pub(super) fn run_mover(&mut self) {
         self.set_timer(Timer::Mover, Time::NEVER);
         match self.mover.queue.pop_front() {
-            Some(Queued::Move(planned, wanted, frame)) => self.start_copy(planned, wanted, frame, None),
+            Some(Queued::Move(planned, wanted, frame)) => self.start_queued(planned, wanted, frame),
             Some(Queued::Freeze(planned, task, freezes)) => {
                 let is_alive = self.tasks.is_alive(task);
                 if is_alive {
@@ -331,7 +361,7 @@ impl Engine<'_> {
     pub(super) fn frames_in_flight(&self) -> Vec<(u32, PageSize)> {
         let copied = self.mover.copies.iter().map(|(_, copy)| (copy.to, copy.wanted.size));
         let queued = self.mover.queue.iter().filter_map(|queued| match queued {
-            Queued::Move(_, wanted, to) => Some((*to, wanted.size)),
+            Queued::Move(_, wanted, to) => to.map(|to| (to, wanted.size)),
             Queued::Freeze(..) => None,
         });
         copied.chain(queued).collect()

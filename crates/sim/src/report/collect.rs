@@ -217,9 +217,8 @@ fn timeline(engine: &Engine<'_>, totals: &Totals) -> TimelineReport {
         samples.of_node_over_time(node, &whole, rest)
     };
     let nodes: Vec<Vec<NodeSample>> = engine.setup.machine.node_ids().map(of_node).collect();
-    let of_program = |(program, whole): (usize, &ProgramSample)| {
-        samples.of_program_over_time(program, *whole, rest)
-    };
+    let of_program =
+        |(program, whole): (usize, &ProgramSample)| samples.of_program_over_time(program, *whole, rest);
     let programs: Vec<Vec<ProgramSample>> = totals.programs.iter().enumerate().map(of_program).collect();
     let mbps = |(number, lines): (usize, u64)| {
         let is_last = number as u64 * samples.bucket.0 == samples.until().0;

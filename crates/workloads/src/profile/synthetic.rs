@@ -245,7 +245,15 @@ impl Workload for Synthetic {
 
     fn local(&self, thread: usize) -> Local {
         let random = Random::new(self.seed, thread as u64);
-        Local { thread, random, draw: Draw::default(), done: 0, due: 0.0, walk: Walk::default(), last: 0.into() }
+        Local {
+            thread,
+            random,
+            draw: Draw::default(),
+            done: 0,
+            due: 0.0,
+            walk: Walk::default(),
+            last: 0.into(),
+        }
     }
 
     fn begin<M: Memory>(&self, m: &mut M, step: Step, local: &mut Local) {

@@ -105,10 +105,10 @@ fn without_idle_pages_the_coldest_of_the_queue_go_down_if_much_colder() {
 }
 
 #[test]
-fn full_fast_tier_gets_room_for_the_next_interval() {
+fn full_fast_tier_gets_room_first() {
     let mut bench = Bench::new("");
     bench.free = [0, 500];
-    assert_eq!(bench.second(100, &idle_and_one(4)).0, [(0, 1)]);
+    assert_eq!(bench.second(100, &idle_and_one(4)).0, [(0, 1), (8, 0)]);
     bench.free = [1, 499];
     assert_eq!(bench.second(100, &idle_and_one(4)).0, [(1, 1), (8, 0)]);
     bench.free = [0, 0];
