@@ -4,6 +4,7 @@
 mod runs;
 mod support;
 
+use memtide_core::machine::bundled;
 use memtide_core::{Batch, CpuId, Machine, PageSize, Then};
 use memtide_sim::Report;
 
@@ -49,6 +50,19 @@ fn pages_follow_the_thread_that_reads_them() {
     let (pages, report) = script("local");
     assert_eq!(pages, [50, 0]);
     assert_eq!((report.pages.migrated, report.pages.hint_faults), (0, 0));
+}
+
+#[test]
+fn pages_follow_the_thread_on_a_slice_too() {
+    let mut machine = bundled::machine("bmpm-2").expect("bundled").expect("checked");
+    (machine.slice, machine.scale) = (4, 64);
+    // All memory, every 20 us of the reduced machine's time.
+    (machine.kernel.numa_scan_period_ms, machine.kernel.numa_scan_mib) = (0.02 * 64.0, 65_536);
+    let pages = |cpu| -> Vec<u64> {
+        let script = alone([touch(0, 50), on(cpu), reading(50, 2000)]);
+        simulate(&machine, "local+anb", script).nodes.iter().map(|node| node.pages).collect()
+    };
+    assert_eq!([1, 2, 3].map(pages), [[50, 0], [0, 50], [0, 50]], "CPUs 0 and 1 are of the first socket");
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn assert_adds_up(report: &Report) {
     assert_eq!(sum(&line.prefetch_lines), of_nodes(report, |node| node.prefetch_lines));
     assert_eq!(sum(&line.copy_lines), of_nodes(report, |node| node.copy_lines));
     assert_eq!(sum(&line.migrated_pages).iter().sum::<u64>(), report.pages.migrated);
+    assert_eq!(sum(&line.program_migrated_pages).iter().sum::<u64>(), report.pages.migrated);
     let buckets = (report.time_ms / line.bucket_ms).ceil() as usize;
     let all = [&line.demand_lines, &line.prefetch_lines, &line.copy_lines, &line.pages, &line.migrated_pages];
     assert!(all.iter().all(|nodes| nodes.iter().all(|node| node.len() == buckets)));
@@ -57,6 +58,29 @@ fn assert_adds_up(report: &Report) {
 
 fn last_pages(report: &Report) -> Vec<u64> {
     report.timeline.pages.iter().map(|node| *node.last().expect("a bucket")).collect()
+}
+
+#[test]
+fn each_program_has_its_own_bandwidth_and_migration() {
+    let machine = sockets();
+    // The first misses with each load and its pages move; the second waits for as long and touches no memory.
+    let idles = || alone([after([], Then::OnCpu(CpuId(1))), after([], Then::Work(1_000_000))]);
+    let jobs = vec![job(follows(200, 100_000), &[]), job(idles(), &[])];
+    let shared = run_shared(&machine, jobs, vec![policy(&machine, "local+anb")], 1, &|_, _| true);
+    let report = shared.into_iter().next().expect("a report").expect("a run");
+    assert_adds_up(&report);
+    let line = &report.timeline;
+    assert!(report.pages.migrated >= 200);
+    assert_eq!(sum(&line.program_migrated_pages), [report.pages.migrated, 0]);
+    let lines = |program: &Vec<f64>| {
+        let (whole, rest) = program.split_at(program.len() - 1);
+        let rest_ms = report.time_ms - line.bucket_ms * whole.len() as f64;
+        (whole.iter().sum::<f64>() * line.bucket_ms + rest[0] * rest_ms) * 1e3 / 64.0
+    };
+    let [first, second] = [0, 1].map(|program| lines(&line.program_bandwidth_mbps[program]));
+    let requested = sum(&line.demand_lines).iter().sum::<u64>() as f64;
+    assert!((first / requested - 1.0).abs() < 0.01, "{first} lines of {requested}");
+    assert_eq!(second, 0.0);
 }
 
 #[test]
