@@ -1,14 +1,16 @@
 //! Simulated runs: options, programs, and running them.
 
+use std::panic;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use clap::{ArgGroup, Args, ValueHint};
 use memtide_core::params::{split_list, split_name};
 use memtide_core::policy::Placement;
 use memtide_core::{Machine, NodeId, suggest};
 use memtide_policies::{Policy, PolicyError};
-use memtide_sim::{Job, Report, SimError};
+use memtide_sim::{Bound, Job, Report, SimError, Unbounded};
 use memtide_trace::{ReplayOptions, Trace};
 use memtide_workloads::WorkloadError;
 
@@ -200,20 +202,36 @@ impl Runs {
         report.map_err(|error| self.failure(policy, error))
     }
 
-    /// Runs the programs under each policy: in one pass if each of their threads has a CPU, else, or if
-    /// `exact`, or for a single policy, one by one on all cores. The policies are parts of the progress from
-    /// the first.
+    /// Runs the programs under each policy, and computes their bound: in one pass if each of their threads has
+    /// a CPU, else, or if `exact`, or for a single policy, one by one on all cores. The policies are parts of
+    /// the progress from the first, and the bound is the part after them.
     pub fn run_each(
         &self,
         policies: &[Policy],
         progress: &Progress,
         exact: bool,
-    ) -> Result<Vec<Report>, Failure> {
-        self.run_parts(policies, progress, 0, exact || policies.len() == 1)
+    ) -> Result<(Vec<Report>, Result<Bound, Unbounded>), Failure> {
+        let jobs = self.jobs()?;
+        if exact || policies.len() == 1 || !memtide_sim::can_share(&self.machine, &jobs) {
+            let (reports, bound) = thread::scope(|scope| {
+                let mut watch = watcher(progress, policies.len());
+                let bound =
+                    scope.spawn(move || memtide_sim::bound(&self.machine, jobs, self.seed, &mut watch));
+                let reports = parallel::map(policies, |part, policy| self.run(policy, progress, part));
+                (reports, bound.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+            });
+            let reports = reports.into_iter().collect::<Result<_, _>>()?;
+            return Ok((reports, self.bound(bound)?));
+        }
+        let simulated = self.all_simulated(policies)?;
+        let watch = |part: usize, done: Option<f64>| watcher(progress, part)(done);
+        let (reports, bound) =
+            memtide_sim::run_shared_with_bound(&self.machine, jobs, simulated, self.seed, &watch);
+        Ok((self.reports(policies, reports)?, self.bound(bound)?))
     }
 
-    /// As [`Runs::run_each`], with the policies' parts of the progress from `first` on, and in one pass for a
-    /// single policy, too: so that a report does not depend on which others are missing.
+    /// As [`Runs::run_each`], without a bound, with the policies' parts of the progress from `first` on, and in
+    /// one pass for a single policy, too: so that a report does not depend on which others are missing.
     pub fn run_parts(
         &self,
         policies: &[Policy],
@@ -227,12 +245,30 @@ impl Runs {
             let reports = parallel::map(policies, |part, policy| self.run(policy, progress, first + part));
             return reports.into_iter().collect();
         }
-        let simulated =
-            policies.iter().map(|policy| self.simulated(policy)).collect::<Result<Vec<_>, _>>()?;
+        let simulated = self.all_simulated(policies)?;
         let watch = |part: usize, done: Option<f64>| watcher(progress, first + part)(done);
         let reports = memtide_sim::run_shared(&self.machine, jobs, simulated, self.seed, &watch);
+        self.reports(policies, reports)
+    }
+
+    fn all_simulated(&self, policies: &[Policy]) -> Result<Vec<memtide_sim::Policy>, Failure> {
+        policies.iter().map(|policy| self.simulated(policy)).collect()
+    }
+
+    fn reports(
+        &self,
+        policies: &[Policy],
+        reports: Vec<Result<Report, SimError>>,
+    ) -> Result<Vec<Report>, Failure> {
         let reports = policies.iter().zip(reports);
         reports.map(|(policy, report)| report.map_err(|error| self.failure(policy, error))).collect()
+    }
+
+    fn bound(
+        &self,
+        bound: Result<Result<Bound, Unbounded>, SimError>,
+    ) -> Result<Result<Bound, Unbounded>, Failure> {
+        bound.map_err(|error| self.failure_of("bound", error))
     }
 
     fn simulated(&self, policy: &Policy) -> Result<memtide_sim::Policy, Failure> {
@@ -242,6 +278,10 @@ impl Runs {
     }
 
     fn failure(&self, policy: &Policy, error: SimError) -> Failure {
+        self.failure_of(policy.name(), error)
+    }
+
+    fn failure_of(&self, policy: &str, error: SimError) -> Failure {
         match error {
             SimError::Interrupted => Failure::Interrupted,
             SimError::Program(error) => Failure::Input(error.to_string()),
@@ -251,7 +291,7 @@ impl Runs {
             SimError::Bound { nodes } => Failure::Run(format!(
                 "out of memory: policy '{}' binds the program to {}, without free memory; use a smaller \
                  workload or scale, or a placement that spills, such as 'preferred'",
-                policy.name(),
+                policy,
                 self.names_of(&nodes).join(", ")
             )),
             other => Failure::Run(other.to_string()),

@@ -257,6 +257,34 @@ fn saturated_link_is_in_verdict_and_every_format() {
 }
 
 #[test]
+fn bound_is_in_every_format() {
+    let compare =
+        ["compare", "-m", "bmpm-5", "-w", "gups:operations=20000,footprint_mib=8", "-p", "local,bw-local"];
+    let whole = json(&compare);
+    let bound = &whole["bound"];
+    let [time, latency, bandwidth] =
+        ["time_ms", "latency_ms", "bandwidth_ms"].map(|key| bound[key].as_f64().unwrap());
+    assert!(time == latency.max(bandwidth) && time > 0.0, "{bound}");
+    for row in whole["policies"].as_array().unwrap() {
+        let (over, ms) = (row["over_bound"].as_f64().unwrap(), row["time_ms"].as_f64().unwrap());
+        assert!(over >= 1.0 && (over - ms / time).abs() < 1e-9, "{row}");
+    }
+    let note = format!("bound: {time:.3} ms: no placement or migration of this program can be faster");
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html").display().to_string();
+    let table = stdout_of(&[&compare[..], &["--report", &page]].concat());
+    let page = std::fs::read_to_string(&page).unwrap();
+    for part in [&note[..], "time over bound"] {
+        assert!(table.contains(part) && page.contains(part), "{part}:\n{table}");
+    }
+    assert!(stdout_of(&[&compare[..], &["-o", "csv"]].concat()).contains("over_bound"));
+    let of_two = [&compare[..], &["-w", "gups:operations=20000,footprint_mib=8"]].concat();
+    let none = json(&of_two);
+    assert!(none["bound"].is_null() && none["policies"][0]["over_bound"].is_null(), "{none}");
+    assert!(none["notes"].to_string().contains("no bound: several programs"), "{none}");
+}
+
+#[test]
 fn verdict_separates_demand_prefetch_and_migration_traffic() {
     let compare = ["compare", "-m", "ddr5-cxl", "-w", TRIAD, "-p", "local,ratio:weights=1:1"];
     let whole = json(&compare);

@@ -3,6 +3,7 @@
 use memtide_core::machine::Fixed;
 use memtide_core::{InitiatorId, Machine, NodeId};
 
+use crate::bound::Bound;
 use crate::report::{NodeReport, Report};
 
 /// Runs of the same programs under several policies.
@@ -15,6 +16,8 @@ pub struct Comparison {
     pub nodes: Vec<Reach>,
     /// Index of the baseline policy.
     pub baseline: usize,
+    /// The least time that any placement or migration could reach, if it was computed.
+    pub bound: Option<Bound>,
 }
 
 /// Capabilities of a node.
@@ -52,7 +55,7 @@ impl Comparison {
         let baseline = names.iter().position(|name| name == "local").unwrap_or(0);
         let machine = machine.reduced();
         let nodes = machine.node_ids().map(|node| Reach::of(&machine, node)).collect();
-        Comparison { names, reports, nodes, baseline }
+        Comparison { names, reports, nodes, baseline, bound: None }
     }
 
     /// The baseline's name.
@@ -63,6 +66,12 @@ impl Comparison {
     /// Speedup of a run over the baseline.
     pub fn speedup(&self, index: usize) -> f64 {
         self.reports[self.baseline].time_ms / self.reports[index].time_ms
+    }
+
+    /// Time of a run over the bound, at least 1; `None` without a bound.
+    pub fn over_bound(&self, index: usize) -> Option<f64> {
+        let time_ms = self.bound?.time_ms();
+        (time_ms > 0.0).then(|| self.reports[index].time_ms / time_ms)
     }
 
     /// The fastest run.

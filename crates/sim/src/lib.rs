@@ -9,6 +9,7 @@
 )]
 
 mod agenda;
+mod bound;
 mod comparison;
 mod core;
 mod engine;
@@ -30,13 +31,14 @@ use memtide_core::machine::Machine;
 use memtide_core::policy::{Migration, Placement, SensorRefused};
 use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
+pub use self::bound::{Bound, Unbounded, bound};
 pub use self::comparison::{Comparison, Reach};
 use self::feed::Load;
 pub use self::report::{
     LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, StageReport,
     TimeReport, TimelineReport, WearReport,
 };
-pub use self::shared::{can_share, run_shared};
+pub use self::shared::{can_share, run_shared, run_shared_with_bound};
 
 /// A program and its CPUs.
 pub struct Job<'p> {

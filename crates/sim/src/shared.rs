@@ -5,8 +5,12 @@ use std::thread;
 use memtide_core::machine::Machine;
 use memtide_front::Shared;
 
+use crate::bound::bound_of_records;
 use crate::feed::{Feed, Load};
-use crate::{Job, Policy, Report, SimError, run_loads};
+use crate::{Bound, Job, Policy, Report, SimError, Unbounded, run_loads};
+
+/// A bound, or why there is none.
+pub(crate) type Bounded = Result<Result<Bound, Unbounded>, SimError>;
 
 /// Whether [`run_shared`] can run these jobs on a machine: each thread has a CPU for itself.
 pub fn can_share(machine: &Machine, jobs: &[Job<'_>]) -> bool {
@@ -31,29 +35,90 @@ pub fn run_shared(
     seed: u64,
     watch: &(dyn Fn(usize, Option<f64>) -> bool + Sync),
 ) -> Vec<Result<Report, SimError>> {
-    assert!(can_share(machine, &jobs), "threads that share a CPU");
-    let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
-    let programs = jobs.into_iter().map(|job| job.program).collect();
-    let shared = Shared::new(&machine.reduced(), programs, policies.len());
-    let run = |number: usize, policy: Policy| {
-        let reader = |program| Feed::Records(shared.reader(number, program));
+    Pass::new(machine, jobs, policies.len(), seed, watch).run(policies, false).0
+}
+
+/// As [`run_shared`], with the programs' [`Bound`] in the same pass; `watch` is called for it with the number
+/// after the last policy's.
+///
+/// # Panics
+/// Unless [`can_share`].
+///
+/// # Errors
+/// Those of each policy's run, and of the bound's: see [`SimError`].
+pub fn run_shared_with_bound(
+    machine: &Machine,
+    jobs: Vec<Job<'static>>,
+    policies: Vec<Policy>,
+    seed: u64,
+    watch: &(dyn Fn(usize, Option<f64>) -> bool + Sync),
+) -> (Vec<Result<Report, SimError>>, Bounded) {
+    let (reports, bound) = Pass::new(machine, jobs, policies.len() + 1, seed, watch).run(policies, true);
+    (reports, bound.expect("requested"))
+}
+
+/// One pass for several readers.
+struct Pass<'m> {
+    machine: &'m Machine,
+    names: Vec<String>,
+    shared: Shared,
+    seed: u64,
+    watch: &'m (dyn Fn(usize, Option<f64>) -> bool + Sync),
+}
+
+impl<'m> Pass<'m> {
+    fn new(
+        machine: &'m Machine,
+        jobs: Vec<Job<'static>>,
+        readers: usize,
+        seed: u64,
+        watch: &'m (dyn Fn(usize, Option<f64>) -> bool + Sync),
+    ) -> Pass<'m> {
+        assert!(can_share(machine, &jobs), "threads that share a CPU");
+        let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
+        let programs = jobs.into_iter().map(|job| job.program).collect();
+        Pass { machine, names, shared: Shared::new(&machine.reduced(), programs, readers), seed, watch }
+    }
+
+    /// Runs each policy and, if requested, the bound, as the last reader.
+    fn run(
+        &self,
+        policies: Vec<Policy>,
+        with_bound: bool,
+    ) -> (Vec<Result<Report, SimError>>, Option<Bounded>) {
+        let last = policies.len();
+        thread::scope(|scope| {
+            scope.spawn(|| self.shared.run_ahead());
+            let bound = with_bound.then(|| scope.spawn(move || self.bound(last)));
+            let policies = policies.into_iter().enumerate();
+            let running: Vec<_> =
+                policies.map(|(number, policy)| scope.spawn(move || self.policy(number, policy))).collect();
+            (running.into_iter().map(joined).collect(), bound.map(joined))
+        })
+    }
+
+    fn policy(&self, number: usize, policy: Policy) -> Result<Report, SimError> {
+        let watch = &mut |done| (self.watch)(number, done);
+        run_loads(self.machine, self.loads(number), policy, self.seed, watch)
+    }
+
+    fn bound(&self, number: usize) -> Bounded {
+        let watch = &mut |done| (self.watch)(number, done);
+        bound_of_records(self.machine, self.loads(number), self.seed, watch)
+    }
+
+    /// What a reader reads.
+    fn loads(&self, number: usize) -> Vec<Load<'_>> {
         let load = |(program, name): (usize, &String)| Load {
             name: name.clone(),
-            feed: reader(program),
+            feed: Feed::Records(self.shared.reader(number, program)),
             cpus: Vec::new(),
         };
-        let loads = names.iter().enumerate().map(load).collect();
-        run_loads(machine, loads, policy, seed, &mut |done| watch(number, done))
-    };
-    let run = &run;
-    thread::scope(|scope| {
-        scope.spawn(|| shared.run_ahead());
-        let policies = policies.into_iter().enumerate();
-        let running: Vec<_> =
-            policies.map(|(number, policy)| scope.spawn(move || run(number, policy))).collect();
-        let join = |running: thread::ScopedJoinHandle<'_, _>| {
-            running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        running.into_iter().map(join).collect()
-    })
+        self.names.iter().enumerate().map(load).collect()
+    }
+}
+
+/// The result of a thread, which panics as that did.
+fn joined<T>(running: thread::ScopedJoinHandle<'_, T>) -> T {
+    running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

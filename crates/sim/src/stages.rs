@@ -51,6 +51,8 @@ impl Engine<'_> {
         if !running.feed.has_region() {
             return;
         }
+        // After a barrier that opens now, no other thread has done anything yet.
+        self.has_open_mark |= running.live > running.at_barrier + 1 && running.opened != now;
         let was = running.stage;
         running.stage = was.after(mark);
         if was != Stage::Region && running.stage == Stage::Region {

@@ -145,6 +145,7 @@ impl Totals {
         let Totals { threads, uncore, os, .. } = self;
         let mut all = vec![&mut threads.instructions, &mut threads.accesses, &mut threads.tlb_misses];
         all.extend([&mut uncore.accesses, &mut uncore.misses, &mut uncore.prefetches]);
+        all.extend([&mut uncore.ideal.read, &mut uncore.ideal.written]);
         all.extend([&mut os.faults, &mut os.huge_faults, &mut os.hint_faults]);
         all.extend([&mut os.swapped_out_pages, &mut os.swapped_in_pages, &mut os.reclaims]);
         all.extend(self.observations.as_mut());

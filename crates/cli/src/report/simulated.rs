@@ -72,6 +72,8 @@ fn time(comparison: &Comparison) -> Chart {
         true => "Time of the region of interest, split as the threads spend it",
         false => "Time, split as the threads spend it",
     };
+    let bound = comparison.bound.map(|bound| Cell::Real(bound.time_ms(), 3).display());
+    let title = format!("{title}{}", bound.map_or(String::new(), |ms| format!(" (bound: {ms} ms)")));
     Chart::new("chart-time", title, bars_height(comparison.names.len()), plot)
 }
 

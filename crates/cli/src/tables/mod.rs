@@ -1,5 +1,6 @@
 //! Tables shared by several commands, and long ones.
 
+pub mod bound;
 pub mod daemon;
 pub mod processes;
 pub mod reduction;

@@ -1,5 +1,6 @@
 //! Resources shared by cores: outer cache levels, links and memory nodes.
 
+mod ideal;
 mod in_flight;
 mod requests;
 mod routes;
@@ -7,6 +8,8 @@ mod routes;
 use memtide_core::machine::Machine;
 use memtide_core::{CpuId, LINE_BYTES, NodeId, PAGE_BYTES, Time};
 
+use self::ideal::Ideal;
+pub use self::ideal::IdealLines;
 use self::in_flight::InFlight;
 use self::requests::Requests;
 pub use self::requests::Waiter;
@@ -30,12 +33,22 @@ pub struct Uncore {
     touched: u64,
     latencies: Vec<(NodeId, Time)>,
     counts: UncoreCounts,
+    /// Instead of links and nodes, in an ideal uncore.
+    ideal: Option<Ideal>,
 }
 
+#[derive(Clone)]
 struct SharedLevel {
     latency: Time,
     shared_by: u16,
     instances: Vec<Cache>,
+}
+
+impl SharedLevel {
+    /// The instance of a CPU.
+    fn of(&mut self, cpu: CpuId) -> &mut Cache {
+        &mut self.instances[cpu.index() / usize::from(self.shared_by)]
+    }
 }
 
 struct NodeState {
@@ -66,6 +79,8 @@ pub struct UncoreCounts {
     pub misses: u64,
     /// Lines prefetched.
     pub prefetches: u64,
+    /// Lines that any run moves at least; none unless the uncore is [ideal](Uncore::ideal).
+    pub ideal: IdealLines,
 }
 
 /// The requester of a line.
@@ -113,13 +128,25 @@ impl Uncore {
             touched: 0,
             latencies: Vec::new(),
             counts: UncoreCounts::default(),
+            ideal: None,
         }
+    }
+
+    /// The idle uncore of a machine with memory that has no queues, and the least latency that any node
+    /// offers each CPU.
+    pub fn ideal(machine: &Machine) -> Uncore {
+        let uncore = Uncore::new(machine);
+        let ideal = Ideal::of(machine, &uncore.routes, uncore.levels.last().cloned());
+        Uncore { ideal: Some(ideal), ..uncore }
     }
 
     /// A load or store that missed the private caches of `cpu`. Returns the arrival time of its line,
     /// load-to-use from `at`; `None` if not known yet: [`Uncore::advance`] then reports `waiter`.
     pub fn demand(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) -> Option<Time> {
         self.counts.accesses += 1;
+        if let Some(ideal) = &mut self.ideal {
+            ideal.count_read(cpu, line);
+        }
         let domain = self.domain(cpu);
         if let Some(latency) = self.look_up(0, cpu, line, at) {
             let there = at + latency;
@@ -133,6 +160,11 @@ impl Uncore {
             };
         }
         self.counts.misses += 1;
+        if let Some(ideal) = &self.ideal {
+            let arrival = at + ideal.read(cpu, line);
+            self.arrive(domain, line, arrival);
+            return Some(arrival);
+        }
         let request = self.request(cpu, domain, line, at, Requester::Demand);
         self.requests.wait(request, waiter, at);
         self.in_flight.begin(domain, line, request);
@@ -160,12 +192,25 @@ impl Uncore {
             self.post(cpu, victim.line, at, Requester::Demand);
         }
         let domain = self.domain(cpu);
+        if let Some(ideal) = &self.ideal {
+            let arrival = at + ideal.read(cpu, line);
+            return self.arrive(domain, line, arrival);
+        }
         let request = self.request(cpu, domain, line, at, Requester::Prefetch);
         self.in_flight.begin(domain, line, request);
     }
 
+    /// A line of an ideal uncore is on its way to the shared levels.
+    fn arrive(&mut self, domain: u16, line: u64, arrival: Time) {
+        self.in_flight.begin(domain, line, 0);
+        self.in_flight.arrives(domain, line, 0, arrival);
+    }
+
     /// Takes a dirty line evicted from the private caches of `cpu`.
     pub fn spill(&mut self, cpu: CpuId, line: u64, at: Time) {
+        if let Some(ideal) = &mut self.ideal {
+            ideal.spill(cpu, line);
+        }
         self.write_back(0, cpu, line, at);
     }
 
@@ -182,17 +227,25 @@ impl Uncore {
     }
 
     /// Writes a line past the caches, as a write-combining buffer does, and drops it from the shared levels
-    /// of `cpu`: what they contain of it is merged. Posted, but [`Uncore::advance`] reports `waiter`, if any,
-    /// when the node has accepted the line, until which the buffer is in use.
-    pub fn write_past(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Option<Waiter>) {
+    /// of `cpu`: what they contain of it is merged. Posted, but the buffer of `waiter`, if any, is in use
+    /// until the node has accepted the line: until the time returned or, if that is not known yet, until
+    /// [`Uncore::advance`] reports it.
+    pub fn write_past(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Option<Waiter>) -> Option<Time> {
         for level in &mut self.levels {
             level.instances[cpu.index() / usize::from(level.shared_by)].evict(line);
         }
-        let Some(waiter) = waiter else { return self.post(cpu, line, at, Requester::Demand) };
+        if let Some(ideal) = &mut self.ideal {
+            return Some(at + ideal.write(cpu, line, waiter.is_some()));
+        }
+        let Some(waiter) = waiter else {
+            self.post(cpu, line, at, Requester::Demand);
+            return None;
+        };
         let (domain, node) = (self.domain(cpu), self.routes.find(line).0);
         let id = self.requests.add(line, at, cpu, domain, node, false);
         self.requests.wait(id, waiter, at);
         self.send_write(cpu, line, at, Requester::Demand, REPORT_ACCEPTED | u64::from(id));
+        None
     }
 
     fn post(&mut self, cpu: CpuId, line: u64, at: Time, requester: Requester) {
@@ -200,6 +253,10 @@ impl Uncore {
     }
 
     fn send_write(&mut self, cpu: CpuId, line: u64, at: Time, requester: Requester, id: u64) {
+        if let Some(ideal) = &mut self.ideal {
+            ideal.write(cpu, line, false);
+            return;
+        }
         let (node, local) = self.routes.find(line);
         let arrival = self.links.carry(self.routes.hops(cpu, node), Towards::Node, at + self.routes.out());
         let state = &mut self.nodes[node.index()];
@@ -260,7 +317,8 @@ impl Uncore {
 
     /// Counters of the shared levels.
     pub fn counts(&self) -> UncoreCounts {
-        self.counts
+        let ideal = self.ideal.as_ref().map_or(IdealLines::default(), |ideal| ideal.lines);
+        UncoreCounts { ideal, ..self.counts }
     }
 
     /// A node's device counters; refreshes are counted up to `at`.

@@ -157,7 +157,10 @@ impl Core {
         let (line, posted) = self.window.line_of(slot);
         let waiter = Waiter(u32::from(self.cpu.0) << 8 | u32::from(slot));
         if posted {
-            return uncore.write_past(self.cpu, line, time, Some(waiter));
+            if let Some(end) = uncore.write_past(self.cpu, line, time, Some(waiter)) {
+                self.window.resolve(slot, end);
+            }
+            return;
         }
         if let Some(end) = uncore.demand(self.cpu, line, time, waiter) {
             self.window.resolve(slot, end);

@@ -58,6 +58,8 @@ pub(crate) struct Engine<'p> {
     pub samples: Samples,
     pub stages: Stages,
     idle: IdleTurns,
+    /// Whether a thread has made a mark while others of its program ran.
+    pub has_open_mark: bool,
 }
 
 /// Parameters of a run.
@@ -70,6 +72,8 @@ pub(crate) struct Setup {
     pub seed: u64,
     /// Nodes that go offline, and when.
     pub unplugs: Vec<(Time, NodeId)>,
+    /// Whether memory is ideal: faults cost nothing unless every run has them.
+    pub is_ideal: bool,
 }
 
 /// Actors that are neither cores nor nodes, numbered after those.
@@ -98,9 +102,33 @@ impl<'p> Engine<'p> {
         policy: Policy,
         seed: u64,
     ) -> Result<Engine<'p>, SimError> {
-        let (slice, scale) = (machine.slice, machine.scale);
-        let machine = machine.reduced();
-        size::check(&machine)?;
+        let reduced = machine.reduced();
+        size::check(&reduced)?;
+        Engine::with(machine, reduced, false, jobs, policy, seed)
+    }
+
+    /// A machine with ideal memory, for [bounds](crate::bound()); `relaxed` is what is simulated of the
+    /// machine.
+    pub fn ideal(
+        machine: &Machine,
+        relaxed: Machine,
+        jobs: Vec<Load<'p>>,
+        policy: Policy,
+        seed: u64,
+    ) -> Result<Engine<'p>, SimError> {
+        size::check(&machine.reduced())?;
+        Engine::with(machine, relaxed, true, jobs, policy, seed)
+    }
+
+    fn with(
+        whole: &Machine,
+        machine: Machine,
+        is_ideal: bool,
+        jobs: Vec<Load<'p>>,
+        policy: Policy,
+        seed: u64,
+    ) -> Result<Engine<'p>, SimError> {
+        let (slice, scale) = (whole.slice, whole.scale);
         let requests = policy.migration.as_ref().map(|migration| migration.sensors().scaled(scale));
         let sensors = match &requests {
             Some(requests) => OpenSensors::new(requests, &SensorSetup { seed })?,
@@ -117,7 +145,7 @@ impl<'p> Engine<'p> {
             programs: Vec::new(),
             tasks: Tasks::new(policy.placement, nodes),
             os: Os::new(&machine),
-            uncore: Uncore::new(&machine),
+            uncore: if is_ideal { Uncore::ideal(&machine) } else { Uncore::new(&machine) },
             completed: Vec::new(),
             mover: Mover::new(nodes, requests.as_ref().is_some_and(|requests| requests.copy_on_write)),
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
@@ -126,8 +154,12 @@ impl<'p> Engine<'p> {
             samples: Samples::new(nodes, jobs.len(), stage == Stage::Region),
             stages: Stages::new(stage),
             idle: IdleTurns::default(),
-            setup: Setup { machine, slice, scale, seed, unplugs: policy.unplugs },
+            has_open_mark: false,
+            setup: Setup { machine, slice, scale, seed, unplugs: policy.unplugs, is_ideal },
         };
+        if is_ideal {
+            engine.cores.iter_mut().for_each(|core| core.window.be_lenient());
+        }
         engine.start_timers(requests.as_ref());
         for job in jobs {
             engine.load(job)?;
@@ -264,6 +296,11 @@ impl<'p> Engine<'p> {
                     }
                 }
                 Stop::Fault(trap) => {
+                    if self.maps_for_free(cpu, running, &trap)? {
+                        continue;
+                    }
+                    let core = &mut self.cores[cpu];
+                    let thread = &mut self.threads[running];
                     core.trap = Some(trap);
                     core.drain(thread);
                     return Ok(());

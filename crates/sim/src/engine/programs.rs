@@ -22,6 +22,8 @@ pub(crate) struct Running<'p> {
     pub live: usize,
     /// Threads among them that have arrived at the barrier.
     pub at_barrier: usize,
+    /// When the barrier last opened.
+    pub opened: Time,
     pub ended: Time,
     /// By its own marks.
     pub stage: Stage,
@@ -72,6 +74,7 @@ impl<'p> Engine<'p> {
             feed: job.feed,
             live: 0,
             at_barrier: 0,
+            opened: Time::ZERO,
             ended: Time::ZERO,
             first_thread,
         });
@@ -230,6 +233,7 @@ impl<'p> Engine<'p> {
             return;
         }
         running.at_barrier = 0;
+        running.opened = self.now;
         let threads = running.first_thread..running.first_thread + running.feed.threads();
         for thread in threads {
             if self.threads[thread].state == State::AtBarrier {

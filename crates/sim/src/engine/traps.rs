@@ -6,6 +6,7 @@ use super::Engine;
 use crate::SimError;
 use crate::core::Trap;
 use crate::os::{Faulted, Touch};
+use crate::thread::{State, Thread};
 
 impl Engine<'_> {
     /// Handles the trap of the running thread of a CPU; the CPU's clock is at the current time.
@@ -50,6 +51,28 @@ impl Engine<'_> {
         }
         self.cores[cpu].resume = self.cores[cpu].clock.now();
         Ok(())
+    }
+
+    /// On ideal memory, maps the page of a fault that another thread of the task could have had instead: it
+    /// costs this one nothing. Returns whether that is so.
+    pub(super) fn maps_for_free(&mut self, cpu: usize, thread: usize, trap: &Trap) -> Result<bool, SimError> {
+        let &Trap::Fault { address, write } = trap else { return Ok(false) };
+        if !self.setup.is_ideal || self.is_only_thread(thread) {
+            return Ok(false);
+        }
+        let t = &mut self.threads[thread];
+        let touch = Touch { task: t.task, thread: t.id, cpu: t.cpu, address, write };
+        self.os.fault(touch, &mut t.placement)?;
+        self.shoot_down(Some(cpu));
+        Ok(true)
+    }
+
+    /// Whether its task has no other live thread. Others that begin later are then started by it, and those
+    /// that have ended have not touched what it faults on: it does so in any run.
+    fn is_only_thread(&self, thread: usize) -> bool {
+        let task = self.threads[thread].task;
+        let lives = |t: &Thread| t.task == task && !matches!(t.state, State::NotStarted | State::Ended);
+        self.threads.iter().filter(|t| lives(t)).count() == 1
     }
 
     /// Keeps the thread on its CPU, in the kernel, until the page has moved.

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::report::{self, Draft, ReportFile};
 use crate::runs::{self, RunOptions, Runs};
 use crate::tables::verdict::verdict;
-use crate::tables::{reduction, regions, simulated};
+use crate::tables::{bound, reduction, regions, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -61,18 +61,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 struct Compared {
     runs: Runs,
     comparison: Comparison,
-    /// On regions and the reduction of the machine.
+    /// On the bound, regions and the reduction of the machine.
     notes: Vec<String>,
 }
 
 impl Compared {
     fn new(runs: Runs, policies: &[Policy], exact: bool) -> Result<Compared, Failure> {
-        let progress = Progress::new(&format!("simulating {}", runs.machine.name), policies.len());
-        let reports = runs.run_each(policies, &progress, exact)?;
+        let progress = Progress::new(&format!("simulating {}", runs.machine.name), policies.len() + 1);
+        let (reports, bounded) = runs.run_each(policies, &progress, exact)?;
         drop(progress);
         let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
-        let comparison = Comparison::new(&runs.machine, names, reports);
-        let mut notes = regions::notes(&comparison.names, &comparison.reports);
+        let comparison = Comparison { bound: bounded.ok(), ..Comparison::new(&runs.machine, names, reports) };
+        let mut notes = vec![bound::note(bounded)];
+        notes.extend(regions::notes(&comparison.names, &comparison.reports));
         notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
         Ok(Compared { runs, comparison, notes })
     }
@@ -95,6 +96,7 @@ impl Compared {
         let mut whole = self.document(Format::Json).json();
         whole["verdict"] = verdict(&self.comparison).join(" ").into();
         whole["notes"] = self.notes().into();
+        whole["bound"] = bound::json(self.comparison.bound);
         whole
     }
 
@@ -121,6 +123,7 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     for (index, report) in comparison.reports.iter().enumerate() {
         let mut of_run = simulated::of_run(report);
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
+        of_run.insert(2, bound::over(comparison, index));
         if shows_swap {
             of_run.push(simulated::swapped(report));
         }

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::report::{self, Draft};
 use crate::runs::{RunOptions, Runs};
+use crate::tables::bound;
 use crate::tables::simulated::{self, Figure};
 use crate::tables::verdict::verdict;
 
@@ -82,6 +83,7 @@ fn table(all: &[Compared]) -> Table {
         ("scale", "scale"),
         ("speedup", &over_policy),
         ("machine_speedup", &over_machine),
+        ("over_bound", "time over bound"),
         ("bandwidth_mbps", "bandwidth, MB/s"),
     ];
     let mut table = Table::new("machines", &columns).with_keys(2);
@@ -99,6 +101,7 @@ fn table(all: &[Compared]) -> Table {
                 Cell::Whole(runs.machine.scale.into()),
                 Cell::Real(comparison.speedup(index), 2),
                 Cell::Real(faster, 2),
+                bound::over(comparison, index).2,
                 Cell::Real(mbps, 0),
             ];
             row.extend(figures(report).map(|(_, _, cell)| cell));
