@@ -95,12 +95,12 @@ impl Engine<'_> {
     }
 
     fn move_in_fault(&mut self, planned: &Planned, wanted: Move, frame: u32, cpu: usize) {
-        let (planned, wanted) = self.from_its_node(planned, wanted);
+        let (planned, wanted) = self.with_source(planned, wanted);
         self.start_copy(planned, wanted, frame, Some(cpu));
     }
 
     fn queue_move(&mut self, planned: &Planned, wanted: Move, frame: Option<u32>) {
-        let (planned, wanted) = self.from_its_node(planned, wanted);
+        let (planned, wanted) = self.with_source(planned, wanted);
         if let Some((entry, _)) = self.os.spaces[wanted.task.index()].table.find(wanted.page) {
             entry.set(Entry::CLAIMED);
         }
@@ -108,7 +108,7 @@ impl Engine<'_> {
     }
 
     /// An admitted move with the page's actual source node, which its completion has.
-    fn from_its_node(&mut self, planned: &Planned, wanted: Move) -> (Planned, Move) {
+    fn with_source(&mut self, planned: &Planned, wanted: Move) -> (Planned, Move) {
         let found = self.os.spaces[wanted.task.index()].table.find(wanted.page);
         let (entry, _) = found.expect("a page whose move was admitted");
         let wanted = Move { from: self.os.frames.node_of(entry.frame()), ..wanted };
