@@ -273,7 +273,7 @@ impl Runs {
 
     fn simulated(&self, policy: &Policy) -> Result<memtide_sim::Policy, Failure> {
         let migrates = policy.migration_info().name != "none";
-        let migration = migrates.then(|| policy.migration(&self.machine));
+        let migration = migrates.then(|| policy.simulated_migration(&self.machine));
         Ok(memtide_sim::Policy::new(self.check(policy)?, migration))
     }
 

@@ -117,7 +117,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 
 fn simulated(machine: &Machine, policy: &Policy) -> memtide_sim::Policy {
     let migrates = policy.migration_info().name != "none";
-    let migration = migrates.then(|| policy.migration(machine));
+    let migration = migrates.then(|| policy.simulated_migration(machine));
     memtide_sim::Policy::new(policy.placement(machine).expect("a policy that fits the machine"), migration)
 }
 

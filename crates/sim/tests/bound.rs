@@ -42,7 +42,7 @@ fn policies(machine: &Machine) -> Vec<(String, Policy)> {
     let each = all.into_iter().filter_map(|policy| {
         let migrates = policy.migration_info().name != "none";
         let placement = policy.placement(machine).ok()?;
-        let migration = migrates.then(|| policy.migration(machine));
+        let migration = migrates.then(|| policy.simulated_migration(machine));
         Some((policy.name().to_owned(), Policy::new(placement, migration)))
     });
     each.collect()

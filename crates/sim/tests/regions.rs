@@ -69,7 +69,7 @@ impl Migration for Recorded {
 fn simulate(machine: &Machine, batches: Vec<Batch>, seed: u64) -> (Vec<Epoch>, Report) {
     let policy = memtide_policies::parse(POLICY).expect("a known policy");
     let epochs = Arc::new(Mutex::new(Vec::new()));
-    let migration = Recorded { policy: policy.migration(machine), epochs: epochs.clone() };
+    let migration = Recorded { policy: policy.simulated_migration(machine), epochs: epochs.clone() };
     let placement = policy.placement(machine).expect("a policy that fits the machine");
     let policy = Policy::new(placement, Some(Box::new(migration)));
     let job = job(alone(batches), &[0]);

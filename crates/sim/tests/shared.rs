@@ -24,7 +24,7 @@ fn job(workload: &str) -> Job<'static> {
 fn policy(machine: &Machine, text: &str) -> Policy {
     let policy = memtide_policies::parse(text).expect("a known policy");
     let migrates = policy.migration_info().name != "none";
-    let migration = migrates.then(|| policy.migration(machine));
+    let migration = migrates.then(|| policy.simulated_migration(machine));
     Policy::new(policy.placement(machine).expect("a policy that fits the machine"), migration)
 }
 

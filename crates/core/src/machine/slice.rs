@@ -24,6 +24,12 @@ impl Machine {
         u64::from(self.slice) * u64::from(self.scale)
     }
 
+    /// The machine with as many CPUs as its slice has, and all else whole. The simulator makes policies with
+    /// it, as they see the CPUs of the slice and divide page counts by [`Machine::reduction`] themselves.
+    pub fn with_cpus_of_slice(&self) -> Machine {
+        Machine { initiators: self.sliced().initiators, ..self.clone() }
+    }
+
     /// The machine with its `slice` and then its `scale` applied, as it is simulated. Both are then 1.
     pub fn reduced(&self) -> Machine {
         self.sliced().scaled()

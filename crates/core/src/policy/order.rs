@@ -12,11 +12,9 @@ pub struct NodeOrder {
 }
 
 impl NodeOrder {
-    /// Computes the orders of [`Machine::nearest_nodes`] for the CPUs of the machine's slice. The order from a
-    /// node starts with the node itself and continues as for a CPU of the attached initiator, or of the
-    /// nearest one if none is attached.
+    /// Computes the orders of [`Machine::nearest_nodes`]. The order from a node starts with the node itself
+    /// and continues as for a CPU of the attached initiator, or of the nearest one if none is attached.
     pub fn of(machine: &Machine) -> NodeOrder {
-        let machine = &machine.sliced();
         let initiators: Vec<InitiatorId> =
             (0..machine.cpus()).map(|cpu| machine.initiator_of(CpuId::from(cpu))).collect();
         let from_initiator: Vec<Vec<NodeId>> = (0..machine.initiators.len())
@@ -61,7 +59,7 @@ mod tests {
         let mut machine = machine("bmpm-2").expect("bundled").expect("checked");
         for (slice, cpus) in [(1, 16), (2, 8), (4, 4)] {
             machine.slice = slice;
-            let order = NodeOrder::of(&machine);
+            let order = NodeOrder::of(&machine.with_cpus_of_slice());
             let own: Vec<u8> = (0..cpus).map(|cpu| order.own(CpuId(cpu)).0).collect();
             let half = usize::from(cpus) / 2;
             assert_eq!(own, [vec![0; half], vec![1; half]].concat(), "slice {slice}");

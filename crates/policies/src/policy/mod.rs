@@ -101,9 +101,14 @@ impl Policy {
         })
     }
 
-    /// Creates its migration for a run on a machine.
+    /// Creates its migration for a machine whose CPUs are numbered as in its file.
     pub fn migration(&self, machine: &Machine) -> Box<dyn Migration> {
         (self.migration.make)(machine, &self.migration_values)
+    }
+
+    /// Creates its migration for a simulated run, on the machine's slice.
+    pub fn simulated_migration(&self, machine: &Machine) -> Box<dyn Migration> {
+        self.migration(&machine.with_cpus_of_slice())
     }
 }
 

@@ -44,7 +44,7 @@ pub fn times_ms(
     let time = |policy: &&str| {
         let parsed = memtide_policies::parse(policy).expect("a policy");
         let placement = parsed.placement(machine).expect("it fits");
-        let migration = policy.contains('+').then(|| parsed.migration(machine));
+        let migration = policy.contains('+').then(|| parsed.simulated_migration(machine));
         let job = Job {
             name: workload.name.to_owned(),
             program: program(machine, less, workload, footprint_mib),

@@ -12,7 +12,7 @@ pub fn policy(machine: &Machine, name: &str) -> Policy {
     let policy = memtide_policies::parse(name).expect("a known policy");
     Policy::new(
         policy.placement(machine).expect("a policy that fits the machine"),
-        Some(policy.migration(machine)),
+        Some(policy.simulated_migration(machine)),
     )
 }
 
