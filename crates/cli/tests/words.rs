@@ -67,6 +67,16 @@ fn docs_wrap_at_110_characters() {
 }
 
 #[test]
+fn tutorial_shows_the_code_of_its_example() {
+    let page = fs::read_to_string(root().join("docs/own-policy.md")).unwrap();
+    let shown = page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    let example = fs::read_to_string(root().join("crates/sim/examples/own_policy.rs")).unwrap();
+    let policy = example.split("// policy\n").nth(1).unwrap().split("// end of the policy").next().unwrap();
+    assert_eq!(shown, policy);
+    assert!(policy.lines().count() <= 60);
+}
+
+#[test]
 fn doc_links_resolve() {
     let mut broken = Vec::new();
     for page in pages() {
