@@ -3,7 +3,8 @@
 
 use memtide_core::machine::{Machine, bundled};
 use memtide_core::policy::{
-    Delivery, Event, Frame, Migration, Move, Plan, Reason, Region, RegionSampling, Sensor, Sensors, View, Wake,
+    Delivery, Event, Frame, Migration, Move, Plan, Reason, Region, RegionSampling, Sensor, Sensors, View,
+    Wake,
 };
 use memtide_core::{NodeId, Time, Vpn};
 use memtide_sim::{Job, Policy, Report, run};
