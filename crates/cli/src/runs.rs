@@ -202,9 +202,9 @@ impl Runs {
         report.map_err(|error| self.failure(policy, error))
     }
 
-    /// Runs the programs under each policy, and computes their bound: in one pass if each of their threads has
-    /// a CPU, else, or if `exact`, or for a single policy, one by one on all cores. The policies are parts of
-    /// the progress from the first, and the bound is the part after them.
+    /// Runs the programs under each policy, and computes their bound: in one pass if each of their threads
+    /// has a CPU, else, or if `exact`, or for a single policy, one by one on all cores. The policies are parts
+    /// of the progress from the first, and the bound is the part after them.
     pub fn run_each(
         &self,
         policies: &[Policy],
@@ -230,8 +230,8 @@ impl Runs {
         Ok((self.reports(policies, reports)?, self.bound(bound)?))
     }
 
-    /// As [`Runs::run_each`], without a bound, with the policies' parts of the progress from `first` on, and in
-    /// one pass for a single policy, too: so that a report does not depend on which others are missing.
+    /// As [`Runs::run_each`], without a bound, with the policies' parts of the progress from `first` on, and
+    /// in one pass for a single policy, too: so that a report does not depend on which others are missing.
     pub fn run_parts(
         &self,
         policies: &[Policy],

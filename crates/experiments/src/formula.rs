@@ -8,7 +8,8 @@
 //! | `cut(FROM, TO)` | by how many per cent `TO` is below `FROM` |
 //! | `sum(LIST)`, `mean(LIST)`, `max(LIST)`, `min(LIST)` | of a list of numbers |
 //! | `deviation(LIST)` | their standard deviation |
-//! | `before(SERIES, EVENTS)`, `after(SERIES, EVENTS)` | the buckets before the first one, and after the last, in which `EVENTS` is above 0 |
+//! | `before(SERIES, EVENTS)` | the buckets before the first one in which `EVENTS` is above 0 |
+//! | `after(SERIES, EVENTS)` | the buckets after the last such one |
 //! | `part(SERIES, I, N)` | part `I`, from 0, of `N` equal parts of a series |
 //! | `near(A, B, PERCENT)` | whether two numbers differ by at most this share of the greater |
 //!

@@ -41,8 +41,8 @@ fn main() {
     let policies = default_comparison();
     println!("{} policies on {MACHINE}, seed {SEED}, {} processors", policies.len(), processors());
     println!(
-        "| program | alone, s | one pass, s | ratio | time, % | of policy | bandwidth, % | latency, % | time of \
-         another clock, % | latency, % |"
+        "| program | alone, s | one pass, s | ratio | time, % | of policy | bandwidth, % | latency, % | time \
+         of another clock, % | latency, % |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let all: Vec<String> = PROGRAMS.map(str::to_owned).into();

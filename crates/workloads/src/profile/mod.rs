@@ -144,8 +144,8 @@ impl Profile {
         let evenness = Parameter::number(
             "evenness",
             "",
-            "mean over highest of the lines of its threads: below 1, the first thread accesses more lines than \
-             the others",
+            "mean over highest of the lines of its threads: below 1, the first thread accesses more lines \
+             than the others",
             [0.01, 1.0, 1.0],
         );
         let parameters = vec![

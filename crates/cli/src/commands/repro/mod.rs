@@ -37,7 +37,7 @@ enum Command {
 /// Options of a reproduction.
 #[derive(Debug, Args)]
 struct Reproduce {
-    /// Papers, experiments or files, such as bmpm, bdm/fig-7 or my-figure.toml
+    /// Papers, experiments or files: bmpm, bdm/fig-7, my-figure.toml
     ///
     /// [default: all experiments]
     #[arg(value_name = "NAME", value_hint = ValueHint::FilePath)]
