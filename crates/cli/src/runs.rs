@@ -203,8 +203,8 @@ impl Runs {
     }
 
     /// Runs the programs under each policy, and computes their bound: in one pass if each of their threads
-    /// has a CPU, else, or if `exact`, or for a single policy, one by one on all cores. The policies are parts
-    /// of the progress from the first, and the bound is the part after them.
+    /// has a CPU, else, or if `exact`, or for a single policy, one by one on all cores. The policies are
+    /// parts of the progress from the first, and the bound is the part after them.
     pub fn run_each(
         &self,
         policies: &[Policy],
