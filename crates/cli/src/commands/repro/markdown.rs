@@ -59,7 +59,8 @@ fn text(done: &[Done]) -> String {
 
 fn section(text: &mut String, experiment: &Experiment, judged: &Judged) {
     let Experiment { id, title, source, plan, .. } = experiment;
-    let _ = write!(text, "\n## {id}\n\n{title} ({source}); machine `{}`.\n", plan.machine);
+    let about = wrapped(&format!("{title} ({source}); machine `{}`.", plan.machine));
+    let _ = write!(text, "\n## {id}\n\n{about}\n");
     if !experiment.numbers.is_empty() {
         *text += "\n| number | paper | ours | half scale | deviation | kind | verdict |\n";
         *text += "| --- | --- | --- | --- | --- | --- | --- |\n";
