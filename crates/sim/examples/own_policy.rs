@@ -26,7 +26,7 @@ impl Migration for InUse {
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         let on = |node, is_used| {
-            move |region: &&Region| region.node == node && (region.reads + region.writes > 0) == is_used
+            move |region: &Region| region.node == node && (region.reads + region.writes > 0) == is_used
         };
         let mut free = view.node(self.fast).map_or(0, |node| node.free_pages);
         let mut idle = view.regions.iter().filter(on(self.fast, false)).flat_map(pages);
@@ -45,8 +45,8 @@ impl Migration for InUse {
 }
 
 /// A move of each page of a region, to where it is.
-fn pages(region: &Region) -> impl Iterator<Item = Move> + use<> {
-    let Region { task, start, pages, size, node, .. } = *region;
+fn pages(region: Region) -> impl Iterator<Item = Move> {
+    let Region { task, start, pages, size, node, .. } = region;
     let page = move |number: u64| Vpn(start.0 + number * size.base_pages());
     (0..pages).map(move |number| Move {
         task,
