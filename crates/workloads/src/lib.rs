@@ -23,6 +23,7 @@ mod random;
 mod reduction;
 mod registry;
 mod run;
+mod sorted_index;
 #[cfg(test)]
 mod testing;
 mod workload;

@@ -18,7 +18,7 @@ use memtide_core::policy::{
 use memtide_core::{Machine, NodeId, TaskId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
-use self::queue::{Entry, Queue, Saved};
+use self::queue::{Entry, MISS, Queue, Saved};
 use self::tuning::{Interval, Ratio, queue_length};
 use super::groups::{
     COUNT, Draft, Groups, MARKS, PAGE_NS, PAGES, pages_of, pages_per_epoch, resident, sampling,
@@ -76,9 +76,6 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     check: |_| Ok(()),
     make: |machine, values| Box::new(Hanb::new(machine, values)),
 };
-
-/// A page is demoted for one with more than this many times its misses.
-const MARGIN: u32 = 2;
 
 struct Hanb {
     groups: Groups,
@@ -177,23 +174,30 @@ impl Hanb {
         }
     }
 
-    /// Pages of the fastest tier without misses in this interval and out of the queue, which lists those used
-    /// last: up to `most`, from where the last search ended.
-    fn idle(&mut self, view: &View, most: usize) -> Vec<Entry> {
+    /// Pages of the fastest tier out of the queue, which lists those used last: up to `most`; those without a
+    /// miss in this interval first, from where the last search ended.
+    fn unlisted(&mut self, view: &View, most: usize) -> Vec<Entry> {
+        let mut unlisted = self.unlisted_of(view, |reads| reads == 0, most);
+        let rest = self.unlisted_of(view, |reads| reads > 0, most - unlisted.len());
+        unlisted.extend(rest);
+        unlisted
+    }
+
+    fn unlisted_of(&mut self, view: &View, counts: impl Fn(u32) -> bool, most: usize) -> Vec<Entry> {
         let key = |entry: &Entry| (entry.page.task, entry.page.page);
         let hand = self.tuned.hand;
         let pages = || {
-            let regions = view.regions.iter().filter(|r| r.reads == 0 && self.groups.is_fast(r.node));
+            let regions = view.regions.iter().filter(|r| counts(r.reads) && self.groups.is_fast(r.node));
             regions.flat_map(|r| pages_of(r).map(move |page| Entry::idle(page, r.node)))
         };
         let after = pages().filter(|entry| key(entry) >= hand);
         let before = pages().take_while(|entry| key(entry) < hand);
-        let unused = after.chain(before).filter(|entry| !self.queue.contains(key(entry)));
-        let idle: Vec<Entry> = unused.take(most).collect();
-        if let Some(last) = idle.last() {
+        let unlisted = after.chain(before).filter(|entry| !self.queue.contains(key(entry)));
+        let unlisted: Vec<Entry> = unlisted.take(most).collect();
+        if let Some(last) = unlisted.last() {
             self.tuned.hand = (last.page.task, Vpn(last.page.page.0.saturating_add(1)));
         }
-        idle
+        unlisted
     }
 
     /// The migration across groups: for each hot page up, N cold ones down.
@@ -202,15 +206,19 @@ impl Hanb {
         plan.spend(Time::from_ns(f64::from(self.page_ns)) * self.queue.len() as u64);
         let (fast, slow): (Vec<Entry>, Vec<Entry>) =
             self.queue.sorted().into_iter().partition(|entry| self.groups.is_fast(entry.node));
-        let hot: Vec<Entry> =
-            slow.into_iter().rev().take_while(|entry| entry.misses >= self.hot).take(self.pages).collect();
-        let mut cold = self.idle(view, hot.len().saturating_mul(n));
+        let hot: Vec<Entry> = slow
+            .into_iter()
+            .rev()
+            .take_while(|entry| entry.misses >= self.hot.saturating_mul(MISS))
+            .take(self.pages)
+            .collect();
+        let mut cold = self.unlisted(view, hot.len().saturating_mul(n));
         cold.extend(fast);
         let mut cold = cold.into_iter().peekable();
         let mut draft = Draft::new(&self.groups, view, plan);
         for up in hot {
             for _ in 0..n {
-                let is_colder = |down: &Entry| down.misses.saturating_mul(MARGIN) < up.misses;
+                let is_colder = |down: &Entry| down.misses.saturating_add(MISS) <= up.misses;
                 let Some(down) = cold.next_if(is_colder) else { break };
                 draft.cross(down.page, down.node, Reason::MakeRoom);
             }

@@ -1,15 +1,19 @@
 //! The multi-level queue: the pages that missed the TLB last, with their counts (hinuma section III-C).
 //!
-//! A page's level is the logarithm of its count. Each level is a clock: a pseudo-LRU list whose pages have a
-//! referenced bit instead of moving at each access.
+//! A page's level is the logarithm of its count. Each level is a clock: a pseudo-LRU list whose pages remember
+//! the round of their last miss instead of moving at each access.
 //!
 //! ```text
-//!  level 2   4 to 7 misses   oldest ▶ . . . . ◀ newest     a miss sets the bit and counts
+//!  level 2   4 to 7 misses   oldest ▶ . . . . ◀ newest     a miss counts, and sets the page's round
 //!  level 1   2 or 3          oldest ▶ . . . ◀ newest
-//!  level 0   0 or 1          oldest ▶ . . ◀ newest       a full queue takes the oldest of the lowest level:
-//!               ▲                     ▲                    bit set: clear it, back to the end of its level
-//!               └ victims             └ new pages             else: evicted
+//!  level 0   below 2         oldest ▶ . . ◀ newest       for a new page, a full queue takes the oldest here:
+//!               ▲                     ▲                    missed in this round: back to the end of its level
+//!               └ victims             └ new pages          else: evicted
 //! ```
+//!
+//! A page that is missed again in a round begins the next one. If the first miss after each marking counts, a
+//! round is the time between two markings. Pages that miss first are the hottest, so that a new page never
+//! replaces one of its own round: it stays out.
 //!
 //! Invariant: at most `capacity` pages, each in one level. An access is a look-up; sorting is up to the
 //! caller, once an epoch.
@@ -19,6 +23,9 @@ use std::collections::{BTreeMap, VecDeque};
 use memtide_core::policy::{Page, TlbMiss};
 use memtide_core::{NodeId, TaskId, Vpn};
 use serde::{Deserialize, Serialize};
+
+/// A TLB miss in the counts of the queue, which have a fraction so that halving loses nothing at first.
+pub(super) const MISS: u32 = 256;
 
 /// Levels; the last one has all pages of 128 misses and more.
 const LEVELS: usize = 8;
@@ -32,16 +39,17 @@ pub(super) type Key = (TaskId, Vpn);
 pub(super) struct Entry {
     pub page: Page,
     pub node: NodeId,
-    /// TLB misses, halved at each [`Queue::age`].
+    /// TLB misses in units of 1 / [`MISS`], halved at each [`Queue::age`].
     pub misses: u32,
-    referenced: bool,
+    /// Round of its last miss.
+    round: u64,
     level: u8,
 }
 
 impl Entry {
     /// A page without misses, which is in no queue.
     pub(super) fn idle(page: Page, node: NodeId) -> Entry {
-        Entry { page, node, misses: 0, referenced: false, level: 0 }
+        Entry { page, node, misses: 0, round: 0, level: 0 }
     }
 }
 
@@ -49,6 +57,9 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     capacity: usize,
+    round: u64,
+    /// Whether all pages of the lowest level were missed in this round.
+    is_fresh: bool,
     entries: BTreeMap<Key, Entry>,
     levels: [VecDeque<Key>; LEVELS],
 }
@@ -58,6 +69,7 @@ pub(super) struct Queue {
 #[serde(deny_unknown_fields)]
 pub(super) struct Saved {
     capacity: usize,
+    round: u64,
     entries: Vec<Entry>,
 }
 
@@ -71,48 +83,52 @@ impl Queue {
         self.entries.contains_key(&key)
     }
 
-    /// Sets the maximum number of pages, L; evicts those beyond it.
+    /// Sets the maximum number of pages, L; drops those with the fewest misses beyond it.
     pub(super) fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
-        while self.entries.len() > capacity {
-            self.evict();
+        let excess = self.entries.len().saturating_sub(capacity);
+        if excess > 0 {
+            for entry in &self.sorted()[..excess] {
+                self.entries.remove(&(entry.page.task, entry.page.page));
+            }
+            self.levels.iter_mut().for_each(|level| level.retain(|key| self.entries.contains_key(key)));
         }
     }
 
-    /// Counts a miss. A new page takes the place of the one evicted.
+    /// Counts a miss. A new page takes the place of one that was not missed in this round, if there is one.
     pub(super) fn count(&mut self, miss: &TlbMiss) {
         let TlbMiss { task, page, size, node, .. } = *miss;
         let key = (task, page);
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.misses = entry.misses.saturating_add(1);
-            (entry.page.size, entry.node, entry.referenced) = (size, node, true);
-            return;
+            if entry.round == self.round {
+                self.round += 1;
+                self.is_fresh = false;
+            }
+            entry.misses = entry.misses.saturating_add(MISS);
+            (entry.page.size, entry.node, entry.round) = (size, node, self.round);
+        } else if self.entries.len() < self.capacity || self.evict() {
+            let page = Page { task, page, size };
+            self.entries.insert(key, Entry { page, node, misses: MISS, round: self.round, level: 0 });
+            self.levels[0].push_back(key);
         }
-        if self.capacity == 0 {
-            return;
-        }
-        if self.entries.len() >= self.capacity {
-            self.evict();
-        }
-        let page = Page { task, page, size };
-        self.entries.insert(key, Entry { page, node, misses: 1, referenced: false, level: 0 });
-        self.levels[0].push_back(key);
     }
 
-    /// Removes the oldest unreferenced page of the lowest level. Each page that is passed over loses its bit,
-    /// or goes down to the level of its count, so that one is found.
-    fn evict(&mut self) {
-        while let Some(level) = self.levels.iter().position(|level| !level.is_empty()) {
-            let Some(key) = self.levels[level].pop_front() else { return };
+    /// Removes the oldest page of the lowest level that was not missed in this round, if there is one. Pages
+    /// that are passed over go to the end of the level of their count.
+    fn evict(&mut self) -> bool {
+        let passes = if self.is_fresh { 0 } else { self.levels[0].len() };
+        for _ in 0..passes {
+            let Some(key) = self.levels[0].pop_front() else { break };
             let Some(entry) = self.entries.get_mut(&key) else { continue };
-            let home = level_of(entry.misses);
-            if !entry.referenced && usize::from(home) >= level {
+            entry.level = level_of(entry.misses);
+            if entry.level == 0 && entry.round != self.round {
                 self.entries.remove(&key);
-                return;
+                return true;
             }
-            (entry.referenced, entry.level) = (false, home);
-            self.levels[usize::from(home)].push_back(key);
+            self.levels[usize::from(entry.level)].push_back(key);
         }
+        self.is_fresh = true;
+        false
     }
 
     /// Removes a page.
@@ -144,23 +160,29 @@ impl Queue {
         sorted
     }
 
-    /// Halves all counts, so that old misses count less than new ones.
+    /// Halves all counts, so that old misses count less than new ones, and moves pages to their levels.
     pub(super) fn age(&mut self) {
-        self.entries.values_mut().for_each(|entry| entry.misses /= 2);
+        self.is_fresh = false;
+        for key in std::mem::take(&mut self.levels).into_iter().flatten() {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            entry.misses /= 2;
+            entry.level = level_of(entry.misses);
+            self.levels[usize::from(entry.level)].push_back(key);
+        }
     }
 
     pub(super) fn saved(&self) -> Saved {
         let entries = self.levels.iter().flatten().map(|key| self.entries[key]);
-        Saved { capacity: self.capacity, entries: entries.collect() }
+        Saved { capacity: self.capacity, round: self.round, entries: entries.collect() }
     }
 
     /// A saved queue, on a machine with this number of nodes.
     pub(super) fn restored(saved: Saved, nodes: usize) -> Result<Queue, String> {
-        let Saved { capacity, entries } = saved;
+        let Saved { capacity, round, entries } = saved;
         if entries.len() > capacity {
             return Err(format!("{} pages in a queue of {capacity}", entries.len()));
         }
-        let mut queue = Queue { capacity, ..Queue::default() };
+        let mut queue = Queue { capacity, round, ..Queue::default() };
         for entry in entries {
             let (key, level) = ((entry.page.task, entry.page.page), usize::from(entry.level));
             if entry.node.index() >= nodes || level >= LEVELS || queue.entries.insert(key, entry).is_some() {
@@ -173,7 +195,7 @@ impl Queue {
 }
 
 fn level_of(misses: u32) -> u8 {
-    misses.checked_ilog2().unwrap_or(0).min(LEVELS as u32 - 1) as u8
+    (misses / MISS).checked_ilog2().unwrap_or(0).min(LEVELS as u32 - 1) as u8
 }
 
 #[cfg(test)]
@@ -195,41 +217,51 @@ mod tests {
         queue
     }
 
-    fn pages(queue: &Queue) -> Vec<(u64, u32)> {
-        queue.sorted().iter().map(|entry| (entry.page.page.0, entry.misses)).collect()
+    /// Its pages and their misses.
+    fn pages(queue: &Queue) -> Vec<(u64, f64)> {
+        let misses = |entry: &Entry| f64::from(entry.misses) / f64::from(MISS);
+        queue.sorted().iter().map(|entry| (entry.page.page.0, misses(entry))).collect()
     }
 
     #[test]
     fn sorted_is_ascending_by_misses() {
-        assert_eq!(pages(&queue(9, &[3, 1, 1, 2, 1, 2])), [(3, 1), (2, 2), (1, 3)]);
+        assert_eq!(pages(&queue(9, &[3, 1, 1, 2, 1, 2])), [(3, 1.0), (2, 2.0), (1, 3.0)]);
     }
 
     #[test]
-    fn full_queue_evicts_the_oldest_page_missed_once() {
-        assert_eq!(pages(&queue(2, &[1, 2, 3])), [(2, 1), (3, 1)]);
-        assert_eq!(pages(&queue(2, &[1, 2, 1, 3])), [(3, 1), (1, 2)], "1 was referenced");
-        assert_eq!(pages(&queue(2, &[1, 1, 2, 3, 4, 5])), [(5, 1), (1, 2)], "1 is a level up");
+    fn new_page_replaces_the_oldest_of_an_earlier_round() {
+        assert_eq!(pages(&queue(2, &[1, 2, 3])), [(1, 1.0), (2, 1.0)], "3 came later in the same round");
+        assert_eq!(pages(&queue(2, &[1, 2, 1, 3])), [(3, 1.0), (1, 2.0)], "2 was not missed again before 3");
+        assert_eq!(pages(&queue(2, &[1, 2, 1, 2, 3])), [(1, 2.0), (2, 2.0)], "both are a level up");
+        assert_eq!(pages(&queue(3, &[1, 2, 3, 1, 4, 5, 6])), [(4, 1.0), (5, 1.0), (1, 2.0)]);
+    }
+
+    #[test]
+    fn pages_that_miss_first_in_each_round_stay() {
+        let mut queue = queue(10, &[]);
+        for _ in 0..4 {
+            (0..40).for_each(|page| queue.count(&miss(page)));
+        }
+        assert_eq!(pages(&queue), (0..10).map(|page| (page, 4.0)).collect::<Vec<_>>());
     }
 
     #[test]
     fn aged_page_goes_down_a_level_and_out() {
-        let mut queue = queue(2, &[1, 1, 2, 3]);
+        let mut queue = queue(2, &[1, 1, 2]);
         queue.age();
-        assert_eq!(pages(&queue), [(3, 0), (1, 1)]);
-        queue.count(&miss(4));
-        queue.age();
-        for page in [5, 6] {
+        assert_eq!(pages(&queue), [(2, 0.5), (1, 1.0)]);
+        queue.count(&miss(2));
+        for page in [2, 3, 4] {
             queue.count(&miss(page));
         }
-        assert_eq!(pages(&queue).len(), 2);
-        assert!(queue.contains((TaskId(1), Vpn(6))), "{queue:?}");
+        assert_eq!(pages(&queue), [(3, 1.0), (2, 2.5)], "1 was not missed again");
     }
 
     #[test]
     fn smaller_queue_keeps_the_hottest() {
         let mut queue = queue(4, &[1, 2, 2, 3, 3, 3, 4]);
         queue.set_capacity(2);
-        assert_eq!(pages(&queue), [(2, 2), (3, 3)]);
+        assert_eq!(pages(&queue), [(2, 2.0), (3, 3.0)]);
         queue.set_capacity(0);
         assert_eq!(queue.len(), 0);
         queue.count(&miss(7));
@@ -248,8 +280,9 @@ mod tests {
                     1 => queue.remove((TaskId(1), Vpn(page))),
                     2 => queue.set_capacity(3 + page as usize % 4),
                     _ => {
+                        let was_full = queue.len() == queue.capacity;
                         queue.count(&miss(page));
-                        prop_assert!(queue.contains((TaskId(1), Vpn(page))), "the newest is in it");
+                        prop_assert!(was_full || queue.contains((TaskId(1), Vpn(page))), "there was room");
                     }
                 }
                 prop_assert!(queue.len() <= queue.capacity);
@@ -269,11 +302,11 @@ mod tests {
         let one = |node: u8, level: u8| {
             format!(
                 r#"{{"page":{{"task":1,"page":5,"size":"Base"}},"node":{node},"misses":1,
-                "referenced":false,"level":{level}}}"#
+                "round":0,"level":{level}}}"#
             )
         };
         let restored = |capacity: u8, entries: &[String]| {
-            let text = format!(r#"{{"capacity":{capacity},"entries":[{}]}}"#, entries.join(","));
+            let text = format!(r#"{{"capacity":{capacity},"round":3,"entries":[{}]}}"#, entries.join(","));
             let text = text.replace("\"Base\"", &serde_json::to_string(&PageSize::Base).expect("a word"));
             Queue::restored(serde_json::from_str(&text).expect("a queue"), 2).map(|queue| queue.len())
         };

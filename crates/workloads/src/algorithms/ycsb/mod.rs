@@ -1,4 +1,6 @@
-//! A key-value store in a hash table under the six workloads of the Yahoo! Cloud Serving Benchmark.
+//! A key-value store under the six workloads of the Yahoo! Cloud Serving Benchmark.
+
+mod index;
 
 use memtide_core::Stage;
 use memtide_core::params::Parameter;
@@ -14,14 +16,16 @@ use crate::reduction::Reduction;
 use crate::workload::{Algorithm, Phase, Workload};
 use crate::zipf::Zipf;
 
+use index::RecordIndex;
+
 /// Words of a vector register (AVX2).
 const LANES: usize = 4;
 /// Skew of requests, as in YCSB.
 const THETA: f64 = 0.99;
 /// Maximum length of a scan, in records.
 const LONGEST_SCAN: u64 = 100;
-/// Per request: receiving it and sending the answer, without the network.
-const REQUEST_INSTRUCTIONS: u64 = 500;
+/// Per record of a scan: going on to the next one.
+const SCAN_INSTRUCTIONS: u64 = 3;
 /// Per 32 bytes copied: half of a loop's add, compare, branch, since the copy is unrolled once.
 const COPY_INSTRUCTIONS: u64 = 2;
 
@@ -60,18 +64,32 @@ const VALUE_BYTES: Parameter = Parameter::integer(
     "size of a record, rounded up to a multiple of 32",
     [32, 1024, 16384],
 );
-const PARAMETERS: &[Parameter] = &[
-    params::footprint_mib(256),
-    VALUE_BYTES,
-    params::operations(300_000),
-    params::threads(16),
-    params::PAGE,
-];
-const SCAN_PARAMETERS: &[Parameter] =
-    &[params::footprint_mib(256), VALUE_BYTES, params::operations(6_000), params::threads(16), params::PAGE];
+const STORE: Parameter = Parameter::word(
+    "store",
+    "index of the records: a hash table, or a B+ tree over records in the order of their keys",
+    RecordIndex::STORES,
+);
+const REQUEST_INSTRUCTIONS: Parameter = Parameter::integer(
+    "request_instructions",
+    "",
+    "instructions per request beside those that access the store: receiving it and sending the answer",
+    [0, 500, 10_000_000],
+);
+const fn parameters(operations: u64) -> [Parameter; 7] {
+    [
+        params::footprint_mib(256),
+        VALUE_BYTES,
+        STORE,
+        REQUEST_INSTRUCTIONS,
+        params::operations(operations),
+        params::threads(16),
+        params::PAGE,
+    ]
+}
+const PARAMETERS: &[Parameter] = &parameters(300_000);
+const SCAN_PARAMETERS: &[Parameter] = &parameters(6_000);
 
-/// The store: shards that all threads use, each built by one of them, and one per thread for its inserts,
-/// which are private. A key's shard is its remainder.
+/// The store: records that all threads share, and for each thread those that it inserts, which are private.
 pub struct Ycsb<const WORKLOAD: char> {
     threads: usize,
     operations: usize,
@@ -81,8 +99,9 @@ pub struct Ycsb<const WORKLOAD: char> {
     room: usize,
     /// Words per record.
     words: usize,
+    request_instructions: u64,
     popularity: Zipf,
-    index: HashIndex,
+    index: RecordIndex,
     values: Array<u64>,
     inserted_index: HashIndex,
     inserted_values: Array<u64>,
@@ -121,12 +140,12 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
             _ => "ycsb-f",
         },
         summary: match WORKLOAD {
-            'a' => "hash key-value store, YCSB A: half reads, half updates, zipfian",
-            'b' => "hash key-value store, YCSB B: 95 % reads, 5 % updates, zipfian",
-            'c' => "hash key-value store, YCSB C: reads only, zipfian",
-            'd' => "hash key-value store, YCSB D: 95 % reads of the latest records, 5 % inserts",
-            'e' => "hash key-value store, YCSB E: 95 % scans of up to 100 keys, 5 % inserts, zipfian",
-            _ => "hash key-value store, YCSB F: half reads, half read-modify-writes, zipfian",
+            'a' => "key-value store, YCSB A: half reads, half updates, zipfian",
+            'b' => "key-value store, YCSB B: 95 % reads, 5 % updates, zipfian",
+            'c' => "key-value store, YCSB C: reads only, zipfian",
+            'd' => "key-value store, YCSB D: 95 % reads of the latest records, 5 % inserts",
+            'e' => "key-value store, YCSB E: 95 % scans of up to 100 keys, 5 % inserts, zipfian",
+            _ => "key-value store, YCSB F: half reads, half read-modify-writes, zipfian",
         },
         stresses: "latency of chains of random reads; finding hot records",
         source: "B. Cooper et al., Benchmarking cloud serving systems with YCSB, SoCC 2010; hinuma table I",
@@ -141,7 +160,8 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
             Operation::Insert => operations.div_ceil(threads) / period as usize + 1,
             _ => 1,
         };
-        let record_bytes = HashIndex::ENTRY_BYTES + words * 8;
+        let store = settings.word("store");
+        let record_bytes = RecordIndex::entry_bytes(store).max(HashIndex::ENTRY_BYTES) + words * 8;
         let records = (settings.footprint_bytes() / record_bytes).saturating_sub(threads * room);
         let records = records / threads * threads;
         if records == 0 {
@@ -157,8 +177,9 @@ impl<const WORKLOAD: char> Algorithm for Ycsb<WORKLOAD> {
             records,
             room,
             words,
+            request_instructions: settings.integer("request_instructions"),
             popularity: Zipf::new(records as u64, THETA),
-            index: HashIndex::new(threads, records / threads, space)?,
+            index: RecordIndex::new(store, threads, records, space)?,
             values: space.array("values", records * words)?,
             inserted_index: HashIndex::new(threads, room, space)?,
             inserted_values: space.array("inserted values", threads * room * words)?,
@@ -192,17 +213,32 @@ impl<const WORKLOAD: char> Ycsb<WORKLOAD> {
 
     /// Performs an operation on a record: one of the thread's own if the key is beyond the shared ones.
     fn request<M: Memory>(&self, m: &mut M, operation: Operation, key: u64, local: &mut Local) {
-        let (index, table, values) = if key < self.records as u64 {
-            (&self.index, key as usize % self.threads, &self.values)
+        let (found, values) = if key < self.records as u64 {
+            (self.index.find(m, key), &self.values)
         } else {
-            (&self.inserted_index, local.thread, &self.inserted_values)
+            (self.inserted_index.find(m, local.thread, key), &self.inserted_values)
         };
-        let Some(entry) = index.find(m, table, key) else { return };
+        let Some(entry) = found else { return };
         let right = operation == Operation::Update || self.read(m, values, entry, key);
         if operation != Operation::Read {
             self.write(m, values, entry, key);
         }
         local.served += u64::from(right);
+    }
+
+    /// Reads up to `LONGEST_SCAN` records from a key: where keys are sorted, one after the other.
+    fn scan<M: Memory>(&self, m: &mut M, local: &mut Local) {
+        let first = self.draw(local);
+        let last = (first + 1 + local.random.below(LONGEST_SCAN)).min(self.records as u64);
+        if !self.index.is_sorted() {
+            return (first..last).for_each(|key| self.request(m, Operation::Read, key, local));
+        }
+        let Some(entry) = self.index.find(m, first) else { return };
+        for key in first..last {
+            m.work(SCAN_INSTRUCTIONS);
+            let right = self.read(m, &self.values, entry.map(|entry| entry + (key - first) as usize), key);
+            local.served += u64::from(right);
+        }
     }
 
     fn insert<M: Memory>(&self, m: &mut M, local: &mut Local) {
@@ -227,15 +263,10 @@ impl<const WORKLOAD: char> Ycsb<WORKLOAD> {
         let Mix { most, other, period } = mix(WORKLOAD);
         local.requests += 1;
         let operation = if local.requests.is_multiple_of(period) { other } else { most };
-        m.work(REQUEST_INSTRUCTIONS);
+        m.work(self.request_instructions);
         match operation {
             Operation::Insert => self.insert(m, local),
-            Operation::Scan => {
-                let first = self.draw(local);
-                let last = first + 1 + local.random.below(LONGEST_SCAN);
-                (first..last.min(self.records as u64))
-                    .for_each(|key| self.request(m, Operation::Read, key, local));
-            }
+            Operation::Scan => self.scan(m, local),
             _ => {
                 let key = self.draw(local);
                 self.request(m, operation, key, local);
@@ -253,9 +284,10 @@ impl<const WORKLOAD: char> Workload for Ycsb<WORKLOAD> {
     }
 
     fn phases(&self) -> Vec<Phase<Step>> {
+        let cleared = if self.index.is_sorted() { 0 } else { self.records };
         vec![
             Phase::new(Step::Load, self.records),
-            Phase::new(Step::Clear, self.records),
+            Phase::new(Step::Clear, cleared),
             Phase::grouped(Step::Index, self.threads, self.records / self.threads),
             Phase::grouped(Step::ClearInserted, self.threads, self.room),
             Phase::new(Step::Serve, self.operations),
@@ -276,14 +308,10 @@ impl<const WORKLOAD: char> Workload for Ycsb<WORKLOAD> {
     }
 
     fn run<M: Memory>(&self, m: &mut M, step: Step, item: usize, local: &mut Local) {
-        let shard = self.records / self.threads;
-        let key = |item: usize| (item % shard * self.threads + item / shard) as u64;
         match step {
-            Step::Load => self.write(m, &self.values, item, key(item)),
+            Step::Load => self.write(m, &self.values, item, self.index.key(item)),
             Step::Clear => self.index.clear(m, item),
-            Step::Index => {
-                self.index.insert(m, item / shard, item % shard, key(item));
-            }
+            Step::Index => self.index.add(m, item),
             Step::ClearInserted => self.inserted_index.clear(m, item),
             Step::Serve => self.serve(m, local),
         }
@@ -307,21 +335,28 @@ mod tests {
     use crate::testing::{Recorded, check};
 
     /// Runs one of the workloads; returns the records served, and its accesses.
-    fn serve<const WORKLOAD: char>(operations: usize) -> (f64, Recorded) {
-        let (program, recorded) =
-            check::<Ycsb<WORKLOAD>>(&format!("footprint_mib=4,operations={operations},threads=3"));
+    fn run<const WORKLOAD: char>(store: &str, operations: usize) -> (f64, Recorded) {
+        let (program, recorded) = check::<Ycsb<WORKLOAD>>(&format!(
+            "footprint_mib=4,operations={operations},threads=3,store={store}"
+        ));
         (program.workload().result(), recorded)
+    }
+
+    fn serve<const WORKLOAD: char>(operations: usize) -> (f64, Recorded) {
+        run::<WORKLOAD>("hash", operations)
     }
 
     #[test]
     fn every_request_finds_its_record() {
-        assert_eq!(serve::<'a'>(3000).0, 3000.0);
-        assert_eq!(serve::<'b'>(3000).0, 3000.0);
-        assert_eq!(serve::<'c'>(3000).0, 3000.0);
-        assert_eq!(serve::<'d'>(3000).0, 3000.0);
-        assert_eq!(serve::<'f'>(3000).0, 3000.0);
-        let scanned = serve::<'e'>(600).0 / 600.0;
-        assert!((40.0..52.0).contains(&scanned), "{scanned} records a request");
+        for store in RecordIndex::STORES {
+            assert_eq!(run::<'a'>(store, 3000).0, 3000.0);
+            assert_eq!(run::<'b'>(store, 3000).0, 3000.0);
+            assert_eq!(run::<'c'>(store, 3000).0, 3000.0);
+            assert_eq!(run::<'d'>(store, 3000).0, 3000.0);
+            assert_eq!(run::<'f'>(store, 3000).0, 3000.0);
+            let scanned = run::<'e'>(store, 600).0 / 600.0;
+            assert!((40.0..52.0).contains(&scanned), "{scanned} records a request");
+        }
     }
 
     #[test]
