@@ -32,6 +32,6 @@ pub use model::model;
 pub use prefetch::{Ahead, Prefetcher};
 pub use private::PrivateCaches;
 pub use tlb::{PageKey, Tlb, Translation};
-pub use uncore::{IdealLines, Requested, Uncore, UncoreCounts, Waiter};
+pub use uncore::{IdealLines, PageUse, Requested, Uncore, UncoreCounts, Waiter};
 pub use walker::{PageWalkers, Walk};
 pub use write_stream::WriteStream;

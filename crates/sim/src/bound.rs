@@ -16,7 +16,7 @@ use memtide_memory::IdealLines;
 
 use crate::engine::Engine;
 use crate::feed::Load;
-use crate::{Job, Policy, SimError};
+use crate::{Job, PageReads, Policy, SimError};
 
 /// Maximum associativity of the cache model.
 const WAYS_MAX: u16 = 64;
@@ -50,6 +50,15 @@ impl Bound {
     }
 }
 
+/// A run on ideal memory that has ended.
+#[derive(Clone, Debug)]
+pub struct IdealRun {
+    /// What no run is faster than.
+    pub bound: Bound,
+    /// The pages read in the region of interest.
+    pub reads: Vec<PageReads>,
+}
+
 /// Why a comparison has no bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbounded {
@@ -63,7 +72,7 @@ pub enum Unbounded {
     OpenMark,
 }
 
-/// The bound of programs on a machine, from a run of its own. Calls `watch` as [`run`](crate::run) does.
+/// The bound of programs on a machine, and their pages, from a run of its own. Calls `watch` as [`run`](crate::run) does.
 ///
 /// # Errors
 /// As of [`run`](crate::run).
@@ -72,7 +81,7 @@ pub fn bound(
     jobs: Vec<Job<'_>>,
     seed: u64,
     watch: &mut dyn FnMut(Option<f64>) -> bool,
-) -> Result<Result<Bound, Unbounded>, SimError> {
+) -> Result<Result<IdealRun, Unbounded>, SimError> {
     // Where pages lie matters to private caches, too.
     let relaxed = relaxed(&machine.reduced(), |_| true);
     bound_of(machine, relaxed, jobs.into_iter().map(Load::from).collect(), seed, watch)
@@ -84,7 +93,7 @@ pub(crate) fn bound_of_records(
     loads: Vec<Load<'_>>,
     seed: u64,
     watch: &mut dyn FnMut(Option<f64>) -> bool,
-) -> Result<Result<Bound, Unbounded>, SimError> {
+) -> Result<Result<IdealRun, Unbounded>, SimError> {
     bound_of(machine, relaxed(&machine.reduced(), Cache::is_shared), loads, seed, watch)
 }
 
@@ -94,7 +103,7 @@ fn bound_of(
     loads: Vec<Load<'_>>,
     seed: u64,
     watch: &mut dyn FnMut(Option<f64>) -> bool,
-) -> Result<Result<Bound, Unbounded>, SimError> {
+) -> Result<Result<IdealRun, Unbounded>, SimError> {
     let marked = loads.iter().any(|load| load.feed.has_region());
     if marked && loads.len() > 1 {
         return Ok(Err(Unbounded::SeveralRegions));
@@ -102,7 +111,8 @@ fn bound_of(
     let policy = Policy::new(Box::new(Anywhere), None);
     let mut engine = Engine::ideal(machine, relaxed, loads, policy, seed)?;
     engine.run(watch)?;
-    Ok(engine.bound(&machine.reduced()))
+    let reads = engine.page_reads();
+    Ok(engine.bound(&machine.reduced()).map(|bound| IdealRun { bound, reads }))
 }
 
 impl Engine<'_> {

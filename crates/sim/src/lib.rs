@@ -14,6 +14,7 @@ mod comparison;
 mod core;
 mod engine;
 mod feed;
+mod oracle;
 mod os;
 mod report;
 mod samples;
@@ -31,9 +32,11 @@ use memtide_core::machine::Machine;
 use memtide_core::policy::{Migration, Placement, SensorRefused};
 use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
-pub use self::bound::{Bound, Unbounded, bound};
+pub use self::bound::{Bound, IdealRun, Unbounded, bound};
 pub use self::comparison::{Comparison, Reach};
 use self::feed::Load;
+use self::oracle::PagePlan;
+pub use self::oracle::{PageReads, oracle_policies};
 pub use self::report::{
     LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, StageReport,
     TimeReport, TimelineReport, WearReport,
@@ -61,12 +64,14 @@ pub struct Policy {
     pub limits: Limits,
     /// Nodes that go offline, and when, in simulated time; one with pages in use then stays online.
     pub unplugs: Vec<(Time, NodeId)>,
+    /// Nodes of single pages, instead of the placement's.
+    plan: Option<PagePlan>,
 }
 
 impl Policy {
     /// A policy without limits, on a machine whose nodes stay online.
     pub fn new(placement: Box<dyn Placement>, migration: Option<Box<dyn Migration>>) -> Policy {
-        Policy { placement, migration, limits: Limits::default(), unplugs: Vec::new() }
+        Policy { placement, migration, limits: Limits::default(), unplugs: Vec::new(), plan: None }
     }
 }
 

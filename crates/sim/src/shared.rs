@@ -7,10 +7,10 @@ use memtide_front::Shared;
 
 use crate::bound::bound_of_records;
 use crate::feed::{Feed, Load};
-use crate::{Bound, Job, Policy, Report, SimError, Unbounded, run_loads};
+use crate::{IdealRun, Job, Policy, Report, SimError, Unbounded, run_loads};
 
-/// A bound, or why there is none.
-pub(crate) type Bounded = Result<Result<Bound, Unbounded>, SimError>;
+/// A bound and the pages, or why there is none.
+pub(crate) type Bounded = Result<Result<IdealRun, Unbounded>, SimError>;
 
 /// Whether [`run_shared`] can run these jobs on a machine: each thread has a CPU for itself.
 pub fn can_share(machine: &Machine, jobs: &[Job<'_>]) -> bool {

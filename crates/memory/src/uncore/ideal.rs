@@ -17,6 +17,7 @@ use memtide_core::machine::Machine;
 use memtide_core::{CpuId, InitiatorId, NodeId, Time};
 
 use super::SharedLevel;
+use super::page_use::{PageUse, PageUses};
 use super::routes::Routes;
 use crate::cache::{Access, Cache};
 
@@ -34,6 +35,9 @@ pub(super) struct Ideal {
     /// Lines that may still be in a write queue, which answers reads and merges writes.
     recent: Cache,
     pub lines: IdealLines,
+    /// Initiator of each CPU.
+    initiators: Vec<InitiatorId>,
+    pages: PageUses,
 }
 
 /// Lines that any run moves at least.
@@ -53,11 +57,13 @@ impl Ideal {
         };
         let cpus = (0..machine.cpus()).map(CpuId::from);
         Ideal {
-            latency: cpus.map(|cpu| of_initiator(machine.initiator_of(cpu))).collect(),
+            latency: cpus.clone().map(|cpu| of_initiator(machine.initiator_of(cpu))).collect(),
             nearest: routes.out(),
             fetched,
             recent: Cache::new(RECENT_KIB, RECENT_WAYS),
             lines: IdealLines::default(),
+            initiators: cpus.map(|cpu| machine.initiator_of(cpu)).collect(),
+            pages: PageUses::new(machine.nodes.iter().map(|node| node.pages()).sum()),
         }
     }
 
@@ -65,12 +71,27 @@ impl Ideal {
     pub fn count_read(&mut self, cpu: CpuId, line: u64) {
         let Some(fetched) = &mut self.fetched else {
             self.lines.read += 1;
-            return;
+            return self.pages.read(line, self.initiators[cpu.index()]);
         };
         if let Access::Miss(victim) = fetched.of(cpu).access(line, false) {
             self.lines.read += 1;
+            self.pages.read(line, self.initiators[cpu.index()]);
             self.lines.written += u64::from(victim.is_some_and(|victim| victim.dirty));
         }
+    }
+
+    /// Counts a demand read that no cache contains.
+    pub fn count_miss(&mut self, line: u64) {
+        self.pages.miss(line);
+    }
+
+    /// Use of each frame since the start, or since the last [`Ideal::clear_pages`].
+    pub fn pages(&self) -> &[PageUse] {
+        self.pages.all()
+    }
+
+    pub fn clear_pages(&mut self) {
+        self.pages.clear();
     }
 
     /// Latency of a line that no cache contains.

@@ -2,6 +2,7 @@
 
 mod ideal;
 mod in_flight;
+mod page_use;
 mod requests;
 mod routes;
 
@@ -11,6 +12,7 @@ use memtide_core::{CpuId, LINE_BYTES, NodeId, PAGE_BYTES, Time};
 use self::ideal::Ideal;
 pub use self::ideal::IdealLines;
 use self::in_flight::InFlight;
+pub use self::page_use::PageUse;
 use self::requests::Requests;
 pub use self::requests::Waiter;
 use self::routes::Routes;
@@ -160,7 +162,8 @@ impl Uncore {
             };
         }
         self.counts.misses += 1;
-        if let Some(ideal) = &self.ideal {
+        if let Some(ideal) = &mut self.ideal {
+            ideal.count_miss(line);
             let arrival = at + ideal.read(cpu, line);
             self.arrive(domain, line, arrival);
             return Some(arrival);
@@ -319,6 +322,18 @@ impl Uncore {
     pub fn counts(&self) -> UncoreCounts {
         let ideal = self.ideal.as_ref().map_or(IdealLines::default(), |ideal| ideal.lines);
         UncoreCounts { ideal, ..self.counts }
+    }
+
+    /// Use of each page frame on ideal memory; empty otherwise.
+    pub fn page_uses(&self) -> &[PageUse] {
+        self.ideal.as_ref().map_or(&[], Ideal::pages)
+    }
+
+    /// Forgets the use of pages so far.
+    pub fn clear_page_uses(&mut self) {
+        if let Some(ideal) = &mut self.ideal {
+            ideal.clear_pages();
+        }
     }
 
     /// A node's device counters; refreshes are counted up to `at`.

@@ -144,7 +144,7 @@ impl<'p> Engine<'p> {
             threads: Vec::new(),
             programs: Vec::new(),
             tasks: Tasks::new(policy.placement, nodes),
-            os: Os::new(&machine),
+            os: Os::new(&machine, policy.plan),
             uncore: if is_ideal { Uncore::ideal(&machine) } else { Uncore::new(&machine) },
             completed: Vec::new(),
             mover: Mover::new(nodes, requests.as_ref().is_some_and(|requests| requests.copy_on_write)),
@@ -393,6 +393,9 @@ impl<'p> Engine<'p> {
     /// Samples the region of interest alone.
     pub(crate) fn follow_stage(&mut self, stage: Stage) {
         let (nodes, programs) = (NodeSample::of_all(self), ProgramSample::of_all(self));
+        if stage == Stage::Region {
+            self.uncore.clear_page_uses();
+        }
         self.samples.follow(stage == Stage::Region, &nodes, &programs, self.now);
         self.set_timer(Timer::Sample, self.samples.next(self.now));
     }

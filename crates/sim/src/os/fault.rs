@@ -94,7 +94,8 @@ impl Os {
         let fault = fault_of(touch, PageSize::Base);
         let rule = &self.spaces[touch.task.index()].rule;
         let mut cost = Time::ZERO;
-        let node = match placement.next(rule, &self.order, &fault, &self.frames) {
+        let planned = self.planned(touch.task, &fault);
+        let node = match planned.or_else(|| placement.next(rule, &self.order, &fault, &self.frames)) {
             Some(node) => node,
             None if rule.spill == Spill::Refuse => {
                 let nodes = rule.groups.iter().flat_map(|group| group.nodes.iter().copied());
@@ -121,8 +122,15 @@ impl Os {
         if !nodes.any(|&node| self.frames.fits(node, PageSize::Huge)) {
             return None;
         }
-        let node = placement.next(rule, &self.order, &fault, &self.frames)?;
+        let planned = self.planned(touch.task, &fault);
+        let node = planned.or_else(|| placement.next(rule, &self.order, &fault, &self.frames))?;
         self.frames.take(node, Owner { task: touch.task, page: fault.page, size: PageSize::Huge })
+    }
+
+    /// The node that the plan has for a page, if it has memory for it.
+    fn planned(&self, task: TaskId, fault: &FirstTouch) -> Option<NodeId> {
+        let node = self.plan.as_ref()?.node(task, fault.page)?;
+        self.frames.fits(node, fault.size).then_some(node)
     }
 
     fn map(&mut self, touch: Touch, size: PageSize, frame: u32, swapped: bool) -> Time {

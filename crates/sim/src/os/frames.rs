@@ -211,6 +211,13 @@ impl Frames {
         }
     }
 
+    /// The page of which a frame is a part.
+    pub fn page_in(&self, frame: u32) -> Owner {
+        let first = frame - frame % HUGE;
+        let whole = self.owner(first);
+        if whole.size == PageSize::Huge { whole } else { self.owner(frame) }
+    }
+
     /// The next page for reclaim to check: the oldest inactive one. First, if active pages outnumber inactive
     /// ones, the oldest active one becomes inactive (Linux's balance of the two lists for anonymous memory).
     pub fn oldest(&mut self, node: NodeId) -> Option<u32> {

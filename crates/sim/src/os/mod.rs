@@ -18,6 +18,7 @@ pub(crate) use self::fault::{Faulted, Hinted, Touch};
 pub(crate) use self::frames::{Frames, Owner, TASKS};
 pub(crate) use self::page_table::{Entry, PAGES, PageTable};
 pub(crate) use self::space::Space;
+use crate::oracle::PagePlan;
 
 /// Memory management of a machine.
 pub(crate) struct Os {
@@ -34,6 +35,8 @@ pub(crate) struct Os {
     pub scan_time: Time,
     /// Nodes whose pages it marks; `None` for all.
     scanned: Option<Vec<bool>>,
+    /// Nodes of pages, instead of the placement's.
+    plan: Option<PagePlan>,
 }
 
 /// Stale translations of a task.
@@ -88,7 +91,7 @@ pub(crate) struct OsCounts {
 }
 
 impl Os {
-    pub fn new(machine: &Machine) -> Os {
+    pub fn new(machine: &Machine, plan: Option<PagePlan>) -> Os {
         Os {
             spaces: Vec::new(),
             frames: Frames::new(machine),
@@ -99,6 +102,7 @@ impl Os {
             scan_step: 0,
             scan_time: Time::ZERO,
             scanned: None,
+            plan,
         }
     }
 
