@@ -35,8 +35,8 @@ pub use self::bound::{Bound, Unbounded, bound};
 pub use self::comparison::{Comparison, Reach};
 use self::feed::Load;
 pub use self::report::{
-    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, StageReport,
-    TimeReport, TimelineReport, WearReport,
+    KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport,
+    StageReport, TimeReport, TimelineReport, WearReport,
 };
 pub use self::shared::{can_share, run_shared, run_shared_with_bound};
 

@@ -10,6 +10,7 @@ use super::chart::{
     ALIKE, COLOURS, Chart, alike, axis, bar_labels, bars_height, bars_margin, colour, legend, names, plot,
     stroke,
 };
+use super::explained;
 use super::page::{Finding, Page, section, wide_grid};
 use super::timelines;
 use crate::output::{Cell, Document};
@@ -18,7 +19,7 @@ use crate::runs::Runs;
 /// The page of a comparison.
 pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document) -> Page<'a> {
     let by_node = wide_grid("Pages and accesses by node", &[pages(comparison), accesses(comparison)]);
-    let mut sections = vec![section(&time(comparison)), by_node];
+    let mut sections = vec![section(&time(comparison)), explained::section(comparison), by_node];
     sections.extend(timelines::sections(comparison));
     sections.push(section(&latency(comparison)));
     Page {

@@ -29,7 +29,7 @@ use crate::report::Report;
 use crate::samples::{NodeSample, ProgramSample, Samples};
 use crate::sensors::{OpenSensors, SensorSetup};
 use crate::stages::Stages;
-use crate::thread::Thread;
+use crate::thread::{Cause, Thread};
 use crate::{Policy, SimError};
 
 /// How far a core's clock may run ahead of the other actors while it uses nothing shared.
@@ -366,7 +366,7 @@ impl<'p> Engine<'p> {
         self.os.scan_time = self.now;
         for task in 0..self.os.spaces.len() {
             self.os.scan(TaskId::from(task), pages);
-            self.shoot_down(None);
+            self.shoot_down(None, Cause::Monitoring);
         }
         self.set_timer(Timer::Scan, self.now + self.scan_period());
     }
@@ -375,7 +375,7 @@ impl<'p> Engine<'p> {
     fn mark_entries(&mut self) {
         for task in 0..self.os.spaces.len() {
             self.os.mark(TaskId::from(task));
-            self.shoot_down(None);
+            self.shoot_down(None, Cause::Monitoring);
         }
         let next = self.sensors.marking().map_or(Time::NEVER, |marking| self.now + marking);
         self.set_timer(Timer::Mark, next);

@@ -8,7 +8,7 @@ use crate::SimError;
 use crate::core::Trap;
 use crate::feed::{Feed, Load};
 use crate::os::{PAGES, Space, TASKS};
-use crate::thread::{Spent, State, Thread, ThreadCounts};
+use crate::thread::{Cause, Spent, State, Thread, ThreadCounts};
 
 /// Maximum consecutive batches of a thread without accesses and work. A trace with skipped accesses has up to
 /// three per epoch.
@@ -182,7 +182,7 @@ impl<'p> Engine<'p> {
                 self.os.free_pages(task, Vpn(0), Vpn(PAGES));
                 self.os.spaces[task.index()].clear();
                 self.cancel_unmapped(task);
-                self.shoot_down(Some(cpu));
+                self.shoot_down(Some(cpu), Cause::Unmap);
             }
             Then::Spawn(number) => self.start_thread(program, number, task)?,
             Then::Fork(number) => {
@@ -203,7 +203,7 @@ impl<'p> Engine<'p> {
         self.os.free_pages(task, first, end);
         self.os.spaces[task.index()].unmap(start, bytes);
         self.cancel_unmapped(task);
-        self.shoot_down(Some(cpu));
+        self.shoot_down(Some(cpu), Cause::Unmap);
     }
 
     fn change_cpu(&mut self, cpu: usize, thread: usize, to: CpuId) -> Result<(), SimError> {
@@ -273,7 +273,7 @@ impl<'p> Engine<'p> {
         self.tasks.end(task);
         self.record_task(task, false);
         self.cancel_unmapped(task);
-        self.shoot_down(None);
+        self.shoot_down(None, Cause::Unmap);
     }
 
     /// Fails if no thread can ever continue.

@@ -152,6 +152,9 @@ pub struct TimeReport {
     /// In the operating system on behalf of the threads: faults, moves in faults, waits for pages in
     /// migration, shootdowns.
     pub system_ms: f64,
+    /// The same by cause; all 0 in reports of versions without it.
+    #[serde(default)]
+    pub kernel: KernelReport,
     /// Waiting for memory.
     pub stall_ms: f64,
     /// Waiting at barriers or for a CPU, stopped by the policy, and from a thread's end to that of the run.
@@ -159,6 +162,22 @@ pub struct TimeReport {
     /// Kernel threads, which take no CPU from the programs: copies by the migration thread, and samples of
     /// access monitoring.
     pub kernel_threads_ms: f64,
+}
+
+/// Time in the kernel on behalf of the threads by cause, in ms. Adds up to [`TimeReport::system_ms`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelReport {
+    /// First touches of pages.
+    pub faults_ms: f64,
+    /// Pages written to swap and read back, with the shootdowns of reclaim.
+    pub swap_ms: f64,
+    /// Shootdowns of pages that programs unmap, and of ends of tasks.
+    pub unmapping_ms: f64,
+    /// Moves in faults, shootdowns of moves, copies dropped by a store, and waits for pages in migration.
+    pub migration_ms: f64,
+    /// NUMA hint faults, marked TLB misses, shootdowns of the scanner, and the policy's own work where no CPU
+    /// is idle.
+    pub monitoring_ms: f64,
 }
 
 impl TimeReport {

@@ -1,6 +1,6 @@
 //! `memtide compare`.
 
-mod several;
+pub mod several;
 
 use memtide_policies::{Policy, default_comparison};
 use memtide_sim::{Comparison, Report};
@@ -37,32 +37,51 @@ pub struct Arguments {
 
 const MACHINES: &str = "Bundled machines or machine files, separated by commas";
 
-/// Runs every policy on every machine, on all cores, and prints a row for each.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let common = arguments.common;
-    let policies = match arguments.policies.as_slice() {
-        [] => default_comparison(),
-        texts => runs::policies(texts)?,
-    };
-    let runs = several::on_each(&arguments.setting, common.seed)?;
-    for (runs, policy) in runs.iter().flat_map(|runs| policies.iter().map(move |policy| (runs, policy))) {
-        runs.check(policy)?;
+impl Arguments {
+    /// The format of the output.
+    pub fn format(&self) -> Format {
+        self.common.output
     }
-    let draft = arguments.report.draft()?;
-    let compared = runs.into_iter().map(|runs| Compared::new(runs, &policies, arguments.exact));
-    let compared = compared.collect::<Result<Vec<_>, _>>()?;
-    match &compared[..] {
-        [one] => one.print(common.output, draft),
-        _ => several::print(&compared, common.output, draft),
+
+    /// Runs every policy on every machine, on all cores, and writes the report, if requested.
+    pub fn compared(&self) -> Result<Vec<Compared>, Failure> {
+        let policies = match self.policies.as_slice() {
+            [] => default_comparison(),
+            texts => runs::policies(texts)?,
+        };
+        let runs = several::on_each(&self.setting, self.common.seed)?;
+        for (runs, policy) in runs.iter().flat_map(|runs| policies.iter().map(move |policy| (runs, policy))) {
+            runs.check(policy)?;
+        }
+        let draft = self.report.draft()?;
+        let compared = runs.into_iter().map(|runs| Compared::new(runs, &policies, self.exact));
+        let compared = compared.collect::<Result<Vec<_>, _>>()?;
+        if let Some(draft) = draft {
+            match &compared[..] {
+                [one] => one.write(draft)?,
+                _ => several::write(&compared, draft)?,
+            }
+        }
+        Ok(compared)
+    }
+}
+
+/// Prints a row for each policy and machine.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.compared()?[..] {
+        [one] => one.print(arguments.format()),
+        all => several::print(all, arguments.format()),
     }
 }
 
 /// The policies on a machine.
-struct Compared {
-    runs: Runs,
-    comparison: Comparison,
+pub struct Compared {
+    /// The programs and the machine.
+    pub runs: Runs,
+    /// Their runs.
+    pub comparison: Comparison,
     /// On the bound, regions and the reduction of the machine.
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Compared {
@@ -100,11 +119,12 @@ impl Compared {
         whole
     }
 
-    fn print(&self, format: Format, draft: Option<Draft<'_>>) -> Result<(), Failure> {
-        if let Some(draft) = draft {
-            let document = self.document(Format::Table);
-            draft.write(&report::of_simulation(&self.runs, &self.comparison, &document))?;
-        }
+    fn write(&self, draft: Draft<'_>) -> Result<(), Failure> {
+        let document = self.document(Format::Table);
+        draft.write(&report::of_simulation(&self.runs, &self.comparison, &document))
+    }
+
+    fn print(&self, format: Format) -> Result<(), Failure> {
         match format {
             Format::Json => output::print(&output::pretty(&self.json())),
             _ => self.document(format).print(format),
