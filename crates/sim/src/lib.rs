@@ -12,6 +12,7 @@ mod agenda;
 mod bound;
 mod comparison;
 mod core;
+mod cpus;
 mod engine;
 mod feed;
 mod os;
@@ -33,6 +34,7 @@ use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::bound::{Bound, Unbounded, bound};
 pub use self::comparison::{Comparison, Reach};
+pub use self::cpus::assigned_cpus;
 use self::feed::Load;
 pub use self::report::{
     KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport,
@@ -46,8 +48,18 @@ pub struct Job<'p> {
     pub name: String,
     /// The program.
     pub program: Box<dyn Program + Send + 'p>,
-    /// CPUs that its threads run on, assigned in turn. If empty: all CPUs, spread over the initiators.
+    /// CPUs that its threads run on, assigned in turn from that of the run's first thread on. If empty: all
+    /// CPUs, spread over the initiators.
     pub cpus: Vec<CpuId>,
+    /// When its first thread starts, in simulated time.
+    pub start: Time,
+}
+
+impl<'p> Job<'p> {
+    /// A program that starts with the run, on all CPUs.
+    pub fn new(name: impl Into<String>, program: Box<dyn Program + Send + 'p>) -> Job<'p> {
+        Job { name: name.into(), program, cpus: Vec::new(), start: Time::ZERO }
+    }
 }
 
 /// A policy, created for the machine before it is reduced: its epoch and its monitor's intervals are divided

@@ -4,6 +4,7 @@ pub mod bottleneck;
 pub mod bound;
 pub mod daemon;
 pub mod explanation;
+pub mod mix;
 pub mod processes;
 pub mod reduction;
 pub mod regions;

@@ -171,7 +171,7 @@ fn policy(in_kernel: bool) -> Policy {
 }
 
 fn jobs(programs: &[Threads]) -> Vec<Job<'static>> {
-    let job = |threads| Job { name: "random".into(), program: Box::new(script(threads)), cpus: Vec::new() };
+    let job = |threads| Job::new("random", Box::new(script(threads)));
     programs.iter().map(job).collect()
 }
 

@@ -31,6 +31,7 @@ impl Report {
             run_ms: ms(run),
             threads: engine.threads.len() as u64,
             program_times_ms: engine.programs.iter().map(|p| ms(p.region_time)).collect(),
+            program_started_ms: engine.programs.iter().map(|p| ms(p.start)).collect(),
             program_ended_ms: engine.programs.iter().map(|p| ms(p.ended)).collect(),
             stages,
             spent: spent(region),

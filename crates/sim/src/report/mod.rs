@@ -8,7 +8,8 @@ mod collect;
 /// All results of a run. Times are simulated.
 ///
 /// Figures are of the region of interest, which is the whole run if no program marks one; `stages` has the
-/// rest. With several programs the region is the time in which all that have not ended are in theirs.
+/// rest. With several programs the region is the time in which all that have started and not
+/// ended are in theirs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The machine's name.
@@ -34,7 +35,10 @@ pub struct Report {
     pub threads: u64,
     /// Time of each program's own region of interest, in ms.
     pub program_times_ms: Vec<f64>,
-    /// When each program ended, in ms from the start.
+    /// When each program started, in ms from the start of the run.
+    #[serde(default)]
+    pub program_started_ms: Vec<f64>,
+    /// When each program ended, in ms from the start of the run.
     #[serde(default)]
     pub program_ended_ms: Vec<f64>,
     /// The stages of the run, the region of interest among them: they add up to the run. Empty if no program

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::report::{self, Draft, ReportFile};
 use crate::runs::{self, RunOptions, Runs};
 use crate::tables::verdict::verdict;
-use crate::tables::{bound, reduction, regions, simulated};
+use crate::tables::{bound, mix, reduction, regions, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -86,11 +86,16 @@ pub struct Compared {
 
 impl Compared {
     fn new(runs: Runs, policies: &[Policy], exact: bool) -> Result<Compared, Failure> {
-        let progress = Progress::new(&format!("simulating {}", runs.machine.name), policies.len() + 1);
+        let alone = runs.alone(policies.len(), exact)?;
+        let first = policies.len() + 1;
+        let parts = first + alone.parts(policies.len());
+        let progress = Progress::new(&format!("simulating {}", runs.machine.name), parts);
         let (reports, bounded) = runs.run_each(policies, &progress, exact)?;
+        let alone_ms = alone.times_ms(policies, &progress, first)?;
         drop(progress);
         let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
-        let comparison = Comparison { bound: bounded.ok(), ..Comparison::new(&runs.machine, names, reports) };
+        let comparison = Comparison::new(&runs.machine, names, reports);
+        let comparison = Comparison { bound: bounded.ok(), alone_ms, ..comparison };
         let mut notes = vec![bound::note(bounded)];
         notes.extend(regions::notes(&comparison.names, &comparison.reports));
         notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
@@ -144,6 +149,10 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
         let mut of_run = simulated::of_run(report);
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
         of_run.insert(2, bound::over(comparison, index));
+        of_run.splice(3..3, mix::of_run(comparison, index));
+        if format == Format::Csv {
+            of_run.extend(mix::of_programs(comparison, index));
+        }
         if shows_swap {
             of_run.push(simulated::swapped(report));
         }
@@ -161,11 +170,14 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     }
     let stages = simulated::stages_of_all(&comparison.names, &comparison.reports);
     let sensors = simulated::sensors_of_all(&comparison.names, &comparison.reports);
+    let programs = mix::programs(comparison);
     match format {
         // A machine without links has no columns for them.
-        Format::Table if links.columns.len() == links.keys => vec![runs, stages, nodes, sensors],
-        Format::Table => vec![runs, stages, nodes, links, sensors],
-        Format::Json => vec![runs.join(nodes).join(links), stages, sensors],
+        Format::Table if links.columns.len() == links.keys => {
+            vec![runs, programs, stages, nodes, sensors]
+        }
+        Format::Table => vec![runs, programs, stages, nodes, links, sensors],
+        Format::Json => vec![runs.join(nodes).join(links), programs, stages, sensors],
         Format::Csv => vec![runs.join(nodes).join(links)],
     }
 }

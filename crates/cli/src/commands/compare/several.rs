@@ -8,9 +8,9 @@ use crate::failure::Failure;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::report::{self, Draft};
 use crate::runs::{RunOptions, Runs};
-use crate::tables::bound;
 use crate::tables::simulated::{self, Figure};
 use crate::tables::verdict::verdict;
+use crate::tables::{bound, mix};
 
 const FIGURES: [&str; 8] = [
     "time_ms",
@@ -93,7 +93,7 @@ fn table(all: &[Compared]) -> Table {
         ("bandwidth_mbps", "bandwidth, MB/s"),
     ];
     let mut table = Table::new("machines", &columns).with_keys(2);
-    for (key, title, _) in figures(&first.reports[0]) {
+    for (key, title, _) in figures(&first.reports[0]).chain(mix::of_run(first, 0)) {
         table.column(key, title);
     }
     for Compared { runs, comparison, .. } in all {
@@ -110,7 +110,7 @@ fn table(all: &[Compared]) -> Table {
                 bound::over(comparison, index).2,
                 Cell::Real(mbps, 0),
             ];
-            row.extend(figures(report).map(|(_, _, cell)| cell));
+            row.extend(figures(report).chain(mix::of_run(comparison, index)).map(|(_, _, cell)| cell));
             table.rows.push(row);
         }
     }

@@ -111,6 +111,7 @@ impl Explained<'_> {
         sentences.extend(self.walks());
         sentences.extend(kernel.into_iter().flatten());
         sentences.extend(self.waiting());
+        sentences.extend(self.mix());
         sentences.extend(self.more_than_best());
         sentences
     }
@@ -319,6 +320,20 @@ impl Explained<'_> {
                 self.percent(report.spent.idle_ms)
             )
         })
+    }
+
+    /// How much programs that run together slow each other down.
+    fn mix(&self) -> Option<String> {
+        let slowdowns = self.comparison.slowdowns(self.run)?;
+        let list: Vec<String> = slowdowns.iter().map(|slowdown| format!("{slowdown:.2}")).collect();
+        Some(format!(
+            "The programs take {} times their time alone: a weighted speed-up of {:.2} of {}, fairness \
+             {:.2}.",
+            list.join(", "),
+            self.comparison.weighted_speedup(self.run)?,
+            slowdowns.len(),
+            self.comparison.fairness(self.run)?
+        ))
     }
 
     /// What the run's threads spend more time on than those of the best.

@@ -37,6 +37,7 @@ fn report(mbps: [f64; 2], latency_ns: [f64; 2]) -> Report {
         run_ms: 25.0,
         threads: 4,
         program_times_ms: vec![25.0],
+        program_started_ms: vec![0.0],
         program_ended_ms: vec![25.0],
         stages: Vec::new(),
         spent: TimeReport { user_ms: 20.0, stall_ms: 80.0, ..TimeReport::default() },
