@@ -14,7 +14,7 @@ const WITHOUT: [&str; 2] = ["cli", "experiments"];
 fn main() -> io::Result<()> {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli is two levels deep");
-    let mut paths = vec![root.join("Cargo.lock"), root.join("crates/cli/src/runs.rs")];
+    let mut paths = vec![root.join("Cargo.lock"), root.join("crates/cli/src/runs")];
     let crates = sorted(&root.join("crates"))?;
     paths.extend(crates.into_iter().filter(|path| !WITHOUT.iter().any(|name| path.ends_with(name))));
     let mut digest = Sha256::new();

@@ -50,7 +50,11 @@ fn charts_render_offline() {
     assert!(!own.contains("migrated over time") && !own.contains(">migration<"), "nothing migrates");
 
     // No policy of these asks for a sensor.
-    assert_eq!(own.matches("<table>").count(), 5, "runs in two parts, stages, nodes and links");
+    assert_eq!(
+        own.matches("<table>").count(),
+        6,
+        "where time went, runs in two parts, stages, nodes and links"
+    );
 
     let Some(browser) = chromium() else { return };
     let dom = render(browser, &page, &folder.path().join("profile"));

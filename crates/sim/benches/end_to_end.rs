@@ -27,7 +27,7 @@ fn simulate(machine: &Machine, workload: &str, operations: u64) -> Duration {
     let program = memtide_workloads::program(workload, &params, SEED).expect("a bundled workload");
     let policy = memtide_policies::parse("local").expect("a known policy");
     let policy = Policy::new(policy.placement(machine).expect("a policy that fits the machine"), None);
-    let job = Job { name: workload.to_owned(), program, cpus: Vec::new() };
+    let job = Job::new(workload, program);
     let start = processor_time();
     run(machine, vec![job], policy, SEED, &mut |_| true).expect("a run");
     processor_time() - start

@@ -131,5 +131,5 @@ fn job(program: &str) -> Job<'static> {
         let params: Params = params.parse().expect("parameters");
         memtide_workloads::program(name, &params, SEED).expect("a bundled workload")
     };
-    Job { name: program.to_owned(), program: made, cpus: Vec::new() }
+    Job::new(program, made)
 }

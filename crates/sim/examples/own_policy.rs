@@ -79,7 +79,7 @@ fn main() {
 fn simulated(machine: &Machine, migration: Option<Box<dyn Migration>>) -> Report {
     let params = "threads=2,footprint_mib=96,operations=4000000".parse().expect("parameters");
     let program = memtide_workloads::program("zipf", &params, 1).expect("a workload");
-    let job = Job { name: "zipf".to_owned(), program, cpus: Vec::new() };
+    let job = Job::new("zipf", program);
     let placement = memtide_policies::parse("local").expect("a policy").placement(machine).expect("it fits");
     run(machine, vec![job], Policy::new(placement, migration), 1, &mut |_| true).expect("it runs")
 }

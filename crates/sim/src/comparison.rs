@@ -18,6 +18,9 @@ pub struct Comparison {
     pub baseline: usize,
     /// The least time that any placement or migration could reach, if it was computed.
     pub bound: Option<Bound>,
+    /// Time of each program alone on the machine, in ms, by policy; empty unless several programs ran and
+    /// were also run alone.
+    pub alone_ms: Vec<Vec<f64>>,
 }
 
 /// Capabilities of a node.
@@ -55,7 +58,7 @@ impl Comparison {
         let baseline = names.iter().position(|name| name == "local").unwrap_or(0);
         let machine = machine.reduced();
         let nodes = machine.node_ids().map(|node| Reach::of(&machine, node)).collect();
-        Comparison { names, reports, nodes, baseline, bound: None }
+        Comparison { names, reports, nodes, baseline, bound: None, alone_ms: Vec::new() }
     }
 
     /// The baseline's name.
@@ -72,6 +75,31 @@ impl Comparison {
     pub fn over_bound(&self, index: usize) -> Option<f64> {
         let time_ms = self.bound?.time_ms();
         (time_ms > 0.0).then(|| self.reports[index].time_ms / time_ms)
+    }
+
+    /// Slow-down of each program of a run: its time in the mix over its time alone. `None` if the programs
+    /// did not run alone.
+    pub fn slowdowns(&self, index: usize) -> Option<Vec<f64>> {
+        let times = self.reports[index].program_times_ms.iter().zip(self.alone_ms.get(index)?);
+        Some(times.map(|(mix, alone)| mix / alone).collect())
+    }
+
+    /// Weighted speed-up: the sum of each program's time alone over its time in the mix. The number of
+    /// programs if none slows down. Snavely and Tullsen, ASPLOS 2000.
+    pub fn weighted_speedup(&self, index: usize) -> Option<f64> {
+        Some(self.slowdowns(index)?.iter().map(|slowdown| 1.0 / slowdown).sum())
+    }
+
+    /// The largest slow-down. Kim et al., MICRO 2010.
+    pub fn max_slowdown(&self, index: usize) -> Option<f64> {
+        Some(self.slowdowns(index)?.into_iter().fold(0.0, f64::max))
+    }
+
+    /// Fairness, from 0 to 1: the smallest slow-down over the largest. Gabor, Weiss and Mendelson, MICRO
+    /// 2006.
+    pub fn fairness(&self, index: usize) -> Option<f64> {
+        let least = self.slowdowns(index)?.into_iter().fold(f64::INFINITY, f64::min);
+        Some(least / self.max_slowdown(index)?)
     }
 
     /// The fastest run.

@@ -1,21 +1,22 @@
 //! Where a program's accesses come from.
 
-use memtide_core::{CpuId, Program, ProgramError};
+use memtide_core::{CpuId, Program, ProgramError, Time};
 use memtide_front::Reader;
 
 use crate::Job;
 use crate::thread::{Cursor, Thread};
 
-/// A program of a run, and its CPUs as of [`crate::Job`].
+/// A program of a run, its CPUs and its start as of [`crate::Job`].
 pub(crate) struct Load<'p> {
     pub name: String,
     pub feed: Feed<'p>,
     pub cpus: Vec<CpuId>,
+    pub start: Time,
 }
 
 impl<'p> From<Job<'p>> for Load<'p> {
     fn from(job: Job<'p>) -> Load<'p> {
-        Load { name: job.name, feed: Feed::Program(job.program), cpus: job.cpus }
+        Load { name: job.name, feed: Feed::Program(job.program), cpus: job.cpus, start: job.start }
     }
 }
 

@@ -12,6 +12,7 @@ mod agenda;
 mod bound;
 mod comparison;
 mod core;
+mod cpus;
 mod engine;
 mod feed;
 mod oracle;
@@ -34,12 +35,13 @@ use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::bound::{Bound, IdealRun, Unbounded, bound};
 pub use self::comparison::{Comparison, Reach};
+pub use self::cpus::assigned_cpus;
 use self::feed::Load;
 use self::oracle::PagePlan;
 pub use self::oracle::{PageReads, oracle_policies};
 pub use self::report::{
-    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, StageReport,
-    TimeReport, TimelineReport, WearReport,
+    KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport,
+    StageReport, TimeReport, TimelineReport, WearReport,
 };
 pub use self::shared::{can_share, run_shared, run_shared_with_bound};
 
@@ -49,8 +51,18 @@ pub struct Job<'p> {
     pub name: String,
     /// The program.
     pub program: Box<dyn Program + Send + 'p>,
-    /// CPUs that its threads run on, assigned in turn. If empty: all CPUs, spread over the initiators.
+    /// CPUs that its threads run on, assigned in turn from that of the run's first thread on. If empty: all
+    /// CPUs, spread over the initiators.
     pub cpus: Vec<CpuId>,
+    /// When its first thread starts, in simulated time.
+    pub start: Time,
+}
+
+impl<'p> Job<'p> {
+    /// A program that starts with the run, on all CPUs.
+    pub fn new(name: impl Into<String>, program: Box<dyn Program + Send + 'p>) -> Job<'p> {
+        Job { name: name.into(), program, cpus: Vec::new(), start: Time::ZERO }
+    }
 }
 
 /// A policy, created for the machine before it is reduced: its epoch and its monitor's intervals are divided

@@ -1,11 +1,14 @@
 //! One pass for several policies.
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use memtide_core::machine::Machine;
+use memtide_core::{CpuId, Time};
 use memtide_front::Shared;
 
 use crate::bound::bound_of_records;
+use crate::cpus::assigned_cpus;
 use crate::feed::{Feed, Load};
 use crate::{IdealRun, Job, Policy, Report, SimError, Unbounded, run_loads};
 
@@ -14,8 +17,9 @@ pub(crate) type Bounded = Result<Result<IdealRun, Unbounded>, SimError>;
 
 /// Whether [`run_shared`] can run these jobs on a machine: each thread has a CPU for itself.
 pub fn can_share(machine: &Machine, jobs: &[Job<'_>]) -> bool {
-    let threads: usize = jobs.iter().map(|job| job.program.threads()).sum();
-    threads <= machine.reduced().cpus() && jobs.iter().all(|job| job.cpus.is_empty())
+    let cpus = assigned_cpus(machine, jobs).concat();
+    let distinct: BTreeSet<_> = cpus.iter().collect();
+    distinct.len() == cpus.len()
 }
 
 /// Runs the same programs under each policy, as [`run`](crate::run) does, with what no policy changes (TLB,
@@ -60,7 +64,8 @@ pub fn run_shared_with_bound(
 /// One pass for several readers.
 struct Pass<'m> {
     machine: &'m Machine,
-    names: Vec<String>,
+    /// Name, CPUs and start of each program.
+    jobs: Vec<(String, Vec<CpuId>, Time)>,
     shared: Shared,
     seed: u64,
     watch: &'m (dyn Fn(usize, Option<f64>) -> bool + Sync),
@@ -75,9 +80,9 @@ impl<'m> Pass<'m> {
         watch: &'m (dyn Fn(usize, Option<f64>) -> bool + Sync),
     ) -> Pass<'m> {
         assert!(can_share(machine, &jobs), "threads that share a CPU");
-        let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
-        let programs = jobs.into_iter().map(|job| job.program).collect();
-        Pass { machine, names, shared: Shared::new(&machine.reduced(), programs, readers), seed, watch }
+        let split = |job: Job<'static>| (job.program, (job.name, job.cpus, job.start));
+        let (programs, jobs) = jobs.into_iter().map(split).unzip();
+        Pass { machine, jobs, shared: Shared::new(&machine.reduced(), programs, readers), seed, watch }
     }
 
     /// Runs each policy and, if requested, the bound, as the last reader.
@@ -109,12 +114,13 @@ impl<'m> Pass<'m> {
 
     /// What a reader reads.
     fn loads(&self, number: usize) -> Vec<Load<'_>> {
-        let load = |(program, name): (usize, &String)| Load {
+        let load = |(program, (name, cpus, start)): (usize, &(String, Vec<CpuId>, Time))| Load {
             name: name.clone(),
             feed: Feed::Records(self.shared.reader(number, program)),
-            cpus: Vec::new(),
+            cpus: cpus.clone(),
+            start: *start,
         };
-        self.names.iter().enumerate().map(load).collect()
+        self.jobs.iter().enumerate().map(load).collect()
     }
 }
 

@@ -83,7 +83,8 @@ impl Engine<'_> {
         self.programs.iter().filter(|program| program.live > 0).map(|program| program.stage).min()
     }
 
-    fn change_stage(&mut self) {
+    /// Follows the programs into the next stage.
+    pub(crate) fn change_stage(&mut self) {
         let Some(stage) = self.stage() else { return };
         if stage != self.stages.current {
             let now = Totals::of(self, self.now);

@@ -60,9 +60,42 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub user: Time,
-    pub system: Time,
+    pub system: KernelTime,
     pub stall: Time,
     pub idle: Time,
+}
+
+/// What a thread is in the kernel for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// First touches of pages.
+    Fault,
+    /// Pages written to swap and read back.
+    Swap,
+    /// Pages that the program unmaps.
+    Unmap,
+    /// Moves of pages, and waits for pages that are being moved.
+    Migration,
+    /// Hint faults, marked TLB misses, the scanner, and the policy's own work.
+    Monitoring,
+}
+
+/// Time in the kernel, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KernelTime(pub [Time; 5]);
+
+impl KernelTime {
+    pub fn add(&mut self, cause: Cause, time: Time) {
+        self.0[cause as usize] += time;
+    }
+
+    pub fn of(&self, cause: Cause) -> Time {
+        self.0[cause as usize]
+    }
+
+    pub fn total(&self) -> Time {
+        self.0.iter().fold(Time::ZERO, |sum, &time| sum + time)
+    }
 }
 
 /// Counters of a thread.

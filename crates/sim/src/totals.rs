@@ -128,10 +128,12 @@ impl Totals {
     /// Applies `op` to every plain count and the other's.
     fn combine(&mut self, other: &Totals, op: fn(u64, u64) -> u64) {
         let Spent { user, system, stall, idle } = &mut self.spent;
-        let times = [&mut self.time, &mut self.kernel_threads, user, system, stall, idle];
+        let times = [&mut self.time, &mut self.kernel_threads, user, stall, idle];
+        let times = times.into_iter().chain(&mut system.0);
         let Spent { user, system, stall, idle } = other.spent;
-        let others = [other.time, other.kernel_threads, user, system, stall, idle];
-        times.into_iter().zip(others).for_each(|(time, other)| time.0 = op(time.0, other.0));
+        let others = [other.time, other.kernel_threads, user, stall, idle];
+        let others = others.into_iter().chain(system.0);
+        times.zip(others).for_each(|(time, other)| time.0 = op(time.0, other.0));
         for (count, other) in self.counts().into_iter().zip(other.clone().counts()) {
             *count = op(*count, *other);
         }
@@ -180,7 +182,7 @@ fn spent(engine: &Engine<'_>, now: Time) -> Spent {
     for (number, thread) in engine.threads.iter().enumerate() {
         let Spent { user, system, stall, idle } = thread.spent;
         sum.user += user;
-        sum.system += system;
+        sum.system.0.iter_mut().zip(system.0).for_each(|(sum, time)| *sum += time);
         sum.stall += stall;
         sum.idle += idle;
         let waits = match thread.state {

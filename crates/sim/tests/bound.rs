@@ -24,14 +24,14 @@ fn workload(text: &str) -> Job<'static> {
     let (name, params) = text.split_once(':').unwrap_or((text, ""));
     let params: Params = params.parse().expect("parameters");
     let program = memtide_workloads::program(name, &params, SEED).expect("a bundled workload");
-    Job { name: name.to_owned(), program, cpus: Vec::new() }
+    Job::new(name, program)
 }
 
 fn trace(name: &str, limit: u64) -> Job<'static> {
     let path = format!("{}/../../traces/{name}.parquet", env!("CARGO_MANIFEST_DIR"));
     let options = ReplayOptions { limit, ..ReplayOptions::default() };
     let program = Trace::open(path.as_ref()).expect("a trace").program(options).expect("a program");
-    Job { name: name.to_owned(), program: Box::new(program), cpus: Vec::new() }
+    Job::new(name, Box::new(program))
 }
 
 /// Every policy of the default comparison, and the placements and migrations beside it that fit the machine.
@@ -157,7 +157,7 @@ impl Phases {
             let phases = self.phases.iter().enumerate().map(|(number, phase)| phase.batch(thread, number));
             memory.into_iter().chain(phases).collect()
         };
-        Job { name: "phases".into(), program: Box::new(together(self.threads, of)), cpus: Vec::new() }
+        Job::new("phases", Box::new(together(self.threads, of)))
     }
 }
 
@@ -244,7 +244,7 @@ fn two_nodes(cpus: u16, mbps: [f64; 2]) -> Machine {
 fn after_touching(pages: u64, region: impl IntoIterator<Item = Batch>) -> Job<'static> {
     let first = after((256..256 + pages).map(|page| store(page * 4096)), Then::Mark(Mark::Begin));
     let program = Marked(alone(std::iter::once(first).chain(region)));
-    Job { name: "script".into(), program: Box::new(program), cpus: Vec::new() }
+    Job::new("script", Box::new(program))
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn stream_with_pages_by_bandwidth_reaches_its_bound() {
         let region = after(lines(), Then::Barrier);
         std::iter::once(touched).chain(begin).chain([region]).collect()
     };
-    let job = || Job { name: "stream".into(), program: Box::new(Marked(together(4, of))), cpus: Vec::new() };
+    let job = || Job::new("stream", Box::new(Marked(together(4, of))));
     let all = ["bw-interleave", "fast-only"].map(|name| (name.to_owned(), policy(&machine, name)));
     let (runs, bound) = in_one_pass(&machine, vec![job()], all.into());
     let over = |index: usize| runs[index].1.time_ms / bound.time_ms();
@@ -295,10 +295,8 @@ fn first_touch_faults_of_a_single_thread_are_in_the_bound() {
         let touch = |thread: usize| {
             vec![after((0..1000).map(|page| store((thread as u64 * 2000 + page) * 4096)), Then::Barrier)]
         };
-        let of = |threads| Job {
-            name: "touch".into(),
-            program: Box::new(together(threads, touch)) as Box<dyn memtide_core::Program + Send>,
-            cpus: Vec::new(),
+        let of = |threads| {
+            Job::new("touch", Box::new(together(threads, touch)) as Box<dyn memtide_core::Program + Send>)
         };
         [1, 2].map(|threads| {
             bound(&machine, vec![of(threads)], SEED, &mut |_| true)
@@ -315,8 +313,7 @@ fn first_touch_faults_of_a_single_thread_are_in_the_bound() {
 #[test]
 fn region_that_depends_on_the_policy_has_no_bound() {
     let machine = two_nodes(2, [20_000.0, 20_000.0]);
-    let marked =
-        |script: Script| Job { name: "m".into(), program: Box::new(Marked(script)), cpus: Vec::new() };
+    let marked = |script: Script| Job::new("m", Box::new(Marked(script)));
     let of = |jobs: Vec<Job<'static>>| bound(&machine, jobs, SEED, &mut |_| true).expect("a run");
     let simple = || alone([after([load(4096)], Then::Mark(Mark::Begin)), doing([load(8192)])]);
     assert!(of(vec![marked(simple())]).is_ok());

@@ -112,9 +112,8 @@ fn conform(script: &'static [Phase], unplugs: Vec<(Time, NodeId)>) -> Report {
     let scripted = Scripted { script, log: log.clone(), steps: Vec::new(), begun: 0 };
     let clock = Clock { script, log: log.clone() };
     let job = |name: &str, program: Box<dyn Program + Send>, cpu| Job {
-        name: name.to_owned(),
-        program,
         cpus: vec![CpuId(cpu)],
+        ..Job::new(name, program)
     };
     let jobs = vec![job("script", Box::new(scripted), 0), job("clock", Box::new(clock), 1)];
     let report = run(&machine(), jobs, policy, 1, &mut |_| true).expect("a sound program");

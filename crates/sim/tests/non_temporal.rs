@@ -44,7 +44,7 @@ fn stream_moves_a_third_or_a_quarter_less_with_non_temporal_stores() {
             let params = format!("kernel={kernel},stores={stores},footprint_mib=12,threads=4,iterations=3");
             let program = memtide_workloads::program("stream", &params.parse().unwrap(), 1).unwrap();
             let machine = machine(12_000.0);
-            let job = Job { name: "stream".into(), program, cpus: Vec::new() };
+            let job = Job::new("stream", program);
             let policy = policy(&machine, "local");
             let report = memtide_sim::run(&machine, vec![job], policy, 1, &mut |_| true).unwrap();
             let elements = f64::from(2 * (12 << 20) / 3 / 8 / 1024 * 1024);

@@ -343,7 +343,7 @@ impl Program for Damaged {
 
 #[test]
 fn program_error_ends_run() {
-    let jobs = vec![Job { name: "damaged".into(), program: Box::new(Damaged(3)), cpus: Vec::new() }];
+    let jobs = vec![Job::new("damaged", Box::new(Damaged(3)))];
     let error = try_jobs(&large(), "local", jobs).unwrap_err();
     assert_eq!(error.to_string(), "the trace is cut off");
 }
@@ -396,7 +396,7 @@ impl Program for Idler {
 fn program_without_progress_is_stopped() {
     let forever = [Then::Continue, Then::Work(0), Then::Barrier, Then::OnCpu(CpuId(0))];
     for then in forever {
-        let job = Job { name: "idler".into(), program: Box::new(Idler(then)), cpus: Vec::new() };
+        let job = Job::new("idler", Box::new(Idler(then)));
         let error = try_jobs(&large(), "local", vec![job]).unwrap_err().to_string();
         assert!(error.contains("'idler'") && error.contains("batches without an access"), "{error}");
     }

@@ -83,8 +83,7 @@ impl Program for Toucher {
 fn most_bytes(mib: u64) -> usize {
     let machine = MachineText::new("").socket("s", 1).node("n", 0, "s", mib, 100.0, 1e5).machine();
     let pages = mib << 8;
-    let jobs =
-        vec![Job { name: "all".into(), program: Box::new(Toucher { next: 0, pages }), cpus: Vec::new() }];
+    let jobs = vec![Job::new("all", Box::new(Toucher { next: 0, pages }))];
     let before = IN_USE.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let report = run(&machine, jobs, policy(&machine, "local"), 1, &mut |_| true).expect("enough memory");

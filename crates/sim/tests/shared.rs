@@ -18,7 +18,7 @@ fn job(workload: &str) -> Job<'static> {
     let (name, params) = workload.split_once(':').unwrap_or((workload, ""));
     let params: Params = params.parse().expect("parameters");
     let program = memtide_workloads::program(name, &params, SEED).expect("a bundled workload");
-    Job { name: name.to_owned(), program: memtide_workloads::begin_later(program, 0), cpus: Vec::new() }
+    Job::new(name, memtide_workloads::begin_later(program, 0))
 }
 
 fn policy(machine: &Machine, text: &str) -> Policy {

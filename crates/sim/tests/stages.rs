@@ -64,7 +64,7 @@ fn program(name: &str, params: &str) -> BoxedProgram {
 
 fn simulate(program: BoxedProgram, name: &str) -> Report {
     let machine = machine();
-    let job = Job { name: "test".into(), program, cpus: Vec::new() };
+    let job = Job::new("test", program);
     run(&machine, vec![job], policy(&machine, name), 1, &mut |_| true).expect("a run")
 }
 
@@ -212,7 +212,7 @@ fn regions_of_a_program_are_summed() {
 
 fn job(script: Script, marked: bool) -> Job<'static> {
     let program: BoxedProgram = if marked { Box::new(Marked(script)) } else { Box::new(script) };
-    Job { name: "test".into(), program, cpus: Vec::new() }
+    Job::new("test", program)
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod completions;
 mod counters;
 mod daemon;
 mod doctor;
+mod explain;
 mod lab;
 mod machine;
 mod man;
@@ -32,6 +33,8 @@ use crate::failure::Failure;
 pub enum Command {
     /// Simulate programs under several policies and compare them
     Compare(compare::Arguments),
+    /// Simulate as compare does and explain where the time went
+    Explain(compare::Arguments),
     /// Simulate programs under one policy and print all figures
     Simulate(simulate::Arguments),
     /// Simulate programs over a range of a machine's figures
@@ -94,6 +97,7 @@ pub enum Command {
 pub fn run(command: Command, definition: fn() -> clap::Command) -> Result<(), Failure> {
     match command {
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Repro(arguments) => repro::run(&arguments),

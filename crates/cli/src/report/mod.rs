@@ -2,6 +2,7 @@
 
 mod axes;
 mod chart;
+mod explained;
 mod file;
 mod lab;
 mod machines;

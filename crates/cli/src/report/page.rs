@@ -113,6 +113,12 @@ pub fn keyed_section(key: &str, chart: &Chart) -> String {
     )
 }
 
+/// A table and sentences, without a chart.
+pub fn text_section(title: &str, about: &Table, sentences: &[String]) -> String {
+    let paragraphs: String = sentences.iter().map(|text| format!("<p>{}</p>", escaped(text))).collect();
+    format!("<section><h2>{}</h2>{}{paragraphs}</section>", escaped(title), table(about))
+}
+
 fn small(chart: &Chart) -> String {
     let Chart { title, height, .. } = chart;
     format!("<div><h3>{}</h3><div style=\"height:{height}px\">{}</div></div>", escaped(title), chart.html())

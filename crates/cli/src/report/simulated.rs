@@ -10,6 +10,7 @@ use super::chart::{
     ALIKE, COLOURS, Chart, alike, axis, bar_labels, bars_height, bars_margin, colour, legend, names, plot,
     stroke,
 };
+use super::explained;
 use super::page::{Finding, Page, section, wide_grid};
 use super::timelines;
 use crate::output::{Cell, Document};
@@ -18,7 +19,10 @@ use crate::runs::Runs;
 /// The page of a comparison.
 pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document) -> Page<'a> {
     let by_node = wide_grid("Pages and accesses by node", &[pages(comparison), accesses(comparison)]);
-    let mut sections = vec![section(&time(comparison)), by_node];
+    let mut sections = vec![section(&time(comparison)), explained::section(comparison), by_node];
+    if !comparison.alone_ms.is_empty() {
+        sections.push(section(&slowdowns(comparison)));
+    }
     sections.extend(timelines::sections(comparison));
     sections.push(section(&latency(comparison)));
     Page {
@@ -75,6 +79,29 @@ fn time(comparison: &Comparison) -> Chart {
     let bound = comparison.bound.map(|bound| Cell::Real(bound.time_ms(), 3).display());
     let title = format!("{title}{}", bound.map_or(String::new(), |ms| format!(" (bound: {ms} ms)")));
     Chart::new("chart-time", title, bars_height(comparison.names.len()), plot)
+}
+
+/// Slow-down of each program, with a bar for each policy.
+fn slowdowns(comparison: &Comparison) -> Chart {
+    let programs = comparison.reports[0].programs.len();
+    let layout = Layout::new()
+        .bar_mode(BarMode::Group)
+        .x_axis(axis("time over time alone"))
+        .y_axis(names(&comparison.names))
+        .legend(legend())
+        .margin(Margin::new().top(40).right(20).bottom(50));
+    let mut plot = plot(layout);
+    for (number, name) in comparison.reports[0].programs.iter().enumerate() {
+        let of = |run: usize| comparison.slowdowns(run).map_or(f64::NAN, |all| all[number]);
+        let bars = Bar::new((0..comparison.names.len()).map(of).collect(), comparison.names.clone())
+            .orientation(Orientation::Horizontal)
+            .name(format!("{} {name}", number + 1))
+            .marker(Marker::new().color(colour(number)))
+            .hover_template("%{y}: %{x:.2f} (%{fullData.name})<extra></extra>");
+        plot.add_trace(bars);
+    }
+    let height = 110 + comparison.names.len() * (12 + 12 * programs);
+    Chart::new("chart-slowdowns", "Slow-down of each program in the mix", height, plot)
 }
 
 /// Pages per node.

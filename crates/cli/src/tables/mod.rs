@@ -1,7 +1,10 @@
 //! Tables shared by several commands, and long ones.
 
+pub mod bottleneck;
 pub mod bound;
 pub mod daemon;
+pub mod explanation;
+pub mod mix;
 pub mod processes;
 pub mod reduction;
 pub mod regions;

@@ -6,17 +6,12 @@ use memtide_core::params::{Kind, split_name};
 use memtide_core::policy::Sensor;
 use memtide_sim::{Comparison, NodeReport, Report, TimeReport};
 
+use super::bottleneck::{BUSY, busiest, queue};
 use super::simulated::share_of_lines;
 use crate::output::Cell;
 
 /// Times closer than this share of each other count as equal.
 const EQUAL: f64 = 0.02;
-
-/// Share of its bandwidth from which a node or link counts as busy.
-const BUSY: f64 = 0.7;
-
-/// Ratio of mean to idle latency from which reads count as queueing.
-const QUEUES: f64 = 1.5;
 
 /// Share of lines from which prefetching and page copies are reported.
 const REPORTED_SHARE: f64 = 0.01;
@@ -92,7 +87,7 @@ impl Verdict<'_> {
                 ": placement matters little to this program"
             },
             self.reports[best].llc_misses_per_kilo_instruction,
-            self.busiest(best).share * 100.0
+            busiest(self, best).share * 100.0
         )
     }
 
@@ -178,7 +173,7 @@ impl Verdict<'_> {
                 swapped(a)
             );
         }
-        let busiest = self.busiest(other);
+        let busiest = busiest(self, other);
         if busiest.share >= BUSY {
             let total =
                 |report: &Report| report.nodes.iter().map(|node| node.bandwidth_mbps).sum::<f64>() / 1e3;
@@ -199,8 +194,8 @@ impl Verdict<'_> {
             "a read that misses the caches takes {other_mean:.0} ns on average under {loser}, {mean:.0} \
              under {winner}"
         );
-        match self.queue(other) {
-            Some(node) => format!("Reads queue at {node} for part of the run: {takes}."),
+        match queue(self, other) {
+            Some(at) => format!("Reads queue at {} for part of the run: {takes}.", at.node),
             None => format!("No node or link is busy, so latency decides: {takes}."),
         }
     }
@@ -214,14 +209,6 @@ impl Verdict<'_> {
             "Memory is no slower under {loser} than under {winner}; the threads of {loser} spend {grown} \
              in all."
         )
-    }
-
-    /// The node whose reads queue longest in a run, if any.
-    fn queue(&self, index: usize) -> Option<&str> {
-        let nodes = self.reports[index].nodes.iter().zip(&self.nodes);
-        let waits = nodes.filter_map(|(node, reach)| Some((node.latency_mean_ns? / reach.idle_ns, node)));
-        let worst = waits.reduce(|a, b| if b.0 > a.0 { b } else { a });
-        worst.filter(|(times, _)| *times > QUEUES).map(|(_, node)| node.name.as_str())
     }
 
     /// Cost of migration, if high.
@@ -246,29 +233,10 @@ impl Verdict<'_> {
                 .to_owned()
         })
     }
-
-    /// The node or link direction with the highest utilisation.
-    fn busiest(&self, index: usize) -> Busy {
-        let report = &self.reports[index];
-        let nodes = report.nodes.iter().zip(&self.nodes);
-        let nodes = nodes.map(|(node, reach)| Busy { name: node.name.clone(), share: reach.used(node) });
-        let links = report.links.iter().flat_map(|link| {
-            let [a, b] = &link.between;
-            let of = |from, to, share| Busy { name: format!("the link from {from} to {to}"), share };
-            [of(a, b, link.forward_share), of(b, a, link.back_share)]
-        });
-        nodes.chain(links).reduce(|a, b| if b.share > a.share { b } else { a }).expect("a machine has a node")
-    }
-}
-
-/// A node or link, and its utilisation.
-struct Busy {
-    name: String,
-    share: f64,
 }
 
 /// The part of the threads' time that grows most from one run to another, and the growth of all parts.
-fn growth(from: &TimeReport, to: &TimeReport) -> String {
+pub fn growth(from: &TimeReport, to: &TimeReport) -> String {
     let parts = [
         ("waiting for memory", to.stall_ms - from.stall_ms),
         ("in the kernel", to.system_ms - from.system_ms),

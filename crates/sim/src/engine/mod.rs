@@ -29,7 +29,7 @@ use crate::report::Report;
 use crate::samples::{NodeSample, ProgramSample, Samples};
 use crate::sensors::{OpenSensors, SensorSetup};
 use crate::stages::Stages;
-use crate::thread::Thread;
+use crate::thread::{Cause, Thread};
 use crate::{Policy, SimError};
 
 /// How far a core's clock may run ahead of the other actors while it uses nothing shared.
@@ -86,10 +86,19 @@ enum Timer {
     Sample,
     Mover,
     Unplug,
+    Start,
 }
 
-const TIMERS: [Timer; 7] =
-    [Timer::Scan, Timer::Mark, Timer::Sensor, Timer::Epoch, Timer::Sample, Timer::Mover, Timer::Unplug];
+const TIMERS: [Timer; 8] = [
+    Timer::Scan,
+    Timer::Mark,
+    Timer::Sensor,
+    Timer::Epoch,
+    Timer::Sample,
+    Timer::Mover,
+    Timer::Unplug,
+    Timer::Start,
+];
 
 /// Turns of actors between calls of the watcher: a small fraction of a second. Samples become less frequent
 /// during a run.
@@ -135,7 +144,8 @@ impl<'p> Engine<'p> {
             None => OpenSensors::none(),
         };
         let nodes = machine.nodes.len();
-        let marked = jobs.iter().any(|job| job.feed.has_region());
+        let first = jobs.iter().map(|job| job.start).min();
+        let marked = jobs.iter().any(|job| Some(job.start) == first && job.feed.has_region());
         let stage = if marked { Stage::Initialisation } else { Stage::Region };
         let mut engine = Engine {
             now: Time::ZERO,
@@ -164,13 +174,14 @@ impl<'p> Engine<'p> {
         for job in jobs {
             engine.load(job)?;
         }
+        engine.await_programs();
         Ok(engine)
     }
 
     /// Runs until every thread has ended.
     pub fn run(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {
         let mut turns = 0u32;
-        while self.programs.iter().any(|program| program.live > 0) {
+        while self.programs.iter().any(|program| program.live > 0 || !program.has_started) {
             let (time, actor) = self.agenda.first();
             self.now = time;
             self.act(actor, watch)?;
@@ -205,6 +216,7 @@ impl<'p> Engine<'p> {
             Timer::Sample => return self.sample(watch),
             Timer::Mover => self.run_mover(),
             Timer::Unplug => self.unplug(),
+            Timer::Start => return self.start_programs(),
         }
         Ok(())
     }
@@ -366,7 +378,7 @@ impl<'p> Engine<'p> {
         self.os.scan_time = self.now;
         for task in 0..self.os.spaces.len() {
             self.os.scan(TaskId::from(task), pages);
-            self.shoot_down(None);
+            self.shoot_down(None, Cause::Monitoring);
         }
         self.set_timer(Timer::Scan, self.now + self.scan_period());
     }
@@ -375,7 +387,7 @@ impl<'p> Engine<'p> {
     fn mark_entries(&mut self) {
         for task in 0..self.os.spaces.len() {
             self.os.mark(TaskId::from(task));
-            self.shoot_down(None);
+            self.shoot_down(None, Cause::Monitoring);
         }
         let next = self.sensors.marking().map_or(Time::NEVER, |marking| self.now + marking);
         self.set_timer(Timer::Mark, next);

@@ -24,6 +24,7 @@ use slab::Slab;
 use super::copy::Copy;
 use super::{Engine, Timer};
 use crate::os::{Entry, Owner, Stale, key_of};
+use crate::thread::Cause;
 
 /// Copies of a page, if stores drop them, after the last of which accesses wait.
 const COPIES_MAX: u32 = 4;
@@ -182,11 +183,11 @@ impl Engine<'_> {
             let outcome = self.cancelled(&wanted);
             return self.mover.complete(self.now, planned, outcome);
         };
-        let shootdowns = self.shoot_down(by);
+        let shootdowns = self.shoot_down(by, Cause::Migration);
         let start = match by {
             None => self.now + shootdowns + self.os.costs.unmap,
             Some(cpu) => {
-                self.spend_system(cpu, self.os.costs.unmap);
+                self.spend_system(cpu, self.os.costs.unmap, Cause::Migration);
                 self.cores[cpu].clock.now()
             }
         };
@@ -249,7 +250,7 @@ impl Engine<'_> {
             entry.set(flags);
         }
         self.drop_translation(&wanted);
-        let start = at + self.shoot_down(None);
+        let start = at + self.shoot_down(None, Cause::Migration);
         let window = self.setup.machine.core.outstanding_misses;
         self.mover.copies[number].restart(number, window, start, &mut self.uncore);
     }
@@ -284,7 +285,7 @@ impl Engine<'_> {
             entry.set_frame(to);
             if was_mapped {
                 self.drop_translation(&wanted);
-                at += self.shoot_down(None);
+                at += self.shoot_down(None, Cause::Migration);
             }
             self.os.frames.give(from);
             self.mover.migrated_pages[wanted.to.index()] += wanted.size.base_pages();
@@ -300,7 +301,7 @@ impl Engine<'_> {
             let core = &mut self.cores[cpu];
             let waited = core.clock.wait_until(at);
             core.resume = core.clock.now();
-            self.threads[thread].spent.system += waited;
+            self.threads[thread].spent.system.add(Cause::Migration, waited);
             self.refresh_core(cpu);
         }
         if by_daemon {

@@ -3,12 +3,13 @@
 use memtide_core::policy::{RuleState, Task};
 use memtide_core::{Batch, CpuId, Stage, TaskId, Then, ThreadId, Time, VirtAddr, Vpn};
 
-use super::Engine;
+use super::{Engine, Timer};
 use crate::SimError;
 use crate::core::Trap;
+use crate::cpus::cpus_of;
 use crate::feed::{Feed, Load};
 use crate::os::{PAGES, Space, TASKS};
-use crate::thread::{Spent, State, Thread, ThreadCounts};
+use crate::thread::{Cause, Spent, State, Thread, ThreadCounts};
 
 /// Maximum consecutive batches of a thread without accesses and work. A trace with skipped accesses has up to
 /// three per epoch.
@@ -31,18 +32,66 @@ pub(crate) struct Running<'p> {
     pub has_begun: bool,
     pub region_since: Time,
     pub region_time: Time,
+    /// When its first thread starts.
+    pub start: Time,
+    pub has_started: bool,
+    cpus: Vec<CpuId>,
     first_thread: usize,
 }
 
 impl<'p> Engine<'p> {
-    /// Loads a program; its first thread starts at once.
+    /// Loads a program; its first thread starts now, or at its time.
     pub(super) fn load(&mut self, job: Load<'p>) -> Result<(), SimError> {
-        let cpus = if job.cpus.is_empty() { self.spread_cpus() } else { job.cpus };
         let number = self.programs.len();
+        let before: usize = self.programs.iter().map(|program| program.feed.threads()).sum();
+        let cpus = cpus_of(&self.setup.machine, &job.cpus, before, job.feed.threads());
+        let marked = job.feed.has_region();
+        self.programs.push(Running {
+            stage: if marked { Stage::Initialisation } else { Stage::Region },
+            has_begun: !marked,
+            region_since: job.start,
+            region_time: Time::ZERO,
+            name: job.name,
+            feed: job.feed,
+            live: 0,
+            at_barrier: 0,
+            opened: Time::ZERO,
+            ended: Time::ZERO,
+            start: job.start,
+            has_started: false,
+            cpus,
+            first_thread: 0,
+        });
+        if job.start > self.now { Ok(()) } else { self.start_program(number) }
+    }
+
+    /// Starts the programs that are due.
+    pub(super) fn start_programs(&mut self) -> Result<(), SimError> {
+        for number in 0..self.programs.len() {
+            let Running { start, has_started, .. } = self.programs[number];
+            if !has_started && start <= self.now {
+                self.start_program(number)?;
+                self.change_stage();
+            }
+        }
+        self.await_programs();
+        Ok(())
+    }
+
+    /// Sets the timer to the next program's start.
+    pub(super) fn await_programs(&mut self) {
+        let waiting = self.programs.iter().filter(|program| !program.has_started);
+        let next = waiting.map(|program| program.start).min();
+        self.set_timer(Timer::Start, next.unwrap_or(Time::NEVER));
+    }
+
+    /// Creates a program's task and threads, and starts its first thread.
+    fn start_program(&mut self, number: usize) -> Result<(), SimError> {
         let first_thread = self.threads.len();
-        let threads = job.feed.threads();
-        let task = self.new_task(&job.name, number, threads, None)?;
-        for index in 0..threads {
+        let Running { name, feed, cpus, .. } = &self.programs[number];
+        let (name, threads, cpus) = (name.clone(), feed.threads(), cpus.clone());
+        let task = self.new_task(&name, number, threads, None)?;
+        for (index, cpu) in cpus.into_iter().enumerate() {
             let id = ThreadId::from(first_thread + index);
             let rule = &self.os.spaces[task.index()].rule;
             self.threads.push(Thread {
@@ -50,7 +99,7 @@ impl<'p> Engine<'p> {
                 task,
                 program: number,
                 number: ThreadId::from(index),
-                cpu: CpuId::from(cpus[(first_thread + index) % cpus.len()].index() % self.cores.len()),
+                cpu,
                 state: State::NotStarted,
                 batch: Batch { accesses: Vec::new(), then: Then::Continue },
                 records: None,
@@ -64,33 +113,9 @@ impl<'p> Engine<'p> {
                 counts: ThreadCounts::default(),
             });
         }
-        let marked = job.feed.has_region();
-        self.programs.push(Running {
-            stage: if marked { Stage::Initialisation } else { Stage::Region },
-            has_begun: !marked,
-            region_since: Time::ZERO,
-            region_time: Time::ZERO,
-            name: job.name,
-            feed: job.feed,
-            live: 0,
-            at_barrier: 0,
-            opened: Time::ZERO,
-            ended: Time::ZERO,
-            first_thread,
-        });
+        let program = &mut self.programs[number];
+        (program.first_thread, program.has_started) = (first_thread, true);
         self.start_thread(number, ThreadId(0), task)
-    }
-
-    /// All CPUs, cycling through the initiators.
-    fn spread_cpus(&self) -> Vec<CpuId> {
-        let mut cpus: Vec<CpuId> = (0..self.cores.len()).map(CpuId::from).collect();
-        let initiators = &self.setup.machine.initiators;
-        let first = |i: usize| initiators[..i].iter().map(|x| usize::from(x.cpus)).sum::<usize>();
-        cpus.sort_by_key(|&cpu| {
-            let initiator = self.setup.machine.initiator_of(cpu).index();
-            (cpu.index() - first(initiator), initiator)
-        });
-        cpus
     }
 
     fn new_task(
@@ -182,7 +207,7 @@ impl<'p> Engine<'p> {
                 self.os.free_pages(task, Vpn(0), Vpn(PAGES));
                 self.os.spaces[task.index()].clear();
                 self.cancel_unmapped(task);
-                self.shoot_down(Some(cpu));
+                self.shoot_down(Some(cpu), Cause::Unmap);
             }
             Then::Spawn(number) => self.start_thread(program, number, task)?,
             Then::Fork(number) => {
@@ -203,7 +228,7 @@ impl<'p> Engine<'p> {
         self.os.free_pages(task, first, end);
         self.os.spaces[task.index()].unmap(start, bytes);
         self.cancel_unmapped(task);
-        self.shoot_down(Some(cpu));
+        self.shoot_down(Some(cpu), Cause::Unmap);
     }
 
     fn change_cpu(&mut self, cpu: usize, thread: usize, to: CpuId) -> Result<(), SimError> {
@@ -273,7 +298,7 @@ impl<'p> Engine<'p> {
         self.tasks.end(task);
         self.record_task(task, false);
         self.cancel_unmapped(task);
-        self.shoot_down(None);
+        self.shoot_down(None, Cause::Unmap);
     }
 
     /// Fails if no thread can ever continue.

@@ -3,7 +3,7 @@
 use memtide_core::{TaskId, Time};
 
 use super::Engine;
-use crate::thread::State;
+use crate::thread::{Cause, State};
 
 /// Linux's time slice for threads that share a CPU.
 const SLICE: Time = Time::from_ms(4);
@@ -68,20 +68,20 @@ impl Engine<'_> {
 
     /// Drops stale translations on all CPUs of the task, interrupting those other than `by`. Returns the cost
     /// for the initiating CPU.
-    pub(super) fn shoot_down(&mut self, by: Option<usize>) -> Time {
+    pub(super) fn shoot_down(&mut self, by: Option<usize>, cause: Cause) -> Time {
         let mut cost = Time::ZERO;
         for stale in std::mem::take(&mut self.os.stale) {
             for at in 0..self.tasks.cpus(stale.task).len() {
                 let cpu = self.tasks.cpus(stale.task)[at].index();
                 self.cores[cpu].invalidate(stale.page);
                 if Some(cpu) != by {
-                    self.spend_system(cpu, self.os.costs.shootdown);
+                    self.spend_system(cpu, self.os.costs.shootdown, cause);
                     cost += self.os.costs.shootdown;
                 }
             }
         }
         if let Some(by) = by {
-            self.spend_system(by, cost);
+            self.spend_system(by, cost, cause);
         }
         cost
     }
@@ -90,7 +90,7 @@ impl Engine<'_> {
     /// there is one, else one CPU after another.
     pub(super) fn work_for_policy(&mut self, cpu: Option<usize>, time: Time) {
         if let Some(cpu) = cpu {
-            return self.spend_system(cpu, time);
+            return self.spend_system(cpu, time, Cause::Monitoring);
         }
         if self.cores.iter().any(|core| core.running.is_none()) {
             self.mover.system += time;
@@ -98,18 +98,18 @@ impl Engine<'_> {
         }
         let cpu = self.worker % self.cores.len();
         self.worker = cpu + 1;
-        self.spend_system(cpu, time);
+        self.spend_system(cpu, time, Cause::Monitoring);
     }
 
     /// Charges kernel time on a CPU to the running thread.
-    pub(super) fn spend_system(&mut self, cpu: usize, time: Time) {
+    pub(super) fn spend_system(&mut self, cpu: usize, time: Time, cause: Cause) {
         let core = &mut self.cores[cpu];
         let Some(thread) = core.running else { return };
         core.clock.wait_until(core.clock.now() + time);
         if core.resume != Time::NEVER {
             core.resume = core.clock.now();
         }
-        self.threads[thread].spent.system += time;
+        self.threads[thread].spent.system.add(cause, time);
         self.refresh_core(cpu);
     }
 }

@@ -171,7 +171,7 @@ fn policy(in_kernel: bool) -> Policy {
 }
 
 fn jobs(programs: &[Threads]) -> Vec<Job<'static>> {
-    let job = |threads| Job { name: "random".into(), program: Box::new(script(threads)), cpus: Vec::new() };
+    let job = |threads| Job::new("random", Box::new(script(threads)));
     programs.iter().map(job).collect()
 }
 
@@ -240,7 +240,7 @@ proptest! {
         for (thread, started) in engine.threads.iter().zip(started) {
             let Spent { user, system, stall, idle } = thread.spent;
             prop_assert_eq!(thread.state, State::Ended);
-            let total = user + system + stall + idle;
+            let total = user + system.total() + stall + idle;
             prop_assert_eq!(total, thread.left_at.since(started), "thread {}", thread.id);
         }
         let ended = engine.threads.iter().map(|thread| thread.left_at).max();

@@ -6,7 +6,7 @@ use super::Engine;
 use crate::SimError;
 use crate::core::Trap;
 use crate::os::{Faulted, Touch};
-use crate::thread::{State, Thread};
+use crate::thread::{Cause, State, Thread};
 
 impl Engine<'_> {
     /// Handles the trap of the running thread of a CPU; the CPU's clock is at the current time.
@@ -25,24 +25,30 @@ impl Engine<'_> {
     fn fault(&mut self, cpu: usize, thread: usize, address: VirtAddr, write: bool) -> Result<(), SimError> {
         let t = &mut self.threads[thread];
         let touch = Touch { task: t.task, thread: t.id, cpu: t.cpu, address, write };
+        let swapped = self.os.counts.swapped_pages();
         let faulted = self.os.fault(touch, &mut t.placement)?;
-        self.shoot_down(Some(cpu));
+        // Reclaim alone leaves stale translations here.
+        self.shoot_down(Some(cpu), Cause::Swap);
         match faulted {
-            Faulted::Mapped(cost) => self.spend_system(cpu, cost),
+            Faulted::Mapped(cost) => {
+                let of_swap = self.os.costs.swap * (self.os.counts.swapped_pages() - swapped);
+                self.spend_system(cpu, of_swap, Cause::Swap);
+                self.spend_system(cpu, cost.since(of_swap), Cause::Fault);
+            }
             Faulted::Moving(page) => return self.wait_for_page(cpu, thread, page),
             Faulted::Hint(hinted) => {
-                self.spend_system(cpu, self.os.costs.hint_fault);
+                self.spend_system(cpu, self.os.costs.hint_fault, Cause::Monitoring);
                 self.hint_fault(cpu, touch, hinted);
                 if self.is_moving(touch.task, hinted.page) {
                     return self.wait_for_page(cpu, thread, hinted.page);
                 }
             }
             Faulted::Protected(page) => {
-                self.spend_system(cpu, self.os.costs.hint_fault);
+                self.spend_system(cpu, self.os.costs.hint_fault, Cause::Migration);
                 self.drop_copy(touch.task, page);
             }
             Faulted::Marked { page, size, node } => {
-                self.spend_system(cpu, self.os.costs.marked_miss);
+                self.spend_system(cpu, self.os.costs.marked_miss, Cause::Monitoring);
                 self.marked_miss(cpu, touch, page, size, node);
                 if self.is_moving(touch.task, page) {
                     return self.wait_for_page(cpu, thread, page);
@@ -63,7 +69,7 @@ impl Engine<'_> {
         let t = &mut self.threads[thread];
         let touch = Touch { task: t.task, thread: t.id, cpu: t.cpu, address, write };
         self.os.fault(touch, &mut t.placement)?;
-        self.shoot_down(Some(cpu));
+        self.shoot_down(Some(cpu), Cause::Swap);
         Ok(true)
     }
 

@@ -90,6 +90,13 @@ pub(crate) struct OsCounts {
     pub reclaims: u64,
 }
 
+impl OsCounts {
+    /// Base pages written to swap and read back.
+    pub fn swapped_pages(&self) -> u64 {
+        self.swapped_out_pages + self.swapped_in_pages
+    }
+}
+
 impl Os {
     pub fn new(machine: &Machine, plan: Option<PagePlan>) -> Os {
         Os {

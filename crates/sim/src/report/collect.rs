@@ -5,12 +5,12 @@ use memtide_core::policy::Answer;
 use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Stage, Time};
 
 use super::{
-    LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport, StageReport,
-    TimeReport, TimelineReport, WearReport,
+    KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport,
+    StageReport, TimeReport, TimelineReport, WearReport,
 };
 use crate::engine::Engine;
 use crate::samples::{Latencies, NodeSample, ProgramSample};
-use crate::thread::Spent;
+use crate::thread::{Cause, Spent};
 use crate::totals::{NodeTotals, Totals};
 
 impl Report {
@@ -31,6 +31,7 @@ impl Report {
             run_ms: ms(run),
             threads: engine.threads.len() as u64,
             program_times_ms: engine.programs.iter().map(|p| ms(p.region_time)).collect(),
+            program_started_ms: engine.programs.iter().map(|p| ms(p.start)).collect(),
             program_ended_ms: engine.programs.iter().map(|p| ms(p.ended)).collect(),
             stages,
             spent: spent(region),
@@ -78,7 +79,7 @@ fn stages(engine: &Engine<'_>) -> Vec<StageReport> {
             tlb_misses: totals.threads.tlb_misses,
             faults: totals.os.faults + totals.os.huge_faults,
             hint_faults: totals.os.hint_faults,
-            swapped: totals.os.swapped_out_pages + totals.os.swapped_in_pages,
+            swapped: totals.os.swapped_pages(),
             migrated: totals.migrated_pages(),
             observations: totals.observations,
             lines,
@@ -97,7 +98,14 @@ fn spent(totals: &Totals) -> TimeReport {
     let Spent { user, system, stall, idle } = totals.spent;
     TimeReport {
         user_ms: ms(user),
-        system_ms: ms(system),
+        system_ms: ms(system.total()),
+        kernel: KernelReport {
+            faults_ms: ms(system.of(Cause::Fault)),
+            swap_ms: ms(system.of(Cause::Swap)),
+            unmapping_ms: ms(system.of(Cause::Unmap)),
+            migration_ms: ms(system.of(Cause::Migration)),
+            monitoring_ms: ms(system.of(Cause::Monitoring)),
+        },
         stall_ms: ms(stall),
         idle_ms: ms(idle),
         kernel_threads_ms: ms(totals.kernel_threads),

@@ -8,7 +8,8 @@ mod collect;
 /// All results of a run. Times are simulated.
 ///
 /// Figures are of the region of interest, which is the whole run if no program marks one; `stages` has the
-/// rest. With several programs the region is the time in which all that have not ended are in theirs.
+/// rest. With several programs the region is the time in which all that have started and not
+/// ended are in theirs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The machine's name.
@@ -34,7 +35,10 @@ pub struct Report {
     pub threads: u64,
     /// Time of each program's own region of interest, in ms.
     pub program_times_ms: Vec<f64>,
-    /// When each program ended, in ms from the start.
+    /// When each program started, in ms from the start of the run.
+    #[serde(default)]
+    pub program_started_ms: Vec<f64>,
+    /// When each program ended, in ms from the start of the run.
     #[serde(default)]
     pub program_ended_ms: Vec<f64>,
     /// The stages of the run, the region of interest among them: they add up to the run. Empty if no program
@@ -152,6 +156,9 @@ pub struct TimeReport {
     /// In the operating system on behalf of the threads: faults, moves in faults, waits for pages in
     /// migration, shootdowns.
     pub system_ms: f64,
+    /// The same by cause; all 0 in reports of versions without it.
+    #[serde(default)]
+    pub kernel: KernelReport,
     /// Waiting for memory.
     pub stall_ms: f64,
     /// Waiting at barriers or for a CPU, stopped by the policy, and from a thread's end to that of the run.
@@ -159,6 +166,22 @@ pub struct TimeReport {
     /// Kernel threads, which take no CPU from the programs: copies by the migration thread, and samples of
     /// access monitoring.
     pub kernel_threads_ms: f64,
+}
+
+/// Time in the kernel on behalf of the threads by cause, in ms. Adds up to [`TimeReport::system_ms`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelReport {
+    /// First touches of pages.
+    pub faults_ms: f64,
+    /// Pages written to swap and read back, with the shootdowns of reclaim.
+    pub swap_ms: f64,
+    /// Shootdowns of pages that programs unmap, and of ends of tasks.
+    pub unmapping_ms: f64,
+    /// Moves in faults, shootdowns of moves, copies dropped by a store, and waits for pages in migration.
+    pub migration_ms: f64,
+    /// NUMA hint faults, marked TLB misses, shootdowns of the scanner, and the policy's own work where no CPU
+    /// is idle.
+    pub monitoring_ms: f64,
 }
 
 impl TimeReport {

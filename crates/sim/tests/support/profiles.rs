@@ -29,7 +29,7 @@ pub fn draw(profile: &Profile, instructions_per_line: f64, seed: u64) -> Drawn {
     let program = memtide_workloads::program(&profile.name, &params, seed).expect("a workload");
     let placement = memtide_policies::parse("local").expect("a policy").placement(&machine).expect("it fits");
     let policy = Policy::new(placement, None);
-    let job = Job { name: profile.name.clone(), program, cpus: Vec::new() };
+    let job = Job::new(profile.name.clone(), program);
     let report = run(&machine, vec![job], policy, seed, &mut |_| true).expect("a run");
     let reads = report.nodes.iter().map(|n| n.read_bandwidth_mbps).sum();
     let all: f64 = report.nodes.iter().map(|n| n.bandwidth_mbps).sum();

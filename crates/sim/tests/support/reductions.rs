@@ -45,11 +45,7 @@ pub fn times_ms(
         let parsed = memtide_policies::parse(policy).expect("a policy");
         let placement = parsed.placement(machine).expect("it fits");
         let migration = policy.contains('+').then(|| parsed.simulated_migration(machine));
-        let job = Job {
-            name: workload.name.to_owned(),
-            program: program(machine, less, workload, footprint_mib),
-            cpus: Vec::new(),
-        };
+        let job = Job::new(workload.name, program(machine, less, workload, footprint_mib));
         let report = run(machine, vec![job], Policy::new(placement, migration), SEED, &mut |_| true);
         report.expect("a run").time_ms
     };

@@ -18,7 +18,7 @@ pub fn policy(machine: &Machine, name: &str) -> Policy {
 
 /// A job that runs on these CPUs, or on all.
 pub fn job(script: Script, cpus: &[u16]) -> Job<'static> {
-    Job { name: "script".into(), program: Box::new(script), cpus: cpus.iter().copied().map(CpuId).collect() }
+    Job { cpus: cpus.iter().copied().map(CpuId).collect(), ..Job::new("script", Box::new(script)) }
 }
 
 /// Runs jobs under a policy.

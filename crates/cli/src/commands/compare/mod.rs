@@ -1,6 +1,6 @@
 //! `memtide compare`.
 
-mod several;
+pub mod several;
 
 use memtide_policies::{Policy, default_comparison};
 use memtide_sim::{Comparison, Report};
@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::report::{self, Draft, ReportFile};
 use crate::runs::{self, RunOptions, Runs};
 use crate::tables::verdict::verdict;
-use crate::tables::{bound, reduction, regions, simulated};
+use crate::tables::{bound, mix, reduction, regions, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -37,41 +37,65 @@ pub struct Arguments {
 
 const MACHINES: &str = "Bundled machines or machine files, separated by commas";
 
-/// Runs every policy on every machine, on all cores, and prints a row for each.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let common = arguments.common;
-    let policies = match arguments.policies.as_slice() {
-        [] => default_comparison(),
-        texts => runs::policies(texts)?,
-    };
-    let runs = several::on_each(&arguments.setting, common.seed)?;
-    for (runs, policy) in runs.iter().flat_map(|runs| policies.iter().map(move |policy| (runs, policy))) {
-        runs.check(policy)?;
+impl Arguments {
+    /// The format of the output.
+    pub fn format(&self) -> Format {
+        self.common.output
     }
-    let draft = arguments.report.draft()?;
-    let compared = runs.into_iter().map(|runs| Compared::new(runs, &policies, arguments.exact));
-    let compared = compared.collect::<Result<Vec<_>, _>>()?;
-    match &compared[..] {
-        [one] => one.print(common.output, draft),
-        _ => several::print(&compared, common.output, draft),
+
+    /// Runs every policy on every machine, on all cores, and writes the report, if requested.
+    pub fn compared(&self) -> Result<Vec<Compared>, Failure> {
+        let policies = match self.policies.as_slice() {
+            [] => default_comparison(),
+            texts => runs::policies(texts)?,
+        };
+        let runs = several::on_each(&self.setting, self.common.seed)?;
+        for (runs, policy) in runs.iter().flat_map(|runs| policies.iter().map(move |policy| (runs, policy))) {
+            runs.check(policy)?;
+        }
+        let draft = self.report.draft()?;
+        let compared = runs.into_iter().map(|runs| Compared::new(runs, &policies, self.exact));
+        let compared = compared.collect::<Result<Vec<_>, _>>()?;
+        if let Some(draft) = draft {
+            match &compared[..] {
+                [one] => one.write(draft)?,
+                _ => several::write(&compared, draft)?,
+            }
+        }
+        Ok(compared)
+    }
+}
+
+/// Prints a row for each policy and machine.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.compared()?[..] {
+        [one] => one.print(arguments.format()),
+        all => several::print(all, arguments.format()),
     }
 }
 
 /// The policies on a machine.
-struct Compared {
-    runs: Runs,
-    comparison: Comparison,
+pub struct Compared {
+    /// The programs and the machine.
+    pub runs: Runs,
+    /// Their runs.
+    pub comparison: Comparison,
     /// On the bound, regions and the reduction of the machine.
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Compared {
     fn new(runs: Runs, policies: &[Policy], exact: bool) -> Result<Compared, Failure> {
-        let progress = Progress::new(&format!("simulating {}", runs.machine.name), policies.len() + 1);
+        let alone = runs.alone(policies.len(), exact)?;
+        let first = policies.len() + 1;
+        let parts = first + alone.parts(policies.len());
+        let progress = Progress::new(&format!("simulating {}", runs.machine.name), parts);
         let (reports, bounded) = runs.run_each(policies, &progress, exact)?;
+        let alone_ms = alone.times_ms(policies, &progress, first)?;
         drop(progress);
         let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
-        let comparison = Comparison { bound: bounded.ok(), ..Comparison::new(&runs.machine, names, reports) };
+        let comparison = Comparison::new(&runs.machine, names, reports);
+        let comparison = Comparison { bound: bounded.ok(), alone_ms, ..comparison };
         let mut notes = vec![bound::note(bounded)];
         notes.extend(regions::notes(&comparison.names, &comparison.reports));
         notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
@@ -100,11 +124,12 @@ impl Compared {
         whole
     }
 
-    fn print(&self, format: Format, draft: Option<Draft<'_>>) -> Result<(), Failure> {
-        if let Some(draft) = draft {
-            let document = self.document(Format::Table);
-            draft.write(&report::of_simulation(&self.runs, &self.comparison, &document))?;
-        }
+    fn write(&self, draft: Draft<'_>) -> Result<(), Failure> {
+        let document = self.document(Format::Table);
+        draft.write(&report::of_simulation(&self.runs, &self.comparison, &document))
+    }
+
+    fn print(&self, format: Format) -> Result<(), Failure> {
         match format {
             Format::Json => output::print(&output::pretty(&self.json())),
             _ => self.document(format).print(format),
@@ -124,6 +149,10 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
         let mut of_run = simulated::of_run(report);
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
         of_run.insert(2, bound::over(comparison, index));
+        of_run.splice(3..3, mix::of_run(comparison, index));
+        if format == Format::Csv {
+            of_run.extend(mix::of_programs(comparison, index));
+        }
         if shows_swap {
             of_run.push(simulated::swapped(report));
         }
@@ -141,11 +170,14 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     }
     let stages = simulated::stages_of_all(&comparison.names, &comparison.reports);
     let sensors = simulated::sensors_of_all(&comparison.names, &comparison.reports);
+    let programs = mix::programs(comparison);
     match format {
         // A machine without links has no columns for them.
-        Format::Table if links.columns.len() == links.keys => vec![runs, stages, nodes, sensors],
-        Format::Table => vec![runs, stages, nodes, links, sensors],
-        Format::Json => vec![runs.join(nodes).join(links), stages, sensors],
+        Format::Table if links.columns.len() == links.keys => {
+            vec![runs, programs, stages, nodes, sensors]
+        }
+        Format::Table => vec![runs, programs, stages, nodes, links, sensors],
+        Format::Json => vec![runs.join(nodes).join(links), programs, stages, sensors],
         Format::Csv => vec![runs.join(nodes).join(links)],
     }
 }

@@ -8,9 +8,9 @@ use crate::failure::Failure;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::report::{self, Draft};
 use crate::runs::{RunOptions, Runs};
-use crate::tables::bound;
 use crate::tables::simulated::{self, Figure};
 use crate::tables::verdict::verdict;
+use crate::tables::{bound, mix};
 
 const FIGURES: [&str; 8] = [
     "time_ms",
@@ -44,13 +44,21 @@ pub fn on_each(setting: &RunOptions, seed: u64) -> Result<Vec<Runs>, Failure> {
     Ok(all)
 }
 
+/// Writes the report of all machines.
+pub fn write(all: &[Compared], draft: Draft<'_>) -> Result<(), Failure> {
+    let comparisons: Vec<_> = all.iter().map(|one| (&one.runs.machine, &one.comparison)).collect();
+    draft.write(&report::of_machines(all[0].runs.program_names(), &comparisons, &document(all)))
+}
+
+/// Facts about all machines' runs.
+pub fn about(all: &[Compared]) -> Vec<(&'static str, Cell)> {
+    let of_machine = ["machine", "slice", "scale"];
+    all[0].runs.about().into_iter().filter(|(key, _)| !of_machine.contains(key)).collect()
+}
+
 /// Prints a row for each machine and policy, and what is to say about each machine.
-pub fn print(all: &[Compared], format: Format, draft: Option<Draft<'_>>) -> Result<(), Failure> {
+pub fn print(all: &[Compared], format: Format) -> Result<(), Failure> {
     let whole = document(all);
-    if let Some(draft) = draft {
-        let comparisons: Vec<_> = all.iter().map(|one| (&one.runs.machine, &one.comparison)).collect();
-        draft.write(&report::of_machines(all[0].runs.program_names(), &comparisons, &whole))?;
-    }
     if format != Format::Json {
         return whole.print(format);
     }
@@ -61,15 +69,13 @@ pub fn print(all: &[Compared], format: Format, draft: Option<Draft<'_>>) -> Resu
 }
 
 fn document(all: &[Compared]) -> Document {
-    let of_machine = ["machine", "slice", "scale"];
-    let about = all[0].runs.about().into_iter().filter(|(key, _)| !of_machine.contains(key)).collect();
     let of_each = |one: &Compared| {
         let name = &one.runs.machine.name;
         let notes = verdict(&one.comparison).into_iter().chain(one.notes.iter().cloned());
         notes.map(|note| format!("{name}: {note}")).collect::<Vec<_>>()
     };
     let notes = all.iter().flat_map(of_each).chain(unlike(all)).collect();
-    Document { about, tables: vec![table(all)], notes, ..Document::default() }
+    Document { about: about(all), tables: vec![table(all)], notes, ..Document::default() }
 }
 
 fn table(all: &[Compared]) -> Table {
@@ -87,7 +93,7 @@ fn table(all: &[Compared]) -> Table {
         ("bandwidth_mbps", "bandwidth, MB/s"),
     ];
     let mut table = Table::new("machines", &columns).with_keys(2);
-    for (key, title, _) in figures(&first.reports[0]) {
+    for (key, title, _) in figures(&first.reports[0]).chain(mix::of_run(first, 0)) {
         table.column(key, title);
     }
     for Compared { runs, comparison, .. } in all {
@@ -104,7 +110,7 @@ fn table(all: &[Compared]) -> Table {
                 bound::over(comparison, index).2,
                 Cell::Real(mbps, 0),
             ];
-            row.extend(figures(report).map(|(_, _, cell)| cell));
+            row.extend(figures(report).chain(mix::of_run(comparison, index)).map(|(_, _, cell)| cell));
             table.rows.push(row);
         }
     }

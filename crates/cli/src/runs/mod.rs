@@ -1,5 +1,8 @@
 //! Simulated runs: options, programs, and running them.
 
+mod alone;
+
+use std::iter;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +11,7 @@ use std::thread;
 use clap::{ArgGroup, Args, ValueHint};
 use memtide_core::params::{split_list, split_name};
 use memtide_core::policy::Placement;
-use memtide_core::{Machine, NodeId, suggest};
+use memtide_core::{CpuId, Machine, NodeId, Time, suggest};
 use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{Bound, Job, Report, SimError, Unbounded};
 use memtide_trace::{ReplayOptions, Trace};
@@ -20,6 +23,9 @@ use crate::output::Cell;
 use crate::output::VERSION;
 use crate::progress::Progress;
 use crate::{advice, interrupt, machines, memory_guard, parallel};
+
+/// Latest start of a program, in ms.
+const START_MAX_MS: f64 = 1e9;
 
 /// A machine and the programs to run on it.
 #[derive(Debug, Args)]
@@ -40,6 +46,11 @@ pub struct RunOptions {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=1024))]
     copies: u64,
+    /// When each program starts, in simulated ms: workloads, then traces
+    ///
+    /// Separated by commas. Programs without a time start at once.
+    #[arg(long, value_name = "MS", value_delimiter = ',', value_parser = start)]
+    start_ms: Vec<Time>,
     /// Accesses to omit at the start of traces
     #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
     skip: u64,
@@ -58,11 +69,16 @@ pub struct Runs {
     /// The whole machine, with the slice and scale to simulate.
     pub machine: Machine,
     programs: Arc<[Source]>,
+    /// When each program starts.
+    starts: Arc<[Time]>,
+    /// CPUs of the threads; all in turn if empty.
+    cpus: Vec<CpuId>,
     copies: u64,
     options: ReplayOptions,
     seed: u64,
 }
 
+#[derive(Clone, PartialEq)]
 enum Source {
     /// As named, and as parsed.
     Workload {
@@ -97,10 +113,24 @@ impl RunOptions {
         }
         let limit = self.limit.unwrap_or(u64::MAX);
         let options = ReplayOptions { skip: self.skip, limit, warm_up: self.warmup, cpus: false };
+        let starts = self.starts(programs.len())?;
         memory_guard::start();
-        let runs = Runs { machine, programs: programs.into(), copies: self.copies, options, seed };
+        let (programs, copies) = (programs.into(), self.copies);
+        let runs = Runs { machine, programs, starts, cpus: Vec::new(), copies, options, seed };
         runs.jobs()?;
         Ok(runs)
+    }
+
+    /// The start of each program.
+    fn starts(&self, programs: usize) -> Result<Arc<[Time]>, Failure> {
+        let given = self.start_ms.len();
+        if given > programs {
+            let message =
+                format!("--start-ms has {given} times for {programs} program(s); give one for each");
+            return Err(Failure::Usage(message));
+        }
+        let at_once = iter::repeat_n(Time::ZERO, programs - given);
+        Ok(self.start_ms.iter().copied().chain(at_once).collect())
     }
 
     /// Refuses a trace with no accesses left to run.
@@ -127,14 +157,16 @@ impl RunOptions {
 impl Runs {
     /// Copies of workloads on a machine at its scale.
     pub fn of_workloads(machine: Machine, texts: &[String], copies: u64, seed: u64) -> Result<Runs, Failure> {
-        let programs = texts.iter().map(|text| workload(text)).collect::<Result<_, _>>()?;
+        let programs: Arc<[Source]> = texts.iter().map(|text| workload(text)).collect::<Result<_, _>>()?;
+        let starts = programs.iter().map(|_| Time::ZERO).collect();
         let options = ReplayOptions::default();
-        Ok(Runs { machine, programs, copies, options, seed })
+        Ok(Runs { machine, programs, starts, cpus: Vec::new(), copies, options, seed })
     }
 
     /// The same programs with another seed, on a machine with other figures.
     pub fn with(&self, machine: Machine, seed: u64) -> Runs {
-        Runs { machine, programs: self.programs.clone(), copies: self.copies, options: self.options, seed }
+        let (programs, starts, cpus) = (self.programs.clone(), self.starts.clone(), self.cpus.clone());
+        Runs { machine, programs, starts, cpus, copies: self.copies, options: self.options, seed }
     }
 
     /// Name and size in bytes of the traces.
@@ -153,11 +185,15 @@ impl Runs {
 
     /// Description of the programs, for tables and reports.
     pub fn program_names(&self) -> String {
-        let each = |source: &Source| match source {
-            Source::Workload { text, .. } => text.clone(),
-            Source::Trace(_) => source.name() + &self.part(),
+        let each = |(source, start): (&Source, &Time)| {
+            let name = match source {
+                Source::Workload { text, .. } => text.clone(),
+                Source::Trace(_) => source.name() + &self.part(),
+            };
+            let start_ms = start.as_ns() / 1e6;
+            if *start > Time::ZERO { format!("{name} from {start_ms} ms") } else { name }
         };
-        let names: Vec<String> = self.programs.iter().map(each).collect();
+        let names: Vec<String> = self.programs.iter().zip(&*self.starts).map(each).collect();
         let names = match (self.copies, &names[..]) {
             (1, names) => names.join(" and "),
             (copies, [name]) => format!("{copies} x {name}"),
@@ -304,10 +340,10 @@ impl Runs {
 
     fn jobs(&self) -> Result<Vec<Job<'static>>, Failure> {
         let copies = |program| (0..self.copies).map(move |copy| (program, self.seed.wrapping_add(copy)));
-        let all = self.programs.iter().flat_map(copies);
-        all.map(|(program, seed): (&Source, u64)| {
+        let all = self.programs.iter().zip(&*self.starts).flat_map(copies);
+        all.map(|((program, &start), seed): ((&Source, &Time), u64)| {
             interrupt::check()?;
-            program.job(self.options, seed)
+            Ok(Job { start, cpus: self.cpus.clone(), ..program.job(self.options, seed)? })
         })
         .collect()
     }
@@ -344,12 +380,19 @@ impl Source {
                     .map_err(|error| Failure::Input(advice::trace::message(&error)))?,
             ),
         };
-        Ok(Job { name: self.name(), program, cpus: Vec::new() })
+        Ok(Job::new(self.name(), program))
     }
 }
 
 fn open(path: &Path) -> Result<Trace, Failure> {
     Trace::open(path).map_err(|error| Failure::Input(advice::trace::message(&error)))
+}
+
+/// A time of at least 0, in ms.
+fn start(text: &str) -> Result<Time, String> {
+    let ms = text.trim().parse::<f64>().ok().filter(|ms| (0.0..=START_MAX_MS).contains(ms));
+    let ms = ms.ok_or_else(|| format!("expected a number of ms from 0 to {START_MAX_MS}"))?;
+    Ok(Time::from_ns(ms * 1e6))
 }
 
 /// Parses `NAME[:KEY=VALUE,..]`.

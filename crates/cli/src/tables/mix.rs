@@ -1,0 +1,56 @@
+//! Programs that run together: their slow-downs, and what these amount to.
+
+use memtide_sim::Comparison;
+
+use super::simulated::Figure;
+use crate::output::{Cell, Table};
+
+/// Columns of a run in a comparison; none unless its programs also ran alone.
+pub fn of_run(comparison: &Comparison, index: usize) -> Vec<Figure> {
+    let figures = [
+        ("weighted_speedup", "weighted speed-up", comparison.weighted_speedup(index)),
+        ("max_slowdown", "max. slow-down", comparison.max_slowdown(index)),
+        ("fairness", "fairness", comparison.fairness(index)),
+    ];
+    let present = figures.into_iter().filter_map(|(key, title, value)| Some((key, title, value?)));
+    present.map(|(key, title, value)| (key.to_owned(), title.to_owned(), Cell::Real(value, 2))).collect()
+}
+
+/// Columns of a run's programs, in one row.
+pub fn of_programs(comparison: &Comparison, index: usize) -> Vec<Figure> {
+    let slowdowns = comparison.slowdowns(index).into_iter().flatten();
+    let figure = |(number, slowdown): (usize, f64)| {
+        let title = format!("program {number}, slow-down");
+        (format!("program_{number}_slowdown"), title, Cell::Real(slowdown, 2))
+    };
+    (1..).zip(slowdowns).map(figure).collect()
+}
+
+/// A row per policy and program; none unless the programs also ran alone.
+pub fn programs(comparison: &Comparison) -> Table {
+    let columns = [
+        ("policy", "policy"),
+        ("number", "number"),
+        ("program", "program"),
+        ("start_ms", "start, ms"),
+        ("time_ms", "time, ms"),
+        ("alone_ms", "alone, ms"),
+        ("slowdown", "slow-down"),
+    ];
+    let mut table = Table::new("programs", &columns).with_keys(3);
+    for (index, (name, report)) in comparison.names.iter().zip(&comparison.reports).enumerate() {
+        let slowdowns = comparison.slowdowns(index).into_iter().flatten();
+        for (number, slowdown) in slowdowns.enumerate() {
+            table.rows.push(vec![
+                Cell::text(name),
+                Cell::Whole(number as u64 + 1),
+                Cell::text(&report.programs[number]),
+                Cell::Real(report.program_started_ms[number], 3),
+                Cell::Real(report.program_times_ms[number], 3),
+                Cell::Real(comparison.alone_ms[index][number], 3),
+                Cell::Real(slowdown, 2),
+            ]);
+        }
+    }
+    table
+}
