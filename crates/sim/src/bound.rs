@@ -51,7 +51,7 @@ impl Bound {
 }
 
 /// A run on ideal memory that has ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct IdealRun {
     /// What no run is faster than.
     pub bound: Bound,

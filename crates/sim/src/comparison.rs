@@ -6,6 +6,9 @@ use memtide_core::{InitiatorId, Machine, NodeId};
 use crate::bound::Bound;
 use crate::report::{NodeReport, Report};
 
+/// Name of the run whose pages were placed with the future known.
+pub const ORACLE: &str = "oracle";
+
 /// Runs of the same programs under several policies.
 pub struct Comparison {
     /// The policies.
@@ -18,6 +21,8 @@ pub struct Comparison {
     pub baseline: usize,
     /// The least time that any placement or migration could reach, if it was computed.
     pub bound: Option<Bound>,
+    /// A run whose pages were placed with the future known, if there was one.
+    pub oracle: Option<Report>,
     /// Time of each program alone on the machine, in ms, by policy; empty unless several programs ran and
     /// were also run alone.
     pub alone_ms: Vec<Vec<f64>>,
@@ -58,7 +63,7 @@ impl Comparison {
         let baseline = names.iter().position(|name| name == "local").unwrap_or(0);
         let machine = machine.reduced();
         let nodes = machine.node_ids().map(|node| Reach::of(&machine, node)).collect();
-        Comparison { names, reports, nodes, baseline, bound: None, alone_ms: Vec::new() }
+        Comparison { names, reports, nodes, baseline, bound: None, oracle: None, alone_ms: Vec::new() }
     }
 
     /// The baseline's name.
@@ -66,21 +71,33 @@ impl Comparison {
         &self.names[self.baseline]
     }
 
-    /// Speedup of a run over the baseline.
-    pub fn speedup(&self, index: usize) -> f64 {
-        self.reports[self.baseline].time_ms / self.reports[index].time_ms
+    /// The policies' runs with their names, then the oracle's.
+    pub fn runs(&self) -> impl Iterator<Item = (&str, &Report)> {
+        let policies = self.names.iter().map(String::as_str).zip(&self.reports);
+        policies.chain(self.oracle.iter().map(|report| (ORACLE, report)))
     }
 
-    /// Time of a run over the bound, at least 1; `None` without a bound.
+    /// Time of a run, in ms; after the policies' runs, that of the oracle.
+    fn time_ms(&self, index: usize) -> f64 {
+        self.runs().nth(index).map_or(f64::NAN, |(_, report)| report.time_ms)
+    }
+
+    /// Speedup of one of [`Comparison::runs`] over the baseline.
+    pub fn speedup(&self, index: usize) -> f64 {
+        self.reports[self.baseline].time_ms / self.time_ms(index)
+    }
+
+    /// Time of one of [`Comparison::runs`] over the bound, at least 1; `None` without a bound.
     pub fn over_bound(&self, index: usize) -> Option<f64> {
         let time_ms = self.bound?.time_ms();
-        (time_ms > 0.0).then(|| self.reports[index].time_ms / time_ms)
+        (time_ms > 0.0).then(|| self.time_ms(index) / time_ms)
     }
 
     /// Slow-down of each program of a run: its time in the mix over its time alone. `None` if the programs
     /// did not run alone.
     pub fn slowdowns(&self, index: usize) -> Option<Vec<f64>> {
-        let times = self.reports[index].program_times_ms.iter().zip(self.alone_ms.get(index)?);
+        let alone_ms = self.alone_ms.get(index)?;
+        let times = self.reports[index].program_times_ms.iter().zip(alone_ms);
         Some(times.map(|(mix, alone)| mix / alone).collect())
     }
 

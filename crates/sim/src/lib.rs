@@ -34,11 +34,10 @@ use memtide_core::policy::{Migration, Placement, SensorRefused};
 use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::bound::{Bound, IdealRun, Unbounded, bound};
-pub use self::comparison::{Comparison, Reach};
+pub use self::comparison::{Comparison, ORACLE, Reach};
 pub use self::cpus::assigned_cpus;
 use self::feed::Load;
-use self::oracle::PagePlan;
-pub use self::oracle::{PageReads, oracle_policies};
+pub use self::oracle::{ORACLE_PLANS, PagePlan, PageReads, oracle_policies};
 pub use self::report::{
     KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport,
     StageReport, TimeReport, TimelineReport, WearReport,
@@ -77,7 +76,7 @@ pub struct Policy {
     /// Nodes that go offline, and when, in simulated time; one with pages in use then stays online.
     pub unplugs: Vec<(Time, NodeId)>,
     /// Nodes of single pages, instead of the placement's.
-    plan: Option<PagePlan>,
+    pub plan: Option<PagePlan>,
 }
 
 impl Policy {

@@ -62,7 +62,7 @@ fn in_one_pass(
     let (names, policies): (Vec<_>, Vec<_>) = policies.into_iter().unzip();
     let (reports, bound) = run_shared_with_bound(machine, jobs, policies, SEED, &|_, _| true);
     let runs = names.into_iter().zip(reports).filter_map(|(name, report)| Some((name, report.ok()?)));
-    (runs.collect(), bound.expect("a run").expect("a bound"))
+    (runs.collect(), bound.expect("a run").expect("a bound").bound)
 }
 
 /// The fastest run, and the bound, of all policies; none is faster.
@@ -88,7 +88,7 @@ fn bound_is_above_half_of_the_best_time_of_bundled_traces() {
 
 /// Runs of a program under each policy by itself, and its bound; no policy is faster.
 fn assert_bounded_alone(machine: &Machine, program: &dyn Fn() -> Job<'static>) {
-    let bound = bound(machine, vec![program()], SEED, &mut |_| true).expect("a run").expect("a bound");
+    let bound = bound(machine, vec![program()], SEED, &mut |_| true).expect("a run").expect("a bound").bound;
     for (name, policy) in policies(machine) {
         let Ok(report) = run(machine, vec![program()], policy, SEED, &mut |_| true) else { continue };
         assert!(report.time_ms >= bound.time_ms(), "{name}: {} ms, {bound:?}", report.time_ms);
@@ -302,6 +302,7 @@ fn first_touch_faults_of_a_single_thread_are_in_the_bound() {
             bound(&machine, vec![of(threads)], SEED, &mut |_| true)
                 .expect("a run")
                 .expect("a bound")
+                .bound
                 .time_ms()
         })
     };

@@ -1,6 +1,7 @@
 //! Simulated runs: options, programs, and running them.
 
 mod alone;
+mod oracle;
 
 use std::iter;
 use std::panic;
@@ -13,10 +14,11 @@ use memtide_core::params::{split_list, split_name};
 use memtide_core::policy::Placement;
 use memtide_core::{CpuId, Machine, NodeId, Time, suggest};
 use memtide_policies::{Policy, PolicyError};
-use memtide_sim::{Bound, Job, Report, SimError, Unbounded};
+use memtide_sim::{IdealRun, Job, Report, SimError, Unbounded};
 use memtide_trace::{ReplayOptions, Trace};
 use memtide_workloads::WorkloadError;
 
+pub use self::oracle::ORACLE_PARTS;
 use crate::failure::Failure;
 use crate::options::Overrides;
 use crate::output::Cell;
@@ -246,7 +248,7 @@ impl Runs {
         policies: &[Policy],
         progress: &Progress,
         exact: bool,
-    ) -> Result<(Vec<Report>, Result<Bound, Unbounded>), Failure> {
+    ) -> Result<(Vec<Report>, Result<IdealRun, Unbounded>), Failure> {
         let jobs = self.jobs()?;
         if exact || policies.len() == 1 || !memtide_sim::can_share(&self.machine, &jobs) {
             let (reports, bound) = thread::scope(|scope| {
@@ -302,8 +304,8 @@ impl Runs {
 
     fn bound(
         &self,
-        bound: Result<Result<Bound, Unbounded>, SimError>,
-    ) -> Result<Result<Bound, Unbounded>, Failure> {
+        bound: Result<Result<IdealRun, Unbounded>, SimError>,
+    ) -> Result<Result<IdealRun, Unbounded>, Failure> {
         bound.map_err(|error| self.failure_of("bound", error))
     }
 

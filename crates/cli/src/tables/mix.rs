@@ -12,18 +12,23 @@ pub fn of_run(comparison: &Comparison, index: usize) -> Vec<Figure> {
         ("max_slowdown", "max. slow-down", comparison.max_slowdown(index)),
         ("fairness", "fairness", comparison.fairness(index)),
     ];
-    let present = figures.into_iter().filter_map(|(key, title, value)| Some((key, title, value?)));
-    present.map(|(key, title, value)| (key.to_owned(), title.to_owned(), Cell::Real(value, 2))).collect()
+    if comparison.alone_ms.is_empty() {
+        return Vec::new();
+    }
+    let cell = |value: Option<f64>| value.map_or(Cell::Absent, |value| Cell::Real(value, 2));
+    figures.map(|(key, title, value)| (key.to_owned(), title.to_owned(), cell(value))).into()
 }
 
-/// Columns of a run's programs, in one row.
+/// Columns of a run's programs, in one row; none unless they also ran alone.
 pub fn of_programs(comparison: &Comparison, index: usize) -> Vec<Figure> {
-    let slowdowns = comparison.slowdowns(index).into_iter().flatten();
-    let figure = |(number, slowdown): (usize, f64)| {
-        let title = format!("program {number}, slow-down");
-        (format!("program_{number}_slowdown"), title, Cell::Real(slowdown, 2))
+    let slowdowns = comparison.slowdowns(index);
+    let programs = comparison.alone_ms.first().map_or(0, Vec::len);
+    let figure = |number: usize| {
+        let slowdown = slowdowns.as_ref().map_or(Cell::Absent, |all| Cell::Real(all[number], 2));
+        let number = number + 1;
+        (format!("program_{number}_slowdown"), format!("program {number}, slow-down"), slowdown)
     };
-    (1..).zip(slowdowns).map(figure).collect()
+    (0..programs).map(figure).collect()
 }
 
 /// A row per policy and program; none unless the programs also ran alone.

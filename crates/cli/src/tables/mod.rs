@@ -5,6 +5,7 @@ pub mod bound;
 pub mod daemon;
 pub mod explanation;
 pub mod mix;
+pub mod oracle;
 pub mod processes;
 pub mod reduction;
 pub mod regions;

@@ -14,7 +14,10 @@ use crate::Policy;
 use crate::engine::Engine;
 use crate::os::Owner;
 
-pub(crate) use self::plan::PagePlan;
+pub use self::plan::PagePlan;
+
+/// Number of plans that [`oracle_policies`] makes.
+pub const ORACLE_PLANS: usize = plan::GOALS.len();
 
 /// Reads of a page in the region of interest, on ideal memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

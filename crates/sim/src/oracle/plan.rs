@@ -19,7 +19,7 @@ impl PagePlan {
 
 /// What a plan minimises.
 #[derive(Clone, Copy)]
-enum Goal {
+pub enum Goal {
     /// Latency: the pages with most misses on the nodes nearest to their readers.
     Latency,
     /// Bandwidth: lines in proportion to the nodes' bandwidths.
@@ -28,9 +28,12 @@ enum Goal {
     Both,
 }
 
+/// One for each plan.
+pub const GOALS: [Goal; 3] = [Goal::Latency, Goal::Bandwidth, Goal::Both];
+
 /// The plans for a machine, which has been reduced.
 pub fn plans(machine: &Machine, reads: &[PageReads]) -> Vec<PagePlan> {
-    [Goal::Latency, Goal::Bandwidth, Goal::Both].map(|goal| Draft::new(machine).plan(goal, reads)).into()
+    GOALS.map(|goal| Draft::new(machine).plan(goal, reads)).into()
 }
 
 /// Idle latency of a node from the farthest initiator.

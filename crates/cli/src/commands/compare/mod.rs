@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::report::{self, Draft, ReportFile};
 use crate::runs::{self, RunOptions, Runs};
 use crate::tables::verdict::verdict;
-use crate::tables::{bound, mix, reduction, regions, simulated};
+use crate::tables::{bound, mix, oracle, reduction, regions, simulated};
 
 /// Its arguments.
 #[derive(Debug, clap::Args)]
@@ -88,15 +88,22 @@ impl Compared {
     fn new(runs: Runs, policies: &[Policy], exact: bool) -> Result<Compared, Failure> {
         let alone = runs.alone(policies.len(), exact)?;
         let first = policies.len() + 1;
-        let parts = first + alone.parts(policies.len());
+        let oracle_part = first + alone.parts(policies.len());
+        let parts = oracle_part + runs::ORACLE_PARTS;
         let progress = Progress::new(&format!("simulating {}", runs.machine.name), parts);
-        let (reports, bounded) = runs.run_each(policies, &progress, exact)?;
+        let (reports, ideal) = runs.run_each(policies, &progress, exact)?;
         let alone_ms = alone.times_ms(policies, &progress, first)?;
+        let oracle = match &ideal {
+            Ok(ideal) => runs.oracle(&ideal.reads, &progress, oracle_part, exact)?,
+            Err(_) => None,
+        };
         drop(progress);
+        let bounded = ideal.map(|ideal| ideal.bound);
         let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
         let comparison = Comparison::new(&runs.machine, names, reports);
-        let comparison = Comparison { bound: bounded.ok(), alone_ms, ..comparison };
+        let comparison = Comparison { bound: bounded.ok(), oracle, alone_ms, ..comparison };
         let mut notes = vec![bound::note(bounded)];
+        notes.extend(oracle::note(&comparison));
         notes.extend(regions::notes(&comparison.names, &comparison.reports));
         notes.extend(reduction::notes_of_runs(&runs.machine, &comparison.reports));
         Ok(Compared { runs, comparison, notes })
@@ -145,7 +152,7 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     let speedup = format!("speed-up over {}", comparison.baseline_name());
     let swaps = |report: &Report| report.pages.swapped_out + report.pages.swapped_in > 0;
     let shows_swap = format != Format::Table || comparison.reports.iter().any(swaps);
-    for (index, report) in comparison.reports.iter().enumerate() {
+    for (index, (name, report)) in comparison.runs().enumerate() {
         let mut of_run = simulated::of_run(report);
         of_run.insert(1, ("speedup".to_owned(), speedup.clone(), Cell::Real(comparison.speedup(index), 2)));
         of_run.insert(2, bound::over(comparison, index));
@@ -158,7 +165,7 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
         }
         let (of_nodes, of_links) = (simulated::of_nodes(report), simulated::of_links(report));
         for (table, figures) in [(&mut runs, of_run), (&mut nodes, of_nodes), (&mut links, of_links)] {
-            let mut row = vec![Cell::text(&comparison.names[index])];
+            let mut row = vec![Cell::text(name)];
             for (key, title, cell) in figures {
                 if index == 0 {
                     table.column(key, title);

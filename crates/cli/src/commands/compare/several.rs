@@ -97,16 +97,16 @@ fn table(all: &[Compared]) -> Table {
         table.column(key, title);
     }
     for Compared { runs, comparison, .. } in all {
-        for (index, report) in comparison.reports.iter().enumerate() {
-            let faster = first.reports[index].time_ms / report.time_ms;
+        for (index, (name, report)) in comparison.runs().enumerate() {
+            let faster = first.runs().nth(index).map(|(_, first)| first.time_ms / report.time_ms);
             let mbps: f64 = report.nodes.iter().map(|node| node.bandwidth_mbps).sum();
             let mut row = vec![
                 Cell::text(&runs.machine.name),
-                Cell::text(&comparison.names[index]),
+                Cell::text(name),
                 Cell::Whole(runs.machine.slice.into()),
                 Cell::Whole(runs.machine.scale.into()),
                 Cell::Real(comparison.speedup(index), 2),
-                Cell::Real(faster, 2),
+                faster.map_or(Cell::Absent, |faster| Cell::Real(faster, 2)),
                 bound::over(comparison, index).2,
                 Cell::Real(mbps, 0),
             ];

@@ -21,7 +21,7 @@ fn sensor() -> RegionSensor {
 
 /// An operating system with tasks that have these pages, each on one of two nodes.
 fn os(tasks: &[Vec<(u64, u8)>]) -> Os {
-    let mut os = Os::new(&machine());
+    let mut os = Os::new(&machine(), None);
     for (task, pages) in tasks.iter().enumerate() {
         let (order, within, spill) = (GroupOrder::Cycle, Within::Nearest, Spill::Nearest);
         let task = TaskId::from(task);

@@ -1,0 +1,28 @@
+//! What is to say of the oracle.
+
+use memtide_sim::Comparison;
+
+use crate::output::Cell;
+
+/// A line on the oracle's run, if there was one.
+pub fn note(comparison: &Comparison) -> Option<String> {
+    let oracle = comparison.oracle.as_ref()?;
+    let best = comparison.best();
+    let times = comparison.reports[best].time_ms / oracle.time_ms;
+    let against = match times < 1.0 {
+        true => {
+            format!("{}, the best policy, is {} times as fast", comparison.names[best], times_of(1.0 / times))
+        }
+        false => {
+            format!("it is {} times as fast as {}, the best policy", times_of(times), comparison.names[best])
+        }
+    };
+    Some(format!(
+        "oracle: the fastest of three placements by each page's reads in the region, counted in a run before; \
+         pages do not move later; {against}."
+    ))
+}
+
+fn times_of(times: f64) -> String {
+    Cell::Real(times, 2).display()
+}
