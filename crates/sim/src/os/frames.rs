@@ -211,6 +211,22 @@ impl Frames {
         }
     }
 
+    /// Task and page of a frame in use, which may be in a huge page: those are aligned to the node's end.
+    #[inline]
+    pub fn page_of(&self, frame: u32) -> (TaskId, Vpn, NodeId) {
+        let node = self.node_of(frame);
+        let n = &self.nodes[node.index()];
+        if frame >= n.huge_bottom {
+            let head = n.end - (n.end - frame).div_ceil(HUGE) * HUGE;
+            let owner = self.owner(head);
+            if owner.size == PageSize::Huge {
+                return (owner.task, Vpn(owner.page.0 + u64::from(frame - head)), node);
+            }
+        }
+        let owner = self.owner(frame);
+        (owner.task, owner.page, node)
+    }
+
     /// The next page for reclaim to check: the oldest inactive one. First, if active pages outnumber inactive
     /// ones, the oldest active one becomes inactive (Linux's balance of the two lists for anonymous memory).
     pub fn oldest(&mut self, node: NodeId) -> Option<u32> {
