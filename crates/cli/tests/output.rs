@@ -664,3 +664,19 @@ fn verdict_says_where_time_goes_if_memory_is_no_slower() {
         assert!(text.contains(part), "no '{part}': {text}");
     }
 }
+
+#[test]
+fn heat_map_is_an_image_and_described_in_notes() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("heat.png").display().to_string();
+    let run = ["simulate", "-m", "bmpm-2", "-w", "gups:operations=20000,footprint_mib=8", "--heat-map"];
+    let whole = json(&[&run[..], &[&image]].concat());
+    let note = whole["notes"].as_array().unwrap().last().unwrap().as_str().unwrap();
+    assert!(note.starts_with(&format!("heat map {image}: accesses")) && note.contains(" gups: "), "{note}");
+    assert!(std::fs::read(&image).unwrap().starts_with(b"\x89PNG\r\n\x1a\n"));
+    let table = stdout_of(&[&run[..], &[&image]].concat());
+    assert!(table.contains("heat map "), "an image replaces an image: {table}");
+    let other = file(folder.path(), "notes.txt", "my notes");
+    refused(1, &[&run[..], &[&other]].concat(), &["notes.txt", "it exists and is not a PNG image"]);
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "my notes");
+}

@@ -58,9 +58,12 @@ fn charts_render_offline() {
 
     let Some(browser) = chromium() else { return };
     let dom = render(browser, &page, &folder.path().join("profile"));
-    let charts = charts(&dom);
+    let (heat, charts): (Vec<_>, Vec<_>) =
+        charts(&dom).into_iter().partition(|chart| id(chart).starts_with("heat-"));
     let policies = POLICIES.split(',').count();
     let nodes = 2;
+    assert!((2..=3).contains(&heat.len()), "best, worst and baseline: {}", heat.len());
+    assert!(heat.iter().all(|chart| chart.contains("class=\"hm\"") && chart.contains("xtitle")));
     assert_eq!(charts.len(), 4 + policies * nodes, "time, pages, accesses, latency; bandwidth of every node");
     for chart in charts {
         let (id, marks) = (id(chart), marks(chart));
@@ -94,6 +97,8 @@ fn migration_is_charted_over_time() {
         ["bandwidth-1-0", "bandwidth-1-1", "pages-over-time-1", "migrated-1"].map(|id| (id, 2));
     let wanted = [&of_local[..], &of_migrating].concat();
     assert_eq!(drawn[3..9], wanted, "demand, and migration where there is any; a line for each node");
+    let dots = drawn.iter().find(|(id, _)| *id == "heat-1-0").map(|(_, dots)| *dots);
+    assert!(dots.is_some_and(|dots| dots > 0), "cells of pages that move: {drawn:?}");
 }
 
 #[test]

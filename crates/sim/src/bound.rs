@@ -72,7 +72,8 @@ pub enum Unbounded {
     OpenMark,
 }
 
-/// The bound of programs on a machine, and their pages, from a run of its own. Calls `watch` as [`run`](crate::run) does.
+/// The bound of programs on a machine, and their pages, from a run of its own. Calls `watch` as
+/// [`run`](crate::run) does.
 ///
 /// # Errors
 /// As of [`run`](crate::run).

@@ -15,6 +15,7 @@ mod core;
 mod cpus;
 mod engine;
 mod feed;
+mod heat;
 mod oracle;
 mod os;
 mod report;
@@ -39,8 +40,8 @@ pub use self::cpus::assigned_cpus;
 use self::feed::Load;
 pub use self::oracle::{ORACLE_PLANS, PagePlan, PageReads, oracle_policies};
 pub use self::report::{
-    KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport,
-    StageReport, TimeReport, TimelineReport, WearReport,
+    HeatMapReport, HeatRow, KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport,
+    Report, SensorReport, StageReport, TimeReport, TimelineReport, WearReport,
 };
 pub use self::shared::{can_share, run_shared, run_shared_with_bound};
 

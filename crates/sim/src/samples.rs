@@ -219,6 +219,12 @@ impl Samples {
         self.programs.follow(programs);
     }
 
+    /// Time of the region of interest up to now; `None` outside.
+    #[inline]
+    pub fn region_time(&self, now: Time) -> Option<Time> {
+        self.since.map(|since| self.before + now.since(since))
+    }
+
     /// Whether the run is in its region of interest.
     pub fn is_within(&self) -> bool {
         self.since.is_some()

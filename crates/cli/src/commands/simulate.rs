@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::options::Common;
 use crate::output::{self, Cell, Document, Format, Table};
 use crate::progress::Progress;
+use crate::report::HeatMapFile;
 use crate::runs::{self, RunOptions};
 use crate::tables::verdict::without_occasion;
 use crate::tables::{reduction, regions, simulated};
@@ -18,6 +19,8 @@ pub struct Arguments {
     /// PLACEMENT[:KEY=VALUE,..][+MIGRATION[:KEY=VALUE,..]]
     #[arg(short, long, default_value = "local")]
     policy: String,
+    #[command(flatten)]
+    heat_map: HeatMapFile,
 }
 
 /// Runs the simulation and prints all figures.
@@ -25,6 +28,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common;
     let policy = runs::policy(&arguments.policy)?;
     let runs = arguments.setting.runs(common.seed)?;
+    arguments.heat_map.check()?;
     let progress = Progress::new("simulating", 1);
     let report = runs.run(&policy, &progress, 0)?;
     drop(progress);
@@ -32,6 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     notes.extend(simulated::region_note(std::slice::from_ref(&report)));
     notes.extend(regions::ended_before(&report));
     notes.extend(reduction::notes_of_runs(&runs.machine, std::slice::from_ref(&report)));
+    notes.extend(arguments.heat_map.write(&report)?);
     let mut about = runs.about();
     about.push(("policy", Cell::text(policy.name())));
     if common.output == Format::Json {

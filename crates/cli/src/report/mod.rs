@@ -4,6 +4,7 @@ mod axes;
 mod chart;
 mod explained;
 mod file;
+mod heat;
 mod lab;
 mod machines;
 mod over_time;
@@ -15,6 +16,7 @@ mod timelines;
 mod validated;
 
 pub use file::{Draft, ReportFile};
+pub use heat::HeatMapFile;
 pub use lab::{LabRun, page as of_lab};
 pub use machines::page as of_machines;
 pub use page::{Finding, Page};

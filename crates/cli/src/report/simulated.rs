@@ -10,9 +10,9 @@ use super::chart::{
     ALIKE, COLOURS, Chart, alike, axis, bar_labels, bars_height, bars_margin, colour, legend, names, plot,
     stroke,
 };
-use super::explained;
 use super::page::{Finding, Page, section, wide_grid};
 use super::timelines;
+use super::{explained, heat};
 use crate::output::{Cell, Document};
 use crate::runs::Runs;
 
@@ -25,6 +25,7 @@ pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document)
     }
     sections.extend(timelines::sections(comparison));
     sections.push(section(&latency(comparison)));
+    sections.extend(heat::section(comparison));
     Page {
         title: format!("{} on {}", runs.program_names(), runs.machine.name),
         summary: &runs.machine.summary,

@@ -18,8 +18,8 @@ pub fn note(comparison: &Comparison) -> Option<String> {
         }
     };
     Some(format!(
-        "oracle: the fastest of three placements by each page's reads in the region, counted in a run before; \
-         pages do not move later; {against}."
+        "oracle: the fastest of three placements by each page's reads in the region, which were counted \
+         before; pages do not move later; {against}."
     ))
 }
 

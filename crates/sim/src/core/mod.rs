@@ -151,25 +151,26 @@ impl Core {
         }
     }
 
-    /// Sends the earliest miss to the uncore.
-    pub fn send_miss(&mut self, uncore: &mut Uncore) {
-        let Some((time, slot)) = self.window.take_miss() else { return };
+    /// Sends the earliest miss to the uncore; returns its line.
+    pub fn send_miss(&mut self, uncore: &mut Uncore) -> Option<u64> {
+        let (time, slot) = self.window.take_miss()?;
         let (line, posted) = self.window.line_of(slot);
         let waiter = Waiter(u32::from(self.cpu.0) << 8 | u32::from(slot));
         if posted {
             if let Some(end) = uncore.write_past(self.cpu, line, time, Some(waiter)) {
                 self.window.resolve(slot, end);
             }
-            return;
+            return Some(line);
         }
         if let Some(end) = uncore.demand(self.cpu, line, time, waiter) {
             self.window.resolve(slot, end);
         }
-        let Some(prefetcher) = &mut self.prefetcher else { return };
+        let Some(prefetcher) = &mut self.prefetcher else { return Some(line) };
         let ahead = [prefetcher.see(line), prefetcher.see_next(line)];
-        for line in ahead.into_iter().flatten().flat_map(Ahead::lines) {
-            uncore.prefetch(self.cpu, line, time);
+        for ahead in ahead.into_iter().flatten().flat_map(Ahead::lines) {
+            uncore.prefetch(self.cpu, ahead, time);
         }
+        Some(line)
     }
 
     /// Hits of each private level, nearest to the core first.

@@ -13,7 +13,7 @@ mod traps;
 use memtide_core::epoch::PolicyRunner;
 use memtide_core::machine::Machine;
 use memtide_core::policy::{Sensor, Sensors};
-use memtide_core::{CpuId, NodeId, Stage, TaskId, Time};
+use memtide_core::{CpuId, LINE_BYTES, NodeId, PAGE_BYTES, Stage, TaskId, Time};
 use memtide_memory::{Uncore, Waiter};
 
 use self::copy::COPY;
@@ -24,6 +24,7 @@ use self::tasks::Tasks;
 use crate::agenda::Agenda;
 use crate::core::{Core, Stop};
 use crate::feed::Load;
+use crate::heat::Heat;
 use crate::os::{Entry, Os};
 use crate::report::Report;
 use crate::samples::{NodeSample, ProgramSample, Samples};
@@ -56,6 +57,7 @@ pub(crate) struct Engine<'p> {
     /// The CPU that does the policy's next work, if none is idle.
     worker: usize,
     pub samples: Samples,
+    pub heat: Heat,
     pub stages: Stages,
     idle: IdleTurns,
     /// Whether a thread has made a mark while others of its program ran.
@@ -162,6 +164,7 @@ impl<'p> Engine<'p> {
             sensors,
             worker: 0,
             samples: Samples::new(nodes, jobs.len(), stage == Stage::Region),
+            heat: Heat::new(nodes, jobs.len()),
             stages: Stages::new(stage),
             idle: IdleTurns::default(),
             has_open_mark: false,
@@ -234,13 +237,23 @@ impl<'p> Engine<'p> {
         }
         let until = self.now + self.uncore.lookahead();
         while self.cores[cpu].window.next_miss() <= until {
-            self.cores[cpu].send_miss(&mut self.uncore);
+            if let Some(line) = self.cores[cpu].send_miss(&mut self.uncore) {
+                self.heat_access(line);
+            }
             if self.cores[cpu].can_go_on() {
                 self.go_on(cpu)?;
             }
         }
         self.refresh_core(cpu);
         Ok(())
+    }
+
+    /// Counts a private miss of the region in its program's heat map.
+    #[inline]
+    fn heat_access(&mut self, line: u64) {
+        let Some(at) = self.samples.region_time(self.now) else { return };
+        let (task, page, node) = self.os.frames.page_of((line / (PAGE_BYTES / LINE_BYTES)) as u32);
+        self.heat.access(self.tasks.program(task), page, node, at);
     }
 
     fn act_node(&mut self, node: NodeId) -> Result<(), SimError> {

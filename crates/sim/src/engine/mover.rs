@@ -290,6 +290,10 @@ impl Engine<'_> {
             self.os.frames.give(from);
             self.mover.migrated_pages[wanted.to.index()] += wanted.size.base_pages();
             self.tasks.count_migrated(wanted.task, wanted.size.base_pages());
+            if let Some(at) = self.samples.region_time(self.now) {
+                let program = self.tasks.program(wanted.task);
+                self.heat.moved(program, wanted.head(), wanted.size.base_pages(), wanted.to, at);
+            }
             Outcome::Made(Frame::ANY)
         } else {
             self.os.frames.give(to);

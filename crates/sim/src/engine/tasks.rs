@@ -70,6 +70,11 @@ impl Tasks {
         self.all[task.index()].migrated_pages += pages;
     }
 
+    /// The program of a task.
+    pub fn program(&self, task: TaskId) -> usize {
+        self.all[task.index()].program
+    }
+
     /// Program of each task and its base pages moved so far.
     pub fn migrated_pages(&self) -> impl Iterator<Item = (usize, u64)> {
         self.all.iter().map(|task| (task.program, task.migrated_pages))

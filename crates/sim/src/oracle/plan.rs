@@ -155,7 +155,7 @@ mod tests {
             assert!(on_dram(&plan).len() <= 16);
             assert_eq!(plan.0.len(), 300);
             assert!(plan.0.windows(2).all(|two| two[0].1 < two[1].1));
-            assert_eq!(plan.node(TaskId(0), Vpn(5)).is_some(), true);
+            assert!(plan.node(TaskId(0), Vpn(5)).is_some());
             assert_eq!(plan.node(TaskId(0), Vpn(300)), None);
         }
     }

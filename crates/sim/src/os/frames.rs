@@ -211,11 +211,29 @@ impl Frames {
         }
     }
 
-    /// The page of which a frame is a part.
+    /// The page of which a frame in use is a part.
     pub fn page_in(&self, frame: u32) -> Owner {
-        let first = frame - frame % HUGE;
-        let whole = self.owner(first);
-        if whole.size == PageSize::Huge { whole } else { self.owner(frame) }
+        self.owner(self.head_of(frame, self.node_of(frame)))
+    }
+
+    /// Task, base page and node of a frame in use.
+    #[inline]
+    pub fn page_of(&self, frame: u32) -> (TaskId, Vpn, NodeId) {
+        let node = self.node_of(frame);
+        let head = self.head_of(frame, node);
+        let owner = self.owner(head);
+        (owner.task, Vpn(owner.page.0 + u64::from(frame - head)), node)
+    }
+
+    /// The first frame of the page of which a node's frame is a part: huge ones are aligned to the node's
+    /// end.
+    fn head_of(&self, frame: u32, node: NodeId) -> u32 {
+        let n = &self.nodes[node.index()];
+        if frame < n.huge_bottom {
+            return frame;
+        }
+        let head = n.end - (n.end - frame).div_ceil(HUGE) * HUGE;
+        if self.owner(head).size == PageSize::Huge { head } else { frame }
     }
 
     /// The next page for reclaim to check: the oldest inactive one. First, if active pages outnumber inactive

@@ -47,6 +47,7 @@ impl Report {
             links: links(engine, region),
             pages: pages(region),
             timeline: timeline(engine, region),
+            heat_maps: engine.heat.reports(region.time),
             energy_mj: nodes.iter().map(|n| n.energy_mj).sum(),
             nodes,
             sensors: sensors(engine),

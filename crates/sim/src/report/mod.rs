@@ -73,6 +73,9 @@ pub struct Report {
     pub pages: PagesReport,
     /// Traffic, pages and migration over time.
     pub timeline: TimelineReport,
+    /// Accesses of the first eight programs by address and time. No part of JSON.
+    #[serde(skip)]
+    pub heat_maps: Vec<HeatMapReport>,
     /// Energy of all nodes, in mJ; 0 if the machine file gives none.
     pub energy_mj: f64,
     /// The simulator's answer for each sensor that the policy requested.
@@ -316,6 +319,31 @@ pub struct MoveReport {
     pub to: NodeId,
     /// Base pages.
     pub pages: u64,
+}
+
+/// Accesses of a program's processes by address and time of the region of interest: those of its threads that
+/// miss their private caches, and lines of non-temporal stores.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeatMapReport {
+    /// Time of a column, in ms.
+    pub column_ms: f64,
+    /// Number of columns, of which the last one ends with the region.
+    pub columns: usize,
+    /// Base pages of a row.
+    pub pages_per_row: u64,
+    /// Rows by address; memory that was not accessed has none.
+    pub rows: Vec<HeatRow>,
+}
+
+/// A row of a heat map.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeatRow {
+    /// Its first virtual address.
+    pub address: u64,
+    /// Accesses by node, then by column.
+    pub accesses: Vec<Vec<u32>>,
+    /// Base pages moved by destination, then by column; empty without moves.
+    pub moved_pages: Vec<Vec<u32>>,
 }
 
 /// The answer for a sensor.

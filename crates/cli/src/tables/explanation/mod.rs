@@ -76,6 +76,11 @@ pub fn table(with_machines: bool) -> Table {
 }
 
 impl Explained<'_> {
+    /// Index of the run in the comparison.
+    pub fn run(&self) -> usize {
+        self.run
+    }
+
     /// Name of the policy.
     pub fn policy(&self) -> &str {
         &self.comparison.names[self.run]

@@ -54,6 +54,7 @@ fn report(mbps: [f64; 2], latency_ns: [f64; 2]) -> Report {
         links: Vec::new(),
         pages: PagesReport::default(),
         timeline: TimelineReport::default(),
+        heat_maps: Vec::new(),
         energy_mj: 0.0,
         sensors: Vec::new(),
     }

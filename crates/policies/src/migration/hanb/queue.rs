@@ -1,14 +1,14 @@
 //! The multi-level queue: the pages that missed the TLB last, with their counts (hinuma section III-C).
 //!
-//! A page's level is the logarithm of its count. Each level is a clock: a pseudo-LRU list whose pages remember
-//! the round of their last miss instead of moving at each access.
+//! A page's level is the logarithm of its count. Each level is a clock: a pseudo-LRU list whose pages
+//! remember the round of their last miss instead of moving at each access.
 //!
 //! ```text
-//!  level 2   4 to 7 misses   oldest ▶ . . . . ◀ newest     a miss counts, and sets the page's round
+//!  level 2   4 to 7 misses   oldest ▶ . . . . ◀ newest   a miss counts, and sets the page's round
 //!  level 1   2 or 3          oldest ▶ . . . ◀ newest
-//!  level 0   below 2         oldest ▶ . . ◀ newest       for a new page, a full queue takes the oldest here:
-//!               ▲                     ▲                    missed in this round: back to the end of its level
-//!               └ victims             └ new pages          else: evicted
+//!  level 0   below 2         oldest ▶ . . ◀ newest     for a new page, a full queue takes the oldest here:
+//!               ▲                     ▲                  missed in this round: back to the end of its level
+//!               └ victims             └ new pages        else: evicted
 //! ```
 //!
 //! A page that is missed again in a round begins the next one. If the first miss after each marking counts, a
