@@ -29,9 +29,9 @@ fn placed(machine: &Machine, job: Job<'static>, placement: &str) -> Report {
 fn planned(machine: &Machine, text: &str) -> (Vec<Report>, f64) {
     let ideal = bound(machine, vec![workload(text)], SEED, &mut |_| true).expect("a run").expect("a bound");
     let policies = oracle_policies(machine, &ideal.reads);
-    let runs = policies.into_iter().map(|policy| {
-        run(machine, vec![workload(text)], policy, SEED, &mut |_| true).expect("a run")
-    });
+    let runs = policies
+        .into_iter()
+        .map(|policy| run(machine, vec![workload(text)], policy, SEED, &mut |_| true).expect("a run"));
     (runs.collect(), ideal.bound.time_ms())
 }
 
