@@ -371,7 +371,7 @@ fn comparison_has_row_per_policy_in_given_order() {
     let whole = json(&base);
     let names: Vec<&str> =
         whole["policies"].as_array().unwrap().iter().map(|p| p["policy"].as_str().unwrap()).collect();
-    assert_eq!(names, ["interleave", "local", "ratio:weights=3:1"]);
+    assert_eq!(names, ["interleave", "local", "ratio:weights=3:1", "oracle"]);
     assert_eq!(whole["seed"], 5);
     assert_eq!(whole["policies"][1]["speedup"], 1.0);
     assert!(whole["verdict"].as_str().unwrap().contains(" best: "), "{whole}");
@@ -383,7 +383,7 @@ fn comparison_has_row_per_policy_in_given_order() {
     let header: Vec<String> = csv.headers().unwrap().iter().map(str::to_owned).collect();
     assert_eq!(header[..7], ["machine", "slice", "scale", "program", "seed", "memtide", "policy"]);
     let rows: Vec<csv::StringRecord> = csv.records().collect::<Result<_, _>>().unwrap();
-    assert_eq!(rows.len(), 3);
+    assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| row.len() == header.len() && &row[3] == SMALL), "{rows:?}");
 
     let table = stdout_of(&base);
