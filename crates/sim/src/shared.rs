@@ -42,8 +42,8 @@ pub fn run_shared(
     Pass::new(machine, jobs, policies.len(), seed, watch).run(policies, false).0
 }
 
-/// As [`run_shared`], with the programs' [`Bound`] in the same pass; `watch` is called for it with the number
-/// after the last policy's.
+/// As [`run_shared`], with the programs' run on ideal memory in the same pass; `watch` is called for it with
+/// the number after the last policy's.
 ///
 /// # Panics
 /// Unless [`can_share`].

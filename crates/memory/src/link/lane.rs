@@ -1,17 +1,32 @@
 //! One direction of a link.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use memtide_core::Time;
 
 use crate::slices::OtherSlices;
 
 /// Lines per slot.
-const SLOT_LINES: u8 = 4;
+const SLOT_LINES: u32 = 4;
 
 /// How far before the latest line a line may still be inserted.
 const HORIZON: Time = Time::from_us(8);
+
+/// A slot: the number of its lines, or of a full one [`SLOT_LINES`] and the number of full slots known to
+/// follow it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot(u32);
+
+impl Slot {
+    fn full(skip: usize) -> Slot {
+        Slot(SLOT_LINES + skip as u32 - 1)
+    }
+
+    /// Slots to skip to the next that may have space; `None` if this one has.
+    fn skip(&self) -> Option<usize> {
+        (self.0 + 1).checked_sub(SLOT_LINES).filter(|&skip| skip > 0).map(|skip| skip as usize)
+    }
+}
 
 /// Carries one line after another.
 ///
@@ -21,12 +36,9 @@ const HORIZON: Time = Time::from_us(8);
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     line_time: Time,
-    /// Number of the first slot of `used`.
+    /// Number of the first slot of `slots`.
     first: u64,
-    /// Lines in each slot.
-    used: VecDeque<u8>,
-    /// Slots known to be full, which need no search.
-    full: Range<u64>,
+    slots: VecDeque<Slot>,
     latest: Time,
     others: OtherSlices<()>,
     pub lines: u64,
@@ -38,8 +50,7 @@ impl Lane {
         Lane {
             line_time: line_time.max(Time(1)),
             first: 0,
-            used: VecDeque::new(),
-            full: 0..0,
+            slots: VecDeque::new(),
             latest: Time::ZERO,
             others: OtherSlices::new(slices),
             lines: 0,
@@ -68,8 +79,8 @@ impl Lane {
         }
         let slot = self.first_with_space(self.slot_of(at).max(self.first));
         let index = (slot - self.first) as usize;
-        let start = Time(slot * self.slot_time()) + self.line_time * u64::from(self.used[index]);
-        self.used[index] += 1;
+        let start = Time(slot * self.slot_time()) + self.line_time * u64::from(self.slots[index].0);
+        self.slots[index].0 += 1;
         at.max(start)
     }
 
@@ -83,31 +94,29 @@ impl Lane {
 
     fn forget_before(&mut self, slot: u64) {
         if slot > self.first {
-            let old = (slot - self.first).min(self.used.len() as u64) as usize;
-            self.used.drain(..old);
+            let old = (slot - self.first).min(self.slots.len() as u64) as usize;
+            self.slots.drain(..old);
             self.first = slot;
         }
     }
 
+    /// Full slots on the way learn how far it is, so that later searches pass them in one step.
     fn first_with_space(&mut self, wanted: u64) -> u64 {
-        let known = self.full.contains(&wanted);
-        let mut slot = if known { self.full.end } else { wanted };
-        loop {
-            let index = (slot - self.first) as usize;
-            if index >= self.used.len() {
-                self.used.resize(index + 1, 0);
-            }
-            if self.used[index] < SLOT_LINES {
-                break;
-            }
-            slot += 1;
+        let start = (wanted - self.first) as usize;
+        let mut found = start;
+        while let Some(skip) = self.slots.get(found).and_then(Slot::skip) {
+            found += skip;
         }
-        if known {
-            self.full.end = slot;
-        } else if slot - wanted > self.full.end - self.full.start {
-            self.full = wanted..slot;
+        if found >= self.slots.len() {
+            self.slots.resize(found + 1, Slot::default());
         }
-        slot
+        let mut passed = start;
+        while passed < found {
+            let skip = self.slots[passed].skip().expect("a full slot");
+            self.slots[passed] = Slot::full(found - passed);
+            passed += skip;
+        }
+        self.first + found as u64
     }
 }
 
@@ -160,6 +169,20 @@ mod tests {
 
     proptest! {
         #[test]
+        fn line_takes_the_first_slot_with_space(times in proptest::collection::vec(0u64..400_000, 1..1500)) {
+            let mut lane = Lane::new(LINE, 1);
+            let mut lines = [0u64; 1000];
+            for at in times {
+                let slot_time = LINE.0 * u64::from(SLOT_LINES);
+                let slots = (at / slot_time) as usize..;
+                let slot = slots.into_iter().find(|&slot| lines[slot] < u64::from(SLOT_LINES)).expect("space");
+                let start = slot as u64 * slot_time + lines[slot] * LINE.0;
+                lines[slot] += 1;
+                prop_assert_eq!(lane.carry(Time(at)).0, start.max(at));
+            }
+        }
+
+        #[test]
         fn link_never_exceeds_bandwidth_in_any_order(
             times in proptest::collection::vec((0u64..2_000_000, 1u8..20), 1..300),
         ) {
@@ -173,7 +196,7 @@ mod tests {
                 }
             }
             starts.sort_unstable();
-            let slack = 2 * usize::from(SLOT_LINES);
+            let slack = 2 * SLOT_LINES as usize;
             for (n, start) in starts.iter().enumerate() {
                 let later = starts.get(n + 100).copied().unwrap_or(u64::MAX);
                 prop_assert!(later - start >= (100 - slack as u64) * LINE.0);
