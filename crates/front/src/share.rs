@@ -27,7 +27,7 @@ const CHUNKS_AHEAD: usize = 4;
 
 /// Programs, each with its threads, and what their readers have not all taken.
 pub struct Shared {
-    source: Mutex<Source>,
+    sources: Vec<Mutex<Source>>,
     kept: Mutex<Kept>,
     changed: Condvar,
     facts: Vec<Facts>,
@@ -42,15 +42,11 @@ struct Facts {
 }
 
 struct Source {
-    programs: Vec<Running>,
-    batch: Batch,
-}
-
-struct Running {
     program: Box<dyn Program + Send>,
     fronts: Vec<ThreadFront>,
     /// Mappings with huge pages: start and end.
     huge: Vec<(u64, u64)>,
+    batch: Batch,
 }
 
 type Made = Result<Arc<Chunk>, String>;
@@ -99,12 +95,13 @@ impl Shared {
             facts
         });
         let facts: Vec<Facts> = facts.collect();
-        let running = programs.into_iter().map(|program| Running {
+        let source = |program: Box<dyn Program + Send>| Source {
             fronts: (0..program.threads()).map(|_| ThreadFront::new(machine)).collect(),
             program,
             huge: Vec::new(),
-        });
-        let source = Source { programs: running.collect(), batch: Batch::default() };
+            batch: Batch::default(),
+        };
+        let sources = programs.into_iter().map(|program| Mutex::new(source(program))).collect();
         let reader = || ReaderState { is_live: true, next: vec![0; first_thread], taken: 0 };
         Shared {
             kept: Mutex::new(Kept {
@@ -113,26 +110,28 @@ impl Shared {
                 readers: (0..readers).map(|_| reader()).collect(),
                 progress: vec![None; facts.len()],
             }),
-            source: Mutex::new(source),
+            sources,
             changed: Condvar::new(),
             facts,
             kept_bytes: KEPT_BYTES,
         }
     }
 
-    /// Makes chunks ahead of the readers, until all of them have been dropped.
-    pub fn run_ahead(&self) {
+    /// Makes chunks ahead of the readers, until all of them have been dropped: worker `number` of `workers`,
+    /// which share the programs.
+    pub fn run_ahead(&self, number: usize, workers: usize) {
+        let is_own = |thread: usize| self.program_of(thread) % workers == number;
         let mut kept = lock(&self.kept);
         while kept.readers.iter().any(|reader| reader.is_live) {
-            let next = (kept.bytes <= self.kept_bytes).then(|| kept.next_ahead()).flatten();
+            let next = (kept.bytes <= self.kept_bytes).then(|| kept.next_ahead(is_own)).flatten();
             let Some((index, end)) = next else {
                 kept = self.changed.wait(kept).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             drop(kept);
-            let mut source = lock(&self.source);
+            let program = self.program_of(index);
+            let mut source = lock(&self.sources[program]);
             if lock(&self.kept).threads[index].end() == end {
-                let program = self.facts.partition_point(|facts| facts.first_thread <= index) - 1;
                 let thread = ThreadId::from(index - self.facts[program].first_thread);
                 self.make(&mut source, program, thread);
                 self.changed.notify_all();
@@ -142,9 +141,14 @@ impl Shared {
         }
     }
 
+    /// The program of a thread of all.
+    fn program_of(&self, thread: usize) -> usize {
+        self.facts.partition_point(|facts| facts.first_thread <= thread) - 1
+    }
+
     /// Makes a thread's next chunk.
     fn make(&self, source: &mut Source, program: usize, thread: ThreadId) {
-        let (made, progress) = source.next(program, thread);
+        let (made, progress) = source.next(thread);
         let mut kept = lock(&self.kept);
         kept.progress[program] = progress.or(kept.progress[program]);
         kept.bytes += made.as_ref().map_or(0, |chunk| chunk.bytes());
@@ -162,9 +166,8 @@ impl Shared {
 
 impl Source {
     /// The next chunk of a thread.
-    fn next(&mut self, program: usize, thread: ThreadId) -> (Made, Option<f64>) {
-        let Source { programs, batch } = self;
-        let Running { program, fronts, huge } = &mut programs[program];
+    fn next(&mut self, thread: ThreadId) -> (Made, Option<f64>) {
+        let Source { program, fronts, huge, batch } = self;
         let front = &mut fronts[thread.index()];
         let mut chunk = Chunk::default();
         let mut accesses = 0;
@@ -232,8 +235,8 @@ impl Reader<'_> {
             Some(made) => made,
             None => {
                 drop(kept);
-                // One at a time makes chunks; another may have made this one in the meantime.
-                let mut source = lock(&self.shared.source);
+                // One at a time makes a program's chunks; another may have made this one in the meantime.
+                let mut source = lock(&self.shared.sources[self.program]);
                 let made = lock(&self.shared.kept).take(self.number, index);
                 made.unwrap_or_else(|| {
                     self.shared.make(&mut source, self.program, thread);
@@ -262,13 +265,15 @@ impl Drop for Reader<'_> {
 }
 
 impl Kept {
-    /// A thread whose next chunk can be made now, and that chunk's number: the readers have few, and have
-    /// nothing to do before it that other threads wait for.
-    fn next_ahead(&self) -> Option<(usize, usize)> {
+    /// One of these threads whose next chunk can be made now, and that chunk's number: the readers have few,
+    /// and have nothing to do before it that other threads wait for.
+    fn next_ahead(&self, among: impl Fn(usize) -> bool) -> Option<(usize, usize)> {
         let furthest = |index: usize| self.readers.iter().map(|reader| reader.next[index]).max();
         let can = |&index: &usize| {
             let queue = &self.threads[index];
-            queue.goes_on && furthest(index).is_some_and(|furthest| queue.end() < furthest + CHUNKS_AHEAD)
+            queue.goes_on
+                && among(index)
+                && furthest(index).is_some_and(|furthest| queue.end() < furthest + CHUNKS_AHEAD)
         };
         let index = (0..self.threads.len()).filter(can).min_by_key(|&index| self.threads[index].end())?;
         Some((index, self.threads[index].end()))
@@ -395,7 +400,7 @@ mod tests {
     fn chunks_ahead_end_with_the_readers() {
         let shared = shared(1 << 40, 1, usize::MAX);
         std::thread::scope(|scope| {
-            let ahead = scope.spawn(|| shared.run_ahead());
+            let ahead = scope.spawn(|| shared.run_ahead(0, 1));
             let mut reader = shared.reader(0, 0);
             for _ in 0..10 {
                 reader.next(ThreadId(0)).unwrap();

@@ -93,7 +93,10 @@ impl<'m> Pass<'m> {
     ) -> (Vec<Result<Report, SimError>>, Option<Bounded>) {
         let last = policies.len();
         thread::scope(|scope| {
-            scope.spawn(|| self.shared.run_ahead());
+            let workers = thread::available_parallelism().map_or(1, usize::from).min(self.jobs.len()).max(1);
+            for number in 0..workers {
+                scope.spawn(move || self.shared.run_ahead(number, workers));
+            }
             let bound = with_bound.then(|| scope.spawn(move || self.bound(last)));
             let policies = policies.into_iter().enumerate();
             let running: Vec<_> =

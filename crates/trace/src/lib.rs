@@ -18,6 +18,7 @@ mod names;
 mod program;
 mod reader;
 mod record;
+mod row_group;
 mod thrift;
 mod writer;
 

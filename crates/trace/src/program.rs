@@ -1,10 +1,13 @@
 //! Replays a trace as a [`Program`].
 
+use std::sync::Arc;
+
 use memtide_core::{
     Access, Batch, CpuId, Mapping, Mark, PageSize, Program, ProgramError, Then, ThreadId, VirtAddr,
 };
 
 use crate::columns::{Columns, Kind, is_access, mark};
+use crate::row_group::{RowGroup, Slice};
 use crate::{Trace, TraceError};
 
 /// Maximum accesses per batch.
@@ -44,32 +47,18 @@ impl ReplayOptions {
     }
 }
 
-/// A trace being replayed. It holds one row group in memory.
+/// A trace being replayed. It holds one row group in memory, which its clones share while they are in it.
+#[derive(Clone)]
 pub struct Replay {
-    trace: Trace,
+    trace: Arc<Trace>,
     options: ReplayOptions,
-    /// Index of the loaded row group.
-    group: usize,
-    columns: Columns,
-    slices: Vec<Slice>,
-    /// Accesses of the row groups before the loaded one.
-    before: u64,
+    /// The row group that it is in; `None` if the trace has none.
+    group: Option<Arc<RowGroup>>,
     threads: Vec<Thread>,
     handed_out: u64,
     /// Marks of the options that were not returned yet, last first: thread 0 makes the first one at once, and
     /// the thread that makes the region's first access the second.
     marks: Vec<Mark>,
-}
-
-/// A thread's rows of an epoch.
-#[derive(Clone, Copy, Debug)]
-struct Slice {
-    epoch: u32,
-    thread: u32,
-    start: u32,
-    end: u32,
-    /// Accesses of the row group before it.
-    accesses: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,21 +92,18 @@ impl Trace {
     pub fn program(self, options: ReplayOptions) -> Result<Replay, TraceError> {
         let mut threads = vec![Thread::default(); self.totals().threads as usize];
         threads[0].state = State::Runs;
-        let mut replay = Replay {
-            trace: self,
+        let group = match self.groups().is_empty() {
+            true => None,
+            false => Some(self.row_group(0, Columns::default())?),
+        };
+        Ok(Replay {
+            trace: Arc::new(self),
             options,
-            group: 0,
-            columns: Columns::default(),
-            slices: Vec::new(),
-            before: 0,
+            group,
             threads,
             handed_out: 0,
             marks: if options.warm_up > 0 { vec![Mark::Begin, Mark::WarmUp] } else { Vec::new() },
-        };
-        if !replay.trace.groups().is_empty() {
-            replay.load(0)?;
-        }
-        Ok(replay)
+        })
     }
 }
 
@@ -127,46 +113,16 @@ impl Replay {
         &self.trace
     }
 
-    fn load(&mut self, group: usize) -> Result<(), TraceError> {
-        self.trace.load(group, &mut self.columns)?;
-        self.group = group;
-        self.before = self.trace.groups()[..group].iter().map(|group| group.accesses).sum();
-        self.slices.clear();
-        let columns = &self.columns;
-        let mut accesses = 0;
-        for row in 0..columns.len() {
-            let place = (columns.epoch[row] as u32, columns.thread[row] as u32);
-            let end = row as u32 + 1;
-            match self.slices.last_mut() {
-                Some(slice) if (slice.epoch, slice.thread) == place => slice.end = end,
-                _ => {
-                    let (epoch, thread) = place;
-                    self.slices.push(Slice { epoch, thread, start: end - 1, end, accesses });
-                }
-            }
-            accesses += u32::from(is_access(columns.kind[row]));
-        }
-        Ok(())
-    }
-
-    /// The rows of a thread in an epoch, and the number of accesses before that epoch.
-    fn slice(&mut self, epoch: u32, thread: u32) -> Result<Option<Slice>, TraceError> {
+    /// The row group of an epoch, which becomes the loaded one.
+    fn enter(&mut self, epoch: u32) -> Result<Arc<RowGroup>, TraceError> {
         let groups = self.trace.groups();
-        let group = groups.partition_point(|group| group.first_epoch <= epoch).saturating_sub(1);
-        if group != self.group {
-            self.load(group)?;
+        let index = groups.partition_point(|group| group.first_epoch <= epoch).saturating_sub(1);
+        if let Some(group) = self.group.as_ref().filter(|group| group.index() == index) {
+            return Ok(group.clone());
         }
-        let found = self.slices.binary_search_by_key(&(epoch, thread), |slice| (slice.epoch, slice.thread));
-        Ok(found.ok().map(|at| self.slices[at]))
-    }
-
-    /// Accesses of the whole trace before the next epoch.
-    fn accesses_before_next(&self, epoch: u32) -> u64 {
-        let at = self.slices.partition_point(|slice| slice.epoch <= epoch);
-        match self.slices.get(at) {
-            Some(slice) => self.before + u64::from(slice.accesses),
-            None => self.trace.groups()[..=self.group].iter().map(|group| group.accesses).sum(),
-        }
+        let spare = self.group.take().and_then(Arc::into_inner).map(RowGroup::into_columns);
+        let group = self.trace.row_group(index, spare.unwrap_or_default())?;
+        Ok(self.group.insert(group).clone())
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), TraceError> {
@@ -177,16 +133,19 @@ impl Replay {
         let id = thread.index();
         let epoch = self.threads[id].epoch;
         let epochs = self.trace.totals().epochs;
-        let slice = if epoch < epochs { self.slice(epoch, thread.0)? } else { None };
-        if let Some(slice) = slice {
+        let group = if epoch < epochs { Some(self.enter(epoch)?) } else { None };
+        if let Some(group) = &group
+            && let Some(slice) = group.slice(epoch, thread.0)
+        {
             let rows = slice.start as usize + self.threads[id].rows..slice.end as usize;
             if !rows.is_empty() {
-                return self.rows(thread, slice, rows, batch);
+                return self.rows(thread, group, slice, rows, batch);
             }
         }
         let mut next = Thread { epoch: epoch + 1, rows: 0, accesses: 0, ..self.threads[id] };
         let limit = self.options.skip.saturating_add(self.options.limit);
-        if next.epoch >= epochs || self.accesses_before_next(epoch) >= limit {
+        let is_last = |group: &RowGroup| next.epoch >= epochs || group.accesses_before_next(epoch) >= limit;
+        if group.is_none_or(|group| is_last(&group)) {
             next.state = State::Ended;
             batch.then = Then::End;
         } else if self.threads.len() > 1 {
@@ -200,12 +159,13 @@ impl Replay {
     fn rows(
         &mut self,
         id: ThreadId,
+        group: &RowGroup,
         slice: Slice,
         rows: std::ops::Range<usize>,
         batch: &mut Batch,
     ) -> Result<(), TraceError> {
         let wanted = self.options.skip..self.options.skip.saturating_add(self.options.limit);
-        let columns = &self.columns;
+        let columns = group.columns();
         let thread = &mut self.threads[id.index()];
         for row in rows {
             let retired = columns.instructions[row] as u64;
@@ -217,7 +177,7 @@ impl Replay {
                 batch.then = event(columns, row, self.options);
                 break;
             }
-            let number = self.before + u64::from(slice.accesses) + thread.accesses;
+            let number = group.before() + u64::from(slice.accesses) + thread.accesses;
             if self.options.begin() == Some(number)
                 && let Some(mark) = self.marks.pop()
             {

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
@@ -21,6 +21,7 @@ use crate::columns::{Columns, Kind, MAX_GROUP_ROWS, is_range, mark, schema};
 use crate::footer::is_footer;
 use crate::guarded::guarded;
 use crate::metadata::{Group, Header, Metadata, MetadataError, Totals};
+use crate::row_group::RowGroup;
 use crate::{Foreign, TraceError};
 
 /// First and last bytes of a Parquet file.
@@ -41,6 +42,8 @@ pub struct Trace {
     parquet: ParquetMetaData,
     bytes: u64,
     metadata: Metadata,
+    /// By row group: what replays have of it in memory.
+    in_memory: Mutex<Vec<Weak<RowGroup>>>,
 }
 
 impl Trace {
@@ -76,7 +79,8 @@ impl Trace {
         if footer.schema() != schema().as_ref() {
             return Err(TraceError::damaged(path, "its columns are not those of a trace"));
         }
-        let trace = Trace { path: path.to_owned(), file, parquet, bytes, metadata };
+        let in_memory = Mutex::new(metadata.groups.iter().map(|_| Weak::new()).collect());
+        let trace = Trace { path: path.to_owned(), file, parquet, bytes, metadata, in_memory };
         trace.check_groups()?;
         Ok(trace)
     }
@@ -122,6 +126,17 @@ impl Trace {
             }
         }
         Ok(())
+    }
+
+    /// A row group, decoded unless another replay has it in memory. The memory of `spare` is used again.
+    pub(crate) fn row_group(&self, index: usize, spare: Columns) -> Result<Arc<RowGroup>, TraceError> {
+        let mut in_memory = self.in_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = in_memory[index].upgrade() {
+            return Ok(group);
+        }
+        let group = Arc::new(RowGroup::decode(self, index, spare)?);
+        in_memory[index] = Arc::downgrade(&group);
+        Ok(group)
     }
 
     /// Decodes a row group into `columns`, reusing their memory, and checks it.

@@ -16,7 +16,7 @@ use memtide_core::{CpuId, Machine, NodeId, Time, suggest};
 use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{IdealRun, Job, Report, SimError, Unbounded};
 use memtide_trace::{ReplayOptions, Trace};
-use memtide_workloads::WorkloadError;
+use memtide_workloads::{BoxedProgram, WorkloadError};
 
 pub use self::oracle::ORACLE_PARTS;
 use crate::failure::Failure;
@@ -341,13 +341,13 @@ impl Runs {
     }
 
     fn jobs(&self) -> Result<Vec<Job<'static>>, Failure> {
-        let copies = |program| (0..self.copies).map(move |copy| (program, self.seed.wrapping_add(copy)));
-        let all = self.programs.iter().zip(&*self.starts).flat_map(copies);
-        all.map(|((program, &start), seed): ((&Source, &Time), u64)| {
-            interrupt::check()?;
-            Ok(Job { start, cpus: self.cpus.clone(), ..program.job(self.options, seed)? })
-        })
-        .collect()
+        let mut jobs = Vec::new();
+        for (source, &start) in self.programs.iter().zip(&*self.starts) {
+            for program in source.copies(self.copies, self.options, self.seed)? {
+                jobs.push(Job { start, cpus: self.cpus.clone(), ..Job::new(source.name(), program) });
+            }
+        }
+        Ok(jobs)
     }
 }
 
@@ -367,22 +367,26 @@ impl Source {
         }
     }
 
-    fn job(&self, options: ReplayOptions, seed: u64) -> Result<Job<'static>, Failure> {
-        let program: memtide_workloads::BoxedProgram = match self {
+    /// Copies of the program: workloads with a seed of their own, replays that share what is decoded.
+    fn copies(&self, copies: u64, options: ReplayOptions, seed: u64) -> Result<Vec<BoxedProgram>, Failure> {
+        match self {
             Source::Workload { name, params, .. } => {
-                let (name, params) = (name.clone(), params.clone());
-                interrupt::interruptible(move || {
-                    let program = memtide_workloads::program(&name, &params, seed).map_err(workload_error)?;
-                    Ok(memtide_workloads::begin_later(program, options.warm_up))
-                })?
+                let workload = |copy: u64| {
+                    let (name, params) = (name.clone(), params.clone());
+                    interrupt::interruptible(move || {
+                        let program = memtide_workloads::program(&name, &params, seed.wrapping_add(copy))
+                            .map_err(workload_error)?;
+                        Ok(memtide_workloads::begin_later(program, options.warm_up))
+                    })
+                };
+                (0..copies).map(workload).collect()
             }
-            Source::Trace(path) => Box::new(
-                open(path)?
-                    .program(options)
-                    .map_err(|error| Failure::Input(advice::trace::message(&error)))?,
-            ),
-        };
-        Ok(Job::new(self.name(), program))
+            Source::Trace(path) => {
+                let failure = |error| Failure::Input(advice::trace::message(&error));
+                let replay = open(path)?.program(options).map_err(failure)?;
+                Ok((0..copies).map(|_| Box::new(replay.clone()) as BoxedProgram).collect())
+            }
+        }
     }
 }
 

@@ -12,6 +12,9 @@ const SLOT_LINES: u32 = 4;
 /// How far before the latest line a line may still be inserted.
 const HORIZON: Time = Time::from_us(8);
 
+/// Slots after which those before the horizon are forgotten.
+const FORGET_SLOTS: u64 = 4096;
+
 /// A slot: the number of its lines, or of a full one [`SLOT_LINES`] and the number of full slots known to
 /// follow it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,11 +76,13 @@ impl Lane {
 
     /// Departure time of a line of any slice.
     fn place(&mut self, at: Time) -> Time {
-        if at > self.latest {
-            self.latest = at;
-            self.forget_before(self.slot_of(Time(at.0.saturating_sub(HORIZON.0))));
+        self.latest = self.latest.max(at);
+        let earliest = Time(self.latest.0.saturating_sub(HORIZON.0));
+        let wanted = self.slot_of(at.max(earliest));
+        if wanted - self.first > FORGET_SLOTS {
+            self.forget_before(self.slot_of(earliest));
         }
-        let slot = self.first_with_space(self.slot_of(at).max(self.first));
+        let slot = self.first_with_space(wanted);
         let index = (slot - self.first) as usize;
         let start = Time(slot * self.slot_time()) + self.line_time * u64::from(self.slots[index].0);
         self.slots[index].0 += 1;
