@@ -85,6 +85,19 @@ fn slowdowns_are_in_every_format_and_a_single_program_has_none() {
 }
 
 #[test]
+fn copies_are_one_row_for_people() {
+    let args = ["compare", "-m", "bmpm-2", "-w", COPY, "--copies", "3", "-p", "bind:node=nvm"];
+    let table = stdout_of(&args);
+    let row = table.lines().find(|line| line.contains(" stream ")).expect("a row of the program");
+    let whole = json(&args);
+    let rows = whole["programs"].as_array().expect("a table");
+    assert_eq!(rows.len(), 3);
+    let most = rows.iter().map(|row| number(&row["slowdown"])).fold(0.0, f64::max);
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!((cells[2], cells[7]), ("3", &format!("{most:.2}")[..]), "{table}");
+}
+
+#[test]
 fn unfit_starts_are_refused() {
     let run = ["simulate", "-m", "bmpm-2", "-w", CHASE, "--start-ms"];
     refused(2, &[&run[..], &["0,1"]].concat(), &["--start-ms has 2 times for 1 program"]);

@@ -59,3 +59,43 @@ pub fn programs(comparison: &Comparison) -> Table {
     }
     table
 }
+
+/// A row per policy and program, in which copies that start together are one; for people.
+pub fn copies(comparison: &Comparison) -> Table {
+    let columns = [
+        ("policy", "policy"),
+        ("program", "program"),
+        ("copies", "copies"),
+        ("start_ms", "start, ms"),
+        ("time_ms", "mean time, ms"),
+        ("alone_ms", "alone, ms"),
+        ("slowdown", "mean slow-down"),
+        ("max_slowdown", "max. slow-down"),
+    ];
+    let mut table = Table::new("programs", &columns).with_keys(2);
+    for (index, (name, report)) in comparison.names.iter().zip(&comparison.reports).enumerate() {
+        let slowdowns = comparison.slowdowns(index).unwrap_or_default();
+        let of = |number: usize| (&report.programs[number], report.program_started_ms[number]);
+        let mut left: Vec<usize> = (0..slowdowns.len()).collect();
+        while let Some(&first) = left.first() {
+            let (copies, others) = left.iter().partition(|&&number| of(number) == of(first));
+            left = others;
+            let copies: Vec<usize> = copies;
+            let mean = |value: &dyn Fn(usize) -> f64| {
+                copies.iter().map(|&number| value(number)).sum::<f64>() / copies.len() as f64
+            };
+            let (program, start_ms) = of(first);
+            table.rows.push(vec![
+                Cell::text(name),
+                Cell::text(program),
+                Cell::Whole(copies.len() as u64),
+                Cell::Real(start_ms, 3),
+                Cell::Real(mean(&|number| report.program_times_ms[number]), 3),
+                Cell::Real(mean(&|number| comparison.alone_ms[index][number]), 3),
+                Cell::Real(mean(&|number| slowdowns[number]), 2),
+                Cell::Real(copies.iter().map(|&number| slowdowns[number]).fold(0.0, f64::max), 2),
+            ]);
+        }
+    }
+    table
+}

@@ -177,7 +177,10 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
     }
     let stages = simulated::stages_of_all(&comparison.names, &comparison.reports);
     let sensors = simulated::sensors_of_all(&comparison.names, &comparison.reports);
-    let programs = mix::programs(comparison);
+    let programs = match format {
+        Format::Table => mix::copies(comparison),
+        Format::Json | Format::Csv => mix::programs(comparison),
+    };
     match format {
         // A machine without links has no columns for them.
         Format::Table if links.columns.len() == links.keys => {
