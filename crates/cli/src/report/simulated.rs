@@ -38,9 +38,10 @@ pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document)
 /// A part of the threads' time, in ms.
 type Part = fn(&Report) -> f64;
 
-/// Run time of each policy, by cause.
+/// Run time of each policy, and of the oracle, by cause.
 fn time(comparison: &Comparison) -> Chart {
-    let times = || comparison.reports.iter().map(|report| report.time_ms);
+    let times = || comparison.runs().map(|(_, report)| report.time_ms);
+    let run_names = run_names(comparison);
     let end = common(times());
     let label = |(index, time): (usize, f64)| {
         let speedup = Cell::Real(comparison.speedup(index), 2).display();
@@ -54,10 +55,10 @@ fn time(comparison: &Comparison) -> Chart {
     let layout = Layout::new()
         .bar_mode(BarMode::Stack)
         .x_axis(axis("time, ms").range(vec![0.0, end]))
-        .y_axis(names(&comparison.names))
+        .y_axis(names(&run_names))
         .legend(legend())
         .margin(bars_margin(40, &labels))
-        .annotations(bar_labels(&comparison.names, &ends, &labels));
+        .annotations(bar_labels(&run_names, &ends, &labels));
     let mut plot = plot(layout);
     let parts: [(&str, Part, &str); 4] = [
         ("user", |r| r.spent.user_ms, COLOURS[2]),
@@ -79,7 +80,7 @@ fn time(comparison: &Comparison) -> Chart {
     };
     let bound = comparison.bound.map(|bound| Cell::Real(bound.time_ms(), 3).display());
     let title = format!("{title}{}", bound.map_or(String::new(), |ms| format!(" (bound: {ms} ms)")));
-    Chart::new("chart-time", title, bars_height(comparison.names.len()), plot)
+    Chart::new("chart-time", title, bars_height(run_names.len()), plot)
 }
 
 /// Slow-down of each program, with a bar for each policy.
@@ -108,7 +109,7 @@ fn slowdowns(comparison: &Comparison) -> Chart {
 /// Pages per node.
 fn pages(comparison: &Comparison) -> Chart {
     let plot = shares(comparison, |report, node| report.nodes[node].page_share);
-    Chart::new("chart-pages", "Where pages lie", bars_height(comparison.names.len()), plot)
+    Chart::new("chart-pages", "Where pages lie", bars_height(comparison.runs().count()), plot)
 }
 
 /// Accesses per node.
@@ -117,15 +118,18 @@ fn accesses(comparison: &Comparison) -> Chart {
     Chart::new(
         "chart-accesses",
         "Which nodes serve lines read and written",
-        bars_height(comparison.names.len()),
+        bars_height(comparison.runs().count()),
         plot,
     )
 }
 
 fn shares(comparison: &Comparison, share: impl Fn(&Report, usize) -> f64) -> Plot {
     let x = axis("share, %").range(vec![0.0, 100.0]);
-    let layout =
-        Layout::new().bar_mode(BarMode::Stack).x_axis(x).y_axis(names(&comparison.names)).legend(legend());
+    let layout = Layout::new()
+        .bar_mode(BarMode::Stack)
+        .x_axis(x)
+        .y_axis(names(&run_names(comparison)))
+        .legend(legend());
     let mut plot = plot(layout.margin(Margin::new().top(40).right(20).bottom(50)));
     for (node, report) in comparison.reports[0].nodes.iter().enumerate() {
         plot.add_trace(bar(comparison, &report.name, colour(node), |report| share(report, node) * 100.0));
@@ -139,12 +143,17 @@ fn bar(
     colour: &'static str,
     width: impl Fn(&Report) -> f64,
 ) -> Box<Bar<f64, String>> {
-    let widths = comparison.reports.iter().map(width).collect();
-    Bar::new(widths, comparison.names.clone())
+    let widths = comparison.runs().map(|(_, report)| width(report)).collect();
+    Bar::new(widths, run_names(comparison))
         .orientation(Orientation::Horizontal)
         .name(name)
         .marker(Marker::new().color(colour))
         .hover_template("%{y}: %{x:.1f} (%{fullData.name})<extra></extra>")
+}
+
+/// Names of the policies, and of the oracle if it ran.
+fn run_names(comparison: &Comparison) -> Vec<String> {
+    comparison.runs().map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Latency distribution of reads that miss the caches.
