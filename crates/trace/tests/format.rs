@@ -271,6 +271,30 @@ fn trace_reads_one_row_group_at_a_time() {
 }
 
 #[test]
+fn clones_that_are_at_different_places_replay_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let access = |i: u64| Row { address: i * 64, size: 8, ..Row::event(0, Kind::Access, i) };
+    let epochs: Vec<Vec<Row>> =
+        (0..6).map(|e| (e * 150_000..(e + 1) * 150_000).map(access).collect()).collect();
+    write(&path, &epochs).unwrap();
+    let first = Trace::open(&path).unwrap().program(ReplayOptions::default()).unwrap();
+    let mut clones = [first.clone(), first.clone(), first];
+    let mut addresses = [(); 3].map(|()| Vec::new());
+    // The second is a row group and more behind the first at times, and each goes on when others have ended.
+    for (turn, clone) in [(100, 0), (30, 1), (60, 2), (120, 1), (1000, 2), (1000, 0), (1000, 1)] {
+        let mut batch = memtide_core::Batch::default();
+        for _ in 0..turn {
+            clones[clone].next(ThreadId(0), &mut batch).unwrap();
+            addresses[clone].extend(batch.accesses.iter().map(|access| access.address.0 / 64));
+        }
+    }
+    for addresses in addresses {
+        assert!(addresses.into_iter().eq(0..900_000));
+    }
+}
+
+#[test]
 fn part_is_the_region_after_its_warm_up_and_marks_do_not_count() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
