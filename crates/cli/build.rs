@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Crates that no result depends on.
-const WITHOUT: [&str; 2] = ["cli", "experiments"];
+/// Crates that no result depends on, and folders in the others.
+const WITHOUT: [&str; 5] = ["cli", "experiments", "tests", "benches", "examples"];
 
 fn main() -> io::Result<()> {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli is two levels deep");
     let mut paths = vec![root.join("Cargo.lock"), root.join("crates/cli/src/runs")];
-    let crates = sorted(&root.join("crates"))?;
-    paths.extend(crates.into_iter().filter(|path| !WITHOUT.iter().any(|name| path.ends_with(name))));
+    paths.extend(sorted(&root.join("crates"))?);
     let mut digest = Sha256::new();
     for path in &paths {
         println!("cargo:rerun-if-changed={}", path.display());
@@ -41,10 +40,15 @@ fn add(digest: &mut Sha256, root: &Path, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// What results depend on in a folder.
 fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let paths: io::Result<Vec<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
-    paths.map(|mut paths| {
-        paths.sort();
-        paths
-    })
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if !WITHOUT.iter().any(|name| path.ends_with(name)) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
 }

@@ -42,6 +42,21 @@ fn pages_follow_the_rule() {
     }
 }
 
+/// Where no node has room, migration finds none, or that of reclaimed pages, and the program goes on.
+#[test]
+fn full_memory_swaps_under_every_migration_policy() {
+    let machine = small("fault_ns = 100\nswap_ns = 1000\nnuma_scan_period_ms = 1");
+    for migration in memtide_policies::migrations() {
+        let name = format!("interleave+{}", migration.name);
+        let reads = (0..28_000).map(|read| load(read * 7 % 700 * 4096 + read / 700 % 64 * 64));
+        let report = simulate(&machine, &name, alone([touch(0, 700), doing(reads)]));
+        assert!(report.pages.swapped_out >= 700 - 512, "{name}: {:?}", report.pages);
+        assert!(pages(&report).iter().all(|&pages| pages <= 256), "{name}: {:?}", pages(&report));
+        let resident = 700 + report.pages.swapped_in - report.pages.swapped_out;
+        assert_eq!(pages(&report).iter().sum::<u64>(), resident, "{name}");
+    }
+}
+
 #[test]
 fn rule_state_is_per_thread() {
     let report = simulate(&large(), "ratio:weights=4:1", together(4, |t| vec![touch(1000 * t as u64, 7)]));
