@@ -68,8 +68,9 @@ fn charts_render_offline() {
     for chart in charts {
         let (id, marks) = (id(chart), marks(chart));
         let wanted = match id {
-            "time" => 4 * policies,
-            "pages" | "accesses" => 2 * policies,
+            // With the oracle.
+            "time" => 4 * (policies + 1),
+            "pages" | "accesses" => 2 * (policies + 1),
             "latency" => 2 * policies,
             // Demand and prefetch.
             _ => 2,

@@ -174,13 +174,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn line_takes_the_first_slot_with_space(times in proptest::collection::vec(0u64..400_000, 1..1500)) {
+        fn line_takes_the_first_slot_with_space(
+            times in proptest::collection::vec(0u64..400_000, 1..1500),
+        ) {
             let mut lane = Lane::new(LINE, 1);
             let mut lines = [0u64; 1000];
             for at in times {
                 let slot_time = LINE.0 * u64::from(SLOT_LINES);
                 let slots = (at / slot_time) as usize..;
-                let slot = slots.into_iter().find(|&slot| lines[slot] < u64::from(SLOT_LINES)).expect("space");
+                let has_space = |slot: &usize| lines[*slot] < u64::from(SLOT_LINES);
+                let slot = slots.into_iter().find(has_space).expect("space");
                 let start = slot as u64 * slot_time + lines[slot] * LINE.0;
                 lines[slot] += 1;
                 prop_assert_eq!(lane.carry(Time(at)).0, start.max(at));
