@@ -15,6 +15,7 @@ use super::timelines;
 use super::{explained, heat};
 use crate::output::{Cell, Document};
 use crate::runs::Runs;
+use crate::tables::mix;
 
 /// The page of a comparison.
 pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document) -> Page<'a> {
@@ -83,26 +84,33 @@ fn time(comparison: &Comparison) -> Chart {
     Chart::new("chart-time", title, bars_height(run_names.len()), plot)
 }
 
-/// Slow-down of each program, with a bar for each policy.
+/// Slow-down of each program, with a bar for each policy; of copies that start together, the mean.
 fn slowdowns(comparison: &Comparison) -> Chart {
-    let programs = comparison.reports[0].programs.len();
+    let groups = mix::together(&comparison.reports[0]);
     let layout = Layout::new()
         .bar_mode(BarMode::Group)
-        .x_axis(axis("time over time alone"))
+        .x_axis(axis("time over time alone; of copies, their mean"))
         .y_axis(names(&comparison.names))
         .legend(legend())
         .margin(Margin::new().top(40).right(20).bottom(50));
     let mut plot = plot(layout);
-    for (number, name) in comparison.reports[0].programs.iter().enumerate() {
-        let of = |run: usize| comparison.slowdowns(run).map_or(f64::NAN, |all| all[number]);
+    for (place, group) in groups.iter().enumerate() {
+        let mean = |all: Vec<f64>| group.iter().map(|&number| all[number]).sum::<f64>() / group.len() as f64;
+        let of = |run: usize| comparison.slowdowns(run).map_or(f64::NAN, mean);
+        let name = &comparison.reports[0].programs[group[0]];
+        let name = match group.len() {
+            1 => format!("{} {name}", group[0] + 1),
+            copies => format!("{copies} x {name}"),
+        };
         let bars = Bar::new((0..comparison.names.len()).map(of).collect(), comparison.names.clone())
             .orientation(Orientation::Horizontal)
-            .name(format!("{} {name}", number + 1))
-            .marker(Marker::new().color(colour(number)))
+            .name(name)
+            .show_legend(true)
+            .marker(Marker::new().color(colour(place)))
             .hover_template("%{y}: %{x:.2f} (%{fullData.name})<extra></extra>");
         plot.add_trace(bars);
     }
-    let height = 110 + comparison.names.len() * (12 + 12 * programs);
+    let height = 110 + comparison.names.len() * (12 + 12 * groups.len());
     Chart::new("chart-slowdowns", "Slow-down of each program in the mix", height, plot)
 }
 

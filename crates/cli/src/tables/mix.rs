@@ -1,6 +1,6 @@
 //! Programs that run together: their slow-downs, and what these amount to.
 
-use memtide_sim::Comparison;
+use memtide_sim::{Comparison, Report};
 
 use super::simulated::Figure;
 use crate::output::{Cell, Table};
@@ -60,6 +60,19 @@ pub fn programs(comparison: &Comparison) -> Table {
     table
 }
 
+/// The numbers of a mix's programs; copies that start together are one group.
+pub fn together(report: &Report) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let of = |number: usize| (&report.programs[number], report.program_started_ms[number]);
+    for number in 0..report.programs.len() {
+        match groups.iter_mut().find(|group| of(group[0]) == of(number)) {
+            Some(group) => group.push(number),
+            None => groups.push(vec![number]),
+        }
+    }
+    groups
+}
+
 /// A row per policy and program, in which copies that start together are one; for people.
 pub fn copies(comparison: &Comparison) -> Table {
     let columns = [
@@ -75,21 +88,15 @@ pub fn copies(comparison: &Comparison) -> Table {
     let mut table = Table::new("programs", &columns).with_keys(2);
     for (index, (name, report)) in comparison.names.iter().zip(&comparison.reports).enumerate() {
         let slowdowns = comparison.slowdowns(index).unwrap_or_default();
-        let of = |number: usize| (&report.programs[number], report.program_started_ms[number]);
-        let mut left: Vec<usize> = (0..slowdowns.len()).collect();
-        while let Some(&first) = left.first() {
-            let (copies, others) = left.iter().partition(|&&number| of(number) == of(first));
-            left = others;
-            let copies: Vec<usize> = copies;
+        for copies in together(report).into_iter().filter(|_| !slowdowns.is_empty()) {
             let mean = |value: &dyn Fn(usize) -> f64| {
                 copies.iter().map(|&number| value(number)).sum::<f64>() / copies.len() as f64
             };
-            let (program, start_ms) = of(first);
             table.rows.push(vec![
                 Cell::text(name),
-                Cell::text(program),
+                Cell::text(&report.programs[copies[0]]),
                 Cell::Whole(copies.len() as u64),
-                Cell::Real(start_ms, 3),
+                Cell::Real(report.program_started_ms[copies[0]], 3),
                 Cell::Real(mean(&|number| report.program_times_ms[number]), 3),
                 Cell::Real(mean(&|number| comparison.alone_ms[index][number]), 3),
                 Cell::Real(mean(&|number| slowdowns[number]), 2),
