@@ -252,14 +252,19 @@ fn instructions_without_access_are_work() {
     assert!(matches!(steps[2], Step::Access(Access { instructions: 1, .. })));
 }
 
+/// 900,000 accesses, one line after another, in more than one row group.
+fn write_several_row_groups(path: &Path) {
+    let access = |i: u64| Row { address: i * 64, size: 8, ..Row::event(0, Kind::Access, i) };
+    let epochs: Vec<Vec<Row>> =
+        (0..6).map(|e| (e * 150_000..(e + 1) * 150_000).map(access).collect()).collect();
+    write(path, &epochs).unwrap();
+}
+
 #[test]
 fn trace_reads_one_row_group_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
-    let access = |i: u64| Row { address: i * 64, size: 8, ..Row::event(0, Kind::Access, i) };
-    let epochs: Vec<Vec<Row>> =
-        (0..6).map(|e| (e * 150_000..(e + 1) * 150_000).map(access).collect()).collect();
-    write(&path, &epochs).unwrap();
+    write_several_row_groups(&path);
     let steps =
         &run(&mut Trace::open(&path).unwrap().program(ReplayOptions::default()).unwrap()).unwrap()[&0];
     assert_eq!(steps.len(), 900_000);
@@ -274,10 +279,7 @@ fn trace_reads_one_row_group_at_a_time() {
 fn clones_that_are_at_different_places_replay_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
-    let access = |i: u64| Row { address: i * 64, size: 8, ..Row::event(0, Kind::Access, i) };
-    let epochs: Vec<Vec<Row>> =
-        (0..6).map(|e| (e * 150_000..(e + 1) * 150_000).map(access).collect()).collect();
-    write(&path, &epochs).unwrap();
+    write_several_row_groups(&path);
     let first = Trace::open(&path).unwrap().program(ReplayOptions::default()).unwrap();
     let mut clones = [first.clone(), first.clone(), first];
     let mut addresses = [(); 3].map(|()| Vec::new());
