@@ -191,6 +191,25 @@ mod tests {
         }
 
         #[test]
+        fn lines_before_the_horizon_take_its_first_slot_with_space(
+            times in proptest::collection::vec(0u64..200_000_000, 1..300),
+        ) {
+            let slot_time = LINE.0 * u64::from(SLOT_LINES);
+            let mut lane = Lane::new(LINE, 1);
+            let mut lines = vec![0u64; 60_000];
+            let mut latest = 0;
+            for at in times {
+                latest = latest.max(at);
+                let wanted = at.max(latest.saturating_sub(HORIZON.0)) / slot_time;
+                let has_space = |slot: &usize| lines[*slot] < u64::from(SLOT_LINES);
+                let slot = (wanted as usize..).find(has_space).expect("space");
+                let start = slot as u64 * slot_time + lines[slot] * LINE.0;
+                lines[slot] += 1;
+                prop_assert_eq!(lane.carry(Time(at)).0, start.max(at));
+            }
+        }
+
+        #[test]
         fn link_never_exceeds_bandwidth_in_any_order(
             times in proptest::collection::vec((0u64..2_000_000, 1u8..20), 1..300),
         ) {
