@@ -6,11 +6,19 @@ use std::thread;
 
 /// Maps items in parallel, with at most one thread per core; results keep the order of items.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
+    map_some(items, cores(), work)
+}
+
+/// As [`map`], with at most `at_once` threads: for items that use several cores each.
+pub fn map_some<T: Sync, R: Send>(
+    items: &[T],
+    at_once: usize,
+    work: impl Fn(usize, &T) -> R + Sync,
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
-        for _ in 0..cores.min(items.len()) {
+        for _ in 0..at_once.min(items.len()) {
             scope.spawn(|| {
                 while let Some(index) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&i| i < items.len())
@@ -25,6 +33,11 @@ pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) 
         .into_iter()
         .map(|r| r.into_inner().expect("no holder panicked").expect("every item was done"))
         .collect()
+}
+
+/// Number of cores that this process may use.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use memtide_memory::IdealLines;
 
 use crate::engine::Engine;
 use crate::feed::Load;
-use crate::{Job, PageReads, Policy, SimError};
+use crate::{Job, Policy, SimError, Window};
 
 /// Maximum associativity of the cache model.
 const WAYS_MAX: u16 = 64;
@@ -55,8 +55,8 @@ impl Bound {
 pub struct IdealRun {
     /// What no run is faster than.
     pub bound: Bound,
-    /// The pages read in the region of interest.
-    pub reads: Vec<PageReads>,
+    /// The reads of each page in the region of interest, by window.
+    pub windows: Vec<Window>,
 }
 
 /// Why a comparison has no bound.
@@ -72,7 +72,7 @@ pub enum Unbounded {
     OpenMark,
 }
 
-/// The bound of programs on a machine, and their pages, from a run of its own. Calls `watch` as
+/// The bound of programs on a machine, and the reads of their pages, from a run of its own. Calls `watch` as
 /// [`run`](crate::run) does.
 ///
 /// # Errors
@@ -112,8 +112,8 @@ fn bound_of(
     let policy = Policy::new(Box::new(Anywhere), None);
     let mut engine = Engine::ideal(machine, relaxed, loads, policy, seed)?;
     engine.run(watch)?;
-    let reads = engine.page_reads();
-    Ok(engine.bound(&machine.reduced()).map(|bound| IdealRun { bound, reads }))
+    let windows = engine.take_windows();
+    Ok(engine.bound(&machine.reduced()).map(|bound| IdealRun { bound, windows }))
 }
 
 impl Engine<'_> {

@@ -38,7 +38,7 @@ pub use self::bound::{Bound, IdealRun, Unbounded, bound};
 pub use self::comparison::{Comparison, ORACLE, Reach};
 pub use self::cpus::assigned_cpus;
 use self::feed::Load;
-pub use self::oracle::{ORACLE_PLANS, PagePlan, PageReads, oracle_policies};
+pub use self::oracle::{ORACLE_PLANS, PagePlan, PageReads, Window, oracle_policies};
 pub use self::report::{
     HeatMapReport, HeatRow, KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport,
     Report, SensorReport, StageReport, TimeReport, TimelineReport, WearReport,
@@ -76,7 +76,7 @@ pub struct Policy {
     pub limits: Limits,
     /// Nodes that go offline, and when, in simulated time; one with pages in use then stays online.
     pub unplugs: Vec<(Time, NodeId)>,
-    /// Nodes of single pages, instead of the placement's.
+    /// Nodes of single pages, instead of the placement's, and their moves.
     pub plan: Option<PagePlan>,
 }
 

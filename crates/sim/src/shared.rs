@@ -12,7 +12,7 @@ use crate::cpus::assigned_cpus;
 use crate::feed::{Feed, Load};
 use crate::{IdealRun, Job, Policy, Report, SimError, Unbounded, run_loads};
 
-/// A bound and the pages, or why there is none.
+/// A bound and the reads of pages, or why there is none.
 pub(crate) type Bounded = Result<Result<IdealRun, Unbounded>, SimError>;
 
 /// Whether [`run_shared`] can run these jobs on a machine: each thread has a CPU for itself.

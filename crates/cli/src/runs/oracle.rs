@@ -1,23 +1,23 @@
-//! Runs whose pages are placed with the future known.
+//! Runs whose pages are placed and moved with the future known.
 
 use std::sync::Mutex;
 
-use memtide_sim::{PageReads, Report};
+use memtide_sim::{Report, Window};
 
 use super::{Runs, watcher};
 use crate::failure::Failure;
 use crate::parallel;
 use crate::progress::Progress;
 
-/// Placements that are tried: parts of the progress that [`Runs::oracle`] needs.
+/// Plans that are tried at most: parts of the progress that [`Runs::oracle`] needs.
 pub const ORACLE_PARTS: usize = memtide_sim::ORACLE_PLANS;
 
 impl Runs {
-    /// The fastest of the runs whose pages are placed by their reads; `None` if the machine has one node, and
+    /// The fastest of the runs whose pages are placed and moved by their reads; `None` if the machine has one node, and
     /// nothing to place.
     pub fn oracle(
         &self,
-        reads: &[PageReads],
+        windows: &[Window],
         progress: &Progress,
         first: usize,
         exact: bool,
@@ -25,7 +25,8 @@ impl Runs {
         if self.machine.nodes.len() < 2 {
             return Ok(None);
         }
-        let policies = memtide_sim::oracle_policies(&self.machine, reads);
+        let policies = memtide_sim::oracle_policies(&self.machine, windows);
+        (policies.len()..ORACLE_PARTS).for_each(|part| progress.set(first + part, 1.0));
         let jobs = self.jobs()?;
         let reports = if exact || !memtide_sim::can_share(&self.machine, &jobs) {
             drop(jobs);

@@ -17,9 +17,14 @@ pub fn note(comparison: &Comparison) -> Option<String> {
             format!("it is {} times as fast as {}, the best policy", times_of(times), comparison.names[best])
         }
     };
+    let moved = match oracle.pages.migrated {
+        0 => "this one moves none".to_owned(),
+        pages => format!("this one moves {pages}"),
+    };
     Some(format!(
-        "oracle: the fastest of three placements by each page's reads in the region, which were counted \
-         before; pages do not move later; {against}."
+        "oracle: the fastest of up to {} plans from each page's reads in the region, which were counted \
+         before; one of them moves pages, {moved}; {against}.",
+        memtide_sim::ORACLE_PLANS
     ))
 }
 

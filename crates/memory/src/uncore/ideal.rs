@@ -85,13 +85,9 @@ impl Ideal {
         self.pages.miss(line);
     }
 
-    /// Use of each frame since the start, or since the last [`Ideal::clear_pages`].
-    pub fn pages(&self) -> &[PageUse] {
-        self.pages.all()
-    }
-
-    pub fn clear_pages(&mut self) {
-        self.pages.clear();
+    /// The frames read since the last call, in order, with their use.
+    pub fn take_pages(&mut self) -> Vec<(u32, PageUse)> {
+        self.pages.take()
     }
 
     /// Latency of a line that no cache contains.

@@ -324,16 +324,9 @@ impl Uncore {
         UncoreCounts { ideal, ..self.counts }
     }
 
-    /// Use of each page frame on ideal memory; empty otherwise.
-    pub fn page_uses(&self) -> &[PageUse] {
-        self.ideal.as_ref().map_or(&[], Ideal::pages)
-    }
-
-    /// Forgets the use of pages so far.
-    pub fn clear_page_uses(&mut self) {
-        if let Some(ideal) = &mut self.ideal {
-            ideal.clear_pages();
-        }
+    /// Page frames read on ideal memory since the last call, in order, with their use; none on other memory.
+    pub fn take_page_uses(&mut self) -> Vec<(u32, PageUse)> {
+        self.ideal.as_mut().map_or_else(Vec::new, Ideal::take_pages)
     }
 
     /// A node's device counters; refreshes are counted up to `at`.

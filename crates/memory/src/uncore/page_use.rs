@@ -5,6 +5,9 @@ use memtide_core::{LINE_BYTES, PAGE_BYTES};
 
 const LINES: u64 = PAGE_BYTES / LINE_BYTES;
 
+/// Frames that are allocated together.
+const FRAMES: usize = 512;
+
 /// Reads of a page frame that the private caches missed, on ideal memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageUse {
@@ -29,29 +32,38 @@ impl PageUse {
     }
 }
 
-/// Use of all frames, numbered through the nodes.
-pub(super) struct PageUses(Vec<PageUse>);
+/// Use of all frames, numbered through the nodes. Memory is proportional to the frames used.
+pub(super) struct PageUses(Vec<Option<Box<[PageUse; FRAMES]>>>);
 
 impl PageUses {
     pub fn new(frames: u64) -> PageUses {
-        PageUses(vec![PageUse::default(); frames as usize])
+        PageUses(vec![None; (frames as usize).div_ceil(FRAMES)])
     }
 
     pub fn read(&mut self, line: u64, by: InitiatorId) {
-        self.0[(line / LINES) as usize].read(by);
+        self.of_line(line).read(by);
     }
 
     pub fn miss(&mut self, line: u64) {
-        let page = &mut self.0[(line / LINES) as usize];
+        let page = self.of_line(line);
         page.misses = page.misses.saturating_add(1);
     }
 
-    pub fn clear(&mut self) {
-        self.0.fill(PageUse::default());
+    fn of_line(&mut self, line: u64) -> &mut PageUse {
+        let frame = (line / LINES) as usize;
+        let frames = &mut self.0[frame / FRAMES];
+        &mut frames.get_or_insert_with(|| Box::new([PageUse::default(); FRAMES]))[frame % FRAMES]
     }
 
-    pub fn all(&self) -> &[PageUse] {
-        &self.0
+    /// The frames read since the last call, in order, with their use.
+    pub fn take(&mut self) -> Vec<(u32, PageUse)> {
+        let mut taken = Vec::new();
+        for (number, frames) in self.0.iter_mut().enumerate() {
+            let uses = frames.take().into_iter().flat_map(|frames| frames.into_iter().enumerate());
+            let used = uses.filter(|(_, page)| page.lines > 0);
+            taken.extend(used.map(|(at, page)| ((number * FRAMES + at) as u32, page)));
+        }
+        taken
     }
 }
 
@@ -69,15 +81,15 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_frame_count_together() {
-        let mut uses = PageUses::new(3);
-        for line in [63, 64, 65, 127, 128] {
+    fn lines_of_a_frame_count_together_until_they_are_taken() {
+        let mut uses = PageUses::new(1000);
+        for line in [63, 64, 65, 127, 999 * 64] {
             uses.read(line, InitiatorId(0));
         }
         uses.miss(64);
-        assert_eq!(uses.all().iter().map(|page| page.lines).collect::<Vec<_>>(), [1, 3, 1]);
-        assert_eq!(uses.all()[1].misses, 1);
-        uses.clear();
-        assert_eq!(uses.all()[1], PageUse::default());
+        let taken: Vec<_> =
+            uses.take().iter().map(|(frame, page)| (*frame, page.lines, page.misses)).collect();
+        assert_eq!(taken, [(0, 1, 0), (1, 3, 1), (999, 1, 0)]);
+        assert_eq!(uses.take(), []);
     }
 }

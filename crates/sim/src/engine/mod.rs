@@ -25,6 +25,7 @@ use crate::agenda::Agenda;
 use crate::core::{Core, Stop};
 use crate::feed::Load;
 use crate::heat::Heat;
+use crate::oracle::RegionWork;
 use crate::os::{Entry, Os};
 use crate::report::Report;
 use crate::samples::{NodeSample, ProgramSample, Samples};
@@ -59,6 +60,7 @@ pub(crate) struct Engine<'p> {
     pub samples: Samples,
     pub heat: Heat,
     pub stages: Stages,
+    pub region: RegionWork,
     idle: IdleTurns,
     /// Whether a thread has made a mark while others of its program ran.
     pub has_open_mark: bool,
@@ -80,7 +82,7 @@ pub(crate) struct Setup {
 
 /// Actors that are neither cores nor nodes, numbered after those.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Timer {
+pub(crate) enum Timer {
     Scan,
     Mark,
     Sensor,
@@ -89,9 +91,10 @@ enum Timer {
     Mover,
     Unplug,
     Start,
+    Oracle,
 }
 
-const TIMERS: [Timer; 8] = [
+const TIMERS: [Timer; 9] = [
     Timer::Scan,
     Timer::Mark,
     Timer::Sensor,
@@ -100,6 +103,7 @@ const TIMERS: [Timer; 8] = [
     Timer::Mover,
     Timer::Unplug,
     Timer::Start,
+    Timer::Oracle,
 ];
 
 /// Turns of actors between calls of the watcher: a small fraction of a second. Samples become less frequent
@@ -166,6 +170,7 @@ impl<'p> Engine<'p> {
             samples: Samples::new(nodes, jobs.len(), stage == Stage::Region),
             heat: Heat::new(nodes, jobs.len()),
             stages: Stages::new(stage),
+            region: RegionWork::default(),
             idle: IdleTurns::default(),
             has_open_mark: false,
             setup: Setup { machine, slice, scale, seed, unplugs: policy.unplugs, is_ideal },
@@ -174,6 +179,9 @@ impl<'p> Engine<'p> {
             engine.cores.iter_mut().for_each(|core| core.window.be_lenient());
         }
         engine.start_timers(requests.as_ref());
+        if stage == Stage::Region {
+            engine.enter_region();
+        }
         for job in jobs {
             engine.load(job)?;
         }
@@ -220,6 +228,7 @@ impl<'p> Engine<'p> {
             Timer::Mover => self.run_mover(),
             Timer::Unplug => self.unplug(),
             Timer::Start => return self.start_programs(),
+            Timer::Oracle => self.follow_region(),
         }
         Ok(())
     }
@@ -347,7 +356,7 @@ impl<'p> Engine<'p> {
         }
     }
 
-    fn set_timer(&mut self, timer: Timer, time: Time) {
+    pub(crate) fn set_timer(&mut self, timer: Timer, time: Time) {
         let number = TIMERS.iter().position(|&t| t == timer).expect("a listed timer");
         self.agenda.set(self.cores.len() + self.setup.machine.nodes.len() + number, time);
     }
@@ -419,7 +428,9 @@ impl<'p> Engine<'p> {
     pub(crate) fn follow_stage(&mut self, stage: Stage) {
         let (nodes, programs) = (NodeSample::of_all(self), ProgramSample::of_all(self));
         if stage == Stage::Region {
-            self.uncore.clear_page_uses();
+            self.enter_region()
+        } else {
+            self.leave_region()
         }
         self.samples.follow(stage == Stage::Region, &nodes, &programs, self.now);
         self.set_timer(Timer::Sample, self.samples.next(self.now));

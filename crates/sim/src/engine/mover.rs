@@ -70,6 +70,11 @@ impl Mover {
         done.append(&mut self.done);
     }
 
+    /// Forgets the completions since the last call.
+    pub fn drop_done(&mut self) {
+        self.done.clear();
+    }
+
     fn complete(&mut self, time: Time, planned: Planned, outcome: Outcome) {
         self.done.push(Completion { time, planned, outcome });
     }
@@ -77,7 +82,7 @@ impl Mover {
 
 impl Engine<'_> {
     /// Begins an action: in the fault on a CPU, or by the kernel thread.
-    pub(super) fn begin(&mut self, planned: &Planned, cpu: Option<usize>) {
+    pub(crate) fn begin(&mut self, planned: &Planned, cpu: Option<usize>) {
         let outcome = match &planned.action {
             Action::Move(wanted) => match (self.admit(wanted), cpu) {
                 (Ok(Some(frame)), Some(cpu)) => return self.move_in_fault(planned, *wanted, frame, cpu),
@@ -315,7 +320,7 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn wake_mover(&mut self, at: Time) {
+    pub(crate) fn wake_mover(&mut self, at: Time) {
         if !self.mover.busy && !self.mover.queue.is_empty() {
             self.set_timer(Timer::Mover, at.max(self.now));
         }

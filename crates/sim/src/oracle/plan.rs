@@ -1,19 +1,58 @@
 //! Plans: a node for each page, from its reads.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 
+use memtide_core::policy::Move;
 use memtide_core::{InitiatorId, Machine, NodeId, TaskId, Time, Vpn};
 
 use super::PageReads;
 
-/// The node of each page at first touch, sorted by page.
+/// The node of each page at first touch, and moves to other nodes later.
 #[derive(Debug, Default)]
-pub struct PagePlan(Vec<(TaskId, Vpn, NodeId)>);
+pub struct PagePlan {
+    /// Sorted by page.
+    nodes: Vec<(TaskId, Vpn, NodeId)>,
+    steps: VecDeque<Step>,
+}
+
+/// Moves that begin after a number of instructions of the region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub instructions: u64,
+    pub moves: Vec<Move>,
+}
 
 impl PagePlan {
+    pub(super) fn new(mut nodes: Vec<(TaskId, Vpn, NodeId)>, steps: Vec<Step>) -> PagePlan {
+        nodes.sort_unstable();
+        PagePlan { nodes, steps: steps.into() }
+    }
+
+    fn find(&self, task: TaskId, page: Vpn) -> Option<usize> {
+        self.nodes.binary_search_by_key(&(task, page), |&(task, page, _)| (task, page)).ok()
+    }
+
+    /// Where a page belongs when it is touched first.
     pub(crate) fn node(&self, task: TaskId, page: Vpn) -> Option<NodeId> {
-        let at = self.0.binary_search_by_key(&(task, page), |&(task, page, _)| (task, page)).ok()?;
-        Some(self.0[at].2)
+        self.find(task, page).map(|at| self.nodes[at].2)
+    }
+
+    /// The next moves that are due after this number of instructions.
+    pub(super) fn due(&mut self, instructions: u64) -> Option<Vec<Move>> {
+        self.steps.front().filter(|step| step.instructions <= instructions)?;
+        let step = self.steps.pop_front()?;
+        for wanted in &step.moves {
+            if let Some(at) = self.find(wanted.task, wanted.page) {
+                self.nodes[at].2 = wanted.to;
+            }
+        }
+        Some(step.moves)
+    }
+
+    /// Whether pages move later.
+    pub(super) fn moves_later(&self) -> bool {
+        !self.steps.is_empty()
     }
 }
 
@@ -28,12 +67,12 @@ pub enum Goal {
     Both,
 }
 
-/// One for each plan.
+/// One for each plan without moves.
 pub const GOALS: [Goal; 3] = [Goal::Latency, Goal::Bandwidth, Goal::Both];
 
 /// The plans for a machine, which has been reduced.
 pub fn plans(machine: &Machine, reads: &[PageReads]) -> Vec<PagePlan> {
-    GOALS.map(|goal| Draft::new(machine).plan(goal, reads)).into()
+    GOALS.map(|goal| PagePlan::new(Draft::new(machine).place(goal, reads), Vec::new())).into()
 }
 
 /// Idle latency of a node from the farthest initiator.
@@ -43,24 +82,24 @@ pub fn farthest(machine: &Machine, node: NodeId) -> Time {
 }
 
 /// A plan being made.
-struct Draft<'m> {
+pub(super) struct Draft<'m> {
     machine: &'m Machine,
     /// Base pages left on each node.
-    free: Vec<u64>,
+    pub free: Vec<u64>,
     /// Lines planned for each node.
     lines: Vec<u64>,
 }
 
 impl Draft<'_> {
-    fn new(machine: &Machine) -> Draft<'_> {
+    pub fn new(machine: &Machine) -> Draft<'_> {
         let low = u64::from(machine.kernel.watermark_low_bp);
         let usable = |pages: u64| pages - pages * low / 10_000;
         let free = machine.nodes.iter().map(|node| usable(node.pages())).collect();
         Draft { machine, free, lines: vec![0; machine.nodes.len()] }
     }
 
-    /// Places the pages that are read most first.
-    fn plan(mut self, goal: Goal, reads: &[PageReads]) -> PagePlan {
+    /// Places the pages that are read most first; those without room have no node.
+    pub fn place(&mut self, goal: Goal, reads: &[PageReads]) -> Vec<(TaskId, Vpn, NodeId)> {
         let mut pages: Vec<&PageReads> = reads.iter().collect();
         let order = |page: &&PageReads| {
             let density = |reads: u64| Reverse(reads * 512 / page.size.base_pages());
@@ -77,9 +116,7 @@ impl Draft<'_> {
             self.lines[node.index()] += page.lines;
             Some((page.task, page.page, node))
         });
-        let mut planned: Vec<_> = planned.collect();
-        planned.sort_unstable();
-        PagePlan(planned)
+        planned.collect()
     }
 
     /// The best node with room.
@@ -103,58 +140,65 @@ impl Draft<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod testing {
+    use memtide_core::Machine;
     use memtide_core::machine::bundled;
-    use memtide_core::{Machine, PageSize};
 
     use super::*;
 
-    /// DRAM with twice NVM's bandwidth, and this many pages of it.
-    fn machine(dram_pages: u64) -> Machine {
-        let mut machine = bundled::machine("bmpm-2").expect("bundled").expect("checked");
+    /// DRAM with twice NVM's bandwidth and the same latency, and this many pages of it.
+    pub fn machine(dram_pages: u64) -> Machine {
+        machine_named("bmpm-2", dram_pages)
+    }
+
+    /// A bundled machine with this many pages of DRAM.
+    pub fn machine_named(name: &str, dram_pages: u64) -> Machine {
+        let mut machine = bundled::machine(name).expect("bundled").expect("checked");
         machine.nodes[0].capacity_mib = 1;
         machine.nodes[1].capacity_mib = 64;
         machine.kernel.watermark_low_bp = (10_000 - dram_pages * 10_000 / 256) as u32;
         machine
     }
 
-    fn page(page: u64, lines: u64, misses: u64) -> PageReads {
-        let (task, page, size) = (TaskId(0), Vpn(page), PageSize::Base);
-        PageReads { task, page, size, lines, misses, initiator: InitiatorId(0) }
-    }
-
     /// Pages of a plan on DRAM.
-    fn on_dram(plan: &PagePlan) -> Vec<u64> {
-        plan.0.iter().filter(|(_, _, node)| node.index() == 0).map(|(_, page, _)| page.0).collect()
+    pub fn dram_pages(plan: &PagePlan) -> Vec<u64> {
+        plan.nodes.iter().filter(|(_, _, node)| node.index() == 0).map(|(_, page, _)| page.0).collect()
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{dram_pages, machine};
+    use super::*;
+    use crate::oracle::windows::page_reads;
 
     #[test]
     fn latency_plan_gives_dram_to_the_pages_with_most_misses() {
-        let reads: Vec<PageReads> = (0..8).map(|at| page(at, 100, at * 3 % 8)).collect();
+        let reads: Vec<PageReads> = (0..8).map(|at| page_reads(at, 100, at * 3 % 8)).collect();
         let plans = plans(&machine(4), &reads);
         let mut hot: Vec<u64> = (0..8).filter(|at| at * 3 % 8 >= 4).collect();
         hot.sort_unstable();
-        assert_eq!(on_dram(&plans[0]), hot);
+        assert_eq!(dram_pages(&plans[0]), hot);
     }
 
     #[test]
     fn bandwidth_plan_divides_lines_as_the_nodes_bandwidths() {
-        let reads: Vec<PageReads> = (0..90).map(|at| page(at, 10, 1)).collect();
+        let reads: Vec<PageReads> = (0..90).map(|at| page_reads(at, 10, 1)).collect();
         let plans = plans(&machine(200), &reads);
-        assert_eq!(on_dram(&plans[0]).len(), 90, "all fit, so that none needs the slower node");
-        let share = on_dram(&plans[1]).len() as f64 / 90.0;
+        assert_eq!(dram_pages(&plans[0]).len(), 90, "all fit, so that none needs the slower node");
+        let share = dram_pages(&plans[1]).len() as f64 / 90.0;
         assert!((share - 2.0 / 3.0).abs() < 0.02, "{share}");
-        let both = on_dram(&plans[2]).len();
-        assert!((on_dram(&plans[1]).len()..90).contains(&both), "{both}");
+        let both = dram_pages(&plans[2]).len();
+        assert!((dram_pages(&plans[1]).len()..90).contains(&both), "{both}");
     }
 
     #[test]
     fn plans_keep_to_capacity_and_name_a_page_once() {
-        let reads: Vec<PageReads> = (0..300).map(|at| page(at, 1 + at % 7, at % 3)).collect();
+        let reads: Vec<PageReads> = (0..300).map(|at| page_reads(at, 1 + at % 7, at % 3)).collect();
         for plan in plans(&machine(16), &reads) {
-            assert!(on_dram(&plan).len() <= 16);
-            assert_eq!(plan.0.len(), 300);
-            assert!(plan.0.windows(2).all(|two| two[0].1 < two[1].1));
+            assert!(dram_pages(&plan).len() <= 16);
+            assert_eq!(plan.nodes.len(), 300);
+            assert!(plan.nodes.windows(2).all(|two| two[0].1 < two[1].1));
             assert!(plan.node(TaskId(0), Vpn(5)).is_some());
             assert_eq!(plan.node(TaskId(0), Vpn(300)), None);
         }

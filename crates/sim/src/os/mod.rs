@@ -35,8 +35,8 @@ pub(crate) struct Os {
     pub scan_time: Time,
     /// Nodes whose pages it marks; `None` for all.
     scanned: Option<Vec<bool>>,
-    /// Nodes of pages, instead of the placement's.
-    plan: Option<PagePlan>,
+    /// Nodes of pages, instead of the placement's, and their moves.
+    pub plan: Option<PagePlan>,
 }
 
 /// Stale translations of a task.

@@ -94,7 +94,7 @@ impl Compared {
         let (reports, ideal) = runs.run_each(policies, &progress, exact)?;
         let alone_ms = alone.times_ms(policies, &progress, first)?;
         let oracle = match &ideal {
-            Ok(ideal) => runs.oracle(&ideal.reads, &progress, oracle_part, exact)?,
+            Ok(ideal) => runs.oracle(&ideal.windows, &progress, oracle_part, exact)?,
             Err(_) => None,
         };
         drop(progress);

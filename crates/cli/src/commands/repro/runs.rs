@@ -1,6 +1,7 @@
 //! The runs of experiments. They get plans only: what a paper reports is not known here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memtide_core::machine::Setting;
 use memtide_experiments::{Case, Experiment, Plan, Results, Row};
@@ -11,6 +12,7 @@ use super::cache::{self, Cache};
 use crate::failure::Failure;
 use crate::machines;
 use crate::options::{Overrides, Settings};
+use crate::parallel;
 use crate::progress::Progress;
 use crate::runs::{self, Runs};
 
@@ -78,6 +80,15 @@ fn group(plan: &Plan, case: Case<'_>, policies: &[(String, Policy)], seed: u64) 
     Ok(Group { program: program.name.clone(), variant, runs, policies: policies.to_vec(), keys })
 }
 
+/// Runs of a group.
+struct Job<'g> {
+    group: &'g Group,
+    keys: Vec<&'g String>,
+    policies: Vec<Policy>,
+    /// Number of the first of them among all runs.
+    first: usize,
+}
+
 /// Reports by key.
 struct Known<'a> {
     cache: &'a Cache,
@@ -94,36 +105,46 @@ impl Known<'_> {
                 self.reports.insert(key.clone(), report);
             }
         }
-        let missing: BTreeSet<&String> = groups.iter().flat_map(|group| self.missing(group)).collect();
-        let progress = Progress::new("simulating", missing.len());
-        let mut made = 0;
-        for group in groups {
-            let (keys, policies): (Vec<_>, Vec<_>) = (group.keys.iter().zip(&group.policies))
-                .filter(|(key, _)| !self.reports.contains_key(*key))
-                .unzip();
-            if keys.is_empty() {
-                continue;
+        let (jobs, missing) = self.jobs(groups);
+        let progress = Progress::new("simulating", missing);
+        let made = AtomicUsize::new(0);
+        let run = |job: &Job<'_>| {
+            let reports = job.group.runs.run_parts(&job.policies, &progress, job.first, false)?;
+            for (key, report) in job.keys.iter().zip(&reports) {
+                self.cache.store(key, report)?;
             }
-            let policies: Vec<Policy> = policies.iter().map(|(_, policy)| policy.clone()).collect();
-            let reports = group.runs.run_parts(&policies, &progress, made, false);
+            made.fetch_add(reports.len(), Ordering::Relaxed);
+            Ok(reports)
+        };
+        // Each uses several cores, but not to its end, and needs memory.
+        let at_once = (parallel::cores() / 8).clamp(2, 8);
+        let reports = parallel::map_some(&jobs, at_once, |_, job| run(job));
+        let made = made.into_inner();
+        for (job, reports) in jobs.iter().zip(reports) {
             let reports = reports.map_err(|failure| match failure {
                 Failure::Interrupted => Failure::Paused(format!(
-                    "interrupted after {made} of {} runs; the same command does the rest",
-                    missing.len()
+                    "interrupted after {made} of {missing} runs; the same command does the rest"
                 )),
-                other => named(&group.program, other),
+                other => named(&job.group.program, other),
             })?;
-            made += keys.len();
-            for (key, report) in keys.into_iter().zip(reports) {
-                self.cache.store(key, &report)?;
-                self.reports.insert(key.clone(), report);
-            }
+            self.reports.extend(job.keys.iter().map(|&key| key.clone()).zip(reports));
         }
         Ok(())
     }
 
-    fn missing<'a>(&self, group: &'a Group) -> impl Iterator<Item = &'a String> {
-        group.keys.iter().filter(|key| !self.reports.contains_key(*key)).collect::<Vec<_>>().into_iter()
+    /// The runs that are missing, each once, by group; and their number.
+    fn jobs<'g>(&self, groups: &[&'g Group]) -> (Vec<Job<'g>>, usize) {
+        let mut missing = BTreeSet::new();
+        let job = |&group: &&'g Group| {
+            let first = missing.len();
+            let (keys, policies): (Vec<_>, Vec<_>) = (group.keys.iter().zip(&group.policies))
+                .filter(|&(key, _)| !self.reports.contains_key(key) && missing.insert(key))
+                .map(|(key, (_, policy))| (key, policy.clone()))
+                .unzip();
+            (!keys.is_empty()).then_some(Job { group, keys, policies, first })
+        };
+        let jobs = groups.iter().filter_map(job).collect();
+        (jobs, missing.len())
     }
 
     fn rows(&self, groups: &[Group]) -> Vec<Row> {
