@@ -13,8 +13,8 @@ use crate::progress::Progress;
 pub const ORACLE_PARTS: usize = memtide_sim::ORACLE_PLANS;
 
 impl Runs {
-    /// The fastest of the runs whose pages are placed and moved by their reads; `None` if the machine has one node, and
-    /// nothing to place.
+    /// The fastest of the runs whose pages are placed and moved by their reads; `None` if the machine has one
+    /// node, and nothing to place.
     pub fn oracle(
         &self,
         windows: &[Window],

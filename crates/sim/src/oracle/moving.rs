@@ -181,6 +181,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use memtide_core::Time;
+    use proptest::collection::{btree_map, vec};
     use proptest::prelude::*;
 
     use super::*;
@@ -243,7 +244,7 @@ mod tests {
     proptest! {
         #[test]
         fn nodes_are_never_over_capacity_and_a_page_moves_once_a_window(
-            windows in prop::collection::vec(prop::collection::btree_map(0u64..40, 0u64..20_000, 0..40), 1..6),
+            windows in vec(btree_map(0u64..40, 0u64..20_000, 0..40), 1..6),
             dram in 4u64..32,
         ) {
             let windows = windows.iter().zip(0..).map(|(pages, at)| {

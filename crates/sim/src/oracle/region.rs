@@ -1,5 +1,5 @@
-//! A run's way through its region of interest: on ideal memory, windows are recorded; on real memory, a plan's
-//! moves begin as soon as the programs have retired as many instructions as in the windows.
+//! A run's way through its region of interest: on ideal memory, windows are recorded; on real memory, a
+//! plan's moves begin as soon as the programs have retired as many instructions as before the window.
 
 use memtide_core::policy::{Action, Planned, Reason};
 use memtide_core::{ActionId, Time};
