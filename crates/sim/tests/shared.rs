@@ -50,7 +50,14 @@ fn deviation(alone: f64, shared: f64) -> f64 {
 
 #[test]
 fn figures_are_those_of_runs_of_their_own() {
-    let policies = ["local", "interleave", "bw-random", "interleave+anb", "bw-local+bw-migration"];
+    let policies = [
+        "local",
+        "interleave",
+        "bw-random",
+        "interleave+anb",
+        "bw-local+bw-migration",
+        "local+linux-tiering",
+    ];
     for (name, workload) in [
         ("ddr5-cxl", "zipf:threads=2,footprint_mib=16,operations=200000"),
         ("ddr5-cxl", "stream:kernel=triad,threads=2,footprint_mib=24,iterations=1"),
@@ -64,10 +71,14 @@ fn figures_are_those_of_runs_of_their_own() {
         let machine = machine(name);
         for (policy, (alone, shared)) in policies.iter().zip(both(&machine, workload, &policies)) {
             let what = format!("{workload} on {name} under {policy}");
-            let counts = |of: &Report| {
-                (of.instructions, of.accesses, of.pages.faults, of.pages.huge_faults, of.private_hits.clone())
-            };
+            let counts = |of: &Report| (of.instructions, of.accesses, of.pages.faults, of.pages.huge_faults);
             assert_eq!(counts(&alone), counts(&shared), "{what}");
+            // Lines of moved pages stay in the private caches of the shared front.
+            for (alone_hits, shared_hits) in alone.private_hits.iter().zip(&shared.private_hits) {
+                let same = deviation(*alone_hits as f64, *shared_hits as f64);
+                let limit = if alone.pages.migrated > 0 { TOLERANCE } else { 0.0 };
+                assert!(same <= limit, "{what}: private hits {alone_hits} {shared_hits}");
+            }
             let latency = |of: &Report| of.latency.mean_ns.unwrap_or_default();
             for (figure, of) in [
                 ("time", (alone.time_ms, shared.time_ms)),

@@ -18,12 +18,13 @@ pub fn note(comparison: &Comparison) -> Option<String> {
         }
     };
     let moved = match oracle.pages.migrated {
-        0 => "this one moves none".to_owned(),
-        pages => format!("this one moves {pages}"),
+        0 => "no pages".to_owned(),
+        1 => "1 page".to_owned(),
+        pages => format!("{pages} pages"),
     };
     Some(format!(
         "oracle: the fastest of up to {} plans from each page's reads in the region, which were counted \
-         before; one of them moves pages, {moved}; {against}.",
+         before; it moves {moved}; {against}.",
         memtide_sim::ORACLE_PLANS
     ))
 }
