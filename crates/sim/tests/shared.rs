@@ -10,6 +10,9 @@ const SEED: u64 = 1;
 /// Largest deviation of time, bandwidth and latency.
 const TOLERANCE: f64 = 0.01;
 
+/// Largest deviation of private hits where pages move: their lines stay in the shared front's caches.
+const MOVED_TOLERANCE: f64 = 0.001;
+
 fn machine(name: &str) -> Machine {
     bundled::machine(name).expect("a bundled machine").expect("a checked machine")
 }
@@ -73,10 +76,9 @@ fn figures_are_those_of_runs_of_their_own() {
             let what = format!("{workload} on {name} under {policy}");
             let counts = |of: &Report| (of.instructions, of.accesses, of.pages.faults, of.pages.huge_faults);
             assert_eq!(counts(&alone), counts(&shared), "{what}");
-            // Lines of moved pages stay in the private caches of the shared front.
             for (alone_hits, shared_hits) in alone.private_hits.iter().zip(&shared.private_hits) {
                 let same = deviation(*alone_hits as f64, *shared_hits as f64);
-                let limit = if alone.pages.migrated > 0 { TOLERANCE } else { 0.0 };
+                let limit = if alone.pages.migrated > 0 { MOVED_TOLERANCE } else { 0.0 };
                 assert!(same <= limit, "{what}: private hits {alone_hits} {shared_hits}");
             }
             let latency = |of: &Report| of.latency.mean_ns.unwrap_or_default();
