@@ -1,5 +1,6 @@
 //! Cost of migration and monitoring, in a guest at 8 ns per instruction: times count instructions.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -211,7 +212,7 @@ fn measure(daemon: &Child, what: &str, allowed: u32) {
     let (begin, before) = (Instant::now(), run_ns(daemon));
     thread::sleep(MEASURED);
     let after = run_ns(daemon);
-    let per_second = |part: usize| (after[part] - before[part]) as f64 / begin.elapsed().as_secs_f64();
+    let per_second = |part: usize| spent(&before[part], &after[part]) as f64 / begin.elapsed().as_secs_f64();
     trace("0");
     println!("\n{what} ns per second {}", per_second(0) + per_second(1));
     println!("{what} by the kernel {}", per_second(1));
@@ -244,26 +245,35 @@ fn regions(allowed: f64) -> f64 {
     counts.iter().map(split).sum::<f64>() / intervals.max(1.0)
 }
 
-/// CPU time of the daemon and of DAMON's threads, in ns.
-fn run_ns(daemon: &Child) -> [u64; 2] {
-    let mut all = [0; 2];
+/// CPU times of threads by their ids, in ns.
+type ThreadTimes = BTreeMap<String, u64>;
+
+/// CPU times of the threads of the daemon and of DAMON.
+fn run_ns(daemon: &Child) -> [ThreadTimes; 2] {
+    let mut all = [ThreadTimes::new(), ThreadTimes::new()];
     for process in fs::read_dir("/proc").expect("/proc").flatten() {
         let folder = process.path();
         let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
         if process.file_name() == *daemon.id().to_string() {
-            all[0] += threads_ns(&folder);
+            all[0].extend(threads_ns(&folder));
         } else if name.starts_with("kdamond") {
-            all[1] += threads_ns(&folder);
+            all[1].extend(threads_ns(&folder));
         }
     }
     all
 }
 
-fn threads_ns(process: &Path) -> u64 {
+fn threads_ns(process: &Path) -> ThreadTimes {
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     let ns = |thread: fs::DirEntry| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0)
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        let ns = text.split(' ').next()?.parse().ok()?;
+        Some((thread.file_name().to_string_lossy().into_owned(), ns))
     };
-    threads.map(ns).sum()
+    threads.filter_map(ns).collect()
+}
+
+/// CPU time between two readings, in ns; all of that of new threads.
+fn spent(before: &ThreadTimes, after: &ThreadTimes) -> u64 {
+    after.iter().map(|(thread, ns)| ns - before.get(thread).copied().unwrap_or(0)).sum()
 }

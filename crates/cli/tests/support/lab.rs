@@ -15,8 +15,15 @@ pub fn script(options: &[&str], files: &[&str], script: &str) -> (String, String
     let run = command.args(["--", "sh", "-c", script]).output().expect("memtide runs");
     let [out, stderr] = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     println!("{out}\n{stderr}");
-    assert!(run.status.success(), "{out}\n{stderr}");
+    assert!(run.status.success(), "{out}\n{stderr}\n{}", panics(&stderr));
     (out, stderr)
+}
+
+/// The panic messages of a test in the guest, for the end of a long output.
+fn panics(stderr: &str) -> String {
+    let lines: Vec<&str> = stderr.lines().collect();
+    let panics = lines.windows(3).filter(|part| part[0].contains(" panicked at "));
+    panics.flatten().copied().collect::<Vec<_>>().join("\n")
 }
 
 /// The running test binary, to run it in a guest.

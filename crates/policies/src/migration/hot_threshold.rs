@@ -1,8 +1,11 @@
-//! `hot-threshold`: pages with more TLB misses than a fixed number go to the fastest tier.
+//! `hot-threshold`: pages with at least a fixed number of TLB misses go to the fastest tier; when it is full,
+//! pages with fewer make room.
 
 use memtide_core::params::{Parameter, Values};
-use memtide_core::policy::{Delivery, Event, Migration, Plan, Reason, Region, Sensor, Sensors, View, Wake};
-use memtide_core::{Machine, Time};
+use memtide_core::policy::{
+    Delivery, Event, Migration, Page, Plan, Reason, Region, Sensor, Sensors, View, Wake,
+};
+use memtide_core::{Machine, NodeId, Time};
 
 use super::groups::{COUNT, Draft, EPOCH_MS, Groups, MARKS, pages_of, sampling};
 use crate::entry::{Info, MigrationEntry};
@@ -10,7 +13,7 @@ use crate::entry::{Info, MigrationEntry};
 pub(super) const ENTRY: MigrationEntry = MigrationEntry {
     info: Info {
         name: "hot-threshold",
-        summary: "moves pages with more TLB misses than a fixed number to the fastest tier",
+        summary: "moves pages with at least a fixed number of TLB misses to the fastest tier",
         source: "hinuma section II-B and figure 2: its rival, after Thermostat (Agarwal and Wenisch, ASPLOS \
                  2017)",
         figures: false,
@@ -49,6 +52,20 @@ impl HotThreshold {
     }
 }
 
+impl HotThreshold {
+    /// The pages whose region is, or is not, on the fastest tier and hot, with their nodes.
+    fn pages<'v>(
+        &'v self,
+        view: &'v View,
+        wanted: fn(bool, bool) -> bool,
+    ) -> impl Iterator<Item = (Page, NodeId)> + 'v {
+        let is_wanted =
+            move |region: &Region| wanted(self.groups.is_fast(region.node), region.reads >= self.threshold);
+        let regions = view.regions.iter().filter(is_wanted);
+        regions.flat_map(|region| pages_of(region).map(move |page| (page, region.node)))
+    }
+}
+
 impl Migration for HotThreshold {
     fn sensors(&self) -> Sensors {
         Sensors::new(Delivery::Deployable, self.epoch).require(self.counting)
@@ -57,11 +74,14 @@ impl Migration for HotThreshold {
     fn on_event(&mut self, _: &Event, _: &View, _: &mut Plan) {}
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
-        let is_hot = |region: &Region| region.reads >= self.threshold && !self.groups.is_fast(region.node);
+        let mut cold = self.pages(view, |fast, hot| fast && !hot);
         let mut draft = Draft::new(&self.groups, view, plan);
-        for region in view.regions.iter().filter(is_hot) {
-            if !pages_of(region).all(|page| draft.cross(page, region.node, Reason::Hot)) {
-                break;
+        for (up, from) in self.pages(view, |fast, hot| hot && !fast) {
+            while !draft.cross(up, from, Reason::Hot) {
+                let room = cold.next().is_some_and(|(down, node)| draft.cross(down, node, Reason::MakeRoom));
+                if !room {
+                    return Wake::After(self.epoch);
+                }
             }
         }
         Wake::After(self.epoch)
@@ -76,29 +96,39 @@ mod tests {
     use super::*;
     use crate::testing::{bmpm, moves_of, node_view, page_counts};
 
-    fn moved(text: &str, free: u64, counts: &[(u8, u32)]) -> Vec<u64> {
+    /// Pages moved, with their targets.
+    fn moved(text: &str, free: [u64; 2], counts: &[(u8, u32)]) -> Vec<(u64, u8)> {
         let mut policy = crate::parse(text).expect("a policy").migration(&bmpm(2.0));
-        let nodes = vec![node_view(NodeId(0), 100, free), node_view(NodeId(1), 100, 50)];
+        let nodes = [0, 1].map(|node| node_view(NodeId(node), 100, free[usize::from(node)])).to_vec();
         let view = View { nodes, regions: page_counts(counts), ..View::default() };
         let mut plan = Plan::default();
         assert_eq!(policy.decide(&view, &mut plan), Wake::After(Time::from_ms(4000)));
         assert_eq!(plan.work(), Time::ZERO);
-        let moves = moves_of(&plan);
-        assert!(moves.iter().all(|(wanted, reason)| wanted.to == NodeId(0) && *reason == Reason::Hot));
-        moves.iter().map(|(wanted, _)| wanted.page.0).collect()
+        moves_of(&plan).iter().map(|(wanted, _)| (wanted.page.0, wanted.to.0)).collect()
     }
 
     #[test]
     fn pages_from_the_threshold_on_are_promoted() {
         let counts = [(1, 0), (1, 2), (1, 3), (0, 9), (1, 9)];
-        assert_eq!(moved("local+hot-threshold", 50, &counts), [2, 4]);
-        assert_eq!(moved("local+hot-threshold:threshold=4", 50, &counts), [4]);
+        assert_eq!(moved("local+hot-threshold", [50, 50], &counts), [(2, 0), (4, 0)]);
+        assert_eq!(moved("local+hot-threshold:threshold=4", [50, 50], &counts), [(4, 0)]);
     }
 
     #[test]
-    fn full_fast_tier_gets_no_page_and_none_is_demoted() {
-        assert_eq!(moved("local+hot-threshold", 1, &[(0, 0), (1, 3), (1, 4)]), [1]);
-        assert_eq!(moved("local+hot-threshold", 0, &[(0, 0), (1, 3), (1, 4)]), [0; 0]);
+    fn pages_below_the_threshold_leave_the_fast_tier_only_when_it_is_full() {
+        let counts = [(0, 0), (0, 3), (0, 2), (1, 3), (1, 4), (1, 5)];
+        assert_eq!(moved("local+hot-threshold", [3, 50], &counts), [(3, 0), (4, 0), (5, 0)]);
+        assert_eq!(
+            moved("local+hot-threshold", [1, 50], &counts),
+            [(3, 0), (0, 1), (4, 0), (2, 1), (5, 0)],
+            "0 and 2 are cold"
+        );
+        assert_eq!(
+            moved("local+hot-threshold", [0, 50], &counts),
+            [(0, 1), (3, 0), (2, 1), (4, 0)],
+            "1 is hot and stays"
+        );
+        assert_eq!(moved("local+hot-threshold", [0, 0], &counts), [], "no node has free memory");
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! Invariant: at most `capacity` pages, each in one level. An access is a look-up; sorting is up to the
 //! caller, once an epoch.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use memtide_core::policy::{Page, TlbMiss};
@@ -41,15 +42,16 @@ pub(super) struct Entry {
     pub node: NodeId,
     /// TLB misses in units of 1 / [`MISS`], halved at each [`Queue::age`].
     pub misses: u32,
-    /// Round of its last miss.
+    /// Round of its last miss, and how many pages were missed in it before.
     round: u64,
+    rank: u32,
     level: u8,
 }
 
 impl Entry {
     /// A page without misses, which is in no queue.
     pub(super) fn idle(page: Page, node: NodeId) -> Entry {
-        Entry { page, node, misses: 0, round: 0, level: 0 }
+        Entry { page, node, misses: 0, round: 0, rank: 0, level: 0 }
     }
 }
 
@@ -58,6 +60,8 @@ impl Entry {
 pub(super) struct Queue {
     capacity: usize,
     round: u64,
+    /// Misses counted in this round.
+    counted: u32,
     /// Whether all pages of the lowest level were missed in this round.
     is_fresh: bool,
     entries: BTreeMap<Key, Entry>,
@@ -70,6 +74,7 @@ pub(super) struct Queue {
 pub(super) struct Saved {
     capacity: usize,
     round: u64,
+    counted: u32,
     entries: Vec<Entry>,
 }
 
@@ -102,15 +107,19 @@ impl Queue {
         if let Some(entry) = self.entries.get_mut(&key) {
             if entry.round == self.round {
                 self.round += 1;
+                self.counted = 0;
                 self.is_fresh = false;
             }
             entry.misses = entry.misses.saturating_add(MISS);
-            (entry.page.size, entry.node, entry.round) = (size, node, self.round);
+            (entry.page.size, entry.node) = (size, node);
+            (entry.round, entry.rank) = (self.round, self.counted);
         } else if self.entries.len() < self.capacity || self.evict() {
             let page = Page { task, page, size };
-            self.entries.insert(key, Entry { page, node, misses: MISS, round: self.round, level: 0 });
+            let (round, rank) = (self.round, self.counted);
+            self.entries.insert(key, Entry { page, node, misses: MISS, round, rank, level: 0 });
             self.levels[0].push_back(key);
         }
+        self.counted = self.counted.saturating_add(1);
     }
 
     /// Removes the oldest page of the lowest level that was not missed in this round, if there is one. Pages
@@ -153,10 +162,10 @@ impl Queue {
         }
     }
 
-    /// Its pages in ascending order of misses.
+    /// Its pages in ascending order of misses; of equal ones, those missed earlier in their round come later.
     pub(super) fn sorted(&self) -> Vec<Entry> {
         let mut sorted: Vec<Entry> = self.entries.values().copied().collect();
-        sorted.sort_by_key(|entry| (entry.misses, entry.page));
+        sorted.sort_by_key(|entry| (entry.misses, Reverse(entry.rank), entry.page));
         sorted
     }
 
@@ -173,16 +182,21 @@ impl Queue {
 
     pub(super) fn saved(&self) -> Saved {
         let entries = self.levels.iter().flatten().map(|key| self.entries[key]);
-        Saved { capacity: self.capacity, round: self.round, entries: entries.collect() }
+        Saved {
+            capacity: self.capacity,
+            round: self.round,
+            counted: self.counted,
+            entries: entries.collect(),
+        }
     }
 
     /// A saved queue, on a machine with this number of nodes.
     pub(super) fn restored(saved: Saved, nodes: usize) -> Result<Queue, String> {
-        let Saved { capacity, round, entries } = saved;
+        let Saved { capacity, round, counted, entries } = saved;
         if entries.len() > capacity {
             return Err(format!("{} pages in a queue of {capacity}", entries.len()));
         }
-        let mut queue = Queue { capacity, round, ..Queue::default() };
+        let mut queue = Queue { capacity, round, counted, ..Queue::default() };
         for entry in entries {
             let (key, level) = ((entry.page.task, entry.page.page), usize::from(entry.level));
             if entry.node.index() >= nodes || level >= LEVELS || queue.entries.insert(key, entry).is_some() {
@@ -229,11 +243,17 @@ mod tests {
     }
 
     #[test]
+    fn of_equal_pages_the_one_missed_first_in_the_round_is_the_hottest() {
+        assert_eq!(pages(&queue(9, &[2, 3, 1])), [(1, 1.0), (3, 1.0), (2, 1.0)]);
+        assert_eq!(pages(&queue(9, &[2, 3, 1, 1, 3, 2])), [(2, 2.0), (3, 2.0), (1, 2.0)], "the last round");
+    }
+
+    #[test]
     fn new_page_replaces_the_oldest_of_an_earlier_round() {
-        assert_eq!(pages(&queue(2, &[1, 2, 3])), [(1, 1.0), (2, 1.0)], "3 came later in the same round");
+        assert_eq!(pages(&queue(2, &[1, 2, 3])), [(2, 1.0), (1, 1.0)], "3 came later in the same round");
         assert_eq!(pages(&queue(2, &[1, 2, 1, 3])), [(3, 1.0), (1, 2.0)], "2 was not missed again before 3");
-        assert_eq!(pages(&queue(2, &[1, 2, 1, 2, 3])), [(1, 2.0), (2, 2.0)], "both are a level up");
-        assert_eq!(pages(&queue(3, &[1, 2, 3, 1, 4, 5, 6])), [(4, 1.0), (5, 1.0), (1, 2.0)]);
+        assert_eq!(pages(&queue(2, &[1, 2, 1, 2, 3])), [(2, 2.0), (1, 2.0)], "both are a level up");
+        assert_eq!(pages(&queue(3, &[1, 2, 3, 1, 4, 5, 6])), [(5, 1.0), (4, 1.0), (1, 2.0)]);
     }
 
     #[test]
@@ -242,7 +262,7 @@ mod tests {
         for _ in 0..4 {
             (0..40).for_each(|page| queue.count(&miss(page)));
         }
-        assert_eq!(pages(&queue), (0..10).map(|page| (page, 4.0)).collect::<Vec<_>>());
+        assert_eq!(pages(&queue), (0..10).rev().map(|page| (page, 4.0)).collect::<Vec<_>>());
     }
 
     #[test]
@@ -302,11 +322,14 @@ mod tests {
         let one = |node: u8, level: u8| {
             format!(
                 r#"{{"page":{{"task":1,"page":5,"size":"Base"}},"node":{node},"misses":1,
-                "round":0,"level":{level}}}"#
+                "round":0,"rank":0,"level":{level}}}"#
             )
         };
         let restored = |capacity: u8, entries: &[String]| {
-            let text = format!(r#"{{"capacity":{capacity},"round":3,"entries":[{}]}}"#, entries.join(","));
+            let text = format!(
+                r#"{{"capacity":{capacity},"round":3,"counted":0,"entries":[{}]}}"#,
+                entries.join(",")
+            );
             let text = text.replace("\"Base\"", &serde_json::to_string(&PageSize::Base).expect("a word"));
             Queue::restored(serde_json::from_str(&text).expect("a queue"), 2).map(|queue| queue.len())
         };
