@@ -135,6 +135,11 @@ impl Judged {
         places(&self.names)
     }
 
+    /// What was found out about the experiment, unless everything holds.
+    pub fn finding<'e>(&self, experiment: &'e Experiment) -> Option<&'e str> {
+        experiment.finding.as_deref().filter(|_| self.verdict() != Verdict::Holds)
+    }
+
     /// The verdict on the whole experiment.
     pub fn verdict(&self) -> Verdict {
         let all = || {

@@ -64,10 +64,14 @@ pub fn first_line() -> &'static str {
 /// The result, then the notes that are not part of it.
 fn verdict(result: &Finding, notes: &[String]) -> String {
     let Finding { sentences, table: about } = result;
-    let paragraph = |text: &String| format!("<p>{}</p>", escaped(text));
-    let result: String = sentences.iter().map(paragraph).chain(about.iter().map(table)).collect();
-    let notes = notes.iter().filter(|note| !sentences.contains(note)).map(paragraph);
+    let result: String =
+        sentences.iter().map(|text| paragraph(text)).chain(about.iter().map(table)).collect();
+    let notes = notes.iter().filter(|note| !sentences.contains(note)).map(|note| paragraph(note));
     result + &notes.collect::<String>()
+}
+
+fn paragraph(text: &str) -> String {
+    format!("<p>{}</p>", escaped(text))
 }
 
 /// Small charts under one heading, with a key of their colours.
@@ -75,9 +79,9 @@ pub fn grid(title: &str, key: &str, charts: &[Chart]) -> String {
     grid_of("grid", title, key, charts)
 }
 
-/// As [`grid`], two charts in a row.
-pub fn wide_grid(title: &str, charts: &[Chart]) -> String {
-    grid_of("grid wide", title, "", charts)
+/// As [`grid`], two charts in a row, below a text, if there is one.
+pub fn wide_grid(title: &str, text: Option<&str>, charts: &[Chart]) -> String {
+    grid_of("grid wide", title, &text.map(paragraph).unwrap_or_default(), charts)
 }
 
 /// As [`grid`], four charts in a row.

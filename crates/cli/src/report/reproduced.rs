@@ -16,7 +16,7 @@ const HEIGHT: usize = 380;
 pub fn page<'a>(done: &[(Experiment, Judged)], counts: Vec<String>, document: &'a Document) -> Page<'a> {
     let sections = done.iter().enumerate().map(|(at, (experiment, judged))| {
         let heading = format!("{}: {} ({})", experiment.id, experiment.title, judged.verdict());
-        wide_grid(&heading, &charts(at, experiment, judged))
+        wide_grid(&heading, judged.finding(experiment), &charts(at, experiment, judged))
     });
     let ids: Vec<&str> = done.iter().map(|(experiment, _)| experiment.id.as_str()).collect();
     let title = match &ids[..] {

@@ -19,7 +19,7 @@ use crate::tables::mix;
 
 /// The page of a comparison.
 pub fn page<'a>(runs: &'a Runs, comparison: &Comparison, document: &'a Document) -> Page<'a> {
-    let by_node = wide_grid("Pages and accesses by node", &[pages(comparison), accesses(comparison)]);
+    let by_node = wide_grid("Pages and accesses by node", None, &[pages(comparison), accesses(comparison)]);
     let mut sections = vec![section(&time(comparison)), explained::section(comparison), by_node];
     if !comparison.alone_ms.is_empty() {
         sections.push(section(&slowdowns(comparison)));

@@ -84,13 +84,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if done.is_empty() {
         return failed;
     }
-    let document = tables::document(&done, common.seed);
+    let mut document = tables::document(&done, common.seed);
     if let Some(draft) = draft {
         draft.write(&report::of_reproduction(&done, tables::counts(&done), &document))?;
     }
     if let Some(draft) = markdown {
         draft.write(&done)?;
     }
+    document.notes.extend(tables::findings(&done));
     document.print(common.output).and(failed)
 }
 

@@ -9,12 +9,7 @@ use crate::output::{Cell, Document, Table, VERSION};
 pub fn document(done: &[Done], seed: u64) -> Document {
     let about = vec![("seed", Cell::Whole(seed)), ("memtide", Cell::text(VERSION))];
     let tables = vec![numbers(done), shapes(done), experiments(done)];
-    Document {
-        about,
-        tables,
-        main: "numbers",
-        notes: counts(done).into_iter().chain(findings(done)).collect(),
-    }
+    Document { about, tables, main: "numbers", notes: counts(done) }
 }
 
 /// How many of the claims hold, in sentences.
@@ -52,9 +47,9 @@ pub fn counts(done: &[Done]) -> Vec<String> {
 }
 
 /// What was found out about experiments that do not hold.
-fn findings(done: &[Done]) -> impl Iterator<Item = String> {
-    done.iter().filter(|(_, judged)| judged.verdict() != Verdict::Holds).filter_map(|(experiment, _)| {
-        let finding: Vec<&str> = experiment.finding.as_ref()?.split_whitespace().collect();
+pub fn findings(done: &[Done]) -> impl Iterator<Item = String> {
+    done.iter().filter_map(|(experiment, judged)| {
+        let finding: Vec<&str> = judged.finding(experiment)?.split_whitespace().collect();
         Some(format!("{}: {}", experiment.id, finding.join(" ")))
     })
 }
