@@ -71,6 +71,9 @@ fn results_are_beside_the_papers_and_the_same_from_the_cache() {
     for part in ["figure-0-0", "numbers-0-0", "ours at half scale"] {
         assert!(page.contains(part), "{part}");
     }
+    let finding = "This text is for results that do not hold.";
+    let (above, charts) = page.split_once("<section>").expect("a section of charts");
+    assert!(!above.contains(finding) && charts.contains(&format!("<p>{finding}</p>")), "beside its charts");
     let text = fs::read_to_string(markdown).unwrap();
     assert!(text.contains("| cut | 55.0 % |") && text.contains("This text is for results"), "{text}");
 

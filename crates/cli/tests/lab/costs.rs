@@ -275,5 +275,5 @@ fn threads_ns(process: &Path) -> ThreadTimes {
 
 /// CPU time between two readings, in ns; all of that of new threads.
 fn spent(before: &ThreadTimes, after: &ThreadTimes) -> u64 {
-    after.iter().map(|(thread, ns)| ns - before.get(thread).copied().unwrap_or(0)).sum()
+    after.iter().map(|(thread, ns)| ns.saturating_sub(before.get(thread).copied().unwrap_or(0))).sum()
 }
