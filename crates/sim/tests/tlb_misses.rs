@@ -6,8 +6,10 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use memtide_core::policy::{Delivery, Event, Migration, Plan, Sensor, Sensors, TlbMissSampling, View, Wake};
-use memtide_core::{Machine, PAGE_BYTES, PageSize, Time};
+use memtide_core::policy::{
+    Delivery, Event, Migration, Page, Plan, Sensor, Sensors, TlbMissSampling, View, Wake,
+};
+use memtide_core::{Machine, PAGE_BYTES, PageSize, TaskId, Time, Vpn};
 use memtide_sim::{Policy, Report, run, run_shared};
 
 use runs::{assert_near, job};
@@ -31,6 +33,8 @@ struct Counts {
     delivery: Delivery,
     epoch: Time,
     work: Time,
+    /// Counts the misses of the pages from this one on, if it chooses: see [`Plan::count`].
+    counted_from: Option<u64>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -49,6 +53,11 @@ impl Migration for Counts {
 
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         plan.spend(self.work);
+        if let Some(from) = self.counted_from {
+            let task = view.tasks.first().map_or(TaskId(0), |task| task.task);
+            let pages = from..PAGES + 3;
+            plan.count(pages.map(|page| Page { task, page: Vpn(page), size: PageSize::Base }).collect());
+        }
         let mut seen = self.seen.lock().expect("no panic");
         seen.counted += view.regions.iter().map(|region| region.pages * u64::from(region.reads)).sum::<u64>();
         seen.views.push(view.clone());
@@ -73,7 +82,7 @@ fn chase(rounds: u64) -> support::Script {
 }
 
 fn counting(marking: Time, every_miss: bool) -> Vec<Sensor> {
-    vec![Sensor::TlbMisses(TlbMissSampling { marking, every_miss })]
+    vec![Sensor::TlbMisses(TlbMissSampling { marking, every_miss, planned: false })]
 }
 
 struct Run {
@@ -81,12 +90,13 @@ struct Run {
     delivery: Delivery,
     sensors: Vec<Sensor>,
     work: Time,
+    counted_from: Option<u64>,
 }
 
 fn measure(machine: &Machine, script: support::Script, wanted: Run) -> (Report, Seen) {
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let Run { alone, delivery, sensors, work } = wanted;
-    let counts = Counts { sensors, delivery, epoch: EPOCH, work, seen: seen.clone() };
+    let Run { alone, delivery, sensors, work, counted_from } = wanted;
+    let counts = Counts { sensors, delivery, epoch: EPOCH, work, counted_from, seen: seen.clone() };
     let policy = Policy::new(runs::policy(machine, "local").placement, Some(Box::new(counts)));
     let report = if alone {
         run(machine, vec![job(script, &[0])], policy, 1, &mut |_| true)
@@ -102,7 +112,7 @@ fn runs_of(sensors: &[Sensor]) -> impl Iterator<Item = Run> {
     [true, false].into_iter().flat_map(move |alone| {
         [Delivery::InKernel, Delivery::Deployable].map(|delivery| {
             let sensors = sensors.to_vec();
-            Run { alone, delivery, sensors, work: Time::ZERO }
+            Run { alone, delivery, sensors, work: Time::ZERO, counted_from: None }
         })
     })
 }
@@ -121,6 +131,34 @@ fn first_miss_of_each_page_counts_once_per_marking_and_costs_its_fault() {
         let most = (seen.misses as f64).max(counted) - (seen.counted as f64).min(counted);
         assert!(most <= PAGES as f64 + 0.5, "{name}: {counted} {} {}", seen.misses, seen.counted);
     }
+}
+
+#[test]
+fn only_chosen_pages_are_marked_at_once_and_at_each_marking() {
+    let sampling = |planned| {
+        let (marking, every_miss) = (Time::from_us(250), false);
+        vec![Sensor::TlbMisses(TlbMissSampling { marking, every_miss, planned })]
+    };
+    let counted = |from: Option<u64>, planned: bool| {
+        let sensors = sampling(planned);
+        let run = |wanted| {
+            let wanted = Run { counted_from: from, ..wanted };
+            let (report, seen) = measure(&machine(64, 700), chase(2_000), wanted);
+            (seen.misses, report.spent.system_ms / 700e-6, (report.time_ms / 0.1).floor())
+        };
+        runs_of(&sensors).map(run).collect::<Vec<_>>()
+    };
+    // An epoch of 100 us marks a quarter of the pages; markings of 250 us never come, as each epoch restarts them.
+    for (misses, faults, epochs) in counted(Some(PAGES * 3 / 4), true) {
+        let expected = epochs * (PAGES / 4) as f64;
+        assert_near(faults, expected, 0.1, "faults");
+        assert!(misses as f64 <= faults + 0.5 && misses as f64 >= faults - (PAGES / 4) as f64, "{misses}");
+    }
+    assert!(
+        counted(None, true).iter().all(|(misses, faults, _)| (*misses, *faults) == (0, 0.0)),
+        "none are chosen"
+    );
+    assert_eq!(counted(Some(1), false), counted(None, false), "all are marked");
 }
 
 #[test]
@@ -143,6 +181,7 @@ fn views_list_every_page_with_its_count() {
         delivery: Delivery::Deployable,
         sensors: counting(Time::from_us(100), false),
         work: Time::ZERO,
+        counted_from: None,
     };
     let (_, seen) = measure(&machine(64, 0), chase(2_000), wanted);
     for view in &seen.views[1..] {
@@ -156,7 +195,8 @@ fn views_list_every_page_with_its_count() {
 fn counting_without_cost_takes_walks_alone() {
     let times = [None, Some(false)].map(|counts| {
         let sensors = counts.map_or(Vec::new(), |every| counting(Time::from_us(100), every));
-        let wanted = Run { alone: true, delivery: Delivery::Deployable, sensors, work: Time::ZERO };
+        let (delivery, work) = (Delivery::Deployable, Time::ZERO);
+        let wanted = Run { alone: true, delivery, sensors, work, counted_from: None };
         measure(&machine(64, 0), chase(2_000), wanted).0
     });
     let walks = (times[1].tlb_misses - times[0].tlb_misses) as f64;
@@ -173,6 +213,7 @@ fn llc_misses_are_those_of_the_report() {
         delivery: Delivery::Deployable,
         sensors: vec![Sensor::LlcMisses],
         work: Time::ZERO,
+        counted_from: None,
     };
     let (report, seen) = measure(&machine(64, 0), script, wanted);
     let counts: Vec<_> = seen.views.iter().filter_map(|view| view.llc).collect();
@@ -188,7 +229,8 @@ fn work_of_a_policy_takes_the_cpu_of_a_program_only_if_none_is_idle() {
         let machine = machine(64, 0);
         let scripts = (0..threads).map(|cpu| job(chase(5_000), &[cpu as u16])).collect();
         let (delivery, epoch) = (Delivery::Deployable, Time::from_ms(1));
-        let counts = Counts { sensors: Vec::new(), delivery, epoch, work, seen: Arc::default() };
+        let (sensors, seen) = Default::default();
+        let counts = Counts { sensors, delivery, epoch, work, counted_from: None, seen };
         let policy = Policy::new(runs::policy(&machine, "local").placement, Some(Box::new(counts)));
         run(&machine, scripts, policy, 1, &mut |_| true).expect("it runs")
     };

@@ -8,7 +8,7 @@ mod runner;
 pub use governor::{Governor, Limits, Record};
 pub use runner::{PolicyRunner, ask};
 
-use crate::policy::{Completion, Event, Plan, Planned, View};
+use crate::policy::{Completion, Event, Page, Plan, Planned, View};
 use crate::units::Time;
 
 /// What the loop runs on: a simulated or a real machine.
@@ -32,6 +32,10 @@ pub trait Host {
     /// Spends CPU time of a policy that has decided, before its actions begin: see
     /// [`Plan::spend`](crate::policy::Plan::spend). A real machine has spent it already.
     fn spend(&mut self, _: Time) {}
+
+    /// Counts the TLB misses of these pages alone from now on: see
+    /// [`Plan::count`](crate::policy::Plan::count). For hosts that have this sensor.
+    fn count(&mut self, _: &[Page]) {}
 
     /// Appends the completions since the last call, oldest first.
     fn completions(&mut self, done: &mut Vec<Completion>);

@@ -153,6 +153,9 @@ impl PolicyRunner {
         if plan.work() > Time::ZERO {
             host.spend(plan.work());
         }
+        if let Some(pages) = plan.counted() {
+            host.count(pages);
+        }
         self.next_id = ActionId(self.next_id.0 + actions.len() as u64);
         let time = host.now();
         self.governor.start_plan();

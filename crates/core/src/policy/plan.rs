@@ -24,6 +24,8 @@ pub struct Plan {
     /// Whether the policy asks to decide now.
     decides: bool,
     work: Time,
+    /// Pages whose TLB misses are counted from now on; `None` leaves them as they are.
+    counted: Option<Vec<Page>>,
 }
 
 impl Default for Plan {
@@ -52,7 +54,15 @@ impl Plan {
 
     /// An empty plan that stores at most `limit` actions and counts the others.
     pub fn with_limit(first: ActionId, limit: usize) -> Plan {
-        Plan { first, actions: Vec::new(), limit, dropped: 0, decides: false, work: Time::ZERO }
+        Plan {
+            first,
+            actions: Vec::new(),
+            limit,
+            dropped: 0,
+            decides: false,
+            work: Time::ZERO,
+            counted: None,
+        }
     }
 
     /// Appends an action; returns the id of its completion.
@@ -101,6 +111,17 @@ impl Plan {
     /// The CPU time charged.
     pub fn work(&self) -> Time {
         self.work
+    }
+
+    /// Counts the TLB misses of these pages from now on, and of no others: the host marks them at once, and again
+    /// after each marking interval. For [`TlbMissSampling::planned`](super::TlbMissSampling::planned).
+    pub fn count(&mut self, pages: Vec<Page>) {
+        self.counted = Some(pages);
+    }
+
+    /// The pages whose TLB misses are counted from now on, if the plan changes them.
+    pub fn counted(&self) -> Option<&[Page]> {
+        self.counted.as_deref()
     }
 
     /// The moves among the actions.

@@ -142,7 +142,7 @@ impl Regions {
     }
 
     /// The regions in order.
-    pub fn iter(&self) -> impl Iterator<Item = Region> + '_ {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Region> + '_ {
         (0..self.len()).map(|at| self.get(at))
     }
 

@@ -87,17 +87,20 @@ impl Default for RegionSampling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbMissSampling {
-    /// Marking interval: time between two steps that mark all present pages.
+    /// Marking interval: time between two steps that mark present pages.
     pub marking: Time,
     /// Whether an entry stays marked after its fault, so that each later TLB miss of its page counts too, as
     /// in BadgerTrap. If false, it counts one miss per marking interval.
     pub every_miss: bool,
+    /// Whether only the pages of the last [`Plan::count`](super::Plan::count) are marked, instead of all.
+    #[serde(default)]
+    pub planned: bool,
 }
 
 impl Default for TlbMissSampling {
     /// All pages once a second, the period of Linux's NUMA hint scanner; one miss per page and interval.
     fn default() -> TlbMissSampling {
-        TlbMissSampling { marking: Time::from_ms(1000), every_miss: false }
+        TlbMissSampling { marking: Time::from_ms(1000), every_miss: false, planned: false }
     }
 }
 
@@ -244,8 +247,9 @@ impl Sensors {
                 let sensor = Sensor::Regions(RegionSampling { sampling, aggregation, regions_max, writes });
                 Request { sensor, ..*request }
             }
-            Sensor::TlbMisses(TlbMissSampling { marking, every_miss }) => {
-                let sensor = Sensor::TlbMisses(TlbMissSampling { marking: time(marking), every_miss });
+            Sensor::TlbMisses(sampling) => {
+                let sensor =
+                    Sensor::TlbMisses(TlbMissSampling { marking: time(sampling.marking), ..sampling });
                 Request { sensor, ..*request }
             }
             _ => *request,

@@ -43,7 +43,7 @@ pub(super) fn pages_per_epoch(machine: &Machine, values: &Values) -> usize {
 /// The counting that a policy's parameters request, for its epoch.
 pub(super) fn sampling(values: &Values, epoch: Time) -> TlbMissSampling {
     let marking = Time((epoch.0 / u64::from(values.u32("marks"))).max(1));
-    TlbMissSampling { marking, every_miss: values.word("count") == "every" }
+    TlbMissSampling { marking, every_miss: values.word("count") == "every", planned: false }
 }
 
 /// Resident pages of all tasks, in base pages.
@@ -115,7 +115,7 @@ impl<'d> Draft<'d> {
 }
 
 /// A region's pages.
-pub(super) fn pages_of(region: Region) -> impl Iterator<Item = Page> {
+pub(super) fn pages_of(region: Region) -> impl DoubleEndedIterator<Item = Page> {
     let Region { task, start, pages, size, .. } = region;
     (0..pages).map(move |number| Page { task, page: Vpn(start.0 + number * size.base_pages()), size })
 }

@@ -2,7 +2,7 @@
 
 use memtide_core::Time;
 use memtide_core::epoch::{Host, PolicyRunner};
-use memtide_core::policy::{Completion, Event, Planned, View, Wake};
+use memtide_core::policy::{Completion, Event, Page, Planned, View, Wake};
 
 use super::{Engine, Timer};
 
@@ -35,6 +35,10 @@ impl Host for SimHost<'_, '_> {
 
     fn spend(&mut self, time: Time) {
         self.engine.work_for_policy(self.cpu, time);
+    }
+
+    fn count(&mut self, pages: &[Page]) {
+        self.engine.count_misses_of(pages);
     }
 
     fn completions(&mut self, done: &mut Vec<Completion>) {

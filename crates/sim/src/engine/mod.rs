@@ -12,7 +12,7 @@ mod traps;
 
 use memtide_core::epoch::PolicyRunner;
 use memtide_core::machine::Machine;
-use memtide_core::policy::{Sensor, Sensors};
+use memtide_core::policy::{Page, Sensor, Sensors};
 use memtide_core::{CpuId, LINE_BYTES, NodeId, PAGE_BYTES, Stage, TaskId, Time};
 use memtide_memory::{Uncore, Waiter};
 
@@ -373,8 +373,11 @@ impl<'p> Engine<'p> {
             }
             self.set_timer(Timer::Scan, self.scan_period());
         }
-        if let Some(marking) = self.sensors.marking() {
-            self.set_timer(Timer::Mark, marking);
+        if let Some(sampling) = self.sensors.tlb_misses() {
+            if sampling.planned {
+                self.os.mark_only(&[]);
+            }
+            self.set_timer(Timer::Mark, sampling.marking);
         }
         if let Some(sampling) = self.sensors.sampling() {
             self.set_timer(Timer::Sensor, sampling);
@@ -411,8 +414,16 @@ impl<'p> Engine<'p> {
             self.os.mark(TaskId::from(task));
             self.shoot_down(None, Cause::Monitoring);
         }
-        let next = self.sensors.marking().map_or(Time::NEVER, |marking| self.now + marking);
+        let next = self.sensors.tlb_misses().map_or(Time::NEVER, |sampling| self.now + sampling.marking);
         self.set_timer(Timer::Mark, next);
+    }
+
+    /// Marks these pages' entries instead of all from now on, if the policy asked to choose.
+    fn count_misses_of(&mut self, pages: &[Page]) {
+        if self.sensors.tlb_misses().is_some_and(|sampling| sampling.planned) {
+            self.os.mark_only(pages);
+            self.mark_entries();
+        }
     }
 
     fn sample(&mut self, watch: &mut dyn FnMut(Option<f64>) -> bool) -> Result<(), SimError> {

@@ -52,7 +52,7 @@ impl Migration for RandomMoves {
         let (sampling, aggregation) = (Time::from_us(1), Time::from_us(5));
         let regions = RegionSampling { sampling, aggregation, regions_max: 12, writes: true };
         let in_kernel = self.delivery == Delivery::InKernel;
-        let counting = TlbMissSampling { marking: Time::from_us(7), every_miss: in_kernel };
+        let counting = TlbMissSampling { marking: Time::from_us(7), every_miss: in_kernel, planned: false };
         let sensors = Sensors::new(self.delivery, EPOCH);
         let sensors = if in_kernel { sensors } else { sensors.copy_on_write() };
         let sensors = sensors.require(Sensor::HintFaults).require(Sensor::TlbMisses(counting));

@@ -4,13 +4,14 @@
 mod fault;
 mod frames;
 mod lru;
+mod mark;
 mod page_table;
 mod reclaim;
 mod scan;
 mod space;
 
 use memtide_core::machine::{Kernel, Machine};
-use memtide_core::policy::NodeOrder;
+use memtide_core::policy::{NodeOrder, Page};
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use memtide_memory::PageKey;
 
@@ -35,6 +36,8 @@ pub(crate) struct Os {
     pub scan_time: Time,
     /// Nodes whose pages it marks; `None` for all.
     scanned: Option<Vec<bool>>,
+    /// Pages that are marked to count their TLB misses; `None` for all.
+    counted: Option<Vec<Page>>,
     /// Nodes of pages, instead of the placement's, and their moves.
     pub plan: Option<PagePlan>,
 }
@@ -109,6 +112,7 @@ impl Os {
             scan_step: 0,
             scan_time: Time::ZERO,
             scanned: None,
+            counted: None,
             plan,
         }
     }

@@ -15,21 +15,6 @@ impl Os {
         self.scanned = Some(nodes);
     }
 
-    /// Marks all present pages of a task, so that their next TLB misses are counted.
-    pub fn mark(&mut self, task: TaskId) {
-        let mut marked = false;
-        self.spaces[task.index()].table.walk(Vpn(0), Vpn(PAGES), |_, _, entry| {
-            if entry.has(Entry::PRESENT) && !entry.any(Entry::MOVING) {
-                entry.set(Entry::MARKED);
-                marked = true;
-            }
-            true
-        });
-        if marked {
-            self.stale.push(Stale { task, page: None });
-        }
-    }
-
     /// Marks the task's next `pages` present base pages; wraps around at the end of its memory, which ends a
     /// pass. A huge page is marked whole; what that exceeds `pages` is taken from the next steps. Returns the
     /// number marked.

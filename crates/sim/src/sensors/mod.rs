@@ -19,7 +19,7 @@ mod tlb_misses;
 mod watermarks;
 
 use memtide_core::policy::{
-    Answer, Answers, Delivery, Event, NodeView, Sensor, SensorRefused, Sensors, View,
+    Answer, Answers, Delivery, Event, NodeView, Sensor, SensorRefused, Sensors, TlbMissSampling, View,
 };
 use memtide_core::{NodeId, Time};
 
@@ -47,14 +47,9 @@ pub(crate) trait Sense: Send {
         None
     }
 
-    /// Interval at which page table entries are marked, if they are.
-    fn marking(&self) -> Option<Time> {
+    /// How page table entries are marked to count TLB misses, if they are.
+    fn tlb_misses(&self) -> Option<TlbMissSampling> {
         None
-    }
-
-    /// Whether entries stay marked when a miss has been counted.
-    fn every_miss(&self) -> bool {
-        false
     }
 
     /// Takes a sample.
@@ -143,14 +138,9 @@ impl OpenSensors {
         self.open.iter().find_map(|sensor| sensor.sampling())
     }
 
-    /// Interval at which page table entries are marked, if they are.
-    pub fn marking(&self) -> Option<Time> {
-        self.open.iter().find_map(|sensor| sensor.marking())
-    }
-
-    /// Whether entries stay marked when a miss has been counted.
-    pub fn every_miss(&self) -> bool {
-        self.open.iter().any(|sensor| sensor.every_miss())
+    /// How page table entries are marked to count TLB misses, if they are.
+    pub fn tlb_misses(&self) -> Option<TlbMissSampling> {
+        self.open.iter().find_map(|sensor| sensor.tlb_misses())
     }
 
     /// Takes a sample at the end of a sampling interval.

@@ -44,12 +44,8 @@ impl Sense for TlbMisses {
         }
     }
 
-    fn marking(&self) -> Option<Time> {
-        Some(self.sampling.marking)
-    }
-
-    fn every_miss(&self) -> bool {
-        self.sampling.every_miss
+    fn tlb_misses(&self) -> Option<TlbMissSampling> {
+        Some(self.sampling)
     }
 
     /// Faults are system time of the threads.
@@ -91,7 +87,7 @@ fn continues(run: &Region, page: &Region) -> bool {
 impl Engine<'_> {
     /// Counts a TLB miss of a thread on a CPU. An in-kernel policy gets it at once.
     pub(crate) fn marked_miss(&mut self, cpu: usize, touch: Touch, page: Vpn, size: PageSize, node: NodeId) {
-        let every_miss = self.sensors.every_miss();
+        let every_miss = self.sensors.tlb_misses().is_some_and(|sampling| sampling.every_miss);
         let Touch { task, thread, write, address, .. } = touch;
         if let Some((entry, _)) = self.os.spaces[task.index()].table.find(page) {
             entry.count_miss();

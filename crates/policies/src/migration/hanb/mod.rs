@@ -2,7 +2,8 @@
 //! ones leave it, N following the bandwidth; within a tier, pages go to the CPUs that access them.
 //!
 //! ```text
-//!  TLB miss of a marked page ──▶ queue ──── once an interval: sort, hot and cold ──▶ N down for each one up
+//!  TLB miss of a page of the queue ──▶ count ──── once an interval: sort, hot and cold ──▶ N down for each up
+//!  pages of the queue missed least ◀── once an interval ──▶ other pages, in order of their addresses
 //!  NUMA hint fault ──▶ filter ──▶ nearest node of the page's group with free memory
 //!  LLC miss rate ──▶ interval (eq. 6)      bandwidth ──▶ N (eq. 7, 8)
 //! ```
@@ -13,16 +14,14 @@ mod tuning;
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
     Action, Completion, Delivery, Event, HintFault, Migration, Move, Outcome, Plan, Reason, Refusal, Sensor,
-    Sensors, View, Wake,
+    Sensors, TlbMissSampling, View, Wake,
 };
 use memtide_core::{Machine, NodeId, TaskId, Time, Vpn};
 use serde::{Deserialize, Serialize};
 
 use self::queue::{Entry, MISS, Queue, Saved};
 use self::tuning::{Interval, Ratio, queue_length};
-use super::groups::{
-    COUNT, Draft, Groups, MARKS, PAGE_NS, PAGES, pages_of, pages_per_epoch, resident, sampling,
-};
+use super::groups::{COUNT, Draft, Groups, PAGE_NS, PAGES, pages_of, pages_per_epoch, resident, sampling};
 use super::shared::{from_text, to_text};
 use super::trigger::{FILTER, Memory, Trigger};
 use crate::entry::{Info, MigrationEntry};
@@ -62,7 +61,12 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "changes of bandwidth below this leave N as it is",
                 [0, 5, 100],
             ),
-            MARKS,
+            Parameter::integer(
+                "marks",
+                "markings",
+                "how often in the first interval the queue's pages are marked to count their next TLB miss",
+                [1, 4, 1000],
+            ),
             COUNT,
             FILTER,
             Parameter::word(
@@ -86,7 +90,7 @@ struct Hanb {
     pages: usize,
     ratio_max: u32,
     settle: u32,
-    counting: Sensor,
+    counting: TlbMissSampling,
     copy_on_write: bool,
     trigger: Trigger,
     queue: Queue,
@@ -99,7 +103,7 @@ struct Hanb {
 struct Tuned {
     interval: Interval,
     ratio: Ratio,
-    /// Where the search for cold pages goes on.
+    /// The first page of those to be counted next: the pages behind it were counted last.
     hand: (TaskId, Vpn),
     /// Base pages sent to each node since the last decision.
     sent: Vec<u64>,
@@ -124,24 +128,20 @@ impl Hanb {
             hand: (TaskId(0), Vpn(0)),
             sent: vec![0; groups.nodes()],
         };
-        let (penalty, page_ns) = (values.u32("penalty"), values.u32("page_ns"));
-        // Until the first view says how many pages there are.
-        let most = machine.nodes.iter().map(|node| node.pages()).sum::<u64>() / machine.reduction();
-        let mut queue = Queue::default();
-        queue.set_capacity(queue_length(penalty, page_ns, most));
+        let counting = TlbMissSampling { planned: true, ..sampling(values, configured) };
         Hanb {
             groups,
             configured,
-            penalty,
-            page_ns,
+            penalty: values.u32("penalty"),
+            page_ns: values.u32("page_ns"),
             hot: values.u32("hot"),
             pages: pages_per_epoch(machine, values),
             ratio_max: values.u32("ratio_max"),
             settle: values.u32("settle"),
-            counting: Sensor::TlbMisses(sampling(values, configured)),
+            counting,
             copy_on_write: values.word("copy") == "on-write",
             trigger: Trigger::new(machine, values),
-            queue,
+            queue: Queue::default(),
             tuned,
         }
     }
@@ -174,30 +174,30 @@ impl Hanb {
         }
     }
 
-    /// Pages of the fastest tier out of the queue, which lists those used last: up to `most`; those without a
-    /// miss in this interval first, from where the last search ended.
-    fn unlisted(&mut self, view: &View, most: usize) -> Vec<Entry> {
-        let mut unlisted = self.unlisted_of(view, |reads| reads == 0, most);
-        let rest = self.unlisted_of(view, |reads| reads > 0, most - unlisted.len());
-        unlisted.extend(rest);
-        unlisted
-    }
-
-    fn unlisted_of(&mut self, view: &View, counts: impl Fn(u32) -> bool, most: usize) -> Vec<Entry> {
-        let key = |entry: &Entry| (entry.page.task, entry.page.page);
+    /// The pages that are not in the queue, from the hand on and round to it.
+    fn outside<'v>(&'v self, view: &'v View) -> impl DoubleEndedIterator<Item = Entry> + 'v {
         let hand = self.tuned.hand;
         let pages = || {
-            let regions = view.regions.iter().filter(|r| counts(r.reads) && self.groups.is_fast(r.node));
-            regions.flat_map(|r| pages_of(r).map(move |page| Entry::idle(page, r.node)))
+            let regions = view.regions.iter();
+            let pages = regions.flat_map(|r| pages_of(r).map(move |page| Entry::idle(page, r.node)));
+            pages.filter(|entry| !self.queue.contains(entry.key()))
         };
-        let after = pages().filter(|entry| key(entry) >= hand);
-        let before = pages().take_while(|entry| key(entry) < hand);
-        let unlisted = after.chain(before).filter(|entry| !self.queue.contains(key(entry)));
-        let unlisted: Vec<Entry> = unlisted.take(most).collect();
-        if let Some(last) = unlisted.last() {
-            self.tuned.hand = (last.page.task, Vpn(last.page.page.0.saturating_add(1)));
+        let ahead = pages().filter(move |entry| entry.key() >= hand);
+        ahead.chain(pages().filter(move |entry| entry.key() < hand))
+    }
+
+    /// Puts other pages in the place of those of the queue that are used least, and counts the misses of its
+    /// pages from now on.
+    fn renew(&mut self, view: &View, plan: &mut Plan) {
+        let resident = resident(view);
+        self.queue.make_room(queue_length(self.penalty, self.page_ns, resident), resident);
+        self.queue.age();
+        let new: Vec<Entry> = self.outside(view).take(self.queue.room()).collect();
+        if let Some((task, page)) = new.last().map(Entry::key) {
+            self.tuned.hand = (task, Vpn(page.0.saturating_add(1)));
         }
-        unlisted
+        new.into_iter().for_each(|entry| self.queue.admit(entry));
+        plan.count(self.queue.pages().collect());
     }
 
     /// The migration across groups: for each hot page up, N cold ones down.
@@ -212,9 +212,10 @@ impl Hanb {
             .take_while(|entry| entry.misses >= self.hot.saturating_mul(MISS))
             .take(self.pages)
             .collect();
-        let mut cold = self.unlisted(view, hot.len().saturating_mul(n));
-        cold.extend(fast);
-        let mut cold = cold.into_iter().peekable();
+        let (idle, used): (Vec<Entry>, Vec<Entry>) = fast.into_iter().partition(|entry| entry.misses == 0);
+        // The last pages behind the hand have left the queue last.
+        let unlisted = self.outside(view).rev().filter(|entry| self.groups.is_fast(entry.node));
+        let mut cold = idle.into_iter().chain(unlisted).chain(used).peekable();
         let mut draft = Draft::new(&self.groups, view, plan);
         for up in hot {
             for _ in 0..n {
@@ -229,9 +230,12 @@ impl Hanb {
 
 impl Migration for Hanb {
     fn sensors(&self) -> Sensors {
-        let sensors = Sensors::new(Delivery::InKernel, self.configured);
+        let sensors = Sensors::new(Delivery::InKernel, self.counting.marking);
         let sensors = if self.copy_on_write { sensors.copy_on_write() } else { sensors };
-        let sensors = sensors.require(self.counting).require(Sensor::LlcMisses).require(Sensor::NodeTraffic);
+        let sensors = sensors
+            .require(Sensor::TlbMisses(self.counting))
+            .require(Sensor::LlcMisses)
+            .require(Sensor::NodeTraffic);
         if self.groups.has_neighbours() { sensors.require(Sensor::HintFaults) } else { sensors }
     }
 
@@ -247,9 +251,8 @@ impl Migration for Hanb {
     fn decide(&mut self, view: &View, plan: &mut Plan) -> Wake {
         self.tuned.sent.fill(0);
         self.queue.retain_tasks(|task| view.task(task).is_some());
-        self.queue.set_capacity(queue_length(self.penalty, self.page_ns, resident(view)));
         self.exchange(view, plan);
-        self.queue.age();
+        self.renew(view, plan);
         Wake::After(self.tuned.interval.next(view.llc, self.configured))
     }
 
