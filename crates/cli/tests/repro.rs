@@ -154,12 +154,14 @@ fn list_has_every_experiment_and_mistakes_are_refused() {
     refused(3, &["repro", &at(&EXPERIMENT.replace("machine =", "machin ="))], &["wrong.toml:6", "machin"]);
     let cache = folder.path().join("cache");
     let with = |text: &str, said: &[&str]| {
-        refused(1, &["repro", &at(text), "--cache", cache.to_str().unwrap(), "--full-scale-only"], said);
+        refused(3, &["repro", &at(text), "--cache", cache.to_str().unwrap(), "--full-scale-only"], said);
     };
-    with(&EXPERIMENT.replace("bmpm-5", "bmpm-6"), &["wrong", "bmpm-5"]);
-    with(&EXPERIMENT.replace("\"bw-interleave\"", "\"bw-interleaf\""), &["wrong", "bw-interleave"]);
+    let misnamed = EXPERIMENT.replace("run(\"stream\"", "run(\"steam\"");
+    with(&misnamed, &["wrong.toml:", "no run of program 'steam'", "programs stream", "no variants"]);
+    assert!(!cache.exists(), "nothing ran");
+    with(&EXPERIMENT.replace("bmpm-5", "bmpm-6"), &["wrong.toml", "bmpm-5"]);
+    with(&EXPERIMENT.replace("\"bw-interleave\"", "\"bw-interleaf\""), &["wrong.toml", "bw-interleave"]);
     let failing = EXPERIMENT.replace("page_share", "page_shares");
-    with(&failing, &["share of pages on DRAM"]);
     // The others are judged all the same.
     let failing = file(folder.path(), "failing.toml", failing.as_bytes());
     let holding = at(EXPERIMENT);
@@ -174,4 +176,10 @@ fn list_has_every_experiment_and_mistakes_are_refused() {
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(results["experiments"].as_array().unwrap().len(), 1);
     refused(2, &["repro", "--cache"], &["--cache"]);
+    refused(2, &["repro", "fig-4"], &["bdm/fig-4 or hinuma/fig-4"]);
+    let text = file(folder.path(), "mine.txt", EXPERIMENT.as_bytes());
+    refused(2, &["repro", &text], &["end in .toml"]);
+    // Files of others are left as they are.
+    refused(1, &["repro", &holding, "--markdown", &holding], &["was not written by", "name another file"]);
+    assert_eq!(fs::read_to_string(&holding).unwrap(), EXPERIMENT);
 }

@@ -25,7 +25,7 @@ fn verdict_names_ties_and_idle_migration() {
     assert_eq!(tied, ["bw-local", "bw-local+bw-migration"], "{tie}");
     assert!(tie.contains("No NUMA hint fault occurred under bw-local+bw-migration"), "{tie}");
     let same = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+anb"]);
-    assert!(same.contains("they place pages alike"), "{same}");
+    assert!(same.contains("each node gets the same share of their requests"), "{same}");
     let early = verdict(&["-m", "bmpm-5", "-w", small, "-p", "local,local+hot-cold"]);
     assert!(
         early.contains("No epoch ended under local+hot-cold,") && !early.contains("hint fault"),

@@ -53,6 +53,14 @@ pub fn select(names: &[String]) -> Result<Vec<Experiment>, String> {
             None => {
                 let all: Vec<String> = papers.iter().flat_map(|paper| ids(paper)).collect();
                 let known: Vec<&str> = papers.iter().copied().chain(all.iter().map(String::as_str)).collect();
+                let ends = |id: &&String| id.split_once('/').is_some_and(|(_, figure)| figure == name);
+                let figures: Vec<&str> = all.iter().filter(ends).map(String::as_str).collect();
+                if !figures.is_empty() {
+                    return Err(format!(
+                        "there is no experiment '{name}'; did you mean {}?",
+                        figures.join(" or ")
+                    ));
+                }
                 return Err(suggest::unknown("experiment", name, &known));
             }
         };

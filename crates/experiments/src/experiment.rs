@@ -5,12 +5,15 @@ use serde::Deserialize;
 
 use crate::formula;
 use crate::plan::Plan;
+use crate::results::Results;
 
 /// A figure or table of a paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
     /// `PAPER/FIGURE`.
     pub id: String,
+    /// Its file, for messages.
+    pub file: String,
     /// What it shows, in a line.
     pub title: String,
     /// Where in the paper.
@@ -155,8 +158,23 @@ impl Experiment {
         if number.is_empty() && shape.is_empty() {
             return Err(refused(String::new(), "needs a number or a shape to judge".to_owned()));
         }
-        let (id, numbers, shapes, figures) = (id.to_owned(), number, shape, figure);
-        Ok(Experiment { id, title, source, plan, numbers, shapes, figures, finding })
+        let runs = formula::Formulas::new(Results::placeholder(&plan));
+        let numbers = number.iter().enumerate().map(|(at, of)| (format!("number[{at}].ours"), &of.ours));
+        let shapes = shape.iter().enumerate().map(|(at, of)| (format!("shape[{at}].holds"), &of.holds));
+        for (field, formula) in numbers.chain(shapes) {
+            runs.check_names(formula).map_err(|message| refused(field, message))?;
+        }
+        Ok(Experiment {
+            id: id.to_owned(),
+            file: file.to_owned(),
+            title,
+            source,
+            plan,
+            numbers: number,
+            shapes: shape,
+            figures: figure,
+            finding,
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use cel::extractors::Arguments;
 use cel::objects::Key;
 use cel::{Context, ExecutionError, FunctionContext, Program, Value};
 
-use crate::results::Results;
+use crate::results::{NO_RUN, Results};
 
 /// A function of a list of numbers.
 type Fold = fn(&[f64]) -> f64;
@@ -74,9 +74,25 @@ impl Formulas {
         }
     }
 
+    /// Checks the runs that a formula names, by results without figures.
+    ///
+    /// # Errors
+    /// If one is not in the plan.
+    pub(crate) fn check_names(&self, text: &str) -> Result<(), String> {
+        match self.value(text, &[]) {
+            Err(message) if message.contains(NO_RUN) => Err(message),
+            _ => Ok(()),
+        }
+    }
+
     fn value(&self, text: &str, names: &[(&str, &str)]) -> Result<Value, String> {
         let context = self.context(names).map_err(|error| error.to_string())?;
-        compile(text)?.execute(&context).map_err(|error| error.to_string())
+        compile(text)?.execute(&context).map_err(|error| match error.to_string() {
+            text if text.starts_with("Unsupported binary operator") => {
+                format!("{text}: write whole numbers as 2.0, for they do not mix with others")
+            }
+            text => text,
+        })
     }
 
     fn context(

@@ -21,6 +21,9 @@ pub struct Row {
     pub report: Report,
 }
 
+/// How a message on a run that is not in the plan begins.
+pub(crate) const NO_RUN: &str = "no run";
+
 /// All runs of a plan.
 #[derive(Clone, Debug)]
 pub struct Results {
@@ -40,6 +43,21 @@ impl Results {
         Results::of(plan, reports)
     }
 
+    /// Of a plan that has not run: reports without figures.
+    pub(crate) fn placeholder(plan: &Plan) -> Results {
+        let mut keys = Vec::new();
+        for program in plan.program_names() {
+            for policy in plan.policy_names() {
+                let variants = plan.variant_names();
+                let variants = if variants.is_empty() { vec![""] } else { variants };
+                keys.extend(
+                    variants.into_iter().map(|variant| [program, policy, variant].map(str::to_owned)),
+                );
+            }
+        }
+        Results::of(plan, keys.into_iter().map(|key| (key, Json::Object(Default::default()))))
+    }
+
     /// Of reports by program, policy and variant.
     fn of(plan: &Plan, reports: impl Iterator<Item = ([String; 3], Json)>) -> Results {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
@@ -56,12 +74,16 @@ impl Results {
     pub(crate) fn report(&self, program: &str, policy: &str, variant: &str) -> Result<Value, String> {
         let key = [program, policy, variant].map(str::to_owned);
         self.reports.get(&key).cloned().ok_or_else(|| {
+            let [programs, policies, variants] =
+                [&self.programs, &self.policies, &self.variants].map(|names| names.join(", "));
+            let (of, others) = match (variant, self.variants.is_empty()) {
+                ("", true) => (String::new(), "no variants".to_owned()),
+                (_, true) => (format!(" in variant '{variant}'"), "no variants".to_owned()),
+                (_, false) => (format!(" in variant '{variant}'"), format!("variants {variants}")),
+            };
             format!(
-                "no run of program '{program}' under policy '{policy}' in variant '{variant}'; there are \
-                 programs {}; policies {}; variants {}",
-                self.programs.join(", "),
-                self.policies.join(", "),
-                self.variants.join(", ")
+                "{NO_RUN} of program '{program}' under policy '{policy}'{of}; there are programs {programs}; \
+                 policies {policies}; {others}"
             )
         })
     }

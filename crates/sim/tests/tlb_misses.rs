@@ -148,7 +148,7 @@ fn only_chosen_pages_are_marked_at_once_and_at_each_marking() {
         };
         runs_of(&sensors).map(run).collect::<Vec<_>>()
     };
-    // An epoch of 100 us marks a quarter of the pages; markings of 250 us never come, as each epoch restarts them.
+    // An epoch of 100 us marks a quarter of the pages; markings of 250 us never come, as each restarts them.
     for (misses, faults, epochs) in counted(Some(PAGES * 3 / 4), true) {
         let expected = epochs * (PAGES / 4) as f64;
         assert_near(faults, expected, 0.1, "faults");

@@ -46,7 +46,7 @@ impl Verdict<'_> {
                 self.reports[0].machine, only.name
             )],
             _ if self.reports.len() < 2 => Vec::new(),
-            _ if self.spread() < 1.0 + EQUAL => vec![self.alike()],
+            _ if self.spread() < 1.0 + EQUAL => vec![self.unequal_program().unwrap_or_else(|| self.alike())],
             _ => self.ranked(),
         };
         sentences.extend(self.shortage());
@@ -54,6 +54,31 @@ impl Verdict<'_> {
             sentences.extend(without_occasion(&self.names, &self.reports));
         }
         sentences
+    }
+
+    /// Of several programs whose common region takes as long everywhere, the one whose own time differs most.
+    fn unequal_program(&self) -> Option<String> {
+        let times = |program: usize| self.reports.iter().map(move |report| report.program_times_ms[program]);
+        let programs = &self.reports[0].programs;
+        let unequal = (0..programs.len()).filter(|_| programs.len() > 1).map(|program| {
+            let ordered = |a: &(usize, f64), b: &(usize, f64)| a.1.total_cmp(&b.1);
+            let fastest = times(program).enumerate().min_by(ordered).expect("two runs");
+            (program, fastest, times(program).enumerate().max_by(ordered).expect("two runs"))
+        });
+        let ratio = |(_, fast, slow): &(usize, (usize, f64), (usize, f64))| slow.1 / fast.1;
+        let widest = unequal.reduce(|a, b| if ratio(&b) > ratio(&a) { b } else { a })?;
+        let (program, (fast, _), (slow, _)) = widest;
+        (ratio(&widest) >= 1.0 + EQUAL).then(|| {
+            format!(
+                "The time in which all programs run is the same within {:.1} %, but {} takes {:.2} times as \
+                 long under {} as under {}.",
+                (self.spread() - 1.0) * 100.0,
+                programs[program],
+                ratio(&widest),
+                self.names[slow],
+                self.names[fast]
+            )
+        })
     }
 
     /// Speedup of the best over the worst.
@@ -81,8 +106,8 @@ impl Verdict<'_> {
             } else {
                 format!("times within {:.1} %", slower * 100.0)
             },
-            if self.place_alike() {
-                ": they place pages alike"
+            if self.is_spread_alike() {
+                ": each node gets the same share of their requests"
             } else {
                 ": placement matters little to this program"
             },
@@ -92,7 +117,7 @@ impl Verdict<'_> {
     }
 
     /// Whether all runs' demand traffic has similar shares per node.
-    fn place_alike(&self) -> bool {
+    fn is_spread_alike(&self) -> bool {
         let like = |(a, b): (&NodeReport, &NodeReport)| (a.demand_share - b.demand_share).abs() < EQUAL;
         let first = &self.reports[0].nodes;
         self.reports.iter().all(|report| report.nodes.iter().zip(first).all(like))
@@ -173,6 +198,9 @@ impl Verdict<'_> {
                 swapped(a)
             );
         }
+        if b.spent.stall_ms <= a.spent.stall_ms {
+            return self.where_time_goes(best, other);
+        }
         let busiest = busiest(self, other);
         if busiest.share >= BUSY {
             let total =
@@ -240,7 +268,7 @@ pub fn growth(from: &TimeReport, to: &TimeReport) -> String {
     let parts = [
         ("waiting for memory", to.stall_ms - from.stall_ms),
         ("in the kernel", to.system_ms - from.system_ms),
-        ("waiting for each other", to.idle_ms - from.idle_ms),
+        ("waiting for each other, a CPU or the policy", to.idle_ms - from.idle_ms),
         ("retiring instructions", to.user_ms - from.user_ms),
     ];
     let (what, more_ms) = parts.into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("four parts");
@@ -335,9 +363,9 @@ mod tests {
     fn growth_of_a_part_is_not_called_a_part_of_less_growth() {
         let of = |idle_ms, stall_ms| TimeReport { idle_ms, stall_ms, ..TimeReport::default() };
         let more = growth(&of(1.0, 2.0), &of(1.975, 1.555));
-        assert_eq!(more, "0.975 ms more waiting for each other, and 0.530 ms more");
+        assert_eq!(more, "0.975 ms more waiting for each other, a CPU or the policy, and 0.530 ms more");
         let less = growth(&of(1.0, 2.0), &of(1.5, 1.0));
-        assert_eq!(less, "0.500 ms more waiting for each other, and 0.500 ms less");
+        assert_eq!(less, "0.500 ms more waiting for each other, a CPU or the policy, and 0.500 ms less");
     }
 
     #[test]

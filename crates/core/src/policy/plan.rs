@@ -113,8 +113,9 @@ impl Plan {
         self.work
     }
 
-    /// Counts the TLB misses of these pages from now on, and of no others: the host marks them at once, and again
-    /// after each marking interval. For [`TlbMissSampling::planned`](super::TlbMissSampling::planned).
+    /// Counts the TLB misses of these pages from now on, and of no others: the host marks them at once, and
+    /// again after each marking interval. For
+    /// [`TlbMissSampling::planned`](super::TlbMissSampling::planned).
     pub fn count(&mut self, pages: Vec<Page>) {
         self.counted = Some(pages);
     }

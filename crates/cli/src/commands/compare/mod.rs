@@ -23,7 +23,9 @@ pub struct Arguments {
     setting: RunOptions,
     #[command(flatten)]
     common: Common,
-    /// Policies, separated by commas [default: each placement and migration]
+    /// Policies, separated by commas
+    ///
+    /// [default: all but bind, preferred and those that count TLB misses]
     #[arg(short, long, value_name = "POLICIES")]
     policies: Vec<String>,
     /// Simulate each policy by itself, slower

@@ -1,6 +1,7 @@
 //! Results beside the papers', as Markdown: docs/reproduction.md.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use super::{Done, tables};
 use crate::failure::Failure;
 use crate::output::{paragraph, temporary};
 
-/// The file to be written.
+/// The file to be written. Replaces an existing file only if that is such a file or empty.
 pub struct Draft<'a> {
     path: &'a Path,
     file: NamedTempFile,
@@ -20,21 +21,32 @@ pub struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Creates it, so that an unwritable one is refused before anything runs.
     pub fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
-        let file = temporary(path).map_err(|error| Failure::unwritable(path.display(), &error))?;
-        Ok(Draft { path, file })
+        let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
+        if path.exists() && !is_of_repro(path).map_err(unwritable)? {
+            let why = "it exists and was not written by 'memtide repro --markdown'";
+            return Err(unwritable(io::Error::other(why)));
+        }
+        Ok(Draft { path, file: temporary(path).map_err(unwritable)? })
     }
 
-    /// Writes it.
-    pub fn write(mut self, done: &[Done]) -> Result<(), Failure> {
-        let written = self.file.write_all(text(done).as_bytes());
+    /// Writes it; `names` are those of the command, none for all experiments.
+    pub fn write(mut self, names: &[String], done: &[Done]) -> Result<(), Failure> {
+        let written = self.file.write_all(text(names, done).as_bytes());
         let written = written.and_then(|()| self.file.persist(self.path).map(drop).map_err(io::Error::from));
         written.map_err(|error| Failure::unwritable(self.path.display(), &error))
     }
 }
 
-const INTRODUCTION: &str = "\
-# Reproduction of the papers' results
+/// Whether a file was written here or is empty.
+fn is_of_repro(path: &Path) -> io::Result<bool> {
+    let found = fs::read(path)?;
+    Ok(found.is_empty() || found.starts_with(HEADING.as_bytes()))
+}
 
+const HEADING: &str = "# Reproduction of the papers' results\n";
+
+/// Of all experiments, in the project's docs.
+const ALL: &str = "\
 ```sh
 memtide repro                       # all of this
 memtide repro bmpm                  # a paper
@@ -44,8 +56,15 @@ memtide repro bdm/fig-7 --report bdm.html
 `make repro` writes this file. How to read it, and how to add an experiment: [experiments.md](experiments.md).
 ";
 
-fn text(done: &[Done]) -> String {
-    let mut text = format!("{INTRODUCTION}\n{}\n", wrapped(&tables::counts(done).join(" ")));
+fn introduction(names: &[String]) -> String {
+    match names.is_empty() {
+        true => format!("{HEADING}\n{ALL}"),
+        false => format!("{HEADING}\n```sh\nmemtide repro {}\n```\n", names.join(" ")),
+    }
+}
+
+fn text(names: &[String], done: &[Done]) -> String {
+    let mut text = format!("{}\n{}\n", introduction(names), wrapped(&tables::counts(done).join(" ")));
     text += "\n| experiment | paper's figure or table | verdict |\n| --- | --- | --- |\n";
     for (experiment, judged) in done {
         let Experiment { id, title, .. } = experiment;
@@ -72,11 +91,12 @@ fn section(text: &mut String, experiment: &Experiment, judged: &Judged) {
         let half = result.half.map_or("-".to_owned(), figure);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {half} | {:+.1} {points} | {} | {} |",
+            "| {} | {} | {} | {half} | {} of {} {points} | {} | {} |",
             cell(&number.what),
             figure(number.paper),
             figure(result.ours),
-            result.deviation,
+            signed(result.deviation),
+            number.tolerance(),
             number.kind.name(),
             tables::verdict(number.impossible.is_some(), result.verdict),
         );
@@ -98,6 +118,12 @@ fn section(text: &mut String, experiment: &Experiment, judged: &Judged) {
         let finding = experiment.finding.as_deref().unwrap_or("Why was not investigated yet.");
         let _ = write!(text, "\n{}\n", wrapped(finding));
     }
+}
+
+/// With its sign; zero is not negative.
+fn signed(deviation: f64) -> String {
+    let tenths = (deviation * 10.0).round() / 10.0;
+    format!("{:+.1}", if tenths == 0.0 { 0.0 } else { tenths })
 }
 
 /// Text of a table's cell.

@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         draft.write(&report::of_reproduction(&done, tables::counts(&done), &document))?;
     }
     if let Some(draft) = markdown {
-        draft.write(&done)?;
+        draft.write(names, &done)?;
     }
     document.notes.extend(tables::findings(&done));
     document.print(common.output).and(failed)
@@ -116,6 +116,9 @@ fn experiments(names: &[String]) -> Result<Vec<Experiment>, Failure> {
     for name in names {
         let of = match Path::new(name).extension() {
             Some(end) if end == "toml" => vec![read(name)?],
+            _ if Path::new(name).is_file() => {
+                return Err(Failure::Usage(format!("{name}: names of experiment files end in .toml")));
+            }
             _ => select(std::slice::from_ref(name)).map_err(Failure::Usage)?,
         };
         chosen.extend(

@@ -32,7 +32,7 @@ struct Group {
 /// Runs what is not in the cache.
 pub fn run(experiments: &[Experiment], cache: &Cache, seed: u64, half: bool) -> Result<Vec<Both>, Failure> {
     let plans = experiments.iter().map(|experiment| {
-        let named = |failure| named(&experiment.id, failure);
+        let named = |failure| of_file(&experiment.file, failure);
         let full = groups(&experiment.plan, seed).map_err(named)?;
         let half = half.then(|| halved(&experiment.plan).and_then(|plan| groups(&plan, seed)));
         Ok((full, half.transpose().map_err(named)?))
@@ -158,6 +158,16 @@ impl Known<'_> {
             each.collect::<Vec<_>>()
         };
         groups.iter().flat_map(of).collect()
+    }
+}
+
+/// A failure of a plan's text, with its file.
+fn of_file(file: &str, failure: Failure) -> Failure {
+    match failure {
+        Failure::Run(why) | Failure::Usage(why) | Failure::Input(why) => {
+            Failure::Input(format!("{file}: {why}"))
+        }
+        other => other,
     }
 }
 

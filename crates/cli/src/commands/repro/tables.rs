@@ -25,11 +25,19 @@ pub fn counts(done: &[Done]) -> Vec<String> {
     let true_shapes = shapes.iter().filter(|shape| shape.holds).count();
     let moved = numbers().filter(|(_, result)| result.verdict == Verdict::ScaleDependent).count()
         + shapes.iter().filter(|shape| shape.verdict == Verdict::ScaleDependent).count();
-    let mut counts = vec![format!(
-        "{within} of {} predicted numbers are within their tolerance; {true_shapes} of {} statements hold.",
-        predicted.len(),
-        shapes.len()
-    )];
+    let claims = [
+        (
+            predicted.len(),
+            format!("{within} of {} predicted numbers are within their tolerance", predicted.len()),
+        ),
+        (shapes.len(), format!("{true_shapes} of {} statements hold", shapes.len())),
+    ];
+    let claims: Vec<String> =
+        claims.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
+    let mut counts = Vec::new();
+    if !claims.is_empty() {
+        counts.push(format!("{}.", claims.join("; ")));
+    }
     let further = [
         (calibrated, "numbers that calibrated the model or its workloads"),
         (impossible, "numbers that cannot come out, with the reason"),
@@ -41,7 +49,8 @@ pub fn counts(done: &[Done]) -> Vec<String> {
         .map(|(count, what)| format!("{what}: {count}"))
         .collect();
     if !further.is_empty() {
-        counts.push(format!("Also {}.", further.join("; ")));
+        let also = if counts.is_empty() { "Only" } else { "Also" };
+        counts.push(format!("{also} {}.", further.join("; ")));
     }
     counts
 }
@@ -73,6 +82,7 @@ fn numbers(done: &[Done]) -> Table {
         ("ours", "ours"),
         ("half_scale", "half scale"),
         ("deviation", "deviation"),
+        ("tolerance", "tolerance"),
         ("deviation_unit", "in"),
         ("kind", "kind"),
         ("verdict", "verdict"),
@@ -89,6 +99,7 @@ fn numbers(done: &[Done]) -> Table {
                 figure(number, result.ours),
                 result.half.map_or(Cell::Absent, |half| figure(number, half)),
                 Cell::Real(result.deviation, 1),
+                Cell::Real(number.tolerance(), 0),
                 Cell::text(unit),
                 Cell::text(number.kind.name()),
                 Cell::text(verdict(number.impossible.is_some(), result.verdict)),

@@ -29,7 +29,7 @@ const PARTS: [Part; 8] = [
     ("unmapping", "in the kernel for unmapping", |spent| spent.kernel.unmapping_ms),
     ("migration", "in the kernel for migration", |spent| spent.kernel.migration_ms),
     ("monitoring", "in the kernel for monitoring", |spent| spent.kernel.monitoring_ms),
-    ("waiting", "waiting for each other or a CPU", |spent| spent.idle_ms),
+    ("waiting", "waiting for each other, a CPU or the policy", |spent| spent.idle_ms),
 ];
 
 /// A run that is explained.
@@ -292,11 +292,11 @@ impl Explained<'_> {
         if self.report().sensors.is_empty() {
             return None;
         }
-        let mut text = format!(
-            "Monitoring takes {} of the threads' time ({} NUMA hint faults)",
-            self.percent(spent.kernel.monitoring_ms),
-            pages.hint_faults
-        );
+        let mut text =
+            format!("Monitoring takes {} of the threads' time", self.percent(spent.kernel.monitoring_ms));
+        if pages.hint_faults > 0 {
+            text += &format!(" ({} NUMA hint faults)", pages.hint_faults);
+        }
         if spent.kernel_threads_ms > 0.0 {
             text += &format!(
                 "; kernel threads, which sample accesses and copy pages, run {} ms beside the threads",
@@ -320,8 +320,8 @@ impl Explained<'_> {
                 ),
             };
             format!(
-                "Threads wait at barriers, for a CPU or for the end of the run for {} of their \
-                 time{of_programs}.",
+                "Threads wait at barriers, for a CPU, while the policy stops them or for the end of the run \
+                 for {} of their time{of_programs}.",
                 self.percent(report.spent.idle_ms)
             )
         })

@@ -2,7 +2,7 @@
 //! ones leave it, N following the bandwidth; within a tier, pages go to the CPUs that access them.
 //!
 //! ```text
-//!  TLB miss of a page of the queue ──▶ count ──── once an interval: sort, hot and cold ──▶ N down for each up
+//!  TLB miss of a page of the queue ──▶ count ── once an interval: sort, hot and cold ──▶ N down for each up
 //!  pages of the queue missed least ◀── once an interval ──▶ other pages, in order of their addresses
 //!  NUMA hint fault ──▶ filter ──▶ nearest node of the page's group with free memory
 //!  LLC miss rate ──▶ interval (eq. 6)      bandwidth ──▶ N (eq. 7, 8)

@@ -6,9 +6,9 @@
 //!                                 └──────── leaves ◀──────┘ once an interval
 //! ```
 //!
-//! Within a level, pages leave as in a pseudo-LRU list: by the round of their last miss. A page that is missed
-//! again in a round begins the next one. If the first miss after each marking counts, a round is the time
-//! between two markings, and the pages that miss first in it are the hottest.
+//! Within a level, pages leave as in a pseudo-LRU list: by the round of their last miss. A page that is
+//! missed again in a round begins the next one. If the first miss after each marking counts, a round is the
+//! time between two markings, and the pages that miss first in it are the hottest.
 //!
 //! An access is a look-up; sorting is up to the caller, once an interval.
 
@@ -294,7 +294,8 @@ mod tests {
                 }
                 prop_assert!(queue.len() <= queue.capacity);
                 let saved = serde_json::to_string(&queue.saved()).expect("numbers");
-                let again = Queue::restored(serde_json::from_str(&saved).expect("its own"), 1).expect("whole");
+                let saved = serde_json::from_str(&saved).expect("its own");
+                let again = Queue::restored(saved, 1).expect("whole");
                 prop_assert_eq!(&again.entries, &queue.entries);
                 prop_assert_eq!((again.room(), again.round), (queue.room(), queue.round));
             }
