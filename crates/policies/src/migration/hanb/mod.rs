@@ -50,7 +50,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::integer(
                 "hot",
                 "misses",
-                "a page with at least as many counted TLB misses, older ones halved, can be promoted",
+                "a page with at least as many counted TLB misses, older ones halved, can be promoted; fewer, in \
+                 proportion, after an interval of fewer than `marks` markings",
                 [1, 2, 1023],
             ),
             PAGES,
@@ -87,6 +88,7 @@ struct Hanb {
     penalty: u32,
     page_ns: u32,
     hot: u32,
+    marks: u32,
     pages: usize,
     ratio_max: u32,
     settle: u32,
@@ -135,6 +137,7 @@ impl Hanb {
             penalty: values.u32("penalty"),
             page_ns: values.u32("page_ns"),
             hot: values.u32("hot"),
+            marks: values.u32("marks"),
             pages: pages_per_epoch(machine, values),
             ratio_max: values.u32("ratio_max"),
             settle: values.u32("settle"),
@@ -200,18 +203,24 @@ impl Hanb {
         plan.count(self.queue.pages().collect());
     }
 
+    /// Misses of a hot page, in units of 1 / [`MISS`]: the configured ones, or as many of the markings of a
+    /// shorter interval; at least one.
+    fn hot_misses(&self) -> u32 {
+        let hot = u64::from(self.hot.saturating_mul(MISS));
+        let markings = self.tuned.interval.length().0.div_ceil(self.counting.marking.0);
+        let scaled = hot.saturating_mul(markings) / u64::from(self.marks);
+        scaled.clamp(u64::from(MISS).min(hot), hot) as u32
+    }
+
     /// The migration across groups: for each hot page up, N cold ones down.
     fn exchange(&mut self, view: &View, plan: &mut Plan) {
         let n = self.tuned.ratio.next(view, self.settle, self.ratio_max) as usize;
         plan.spend(Time::from_ns(f64::from(self.page_ns)) * self.queue.len() as u64);
         let (fast, slow): (Vec<Entry>, Vec<Entry>) =
             self.queue.sorted().into_iter().partition(|entry| self.groups.is_fast(entry.node));
-        let hot: Vec<Entry> = slow
-            .into_iter()
-            .rev()
-            .take_while(|entry| entry.misses >= self.hot.saturating_mul(MISS))
-            .take(self.pages)
-            .collect();
+        let hot_misses = self.hot_misses();
+        let hot: Vec<Entry> =
+            slow.into_iter().rev().take_while(|entry| entry.misses >= hot_misses).take(self.pages).collect();
         let (idle, used): (Vec<Entry>, Vec<Entry>) = fast.into_iter().partition(|entry| entry.misses == 0);
         // The last pages behind the hand have left the queue last.
         let unlisted = self.outside(view).rev().filter(|entry| self.groups.is_fast(entry.node));

@@ -132,6 +132,18 @@ fn page_missed_once_stays_until_it_is_missed_again() {
 }
 
 #[test]
+fn fewer_misses_are_hot_in_an_interval_of_fewer_markings() {
+    let mut bench = Bench::new(ALL);
+    let counts = idle_and_one(1);
+    // The miss rate more than doubles, from 0.4 to 0.9, so that the last interval has one marking.
+    let moves = [(100, 40), (200, 80), (300, 170), (400, 260)].map(|(accesses, misses)| {
+        bench.llc = LlcCounts { accesses, misses };
+        bench.second(100, &counts).0.len()
+    });
+    assert_eq!(moves, [0, 0, 0, 2]);
+}
+
+#[test]
 fn without_idle_pages_the_coldest_of_the_queue_go_down_if_colder() {
     let counts = [(0, 9), (0, 4), (0, 1), (1, 4), (1, 7)];
     let (moves, _) = Bench::new(":penalty=100").second(100, &counts);

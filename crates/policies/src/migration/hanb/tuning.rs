@@ -32,6 +32,11 @@ impl Interval {
         Interval { now: first, counts: None, rate: None }
     }
 
+    /// The length of the last interval.
+    pub(super) fn length(&self) -> Time {
+        self.now
+    }
+
     /// The next interval. The configured one bounds it, as equation 6 gives zero or less once the miss rate
     /// has doubled. An interval without accesses changes nothing.
     pub(super) fn next(&mut self, counts: Option<LlcCounts>, configured: Time) -> Time {
