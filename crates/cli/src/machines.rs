@@ -47,8 +47,8 @@ pub fn load_at(name_or_path: &str, overrides: &Overrides) -> Result<Machine, Fai
     let most = least_mib / u64::from(machine.slice);
     if scale == 0 || u64::from(scale) > most {
         let message = format!(
-            "invalid value '{scale}' for '--scale': expected an integer from 1 to {most}, or a node of '{}' \
-             has no memory left",
+            "invalid value '{scale}' for '--scale': expected an integer from 1 to {most}, so that each node \
+             of '{}' has memory",
             machine.name
         );
         return Err(Failure::Usage(message));

@@ -139,6 +139,16 @@ fn trace_info_and_trace_runs() {
 }
 
 #[test]
+fn moves_by_node_add_up_to_migrated_pages() {
+    let gups = "gups:threads=4,operations=100000,footprint_mib=32";
+    let run = ["simulate", "-m", "bmpm-5", "-w", gups, "-p", "interleave+hot-cold:epoch_ms=10"];
+    let pages = json(&run)["report"]["pages"].clone();
+    let moved = pages["moves"].as_array().unwrap().iter().map(|path| path["pages"].as_u64().unwrap());
+    assert_eq!(moved.sum::<u64>(), pages["migrated"].as_u64().unwrap());
+    assert!(pages["migrated"].as_u64() > Some(1000), "{pages}");
+}
+
+#[test]
 fn bound_is_in_every_format() {
     let compare =
         ["compare", "-m", "bmpm-5", "-w", "gups:operations=20000,footprint_mib=8", "-p", "local,bw-local"];

@@ -60,7 +60,8 @@ fn out_of_range_values_are_refused_with_range() {
         &["simulate", "-m", "laptop", "-w", SMALL, "--scale", "0"],
         &["invalid value '0' for '--scale'", "an integer from 1 to 16384"],
     );
-    refused(2, &["simulate", "-m", "laptop", "-w", SMALL, "--scale", "99999"], &["no memory left"]);
+    let laptop = ["simulate", "-m", "laptop", "-w", SMALL, "--scale", "99999"];
+    refused(2, &laptop, &["so that each node of 'laptop' has memory"]);
     refused(2, &["compare", "-m", "laptop", "-w", SMALL, "-p", "local,local"], &["'local' is named twice"]);
     for option in ["--copies", "--seed", "--scale"] {
         let negative = ["simulate", "-m", "laptop", "-w", SMALL, option, "-1"];

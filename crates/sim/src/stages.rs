@@ -87,6 +87,8 @@ impl Engine<'_> {
     pub(crate) fn change_stage(&mut self) {
         let Some(stage) = self.stage() else { return };
         if stage != self.stages.current {
+            // Moves made so far belong to the stage that ends.
+            self.collect_completions();
             let now = Totals::of(self, self.now);
             self.stages.enter(stage, now);
             self.follow_stage(stage);

@@ -64,7 +64,7 @@ impl Engine<'_> {
     }
 
     /// Collects the completions of the last epoch's actions.
-    pub(super) fn collect_completions(&mut self) {
+    pub(crate) fn collect_completions(&mut self) {
         self.with_policy(None, |runner, host| runner.collect(host, &mut ()));
     }
 

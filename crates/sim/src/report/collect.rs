@@ -199,8 +199,8 @@ fn pages(totals: &Totals) -> PagesReport {
         migrated: totals.migrated_pages(),
         observations: totals.observations,
         moves: record.moved_pages.iter().map(moved).collect(),
-        refused: record.refused.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
-        cancelled: record.cancelled.iter().map(|(why, &count)| (format!("{why:?}"), count)).collect(),
+        refused: record.refused.iter().map(|(why, &count)| (why.to_string(), count)).collect(),
+        cancelled: record.cancelled.iter().map(|(why, &count)| (why.to_string(), count)).collect(),
     }
 }
 

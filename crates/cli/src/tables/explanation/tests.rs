@@ -136,7 +136,7 @@ fn kernel_time_is_explained_by_its_cause() {
         swapped_in: 2,
         migrated: 8,
         moves: vec![MoveReport { from: NodeId(1), to: NodeId(0), pages: 8 }],
-        refused: vec![("NoRoom".to_owned(), 4)],
+        refused: vec![("no-room".to_owned(), 4)],
         ..PagesReport::default()
     };
     let spent = TimeReport {
@@ -157,7 +157,7 @@ fn kernel_time_is_explained_by_its_cause() {
         "Migration: 8 pages move from nvm to dram;",
         "waits for them take 10.0 %",
         "Waits for memory are latency-bound: ",
-        "Actions refused: 4 NoRoom.",
+        "Actions refused: 4 no-room.",
         "Monitoring takes 20.0 % of the threads' time (77 NUMA hint faults)",
         "run 1.500 ms beside the threads",
         "for the end of the run for 20.0 % of their time.",
