@@ -182,4 +182,6 @@ fn list_has_every_experiment_and_mistakes_are_refused() {
     // Files of others are left as they are.
     refused(1, &["repro", &holding, "--markdown", &holding], &["was not written by", "name another file"]);
     assert_eq!(fs::read_to_string(&holding).unwrap(), EXPERIMENT);
+    let folder = folder.path().to_str().unwrap();
+    refused(1, &["repro", &holding, "--markdown", folder], &["is not a regular file"]);
 }

@@ -1,8 +1,8 @@
 //! Results beside the papers', as Markdown: docs/reproduction.md.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use memtide_experiments::{Experiment, Judged, Verdict};
@@ -22,6 +22,9 @@ impl<'a> Draft<'a> {
     /// Creates it, so that an unwritable one is refused before anything runs.
     pub fn create(path: &'a Path) -> Result<Draft<'a>, Failure> {
         let unwritable = |error: io::Error| Failure::unwritable(path.display(), &error);
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(unwritable(io::Error::other("it exists and is not a regular file")));
+        }
         if path.exists() && !is_of_repro(path).map_err(unwritable)? {
             let why = "it exists and was not written by 'memtide repro --markdown'";
             return Err(unwritable(io::Error::other(why)));
@@ -39,8 +42,9 @@ impl<'a> Draft<'a> {
 
 /// Whether a file was written here or is empty.
 fn is_of_repro(path: &Path) -> io::Result<bool> {
-    let found = fs::read(path)?;
-    Ok(found.is_empty() || found.starts_with(HEADING.as_bytes()))
+    let mut found = Vec::new();
+    File::open(path)?.take(HEADING.len() as u64).read_to_end(&mut found)?;
+    Ok(found.is_empty() || found == HEADING.as_bytes())
 }
 
 const HEADING: &str = "# Reproduction of the papers' results\n";
