@@ -357,7 +357,47 @@ fn with_epoch(name: &str, epoch_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memtide_core::machine::bundled;
+
+    use super::super::explanation::tests::report;
     use super::*;
+
+    /// Of a first run and a slower second one, on `bmpm-2`.
+    fn verdict_of(first: Report, second: Report) -> String {
+        let machine = bundled::machine("bmpm-2").expect("a bundled machine").expect("a sound file");
+        let names = ["local", "interleave"].map(str::to_owned).to_vec();
+        verdict(&Comparison::new(&machine, names, vec![first, second])).join(" ")
+    }
+
+    #[test]
+    fn busy_node_is_the_bottleneck_only_of_a_run_that_waits_longer_for_memory() {
+        let busy = || report([16_500.0, 100.0], [90.0, 150.0]);
+        let slower = |stall_ms, system_ms| {
+            let spent = TimeReport { stall_ms, system_ms, ..busy().spent };
+            Report { time_ms: 50.0, spent, ..busy() }
+        };
+        let waits = verdict_of(busy(), slower(180.0, 0.0));
+        assert!(waits.contains("busy and is the bottleneck"), "{waits}");
+        let works = verdict_of(busy(), slower(70.0, 110.0));
+        assert!(works.contains("110.000 ms more in the kernel"), "{works}");
+        assert!(!works.contains("bottleneck"), "{works}");
+    }
+
+    #[test]
+    fn program_whose_own_time_differs_is_named_if_the_common_time_does_not() {
+        let mix = |second_ms: f64| Report {
+            programs: ["gups", "stream"].map(str::to_owned).to_vec(),
+            program_times_ms: vec![25.0, second_ms],
+            program_started_ms: vec![0.0; 2],
+            program_ended_ms: vec![25.0, second_ms],
+            ..report([100.0, 100.0], [90.0, 150.0])
+        };
+        let differs = verdict_of(mix(30.0), mix(33.0));
+        let named = "but stream takes 1.10 times as long under interleave as under local";
+        assert!(differs.contains(named), "{differs}");
+        let alike = verdict_of(mix(30.0), mix(30.1));
+        assert!(alike.contains("each node gets the same share of their requests"), "{alike}");
+    }
 
     #[test]
     fn growth_of_a_part_is_not_called_a_part_of_less_growth() {

@@ -356,4 +356,4 @@ fn percent(share: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -4,7 +4,7 @@ use memtide_sim::{KernelReport, LatencyReport, PagesReport, SensorReport, Timeli
 use super::*;
 
 /// A run on `bmpm-2` that waits for memory for 80 of 100 ms.
-fn report(mbps: [f64; 2], latency_ns: [f64; 2]) -> Report {
+pub fn report(mbps: [f64; 2], latency_ns: [f64; 2]) -> Report {
     let node = |(name, index): (&str, usize)| NodeReport {
         name: name.to_owned(),
         tier: index as u8,

@@ -50,8 +50,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::integer(
                 "hot",
                 "misses",
-                "a page with at least as many counted TLB misses, older ones halved, can be promoted; fewer, in \
-                 proportion, after an interval of fewer than `marks` markings",
+                "a page with at least as many counted TLB misses, older ones halved, can be promoted; fewer, \
+                 in proportion, after an interval of fewer than `marks` markings",
                 [1, 2, 1023],
             ),
             PAGES,
