@@ -65,7 +65,9 @@ fn results_are_beside_the_papers_and_the_same_from_the_cache() {
     );
     assert!((numbers[1]["ours"].as_f64().unwrap() - 83.3).abs() < 0.5, "pages follow equation 2.4");
     assert_eq!(first["shapes"][0]["verdict"], "does not");
+    assert_eq!(first["shapes"][0]["holds"], false);
     assert_eq!(first["experiments"][0]["verdict"], "does not");
+    assert_eq!(first["experiments"][0]["finding"], "This text is for results that do not hold.");
 
     let page = fs::read_to_string(report).unwrap();
     for part in ["figure-0-0", "numbers-0-0", "ours at half scale"] {
@@ -105,6 +107,18 @@ fn results_are_beside_the_papers_and_the_same_from_the_cache() {
     // At one scale, no result depends on it.
     let full = repro(folder.path(), &[&experiment], &["--full-scale-only"]);
     assert!(full["numbers"][0]["half_scale"].is_null());
+}
+
+#[test]
+fn machine_file_is_found_beside_the_experiment_that_is_run_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/bmpm-5.toml")).unwrap();
+    file(folder.path(), "near.toml", &machine);
+    let text = EXPERIMENT.replace("\"bmpm-5\"", "\"near.toml\"");
+    let experiment = file(folder.path(), "mine.toml", text.as_bytes());
+    let again = folder.path().join("./mine.toml");
+    let both = repro(folder.path(), &[&experiment, again.to_str().unwrap()], &["--full-scale-only"]);
+    assert_eq!(both["experiments"].as_array().unwrap().len(), 1);
 }
 
 #[test]

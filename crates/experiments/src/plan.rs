@@ -1,5 +1,7 @@
 //! What an experiment runs. Nothing in it depends on what a paper reports.
 
+use std::path::Path;
+
 use memtide_core::params::{Params, split_name};
 use memtide_core::suggest;
 use serde::{Deserialize, Serialize};
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// A bundled machine's name.
+    /// A bundled machine's name, or the path of a machine file.
     pub machine: String,
     /// Scale of the machine; the machine file's if missing.
     pub scale: Option<u32>,
@@ -59,7 +61,7 @@ pub struct Named {
 pub struct Variant {
     /// Name in formulas and tables.
     pub name: String,
-    /// Another bundled machine.
+    /// Another machine.
     pub machine: Option<String>,
     /// Further figures to set.
     #[serde(default)]
@@ -112,6 +114,16 @@ impl Plan {
     /// Names of the variants, in order.
     pub fn variant_names(&self) -> Vec<&str> {
         self.variants.iter().map(|variant| variant.name.as_str()).collect()
+    }
+
+    /// Makes paths of machine files, which end in `.toml`, relative to a folder, the experiment file's.
+    pub fn find_machine_files(&mut self, folder: &Path) {
+        let others = self.variants.iter_mut().filter_map(|variant| variant.machine.as_mut());
+        for machine in [&mut self.machine].into_iter().chain(others) {
+            if Path::new(machine).extension().is_some_and(|end| end == "toml") {
+                *machine = folder.join(&*machine).to_string_lossy().into_owned();
+            }
+        }
     }
 
     /// Every program in every variant.
@@ -178,6 +190,29 @@ fn halved(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_machine_files_are_relative_to_the_experiments_folder() {
+        let found = |machine: &str| {
+            let variant =
+                Variant { name: "v".to_owned(), machine: Some(machine.to_owned()), set: Vec::new() };
+            let mut plan = Plan {
+                machine: machine.to_owned(),
+                scale: None,
+                slice: None,
+                set: Vec::new(),
+                programs: Vec::new(),
+                policies: Vec::new(),
+                variants: vec![variant],
+            };
+            plan.find_machine_files(Path::new("figures"));
+            assert_eq!(plan.variants[0].machine.as_ref(), Some(&plan.machine));
+            plan.machine
+        };
+        assert_eq!(found("bmpm-5"), "bmpm-5");
+        assert_eq!(found("mine.toml"), "figures/mine.toml");
+        assert_eq!(found("/etc/mine.toml"), "/etc/mine.toml");
+    }
 
     #[test]
     fn half_scale_halves_footprint_and_operations_only() {

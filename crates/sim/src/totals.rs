@@ -148,7 +148,7 @@ impl Totals {
         let mut all = vec![&mut threads.instructions, &mut threads.accesses, &mut threads.tlb_misses];
         all.extend([&mut uncore.accesses, &mut uncore.misses, &mut uncore.prefetches]);
         all.extend([&mut uncore.ideal.read, &mut uncore.ideal.written]);
-        all.extend([&mut os.faults, &mut os.huge_faults, &mut os.hint_faults]);
+        all.extend([&mut os.faults, &mut os.huge_faults, &mut os.hint_faults, &mut os.marked_misses]);
         all.extend([&mut os.swapped_out_pages, &mut os.swapped_in_pages, &mut os.reclaims]);
         all.extend(self.observations.as_mut());
         all.extend(self.private_hits.iter_mut().chain(self.links.iter_mut().flatten()));

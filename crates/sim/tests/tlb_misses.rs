@@ -128,6 +128,7 @@ fn first_miss_of_each_page_counts_once_per_marking_and_costs_its_fault() {
         assert!(marks > 5.0, "{name}: {marks}");
         let counted = report.spent.system_ms / 700e-6;
         assert_near(counted, marks * PAGES as f64, 0.15, &format!("{name}: faults"));
+        assert_eq!(counted.round() as u64, report.pages.marked_misses, "{name}");
         let most = (seen.misses as f64).max(counted) - (seen.counted as f64).min(counted);
         assert!(most <= PAGES as f64 + 0.5, "{name}: {counted} {} {}", seen.misses, seen.counted);
     }
@@ -202,6 +203,16 @@ fn counting_without_cost_takes_walks_alone() {
     let walks = (times[1].tlb_misses - times[0].tlb_misses) as f64;
     // 20 cycles of 0.5 ns for each walk.
     assert_near(times[1].time_ms - times[0].time_ms, walks * 1e-5, 0.3, "time of the walks, ms");
+}
+
+#[test]
+fn next_decision_waits_for_the_work_of_the_last() {
+    let (delivery, work) = (Delivery::Deployable, Time::from_us(700));
+    let wanted = Run { alone: true, delivery, sensors: Vec::new(), work, counted_from: None };
+    let (report, seen) = measure(&machine(64, 0), chase(5_000), wanted);
+    assert!(work > EPOCH && report.time_ms > 5.0);
+    let decisions = (report.time_ms - 0.1) / 0.7;
+    assert!((seen.views.len() as f64 - decisions).abs() <= 1.0, "{} {decisions}", seen.views.len());
 }
 
 #[test]

@@ -81,17 +81,17 @@ fn commands(findings: &[Finding], extras: &[Extra]) -> Table {
         let instead = wanted.instead().filter(|_| !here && works(findings, wanted));
         table.rows.push(vec![
             Cell::text(wanted.name()),
-            Cell::text(if here { "yes" } else { "no" }),
+            Cell::YesNo(here),
             if here { Cell::Absent } else { Cell::text(subjects.join(", ")) },
             instead.map_or(Cell::Absent, |instead| Cell::text(instead.name())),
         ]);
     }
     table.rows.extend(extras.iter().map(|extra| {
         let (works, because) = match extra.state {
-            Ok(_) => ("yes", Cell::Absent),
-            Err(_) => ("no", Cell::text(extra.subject)),
+            Ok(_) => (true, Cell::Absent),
+            Err(_) => (false, Cell::text(extra.subject)),
         };
-        vec![Cell::text(extra.command), Cell::text(works), because, Cell::Absent]
+        vec![Cell::text(extra.command), Cell::YesNo(works), because, Cell::Absent]
     }));
     table
 }
@@ -198,7 +198,7 @@ mod tests {
             let rows = json[list].as_array().expect("rows");
             rows.iter().rfind(|row| row[key] == name).expect(name).clone()
         };
-        assert_eq!(row("commands", "command", "record")["works"], "no");
+        assert_eq!(row("commands", "command", "record")["works"], false);
         assert_eq!(row("findings", "subject", "recorder")["mend"], "sudo apt-get install qemu-user");
         let csv = printed(false, Format::Csv).text(Format::Csv, None);
         assert!(

@@ -15,6 +15,8 @@ pub enum Cell {
     Text(String),
     /// A boolean, and the word printed in tables if it is true.
     Flag(bool, Cow<'static, str>),
+    /// A boolean, printed as yes or no in tables.
+    YesNo(bool),
     /// A count.
     Whole(u64),
     /// A list of texts; a list in JSON, too.
@@ -41,6 +43,7 @@ impl Cell {
         match self {
             Cell::Text(text) => escaped_line(text).into_owned(),
             Cell::Flag(holds, word) => if *holds { word } else { "" }.to_owned(),
+            Cell::YesNo(holds) => if *holds { "yes" } else { "no" }.to_owned(),
             Cell::Whole(number) => number.to_string(),
             Cell::List(words) => escaped_line(&words.join(" ")).into_owned(),
             Cell::Real(number, digits) => {
@@ -64,7 +67,7 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::List(words) => words.join(" "),
             Cell::Real(number, _) | Cell::Percent(number) => number.to_string(),
-            Cell::Flag(holds, _) => holds.to_string(),
+            Cell::Flag(holds, _) | Cell::YesNo(holds) => holds.to_string(),
             Cell::UnixTime(seconds) => seconds.to_string(),
             Cell::Absent => String::new(),
             other => other.display(),
@@ -75,7 +78,7 @@ impl Cell {
     pub fn json(&self) -> Value {
         match self {
             Cell::Text(text) => text.as_str().into(),
-            Cell::Flag(holds, _) => (*holds).into(),
+            Cell::Flag(holds, _) | Cell::YesNo(holds) => (*holds).into(),
             Cell::Whole(number) | Cell::UnixTime(number) => (*number).into(),
             Cell::List(words) => words.as_slice().into(),
             Cell::Real(number, _) | Cell::Percent(number) => (*number).into(),
@@ -88,7 +91,7 @@ impl Cell {
         match self {
             Cell::Whole(number) | Cell::UnixTime(number) => Some(*number as f64),
             Cell::Real(number, _) | Cell::Percent(number) => Some(*number),
-            Cell::Text(_) | Cell::List(_) | Cell::Flag(..) | Cell::Absent => None,
+            Cell::Text(_) | Cell::List(_) | Cell::Flag(..) | Cell::YesNo(_) | Cell::Absent => None,
         }
     }
 

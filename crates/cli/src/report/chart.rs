@@ -124,6 +124,11 @@ pub fn alike<T>(items: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Vec<usize>> {
     groups
 }
 
+/// A text for labels and legends, whose tags Plotly would interpret.
+pub fn plain(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
 /// Names of a line that stands for several, as many in a line of the legend as fit.
 pub fn joined(names: &[&str]) -> String {
     let mut lines: Vec<String> = Vec::new();
@@ -161,6 +166,11 @@ mod tests {
     fn alike_items_are_in_one_group() {
         assert_eq!(alike(&[1, 2, 1, 3, 2], |a, b| a == b), [vec![0, 2], vec![1, 4], vec![3]]);
         assert!(alike(&[] as &[u8], |a, b| a == b).is_empty());
+    }
+
+    #[test]
+    fn tags_of_names_are_not_interpreted() {
+        assert_eq!(plain("<b>R&D</b>"), "&lt;b&gt;R&amp;D&lt;/b&gt;");
     }
 
     #[test]

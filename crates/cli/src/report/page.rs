@@ -2,7 +2,7 @@
 
 use plotly::Plot;
 
-use super::chart::Chart;
+use super::chart::{Chart, plain};
 use crate::output::{Cell, Document, Table};
 
 const PAGE: &str = include_str!("page.html");
@@ -167,7 +167,7 @@ fn library() -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    plain(text).replace('"', "&quot;")
 }
 
 /// A shell-quoted word.

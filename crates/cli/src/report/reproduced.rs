@@ -5,7 +5,7 @@ use plotly::common::Marker;
 use plotly::layout::{BarMode, Margin};
 use plotly::{Bar, Layout};
 
-use super::chart::{Chart, axis, colour, legend, plot};
+use super::chart::{Chart, alike, axis, colour, legend, plain, plot};
 use super::page::{Finding, Page, wide_grid};
 use crate::output::{Document, paragraph};
 
@@ -37,16 +37,15 @@ fn charts(at: usize, experiment: &Experiment, judged: &Judged) -> Vec<Chart> {
     let mut charts: Vec<Chart> = figures
         .map(|(index, (figure, values))| drawn(format!("figure-{at}-{index}"), figure, values, judged))
         .collect();
-    let is_percentage = |number: &Number| number.unit == "%";
-    for (index, percentages) in [true, false].into_iter().enumerate() {
-        let chosen: Vec<usize> = (0..experiment.numbers.len())
-            .filter(|&number| is_percentage(&experiment.numbers[number]) == percentages)
-            .collect();
-        if !chosen.is_empty() {
-            charts.push(beside(format!("numbers-{at}-{index}"), experiment, judged, &chosen));
-        }
+    for (index, chosen) in by_unit(&experiment.numbers).iter().enumerate() {
+        charts.push(beside(format!("numbers-{at}-{index}"), experiment, judged, chosen));
     }
     charts
+}
+
+/// Indices of the numbers of each unit.
+fn by_unit(numbers: &[Number]) -> Vec<Vec<usize>> {
+    alike(numbers, |a, b| a.unit == b.unit)
 }
 
 /// Bars of a figure: a colour for each policy.
@@ -55,16 +54,16 @@ fn drawn(id: String, figure: &Figure, values: &[f64], judged: &Judged) -> Chart 
     let places = judged.bars();
     let several = judged.names[0].len() > 1;
     let label = |[program, _, variant]: &[&str; 3]| match (several, variant.is_empty()) {
-        (_, true) => (*program).to_owned(),
-        (false, false) => (*variant).to_owned(),
-        (true, false) => format!("{program}, {variant}"),
+        (_, true) => plain(program),
+        (false, false) => plain(variant),
+        (true, false) => plain(&format!("{program}, {variant}")),
     };
     let mut plot = plot(grouped());
     for (index, policy) in policies.iter().enumerate() {
         let of: Vec<(&[&str; 3], f64)> =
             places.iter().zip(values.iter().copied()).filter(|(place, _)| place[1] == policy).collect();
         let (labels, values) = of.into_iter().map(|(place, value)| (label(place), value)).unzip();
-        plot.add_trace(bar(labels, values, policy, index));
+        plot.add_trace(bar(labels, values, &plain(policy), index));
     }
     Chart::new(id, &figure.title, HEIGHT, plot)
 }
@@ -111,5 +110,5 @@ const LABEL: usize = 24;
 
 /// A label in several lines.
 fn broken(text: &str) -> String {
-    paragraph(text, Some(LABEL)).trim_end().replace('\n', "<br>")
+    plain(paragraph(text, Some(LABEL)).trim_end()).replace('\n', "<br>")
 }

@@ -124,6 +124,7 @@ pub fn counts(report: &Report) -> Vec<Figure> {
         whole("faults", "page faults of 4 KiB", report.pages.faults),
         whole("huge_faults", "page faults of 2 MiB", report.pages.huge_faults),
         whole("hint_faults", "NUMA hint faults", report.pages.hint_faults),
+        whole("marked_misses", "TLB misses of marked pages", report.pages.marked_misses),
         whole("swapped_out_pages", "pages swapped out", report.pages.swapped_out),
         whole("swapped_in_pages", "pages swapped in", report.pages.swapped_in),
     ];

@@ -283,11 +283,12 @@ fn swapped(report: &Report) -> u64 {
     report.pages.swapped_out + report.pages.swapped_in
 }
 
-/// Reports migration policies whose epoch was too long for the run, and the epoch to use.
+/// Reports migration policies that moved nothing, and why: mostly an epoch that is too long for the run.
 pub fn without_occasion(names: &[String], reports: &[Report]) -> Vec<String> {
     let runs = names.iter().zip(reports).filter(|(name, _)| name.contains('+'));
     runs.filter_map(|(name, report)| match report.run_observations() {
         Some(0) => Some(no_epoch(name, report)),
+        Some(epochs) if moved_nothing(report) => Some(none_chosen(name, report, epochs)),
         None if report.run_hint_faults() == 0 => Some(no_hint_fault(name, report)),
         _ => None,
     })
@@ -300,12 +301,44 @@ const EPOCHS: f64 = 10.0;
 /// Steps in which the hint scanner marks most programs' pages twice.
 const SCANS: f64 = 20.0;
 
+/// Whether a run moved no page and none of its actions failed.
+fn moved_nothing(report: &Report) -> bool {
+    report.run_migrated() == 0 && report.pages.refused.is_empty() && report.pages.cancelled.is_empty()
+}
+
 fn no_epoch(name: &str, report: &Report) -> String {
-    let ran_ms = report.run_ms * f64::from(report.scale);
+    format!(
+        "No epoch ended under {name}, so nothing migrated: the run ends after {} ms of the machine's time, \
+         before the first; {}.",
+        Cell::Real(ran_ms(report), 0).display(),
+        with_more_epochs(name, report)
+    )
+}
+
+fn none_chosen(name: &str, report: &Report, epochs: u64) -> String {
+    let ended = if epochs == 1 { "1 epoch".to_owned() } else { format!("{epochs} epochs") };
+    if epochs as f64 >= EPOCHS {
+        return format!("{ended} ended under {name}, and it chose no page to move.");
+    }
+    format!(
+        "Only {ended} ended under {name}, in {} ms of the machine's time, and nothing migrated; {}.",
+        Cell::Real(ran_ms(report), 0).display(),
+        with_more_epochs(name, report)
+    )
+}
+
+/// A run's time on the real machine.
+fn ran_ms(report: &Report) -> f64 {
+    report.run_ms * f64::from(report.scale)
+}
+
+/// What to change for a policy to have as many epochs as it needs.
+fn with_more_epochs(name: &str, report: &Report) -> String {
+    let ran_ms = ran_ms(report);
     let migration = name.split_once('+').map_or("", |(_, migration)| split_name(migration).0);
     let declared = memtide_policies::migrations().find(|info| info.name == migration);
     let period = declared.into_iter().flat_map(|info| info.parameters).find(|p| p.name == EPOCH_MS);
-    let advice = match period.map(|parameter| parameter.kind) {
+    match period.map(|parameter| parameter.kind) {
         Some(Kind::Integer { min, .. }) if ran_ms / EPOCHS >= min as f64 => {
             format!("use {}", with_epoch(name, (ran_ms / EPOCHS) as u64))
         }
@@ -315,16 +348,11 @@ fn no_epoch(name: &str, report: &Report) -> String {
             with_epoch(name, min)
         ),
         _ => "give the program more to do".to_owned(),
-    };
-    format!(
-        "No epoch ended under {name}, so nothing migrated: the run ends after {} ms of the machine's time, \
-         before the first; {advice}.",
-        Cell::Real(ran_ms, 0).display()
-    )
+    }
 }
 
 fn no_hint_fault(name: &str, report: &Report) -> String {
-    let ran_ms = report.run_ms * f64::from(report.scale);
+    let ran_ms = ran_ms(report);
     if report.sensors.iter().any(|answer| answer.sensor == Sensor::SlowTierFaults.name()) {
         return format!(
             "No NUMA hint fault occurred under {name}, so nothing migrated: in the run's {} ms of the \
@@ -397,6 +425,23 @@ mod tests {
         assert!(differs.contains(named), "{differs}");
         let alike = verdict_of(mix(30.0), mix(30.1));
         assert!(alike.contains("each node gets the same share of their requests"), "{alike}");
+    }
+
+    #[test]
+    fn policy_that_moves_nothing_is_reported_with_its_epochs() {
+        let said = |epochs: u64, migrated: u64, refused: &[&str]| {
+            let mut run = report([100.0, 100.0], [90.0, 150.0]);
+            run.pages.observations = Some(epochs);
+            run.pages.migrated = migrated;
+            run.pages.refused = refused.iter().map(|why| ((*why).to_owned(), 1)).collect();
+            without_occasion(&["local+hanb".to_owned()], &[run]).join(" ")
+        };
+        assert!(said(0, 0, &[]).starts_with("No epoch ended under local+hanb"));
+        let few = said(1, 0, &[]);
+        assert!(few.starts_with("Only 1 epoch ended under local+hanb, in "), "{few}");
+        assert!(few.ends_with("use local+hanb:epoch_ms=160."), "{few}");
+        assert_eq!(said(20, 0, &[]), "20 epochs ended under local+hanb, and it chose no page to move.");
+        assert_eq!(said(20, 1, &[]) + &said(20, 0, &["no-room"]), "");
     }
 
     #[test]

@@ -53,13 +53,18 @@ impl Engine<'_> {
             Some(Wake::After(time)) => self.now + Time((time.0 / u64::from(self.setup.scale)).max(1)),
             Some(Wake::Never) | None => Time::NEVER,
         };
-        self.set_timer(Timer::Epoch, next);
+        self.decide_at(next);
+    }
+
+    /// Sets the time of the next epoch: not before the policy's work of the last one is done.
+    fn decide_at(&mut self, time: Time) {
+        self.set_timer(Timer::Epoch, time.max(self.work_ends));
     }
 
     /// Delivers an event to an in-kernel policy, in the fault on a CPU. Its next epoch may be due then.
     pub(crate) fn deliver(&mut self, cpu: usize, event: &Event) {
         if self.with_policy(Some(cpu), |runner, host| runner.deliver(host, event)) == Some(true) {
-            self.set_timer(Timer::Epoch, self.now);
+            self.decide_at(self.now);
         }
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Engine<'p> {
     pub sensors: OpenSensors,
     /// The CPU that does the policy's next work, if none is idle.
     worker: usize,
+    /// When the policy's work outside of faults is done.
+    work_ends: Time,
     pub samples: Samples,
     pub heat: Heat,
     pub stages: Stages,
@@ -167,6 +169,7 @@ impl<'p> Engine<'p> {
             policy: policy.migration.map(|migration| PolicyRunner::new(migration, policy.limits)),
             sensors,
             worker: 0,
+            work_ends: Time::ZERO,
             samples: Samples::new(nodes, jobs.len(), stage == Stage::Region),
             heat: Heat::new(nodes, jobs.len()),
             stages: Stages::new(stage),

@@ -92,6 +92,7 @@ impl Engine<'_> {
         if let Some(cpu) = cpu {
             return self.spend_system(cpu, time, Cause::Monitoring);
         }
+        self.work_ends = self.now.max(self.work_ends) + time;
         if self.cores.iter().any(|core| core.running.is_none()) {
             self.mover.system += time;
             return;

@@ -86,6 +86,8 @@ pub(crate) struct OsCounts {
     pub faults: u64,
     pub huge_faults: u64,
     pub hint_faults: u64,
+    /// Faults on marked page table entries, which count TLB misses.
+    pub marked_misses: u64,
     /// Base pages written to swap, and read back.
     pub swapped_out_pages: u64,
     pub swapped_in_pages: u64,

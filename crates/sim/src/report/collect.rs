@@ -194,6 +194,7 @@ fn pages(totals: &Totals) -> PagesReport {
         faults: counts.faults,
         huge_faults: counts.huge_faults,
         hint_faults: counts.hint_faults,
+        marked_misses: counts.marked_misses,
         swapped_out: counts.swapped_out_pages,
         swapped_in: counts.swapped_in_pages,
         migrated: totals.migrated_pages(),

@@ -93,6 +93,11 @@ impl Report {
         }
     }
 
+    /// Base pages migrated in the whole run.
+    pub fn run_migrated(&self) -> u64 {
+        if self.marked { self.stages.iter().map(|stage| stage.migrated).sum() } else { self.pages.migrated }
+    }
+
     /// NUMA hint faults of the whole run.
     pub fn run_hint_faults(&self) -> u64 {
         if self.marked {
@@ -292,6 +297,9 @@ pub struct PagesReport {
     pub huge_faults: u64,
     /// NUMA hint faults.
     pub hint_faults: u64,
+    /// TLB misses of marked pages, each a fault.
+    #[serde(default)]
+    pub marked_misses: u64,
     /// Base pages written to swap.
     pub swapped_out: u64,
     /// Base pages swapped in.

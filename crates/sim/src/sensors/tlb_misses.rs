@@ -89,6 +89,7 @@ impl Engine<'_> {
     pub(crate) fn marked_miss(&mut self, cpu: usize, touch: Touch, page: Vpn, size: PageSize, node: NodeId) {
         let every_miss = self.sensors.tlb_misses().is_some_and(|sampling| sampling.every_miss);
         let Touch { task, thread, write, address, .. } = touch;
+        self.os.counts.marked_misses += 1;
         if let Some((entry, _)) = self.os.spaces[task.index()].table.find(page) {
             entry.count_miss();
             if !every_miss {

@@ -7,7 +7,7 @@ mod runs;
 mod tables;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
 use memtide_experiments::{Experiment, Judged, select};
@@ -15,6 +15,7 @@ use memtide_experiments::{Experiment, Judged, select};
 use self::cache::Cache;
 use crate::failure::Failure;
 use crate::options::Common;
+use crate::output::Format;
 use crate::report::{self, ReportFile};
 
 /// Its arguments.
@@ -84,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if done.is_empty() {
         return failed;
     }
-    let mut document = tables::document(&done, common.seed);
+    let mut document = tables::document(&done, common.seed, common.output == Format::Table);
     if let Some(draft) = draft {
         draft.write(&report::of_reproduction(&done, tables::counts(&done), &document))?;
     }
@@ -121,9 +122,9 @@ fn experiments(names: &[String]) -> Result<Vec<Experiment>, Failure> {
             }
             _ => select(std::slice::from_ref(name)).map_err(Failure::Usage)?,
         };
-        chosen.extend(
-            of.into_iter().filter(|new| chosen.iter().all(|old| old.id != new.id)).collect::<Vec<_>>(),
-        );
+        let new = |new: &Experiment| chosen.iter().all(|old| old.id != new.id);
+        let of: Vec<Experiment> = of.into_iter().filter(new).collect();
+        chosen.extend(of);
     }
     Ok(chosen)
 }
@@ -131,6 +132,10 @@ fn experiments(names: &[String]) -> Result<Vec<Experiment>, Failure> {
 /// An experiment file.
 fn read(path: &str) -> Result<Experiment, Failure> {
     let text = fs::read_to_string(path).map_err(|error| Failure::unreadable(path, &error))?;
-    let id = Path::new(path).with_extension("").to_string_lossy().into_owned();
-    Experiment::parse(&id, path, &text).map_err(|error| Failure::Input(error.to_string()))
+    let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
+    let id = parts.collect::<PathBuf>().with_extension("").to_string_lossy().into_owned();
+    let mut experiment =
+        Experiment::parse(&id, path, &text).map_err(|error| Failure::Input(error.to_string()))?;
+    experiment.plan.find_machine_files(Path::new(path).parent().unwrap_or(Path::new("")));
+    Ok(experiment)
 }

@@ -6,9 +6,10 @@ use super::Done;
 use crate::output::{Cell, Document, Table, VERSION};
 
 /// All tables, and a count of what holds.
-pub fn document(done: &[Done], seed: u64) -> Document {
+/// Without reasons and findings for people, who get those of failures only.
+pub fn document(done: &[Done], seed: u64, for_people: bool) -> Document {
     let about = vec![("seed", Cell::Whole(seed)), ("memtide", Cell::text(VERSION))];
-    let tables = vec![numbers(done), shapes(done), experiments(done)];
+    let tables = vec![numbers(done, for_people), shapes(done), experiments(done, for_people)];
     Document { about, tables, main: "numbers", notes: counts(done) }
 }
 
@@ -63,17 +64,27 @@ pub fn findings(done: &[Done]) -> impl Iterator<Item = String> {
     })
 }
 
-fn experiments(done: &[Done]) -> Table {
+fn experiments(done: &[Done], for_people: bool) -> Table {
+    let finding = (!for_people).then_some(("finding", "finding"));
     let columns = [("experiment", "experiment"), ("title", "title"), ("verdict", "verdict")];
+    let columns: Vec<_> = columns.into_iter().chain(finding).collect();
     let mut table = Table::new("experiments", &columns);
     for (experiment, judged) in done {
         let verdict = Cell::text(judged.verdict().to_string());
-        table.rows.push(vec![Cell::text(&experiment.id), Cell::text(&experiment.title), verdict]);
+        let mut row = vec![Cell::text(&experiment.id), Cell::text(&experiment.title), verdict];
+        row.extend(finding.map(|_| prose(judged.finding(experiment))));
+        table.rows.push(row);
     }
     table
 }
 
-fn numbers(done: &[Done]) -> Table {
+/// A text without line breaks.
+fn prose(text: Option<&str>) -> Cell {
+    text.map_or(Cell::Absent, |text| Cell::text(text.split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
+fn numbers(done: &[Done], for_people: bool) -> Table {
+    let impossible = (!for_people).then_some(("impossible", "impossible"));
     let columns = [
         ("experiment", "experiment"),
         ("number", "number"),
@@ -87,11 +98,12 @@ fn numbers(done: &[Done]) -> Table {
         ("kind", "kind"),
         ("verdict", "verdict"),
     ];
+    let columns: Vec<_> = columns.into_iter().chain(impossible).collect();
     let mut table = Table::new("numbers", &columns);
     for (experiment, judged) in done {
         for (number, result) in experiment.numbers.iter().zip(&judged.numbers) {
             let unit = if number.unit == "%" { "points" } else { "%" };
-            table.rows.push(vec![
+            let mut row = vec![
                 Cell::text(&experiment.id),
                 Cell::text(&number.what),
                 Cell::text(&number.unit),
@@ -103,7 +115,9 @@ fn numbers(done: &[Done]) -> Table {
                 Cell::text(unit),
                 Cell::text(number.kind.name()),
                 Cell::text(verdict(number.impossible.is_some(), result.verdict)),
-            ]);
+            ];
+            row.extend(impossible.map(|_| prose(number.impossible.as_deref())));
+            table.rows.push(row);
         }
     }
     table
@@ -134,12 +148,11 @@ fn shapes(done: &[Done]) -> Table {
     let mut table = Table::new("shapes", &columns);
     for (experiment, judged) in done {
         for (shape, result) in experiment.shapes.iter().zip(&judged.shapes) {
-            let word = |holds: bool| Cell::text(if holds { "yes" } else { "no" });
             table.rows.push(vec![
                 Cell::text(&experiment.id),
                 Cell::text(&shape.statement),
-                word(result.holds),
-                result.half.map_or(Cell::Absent, word),
+                Cell::YesNo(result.holds),
+                result.half.map_or(Cell::Absent, Cell::YesNo),
                 Cell::text(result.verdict.to_string()),
             ]);
         }

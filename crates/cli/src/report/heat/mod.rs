@@ -1,5 +1,6 @@
 //! Heat maps of programs: accesses by address and time, in the colours of nodes, with pages moved.
 
+mod image;
 mod png;
 
 use memtide_sim::{Comparison, HeatMapReport, HeatRow, Report};

@@ -294,8 +294,12 @@ impl Explained<'_> {
         }
         let mut text =
             format!("Monitoring takes {} of the threads' time", self.percent(spent.kernel.monitoring_ms));
-        if pages.hint_faults > 0 {
-            text += &format!(" ({} NUMA hint faults)", pages.hint_faults);
+        let counts = [(pages.hint_faults, "NUMA hint faults"), (pages.marked_misses, "marked TLB misses")];
+        let counts: Vec<String> = (counts.iter().filter(|(count, _)| *count > 0))
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        if !counts.is_empty() {
+            text += &format!(" ({})", counts.join(", "));
         }
         if spent.kernel_threads_ms > 0.0 {
             text += &format!(
@@ -356,4 +360,4 @@ fn percent(share: f64) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -132,6 +132,7 @@ fn kernel_time_is_explained_by_its_cause() {
         faults: 11,
         huge_faults: 3,
         hint_faults: 77,
+        marked_misses: 6,
         swapped_out: 5,
         swapped_in: 2,
         migrated: 8,
@@ -158,7 +159,7 @@ fn kernel_time_is_explained_by_its_cause() {
         "waits for them take 10.0 %",
         "Waits for memory are latency-bound: ",
         "Actions refused: 4 no-room.",
-        "Monitoring takes 20.0 % of the threads' time (77 NUMA hint faults)",
+        "Monitoring takes 20.0 % of the threads' time (77 NUMA hint faults, 6 marked TLB misses)",
         "run 1.500 ms beside the threads",
         "for the end of the run for 20.0 % of their time.",
     ];
