@@ -63,7 +63,7 @@ impl Diagnosis {
     fn works(&self, command: &str) -> bool {
         let commands = self.parsed["commands"].as_array().expect("commands");
         let row = commands.iter().find(|row| row["command"].as_str().is_some_and(|name| name == command));
-        row.expect(command)["works"] == "yes"
+        row.expect(command)["works"] == true
     }
 }
 
