@@ -3,6 +3,7 @@
 //! Recorded traces, workloads with real computation and synthetic profiles are all [`Program`]s.
 
 use crate::ids::{CpuId, ThreadId};
+use crate::policy::MessageKind;
 use crate::units::{PageSize, VirtAddr};
 
 /// A memory access of a thread.
@@ -52,6 +53,8 @@ pub enum Then {
     Exec,
     /// Continues on this CPU (modulo the number of CPUs).
     OnCpu(CpuId),
+    /// Sends a message about its memory.
+    Message(MessageKind),
     /// Makes a mark, which holds for the whole program.
     Mark(Mark),
     /// Has ended; [`Program::next`] is not called again.

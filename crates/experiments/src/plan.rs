@@ -169,7 +169,9 @@ fn halved(text: &str) -> Result<String, String> {
         let known: Vec<&str> = workloads.iter().map(|info| info.name).collect();
         return Err(suggest::unknown("workload", name, &known));
     };
-    let given: Params = given.parse().map_err(|error| format!("workload '{name}': {error}"))?;
+    let mut given: Params = given.parse().map_err(|error| format!("workload '{name}': {error}"))?;
+    let messages = given.split_off(&memtide_workloads::MESSAGE_PARAMETERS);
+    let messages = messages.into_iter().map(|(key, value)| Ok(format!("{key}={value}")));
     let values = given.values(info.parameters).map_err(|error| format!("workload '{name}': {error}"))?;
     let value = |parameter: &str| match SIZES.contains(&parameter) {
         true => match values.u64(parameter) {
@@ -183,7 +185,7 @@ fn halved(text: &str) -> Result<String, String> {
         let name = parameter.name;
         Ok(format!("{name}={}", value(name)?))
     });
-    let parts = parts.collect::<Result<Vec<_>, String>>()?;
+    let parts = parts.chain(messages).collect::<Result<Vec<_>, String>>()?;
     Ok(format!("{name}:{}", parts.join(",")))
 }
 

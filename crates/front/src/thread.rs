@@ -202,7 +202,7 @@ impl ThreadFront {
                 self.last_page = None;
             }
             // Another core: no thread has left anything there.
-            Then::OnCpu(_) | Then::Barrier | Then::Mark(_) | Then::End => {}
+            Then::OnCpu(_) | Then::Barrier | Then::Message(_) | Then::Mark(_) | Then::End => {}
         }
         if !matches!(then, Then::Continue | Then::Work(_)) {
             while self.combining.take_oldest().is_some() {}

@@ -27,6 +27,7 @@ fn node(fixed: Fixed) -> Node {
         tier: 0,
         capacity_mib: 64,
         initiator: None,
+        isolated: false,
         dram: None,
         fixed: Some(fixed),
         energy: Energy { read_nj: 2.0, write_nj: 3.0, standby_mw: 10.0, ..Energy::default() },

@@ -100,8 +100,9 @@ fn answers_stamp_the_view_and_unknown_required_sensors_refuse_the_policy() {
     let views_of = views(&[Sensor::LoadedLatency], chase_then_flood()).expect("a sensor that it has");
     let answer = views_of[0].answers.get(&Sensor::LoadedLatency);
     assert!(matches!(answer, Some(Answer::Observed(_))), "{answer:?}");
-    let refused = views(&[Sensor::Messages], chase_then_flood()).expect_err("the simulator has none");
-    assert!(refused.to_string().contains("needs the sensor `messages`"), "{refused}");
+    let samples = Sensor::AccessSamples { period: 1000 };
+    let refused = views(&[samples], chase_then_flood()).expect_err("the simulator has none");
+    assert!(refused.to_string().contains("needs the sensor `access-samples`"), "{refused}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Parameters that workloads share, and their values.
 
 use memtide_core::PageSize;
-use memtide_core::params::{Parameter, Params, Values};
+use memtide_core::params::{ParamError, Parameter, Params, Values};
 
 use crate::error::WorkloadError;
 use crate::info::Info;
@@ -88,6 +88,11 @@ impl Settings {
     /// `page`.
     pub fn page(&self) -> PageSize {
         if self.word("page") == "2MiB" { PageSize::Huge } else { PageSize::Base }
+    }
+
+    /// The error that a parameter is refused.
+    pub(crate) fn refused(&self, error: ParamError) -> WorkloadError {
+        WorkloadError::Parameter { workload: self.workload, error }
     }
 
     /// The error that these settings do not fit together.

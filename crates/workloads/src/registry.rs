@@ -8,6 +8,7 @@ use crate::algorithms::ALGORITHMS;
 use crate::entry::{BoxedProgram, Entry, OnMark, run, traced};
 use crate::error::WorkloadError;
 use crate::info::Info;
+use crate::messages::Messages;
 use crate::params::Settings;
 use crate::profile::{Profile, Synthetic, profiles};
 
@@ -45,11 +46,18 @@ fn find(name: &str, params: &Params) -> Result<(Found, Settings), WorkloadError>
 /// # Errors
 /// If there is no such workload, a parameter is unknown or out of range, or the host has too little memory.
 pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, WorkloadError> {
-    let (found, settings) = find(name, params)?;
-    match found {
+    let mut params = params.clone();
+    let messages = Messages::take(&mut params);
+    let (found, settings) = find(name, &params)?;
+    let messages = messages.map_err(|error| settings.refused(error))?;
+    let program = match found {
         Found::Algorithm(entry) => (entry.program)(&settings, seed),
         Found::Profile(profile) => traced(&settings, |space| Synthetic::new(profile, &settings, seed, space)),
-    }
+    }?;
+    Ok(match messages {
+        Some(messages) => messages.sent_by(program),
+        None => program,
+    })
 }
 
 /// Runs a workload on the host's own memory and threads, and returns its result. `at` is called for each of

@@ -316,6 +316,12 @@ fn no_epoch(name: &str, report: &Report) -> String {
 }
 
 fn none_chosen(name: &str, report: &Report, epochs: u64) -> String {
+    if report.sensors.iter().any(|answer| answer.sensor == Sensor::Messages.name()) {
+        return format!(
+            "{name} moved no page: it moves buffers that programs offer, when memory runs short; workloads \
+             offer arrays with the parameter 'send' (docs/policies/pms.md)."
+        );
+    }
     let ended = if epochs == 1 { "1 epoch".to_owned() } else { format!("{epochs} epochs") };
     if epochs as f64 >= EPOCHS {
         return format!("{ended} ended under {name}, and it chose no page to move.");

@@ -274,6 +274,9 @@ fn nodes(machine: &Machine) -> Checked {
         }
         memory_node(machine, &at, node)?;
     }
+    if machine.nodes.iter().all(|node| node.isolated) {
+        return refuse("node", "all are isolated, so that nothing can be allocated; leave one out");
+    }
     for tier in 0..machine.tiers() {
         if !machine.nodes.iter().any(|n| usize::from(n.tier) == tier) {
             return refuse(

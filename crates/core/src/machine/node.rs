@@ -21,6 +21,9 @@ pub struct Node {
     /// The initiator that it is attached to; `None` for a node behind a link.
     #[serde(default)]
     pub initiator: Option<String>,
+    /// Whether ordinary allocations leave it alone: only migration brings pages there (pms section 3.2).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub isolated: bool,
     /// A device modelled command by command.
     #[serde(default, alias = "timed")]
     pub dram: Option<Dram>,

@@ -80,6 +80,11 @@ impl Params {
         Ok(Values(values))
     }
 
+    /// Removes parameters with these keys and returns them, as `(key, value)`.
+    pub fn split_off(&mut self, keys: &[&str]) -> Vec<(String, String)> {
+        self.0.extract_if(.., |(key, _)| keys.contains(&key.as_str())).collect()
+    }
+
     fn push(&mut self, key: String, value: String) -> Result<(), ParamError> {
         if self.0.iter().any(|(given, _)| *given == key) {
             return Err(ParamError::Repeated(key));

@@ -107,7 +107,7 @@ pub struct AccessSample {
     pub write: bool,
 }
 
-/// An application's message about one of its buffers (pms section 4: register, request lock, release).
+/// An application's message about its memory (pms section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
@@ -115,27 +115,42 @@ pub struct Message {
     pub time: Time,
     /// The sending task.
     pub task: TaskId,
-    /// The request.
+    /// What it says.
     pub kind: MessageKind,
-    /// First base page of the buffer.
-    pub start: Vpn,
-    /// Its length in base pages.
-    pub pages: u64,
 }
 
-/// An application's request about a buffer.
+/// What an application says. A buffer is known by its first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MessageKind {
-    /// The buffer may be migrated.
-    Register,
-    /// Move it to local memory and keep it there.
-    Lock,
-    /// It may leave local memory again.
-    Release,
-    /// It must not be migrated any more.
-    Unregister,
+    /// It takes part; the first of its messages (`pmm_init`).
+    Register {
+        /// Its service level, from 1 to [`PRIORITY_MAX`]: pages of lower ones leave local memory first.
+        priority: u8,
+    },
+    /// A buffer may be migrated (`pmm_send_buffer`).
+    Send {
+        /// Its first base page.
+        start: Vpn,
+        /// Its length in base pages.
+        pages: u64,
+    },
+    /// A buffer is about to be freed: it is forgotten where it is (`pmm_release_buffer`).
+    Release {
+        /// Its first base page.
+        start: Vpn,
+    },
+    /// A buffer must come to local memory and stay there (`pmm_request_pages_lock`).
+    Lock {
+        /// Its first base page.
+        start: Vpn,
+    },
+    /// The application is about to end (`pmm_cleanup`).
+    Cleanup,
 }
+
+/// The highest service level of an application (pms section 4.2).
+pub const PRIORITY_MAX: u8 = 5;
 
 /// A task starts or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

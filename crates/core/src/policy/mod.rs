@@ -16,7 +16,7 @@ mod sensor;
 mod state;
 mod view;
 
-pub use event::{AccessSample, Event, HintFault, Message, MessageKind, TaskEvent, TlbMiss};
+pub use event::{AccessSample, Event, HintFault, Message, MessageKind, PRIORITY_MAX, TaskEvent, TlbMiss};
 pub use migration::{Delivery, Migration, Wake};
 pub use order::NodeOrder;
 pub use plan::{

@@ -259,6 +259,8 @@ pub enum Reason {
     Bandwidth,
     /// A user or an application requested it.
     Request,
+    /// It left fast memory for want of room, and there is room again.
+    Return,
 }
 
 impl fmt::Display for Reason {
@@ -270,6 +272,7 @@ impl fmt::Display for Reason {
             Reason::MakeRoom => "make-room",
             Reason::Bandwidth => "bandwidth",
             Reason::Request => "request",
+            Reason::Return => "return",
         })
     }
 }

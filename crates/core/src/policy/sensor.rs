@@ -51,6 +51,11 @@ pub enum Sensor {
     /// Pages that reclaim would take next, in [`View::inactive`](super::View::inactive): the oldest of the
     /// kernel's inactive lists that were not accessed since their last check.
     InactivePages,
+    /// Resident pages on the kernel's LRU lists, which alone can be migrated, in
+    /// [`View::regions`](super::View::regions): runs of adjacent pages of one size on one node, without
+    /// access counts (`/proc/PID/pagemap`, flag `LRU` of `/proc/kpageflags`). Not beside
+    /// [`Sensor::Regions`] or [`Sensor::TlbMisses`].
+    LruPages,
     /// Applications' messages about their buffers, as [`Event::Message`](super::Event::Message).
     Messages,
     /// Starts and ends of tasks, as [`Event::Task`](super::Event::Task).
@@ -106,7 +111,7 @@ impl Default for TlbMissSampling {
 
 impl Sensor {
     /// Every sensor, with default settings.
-    pub fn all() -> [Sensor; 15] {
+    pub fn all() -> [Sensor; 16] {
         [
             Sensor::Regions(RegionSampling::default()),
             Sensor::HintFaults,
@@ -121,6 +126,7 @@ impl Sensor {
             Sensor::PageFaults,
             Sensor::Watermarks,
             Sensor::InactivePages,
+            Sensor::LruPages,
             Sensor::Messages,
             Sensor::TaskLifecycle,
         ]
@@ -142,6 +148,7 @@ impl Sensor {
             Sensor::PageFaults => "page-faults",
             Sensor::Watermarks => "watermarks",
             Sensor::InactivePages => "inactive-pages",
+            Sensor::LruPages => "lru-pages",
             Sensor::Messages => "messages",
             Sensor::TaskLifecycle => "task-lifecycle",
         }

@@ -29,7 +29,8 @@ pub struct View {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc: Option<LlcCounts>,
     /// Their memory by region ([`Sensor::Regions`](super::Sensor::Regions)), or by runs of pages with equal
-    /// counts of TLB misses since the last epoch, as reads ([`Sensor::TlbMisses`](super::Sensor::TlbMisses)).
+    /// counts of TLB misses since the last epoch, as reads ([`Sensor::TlbMisses`](super::Sensor::TlbMisses)),
+    /// or of pages without counts ([`Sensor::LruPages`](super::Sensor::LruPages)).
     #[serde(default, skip_serializing_if = "Regions::is_empty")]
     pub regions: Regions,
     /// Pages that reclaim would take next, oldest first on each node

@@ -39,17 +39,20 @@ impl Migration for Pms {
 
     fn on_event(&mut self, event: &Event, _: &View, plan: &mut Plan) {
         match event {
-            Event::Message(Message { task, kind, start, pages, .. }) => {
-                match kind {
-                    MessageKind::Register => _ = self.buffers.insert((*task, *start), (*pages, false)),
-                    MessageKind::Unregister => _ = self.buffers.remove(&(*task, *start)),
-                    _ => _ = self.buffers.get_mut(&(*task, *start)).map(|b| b.1 = *kind == MessageKind::Lock),
+            Event::Message(Message { task, kind, .. }) => match *kind {
+                MessageKind::Send { start, pages } => {
+                    self.buffers.insert((*task, start), (pages, false));
                 }
-                if *kind != MessageKind::Lock {
-                    let buffer = *start..Vpn(start.0 + pages);
+                MessageKind::Lock { start } => {
+                    self.buffers.entry((*task, start)).and_modify(|buffer| buffer.1 = true);
+                }
+                MessageKind::Release { start } => {
+                    let pages = self.buffers.remove(&(*task, start)).map_or(0, |buffer| buffer.0);
+                    let buffer = start..Vpn(start.0 + pages);
                     self.unpin(plan, |page| page.task == *task && buffer.contains(&page.page));
                 }
-            }
+                MessageKind::Register { .. } | MessageKind::Cleanup => {}
+            },
             Event::Task(TaskEvent { task, started: false, .. }) => {
                 self.buffers.retain(|(owner, _), _| owner != task);
                 self.unpin(plan, |page| page.task == *task);
@@ -86,9 +89,20 @@ const UNREGISTERED: std::ops::Range<u64> = 0..8;
 const FIRST: std::ops::Range<u64> = 100..108;
 const SECOND: std::ops::Range<u64> = 200..208;
 
-fn send(run: &mut Run, kind: MessageKind, buffer: std::ops::Range<u64>) {
-    let (start, pages) = (Vpn(buffer.start), buffer.end - buffer.start);
-    run.host.event(Event::Message(Message { time: Time::ZERO, task: TASK, kind, start, pages }));
+fn say(run: &mut Run, kind: MessageKind) {
+    run.host.event(Event::Message(Message { time: Time::ZERO, task: TASK, kind }));
+}
+
+fn send(run: &mut Run, buffer: std::ops::Range<u64>) {
+    say(run, MessageKind::Send { start: Vpn(buffer.start), pages: buffer.end - buffer.start });
+}
+
+fn lock(run: &mut Run, buffer: std::ops::Range<u64>) {
+    say(run, MessageKind::Lock { start: Vpn(buffer.start) });
+}
+
+fn release(run: &mut Run, buffer: std::ops::Range<u64>) {
+    say(run, MessageKind::Release { start: Vpn(buffer.start) });
 }
 
 /// Local memory has 26 pages, of which 24 are in use.
@@ -97,8 +111,8 @@ fn registered(free_min: u64) -> Run {
     for pages in [UNREGISTERED, FIRST, SECOND] {
         run.map(pages, FAST);
     }
-    send(&mut run, MessageKind::Register, FIRST);
-    send(&mut run, MessageKind::Register, SECOND);
+    send(&mut run, FIRST);
+    send(&mut run, SECOND);
     run
 }
 
@@ -135,16 +149,17 @@ fn locked_buffer_is_promoted_and_pinned_until_released() {
     let mut run = registered(100);
     run.epoch();
     assert_eq!(local(&mut run), [8, 0, 0]);
-    send(&mut run, MessageKind::Lock, FIRST);
+    lock(&mut run, FIRST);
     (0..3).for_each(|_| _ = run.epoch());
     assert_eq!(local(&mut run), [8, 8, 0], "though local memory is short");
     assert_eq!(user_moves(&mut run, FIRST.start, SLOW), Outcome::Refused(Refusal::Pinned));
     assert_eq!(user_moves(&mut run, UNREGISTERED.start, SLOW), Outcome::MADE);
-    send(&mut run, MessageKind::Release, FIRST);
-    send(&mut run, MessageKind::Release, SECOND);
+    release(&mut run, FIRST);
+    release(&mut run, SECOND);
     (0..3).for_each(|_| _ = run.epoch());
-    assert_eq!(local(&mut run), [7, 0, 0], "nothing is brought home");
-    assert_eq!((run.moved(SLOW, FAST), run.moved(FAST, SLOW)), (8, 16 + 8 + 1));
+    assert_eq!(local(&mut run), [7, 8, 0], "nothing is brought home");
+    assert_eq!((run.moved(SLOW, FAST), run.moved(FAST, SLOW)), (8, 16 + 1));
+    assert_eq!(user_moves(&mut run, FIRST.start, SLOW), Outcome::MADE);
 }
 
 #[test]
@@ -152,7 +167,7 @@ fn buffer_locked_during_demotion_is_pinned_after_its_return() {
     let mut run = registered(100);
     run.host.action_time = EPOCH;
     run.epoch();
-    send(&mut run, MessageKind::Lock, FIRST);
+    lock(&mut run, FIRST);
     (0..60).for_each(|_| _ = run.epoch());
     assert_eq!(local(&mut run), [8, 8, 0]);
     let outcomes = FIRST.map(|page| user_moves(&mut run, page, SLOW)).collect::<Vec<_>>();
@@ -162,7 +177,7 @@ fn buffer_locked_during_demotion_is_pinned_after_its_return() {
 #[test]
 fn task_that_ends_is_forgotten() {
     let mut run = registered(2);
-    send(&mut run, MessageKind::Lock, FIRST);
+    lock(&mut run, FIRST);
     (0..2).for_each(|_| _ = run.epoch());
     assert_eq!(user_moves(&mut run, FIRST.start, SLOW), Outcome::Refused(Refusal::Pinned));
     run.host.end_task(TASK);

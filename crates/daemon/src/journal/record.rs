@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use memtide_core::policy::{Event, HintFault, Move, Plan, Planned, View};
+use memtide_core::policy::{Event, HintFault, Message, MessageKind, Move, Plan, Planned, View};
 use memtide_core::{ActionId, PageSize, Vpn};
 use serde::{Deserialize, Serialize};
 
@@ -221,7 +221,10 @@ fn check_planned(what: &str, planned: &Planned, nodes: usize) -> Result<(), Stri
 fn check_event(event: &Event, nodes: usize) -> Result<(), String> {
     let is_sound = match event {
         Event::AccessSample(sample) => sample.node.index() < nodes && sample.page.0 < PAGES_MAX,
-        Event::Message(message) => end(message.start, message.pages, PageSize::Base).is_some(),
+        Event::Message(Message { kind: MessageKind::Send { start, pages }, .. }) => {
+            end(*start, *pages, PageSize::Base).is_some()
+        }
+        Event::Message(_) => true,
         Event::Completion(done) => return check_planned("events", &done.planned, nodes),
         Event::HintFault(fault) => fault.node.index() < nodes && end(fault.page, 1, fault.size).is_some(),
         Event::TlbMiss(miss) => miss.node.index() < nodes && end(miss.page, 1, miss.size).is_some(),

@@ -180,6 +180,7 @@ impl System {
                 tier: ranks.iter().position(|&rank| rank == rank_of(node)).unwrap_or(0) as u8,
                 capacity_mib: node.memory.map_or(0, |memory| memory.total_kib >> 10),
                 initiator: Some(cpus_of(beside)),
+                isolated: false,
                 dram: None,
                 fixed: Some(Fixed {
                     read_latency_ns: reach.read_ns,

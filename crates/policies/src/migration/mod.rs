@@ -10,6 +10,7 @@ mod hot_cold;
 mod hot_threshold;
 mod linux_tiering;
 mod none;
+mod pms;
 mod runs;
 mod shared;
 mod trigger;
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[MigrationEntry] = &[
     hot_cold::ENTRY,
     hot_threshold::ENTRY,
     linux_tiering::ENTRY,
+    pms::ENTRY,
 ];
 
 /// The policy `none`: pages stay.

@@ -160,7 +160,7 @@ impl Engine<'_> {
     fn reserve(&mut self, wanted: &Move) -> Option<u32> {
         let Move { task, to, size, .. } = *wanted;
         let owner = Owner { task, page: wanted.head(), size };
-        if self.os.fits(to, size) { self.os.frames.take(to, owner) } else { None }
+        if self.os.frames.has_room(to, size) { self.os.frames.take(to, owner) } else { None }
     }
 
     /// The turn of a move in the kernel thread's queue.

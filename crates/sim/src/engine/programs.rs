@@ -215,6 +215,7 @@ impl<'p> Engine<'p> {
                 let child = self.new_task(&name, program, 1, Some(task))?;
                 self.start_thread(program, number, child)?;
             }
+            Then::Message(kind) => self.record_message(task, kind),
             Then::Mark(mark) => self.mark(program, mark),
             Then::OnCpu(to) => return self.change_cpu(cpu, thread, to),
             Then::Barrier => return self.come_to_barrier(cpu, thread),

@@ -160,12 +160,9 @@ impl Os {
     fn local_node(&self, touch: Touch) -> NodeId {
         let rule = &self.spaces[touch.task.index()].rule;
         let near = self.order.from_cpu(touch.cpu);
-        near.iter().copied().find(|&node| rule.allows(node)).unwrap_or(near[0])
-    }
-
-    /// Whether a node has memory for a page of this size.
-    pub fn fits(&self, node: NodeId, size: PageSize) -> bool {
-        self.frames.fits(node, size)
+        let mut ordinary = near.iter().copied().filter(|&node| !self.frames.is_isolated(node));
+        let first = ordinary.clone().next().expect("a machine has an ordinary node");
+        ordinary.find(|&node| rule.allows(node)).unwrap_or(first)
     }
 }
 

@@ -34,6 +34,7 @@ struct NodeFrames {
     low: u64,
     high: u64,
     offline: bool,
+    isolated: bool,
     active: List,
     inactive: List,
 }
@@ -87,6 +88,7 @@ impl Frames {
                 low: share(machine.kernel.watermark_low_bp),
                 high: share(machine.kernel.watermark_high_bp),
                 offline: false,
+                isolated: node.isolated,
                 active: EMPTY,
                 inactive: EMPTY,
             });
@@ -123,6 +125,11 @@ impl Frames {
         let n = &mut self.nodes[node.index()];
         n.offline |= n.free == u64::from(n.end - n.first);
         n.offline
+    }
+
+    /// Whether only migration brings pages to a node.
+    pub fn is_isolated(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].isolated
     }
 
     /// Whether a node is offline.
@@ -317,7 +324,15 @@ impl Frames {
 }
 
 impl FreeMemory for Frames {
+    /// For a first touch: isolated nodes have no memory for it.
     fn fits(&self, node: NodeId, size: PageSize) -> bool {
+        !self.nodes[node.index()].isolated && self.has_room(node, size)
+    }
+}
+
+impl Frames {
+    /// Whether a page of this size can move to the node.
+    pub fn has_room(&self, node: NodeId, size: PageSize) -> bool {
         let n = &self.nodes[node.index()];
         if n.offline {
             return false;

@@ -7,9 +7,12 @@ mod hint_faults;
 mod inactive_pages;
 mod llc_misses;
 mod loaded_latency;
+mod lru_pages;
+mod messages;
 mod node_traffic;
 mod page_faults;
 mod regions;
+mod runs;
 mod slow_tier_faults;
 mod task_lifecycle;
 mod tasks;
@@ -70,11 +73,13 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 13] = [
+const ALL: [Open; 15] = [
     hint_faults::open,
     inactive_pages::open,
     llc_misses::open,
     loaded_latency::open,
+    lru_pages::open,
+    messages::open,
     node_traffic::open,
     page_faults::open,
     regions::open,

@@ -11,13 +11,14 @@
 //! ([`Core::counted`](crate::core::Core::counted)), as the kernel's handler loads the translation itself.
 
 use memtide_core::policy::{Answer, TlbMissSampling};
-use memtide_core::policy::{Answers, Delivery, Event, Region, RegionSampling, Sensor, TlbMiss, View};
+use memtide_core::policy::{Answers, Delivery, Event, RegionSampling, Sensor, TlbMiss, View};
 use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
 use memtide_memory::PageKey;
 
+use super::runs::list_pages;
 use super::{Sense, SensorSetup};
 use crate::engine::Engine;
-use crate::os::{Entry, Os, PAGES, Touch};
+use crate::os::{Entry, Os, Touch};
 
 struct TlbMisses {
     sampling: TlbMissSampling,
@@ -59,29 +60,12 @@ fn has_regions(answers: &Answers) -> bool {
     answer.is_some_and(|answer| !matches!(answer, Answer::Refused(_)))
 }
 
-/// Takes the counts of a task's pages, as runs of adjacent pages of one size on one node with equal counts.
+/// Takes the counts of a task's pages.
 fn take_counts(os: &mut Os, task: TaskId, view: &mut View) {
-    let frames = &os.frames;
-    let mut run: Option<Region> = None;
-    os.spaces[task.index()].table.walk(Vpn(0), Vpn(PAGES), |start, size, entry| {
-        let reads = u32::from(entry.take_misses());
-        if !entry.has(Entry::PRESENT) {
-            return true;
-        }
-        let node = frames.node_of(entry.frame());
-        let page = Region { task, start, pages: 1, size, node, reads, writes: 0, age: 0 };
-        match &mut run {
-            Some(run) if continues(run, &page) => run.pages += 1,
-            _ => run.replace(page).into_iter().for_each(|done| view.regions.push(done)),
-        }
-        true
+    list_pages(os, task, view, |entry| {
+        let misses = entry.take_misses();
+        entry.has(Entry::PRESENT).then(|| u32::from(misses))
     });
-    run.into_iter().for_each(|last| view.regions.push(last));
-}
-
-fn continues(run: &Region, page: &Region) -> bool {
-    let end = run.start.0 + run.pages * run.size.base_pages();
-    (end, run.size, run.node, run.reads) == (page.start.0, page.size, page.node, page.reads)
 }
 
 impl Engine<'_> {

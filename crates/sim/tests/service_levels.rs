@@ -1,0 +1,101 @@
+//! Applications' messages, isolated memory, and the policy `pms` on them.
+
+#[path = "support/runs.rs"]
+mod runs;
+mod support;
+
+use memtide_core::policy::MessageKind;
+use memtide_core::{Machine, PAGE_BYTES, PageSize, Then, Vpn};
+use memtide_sim::Report;
+
+use runs::simulate;
+use support::{MachineText, Script, after, alone, doing, follow, map, store};
+
+/// 16 MiB of local memory, and as much that is isolated.
+fn machine() -> Machine {
+    let text = MachineText::new("").last_level(64, 2).socket("s", 2);
+    let text = text.node("local", 0, "s", 16, 90.0, 20_000.0).node("remote", 1, "s", 16, 900.0, 2_000.0);
+    let mut machine = text.machine();
+    machine.nodes[1].isolated = true;
+    machine
+}
+
+/// Base pages of a program's two buffers, which follow each other, and its rounds over both.
+const BUFFER: u64 = 100;
+
+fn says(kind: MessageKind) -> memtide_core::Batch {
+    after([], Then::Message(kind))
+}
+
+/// Stores to both buffers, messages, and reads of both for some ms.
+fn program(messages: &[MessageKind], later: &[MessageKind]) -> Script {
+    let reads = || doing((0..40_000).map(|n| follow(n % (2 * BUFFER) * PAGE_BYTES)));
+    let touched = doing((0..2 * BUFFER).map(|page| store(page * PAGE_BYTES)));
+    let start = [map(0, 2 * BUFFER * PAGE_BYTES, PageSize::Base), touched];
+    let messages = messages.iter().map(|kind| says(*kind));
+    let later = later.iter().map(|kind| says(*kind));
+    alone(start.into_iter().chain(messages).chain([reads()]).chain(later).chain([reads()]))
+}
+
+/// Pages moved away, and back.
+fn moved(report: &Report) -> [u64; 2] {
+    [(0, 1), (1, 0)].map(|(from, to)| {
+        let of = report.pages.moves.iter().filter(|of| (of.from.0, of.to.0) == (from, to));
+        of.map(|of| of.pages).sum()
+    })
+}
+
+const REGISTER: MessageKind = MessageKind::Register { priority: 1 };
+const FIRST: Vpn = Vpn(0);
+const SECOND: Vpn = Vpn(BUFFER);
+
+fn send(start: Vpn) -> MessageKind {
+    MessageKind::Send { start, pages: BUFFER }
+}
+
+/// All of local memory but 1 % must be free, so that what may leave does.
+const ALL_LEAVES: &str = "local+pms:migrate=99,return=100,epoch_ms=1";
+
+#[test]
+fn nothing_is_allocated_on_isolated_memory() {
+    let plain = || program(&[], &[]);
+    for policy in ["local", "interleave", "ratio", "bw-random"] {
+        let report = simulate(&machine(), policy, plain());
+        assert_eq!(report.nodes[1].pages, 0, "{policy}");
+    }
+    // 5,000 pages where local memory has 4,096: they are swapped, though as many are free.
+    let large = alone([
+        map(0, 5000 * PAGE_BYTES, PageSize::Base),
+        doing((0..5000).map(|page| store(page * PAGE_BYTES))),
+    ]);
+    let report = simulate(&machine(), "local", large);
+    assert_eq!(report.nodes[1].pages, 0);
+    assert!(report.pages.swapped_out > 900, "{}", report.pages.swapped_out);
+}
+
+#[test]
+fn only_sent_buffers_leave() {
+    let report = simulate(&machine(), ALL_LEAVES, program(&[REGISTER, send(SECOND)], &[]));
+    assert_eq!(moved(&report), [BUFFER, 0]);
+    assert_eq!(report.nodes[1].pages, BUFFER);
+    let unsent = simulate(&machine(), ALL_LEAVES, program(&[REGISTER], &[]));
+    assert_eq!(moved(&unsent), [0, 0]);
+    let unregistered = simulate(&machine(), ALL_LEAVES, program(&[send(FIRST)], &[]));
+    assert_eq!(moved(&unregistered), [0, 0]);
+}
+
+#[test]
+fn locked_buffer_comes_home() {
+    let messages = [REGISTER, send(FIRST), send(SECOND)];
+    let report = simulate(&machine(), ALL_LEAVES, program(&messages, &[MessageKind::Lock { start: FIRST }]));
+    assert_eq!(moved(&report), [2 * BUFFER, BUFFER]);
+    assert_eq!(report.nodes[1].pages, BUFFER);
+}
+
+#[test]
+fn buffer_stays_where_it_is_after_its_release_and_cleanup() {
+    let messages = [REGISTER, send(FIRST), send(SECOND)];
+    let after = [MessageKind::Release { start: FIRST }, MessageKind::Cleanup];
+    let report = simulate(&machine(), ALL_LEAVES, program(&messages, &after));
+    assert_eq!(moved(&report), [2 * BUFFER, 0]);
+}
