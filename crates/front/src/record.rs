@@ -45,6 +45,7 @@ const MISS: u8 = 4;
 const DIRTIES: u8 = 8;
 const HIT: u8 = 16;
 const NON_TEMPORAL: u8 = 32;
+const OVERWRITES: u8 = 64;
 
 impl Record {
     /// With nothing but flags.
@@ -55,7 +56,8 @@ impl Record {
             | bit(flags.misses, MISS)
             | bit(flags.dirties, DIRTIES)
             | bit(flags.hits, HIT)
-            | bit(flags.non_temporal, NON_TEMPORAL);
+            | bit(flags.non_temporal, NON_TEMPORAL)
+            | bit(flags.overwrites, OVERWRITES);
         Record {
             address,
             instructions: 0,
@@ -121,6 +123,12 @@ impl Record {
         self.flags & NON_TEMPORAL != 0
     }
 
+    /// Whether it is a store that begins to overwrite a line, which is not fetched.
+    #[inline]
+    pub fn overwrites(&self) -> bool {
+        self.flags & OVERWRITES != 0
+    }
+
     /// [`Record::translation`] as a time.
     #[inline]
     pub fn translation(&self) -> Time {
@@ -137,6 +145,7 @@ pub(crate) struct Flags {
     pub dirties: bool,
     pub hits: bool,
     pub non_temporal: bool,
+    pub overwrites: bool,
 }
 
 /// A run of a thread's records and what follows.

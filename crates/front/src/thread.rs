@@ -304,9 +304,9 @@ impl ThreadFront {
                     self.combining.take(place.line);
                 }
                 if overwritten {
-                    if place.walks || place.dirties || place.is_due {
-                        self.record_of(place, chunk, record, Value::default());
-                    }
+                    let of = Record::of(address, Flags { overwrites: true, ..flags });
+                    let of = Record { translation: record.translation, ..of };
+                    self.record_of(place, chunk, of, Value::default());
                     return Value::default();
                 }
                 let of = Record::of(address, Flags { misses: true, ..flags });

@@ -5,8 +5,8 @@ mod runs;
 mod support;
 
 use memtide_core::policy::MessageKind;
-use memtide_core::{Machine, PAGE_BYTES, PageSize, Then, Vpn};
-use memtide_sim::Report;
+use memtide_core::{Access, Machine, PAGE_BYTES, PageSize, Then, Vpn};
+use memtide_sim::{Report, run_shared};
 
 use runs::simulate;
 use support::{MachineText, Script, after, alone, doing, follow, map, store};
@@ -54,7 +54,7 @@ fn send(start: Vpn) -> MessageKind {
 }
 
 /// All of local memory but 1 % must be free, so that what may leave does.
-const ALL_LEAVES: &str = "local+pms:migrate=99,return=100,epoch_ms=1";
+const ALL_LEAVES: &str = "local+pms:migrate=100,return=100,epoch_ms=1";
 
 #[test]
 fn nothing_is_allocated_on_isolated_memory() {
@@ -71,6 +71,42 @@ fn nothing_is_allocated_on_isolated_memory() {
     let report = simulate(&machine(), "local", large);
     assert_eq!(report.nodes[1].pages, 0);
     assert!(report.pages.swapped_out > 900, "{}", report.pages.swapped_out);
+}
+
+/// Stores to 2 MiB behind a link of 200 MB/s, line after line, alone or in one pass of several policies.
+fn overwriting(policies: &[&str]) -> Vec<Report> {
+    let text = MachineText::new("").last_level(64, 2).socket("s", 2);
+    let text = text.node("local", 0, "s", 16, 90.0, 20_000.0).node("far", 1, "", 16, 90.0, 20_000.0);
+    let mut machine = text.link("s", "far", 1000.0, 200.0).machine();
+    machine.core.write_streaming_lines = 3;
+    let stores = || doing((0..(2 << 20) / 16).map(|n| Access { size: 16, ..store(n * 16) }));
+    let script = || alone([map(0, 2 << 20, PageSize::Base), stores(), stores()]);
+    match policies {
+        [one] => vec![simulate(&machine, one, script())],
+        several => {
+            let policies = several.iter().map(|name| runs::policy(&machine, name)).collect();
+            let jobs = vec![runs::job(script(), &[])];
+            run_shared(&machine, jobs, policies, 1, &|_, _| true)
+                .into_iter()
+                .map(|report| report.expect("it runs"))
+                .collect()
+        }
+    }
+}
+
+#[test]
+fn overwritten_lines_wait_for_the_link() {
+    let lines = f64::from(2 * (2 << 20) / 64);
+    let alone = overwriting(&["bind:node=far"]).remove(0);
+    assert_eq!(alone.nodes[1].reads, 6, "the first three lines of each run are fetched");
+    assert!(alone.links[0].forward_share <= 1.01, "{}", alone.links[0].forward_share);
+    runs::assert_near(alone.time_ms, lines * 64.0 / 200e3, 0.05, "time of the lines on the link");
+    let near = overwriting(&["bind:node=local"]).remove(0);
+    assert!(near.time_ms < alone.time_ms / 10.0, "{}", near.time_ms);
+    let both = overwriting(&["bind:node=far", "bind:node=local"]);
+    for (one_pass, alone) in both.iter().zip([alone, near]) {
+        runs::assert_near(one_pass.time_ms, alone.time_ms, 0.01, "in one pass");
+    }
 }
 
 #[test]

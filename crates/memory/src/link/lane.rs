@@ -43,6 +43,8 @@ pub(super) struct Lane {
     first: u64,
     slots: VecDeque<Slot>,
     latest: Time,
+    /// When the last line departs.
+    ends: Time,
     others: OtherSlices<()>,
     pub lines: u64,
 }
@@ -55,6 +57,7 @@ impl Lane {
             first: 0,
             slots: VecDeque::new(),
             latest: Time::ZERO,
+            ends: Time::ZERO,
             others: OtherSlices::new(slices),
             lines: 0,
         }
@@ -86,7 +89,14 @@ impl Lane {
         let index = (slot - self.first) as usize;
         let start = Time(slot * self.slot_time()) + self.line_time * u64::from(self.slots[index].0);
         self.slots[index].0 += 1;
-        at.max(start)
+        let departure = at.max(start);
+        self.ends = self.ends.max(departure);
+        departure
+    }
+
+    /// When no more than this many lines wait for their departure, of those known so far.
+    pub fn has_at_most(&self, waiting: u32) -> Time {
+        Time(self.ends.0.saturating_sub(self.line_time.0 * u64::from(waiting)))
     }
 
     fn slot_time(&self) -> u64 {
@@ -138,6 +148,15 @@ mod tests {
         let mut lane = Lane::new(LINE, 1);
         let starts: Vec<u64> = (0..1000).map(|_| lane.carry(Time::ZERO).0).collect();
         assert_eq!(starts, (0..1000).map(|line| line * LINE.0).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn lane_tells_when_few_lines_wait() {
+        let mut lane = Lane::new(LINE, 1);
+        assert_eq!(lane.has_at_most(3), Time::ZERO);
+        (0..10).for_each(|_| _ = lane.carry(Time::ZERO));
+        // The last of them departs after 9 lines' time.
+        assert_eq!([0, 3, 20].map(|lines| lane.has_at_most(lines)), [Time(9000), Time(6000), Time::ZERO]);
     }
 
     #[test]

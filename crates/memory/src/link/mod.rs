@@ -21,6 +21,9 @@ struct Link {
     lanes: [Lane; 2],
 }
 
+/// Lines that the caches' write buffers hold in front of a link: assumed.
+const WRITE_BUFFERS: u32 = 16;
+
 /// Direction on a route from an initiator to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Towards {
@@ -59,6 +62,13 @@ impl Links {
             at = link.lanes[usize::from(back)].carry(at) + link.half_latency;
         }
         at
+    }
+
+    /// When writes to a node can be posted again: once no link on the way has more of them waiting than the
+    /// buffers in front of it hold.
+    pub fn accepts(&self, hops: &[Hop]) -> Time {
+        let lane = |hop: &Hop| &self.links[hop.link].lanes[usize::from(hop.reversed)];
+        hops.iter().map(|hop| lane(hop).has_at_most(WRITE_BUFFERS)).max().unwrap_or(Time::ZERO)
     }
 
     /// Lines carried by a link from its first end to its second, and back.

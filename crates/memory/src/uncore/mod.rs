@@ -217,6 +217,15 @@ impl Uncore {
         self.write_back(0, cpu, line, at);
     }
 
+    /// When a store that overwrites a line need wait no longer for room in the write buffers: those of lines
+    /// that are fetched first are as slow as their reads.
+    pub fn accepts(&self, cpu: CpuId, line: u64) -> Time {
+        if self.ideal.is_some() {
+            return Time::ZERO;
+        }
+        self.links.accepts(self.routes.hops(cpu, self.routes.find(line).0))
+    }
+
     /// Reads a line past the caches, as a page copy does; `waiter` will be notified.
     pub fn read(&mut self, cpu: CpuId, line: u64, at: Time, waiter: Waiter) {
         let domain = self.domain(cpu);

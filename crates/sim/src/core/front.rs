@@ -132,7 +132,7 @@ impl Core {
                     uncore.write_past(self.cpu, line, from + takes, None);
                 }
                 if overwritten {
-                    End::at(Time::ZERO)
+                    End::at(uncore.accepts(self.cpu, line))
                 } else {
                     uncore.warm(self.cpu, line);
                     self.follow_to_next_page(line, piece.address, space);

@@ -310,6 +310,8 @@ impl Core {
             self.window.miss(line, from, takes, ready)
         } else if record.hits() {
             self.window.hit(line, from, takes + Time(record.latency.into()), ready)
+        } else if record.overwrites() {
+            End::at(uncore.accepts(self.cpu, line))
         } else {
             return End::at(Time::ZERO);
         };

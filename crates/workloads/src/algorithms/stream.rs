@@ -32,6 +32,8 @@ pub struct Stream {
     a: Array<f64>,
     b: Array<f64>,
     c: Array<f64>,
+    /// The halves of the arrays on which no kernel computes.
+    rest: Vec<Array<f64>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -60,6 +62,11 @@ impl Algorithm for Stream {
                 "non-temporal: past the caches, without a read",
                 &["ordinary", "non-temporal"],
             ),
+            Parameter::word(
+                "columns",
+                "columns of the arrays to compute on; arrays a_rest, b_rest and c_rest are the others",
+                &["all", "half"],
+            ),
             params::footprint_mib(64),
             params::iterations(2),
             params::threads(16),
@@ -68,7 +75,9 @@ impl Algorithm for Stream {
     };
 
     fn new(settings: &Settings, _seed: u64, space: &mut Space) -> Result<Stream, WorkloadError> {
-        let len = settings.footprint_bytes() / (3 * 8) / BLOCK * BLOCK;
+        let rest: &[&str] =
+            if settings.word("columns") == "half" { &["a_rest", "b_rest", "c_rest"] } else { &[] };
+        let len = settings.footprint_bytes() / ((3 + rest.len()) * 8) / BLOCK * BLOCK;
         Ok(Stream {
             threads: settings.threads(),
             iterations: settings.size("iterations"),
@@ -83,6 +92,7 @@ impl Algorithm for Stream {
             a: space.array("a", len)?,
             b: space.array("b", len)?,
             c: space.array("c", len)?,
+            rest: rest.iter().map(|name| space.array(name, len)).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -147,6 +157,7 @@ impl Stream {
                     store(m, a, i, [1.0; LANES]);
                     store(m, b, i, [2.0; LANES]);
                     store(m, c, i, [0.0; LANES]);
+                    self.rest.iter().for_each(|array| store(m, array, i, [0.0; LANES]));
                 }
                 Step::Copy => {
                     let x: Vector = *m.load_lanes(a, i);
@@ -192,6 +203,20 @@ mod tests {
         for (array, value) in [(&stream.a, a), (&stream.b, b), (&stream.c, c)] {
             assert!(array.values().all(|element| element == value));
         }
+    }
+
+    #[test]
+    fn other_columns_are_written_at_first_alone() {
+        let (program, recorded) =
+            check::<Stream>("footprint_mib=1,iterations=2,threads=1,kernel=copy,columns=half");
+        let Stream { a, rest, .. } = program.workload();
+        assert_eq!((rest.len(), rest[0].len()), (3, a.len()));
+        assert!(6 * a.len() * 8 <= 1 << 20);
+        let [of_rest, later] = [0, 6 * a.len() / LANES].map(|from| {
+            let rest = |address| rest.iter().any(|array| (0..a.len()).any(|i| array.address(i) == address));
+            recorded.streams[0][from..].iter().filter(|access| rest(access.address)).count()
+        });
+        assert_eq!((of_rest, later), (3 * a.len() / LANES, 0));
     }
 
     #[test]

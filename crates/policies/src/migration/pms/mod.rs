@@ -35,12 +35,13 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "migrate",
                 "%",
                 "migration threshold: pages leave while less of the fastest tier is free",
-                [0, 10, 99],
+                [0, 10, 100],
             ),
             Parameter::integer(
                 "return",
                 "%",
-                "return threshold: pages return while more of the fastest tier is free; above `migrate`",
+                "return threshold: pages return while more of the fastest tier is free; above `migrate`, or 100: \
+                 never",
                 [1, 20, 100],
             ),
             Parameter::integer(
@@ -58,7 +59,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
 
 fn check(values: &Values) -> Result<(), String> {
     let [migrate, back] = ["migrate", "return"].map(|name| values.u32(name));
-    match migrate < back {
+    match migrate < back || back == 100 {
         true => Ok(()),
         false => Err(format!("return={back} must be above migrate={migrate}")),
     }

@@ -193,4 +193,9 @@ fn next_step_waits_for_the_end_of_the_last() {
 fn thresholds_out_of_order_are_refused() {
     let refused = crate::parse("local+pms:migrate=20,return=20").expect_err("refused").to_string();
     assert!(refused.contains("return=20 must be above migrate=20"), "{refused}");
+    let mut all = Host::new("migrate=100,return=100,pages=40");
+    all.process(1, 1, 8);
+    assert_eq!(all.event(100), [], "nothing is used");
+    assert_eq!(all.event(99), [Reason::MakeRoom], "whatever is used may leave");
+    assert_eq!(all.event(100), [], "and never returns");
 }
