@@ -5,8 +5,8 @@ use memtide_core::{TaskId, Vpn};
 
 use crate::os::{Entry, Os, PAGES};
 
-/// Appends a task's pages: runs of one size on one node with equal reads. `reads` is `None` for a page that is
-/// left out.
+/// Appends a task's pages: runs of one size on one node with equal reads. `reads` is `None` for a page that
+/// is left out.
 pub(super) fn list_pages(
     os: &mut Os,
     task: TaskId,

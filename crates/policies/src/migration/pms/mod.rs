@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!  messages ──▶ table of processes ──▶ locked buffers come home
-//!                                  ──▶ free < migrate: a step of one process's pages leaves  ─┐ one step at a
-//!                                  ──▶ free > return:  a step of one process's pages returns ─┘ time
+//!                                  ──▶ free < migrate: a step of one process's pages leaves  ─┐ one step
+//!                                  ──▶ free > return:  a step of one process's pages returns ─┘ at a time
 //! ```
 
 mod processes;
@@ -40,8 +40,8 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
             Parameter::integer(
                 "return",
                 "%",
-                "return threshold: pages return while more of the fastest tier is free; above `migrate`, or 100: \
-                 never",
+                "return threshold: pages return while more of the fastest tier is free; above `migrate`, or \
+                 100: never",
                 [1, 20, 100],
             ),
             Parameter::integer(

@@ -1,8 +1,8 @@
 //! The processes that take part, and which of them is next (pms section 4.1.2 and figure 4.2).
 //!
 //! ```text
-//!  leave:   level 1: one with no more pages away than the quota? ── none ─▶ level 2 .. 5 ── none ─▶ quota + step
-//!  return:  level 5: one with more pages away than the quota?    ── none ─▶ level 4 .. 1 ── none ─▶ quota - step
+//!  leave:   level 1: one with no more pages away than the quota? ─ none ▶ level 2 .. 5 ─ none ▶ quota + step
+//!  return:  level 5: one with more pages away than the quota?    ─ none ▶ level 4 .. 1 ─ none ▶ quota - step
 //! ```
 //!
 //! Level and quota stay as they are between two steps.
