@@ -14,9 +14,10 @@ use std::collections::BTreeSet;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    Delivery, Event, Message, Migration, Page, Plan, Reason, Region, Sensor, Sensors, View, Wake,
+    Delivery, Event, Message, Migration, NodeView, PRIORITY_MAX, Page, Plan, Reason, Region, Sensor, Sensors,
+    View, Wake,
 };
-use memtide_core::{ActionId, Machine, NodeId, TaskId, Time};
+use memtide_core::{ActionId, Machine, TaskId, Time};
 
 use self::processes::{Processes, Table};
 use super::groups::{Draft, Groups, pages_of};
@@ -85,9 +86,8 @@ struct Memory {
 impl Memory {
     fn of(view: &View, groups: &Groups) -> Memory {
         let local = || view.nodes.iter().filter(|seen| groups.is_fast(seen.node));
-        let sum = |pages: fn(&memtide_core::policy::NodeView) -> u64| {
-            local().fold(0u64, |all, seen| all.saturating_add(pages(seen)))
-        };
+        let sum =
+            |pages: fn(&NodeView) -> u64| local().fold(0u64, |all, seen| all.saturating_add(pages(seen)));
         Memory { pages: sum(|seen| seen.pages), free: sum(|seen| seen.free_pages) }
     }
 
@@ -166,10 +166,6 @@ impl Pms {
             left = left.saturating_sub(size.base_pages());
         }
     }
-
-    fn is_local(&self, node: NodeId) -> bool {
-        self.groups.is_fast(node)
-    }
 }
 
 impl Migration for Pms {
@@ -193,7 +189,7 @@ impl Migration for Pms {
         self.processes.retain(|task: TaskId| view.task(task).is_some());
         if self.pending.is_empty() {
             let processes = self.processes.clone();
-            let table = Table::new(&processes, view, |node| self.is_local(node));
+            let table = Table::new(&processes, view, |node| self.groups.is_fast(node));
             if !self.serve_locks(&table, view, plan) {
                 self.send(&table, view, plan);
                 if plan.actions().is_empty() {
@@ -210,7 +206,11 @@ impl Migration for Pms {
     }
 
     fn resume(&mut self, state: &str) -> Result<(), String> {
-        self.processes = from_text(state)?;
+        let processes: Processes = from_text(state)?;
+        if !processes.is_sound() {
+            return Err(format!("a service level that is not from 1 to {PRIORITY_MAX}"));
+        }
+        self.processes = processes;
         Ok(())
     }
 }

@@ -80,13 +80,17 @@ impl Processes {
         self.all.retain(|task, _| lives(*task));
     }
 
+    /// Whether levels are those that there are.
+    pub(super) fn is_sound(&self) -> bool {
+        let levels = self.all.values().map(|process| process.priority).chain([self.level]);
+        levels.into_iter().all(|level| (1..=PRIORITY_MAX).contains(&level))
+    }
+
     /// The process whose pages leave next; none if no page can.
     pub(super) fn next_to_send(&mut self, table: &Table<'_>, step: u64) -> Option<TaskId> {
         let can = |task: &TaskId| !table.movable(*task).is_empty();
         let candidates: Vec<TaskId> = self.all.keys().copied().filter(can).collect();
-        if candidates.is_empty() {
-            return None;
-        }
+        let least = candidates.iter().map(|task| table.pages_away(*task)).min()?;
         loop {
             let of_level = candidates.iter().filter(|task| self.all[task].priority == self.level);
             if let Some(next) = of_level.copied().find(|task| table.pages_away(*task) <= self.quota) {
@@ -95,7 +99,9 @@ impl Processes {
             self.level += 1;
             if self.level > PRIORITY_MAX {
                 self.level = 1;
-                self.quota = self.quota.saturating_add(step);
+                // As many turns as bring no process.
+                let turns = least.saturating_sub(self.quota).div_ceil(step).max(1);
+                self.quota = self.quota.saturating_add(turns.saturating_mul(step));
             }
         }
     }
@@ -104,9 +110,7 @@ impl Processes {
     pub(super) fn next_to_return(&mut self, table: &Table<'_>, step: u64) -> Option<TaskId> {
         let candidates: Vec<TaskId> =
             self.all.keys().copied().filter(|task| table.pages_away(*task) > 0).collect();
-        if candidates.is_empty() {
-            return None;
-        }
+        let most = candidates.iter().map(|task| table.pages_away(*task)).max()?;
         loop {
             let of_level = candidates.iter().filter(|task| self.all[task].priority == self.level);
             if let Some(next) = of_level.copied().find(|task| table.pages_away(*task) > self.quota) {
@@ -115,7 +119,8 @@ impl Processes {
             self.level -= 1;
             if self.level == 0 {
                 self.level = PRIORITY_MAX;
-                self.quota = self.quota.saturating_sub(step);
+                let turns = self.quota.saturating_sub(most) / step + 1;
+                self.quota = self.quota.saturating_sub(turns.saturating_mul(step));
             }
         }
     }

@@ -1,5 +1,5 @@
-use memtide_core::policy::{Completion, MessageKind, NodeView, Outcome, TaskView};
-use memtide_core::{PageSize, Vpn};
+use memtide_core::policy::{Completion, MessageKind, Outcome, TaskView};
+use memtide_core::{NodeId, PageSize, Vpn};
 
 use super::*;
 use crate::testing::{bmpm, node_view, task_view};
@@ -187,6 +187,25 @@ fn next_step_waits_for_the_end_of_the_last() {
         host.complete(planned.id, planned);
     }
     assert_eq!(host.decide(0).actions().len(), 4);
+}
+
+#[test]
+fn far_quota_is_reached_at_once_and_state_is_restored() {
+    let mut host = Host::new("migrate=50,return=60,pages=1");
+    host.process(1, 2, 20);
+    (0..20).for_each(|_| _ = host.event(0));
+    let state = host.policy.state();
+    assert!(state.contains("\"quota\":19"), "{state}");
+    // A quota that some 10^18 turns bring down.
+    let far = state.replace("\"quota\":19", "\"quota\":1000000000000000019");
+    host.policy.resume(&far).expect("a state");
+    assert_eq!(host.event(100), [Reason::Return]);
+    for wrong in
+        [state.replace("\"level\":", "\"level\":7"), state.replace("\"priority\":2", "\"priority\":0")]
+    {
+        assert_ne!(wrong, state);
+        host.policy.resume(&wrong).expect_err("no such level");
+    }
 }
 
 #[test]
