@@ -80,7 +80,7 @@ impl Processes {
         self.all.retain(|task, _| lives(*task));
     }
 
-    /// Whether levels are those that there are.
+    /// Whether all levels are from 1 to [`PRIORITY_MAX`].
     pub(super) fn is_sound(&self) -> bool {
         let levels = self.all.values().map(|process| process.priority).chain([self.level]);
         levels.into_iter().all(|level| (1..=PRIORITY_MAX).contains(&level))
