@@ -393,6 +393,8 @@ fn with_epoch(name: &str, epoch_ms: u64) -> String {
 mod tests {
     use memtide_core::machine::bundled;
 
+    use memtide_sim::SensorReport;
+
     use super::super::explanation::tests::report;
     use super::*;
 
@@ -448,6 +450,12 @@ mod tests {
         assert!(few.ends_with("use local+hanb:epoch_ms=160."), "{few}");
         assert_eq!(said(20, 0, &[]), "20 epochs ended under local+hanb, and it chose no page to move.");
         assert_eq!(said(20, 1, &[]) + &said(20, 0, &["no-room"]), "");
+        let mut unsent = report([100.0, 100.0], [90.0, 150.0]);
+        unsent.pages.observations = Some(20);
+        let [sensor, answer, how] = ["messages", "observed", "simulated"].map(str::to_owned);
+        unsent.sensors = vec![SensorReport { sensor, answer, how }];
+        let unsent = without_occasion(&["local+pms".to_owned()], &[unsent]).join(" ");
+        assert!(unsent.contains("offer arrays with the parameter 'send'"), "{unsent}");
     }
 
     #[test]

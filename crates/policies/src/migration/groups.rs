@@ -35,7 +35,7 @@ pub(super) const PAGE_NS: Parameter = Parameter::integer(
     [1, 100, 100_000],
 );
 
-/// The limit of promotions on a machine that was made smaller, at least 1.
+/// The limit `pages` on a machine that was made smaller, at least 1.
 pub(super) fn pages_per_epoch(machine: &Machine, values: &Values) -> usize {
     (u64::from(values.u32("pages")) / machine.reduction()).max(1) as usize
 }

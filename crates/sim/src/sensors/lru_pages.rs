@@ -1,8 +1,8 @@
 //! Resident pages on the kernel's LRU lists: all but those that are being moved. Reading them takes no time
 //! here.
 
+use memtide_core::Time;
 use memtide_core::policy::{Sensor, View};
-use memtide_core::{TaskId, Time};
 
 use super::runs::list_pages;
 use super::{Sense, SensorSetup};
@@ -19,12 +19,7 @@ pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
 impl Sense for LruPages {
     fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View) {
         self.0 += 1;
-        for at in 0..engine.os.spaces.len() {
-            let task = TaskId::from(at);
-            if engine.tasks.is_alive(task) {
-                list_pages(&mut engine.os, task, view, |entry| is_listed(entry).then_some(0));
-            }
-        }
+        list_pages(engine, view, |entry| is_listed(entry).then_some(0));
     }
 
     fn cost(&self) -> Option<(Time, u64)> {

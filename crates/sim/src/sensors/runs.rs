@@ -3,16 +3,24 @@
 use memtide_core::policy::{Region, View};
 use memtide_core::{TaskId, Vpn};
 
+use crate::engine::Engine;
 use crate::os::{Entry, Os, PAGES};
 
-/// Appends a task's pages: runs of one size on one node with equal reads. `reads` is `None` for a page that
+/// Appends all tasks' pages: runs of one size on one node with equal reads. `reads` is `None` for a page that
 /// is left out.
 pub(super) fn list_pages(
-    os: &mut Os,
-    task: TaskId,
+    engine: &mut Engine<'_>,
     view: &mut View,
-    mut reads: impl FnMut(&mut Entry) -> Option<u32>,
+    reads: impl Fn(&mut Entry) -> Option<u32>,
 ) {
+    for task in (0..engine.os.spaces.len()).map(TaskId::from) {
+        if engine.tasks.is_alive(task) {
+            list_pages_of(&mut engine.os, task, view, &reads);
+        }
+    }
+}
+
+fn list_pages_of(os: &mut Os, task: TaskId, view: &mut View, reads: impl Fn(&mut Entry) -> Option<u32>) {
     let frames = &os.frames;
     let mut run: Option<Region> = None;
     os.spaces[task.index()].table.walk(Vpn(0), Vpn(PAGES), |start, size, entry| {

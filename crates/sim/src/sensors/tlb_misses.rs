@@ -12,13 +12,13 @@
 
 use memtide_core::policy::{Answer, TlbMissSampling};
 use memtide_core::policy::{Answers, Delivery, Event, RegionSampling, Sensor, TlbMiss, View};
-use memtide_core::{NodeId, PageSize, TaskId, Time, Vpn};
+use memtide_core::{NodeId, PageSize, Time, Vpn};
 use memtide_memory::PageKey;
 
 use super::runs::list_pages;
 use super::{Sense, SensorSetup};
 use crate::engine::Engine;
-use crate::os::{Entry, Os, Touch};
+use crate::os::{Entry, Touch};
 
 struct TlbMisses {
     sampling: TlbMissSampling,
@@ -37,12 +37,10 @@ impl Sense for TlbMisses {
         if has_regions(&view.answers) {
             return;
         }
-        for at in 0..engine.os.spaces.len() {
-            let task = TaskId::from(at);
-            if engine.tasks.is_alive(task) {
-                take_counts(&mut engine.os, task, view);
-            }
-        }
+        list_pages(engine, view, |entry| {
+            let misses = entry.take_misses();
+            entry.has(Entry::PRESENT).then(|| u32::from(misses))
+        });
     }
 
     fn tlb_misses(&self) -> Option<TlbMissSampling> {
@@ -58,14 +56,6 @@ impl Sense for TlbMisses {
 fn has_regions(answers: &Answers) -> bool {
     let answer = answers.get(&Sensor::Regions(RegionSampling::default()));
     answer.is_some_and(|answer| !matches!(answer, Answer::Refused(_)))
-}
-
-/// Takes the counts of a task's pages.
-fn take_counts(os: &mut Os, task: TaskId, view: &mut View) {
-    list_pages(os, task, view, |entry| {
-        let misses = entry.take_misses();
-        entry.has(Entry::PRESENT).then(|| u32::from(misses))
-    });
 }
 
 impl Engine<'_> {

@@ -20,7 +20,7 @@ use memtide_core::policy::{
 use memtide_core::{ActionId, Machine, TaskId, Time};
 
 use self::processes::{Processes, Table};
-use super::groups::{Draft, Groups, pages_of};
+use super::groups::{Draft, Groups, pages_of, pages_per_epoch};
 use super::shared::{from_text, to_text};
 use crate::entry::{Info, MigrationEntry};
 
@@ -106,12 +106,11 @@ impl Memory {
 
 impl Pms {
     fn new(machine: &Machine, values: &Values) -> Pms {
-        let step = (u64::from(values.u32("pages")) / machine.reduction()).max(1);
         Pms {
             groups: Groups::new(machine),
             migrate: values.u32("migrate").into(),
             back: values.u32("return").into(),
-            step,
+            step: pages_per_epoch(machine, values) as u64,
             epoch: Time::from_ms(values.u32("epoch_ms").into()),
             processes: Processes::default(),
             pending: BTreeSet::new(),

@@ -66,7 +66,7 @@ impl Host {
         for planned in plan.actions() {
             let [wanted] = planned.action.moves() else { panic!("{planned:?}") };
             self.pages.insert((wanted.task.0, wanted.page.0), wanted.to);
-            self.complete(planned.id, planned);
+            self.complete(planned);
         }
         plan.actions().iter().map(|planned| planned.reason).collect()
     }
@@ -77,7 +77,7 @@ impl Host {
         plan
     }
 
-    fn complete(&mut self, _: ActionId, planned: &memtide_core::policy::Planned) {
+    fn complete(&mut self, planned: &memtide_core::policy::Planned) {
         let done = Completion { time: Time::ZERO, planned: planned.clone(), outcome: Outcome::MADE };
         self.policy.on_event(&Event::Completion(done), &View::default(), &mut Plan::default());
     }
@@ -184,7 +184,7 @@ fn next_step_waits_for_the_end_of_the_last() {
     assert_eq!(plan.actions().len(), 4);
     for planned in plan.actions() {
         assert!(host.decide(0).actions().is_empty());
-        host.complete(planned.id, planned);
+        host.complete(planned);
     }
     assert_eq!(host.decide(0).actions().len(), 4);
 }
