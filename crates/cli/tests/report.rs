@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -106,8 +107,11 @@ fn migration_is_charted_over_time() {
 fn slow_policy_does_not_flatten_others() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("report.html");
+    let machine = folder.path().join("machine.toml");
+    fs::write(&machine, include_str!("../../../machines/pms.toml").replace("isolated = true\n", "")).unwrap();
     let zipf = "zipf:threads=4,operations=40000";
-    let own = compared(&["-m", "pms", "-w", zipf, "-p", "local,fast-only,interleave"], &page);
+    let machine = machine.to_str().unwrap();
+    let own = compared(&["-m", machine, "-w", zipf, "-p", "local,fast-only,interleave"], &page);
     for part in ["interleave: local (longer time axis)", "\u{25b8} "] {
         assert!(own.contains(part), "the page lacks '{part}'");
     }
