@@ -51,7 +51,8 @@ const DIRTY: u32 = 1;
 /// Number of tags that fit into a slot.
 const TAGS: u64 = (1 << 31) - 1;
 
-fn sets(capacity_kib: u64, ways: u16) -> u64 {
+/// Number of sets.
+pub(crate) fn sets(capacity_kib: u64, ways: u16) -> u64 {
     (capacity_kib * 1024 / LINE_BYTES / u64::from(ways)).max(1)
 }
 
