@@ -32,6 +32,9 @@ pub struct Kernel {
     /// Checking whether a page was accessed and clearing its bits, for a region monitor, in ns. On Linux 7
     /// this takes about half the guest instructions of a first-touch fault.
     pub sample_ns: f64,
+    /// Checking and clearing the bits of a page table entry in a walk over all of them, in ns: eight entries
+    /// share a line of memory.
+    pub walk_entry_ns: f64,
     /// Time between two steps of the NUMA hint scanner on one task, in ms.
     pub numa_scan_period_ms: f64,
     /// Memory marked by the scanner per step, in MiB; at least a page of 4 KiB.
@@ -64,6 +67,7 @@ impl Default for Kernel {
             remap_ns: 300.0,
             swap_ns: 10_000.0,
             sample_ns: 250.0,
+            walk_entry_ns: 10.0,
             numa_scan_period_ms: 1000.0,
             numa_scan_mib: 256.0,
             watermark_low_bp: 10,

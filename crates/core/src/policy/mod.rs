@@ -24,9 +24,13 @@ pub use plan::{
 };
 pub use regions::{Region, Regions};
 pub use rule::{Group, GroupOrder, Placement, Rule, Spill, Task, Within};
-pub use sensor::{Answer, Answers, RegionSampling, Request, Sensor, SensorRefused, Sensors, TlbMissSampling};
+pub use sensor::{
+    Answer, Answers, PageSampling, RegionSampling, Request, Sensor, SensorRefused, Sensors, TlbMissSampling,
+};
 pub use state::{FirstTouch, FreeMemory, RuleState};
-pub use view::{InactivePage, LlcCounts, NodeView, TaskView, ThreadView, Traffic, View, Watermarks};
+pub use view::{
+    FramesView, InactivePage, LlcCounts, NodeView, TaskView, ThreadView, Traffic, View, Watermarks,
+};
 
 #[cfg(test)]
 mod tests;

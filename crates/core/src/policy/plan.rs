@@ -261,6 +261,8 @@ pub enum Reason {
     Request,
     /// It left fast memory for want of room, and there is room again.
     Return,
+    /// It shares a bank or a part of the last-level cache with pages that it should not share it with.
+    Interference,
 }
 
 impl fmt::Display for Reason {
@@ -273,6 +275,7 @@ impl fmt::Display for Reason {
             Reason::Bandwidth => "bandwidth",
             Reason::Request => "request",
             Reason::Return => "return",
+            Reason::Interference => "interference",
         })
     }
 }

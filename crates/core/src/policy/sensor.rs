@@ -56,6 +56,12 @@ pub enum Sensor {
     /// access counts (`/proc/PID/pagemap`, flag `LRU` of `/proc/kpageflags`). Not beside
     /// [`Sensor::Regions`] or [`Sensor::TlbMisses`].
     LruPages,
+    /// Samples in which each resident page was found accessed, as reads, and written, as writes, since the
+    /// last epoch, in [`View::regions`](super::View::regions), each page alone: SysMon (memos section II-B).
+    /// Not beside [`Sensor::Regions`], [`Sensor::TlbMisses`] or [`Sensor::LruPages`].
+    PageSamples(PageSampling),
+    /// Cache colours and banks of the frames of listed pages, in [`View::frames`](super::View::frames).
+    Frames,
     /// Applications' messages about their buffers, as [`Event::Message`](super::Event::Message).
     Messages,
     /// Starts and ends of tasks, as [`Event::Task`](super::Event::Task).
@@ -109,9 +115,25 @@ impl Default for TlbMissSampling {
     }
 }
 
+/// Sampling of every page's accessed and dirty bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageSampling {
+    /// Sampling interval: time between two samples, each of which clears the bits of all pages and drops
+    /// their translations.
+    pub sampling: Time,
+}
+
+impl Default for PageSampling {
+    /// DAMON's sampling interval, 5 ms.
+    fn default() -> PageSampling {
+        PageSampling { sampling: Time::from_ms(5) }
+    }
+}
+
 impl Sensor {
     /// Every sensor, with default settings.
-    pub fn all() -> [Sensor; 16] {
+    pub fn all() -> [Sensor; 18] {
         [
             Sensor::Regions(RegionSampling::default()),
             Sensor::HintFaults,
@@ -127,6 +149,8 @@ impl Sensor {
             Sensor::Watermarks,
             Sensor::InactivePages,
             Sensor::LruPages,
+            Sensor::PageSamples(PageSampling::default()),
+            Sensor::Frames,
             Sensor::Messages,
             Sensor::TaskLifecycle,
         ]
@@ -149,6 +173,8 @@ impl Sensor {
             Sensor::Watermarks => "watermarks",
             Sensor::InactivePages => "inactive-pages",
             Sensor::LruPages => "lru-pages",
+            Sensor::PageSamples(_) => "page-samples",
+            Sensor::Frames => "frames",
             Sensor::Messages => "messages",
             Sensor::TaskLifecycle => "task-lifecycle",
         }
@@ -257,6 +283,10 @@ impl Sensors {
             Sensor::TlbMisses(sampling) => {
                 let sensor =
                     Sensor::TlbMisses(TlbMissSampling { marking: time(sampling.marking), ..sampling });
+                Request { sensor, ..*request }
+            }
+            Sensor::PageSamples(PageSampling { sampling }) => {
+                let sensor = Sensor::PageSamples(PageSampling { sampling: time(sampling) });
                 Request { sensor, ..*request }
             }
             _ => *request,

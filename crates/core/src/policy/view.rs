@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::Frame;
 use super::regions::Regions;
 use super::rule::Rule;
 use super::sensor::Answers;
@@ -30,7 +31,8 @@ pub struct View {
     pub llc: Option<LlcCounts>,
     /// Their memory by region ([`Sensor::Regions`](super::Sensor::Regions)), or by runs of pages with equal
     /// counts of TLB misses since the last epoch, as reads ([`Sensor::TlbMisses`](super::Sensor::TlbMisses)),
-    /// or of pages without counts ([`Sensor::LruPages`](super::Sensor::LruPages)).
+    /// or of pages without counts ([`Sensor::LruPages`](super::Sensor::LruPages)), or single pages with their
+    /// samples since the last epoch ([`Sensor::PageSamples`](super::Sensor::PageSamples)).
     #[serde(default, skip_serializing_if = "Regions::is_empty")]
     pub regions: Regions,
     /// Pages that reclaim would take next, oldest first on each node
@@ -38,6 +40,21 @@ pub struct View {
     /// watermark for promotions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inactive: Vec<InactivePage>,
+    /// Frames of the pages in `regions` ([`Sensor::Frames`](super::Sensor::Frames)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<FramesView>,
+}
+
+/// Cache colours and banks of page frames (memos section II-C).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FramesView {
+    /// Number of page colours of the last-level cache, each an equal part of it; 1 if it has none.
+    pub colours: u16,
+    /// Number of banks of each node, by id, through its channels and ranks; 1 if a frame is not in one bank.
+    pub banks: Vec<u16>,
+    /// The frame of the first page of each region, in the order of the regions.
+    pub pages: Vec<Frame>,
 }
 
 /// A page of a node's inactive list.
@@ -188,6 +205,11 @@ impl View {
         }
         if let Some(region) = self.regions.iter().find(|region| region.node.index() >= nodes) {
             return Err(format!("regions: {region:?} on a machine with {nodes} nodes"));
+        }
+        if let Some(frames) = &self.frames
+            && (frames.banks.len() != nodes || frames.pages.len() != self.regions.len())
+        {
+            return Err(format!("frames: not of {nodes} nodes, or not one a region"));
         }
         match self.inactive.iter().find(|page| page.node.index() >= nodes) {
             Some(page) => Err(format!("inactive: {page:?} on a machine with {nodes} nodes")),

@@ -9,10 +9,12 @@ mod heterovisor;
 mod hot_cold;
 mod hot_threshold;
 mod linux_tiering;
+mod memos;
 mod none;
 mod pms;
 mod runs;
 mod shared;
+mod spread;
 mod trigger;
 
 use memtide_core::policy::Migration;
@@ -30,6 +32,7 @@ pub(crate) const ALL: &[MigrationEntry] = &[
     hot_cold::ENTRY,
     hot_threshold::ENTRY,
     linux_tiering::ENTRY,
+    memos::ENTRY,
     pms::ENTRY,
 ];
 

@@ -5,6 +5,7 @@ use memtide_core::epoch::{Host, PolicyRunner};
 use memtide_core::policy::{Completion, Event, Page, Planned, View, Wake};
 
 use super::{Engine, Timer};
+use crate::thread::Cause;
 
 /// The machine as a policy sees it.
 struct SimHost<'e, 'p> {
@@ -87,6 +88,7 @@ impl Engine<'_> {
     /// Handles the end of a sampling interval.
     pub(super) fn sample_sensors(&mut self) {
         self.sensors.sample(&mut self.os);
+        self.shoot_down(None, Cause::Monitoring);
         if let Some(sampling) = self.sensors.sampling() {
             self.set_timer(Timer::Sensor, self.now + sampling);
         }

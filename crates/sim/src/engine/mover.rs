@@ -147,7 +147,7 @@ impl Engine<'_> {
         if !space.rule.allows(wanted.to) {
             return Err(Refusal::NotAllowed);
         }
-        if self.os.node_of(frame) == wanted.to {
+        if self.os.frames.is_there(frame, wanted) {
             return Err(Refusal::AlreadyThere);
         }
         if self.os.frames.is_offline(wanted.to) {
@@ -160,7 +160,8 @@ impl Engine<'_> {
     fn reserve(&mut self, wanted: &Move) -> Option<u32> {
         let Move { task, to, size, .. } = *wanted;
         let owner = Owner { task, page: wanted.head(), size };
-        if self.os.frames.has_room(to, size) { self.os.frames.take(to, owner) } else { None }
+        let has_room = self.os.frames.has_room(to, size);
+        if has_room { self.os.frames.take_like(to, owner, &wanted.wish) } else { None }
     }
 
     /// The turn of a move in the kernel thread's queue.
@@ -217,7 +218,7 @@ impl Engine<'_> {
         let from = entry.frame();
         entry.clear(Entry::CLAIMED);
         let movable = size == wanted.size && entry.has(Entry::PRESENT) && !entry.has(Entry::MOVING);
-        if !movable || self.os.frames.node_of(from) == wanted.to {
+        if !movable || self.os.frames.is_there(from, wanted) {
             return None;
         }
         entry.set(flags);
@@ -299,7 +300,7 @@ impl Engine<'_> {
                 let program = self.tasks.program(wanted.task);
                 self.heat.moved(program, wanted.head(), wanted.size.base_pages(), wanted.to, at);
             }
-            Outcome::Made(Frame::ANY)
+            Outcome::Made(if wanted.wish.is_any() { Frame::ANY } else { self.os.frames.place(to) })
         } else {
             self.os.frames.give(to);
             self.cancelled(&wanted)

@@ -1,10 +1,13 @@
 //! Page frames: free lists, watermarks and LRU lists of every node.
 
 use memtide_core::machine::Machine;
-use memtide_core::policy::{FreeMemory, Watermarks};
+use memtide_core::policy::{Frame, FreeMemory, Move, Watermarks};
 use memtide_core::{NodeId, PageSize, TaskId, Vpn};
+use memtide_memory::FrameMap;
 
-const NONE: u32 = u32::MAX;
+use super::classes::Classes;
+
+pub(super) const NONE: u32 = u32::MAX;
 const HUGE: u32 = PageSize::Huge.base_pages() as u32;
 
 /// Maximum number of tasks that own frames.
@@ -18,6 +21,7 @@ pub(crate) struct Frames {
     next: Vec<u32>,
     previous: Vec<u32>,
     owner: Vec<[u8; 7]>,
+    map: FrameMap,
 }
 
 #[derive(Debug)]
@@ -37,6 +41,8 @@ struct NodeFrames {
     isolated: bool,
     active: List,
     inactive: List,
+    /// Free frames by class, from the first wish for a frame on.
+    classes: Option<Box<Classes>>,
 }
 
 /// A list whose head is the most recent page.
@@ -91,11 +97,31 @@ impl Frames {
                 isolated: node.isolated,
                 active: EMPTY,
                 inactive: EMPTY,
+                classes: None,
             });
             first = end;
         }
         let all = first as usize;
-        Frames { nodes, next: vec![0; all], previous: vec![0; all], owner: vec![[0; 7]; all] }
+        let map = FrameMap::new(machine);
+        Frames { nodes, next: vec![0; all], previous: vec![0; all], owner: vec![[0; 7]; all], map }
+    }
+
+    /// Colours and banks of the frames.
+    pub fn map(&self) -> &FrameMap {
+        &self.map
+    }
+
+    /// Whether a page in this frame is where a move would bring it.
+    pub fn is_there(&self, frame: u32, wanted: &Move) -> bool {
+        let is_satisfied = || wanted.wish.is_any() || self.place(frame).satisfies(&wanted.wish);
+        self.node_of(frame) == wanted.to && is_satisfied()
+    }
+
+    /// Colour and bank of a frame.
+    pub fn place(&self, frame: u32) -> Frame {
+        let node = self.node_of(frame);
+        let at = frame - self.nodes[node.index()].first;
+        self.map.frame(node, at.into(), frame.into())
     }
 
     pub fn node_of(&self, frame: u32) -> NodeId {
@@ -153,11 +179,18 @@ impl Frames {
 
     /// Takes a free frame for a page and adds it at the head of the inactive list. Ignores watermarks.
     pub fn take(&mut self, node: NodeId, owner: Owner) -> Option<u32> {
+        self.take_like(node, owner, &Frame::ANY)
+    }
+
+    /// Takes a free frame of the wished colour and bank, or else of the colour, or else any. A huge page,
+    /// which has all colours, gets any.
+    pub fn take_like(&mut self, node: NodeId, owner: Owner, wish: &Frame) -> Option<u32> {
         if self.nodes[node.index()].offline {
             return None;
         }
         let frame = match owner.size {
-            PageSize::Base => self.take_base(node.index())?,
+            PageSize::Base if wish.is_any() => self.take_base(node.index())?,
+            PageSize::Base => self.take_wished(node, wish).or_else(|| self.take_base(node.index()))?,
             PageSize::Huge => self.take_huge(node.index())?,
         };
         self.nodes[node.index()].free -= owner.size.base_pages();
@@ -167,22 +200,71 @@ impl Frames {
     }
 
     fn take_base(&mut self, node: usize) -> Option<u32> {
-        let n = &mut self.nodes[node];
-        if n.free_base != NONE {
-            let frame = n.free_base;
-            n.free_base = self.next[frame as usize];
+        if let Some(frame) = self.pop_free(node) {
             return Some(frame);
         }
-        if n.fresh < n.huge_bottom {
+        let n = &mut self.nodes[node];
+        while n.fresh < n.huge_bottom {
             n.fresh += 1;
-            return Some(n.fresh - 1);
+            if !n.classes.as_mut().is_some_and(|classes| classes.was_taken(n.fresh - 1)) {
+                return Some(n.fresh - 1);
+            }
         }
         let frames = self.take_huge(node)?;
-        for frame in (frames + 1..frames + HUGE).rev() {
-            self.next[frame as usize] = self.nodes[node].free_base;
-            self.nodes[node].free_base = frame;
-        }
+        (frames + 1..frames + HUGE).rev().for_each(|frame| self.push_free(node, frame));
         Some(frames)
+    }
+
+    /// Takes a free frame that is not fresh.
+    fn pop_free(&mut self, node: usize) -> Option<u32> {
+        let n = &mut self.nodes[node];
+        if let Some(classes) = &mut n.classes {
+            return classes.pop_any(&self.next);
+        }
+        let frame = Some(n.free_base).filter(|&frame| frame != NONE)?;
+        n.free_base = self.next[frame as usize];
+        Some(frame)
+    }
+
+    fn push_free(&mut self, node: usize, frame: u32) {
+        let n = &mut self.nodes[node];
+        let list = match &mut n.classes {
+            Some(classes) => {
+                let at = u64::from(frame - n.first);
+                classes.list(&self.map.frame(NodeId::from(node), at, frame.into()))
+            }
+            None => &mut n.free_base,
+        };
+        self.next[frame as usize] = *list;
+        *list = frame;
+    }
+
+    /// Takes a free base frame of the wished colour and bank, or else of the colour.
+    fn take_wished(&mut self, node: NodeId, wish: &Frame) -> Option<u32> {
+        self.sort_free(node);
+        let n = &mut self.nodes[node.index()];
+        let (first, fresh) = (n.first, n.fresh..n.huge_bottom);
+        let classes = n.classes.as_mut()?;
+        let place = |frame: u32| self.map.frame(node, (frame - first).into(), frame.into());
+        let of_colour = Frame { bank: None, ..*wish };
+        classes
+            .take(wish, &self.next, fresh.clone(), place)
+            .or_else(|| classes.take(&of_colour, &self.next, fresh, place))
+    }
+
+    /// Sorts a node's free base frames by class, unless they are.
+    fn sort_free(&mut self, node: NodeId) {
+        if self.nodes[node.index()].classes.is_some() {
+            return;
+        }
+        let n = &mut self.nodes[node.index()];
+        n.classes = Some(Box::new(Classes::new(self.map.colours(), self.map.banks(node), n.fresh)));
+        let mut frame = std::mem::replace(&mut n.free_base, NONE);
+        while frame != NONE {
+            let next = self.next[frame as usize];
+            self.push_free(node.index(), frame);
+            frame = next;
+        }
     }
 
     fn take_huge(&mut self, node: usize) -> Option<u32> {
@@ -193,6 +275,9 @@ impl Frames {
             return Some(frame);
         }
         let bottom = n.huge_bottom.checked_sub(HUGE).filter(|&bottom| bottom >= n.fresh)?;
+        if n.classes.as_ref().is_some_and(|classes| classes.has_taken(bottom..n.huge_bottom)) {
+            return None;
+        }
         n.huge_bottom = bottom;
         Some(bottom)
     }
@@ -204,9 +289,11 @@ impl Frames {
         self.unlink(node, frame);
         let n = &mut self.nodes[node];
         n.free += owner.size.base_pages();
-        let list = if owner.size == PageSize::Huge { &mut n.free_huge } else { &mut n.free_base };
-        self.next[frame as usize] = *list;
-        *list = frame;
+        if owner.size == PageSize::Base {
+            return self.push_free(node, frame);
+        }
+        self.next[frame as usize] = n.free_huge;
+        n.free_huge = frame;
     }
 
     pub fn owner(&self, frame: u32) -> Owner {
@@ -339,9 +426,17 @@ impl Frames {
         }
         let whole = match size {
             PageSize::Base => true,
-            PageSize::Huge => n.free_huge != NONE || n.huge_bottom - n.fresh >= HUGE,
+            PageSize::Huge => n.free_huge != NONE || self.has_fresh_huge(node),
         };
         whole && n.free >= size.base_pages() + n.low
+    }
+}
+
+impl Frames {
+    fn has_fresh_huge(&self, node: NodeId) -> bool {
+        let n = &self.nodes[node.index()];
+        let taken = |classes: &Classes| classes.has_taken(n.huge_bottom - HUGE..n.huge_bottom);
+        n.huge_bottom - n.fresh >= HUGE && !n.classes.as_deref().is_some_and(taken)
     }
 }
 
@@ -359,8 +454,11 @@ impl Frames {
                 let next = |&frame: &u32| Some(self.next[frame as usize]).filter(|&next| next != NONE);
                 std::iter::successors(Some(first).filter(|&first| first != NONE), next)
             };
-            let free = chain(node.free_base).count() + HUGE as usize * chain(node.free_huge).count();
-            assert_eq!(node.free, free as u64 + u64::from(node.huge_bottom - node.fresh), "free frames");
+            let classes = node.classes.as_deref();
+            let sorted = classes.map_or(0, |classes| classes.heads().map(|head| chain(head).count()).sum());
+            let free = sorted + chain(node.free_base).count() + HUGE as usize * chain(node.free_huge).count();
+            let fresh = node.huge_bottom - node.fresh - classes.map_or(0, Classes::taken);
+            assert_eq!(node.free, free as u64 + u64::from(fresh), "free frames");
             let mut used = 0;
             for (list, active) in [(node.active, true), (node.inactive, false)] {
                 assert_eq!(chain(list.head).count() as u64, list.len, "length of a list");

@@ -1,6 +1,7 @@
 //! The simulated operating system's memory management: address spaces, frames, faults, reclaim, the NUMA hint
 //! scanner.
 
+mod classes;
 mod fault;
 mod frames;
 mod lru;
@@ -62,6 +63,7 @@ pub(crate) struct Costs {
     pub remap: Time,
     pub swap: Time,
     pub sample: Time,
+    pub walk_entry: Time,
 }
 
 impl Costs {
@@ -76,6 +78,7 @@ impl Costs {
             remap: Time::from_ns(kernel.remap_ns),
             swap: Time::from_ns(kernel.swap_ns),
             sample: Time::from_ns(kernel.sample_ns),
+            walk_entry: Time::from_ns(kernel.walk_entry_ns),
         }
     }
 }

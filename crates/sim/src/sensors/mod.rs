@@ -3,6 +3,7 @@
 //! A sensor registers in [`ALL`]; others are refused. The order is that of filling: a sensor can use the data
 //! of those before it.
 
+mod frames;
 mod hint_faults;
 mod inactive_pages;
 mod llc_misses;
@@ -11,6 +12,7 @@ mod lru_pages;
 mod messages;
 mod node_traffic;
 mod page_faults;
+mod page_samples;
 mod regions;
 mod runs;
 mod slow_tier_faults;
@@ -73,7 +75,7 @@ pub(crate) struct SensorSetup {
 /// A sensor's entry: `None` if another one is requested.
 type Open = fn(&Sensor, &SensorSetup) -> Option<Box<dyn Sense>>;
 
-const ALL: [Open; 15] = [
+const ALL: [Open; 17] = [
     hint_faults::open,
     inactive_pages::open,
     llc_misses::open,
@@ -82,6 +84,7 @@ const ALL: [Open; 15] = [
     messages::open,
     node_traffic::open,
     page_faults::open,
+    page_samples::open,
     regions::open,
     slow_tier_faults::open,
     task_lifecycle::open,
@@ -89,6 +92,7 @@ const ALL: [Open; 15] = [
     tlb_misses::open,
     thread_traffic::open,
     watermarks::open,
+    frames::open,
 ];
 
 /// The sensors that a policy requested.
