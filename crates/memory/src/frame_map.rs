@@ -34,6 +34,7 @@ pub struct FrameMap {
 struct Banks {
     map: AddressMap,
     number: u16,
+    groups: u16,
 }
 
 impl FrameMap {
@@ -43,9 +44,9 @@ impl FrameMap {
         let banks = drams().fold(0, |bits, dram| bits | bank_bits(dram));
         let last = machine.caches.last();
         let sets = last.map_or(1, |cache| sets(cache.capacity_kib, cache.ways));
-        let lines = if sets.is_power_of_two() { (sets - 1) & !banks } else { 0 };
-        let nodes = machine.nodes.iter().map(|node| Banks::of(node.dram.as_ref()?)).collect();
-        FrameMap { colour: lines / PAGE_LINES, nodes }
+        let sets = if sets.is_power_of_two() { sets - 1 } else { 0 };
+        let nodes = machine.nodes.iter().map(|node| Banks::of(node.dram.as_ref()?, sets)).collect();
+        FrameMap { colour: (sets & !banks) / PAGE_LINES, nodes }
     }
 
     /// Number of colours; 1 if the machine has none.
@@ -58,6 +59,12 @@ impl FrameMap {
         self.nodes[node.index()].as_ref().map_or(1, |banks| banks.number)
     }
 
+    /// Number of groups of banks, by their highest bits, whose choice leaves all sets of the last-level cache
+    /// to a page: those bits are above the cache's (memos' bank-group colours). 1 if there are none.
+    pub fn bank_groups(&self, node: NodeId) -> u16 {
+        self.nodes[node.index()].as_ref().map_or(1, |banks| banks.groups)
+    }
+
     /// Colour and bank of the `at`th frame of a node, which has this number in the machine.
     pub fn frame(&self, node: NodeId, at: u64, number: u64) -> Frame {
         let colour = (self.colour != 0).then(|| gather(number, self.colour));
@@ -66,10 +73,11 @@ impl FrameMap {
 }
 
 impl Banks {
-    fn of(dram: &Dram) -> Option<Banks> {
+    /// A node's banks, where `sets` are the bits of a line number that choose a set of the last-level cache.
+    fn of(dram: &Dram, sets: u64) -> Option<Banks> {
         let map = AddressMap::new(dram);
         let number = u16::try_from(map.banks() * usize::from(dram.channels)).ok().filter(|&n| n > 1)?;
-        let banks = Banks { map, number };
+        let banks = Banks { map, number, groups: groups(dram, sets).min(number) };
         // Bits below a page choose the same banks in all frames.
         let is_one = (0..PAGE_LINES).all(|line| banks.of_line(line) == banks.of_line(0));
         is_one.then_some(banks)
@@ -87,6 +95,18 @@ fn bank_bits(dram: &Dram) -> u64 {
     let of_bank = |what| !matches!(what, Coordinate::Row | Coordinate::Column);
     let mask = |bits: u8, shift: u8| ((1u64 << bits) - 1) << shift;
     fields.iter().filter(|f| of_bank(f.what)).fold(0, |all, f| all | mask(f.bits, f.shift))
+}
+
+/// Number of groups of banks that differ in the highest bits of their number alone, which choose no set.
+fn groups(dram: &Dram, sets: u64) -> u16 {
+    let fields = dram.map_fields().expect("the machine's check accepts no other map");
+    let order = [Coordinate::Channel, Coordinate::Rank, Coordinate::BankGroup, Coordinate::Bank];
+    let bits = order.into_iter().flat_map(|what| {
+        let mut of: Vec<_> = fields.iter().filter(|f| f.what == what).collect();
+        of.sort_by_key(|f| std::cmp::Reverse(f.into));
+        of.into_iter().flat_map(|f| (f.shift..f.shift + f.bits).rev()).collect::<Vec<u8>>()
+    });
+    1 << bits.take_while(|&bit| sets >> bit & 1 == 0).count().min(15)
 }
 
 /// The bits of `number` under `mask`, packed.

@@ -19,6 +19,11 @@ fn memos(scale: u32) -> Machine {
 fn memos_machine_has_the_paper_s_colours_and_banks() {
     let map = FrameMap::new(&memos(1));
     assert_eq!((map.colours(), map.banks(DRAM), map.banks(NVM)), (16, 16, 8));
+    assert_eq!(
+        [map.bank_groups(DRAM), map.bank_groups(NVM)],
+        [2, 1],
+        "ranks; bits 12 to 14 choose sets, too"
+    );
     // Address bits 15 to 18 are the colour, 12 to 14 the bank, 20 the rank.
     for address in [0u64, 0x7_f000, 0x1_5000, 0x12_3000, 0x7fff_f000] {
         let at = address / PAGE_BYTES;

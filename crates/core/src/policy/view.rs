@@ -53,6 +53,9 @@ pub struct FramesView {
     pub colours: u16,
     /// Number of banks of each node, by id, through its channels and ranks; 1 if a frame is not in one bank.
     pub banks: Vec<u16>,
+    /// Number of equal groups of consecutive banks of each node, by id, whose choice leaves a page all sets of
+    /// the last-level cache; 1 if there are none.
+    pub bank_groups: Vec<u16>,
     /// The frame of the first page of each region, in the order of the regions.
     pub pages: Vec<Frame>,
 }
@@ -207,7 +210,9 @@ impl View {
             return Err(format!("regions: {region:?} on a machine with {nodes} nodes"));
         }
         if let Some(frames) = &self.frames
-            && (frames.banks.len() != nodes || frames.pages.len() != self.regions.len())
+            && (frames.banks.len() != nodes
+                || frames.bank_groups.len() != nodes
+                || frames.pages.len() != self.regions.len())
         {
             return Err(format!("frames: not of {nodes} nodes, or not one a region"));
         }

@@ -16,6 +16,7 @@ mod runs;
 mod shared;
 mod spread;
 mod trigger;
+mod vertical;
 
 use memtide_core::policy::Migration;
 
@@ -34,6 +35,7 @@ pub(crate) const ALL: &[MigrationEntry] = &[
     linux_tiering::ENTRY,
     memos::ENTRY,
     pms::ENTRY,
+    vertical::ENTRY,
 ];
 
 /// The policy `none`: pages stay.

@@ -30,6 +30,14 @@ pub(super) fn share(of: u16, part: usize, parts: usize) -> Range<u16> {
     from as u16..to as u16
 }
 
+/// The banks of the `part`th of `parts` programs: groups of banks of their own, as far as there are any.
+pub(super) fn banks_of(frames: &FramesView, node: NodeId, part: usize, parts: usize) -> Range<u16> {
+    let count = |of: &[u16]| of.get(node.index()).copied().unwrap_or(1).max(1);
+    let (banks, groups) = (count(&frames.banks), count(&frames.bank_groups));
+    let (own, each) = (share(groups, part, parts), banks / groups);
+    own.start * each..own.end.saturating_mul(each)
+}
+
 /// Number of hot pages in each bank and of each colour, by node.
 pub(super) struct Spread {
     banks: Vec<Vec<u64>>,
@@ -89,6 +97,18 @@ impl Spread {
 mod tests {
     use super::*;
 
+    fn frames(colours: u16, banks: &[u16]) -> FramesView {
+        FramesView { colours, banks: banks.to_vec(), bank_groups: vec![1; banks.len()], pages: Vec::new() }
+    }
+
+    #[test]
+    fn programs_share_banks_that_are_not_of_different_groups() {
+        let frames = FramesView { bank_groups: vec![2, 1], ..frames(4, &[16, 8]) };
+        let of = |node, part| banks_of(&frames, NodeId(node), part, 4);
+        assert_eq!([of(0, 0), of(0, 1), of(0, 2), of(0, 3)], [0..8, 0..8, 8..16, 8..16]);
+        assert_eq!([of(1, 0), of(1, 3)], [0..8, 0..8]);
+    }
+
     #[test]
     fn shares_cover_all_and_overlap_only_when_there_are_too_few() {
         let shares = |of, parts| (0..parts).map(|part| share(of, part, parts)).collect::<Vec<_>>();
@@ -100,7 +120,7 @@ mod tests {
 
     #[test]
     fn coldest_frame_is_of_the_part_and_of_a_bank_that_is_not_full() {
-        let frames = FramesView { colours: 4, banks: vec![4, 1], pages: Vec::new() };
+        let frames = frames(4, &[4, 1]);
         let mut spread = Spread::new(&frames, [(NodeId(0), 3)].into());
         let at = |colour, bank| Frame { colour: Some(colour), bank: Some(bank) };
         [at(1, 1), at(1, 1), at(2, 2)].iter().for_each(|frame| spread.enter(NodeId(0), frame));
@@ -116,7 +136,7 @@ mod tests {
 
     #[test]
     fn bank_is_crowded_beyond_a_tenth_and_two_pages() {
-        let frames = FramesView { colours: 1, banks: vec![2], pages: Vec::new() };
+        let frames = frames(1, &[2]);
         let mut spread = Spread::new(&frames, BTreeSet::new());
         let part = Part { colours: 0..1, banks: 0..2 };
         let [first, second] = [0, 1].map(|bank| Frame { colour: None, bank: Some(bank) });

@@ -472,3 +472,90 @@ impl Frames {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use memtide_core::machine::bundled;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NVM: NodeId = NodeId(1);
+
+    /// NVM of 8 MiB with 4 colours and 8 banks: 64 frames of each class.
+    fn frames() -> Frames {
+        let mut machine = bundled::machine("memos").unwrap().unwrap();
+        machine.scale = 4;
+        let mut machine = machine.scaled();
+        machine.nodes.iter_mut().for_each(|node| node.capacity_mib = 8);
+        Frames::new(&machine)
+    }
+
+    fn owner(page: u64, size: PageSize) -> Owner {
+        Owner { task: TaskId(1), page: Vpn(page), size }
+    }
+
+    fn wish(colour: Option<u16>, bank: Option<u16>) -> Frame {
+        Frame { colour, bank }
+    }
+
+    #[test]
+    fn wished_frames_are_of_the_class_until_it_is_used_up() {
+        let mut frames = frames();
+        let (exact, mut taken) = (wish(Some(2), Some(5)), Vec::new());
+        for page in 0..64 {
+            let frame = frames.take_like(NVM, owner(page, PageSize::Base), &exact).expect("a free frame");
+            assert_eq!(frames.place(frame), exact);
+            taken.push(frame);
+        }
+        let other = frames.take_like(NVM, owner(64, PageSize::Base), &exact).expect("a free frame");
+        let place = frames.place(other);
+        assert!(place.colour == Some(2) && place.bank != Some(5), "{place:?}: of the colour at least");
+        frames.give(taken.swap_remove(7));
+        let again = frames.take_like(NVM, owner(65, PageSize::Base), &exact).expect("a free frame");
+        assert_eq!(frames.place(again), exact);
+        frames.check();
+    }
+
+    #[test]
+    fn wishes_for_a_part_take_its_classes_in_turn() {
+        let mut frames = frames();
+        let bank = |frames: &mut Frames, page| {
+            let frame = frames.take_like(NVM, owner(page, PageSize::Base), &wish(Some(1), None));
+            let place = frames.place(frame.expect("a free frame"));
+            assert_eq!(place.colour, Some(1));
+            place.bank.unwrap()
+        };
+        let banks: Vec<u16> = (0..10).map(|page| bank(&mut frames, page)).collect();
+        assert_eq!(banks, [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]);
+        let unknown = frames.take_like(NVM, owner(10, PageSize::Base), &wish(Some(99), Some(99)));
+        assert!(unknown.is_some(), "a colour that no frame has: any will do");
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_in_one_list_whatever_is_taken(
+            steps in proptest::collection::vec((0u8..4, 0u16..5, 0u16..9, 0usize..64), 1..200),
+        ) {
+            let mut frames = frames();
+            let mut used: Vec<u32> = Vec::new();
+            for (page, (what, colour, bank, which)) in (0u64..).zip(steps) {
+                let taken = match what {
+                    0 if !used.is_empty() => {
+                        frames.give(used.swap_remove(which % used.len()));
+                        None
+                    }
+                    1 => frames.take(NVM, owner(page * 512, PageSize::Huge)),
+                    2 => frames.take(NVM, owner(page, PageSize::Base)),
+                    _ => {
+                        let part = |n: u16, none: u16| (n != none).then_some(n);
+                        let wish = wish(part(colour, 4), part(bank, 8));
+                        frames.take_like(NVM, owner(page, PageSize::Base), &wish)
+                    }
+                };
+                used.extend(taken);
+                frames.check();
+            }
+        }
+    }
+}

@@ -16,12 +16,13 @@ impl Sense for Frames {
         let map = engine.os.frames.map();
         let colours = map.colours();
         let banks = engine.setup.machine.node_ids().map(|node| map.banks(node)).collect();
+        let bank_groups = engine.setup.machine.node_ids().map(|node| map.bank_groups(node)).collect();
         let os = &mut engine.os;
         let frame = |region: Region| {
             let (entry, _) = os.spaces[region.task.index()].table.find(region.start)?;
             Some(os.frames.place(entry.frame()))
         };
         let pages = view.regions.iter().map(frame).map(|place| place.unwrap_or(Frame::ANY)).collect();
-        view.frames = Some(FramesView { colours, banks, pages });
+        view.frames = Some(FramesView { colours, banks, bank_groups, pages });
     }
 }

@@ -26,6 +26,7 @@ impl MachineText {
             "remap_ns",
             "swap_ns",
             "sample_ns",
+            "walk_entry_ns",
         ];
         let given = |name: &str| kernel.lines().any(|line| line.split(" =").next() == Some(name));
         let zeros: String =

@@ -7,7 +7,7 @@ use memtide_core::{NodeId, TaskId};
 
 use super::Memos;
 use super::pages::{Label, Seen, Use};
-use crate::migration::spread::{Part, Spread, share};
+use crate::migration::spread::{Part, Spread, banks_of};
 
 /// A plan within a number of moves and the nodes' free memory.
 pub(super) struct Draft<'d> {
@@ -15,8 +15,7 @@ pub(super) struct Draft<'d> {
     pages: &'d [Seen],
     labels: &'d [Label],
     spread: Spread,
-    /// Number of banks by node.
-    banks: &'d [u16],
+    frames: &'d FramesView,
     /// Free base pages by node.
     free: Vec<u64>,
     /// Tasks with pages, in order: their banks are divided among them.
@@ -46,7 +45,7 @@ impl<'d> Draft<'d> {
             pages,
             labels,
             spread,
-            banks: &frames.banks,
+            frames,
             free: view.nodes.iter().map(|node| node.free_pages).collect(),
             tasks,
             moves: vec![false; pages.len()],
@@ -72,13 +71,15 @@ impl<'d> Draft<'d> {
         let mut cold = cold.into_iter();
         let mut any = false;
         for at in wanted {
-            while self.left > 1 && !self.cross(at, Reason::Hot) {
-                match cold.next() {
-                    Some(down) => _ = self.cross(down, Reason::MakeRoom),
-                    None => return any,
-                }
+            if self.left == 0 {
+                break;
             }
-            any |= self.moves[at];
+            while !self.cross(at, Reason::Hot) {
+                // The page that makes room is a move, too.
+                let Some(down) = cold.next().filter(|_| self.left > 1) else { return any };
+                self.cross(down, Reason::MakeRoom);
+            }
+            any = true;
         }
         any
     }
@@ -159,8 +160,7 @@ impl<'d> Draft<'d> {
     }
 
     fn banks_of(&self, task: TaskId, node: NodeId) -> Range<u16> {
-        let banks = self.banks.get(node.index()).copied().unwrap_or(1);
-        let part = self.tasks.binary_search(&task).unwrap_or(0);
-        if self.memos.divides_banks { share(banks, part, self.tasks.len()) } else { 0..banks }
+        let parts = if self.memos.divides_banks { self.tasks.len() } else { 1 };
+        banks_of(self.frames, node, self.tasks.binary_search(&task).unwrap_or(0) % parts, parts)
     }
 }

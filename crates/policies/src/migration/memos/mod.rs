@@ -227,6 +227,7 @@ impl Migration for Memos {
         let frames = view.frames.clone().unwrap_or_else(|| FramesView {
             colours: 1,
             banks: vec![1; view.nodes.len()],
+            bank_groups: vec![1; view.nodes.len()],
             pages: Vec::new(),
         });
         let colours = if self.divides_cache { frames.colours } else { 1 };
@@ -267,3 +268,6 @@ impl Migration for Memos {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
