@@ -51,6 +51,7 @@ impl Report {
             energy_mj: nodes.iter().map(|n| n.energy_mj).sum(),
             nodes,
             sensors: sensors(engine),
+            page_samples: engine.sensors.page_samples().to_vec(),
         }
     }
 }

@@ -81,6 +81,31 @@ pub struct Report {
     /// The simulator's answer for each sensor that the policy requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sensors: Vec<SensorReport>,
+    /// What samples of all pages showed in each epoch; empty without a policy that requests them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub page_samples: Vec<PageSamplesReport>,
+}
+
+/// Samples of all pages in an epoch (memos section II-B).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PageSamplesReport {
+    /// Its end, in ms from the start of the run.
+    pub time_ms: f64,
+    /// By node, in the machine file's order.
+    pub nodes: Vec<SampledNode>,
+}
+
+/// A node's pages as their samples showed them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampledNode {
+    /// Pages on the node, huge ones counted once.
+    pub pages: u64,
+    /// Those accessed in at least a tenth of the samples.
+    pub hot: u64,
+    /// Those written in at least half of the samples in which they were accessed.
+    pub written: u64,
+    /// Hot ones by bank, through channels and ranks; one entry if frames are not in one bank each.
+    pub hot_by_bank: Vec<u64>,
 }
 
 impl Report {

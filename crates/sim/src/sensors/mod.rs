@@ -30,6 +30,7 @@ use memtide_core::{NodeId, Time};
 
 use crate::engine::Engine;
 use crate::os::Os;
+use crate::report::PageSamplesReport;
 
 /// Maximum events per epoch for a policy outside the kernel; later ones are lost, as in a full ring buffer.
 const EVENTS_MAX: usize = 1 << 16;
@@ -59,6 +60,11 @@ pub(crate) trait Sense: Send {
 
     /// Takes a sample.
     fn sample(&mut self, _: &mut Os) {}
+
+    /// What its samples of all pages showed in each epoch.
+    fn page_samples(&self) -> &[PageSamplesReport] {
+        &[]
+    }
 
     /// Cost of its samples so far, and the number of epochs in which it was read; `None` if it does not
     /// sample.
@@ -160,6 +166,11 @@ impl OpenSensors {
     /// Time of kernel threads other than for samples.
     pub fn kernel_time(&self) -> Time {
         self.open.iter().map(|sensor| sensor.kernel_time()).sum()
+    }
+
+    /// What samples of all pages showed in each epoch.
+    pub fn page_samples(&self) -> &[PageSamplesReport] {
+        self.open.iter().map(|sensor| sensor.page_samples()).find(|epochs| !epochs.is_empty()).unwrap_or(&[])
     }
 
     /// Cost of samples so far, and the number of epochs in which they were read; `None` if nothing samples.

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use memtide_core::policy::{PageSampling, Region, Sensor, View};
+use memtide_core::policy::{Frame, PageSampling, Region, Sensor, View};
 use memtide_core::{TaskId, Time, Vpn};
 
 use super::{Sense, SensorSetup};
 use crate::engine::Engine;
 use crate::os::{Entry, Os, PAGES, Stale};
+use crate::report::{PageSamplesReport, SampledNode};
 
 /// Adjacent pages whose samples are stored together.
 const BLOCK: u64 = 512;
@@ -22,8 +23,9 @@ struct PageSamples {
     index: BTreeMap<(TaskId, u64), usize>,
     /// Its working time.
     system: Time,
-    /// Number of epochs in which it was read.
-    observations: u64,
+    /// Samples since the last epoch.
+    taken: u32,
+    epochs: Vec<PageSamplesReport>,
 }
 
 /// Samples in which a page was found accessed, and written.
@@ -33,12 +35,15 @@ struct Samples {
     written: u32,
 }
 
+/// A page is hot if it is accessed in this part of an epoch's samples: memos' default.
+const HOT_PART: u32 = 10;
+
 const NONE: Samples = Samples { accessed: 0, written: 0 };
 
 pub(super) fn open(sensor: &Sensor, _: &SensorSetup) -> Option<Box<dyn Sense>> {
     let Sensor::PageSamples(PageSampling { sampling }) = *sensor else { return None };
-    let (blocks, index, system) = Default::default();
-    Some(Box::new(PageSamples { sampling, blocks, index, system, observations: 0 }))
+    let (blocks, index, system, taken, epochs) = Default::default();
+    Some(Box::new(PageSamples { sampling, blocks, index, system, taken, epochs }))
 }
 
 impl PageSamples {
@@ -74,30 +79,50 @@ impl PageSamples {
         os.stale.push(Stale { task, page: None });
     }
 
-    /// Appends a task's pages with their samples, which start again.
-    fn list(&mut self, os: &mut Os, task: TaskId, view: &mut View) {
+    /// Appends a task's pages with their samples, and counts them by node.
+    fn list(&self, os: &mut Os, task: TaskId, view: &mut View, nodes: &mut [SampledNode]) {
         let frames = &os.frames;
         os.spaces[task.index()].table.walk(Vpn(0), Vpn(PAGES), |start, size, entry| {
             if entry.has(Entry::PRESENT) {
-                let block = self.index.get(&(task, start.0 / BLOCK));
-                let Samples { accessed: reads, written: writes } =
-                    block.map_or(NONE, |&block| self.blocks[block][(start.0 % BLOCK) as usize]);
+                let samples = self.of_page(task, start);
                 let node = frames.node_of(entry.frame());
+                self.count(&samples, frames.place(entry.frame()), &mut nodes[node.index()]);
+                let (reads, writes) = (samples.accessed, samples.written);
                 view.regions.push(Region { task, start, pages: 1, size, node, reads, writes, age: 0 });
             }
             true
         });
     }
+
+    fn of_page(&self, task: TaskId, page: Vpn) -> Samples {
+        let block = self.index.get(&(task, page.0 / BLOCK));
+        block.map_or(NONE, |&block| self.blocks[block][(page.0 % BLOCK) as usize])
+    }
+
+    fn count(&self, samples: &Samples, frame: Frame, node: &mut SampledNode) {
+        node.pages += 1;
+        let is_hot = samples.accessed > 0 && samples.accessed >= self.taken / HOT_PART;
+        if is_hot {
+            node.hot += 1;
+            node.hot_by_bank[usize::from(frame.bank.unwrap_or(0))] += 1;
+        }
+        node.written += u64::from(samples.written > 0 && samples.written * 2 >= samples.accessed);
+    }
 }
 
 impl Sense for PageSamples {
     fn fill(&mut self, engine: &mut Engine<'_>, view: &mut View) {
-        self.observations += 1;
+        let map = engine.os.frames.map();
+        let banks = engine.setup.machine.node_ids().map(|node| usize::from(map.banks(node)));
+        let empty = |banks| SampledNode { hot_by_bank: vec![0; banks], ..SampledNode::default() };
+        let mut nodes: Vec<SampledNode> = banks.map(empty).collect();
         for task in (0..engine.os.spaces.len()).map(TaskId::from) {
             if engine.tasks.is_alive(task) {
-                self.list(&mut engine.os, task, view);
+                self.list(&mut engine.os, task, view, &mut nodes);
             }
         }
+        self.epochs.push(PageSamplesReport { time_ms: engine.now.0 as f64 / 1e9, nodes });
+        self.taken = 0;
         self.blocks.iter_mut().for_each(|block| block.fill(NONE));
     }
 
@@ -106,10 +131,15 @@ impl Sense for PageSamples {
     }
 
     fn sample(&mut self, os: &mut Os) {
+        self.taken += 1;
         (0..os.spaces.len()).for_each(|task| self.sample_task(os, TaskId::from(task)));
     }
 
     fn cost(&self) -> Option<(Time, u64)> {
-        Some((self.system, self.observations))
+        Some((self.system, self.epochs.len() as u64))
+    }
+
+    fn page_samples(&self) -> &[PageSamplesReport] {
+        &self.epochs
     }
 }

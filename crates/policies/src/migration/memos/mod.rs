@@ -45,7 +45,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
         source: "memos sections II-B to II-D, figure 4",
         figures: true,
         parameters: &[
-            Parameter::integer("sampling_ms", "ms", "time between two samples of all pages", [1, 5, 10_000]),
+            Parameter::integer("sampling_ms", "ms", "time between two samples of all pages", [1, 10, 10_000]),
             Parameter::integer("samplings", "samples", "samples of a pass", [2, 200, 10_000]),
             Parameter::integer(
                 "hot",
@@ -71,7 +71,7 @@ pub(super) const ENTRY: MigrationEntry = MigrationEntry {
                 "passes between marking a page and migrating it, in which the mark can change",
                 [0, 1, 1000],
             ),
-            Parameter::integer("pages", "pages", "maximum moves per pass", [1, 16_384, 100_000_000]),
+            Parameter::integer("pages", "pages", "maximum moves per pass", [1, 65_536, 100_000_000]),
             Parameter::word(
                 "cache",
                 "whether the last-level cache is divided by page colour",
