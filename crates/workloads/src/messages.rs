@@ -482,6 +482,116 @@ mod tests {
         assert_eq!(plain, sending);
     }
 
+    /// A program of one thread each that does this in turn, and what follows its threads' batches.
+    struct Script {
+        steps: Vec<VecDeque<Then>>,
+        region: bool,
+    }
+
+    impl Program for Script {
+        fn threads(&self) -> usize {
+            self.steps.len()
+        }
+
+        fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError> {
+            batch.clear();
+            batch.then = self.steps[thread.index()].pop_front().unwrap_or(Then::End);
+            Ok(())
+        }
+
+        fn has_region(&self) -> bool {
+            self.region
+        }
+    }
+
+    fn map(name: &str, start: u64, pages: u64) -> Then {
+        let bytes = pages * PAGE_BYTES;
+        let start = VirtAddr(start * PAGE_BYTES);
+        Then::Map(Mapping { start, bytes, page: memtide_core::PageSize::Base, name: name.to_owned() })
+    }
+
+    fn unmap(start: u64, pages: u64) -> Then {
+        Then::Unmap { start: VirtAddr(start * PAGE_BYTES), bytes: pages * PAGE_BYTES }
+    }
+
+    /// What thread 0 does, then thread 1, when the program sends and locks these.
+    fn sent(steps: [Vec<Then>; 2], region: bool, send: &[&str], lock: &[&str]) -> [Vec<Then>; 2] {
+        let [send, lock] =
+            [send, lock].map(|list| list.iter().map(|text| Buffer::parse(text).expect("a buffer")).collect());
+        let script = Script { steps: steps.map(VecDeque::from).into(), region };
+        let mut program = Messages { priority: 2, send, lock }.sent_by(Box::new(script));
+        [0, 1].map(|thread| {
+            let (mut all, mut batch) = (Vec::new(), Batch::default());
+            while all.last() != Some(&Then::End) {
+                program.next(ThreadId(thread), &mut batch).expect("it runs");
+                all.push(std::mem::take(&mut batch.then));
+            }
+            all
+        })
+    }
+
+    fn messages(all: &[Then]) -> Vec<MessageKind> {
+        all.iter()
+            .filter_map(|then| if let Then::Message(kind) = then { Some(*kind) } else { None })
+            .collect()
+    }
+
+    const REGISTER: MessageKind = MessageKind::Register { priority: 2 };
+
+    fn send(start: u64, pages: u64) -> MessageKind {
+        MessageKind::Send { start: Vpn(start), pages }
+    }
+
+    fn lock(start: u64) -> MessageKind {
+        MessageKind::Lock { start: Vpn(start) }
+    }
+
+    fn release(start: u64) -> MessageKind {
+        MessageKind::Release { start: Vpn(start) }
+    }
+
+    #[test]
+    fn range_is_sent_at_the_start_and_locked_without_a_region() {
+        let steps = || [vec![map("", 8, 8), unmap(8, 8), map("", 8, 8)], vec![]];
+        let [first, _] = sent(steps(), false, &["0x8000-0x10000"], &["0x8000-0x10000"]);
+        assert_eq!(messages(&first), [REGISTER, send(8, 8), lock(8), MessageKind::Cleanup]);
+        assert_eq!(first[0], Then::Message(REGISTER));
+        let begin = || vec![map("", 8, 8), Then::Mark(Mark::Begin), Then::Mark(Mark::Begin)];
+        let [first, _] = sent([begin(), vec![]], true, &["0x8000-0x10000"], &["0x8000-0x10000"]);
+        let place = first.iter().position(|then| *then == Then::Message(lock(8)));
+        assert_eq!(place, Some(4), "after the first mark: {first:?}");
+        assert_eq!(messages(&first).len(), 4);
+    }
+
+    #[test]
+    fn rest_of_a_mapping_stays_sent_when_a_part_is_unmapped() {
+        let steps = [vec![map("heap", 10, 10), unmap(13, 2), unmap(10, 4), unmap(0, 99)], vec![]];
+        let [first, _] = sent(steps, false, &["heap"], &["heap"]);
+        let expected = [
+            vec![REGISTER, send(10, 10), lock(10)],
+            vec![release(10), send(10, 3), lock(10), send(15, 5), lock(15)],
+            vec![release(10)],
+            vec![release(15)],
+            vec![MessageKind::Cleanup],
+        ];
+        assert_eq!(messages(&first), expected.concat());
+        let release = first.iter().position(|then| *then == Then::Message(release(10)));
+        assert!(release < first.iter().position(|then| *then == unmap(13, 2)), "before it: {first:?}");
+    }
+
+    #[test]
+    fn forked_child_sends_nothing_and_another_thread_does() {
+        let steps = |start: fn(ThreadId) -> Then| {
+            [vec![map("a", 1, 1), start(ThreadId(1))], vec![map("a", 4, 1), unmap(1, 1)]]
+        };
+        let [parent, child] = sent(steps(Then::Fork), false, &["a"], &[]);
+        assert_eq!(messages(&parent), [REGISTER, send(1, 1), MessageKind::Cleanup]);
+        assert_eq!(messages(&child), []);
+        let [first, second] = sent(steps(Then::Spawn), false, &["a"], &[]);
+        assert_eq!(messages(&first), [REGISTER, send(1, 1)], "a thread is left");
+        assert_eq!(messages(&second), [send(4, 1), release(1), MessageKind::Cleanup]);
+    }
+
     #[test]
     fn mistakes_are_refused_with_what_is_allowed() {
         let refused = |params: &str| events(&format!("{SMALL},{params}")).expect_err("it runs");

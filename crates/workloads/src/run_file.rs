@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use memtide_core::params::{Params, split_name};
 use memtide_core::policy::PRIORITY_MAX;
-use memtide_core::{FileError, Mapping, PAGE_BYTES, Time, suggest};
+use memtide_core::{FileError, Mapping, Time, suggest};
 use serde::Deserialize;
 
 use crate::error::WorkloadError;
@@ -295,7 +295,7 @@ fn ranges(mapped: &[Mapping]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use memtide_core::{PageSize, VirtAddr, Vpn};
+    use memtide_core::{PAGE_BYTES, PageSize, VirtAddr, Vpn};
     use proptest::prelude::*;
 
     use super::*;

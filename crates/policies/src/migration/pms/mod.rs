@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    Delivery, Event, Message, Migration, NodeView, PRIORITY_MAX, Page, Plan, Reason, Region, Sensor, Sensors,
-    View, Wake,
+    Delivery, Event, Message, Migration, NodeView, PRIORITY_MAX, Plan, Reason, Region, Sensor, Sensors, View,
+    Wake,
 };
 use memtide_core::{ActionId, Machine, TaskId, Time};
 
