@@ -30,8 +30,8 @@ workload = "gups:threads=1,footprint_mib=1,operations=20000"
 start_ms = 2
 "#;
 
-/// Moves all of a step from one program: the step is larger than what must leave.
-const STRICT: &str = "local+pms:migrate=10,return=11,pages=1000000";
+/// Moves all that must leave from one program, in one step.
+const STRICT: &str = "local+pms:migrate=10,return=20,pages=1000000";
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
@@ -56,7 +56,7 @@ fn high_priority_is_protected_from_low_under_pms() {
     let args = [&MACHINE[..], &["--run", &mix]].concat();
     let whole = json(&[&["compare"], &args[..], &["-p", &policies]].concat());
     let [(1, batch), (5, server)] = levels(&whole, STRICT)[..] else { panic!("{}", whole["levels"]) };
-    assert!(server < 1.2 && batch > 2.0, "{batch} and {server}");
+    assert!(server < 1.25 && batch > 2.0, "{batch} and {server}");
     let programs = whole["programs"].as_array().expect("a table");
     let priorities: Vec<Option<u64>> = programs.iter().map(|row| row["priority"].as_u64()).collect();
     assert_eq!(priorities[..3], [Some(1), Some(5), None]);
@@ -177,7 +177,7 @@ fn mistakes_are_refused_with_file_line_and_what_to_do() {
         ("priority = 1", "prioritiy = 1", ["mix.toml:5: program[0].prioritiy", "expected one of"]),
         ("priority = 1", "priority = 9", ["mix.toml:5: program[0].priority", "from 1 to 5"]),
         ("\"gups:", "\"gusp:", ["mix.toml:4: program[0].workload", "did you mean 'gups'?"]),
-        ("[\"table\"]", "[\"tabel\"]", ["mix.toml:6: program[0].send[0]", "there are: table"]),
+        ("[\"table\"]", "[\"tabel\"]", ["mix.toml:6: program[0].send[0]", "did you mean 'table'?"]),
     ] {
         refused(3, &call(&with(from, to), &[]), &parts);
     }
