@@ -482,7 +482,9 @@ workload = "gups"
     proptest! {
         #[test]
         fn hostile_text_is_refused_or_sound(text in hostile()) {
-            for text in [text.clone(), format!("{MIX}{text}"), format!("[[program]]\nname='p'\nworkload='gups'\n{text}")] {
+            let program = "[[program]]\nname='p'\nworkload='gups'\n";
+            for before in ["", MIX, program] {
+                let text = format!("{before}{text}");
                 match RunFile::parse("dir/mix.toml", &text) {
                     Ok(mix) => for (at, program) in mix.programs().iter().enumerate() {
                         prop_assert!(program.priority.is_none_or(|level| (1..=5).contains(&level)));

@@ -489,9 +489,8 @@ mod tests {
         let names = ["local+pms".to_owned()];
         assert_eq!(
             full_nodes(&names, std::slice::from_ref(&run)),
-            [
-                "local+pms left 310 pages where they were, on average: node nvm was full at 12 of its 40 epochs."
-            ]
+            ["local+pms left 310 pages where they were, on average: node nvm was full at 12 of its 40 \
+                 epochs."]
         );
         assert_eq!(without_occasion(&names, &[run]), [""; 0], "no second reason");
     }
