@@ -29,7 +29,7 @@ pub const MEMORY_MAX: usize = 100 << 20;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name: that of its file in `fuzz_targets/`, and of its folder in `seeds/`.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 24] = [
     ("agent_message", lab::agent_message),
     ("agent_task", lab::agent_task),
     ("clock_config", lab::clock_config),
@@ -49,6 +49,7 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("node_list", text::node_list),
     ("policy", text::policy),
     ("recording", traces::recording),
+    ("run_file", text::run_file),
     ("stream", traces::stream),
     ("trace", traces::trace),
     ("trace_rows", traces::trace_rows),

@@ -8,7 +8,7 @@ use memtide_core::{CpuId, Machine, NodeId};
 use memtide_daemon::Config;
 use memtide_lab::Subject;
 use memtide_linux::topology::{self, Capacity, MeasuredFile, Node, Processor, System, nodelist};
-use memtide_workloads::Settings;
+use memtide_workloads::{RunFile, RunSource, Settings};
 
 use crate::files::MemoryFile;
 
@@ -74,6 +74,21 @@ pub fn workload(data: &[u8]) {
         let declares = |name: &str| info.parameters.iter().any(|parameter| parameter.name == name);
         assert!(!declares("footprint_mib") || (1..=1 << 20).contains(&(settings.footprint_bytes() >> 20)));
         assert!(!declares("threads") || (1..=1024).contains(&settings.threads()));
+    }
+}
+
+/// Run files: levels are within their range, and workloads are those that exist.
+pub fn run_file(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let Ok(mix) = RunFile::parse("folder/mix.toml", text) else { return };
+    for (number, program) in mix.programs().iter().enumerate() {
+        assert!(program.priority.is_none_or(|level| (1..=5).contains(&level)));
+        if let RunSource::Workload { name, .. } = &program.source {
+            assert!(memtide_workloads::list().iter().any(|info| info.name == name));
+        }
+        let without_memory = mix.check_buffers(number, &[]);
+        assert_eq!(without_memory.is_err(), program.messages.is_some());
+        assert!(!program.description().is_empty());
     }
 }
 

@@ -151,6 +151,9 @@ fn prepare(folder: &Path) {
     let small = figure.replace("stream:threads=16", "stream:threads=16,footprint_mib=4,iterations=1");
     assert_ne!(small, figure, "the example's workload");
     file(folder, "my-figure.toml", small.as_bytes());
+    let mix = fs::read_to_string(root().join("runs/service-levels.toml")).unwrap();
+    fs::create_dir(folder.join("runs")).unwrap();
+    file(&folder.join("runs"), "service-levels.toml", mix.replace("operations=200000", "operations=1000"));
     file(folder, "lackey.txt", "==7== Lackey\nI  00400000,4\n L 1ffe0000,8\n S 1ffe0008,8\n");
 }
 

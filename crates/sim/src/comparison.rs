@@ -1,5 +1,7 @@
 //! Compares runs of the same programs under several policies.
 
+use std::collections::BTreeMap;
+
 use memtide_core::machine::Fixed;
 use memtide_core::{InitiatorId, Machine, NodeId};
 
@@ -26,6 +28,21 @@ pub struct Comparison {
     /// Time of each program alone on the machine, in ms, by policy; empty unless several programs ran and
     /// were also run alone.
     pub alone_ms: Vec<Vec<f64>>,
+    /// Service level of each program, from 1; `None` of programs without one. Empty if none has one.
+    pub priorities: Vec<Option<u8>>,
+}
+
+/// The programs of a service level in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Level {
+    /// The level.
+    pub priority: u8,
+    /// Its programs, at least 1.
+    pub programs: usize,
+    /// Arithmetic mean of their slow-downs.
+    pub slowdown_mean: f64,
+    /// The largest of them.
+    pub slowdown_max: f64,
 }
 
 /// Capabilities of a node.
@@ -63,7 +80,16 @@ impl Comparison {
         let baseline = names.iter().position(|name| name == "local").unwrap_or(0);
         let machine = machine.reduced();
         let nodes = machine.node_ids().map(|node| Reach::of(&machine, node)).collect();
-        Comparison { names, reports, nodes, baseline, bound: None, oracle: None, alone_ms: Vec::new() }
+        Comparison {
+            names,
+            reports,
+            nodes,
+            baseline,
+            bound: None,
+            oracle: None,
+            alone_ms: Vec::new(),
+            priorities: Vec::new(),
+        }
     }
 
     /// The baseline's name.
@@ -99,6 +125,24 @@ impl Comparison {
         let alone_ms = self.alone_ms.get(index)?;
         let times = self.reports[index].program_times_ms.iter().zip(alone_ms);
         Some(times.map(|(mix, alone)| mix / alone).collect())
+    }
+
+    /// Slow-downs by service level, lowest first. Empty without levels, or if the programs did not run alone.
+    pub fn levels(&self, index: usize) -> Vec<Level> {
+        let slowdowns = self.slowdowns(index).unwrap_or_default();
+        let mut by_level: BTreeMap<u8, Vec<f64>> = BTreeMap::new();
+        for (priority, slowdown) in self.priorities.iter().zip(slowdowns) {
+            if let Some(priority) = priority {
+                by_level.entry(*priority).or_default().push(slowdown);
+            }
+        }
+        let level = |(priority, all): (u8, Vec<f64>)| Level {
+            priority,
+            programs: all.len(),
+            slowdown_mean: all.iter().sum::<f64>() / all.len() as f64,
+            slowdown_max: all.into_iter().fold(0.0, f64::max),
+        };
+        by_level.into_iter().map(level).collect()
     }
 
     /// Weighted speed-up: the sum of each program's time alone over its time in the mix. The number of

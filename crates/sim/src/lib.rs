@@ -35,12 +35,12 @@ use memtide_core::policy::{Migration, Placement, SensorRefused};
 use memtide_core::{CpuId, NodeId, Program, ProgramError, ThreadId, Time};
 
 pub use self::bound::{Bound, IdealRun, Unbounded, bound};
-pub use self::comparison::{Comparison, ORACLE, Reach};
+pub use self::comparison::{Comparison, Level, ORACLE, Reach};
 pub use self::cpus::assigned_cpus;
 use self::feed::Load;
 pub use self::oracle::{ORACLE_PLANS, PagePlan, PageReads, Window, oracle_policies};
 pub use self::report::{
-    HeatMapReport, HeatRow, KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport,
+    FullReport, HeatMapReport, HeatRow, KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport,
     PageSamplesReport, PagesReport, Report, SampledNode, SensorReport, StageReport, TimeReport,
     TimelineReport, WearReport,
 };

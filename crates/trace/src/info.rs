@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use memtide_core::{Mark, PAGE_BYTES};
+use memtide_core::{Mapping, Mark, PAGE_BYTES};
 use serde::Serialize;
 
-use crate::columns::{Columns, Kind, mark, sum};
+use crate::columns::{Columns, Kind, is_access, mark, sum};
+use crate::program::mapping;
 use crate::{Trace, TraceError};
 
 /// Statistics of a whole trace.
@@ -73,6 +74,33 @@ impl Trace {
             }
         }
         scan.finish(self)
+    }
+
+    /// The mappings of the first process, in the order in which they are made. Reads the whole trace, and
+    /// calls `watch` with the share done; it stops if that returns false.
+    ///
+    /// # Errors
+    /// As [`Trace::info`].
+    pub fn mappings(&self, watch: &mut dyn FnMut(f64) -> bool) -> Result<Vec<Mapping>, TraceError> {
+        let mut is_child = vec![false; self.totals().threads as usize];
+        let (mut found, mut columns) = (Vec::new(), Columns::default());
+        let groups = self.groups().len();
+        for index in 0..groups {
+            self.load(index, &mut columns)?;
+            for row in (0..columns.len()).filter(|&row| !is_access(columns.kind[row])) {
+                let (thread, address) = (columns.thread[row] as usize, columns.address[row] as u64);
+                match Kind::from_number(columns.kind[row]) {
+                    Some(Kind::Map) if !is_child[thread] => found.push(mapping(&columns, row)),
+                    Some(Kind::Spawn) => is_child[address as usize] = is_child[thread],
+                    Some(Kind::Fork) => is_child[address as usize] = true,
+                    _ => {}
+                }
+            }
+            if !watch((index + 1) as f64 / groups as f64) {
+                return Err(TraceError::Interrupted);
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -234,15 +234,20 @@ fn damaged(trace: &Trace, thread: ThreadId, what: &str) -> TraceError {
     TraceError::damaged(trace.path(), format!("{thread}: {what}"))
 }
 
+/// The mapping of a row that is one.
+pub(crate) fn mapping(columns: &Columns, row: usize) -> Mapping {
+    Mapping {
+        start: VirtAddr(columns.address[row] as u64),
+        bytes: columns.size[row] as u64,
+        page: PageSize::Base,
+        name: columns.names.get(row).unwrap_or_default().to_owned(),
+    }
+}
+
 fn event(columns: &Columns, row: usize, options: ReplayOptions) -> Then {
     let address = columns.address[row] as u64;
     match Kind::from_number(columns.kind[row]) {
-        Some(Kind::Map) => Then::Map(Mapping {
-            start: VirtAddr(address),
-            bytes: columns.size[row] as u64,
-            page: PageSize::Base,
-            name: columns.names.get(row).unwrap_or_default().to_owned(),
-        }),
+        Some(Kind::Map) => Then::Map(mapping(columns, row)),
         Some(Kind::Unmap) => Then::Unmap { start: VirtAddr(address), bytes: columns.size[row] as u64 },
         Some(Kind::Spawn) => Then::Spawn(ThreadId(address as u32)),
         Some(Kind::Fork) => Then::Fork(ThreadId(address as u32)),

@@ -21,3 +21,15 @@ fn bundled_traces_are_small_valid_and_exceed_the_caches() {
         assert!((0.2..0.8).contains(&info.dependent_share), "{name}: {}", info.dependent_share);
     }
 }
+
+#[test]
+fn mappings_are_named_and_complete() {
+    let sort = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces/sort.parquet");
+    let trace = Trace::open(&sort).unwrap();
+    let mappings = trace.mappings(&mut |_| true).unwrap();
+    for name in ["heap", "image", "anonymous"] {
+        assert!(mappings.iter().any(|mapping| mapping.name == name), "{name}");
+    }
+    assert!(mappings.iter().all(|mapping| mapping.bytes > 0));
+    assert!(matches!(trace.mappings(&mut |_| false), Err(memtide_trace::TraceError::Interrupted)));
+}

@@ -4,8 +4,12 @@
 //!  first array mapped ──▶ register      array mapped ──▶ send      region begins ──▶ lock
 //!  array unmapped ──▶ release, before it          last thread ends ──▶ cleanup, before it
 //! ```
+//!
+//! Ranges of addresses are sent at the start, and stay sent. A program without a region locks an array when
+//! it is sent. Only thread 0's process sends messages: its forked children have pages of their own.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 use memtide_core::params::{ParamError, Parameter, Params};
 use memtide_core::policy::{MessageKind, PRIORITY_MAX};
@@ -18,14 +22,100 @@ pub const MESSAGE_PARAMETERS: [&str; 3] = ["send", "lock", "priority"];
 
 const PRIORITY: Parameter = Parameter::integer("priority", "", "service level", [1, 1, PRIORITY_MAX as u64]);
 
+/// End of the addresses of programs.
+const ADDRESS_END: u64 = 1 << 48;
+
+/// Memory of a program that it offers or locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// The mappings with this name, such as a workload's array.
+    Named(String),
+    /// The pages of a range of addresses.
+    Range {
+        /// The first page.
+        start: Vpn,
+        /// Base pages, at least 1.
+        pages: u64,
+    },
+}
+
+impl Buffer {
+    /// Parses a name, or a range `0xSTART-0xEND` of whole pages without its end.
+    ///
+    /// # Errors
+    /// If it is empty, or begins as a range and is none: what is allowed.
+    pub fn parse(text: &str) -> Result<Buffer, String> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err("a name is empty".to_owned());
+        }
+        if !text.starts_with("0x") {
+            return Ok(Buffer::Named(text.to_owned()));
+        }
+        let number = |text: &str| {
+            let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'))?;
+            u64::from_str_radix(digits, 16).ok()
+        };
+        let range = text.split_once('-').and_then(|(start, end)| Some((number(start)?, number(end)?)));
+        match range {
+            Some((start, end))
+                if start < end
+                    && end <= ADDRESS_END
+                    && start.is_multiple_of(PAGE_BYTES)
+                    && end.is_multiple_of(PAGE_BYTES) =>
+            {
+                Ok(Buffer::Range { start: Vpn(start / PAGE_BYTES), pages: (end - start) / PAGE_BYTES })
+            }
+            _ => Err(format!(
+                "invalid range '{text}': expected 0xSTART-0xEND, multiples of {PAGE_BYTES:#x} up to \
+                 {ADDRESS_END:#x}"
+            )),
+        }
+    }
+
+    /// Whether both surely have a page in common: equal names, or ranges that overlap.
+    pub fn overlaps(&self, other: &Buffer) -> bool {
+        match (self, other) {
+            (Buffer::Named(one), Buffer::Named(other)) => one == other,
+            (Buffer::Range { start: one, pages }, Buffer::Range { start: other, pages: others }) => {
+                one.0 < other.0 + others && other.0 < one.0 + pages
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the mapping has the name, or any byte in the range.
+    pub fn covers(&self, mapping: &Mapping) -> bool {
+        match self {
+            Buffer::Named(name) => *name == mapping.name,
+            Buffer::Range { start, pages } => {
+                let end = mapping.start.0.saturating_add(mapping.bytes).div_ceil(PAGE_BYTES);
+                mapping.start.0 / PAGE_BYTES < start.0 + pages && start.0 < end
+            }
+        }
+    }
+}
+
+impl fmt::Display for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Buffer::Named(name) => f.write_str(name),
+            Buffer::Range { start, pages } => {
+                write!(f, "{:#x}-{:#x}", start.0 * PAGE_BYTES, (start.0 + pages) * PAGE_BYTES)
+            }
+        }
+    }
+}
+
 /// What a program offers for migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Messages {
-    priority: u8,
-    /// Names of arrays.
-    send: Vec<String>,
-    /// Names of arrays among them.
-    lock: Vec<String>,
+    /// Service level, from 1 to [`PRIORITY_MAX`].
+    pub priority: u8,
+    /// What may leave local memory.
+    pub send: Vec<Buffer>,
+    /// What among it must be local.
+    pub lock: Vec<Buffer>,
 }
 
 impl Messages {
@@ -60,23 +150,57 @@ impl Messages {
             return Err(refused("lock", &lock, "arrays of 'send', joined by '+'"));
         }
         let priority = priority.values(&[PRIORITY])?.u32("priority") as u8;
+        let [send, lock] = [send, lock].map(|names| names.into_iter().map(Buffer::Named).collect());
         Ok(Some(Messages { priority, send, lock }))
     }
 
-    /// The program, sending them.
+    /// The program, sending them. A name that it has no mapping of is ignored: see [`mapped_first`].
     pub fn sent_by(self, program: BoxedProgram) -> BoxedProgram {
-        let threads = program.threads();
-        Box::new(Sender {
-            live: threads,
-            queues: vec![VecDeque::new(); threads],
+        self.sender(program, None)
+    }
+
+    /// As [`Messages::sent_by`], for a program that maps all its memory before its first access: a name that
+    /// it does not have fails there.
+    pub(crate) fn sent_by_workload(self, program: BoxedProgram) -> BoxedProgram {
+        self.sender(program, Some(Vec::new()))
+    }
+
+    fn sender(self, program: BoxedProgram, unchecked: Option<Vec<String>>) -> BoxedProgram {
+        let mut sender = Sender {
+            unchecked,
+            live: 1,
+            queues: vec![VecDeque::new(); program.threads()],
+            is_child: vec![false; program.threads()],
+            locks_at_once: !program.has_region(),
             messages: self,
             is_registered: false,
-            is_locked: false,
-            is_checked: false,
-            mapped: Vec::new(),
             sent: BTreeMap::new(),
             program,
-        })
+        };
+        let messages = sender.at_start();
+        if let Some(queue) = sender.queues.first_mut() {
+            queue.extend(messages.into_iter().map(Then::Message));
+        }
+        Box::new(sender)
+    }
+}
+
+/// The memory that a program maps before its first access; all of an algorithm's or a profile's.
+///
+/// # Errors
+/// If the program cannot be read.
+pub fn mapped_first(program: &mut BoxedProgram) -> Result<Vec<Mapping>, ProgramError> {
+    let (mut mapped, mut batch) = (Vec::new(), Batch::default());
+    loop {
+        program.next(ThreadId(0), &mut batch)?;
+        if !batch.accesses.is_empty() {
+            return Ok(mapped);
+        }
+        match std::mem::take(&mut batch.then) {
+            Then::Map(mapping) => mapped.push(mapping),
+            Then::Barrier | Then::End => return Ok(mapped),
+            _ => {}
+        }
     }
 }
 
@@ -85,57 +209,114 @@ struct Sender {
     messages: Messages,
     /// What is to happen next in each thread.
     queues: Vec<VecDeque<Then>>,
+    /// Threads of forked children.
+    is_child: Vec<bool>,
     is_registered: bool,
-    is_locked: bool,
-    is_checked: bool,
-    /// Names of all arrays so far.
-    mapped: Vec<String>,
-    /// First page and name of each array that was sent and not released.
-    sent: BTreeMap<u64, String>,
-    /// Threads that have not ended.
+    /// Names of all mappings so far; `None` once they were checked, or if they are not to be.
+    unchecked: Option<Vec<String>>,
+    /// Whether what is sent is locked at once: the region has begun, or there is none.
+    locks_at_once: bool,
+    /// Named memory that was sent and not released, by its first page.
+    sent: BTreeMap<u64, Sent>,
+    /// Threads of the process that have started and not ended.
     live: usize,
 }
 
+#[derive(Clone, Copy)]
+struct Sent {
+    pages: u64,
+    /// Whether it is to be locked.
+    locks: bool,
+}
+
 impl Sender {
-    /// The messages that follow a mapping.
-    fn after_map(&mut self, mapping: &Mapping) -> Vec<MessageKind> {
-        self.mapped.push(mapping.name.clone());
-        if !self.messages.send.contains(&mapping.name) {
-            return Vec::new();
-        }
-        let first = mapping.start.0 / PAGE_BYTES;
-        self.sent.insert(first, mapping.name.clone());
-        let pages = mapping.bytes.div_ceil(PAGE_BYTES);
+    /// Registers, if it has not.
+    fn register(&mut self) -> Option<MessageKind> {
         let priority = self.messages.priority;
-        let register =
-            (!std::mem::replace(&mut self.is_registered, true)).then_some(MessageKind::Register { priority });
-        register.into_iter().chain([MessageKind::Send { start: Vpn(first), pages }]).collect()
+        (!std::mem::replace(&mut self.is_registered, true)).then_some(MessageKind::Register { priority })
     }
 
-    /// The messages that come before an unmapping.
+    /// The messages about ranges of addresses.
+    fn at_start(&mut self) -> Vec<MessageKind> {
+        let Messages { send, lock, .. } = self.messages.clone();
+        let mut messages = Vec::new();
+        for buffer in send {
+            if let Buffer::Range { start, pages } = buffer {
+                messages.extend(self.register());
+                messages.push(MessageKind::Send { start, pages });
+                if self.locks_at_once && lock.contains(&buffer) {
+                    messages.push(MessageKind::Lock { start });
+                }
+            }
+        }
+        messages
+    }
+
+    fn send(&mut self, first: u64, what: Sent) -> Vec<MessageKind> {
+        let start = Vpn(first);
+        self.sent.insert(first, what);
+        let lock = (what.locks && self.locks_at_once).then_some(MessageKind::Lock { start });
+        [MessageKind::Send { start, pages: what.pages }].into_iter().chain(lock).collect()
+    }
+
+    /// The messages that follow a mapping.
+    fn after_map(&mut self, mapping: &Mapping) -> Vec<MessageKind> {
+        if let Some(names) = &mut self.unchecked {
+            names.push(mapping.name.clone());
+        }
+        let is_in = |buffers: &[Buffer]| {
+            buffers.iter().any(|buffer| matches!(buffer, Buffer::Named(_)) && buffer.covers(mapping))
+        };
+        if !is_in(&self.messages.send) {
+            return Vec::new();
+        }
+        let what = Sent { pages: mapping.bytes.div_ceil(PAGE_BYTES), locks: is_in(&self.messages.lock) };
+        let register = self.register();
+        register.into_iter().chain(self.send(mapping.start.page().0, what)).collect()
+    }
+
+    /// The messages that come before an unmapping: what overlaps is released, and what is left of it sent.
     fn before_unmap(&mut self, start: VirtAddr, bytes: u64) -> Vec<MessageKind> {
-        let pages = start.0 / PAGE_BYTES..start.0.saturating_add(bytes).div_ceil(PAGE_BYTES);
-        let released: Vec<u64> = self.sent.range(pages).map(|(first, _)| *first).collect();
-        released
-            .into_iter()
-            .map(|first| {
-                self.sent.remove(&first);
-                MessageKind::Release { start: Vpn(first) }
-            })
-            .collect()
+        let (from, to) = (start.0 / PAGE_BYTES, start.0.saturating_add(bytes).div_ceil(PAGE_BYTES));
+        let overlaps = |(first, sent): &(&u64, &Sent)| *first + sent.pages > from;
+        let found: Vec<(u64, Sent)> =
+            self.sent.range(..to).filter(overlaps).map(|(first, sent)| (*first, *sent)).collect();
+        let mut messages = Vec::new();
+        for (first, sent) in found {
+            self.sent.remove(&first);
+            messages.push(MessageKind::Release { start: Vpn(first) });
+            for (first, end) in [(first, from), (to.max(first), first + sent.pages)] {
+                if first < end {
+                    messages.extend(self.send(first, Sent { pages: end - first, ..sent }));
+                }
+            }
+        }
+        messages
     }
 
     /// The messages that follow the begin of the region of interest, the first time.
     fn locks(&mut self) -> Vec<MessageKind> {
-        if std::mem::replace(&mut self.is_locked, true) {
+        if std::mem::replace(&mut self.locks_at_once, true) {
             return Vec::new();
         }
-        let locked = self.sent.iter().filter(|(_, name)| self.messages.lock.contains(name));
-        locked.map(|(first, _)| MessageKind::Lock { start: Vpn(*first) }).collect()
+        let ranges = self.messages.lock.iter().filter_map(|buffer| match buffer {
+            Buffer::Range { start, .. } => Some(*start),
+            Buffer::Named(_) => None,
+        });
+        let named = self.sent.iter().filter(|(_, sent)| sent.locks).map(|(first, _)| Vpn(*first));
+        ranges.chain(named).map(|start| MessageKind::Lock { start }).collect()
     }
 
     /// Adds the messages that belong to what a thread does next.
     fn add(&mut self, thread: usize, then: &mut Then) {
+        match *then {
+            Then::Spawn(started) => self.start(started, self.is_child[thread]),
+            Then::Fork(started) => self.start(started, true),
+            _ => {}
+        }
+        if self.is_child[thread] {
+            return;
+        }
         let queue = |kinds: Vec<MessageKind>| kinds.into_iter().map(Then::Message);
         match then {
             Then::Map(mapping) => {
@@ -150,13 +331,25 @@ impl Sender {
                 let messages = self.before_unmap(*start, *bytes);
                 self.put_before(thread, then, messages);
             }
+            Then::Exec => {
+                let released = std::mem::take(&mut self.sent).into_keys();
+                let messages = released.map(|first| MessageKind::Release { start: Vpn(first) }).collect();
+                self.put_before(thread, then, messages);
+            }
             Then::End => {
-                self.live -= 1;
+                self.live = self.live.saturating_sub(1);
                 if self.live == 0 && self.is_registered {
                     self.put_before(thread, then, vec![MessageKind::Cleanup]);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn start(&mut self, started: ThreadId, as_child: bool) {
+        if let Some(is_child) = self.is_child.get_mut(started.index()) {
+            *is_child = as_child;
+            self.live += usize::from(!as_child);
         }
     }
 
@@ -167,15 +360,19 @@ impl Sender {
         self.queues[thread].extend(all);
     }
 
-    /// Refuses names that the program has no array of: all are mapped before its first accesses.
+    /// Refuses names that the program has no mapping of.
     fn check(&mut self) -> Result<(), ProgramError> {
-        self.is_checked = true;
-        match self.messages.send.iter().find(|name| !self.mapped.contains(name)) {
-            None => Ok(()),
-            Some(name) => {
-                let known = self.mapped.join(", ");
+        let Some(mapped) = self.unchecked.take() else { return Ok(()) };
+        let is_missing = |buffer: &&Buffer| match buffer {
+            Buffer::Named(name) => !mapped.contains(name),
+            Buffer::Range { .. } => false,
+        };
+        match self.messages.send.iter().find(is_missing) {
+            Some(Buffer::Named(name)) => {
+                let known = mapped.join(", ");
                 Err(ProgramError(format!("parameter 'send': it has no array '{name}'; it has {known}")))
             }
+            _ => Ok(()),
         }
     }
 }
@@ -193,7 +390,7 @@ impl Program for Sender {
             return Ok(());
         }
         self.program.next(thread, batch)?;
-        if !self.is_checked && !batch.accesses.is_empty() {
+        if !batch.accesses.is_empty() {
             self.check()?;
         }
         self.add(index, &mut batch.then);
@@ -283,6 +480,116 @@ mod tests {
         let mut sending = events(&format!("{SMALL},send=a")).expect("a program");
         sending.retain(|then| !matches!(then, Then::Message(_)));
         assert_eq!(plain, sending);
+    }
+
+    /// A program of one thread each that does this in turn, and what follows its threads' batches.
+    struct Script {
+        steps: Vec<VecDeque<Then>>,
+        region: bool,
+    }
+
+    impl Program for Script {
+        fn threads(&self) -> usize {
+            self.steps.len()
+        }
+
+        fn next(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<(), ProgramError> {
+            batch.clear();
+            batch.then = self.steps[thread.index()].pop_front().unwrap_or(Then::End);
+            Ok(())
+        }
+
+        fn has_region(&self) -> bool {
+            self.region
+        }
+    }
+
+    fn map(name: &str, start: u64, pages: u64) -> Then {
+        let bytes = pages * PAGE_BYTES;
+        let start = VirtAddr(start * PAGE_BYTES);
+        Then::Map(Mapping { start, bytes, page: memtide_core::PageSize::Base, name: name.to_owned() })
+    }
+
+    fn unmap(start: u64, pages: u64) -> Then {
+        Then::Unmap { start: VirtAddr(start * PAGE_BYTES), bytes: pages * PAGE_BYTES }
+    }
+
+    /// What thread 0 does, then thread 1, when the program sends and locks these.
+    fn sent(steps: [Vec<Then>; 2], region: bool, send: &[&str], lock: &[&str]) -> [Vec<Then>; 2] {
+        let [send, lock] =
+            [send, lock].map(|list| list.iter().map(|text| Buffer::parse(text).expect("a buffer")).collect());
+        let script = Script { steps: steps.map(VecDeque::from).into(), region };
+        let mut program = Messages { priority: 2, send, lock }.sent_by(Box::new(script));
+        [0, 1].map(|thread| {
+            let (mut all, mut batch) = (Vec::new(), Batch::default());
+            while all.last() != Some(&Then::End) {
+                program.next(ThreadId(thread), &mut batch).expect("it runs");
+                all.push(std::mem::take(&mut batch.then));
+            }
+            all
+        })
+    }
+
+    fn messages(all: &[Then]) -> Vec<MessageKind> {
+        all.iter()
+            .filter_map(|then| if let Then::Message(kind) = then { Some(*kind) } else { None })
+            .collect()
+    }
+
+    const REGISTER: MessageKind = MessageKind::Register { priority: 2 };
+
+    fn send(start: u64, pages: u64) -> MessageKind {
+        MessageKind::Send { start: Vpn(start), pages }
+    }
+
+    fn lock(start: u64) -> MessageKind {
+        MessageKind::Lock { start: Vpn(start) }
+    }
+
+    fn release(start: u64) -> MessageKind {
+        MessageKind::Release { start: Vpn(start) }
+    }
+
+    #[test]
+    fn range_is_sent_at_the_start_and_locked_without_a_region() {
+        let steps = || [vec![map("", 8, 8), unmap(8, 8), map("", 8, 8)], vec![]];
+        let [first, _] = sent(steps(), false, &["0x8000-0x10000"], &["0x8000-0x10000"]);
+        assert_eq!(messages(&first), [REGISTER, send(8, 8), lock(8), MessageKind::Cleanup]);
+        assert_eq!(first[0], Then::Message(REGISTER));
+        let begin = || vec![map("", 8, 8), Then::Mark(Mark::Begin), Then::Mark(Mark::Begin)];
+        let [first, _] = sent([begin(), vec![]], true, &["0x8000-0x10000"], &["0x8000-0x10000"]);
+        let place = first.iter().position(|then| *then == Then::Message(lock(8)));
+        assert_eq!(place, Some(4), "after the first mark: {first:?}");
+        assert_eq!(messages(&first).len(), 4);
+    }
+
+    #[test]
+    fn rest_of_a_mapping_stays_sent_when_a_part_is_unmapped() {
+        let steps = [vec![map("heap", 10, 10), unmap(13, 2), unmap(10, 4), unmap(0, 99)], vec![]];
+        let [first, _] = sent(steps, false, &["heap"], &["heap"]);
+        let expected = [
+            vec![REGISTER, send(10, 10), lock(10)],
+            vec![release(10), send(10, 3), lock(10), send(15, 5), lock(15)],
+            vec![release(10)],
+            vec![release(15)],
+            vec![MessageKind::Cleanup],
+        ];
+        assert_eq!(messages(&first), expected.concat());
+        let release = first.iter().position(|then| *then == Then::Message(release(10)));
+        assert!(release < first.iter().position(|then| *then == unmap(13, 2)), "before it: {first:?}");
+    }
+
+    #[test]
+    fn forked_child_sends_nothing_and_another_thread_does() {
+        let steps = |start: fn(ThreadId) -> Then| {
+            [vec![map("a", 1, 1), start(ThreadId(1))], vec![map("a", 4, 1), unmap(1, 1)]]
+        };
+        let [parent, child] = sent(steps(Then::Fork), false, &["a"], &[]);
+        assert_eq!(messages(&parent), [REGISTER, send(1, 1), MessageKind::Cleanup]);
+        assert_eq!(messages(&child), []);
+        let [first, second] = sent(steps(Then::Spawn), false, &["a"], &[]);
+        assert_eq!(messages(&first), [REGISTER, send(1, 1)], "a thread is left");
+        assert_eq!(messages(&second), [send(4, 1), release(1), MessageKind::Cleanup]);
     }
 
     #[test]

@@ -41,6 +41,11 @@ fn find(name: &str, params: &Params) -> Result<(Found, Settings), WorkloadError>
     Ok((found, Settings::new(&list()[at], params)?))
 }
 
+/// Checks a workload's name and parameters, without those of its messages, and creates nothing.
+pub(crate) fn check(name: &str, params: &Params) -> Result<(), WorkloadError> {
+    find(name, params).map(drop)
+}
+
 /// Creates the traced program of a workload.
 ///
 /// # Errors
@@ -55,7 +60,7 @@ pub fn program(name: &str, params: &Params, seed: u64) -> Result<BoxedProgram, W
         Found::Profile(profile) => traced(&settings, |space| Synthetic::new(profile, &settings, seed, space)),
     }?;
     Ok(match messages {
-        Some(messages) => messages.sent_by(program),
+        Some(messages) => messages.sent_by_workload(program),
         None => program,
     })
 }

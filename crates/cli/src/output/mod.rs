@@ -15,7 +15,7 @@ pub use escape::escaped;
 pub use file::{folder_of, temporary};
 pub use format::Format;
 pub use layout::{paragraph, width_of};
-pub use table::Table;
+pub use table::{Column, Table};
 
 /// This version of memtide.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

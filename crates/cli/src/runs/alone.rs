@@ -35,7 +35,7 @@ impl Runs {
         let mut known: Vec<(_, Vec<InitiatorId>)> = Vec::new();
         for (source, cpus) in sources.zip(memtide_sim::assigned_cpus(&self.machine, &jobs)) {
             let initiators = cpus.iter().map(|&cpu| reduced.initiator_of(cpu)).collect();
-            let key = (source, initiators);
+            let key = (&source.what, initiators);
             let number = known.iter().position(|other| *other == key).unwrap_or(known.len());
             if number == known.len() {
                 known.push(key);

@@ -2,36 +2,37 @@
 
 mod alone;
 mod oracle;
+mod run_file;
+mod source;
 
 use std::iter;
 use std::panic;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
 use clap::{ArgGroup, Args, ValueHint};
-use memtide_core::params::{split_list, split_name};
+use memtide_core::params::split_list;
 use memtide_core::policy::Placement;
 use memtide_core::{CpuId, Machine, NodeId, Time, suggest};
 use memtide_policies::{Policy, PolicyError};
 use memtide_sim::{IdealRun, Job, Report, SimError, Unbounded};
 use memtide_trace::{ReplayOptions, Trace};
-use memtide_workloads::{BoxedProgram, WorkloadError};
+use memtide_workloads::START_MAX_MS;
 
 pub use self::oracle::ORACLE_PARTS;
+use self::source::{Source, open};
 use crate::failure::Failure;
 use crate::options::Overrides;
 use crate::output::Cell;
 use crate::output::VERSION;
 use crate::progress::Progress;
-use crate::{advice, interrupt, machines, memory_guard, parallel};
-
-/// Latest start of a program, in ms.
-const START_MAX_MS: f64 = 1e9;
+use crate::{interrupt, machines, memory_guard, parallel};
 
 /// A machine and the programs to run on it.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("programs").args(["workload", "trace"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("programs").args(["workload", "trace", "run"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("traces").args(["trace", "run"]).multiple(true)))]
 pub struct RunOptions {
     /// Name of a bundled machine, or machine file
     #[arg(short, long, value_hint = ValueHint::FilePath)]
@@ -42,6 +43,10 @@ pub struct RunOptions {
     /// Recorded trace; repeatable
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: Vec<PathBuf>,
+    /// Run file: programs with starts, priorities and locks
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["workload", "trace", "start_ms"])]
+    run: Option<PathBuf>,
     #[command(flatten)]
     pub overrides: Overrides,
     /// Copies of every program to run at once
@@ -54,10 +59,10 @@ pub struct RunOptions {
     #[arg(long, value_name = "MS", value_delimiter = ',', value_parser = start)]
     start_ms: Vec<Time>,
     /// Accesses to omit at the start of traces
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "traces")]
     skip: u64,
     /// Maximum number of accesses to replay per trace [default: all]
-    #[arg(long, value_name = "N", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "traces", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Accesses to run before the region of interest
     ///
@@ -80,17 +85,6 @@ pub struct Runs {
     seed: u64,
 }
 
-#[derive(Clone, PartialEq)]
-enum Source {
-    /// As named, and as parsed.
-    Workload {
-        text: String,
-        name: String,
-        params: memtide_workloads::Params,
-    },
-    Trace(PathBuf),
-}
-
 impl RunOptions {
     /// Checks the options.
     pub fn runs(&self, seed: u64) -> Result<Runs, Failure> {
@@ -108,19 +102,34 @@ impl RunOptions {
     }
 
     fn runs_of(&self, machine: Machine, seed: u64) -> Result<Runs, Failure> {
-        let mut programs = self.workload.iter().map(|text| workload(text)).collect::<Result<Vec<_>, _>>()?;
-        for path in &self.trace {
+        let (programs, starts) = self.programs(seed)?;
+        for path in programs.iter().filter_map(Source::trace) {
             self.check_left(&open(path)?)?;
-            programs.push(Source::Trace(path.clone()));
         }
         let limit = self.limit.unwrap_or(u64::MAX);
         let options = ReplayOptions { skip: self.skip, limit, warm_up: self.warmup, cpus: false };
-        let starts = self.starts(programs.len())?;
         memory_guard::start();
         let (programs, copies) = (programs.into(), self.copies);
         let runs = Runs { machine, programs, starts, cpus: Vec::new(), copies, options, seed };
         runs.jobs()?;
         Ok(runs)
+    }
+
+    /// The programs, and the start of each.
+    fn programs(&self, seed: u64) -> Result<(Vec<Source>, Arc<[Time]>), Failure> {
+        if let Some(path) = &self.run {
+            return run_file::programs(path, seed);
+        }
+        let workloads = self.workload.iter().map(|text| Source::workload(text));
+        let traces = self.trace.iter().map(|path| Ok(Source::of_trace(path)));
+        let programs = workloads.chain(traces).collect::<Result<Vec<_>, _>>()?;
+        let starts = self.starts(programs.len())?;
+        Ok((programs, starts))
+    }
+
+    /// Whether the programs are those of a run file.
+    pub fn has_run_file(&self) -> bool {
+        self.run.is_some()
     }
 
     /// The start of each program.
@@ -159,7 +168,8 @@ impl RunOptions {
 impl Runs {
     /// Copies of workloads on a machine at its scale.
     pub fn of_workloads(machine: Machine, texts: &[String], copies: u64, seed: u64) -> Result<Runs, Failure> {
-        let programs: Arc<[Source]> = texts.iter().map(|text| workload(text)).collect::<Result<_, _>>()?;
+        let programs: Arc<[Source]> =
+            texts.iter().map(|text| Source::workload(text)).collect::<Result<_, _>>()?;
         let starts = programs.iter().map(|_| Time::ZERO).collect();
         let options = ReplayOptions::default();
         Ok(Runs { machine, programs, starts, cpus: Vec::new(), copies, options, seed })
@@ -173,11 +183,17 @@ impl Runs {
 
     /// Name and size in bytes of the traces.
     pub fn traces(&self) -> Result<Vec<(String, u64)>, Failure> {
-        let size = |source: &Source| match source {
-            Source::Workload { .. } => None,
-            Source::Trace(path) => Some(open(path).map(|trace| (source.name(), trace.bytes()))),
+        let size = |source: &Source| {
+            let path = source.trace()?;
+            Some(open(path).map(|trace| (source.name.clone(), trace.bytes())))
         };
         self.programs.iter().filter_map(size).collect()
+    }
+
+    /// Service level of each program, copies included; `None` of those without one.
+    pub fn priorities(&self) -> Vec<Option<u8>> {
+        let copies = |source: &Source| iter::repeat_n(source.priority, self.copies as usize);
+        self.programs.iter().flat_map(copies).collect()
     }
 
     /// Refuses a policy that the machine does not fit.
@@ -188,10 +204,8 @@ impl Runs {
     /// Description of the programs, for tables and reports.
     pub fn program_names(&self) -> String {
         let each = |(source, start): (&Source, &Time)| {
-            let name = match source {
-                Source::Workload { text, .. } => text.clone(),
-                Source::Trace(_) => source.name() + &self.part(),
-            };
+            let part = source.trace().map(|_| self.part()).unwrap_or_default();
+            let name = format!("{}{part}", source.text);
             let start_ms = start.as_ns() / 1e6;
             if *start > Time::ZERO { format!("{name} from {start_ms} ms") } else { name }
         };
@@ -344,7 +358,7 @@ impl Runs {
         let mut jobs = Vec::new();
         for (source, &start) in self.programs.iter().zip(&*self.starts) {
             for program in source.copies(self.copies, self.options, self.seed)? {
-                jobs.push(Job { start, cpus: self.cpus.clone(), ..Job::new(source.name(), program) });
+                jobs.push(Job { start, cpus: self.cpus.clone(), ..Job::new(source.name.clone(), program) });
             }
         }
         Ok(jobs)
@@ -359,60 +373,11 @@ fn watcher(progress: &Progress, part: usize) -> impl Fn(Option<f64>) -> bool + '
     }
 }
 
-impl Source {
-    fn name(&self) -> String {
-        match self {
-            Source::Workload { name, .. } => name.clone(),
-            Source::Trace(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-        }
-    }
-
-    /// Copies of the program: workloads with a seed of their own, replays that share what is decoded.
-    fn copies(&self, copies: u64, options: ReplayOptions, seed: u64) -> Result<Vec<BoxedProgram>, Failure> {
-        match self {
-            Source::Workload { name, params, .. } => {
-                let workload = |copy: u64| {
-                    let (name, params) = (name.clone(), params.clone());
-                    interrupt::interruptible(move || {
-                        let program = memtide_workloads::program(&name, &params, seed.wrapping_add(copy))
-                            .map_err(workload_error)?;
-                        Ok(memtide_workloads::begin_later(program, options.warm_up))
-                    })
-                };
-                (0..copies).map(workload).collect()
-            }
-            Source::Trace(path) => {
-                let failure = |error| Failure::Input(advice::trace::message(&error));
-                let replay = open(path)?.program(options).map_err(failure)?;
-                Ok((0..copies).map(|_| Box::new(replay.clone()) as BoxedProgram).collect())
-            }
-        }
-    }
-}
-
-fn open(path: &Path) -> Result<Trace, Failure> {
-    Trace::open(path).map_err(|error| Failure::Input(advice::trace::message(&error)))
-}
-
 /// A time of at least 0, in ms.
 fn start(text: &str) -> Result<Time, String> {
     let ms = text.trim().parse::<f64>().ok().filter(|ms| (0.0..=START_MAX_MS).contains(ms));
     let ms = ms.ok_or_else(|| format!("expected a number of ms from 0 to {START_MAX_MS}"))?;
     Ok(Time::from_ns(ms * 1e6))
-}
-
-/// Parses `NAME[:KEY=VALUE,..]`.
-fn workload(text: &str) -> Result<Source, Failure> {
-    let (name, params) = split_name(text);
-    let params = params.parse().map_err(|error| Failure::Usage(format!("workload '{name}': {error}")))?;
-    Ok(Source::Workload { text: text.to_owned(), name: name.to_owned(), params })
-}
-
-fn workload_error(error: WorkloadError) -> Failure {
-    Failure::Usage(match &error {
-        WorkloadError::UnknownWorkload { name, known } => suggest::unknown("workload", name, known),
-        other => other.to_string(),
-    })
 }
 
 /// Parses lists of distinct policies.

@@ -52,6 +52,7 @@ impl Verdict<'_> {
         sentences.extend(self.shortage());
         if self.nodes.len() > 1 {
             sentences.extend(without_occasion(&self.names, &self.reports));
+            sentences.extend(full_nodes(&self.names, &self.reports));
         }
         sentences
     }
@@ -301,9 +302,30 @@ const EPOCHS: f64 = 10.0;
 /// Steps in which the hint scanner marks most programs' pages twice.
 const SCANS: f64 = 20.0;
 
-/// Whether a run moved no page and none of its actions failed.
+/// Whether a run moved no page, none of its actions failed, and no node was too full for any.
 fn moved_nothing(report: &Report) -> bool {
-    report.run_migrated() == 0 && report.pages.refused.is_empty() && report.pages.cancelled.is_empty()
+    let pages = &report.pages;
+    report.run_migrated() == 0
+        && pages.refused.is_empty()
+        && pages.cancelled.is_empty()
+        && report.full.is_empty()
+}
+
+/// Reports pages that policies would have moved to nodes without free memory.
+pub fn full_nodes(names: &[String], reports: &[Report]) -> Vec<String> {
+    let full = names.iter().zip(reports).flat_map(|(name, report)| {
+        report.full.iter().map(move |full| {
+            let node = &report.nodes[full.node.index()].name;
+            let epochs =
+                report.run_observations().map_or("epochs".to_owned(), |all| format!("of its {all} epochs"));
+            format!(
+                "{name} left {} pages where they were, on average: node {node} was full at {} {epochs}.",
+                Cell::Real(full.pages_mean, 0).display(),
+                full.epochs,
+            )
+        })
+    });
+    full.collect()
 }
 
 fn no_epoch(name: &str, report: &Report) -> String {
@@ -319,7 +341,8 @@ fn none_chosen(name: &str, report: &Report, epochs: u64) -> String {
     if report.sensors.iter().any(|answer| answer.sensor == Sensor::Messages.name()) {
         return format!(
             "{name} moved no page: it moves buffers that programs offer, when memory runs short; workloads \
-             offer arrays with the parameter 'send' (docs/policies/pms.md)."
+             offer arrays with the parameter 'send', programs of a run file with the key 'send' \
+             (docs/policies/pms.md)."
         );
     }
     let ended = if epochs == 1 { "1 epoch".to_owned() } else { format!("{epochs} epochs") };
@@ -391,9 +414,9 @@ fn with_epoch(name: &str, epoch_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memtide_core::NodeId;
     use memtide_core::machine::bundled;
-
-    use memtide_sim::SensorReport;
+    use memtide_sim::{FullReport, SensorReport};
 
     use super::super::explanation::tests::report;
     use super::*;
@@ -456,6 +479,20 @@ mod tests {
         unsent.sensors = vec![SensorReport { sensor, answer, how }];
         let unsent = without_occasion(&["local+pms".to_owned()], &[unsent]).join(" ");
         assert!(unsent.contains("offer arrays with the parameter 'send'"), "{unsent}");
+    }
+
+    #[test]
+    fn full_node_is_named_with_pages_and_epochs() {
+        let mut run = report([100.0, 100.0], [90.0, 150.0]);
+        run.pages.observations = Some(40);
+        run.full = vec![FullReport { node: NodeId(1), epochs: 12, pages_mean: 309.6 }];
+        let names = ["local+pms".to_owned()];
+        assert_eq!(
+            full_nodes(&names, std::slice::from_ref(&run)),
+            ["local+pms left 310 pages where they were, on average: node nvm was full at 12 of its 40 \
+                 epochs."]
+        );
+        assert_eq!(without_occasion(&names, &[run]), [""; 0], "no second reason");
     }
 
     #[test]

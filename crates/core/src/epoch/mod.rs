@@ -6,7 +6,7 @@ mod governor;
 mod runner;
 
 pub use governor::{Governor, Limits, Record};
-pub use runner::{PolicyRunner, ask};
+pub use runner::{Left, PolicyRunner, ask};
 
 use crate::policy::{Completion, Event, Page, Plan, Planned, View};
 use crate::units::Time;

@@ -12,10 +12,10 @@
 //! count as moves, so actions in flight or cancelled never count.
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Governor, Host, Limits, Watcher};
-use crate::ids::ActionId;
+use crate::ids::{ActionId, NodeId};
 use crate::policy::{Action, Completion, Event, Migration, Move, Plan, Planned, Reason, View, Wake};
 use crate::units::Time;
 
@@ -32,6 +32,16 @@ pub struct PolicyRunner {
     requested: BTreeSet<ActionId>,
     /// Completions of users' actions, not yet collected.
     answered: Vec<Completion>,
+    left: BTreeMap<NodeId, Left>,
+}
+
+/// Pages that a policy left where they are because a node was full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Epochs in which it left any.
+    pub epochs: u64,
+    /// Base pages, summed over these epochs.
+    pub pages: u64,
 }
 
 impl PolicyRunner {
@@ -46,6 +56,7 @@ impl PolicyRunner {
             unseen: Vec::new(),
             requested: BTreeSet::new(),
             answered: Vec::new(),
+            left: BTreeMap::new(),
         }
     }
 
@@ -64,6 +75,11 @@ impl PolicyRunner {
     /// The governor, with the record of all moves.
     pub fn governor(&self) -> &Governor {
         &self.governor
+    }
+
+    /// Pages that epochs' plans left for want of free memory, by the full node: see [`Plan::leave`].
+    pub fn left(&self) -> &BTreeMap<NodeId, Left> {
+        &self.left
     }
 
     /// Changes the limits.
@@ -89,6 +105,11 @@ impl PolicyRunner {
         watcher.planned(&events, &self.view, &plan);
         self.governor.unpin_tasks_not_in(&self.view);
         self.governor.start_epoch(self.next_id);
+        for (&full, pages) in plan.left() {
+            let left = self.left.entry(full).or_default();
+            left.epochs += 1;
+            left.pages += pages;
+        }
         self.apply(host, &plan);
         self.collect(host, watcher);
         wake

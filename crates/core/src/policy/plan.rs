@@ -4,6 +4,7 @@
 //! that began is made or cancelled. Each action has exactly one [`Completion`], now or epochs later, and only
 //! completions count.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ pub struct Plan {
     work: Time,
     /// Pages whose TLB misses are counted from now on; `None` leaves them as they are.
     counted: Option<Vec<Page>>,
+    /// Base pages that stay because this node is full.
+    left: BTreeMap<NodeId, u64>,
 }
 
 impl Default for Plan {
@@ -62,6 +65,7 @@ impl Plan {
             decides: false,
             work: Time::ZERO,
             counted: None,
+            left: BTreeMap::new(),
         }
     }
 
@@ -123,6 +127,19 @@ impl Plan {
     /// The pages whose TLB misses are counted from now on, if the plan changes them.
     pub fn counted(&self) -> Option<&[Page]> {
         self.counted.as_deref()
+    }
+
+    /// Reports base pages that were to move to a node, and stay because it has no free memory. For the
+    /// user: a page that is not in the plan has no completion, and so no [`Refusal`].
+    pub fn leave(&mut self, full: NodeId, pages: u64) {
+        if pages > 0 {
+            *self.left.entry(full).or_default() += pages;
+        }
+    }
+
+    /// Base pages that stay because a node has no free memory, by that node.
+    pub fn left(&self) -> &BTreeMap<NodeId, u64> {
+        &self.left
     }
 
     /// The moves among the actions.

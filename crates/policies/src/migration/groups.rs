@@ -77,6 +77,12 @@ impl Groups {
         self.fast.get(node.index()).copied().unwrap_or(false)
     }
 
+    /// The node of the other group that is nearest to a node.
+    pub(super) fn across(&self, from: NodeId) -> Option<NodeId> {
+        let order = self.order.from_node(from).iter().copied();
+        order.into_iter().find(|&node| self.is_fast(node) != self.is_fast(from))
+    }
+
     /// Whether a group has several nodes, so that pages can move within it.
     pub(super) fn has_neighbours(&self) -> bool {
         let fast = self.fast.iter().filter(|fast| **fast).count();

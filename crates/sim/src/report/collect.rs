@@ -5,8 +5,8 @@ use memtide_core::policy::Answer;
 use memtide_core::{Bandwidth, LINE_BYTES, NodeId, PAGE_BYTES, Stage, Time};
 
 use super::{
-    KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report, SensorReport,
-    StageReport, TimeReport, TimelineReport, WearReport,
+    FullReport, KernelReport, LatencyReport, LinkReport, MoveReport, NodeReport, PagesReport, Report,
+    SensorReport, StageReport, TimeReport, TimelineReport, WearReport,
 };
 use crate::engine::Engine;
 use crate::samples::{Latencies, NodeSample, ProgramSample};
@@ -52,6 +52,7 @@ impl Report {
             nodes,
             sensors: sensors(engine),
             page_samples: engine.sensors.page_samples().to_vec(),
+            full: full(engine),
         }
     }
 }
@@ -257,4 +258,14 @@ fn timeline(engine: &Engine<'_>, totals: &Totals) -> TimelineReport {
             .map(|all| all.iter().map(|of| of.migrated_pages).collect())
             .collect(),
     }
+}
+
+fn full(engine: &Engine<'_>) -> Vec<FullReport> {
+    let left = engine.policy.iter().flat_map(|runner| runner.left());
+    left.map(|(&node, left)| FullReport {
+        node,
+        epochs: left.epochs,
+        pages_mean: share(left.pages, left.epochs),
+    })
+    .collect()
 }

@@ -84,6 +84,9 @@ pub struct Report {
     /// What samples of all pages showed in each epoch; empty without a policy that requests them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub page_samples: Vec<PageSamplesReport>,
+    /// Nodes without free memory for pages that the policy would have moved there, in the whole run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub full: Vec<FullReport>,
 }
 
 /// Samples of all pages in an epoch (memos section II-B).
@@ -341,6 +344,17 @@ pub struct PagesReport {
     /// Actions that were cancelled, by reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cancelled: Vec<(String, u64)>,
+}
+
+/// A node without free memory for pages that the policy would have moved there.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FullReport {
+    /// Number of the node.
+    pub node: NodeId,
+    /// Epochs in which pages stayed where they were.
+    pub epochs: u64,
+    /// Base pages that stayed, on average over these epochs.
+    pub pages_mean: f64,
 }
 
 /// Moves from one node to another.

@@ -103,7 +103,8 @@ impl Compared {
         let bounded = ideal.map(|ideal| ideal.bound);
         let names = policies.iter().map(|policy| policy.name().to_owned()).collect();
         let comparison = Comparison::new(&runs.machine, names, reports);
-        let comparison = Comparison { bound: bounded.ok(), oracle, alone_ms, ..comparison };
+        let priorities = runs.priorities();
+        let comparison = Comparison { bound: bounded.ok(), oracle, alone_ms, priorities, ..comparison };
         let mut notes = vec![bound::note(bounded)];
         notes.extend(oracle::note(&comparison));
         notes.extend(regions::notes(&comparison.names, &comparison.reports));
@@ -183,13 +184,14 @@ fn tables(comparison: &Comparison, format: Format) -> Vec<Table> {
         Format::Table => mix::copies(comparison),
         Format::Json | Format::Csv => mix::programs(comparison),
     };
+    let levels = mix::levels(comparison);
     match format {
         // A machine without links has no columns for them.
         Format::Table if links.columns.len() == links.keys => {
-            vec![runs, programs, stages, nodes, sensors]
+            vec![runs, programs, levels, stages, nodes, sensors]
         }
-        Format::Table => vec![runs, programs, stages, nodes, links, sensors],
-        Format::Json => vec![runs.join(nodes).join(links), programs, stages, sensors],
+        Format::Table => vec![runs, programs, levels, stages, nodes, links, sensors],
+        Format::Json => vec![runs.join(nodes).join(links), programs, levels, stages, sensors],
         Format::Csv => vec![runs.join(nodes).join(links)],
     }
 }

@@ -1,7 +1,7 @@
 //! Where the time of a comparison's best, worst and baseline run went: a table, and sentences of its figures.
 
 use memtide_core::NodeId;
-use memtide_sim::{Comparison, MoveReport, NodeReport, Report, TimeReport};
+use memtide_sim::{Comparison, Level, MoveReport, NodeReport, Report, TimeReport};
 
 use super::bottleneck::{BUSY, busiest, queue};
 use super::simulated::share_of_lines;
@@ -335,9 +335,15 @@ impl Explained<'_> {
     fn mix(&self) -> Option<String> {
         let slowdowns = self.comparison.slowdowns(self.run)?;
         let list: Vec<String> = slowdowns.iter().map(|slowdown| format!("{slowdown:.2}")).collect();
+        let level = |level: Level| format!("{:.2} with priority {}", level.slowdown_mean, level.priority);
+        let levels: Vec<String> = self.comparison.levels(self.run).into_iter().map(level).collect();
+        let levels = match levels.is_empty() {
+            true => String::new(),
+            false => format!(" On average, they take {}.", levels.join(", ")),
+        };
         Some(format!(
             "The programs take {} times their time alone: a weighted speed-up of {:.2} of {}, fairness \
-             {:.2}.",
+             {:.2}.{levels}",
             list.join(", "),
             self.comparison.weighted_speedup(self.run)?,
             slowdowns.len(),

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 
 use memtide_core::params::{Parameter, Values};
 use memtide_core::policy::{
-    Delivery, Event, Message, Migration, NodeView, PRIORITY_MAX, Page, Plan, Reason, Region, Sensor, Sensors,
-    View, Wake,
+    Delivery, Event, Message, Migration, NodeView, PRIORITY_MAX, Plan, Reason, Region, Sensor, Sensors, View,
+    Wake,
 };
 use memtide_core::{ActionId, Machine, TaskId, Time};
 
@@ -133,12 +133,17 @@ impl Pms {
     /// A step of a process's pages away, if free memory is short and remote memory has room.
     fn send(&mut self, table: &Table<'_>, view: &View, plan: &mut Plan) {
         let memory = Memory::of(view, &self.groups);
-        if memory.below(self.migrate) == 0 || self.room(view) == 0 {
+        if memory.below(self.migrate) == 0 {
+            return;
+        }
+        // Beyond the return threshold, pages would come back at once.
+        let most = self.step.min(memory.below(self.back));
+        if self.room(view) == 0 {
+            let movable: Vec<Region> = table.tasks().flat_map(|task| table.movable(task)).collect();
+            self.leave(&movable, most, plan);
             return;
         }
         let Some(task) = self.processes.next_to_send(table, self.step) else { return };
-        // Beyond the return threshold, pages would come back at once.
-        let most = self.step.min(memory.below(self.back));
         self.step(&table.movable(task), most, Reason::MakeRoom, view, plan);
     }
 
@@ -156,14 +161,28 @@ impl Pms {
     fn step(&self, runs: &[Region], most: u64, reason: Reason, view: &View, plan: &mut Plan) {
         let mut draft = Draft::new(&self.groups, view, plan);
         let mut left = most;
-        for (page, node) in runs.iter().flat_map(|run| pages_of(*run).map(|page| (page, run.node))) {
-            let Page { size, .. } = page;
-            // A step moves a huge page at least.
-            if left == 0 || (left < size.base_pages() && left < most) || !draft.cross(page, node, reason) {
-                return;
+        for (number, run) in runs.iter().enumerate() {
+            for (page, before) in pages_of(*run).zip(0..) {
+                let size = page.size.base_pages();
+                // A step moves a huge page at least.
+                if left == 0 || (left < size && left < most) {
+                    return;
+                }
+                if !draft.cross(page, run.node, reason) {
+                    let rest = Region { pages: run.pages - before, ..*run };
+                    self.leave(&[&[rest], &runs[number + 1..]].concat(), left, plan);
+                    return;
+                }
+                left = left.saturating_sub(size);
             }
-            left = left.saturating_sub(size.base_pages());
         }
+    }
+
+    /// Reports pages of a step that stay because the other memory is full.
+    fn leave(&self, runs: &[Region], most: u64, plan: &mut Plan) {
+        let Some(full) = runs.first().and_then(|run| self.groups.across(run.node)) else { return };
+        let pages = runs.iter().map(|run| run.pages.saturating_mul(run.size.base_pages()));
+        plan.leave(full, pages.fold(0, u64::saturating_add).min(most));
     }
 }
 

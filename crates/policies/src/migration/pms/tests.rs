@@ -172,8 +172,26 @@ fn full_remote_memory_gets_nothing() {
     let mut host = Host::new("migrate=50,return=60,pages=40");
     host.room = 3;
     host.process(1, 1, 8);
+    let left = |plan: &Plan| plan.left().iter().map(|(node, pages)| (*node, *pages)).collect::<Vec<_>>();
+    assert_eq!(left(&host.decide(0)), [(REMOTE, 5)], "of a step of 8, 3 have room");
+    let mut host = Host { room: 3, ..Host::new("migrate=50,return=60,pages=40") };
+    host.process(1, 1, 8);
     assert_eq!(host.event(0).len(), 3);
-    assert_eq!(host.event(0), []);
+    assert_eq!(left(&host.decide(0)), [(REMOTE, 5)]);
+    assert_eq!(left(&host.decide(58)), [], "the migration threshold is not reached");
+    assert_eq!(left(&host.decide(49)), [(REMOTE, 5)]);
+    host.say(1, MessageKind::Release { start: Vpn(10) });
+    assert_eq!(left(&host.decide(0)), [], "no page could move");
+}
+
+#[test]
+fn locked_pages_that_stay_away_are_reported() {
+    let mut host = Host::new("migrate=50,return=60,pages=40");
+    host.process(1, 1, 6);
+    assert_eq!(host.event(0).len(), 6);
+    host.say(1, MessageKind::Lock { start: Vpn(10) });
+    let plan = host.decide(2);
+    assert_eq!((plan.actions().len(), plan.left().get(&LOCAL)), (2, Some(&4)));
 }
 
 #[test]
