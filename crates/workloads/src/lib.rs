@@ -39,7 +39,7 @@ pub use memory::{Index, Loaded, Memory, Native, Origin, Traced};
 pub use memtide_core::params::{Parameter, Params};
 pub use messages::{MESSAGE_PARAMETERS, Messages};
 pub use params::Settings;
-pub use profile::{Burst, Locality, Profile, Stage, profiles};
+pub use profile::{Bandwidth, Burst, Domains, Locality, Profile, Stage, profiles};
 pub use random::Random;
 pub use registry::{list, native, program};
 pub use run::{TracedProgram, run_native};

@@ -1,5 +1,6 @@
 //! Profiles: synthetic programs with the known traffic of real ones.
 
+mod domains;
 mod synthetic;
 
 use std::sync::LazyLock;
@@ -11,30 +12,33 @@ use memtide_core::params::Parameter;
 use crate::info::Info;
 use crate::params;
 
+pub use domains::Domains;
 pub(crate) use synthetic::Synthetic;
 
-const FILES: [&str; 2] = [include_str!("../../profiles/bmpm.toml"), include_str!("../../profiles/bdm.toml")];
+const FILES: [&str; 3] = [
+    include_str!("../../profiles/bmpm.toml"),
+    include_str!("../../profiles/bdm.toml"),
+    include_str!("../../profiles/memos.toml"),
+];
 
-/// A program described by its traffic and its measured bandwidth.
+/// A program described by its traffic.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// Its name as a workload.
     pub name: String,
     /// The program that it models.
     pub summary: String,
-    /// The source of the bandwidth.
+    /// The paper that it was run for.
     pub source: String,
-    /// Machine file on which it draws that bandwidth, running alone.
+    /// Machine file for which it was calibrated, running alone.
     pub machine: String,
     /// Its number of threads there.
     pub threads: u64,
-    /// Its memory there, in MiB.
+    /// Its memory there, in MiB, at the machine file's scale.
     pub footprint_mib: u64,
-    /// Lines read from memory, in MB/s over the whole run.
-    pub read_mbps: f64,
-    /// Lines written to memory, in MB/s over the whole run; at most the read bandwidth.
-    pub write_mbps: f64,
-    /// A thread's mean instructions per accessed line over the whole run: the calibrated figure.
+    /// Its measured bandwidth, if that is what it was calibrated to.
+    pub bandwidth: Option<Bandwidth>,
+    /// A thread's mean instructions per accessed line over the whole run.
     pub instructions_per_line: f64,
     /// When lines are accessed.
     pub burst: Burst,
@@ -42,6 +46,15 @@ pub struct Profile {
     pub locality: Locality,
     /// Repeated stages of a run; empty if there is only one.
     pub phases: Vec<Stage>,
+}
+
+/// Measured bandwidth of a program, over its whole run.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Bandwidth {
+    /// Lines read from memory, in MB/s.
+    pub read_mbps: f64,
+    /// Lines written to memory, in MB/s; at most the read bandwidth.
+    pub write_mbps: f64,
 }
 
 /// When a profile's threads access lines: together, at the end of each period.
@@ -66,6 +79,8 @@ pub struct Locality {
     pub hot_footprint_share: f64,
     /// Accesses that depend on the previous one, among the others.
     pub dependent_share: f64,
+    /// Which pages are written; all alike if absent, in the ratio of the measured bandwidths.
+    pub domains: Option<Domains>,
 }
 
 /// A stage of a profile's run.
@@ -87,18 +102,29 @@ struct File {
     source: String,
     machine: String,
     threads: u64,
+    /// Divides the footprints.
+    #[serde(default = "unscaled")]
+    scale: u64,
     burst: Burst,
     profile: Vec<Entry>,
+}
+
+fn unscaled() -> u64 {
+    1
 }
 
 #[derive(Deserialize)]
 struct Entry {
     name: String,
     summary: String,
+    /// Instead of the file's.
+    threads: Option<u64>,
     footprint_mib: u64,
-    read_mbps: f64,
-    write_mbps: f64,
+    #[serde(flatten)]
+    bandwidth: Option<Bandwidth>,
     instructions_per_line: f64,
+    /// Instead of the file's.
+    duty: Option<f64>,
     #[serde(flatten)]
     locality: Locality,
     #[serde(default)]
@@ -113,26 +139,54 @@ pub fn profiles() -> &'static [Profile] {
 }
 
 fn read(text: &str) -> Vec<Profile> {
-    let File { source, machine, threads, burst, profile } =
+    let File { source, machine, threads, scale, burst, profile } =
         toml::from_str(text).expect("a bundled file of profiles is well-formed");
     let complete = |entry: Entry| Profile {
         name: entry.name,
         summary: entry.summary,
         source: source.clone(),
         machine: machine.clone(),
-        threads,
-        footprint_mib: entry.footprint_mib,
-        read_mbps: entry.read_mbps,
-        write_mbps: entry.write_mbps,
+        threads: entry.threads.unwrap_or(threads),
+        footprint_mib: (entry.footprint_mib + scale / 2) / scale,
+        bandwidth: entry.bandwidth,
         instructions_per_line: entry.instructions_per_line,
-        burst,
+        burst: Burst { duty: entry.duty.unwrap_or(burst.duty), ..burst },
         locality: entry.locality,
         phases: entry.phase,
     };
     profile.into_iter().map(complete).collect()
 }
 
+/// A probability in 65536ths; 1 is 65535 of them.
+fn share_65536(share: f64) -> u16 {
+    libm::round(share * 65536.0) as u16
+}
+
 impl Profile {
+    /// Share of stores among its accesses.
+    pub fn store_share(&self) -> f64 {
+        match (&self.locality.domains, &self.bandwidth) {
+            (Some(domains), _) => domains.store_share(&self.locality),
+            // Every accessed line is read, and written ones are written back.
+            (None, Some(bandwidth)) => bandwidth.write_mbps / bandwidth.read_mbps,
+            (None, None) => 0.0,
+        }
+    }
+
+    fn stresses(&self) -> String {
+        match &self.bandwidth {
+            Some(Bandwidth { read_mbps, write_mbps }) => format!(
+                "draws {read_mbps:.0} MB/s of reads and {write_mbps:.0} MB/s of writes on machine {}, in bursts",
+                self.machine
+            ),
+            None => format!(
+                "{:.1} lines per 1000 instructions, {:.0} % stores, with pages that are mostly written",
+                1000.0 / self.instructions_per_line,
+                100.0 * self.store_share()
+            ),
+        }
+    }
+
     /// The profile as a workload, with the profile's values as parameter defaults.
     pub(crate) fn info(&'static self) -> Info {
         let intensity = Parameter::number(
@@ -148,22 +202,25 @@ impl Profile {
              than the others",
             [0.01, 1.0, 1.0],
         );
+        let duty = Parameter::number(
+            "duty",
+            "",
+            "share of the instructions that are spread among the lines: below 1, lines are accessed in bursts",
+            [0.01, self.burst.duty, 1.0],
+        );
         let parameters = vec![
             params::nominal_footprint_mib(self.footprint_mib),
             intensity,
+            duty,
             evenness,
             params::operations(4_000_000),
             params::threads(self.threads),
             params::PAGE,
         ];
-        let stresses = format!(
-            "draws {:.0} MB/s of reads and {:.0} MB/s of writes on machine {}, in bursts",
-            self.read_mbps, self.write_mbps, self.machine
-        );
         Info {
             name: &self.name,
             summary: &self.summary,
-            stresses: stresses.leak(),
+            stresses: self.stresses().leak(),
             source: &self.source,
             parameters: parameters.leak(),
         }
@@ -189,23 +246,25 @@ mod tests {
         ];
         for (name, seconds, reads, writes) in table {
             let profile = profiles().iter().find(|profile| profile.name == format!("bdm-{name}")).unwrap();
-            assert!((profile.read_mbps - reads * 64.0 / seconds).abs() < 0.06, "{name}");
-            assert!((profile.write_mbps - writes * 64.0 / seconds).abs() < 0.06, "{name}");
+            let bandwidth = profile.bandwidth.unwrap();
+            assert!((bandwidth.read_mbps - reads * 64.0 / seconds).abs() < 0.06, "{name}");
+            assert!((bandwidth.write_mbps - writes * 64.0 / seconds).abs() < 0.06, "{name}");
         }
-        assert_eq!(profiles().len(), 12 + table.len());
+        assert_eq!(profiles().iter().filter(|profile| profile.machine == "bdm").count(), table.len());
     }
 
     #[test]
     fn shares_are_shares() {
         for profile in profiles() {
-            let Locality { sequential_share, hot_share, hot_footprint_share, dependent_share } =
+            let Locality { sequential_share, hot_share, hot_footprint_share, dependent_share, .. } =
                 profile.locality;
             for share in
                 [sequential_share, hot_share, hot_footprint_share, dependent_share, profile.burst.duty]
             {
                 assert!((0.0..=1.0).contains(&share), "{}: {share}", profile.name);
             }
-            assert!(profile.write_mbps <= profile.read_mbps && profile.burst.duty > 0.0);
+            assert!(profile.burst.duty > 0.0 && (0.0..=1.0).contains(&profile.store_share()));
+            assert!(profile.bandwidth.is_some() || profile.locality.domains.is_some(), "{}", profile.name);
             for Stage { window: [from, to], periods, draw } in &profile.phases {
                 assert!(0.0 <= *from && from < to && *to <= 1.0 && *periods > 0 && *draw > 0.0);
             }

@@ -2,7 +2,8 @@
 
 use memtide_core::{LINE_BYTES, PAGE_BYTES};
 
-use super::{Profile, Stage};
+use super::domains::PageDomains;
+use super::{Profile, Stage, share_65536};
 use crate::array::{Array, Space};
 use crate::error::WorkloadError;
 use crate::memory::{Loaded, Memory};
@@ -22,6 +23,8 @@ pub struct Synthetic {
     threads: usize,
     seed: u64,
     chances: Chances,
+    /// Chances of stores by page, instead of the one for all pages.
+    domains: Option<PageDomains>,
     stages: Vec<Burst>,
     /// Repetitions of all stages.
     rounds: usize,
@@ -55,6 +58,12 @@ struct Draw {
 impl Burst {
     fn of_thread(&self, thread: usize) -> Draw {
         if thread == 0 { self.first } else { self.others }
+    }
+
+    /// A hot page by its rank among them: they are spread evenly over the window.
+    #[inline]
+    fn hot_page(&self, rank: u64) -> u64 {
+        self.first_page + rank * self.pages / self.hot
     }
 
     /// Lines of all threads.
@@ -100,10 +109,8 @@ impl Synthetic {
 
         let intensity = settings.number("instructions_per_line");
         let lines = (profile.burst.period_instructions / intensity).max(1.0);
-        let duty = profile.burst.duty;
+        let duty = settings.number("duty");
         let locality = profile.locality;
-        // Every accessed line is read, and written ones are written back.
-        let stores = profile.write_mbps / profile.read_mbps;
         let [first, others] = weights(settings.number("evenness"), threads);
         if first > threads as f64 {
             return Err(settings.unfit(format!("evenness of {threads} threads is at least 1 / {threads}")));
@@ -139,9 +146,12 @@ impl Synthetic {
             chances: Chances::new([
                 locality.sequential_share,
                 locality.dependent_share,
-                stores,
+                profile.store_share(),
                 locality.hot_share,
             ]),
+            domains: locality
+                .domains
+                .map(|domains| PageDomains::new(&domains, &hot_pages(&stages, pages as usize))),
             stages,
             rounds,
             data: space.array("data", (pages * PAGE_BYTES / 8) as usize)?,
@@ -153,9 +163,12 @@ impl Synthetic {
     fn draw(&self, burst: &Burst, random: &mut Random, hot: bool) -> u64 {
         let bits = random.bits();
         let (line, bits) = (bits % PAGE_LINES, bits / PAGE_LINES * PAGE_LINES);
-        let page =
-            if hot { scale(bits, burst.hot) * burst.pages / burst.hot } else { scale(bits, burst.pages) };
-        (burst.first_page + page) * PAGE_LINES + line
+        let page = if hot {
+            burst.hot_page(scale(bits, burst.hot))
+        } else {
+            burst.first_page + scale(bits, burst.pages)
+        };
+        page * PAGE_LINES + line
     }
 
     #[inline]
@@ -167,8 +180,13 @@ impl Synthetic {
         m.work(instructions.saturating_sub(1));
         local.done += 1;
 
-        let [walks, waits, stores, hot] = self.chances.draw(local.random.bits());
+        let bits = local.random.bits();
+        let [walks, waits, stores, hot] = self.chances.draw(bits);
         let line = if walks { local.walk.next() } else { self.draw(burst, &mut local.random, hot) };
+        let stores = match &self.domains {
+            Some(domains) => domains.stores(line / PAGE_LINES, Chances::of_stores(bits)),
+            None => stores,
+        };
         let word = (line * LINE_WORDS) as usize;
         let index = if waits && !walks { local.last.map(|zero| zero + word) } else { word.into() };
         if stores {
@@ -189,18 +207,33 @@ fn weights(evenness: f64, threads: usize) -> [f64; 2] {
     [first, (threads - first) / (threads - 1.0).max(1.0)]
 }
 
+/// Whether each page is hot in some stage.
+fn hot_pages(stages: &[Burst], pages: usize) -> Vec<bool> {
+    let mut hot = vec![false; pages];
+    for stage in stages {
+        (0..stage.hot).for_each(|rank| hot[stage.hot_page(rank) as usize] = true);
+    }
+    hot
+}
+
 /// Probabilities that an access is sequential, dependent, a store, or to a hot page, in 65536ths.
 struct Chances([u16; 4]);
 
 impl Chances {
     fn new(shares: [f64; 4]) -> Chances {
-        Chances(shares.map(|share| libm::round(share * 65536.0) as u16))
+        Chances(shares.map(share_65536))
     }
 
     /// Draws each of them; a share of 1 is 65535 in 65536.
     #[inline]
     fn draw(&self, bits: u64) -> [bool; 4] {
         std::array::from_fn(|n| ((bits >> (16 * n)) as u16) < self.0[n])
+    }
+
+    /// The bits of them that decide on stores.
+    #[inline]
+    fn of_stores(bits: u64) -> u16 {
+        (bits >> 32) as u16
     }
 }
 
@@ -324,7 +357,7 @@ mod tests {
             let lines = count(&|_| true);
             assert!(lines >= 200_000.0);
             let stores = count(&|access| access.write) / lines;
-            assert!(near(stores, profile.write_mbps / profile.read_mbps, 0.05), "{}: {stores}", profile.name);
+            assert!(near(stores, profile.store_share(), 0.05), "{}: {stores}", profile.name);
             let intensity = recorded.instructions() as f64 / lines;
             assert!(near(intensity, profile.instructions_per_line, 0.02), "{}: {intensity}", profile.name);
             let Locality { sequential_share, dependent_share, .. } = profile.locality;
@@ -364,6 +397,48 @@ mod tests {
             + sequential_share * hot_footprint_share;
         assert!(near(share, expected, 0.06), "{share} for {expected}");
         assert!(pages[4095] > 0);
+    }
+
+    #[test]
+    fn stores_stay_with_their_pages_domains() {
+        for profile in profiles() {
+            let Some(domains) = profile.locality.domains else { continue };
+            let recorded = run(profile, "operations=400000,footprint_mib=4");
+            let mut counts = vec![[0_u32; 2]; 1024];
+            for access in bursts(&recorded).flatten() {
+                let page = (access.address.0 - recorded.mappings[0].start.0) / PAGE_BYTES;
+                counts[page as usize][usize::from(access.write)] += 1;
+            }
+            // Between the domains' shares, where each is some standard deviations of a page's count away.
+            let middle = f64::midpoint(domains.write_domain_stores, domains.read_domain_stores);
+            let written =
+                |[loads, stores]: &[u32; 2]| f64::from(*stores) > middle * f64::from(loads + stores);
+            let (written, read): (Vec<_>, Vec<_>) = counts.iter().partition(|&counts| written(counts));
+            let share = written.len() as f64 / 1024.0;
+            let expected = domains.write_footprint_share;
+            assert!((share - expected).abs() < 0.02, "{}: {share} for {expected}", profile.name);
+            let stores = |pages: &[[u32; 2]]| {
+                let stores: u32 = pages.iter().map(|[_, stores]| stores).sum();
+                f64::from(stores) / f64::from(pages.iter().flatten().sum::<u32>())
+            };
+            assert!(near(stores(&written), domains.write_domain_stores, 0.05), "{}", profile.name);
+            assert!(near(stores(&read), domains.read_domain_stores, 0.05), "{}", profile.name);
+        }
+    }
+
+    #[test]
+    fn windows_move_the_hot_pages() {
+        let profile = profiles().iter().find(|profile| profile.name == "memos-memcached").unwrap();
+        let settings = Settings::new(&profile.info(), &"footprint_mib=16".parse().unwrap()).unwrap();
+        let synthetic = Synthetic::new(profile, &settings, 1, &mut Space::new(settings.page())).unwrap();
+        let hot = |stage: &Burst| -> std::collections::BTreeSet<u64> {
+            (0..stage.hot).map(|rank| stage.hot_page(rank)).collect()
+        };
+        for pair in synthetic.stages.windows(2) {
+            assert!(hot(&pair[0]).is_disjoint(&hot(&pair[1])));
+            let size = hot(&pair[0]).len() as f64 / pair[0].pages as f64;
+            assert!(near(size, profile.locality.hot_footprint_share, 0.01));
+        }
     }
 
     #[test]
