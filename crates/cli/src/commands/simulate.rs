@@ -57,7 +57,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let tables = match common.output {
         Format::Table => {
-            vec![measured, simulated::stages(&report), simulated::nodes(&report), simulated::sensors(&report)]
+            let of_run = [measured, simulated::stages(&report), simulated::nodes(&report)];
+            let of_memory = [simulated::energy(&report), simulated::banks(&report)];
+            let all = of_run.into_iter().chain(of_memory).chain([simulated::sensors(&report)]);
+            all.collect()
         }
         _ => vec![measured],
     };
