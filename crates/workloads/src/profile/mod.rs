@@ -79,6 +79,10 @@ pub struct Locality {
     pub hot_footprint_share: f64,
     /// Accesses that depend on the previous one, among the others.
     pub dependent_share: f64,
+    /// Whether the threads first touch the pages in turn, as a server fills its memory, instead of each its
+    /// own part.
+    #[serde(default)]
+    pub touched_in_turn: bool,
     /// Which pages are written; all alike if absent, in the ratio of the measured bandwidths.
     pub domains: Option<Domains>,
 }
